@@ -23,8 +23,8 @@ import optuna
 from numpy.typing import NDArray
 
 from mlcl.config import SearchConfig
-from mlcl.service.search.evidence import least_trials, stop_reason
-from mlcl.service.search.sampler import build_sampler
+from mlcl.service.search.pruner import least_trials, stop_reason
+from mlcl.service.search.study import build_sampler
 
 Array = NDArray[np.float64]
 KEYS, SPREADS, NOISES = (2, 5, 8), (0.005, 0.02, 0.06), (0.001, 0.004, 0.012)

@@ -34,7 +34,7 @@ from tracking_server import TrackingServer, tracking_server
 from tracking_writers import PATIENCE, Load, Written, command, fluent, fluent_async, id_of, new_log, trial
 
 from mlcl.tracking import Tracker
-from mlcl.tracking.cursor import run_id_of
+from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.delivery import Delivery
 
 HEAD = (
@@ -122,7 +122,7 @@ def run(contender: Contender, load: Load, server: TrackingServer, home: Path) ->
         if delivery:
             delivery.drain(PATIENCE)
             for writer, its in enumerate(written):
-                its.run, its.delivered = run_id_of(home, id_of(writer)), time.monotonic()
+                its.run, its.delivered = Cursor.of(home, id_of(writer)).run_id, time.monotonic()
     return written, max(its.delivered for its in written)
 
 

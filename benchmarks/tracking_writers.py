@@ -14,7 +14,7 @@ import mlflow
 from mlflow.exceptions import MlflowException
 
 from mlcl.tracking import RunLog, Tracker
-from mlcl.tracking.cursor import run_id_of
+from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.delivery import Delivery
 
 Log = Callable[[Mapping[str, float], int], None]
@@ -75,7 +75,7 @@ def command(load: Load, writer: int, home: Path, experiment: str, gate: Any) -> 
         delivery.add(log.id)
         written = _write(load, writer, log.metrics, gate)
         delivery.drain(PATIENCE)
-    written.delivered, written.run = time.monotonic(), run_id_of(home, log.id)
+    written.delivered, written.run = time.monotonic(), Cursor.of(home, log.id).run_id
     return written
 
 

@@ -10,16 +10,15 @@ from mlcl.extras import missing_modules
 
 if TYPE_CHECKING:
     from mlcl.api.answer import load
-    from mlcl.api.baselines import baseline
     from mlcl.api.comparing import compare, prepare
     from mlcl.api.sweeping import sweep
-    from mlcl.api.training import run
+    from mlcl.api.training import baseline, run
     from mlcl.training.export import load_model
 
 __all__ = ["__version__", "baseline", "compare", "load", "load_model", "prepare", "run", "sweep"]
 
 _FUNCTIONS = {
-    "baseline": ("mlcl.api.baselines", "sweep"),
+    "baseline": ("mlcl.api.training", "sweep"),
     "compare": ("mlcl.api.comparing", "sweep"),
     "load": ("mlcl.api.answer", "sweep"),
     "load_model": ("mlcl.training.export", "train"),

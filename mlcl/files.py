@@ -70,6 +70,15 @@ def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
             os.fsync(file.fileno())
 
 
+def kept_file(file: Path, content: bytes) -> Path:
+    """Writes a file that is named by its content, unless it is there, and returns its path."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(file) as work:
+            work.write_bytes(content)
+    return file
+
+
 @contextmanager
 def scratch_beside(final: Path) -> Iterator[Path]:
     """Yields an empty folder beside `final`, and thus on its disk, which is removed when the context ends."""

@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from mlcl.files import replace_text
 from mlcl.store.database import Database, Transaction
 from mlcl.tracking import cursor, log
-from mlcl.tracking.jsonl import append
+from mlcl.tracking.log import append
 
 CLIENT_WRITES = (
     "create_experiment",

@@ -24,7 +24,9 @@ from mlcl.results import documents
 from mlcl.results.table_result import TableResult
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
-from mlcl.service.tables import TablePlan, run_table, table_log
+from mlcl.service.tables import table_log
+from mlcl.service.tables.plan import TablePlan
+from mlcl.service.tables.table import run_table
 from mlcl.store import RunFolders
 from mlcl.tracking import State
 

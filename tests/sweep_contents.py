@@ -13,8 +13,7 @@ from mlflow import MlflowClient
 
 from mlcl.service.engine.ledger import Ledger
 from mlcl.store import RunFolder
-from mlcl.tracking.jsonl import decode, read_lines
-from mlcl.tracking.log import LOG
+from mlcl.tracking.log import LOG, decode, read_lines
 from mlcl.tracking.uri import sqlite_file
 
 OF_COMMANDS = (

@@ -27,7 +27,7 @@ from mlcl.service.engine import command, engine, trial
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
 from mlcl.service.process.signals import StopRequest
-from mlcl.service.search import best_model, summary
+from mlcl.service.search import best_model, sweep_run
 from mlcl.service.search.study import build_study
 from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.sweep_plan import SweepPlan
@@ -118,7 +118,7 @@ class World:
         patch.setattr(command, "ray_session", lambda *_, **__: nullcontext())
         patch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
         patch.setattr(engine, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
-        patch.setattr(summary, "WRITE_EVERY", float("inf"))
+        patch.setattr(sweep_run, "WRITE_EVERY", float("inf"))
         patch.setattr(command, "stop_on_signal", self._listening)
         patch.setattr(command, "provenance", lambda: Provenance({"mlcl.python": "3"}, "diff"))
         patch.setattr(command, "Delivery", _Nowhere if mlflow is None else AtOnce)

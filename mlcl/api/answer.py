@@ -82,10 +82,7 @@ class Answer:
 
     @cached_property
     def best(self) -> ExportedModel:
-        """The best model on validation, exported to `HOME/models/RUN_ID`; see `mlcl.load_model`.
-
-        Raises UserError if no training is complete, or if the best model's run has not reached MLflow yet.
-        """
+        """The best model on validation, exported to `HOME/models/RUN_ID`; see `mlcl.load_model`."""
         from mlcl.service.export_run import MODELS, export_run
         from mlcl.training.export import load_model
 
@@ -171,11 +168,7 @@ class Answer:
 
 
 def _best_of_table(table: TableResult) -> str | None:
-    """Returns the MLflow id of the best run of a table; None if no cell has a validation value.
-
-    The cell with the best mean validation value over its seeds is chosen first, without fitted baselines,
-    and then the run of the seed with the best validation value.
-    """
+    """Returns the MLflow id of the best seed's run, on validation, of the best cell but baselines, if any."""
     scores = []
     for cell in table.cells:
         lead = cell.figures[0]

@@ -22,7 +22,7 @@ from mlcl.config import JobConfig
 from mlcl.config.plugin_files import PluginFile
 from mlcl.data.tokens import Tokenizer, load_tokenizer, padded_tokenizer
 from mlcl.errors import UserError
-from mlcl.files import new_file
+from mlcl.files import kept_file
 from mlcl.models import ENCODERS, build_encoder
 from mlcl.models.caller_collate import ALLOWED as BATCH
 from mlcl.models.caller_collate import CallerCollate
@@ -57,14 +57,10 @@ ENCODER = caller_encoder(
 
 @dataclass(frozen=True)
 class CallerEncoder:
-    """An encoder of a caller.
+    """An encoder of a caller: the section of a job, and the plugin that declares it.
 
-    Attributes:
-        section: The section of a job.
-        plugin: The plugin that declares it.
-        reads: The modality of its data.
-        note: A line on limitations.
-        size: The key of the section with the size of its inputs; empty without one.
+    `note` is a line on limitations; `size` is the key of the section with the size of its inputs, if there is
+    one.
     """
 
     section: Mapping[str, Any]
@@ -82,8 +78,7 @@ class CallerEncoder:
     def check(self, job: JobConfig, home: Path | None, say: Callable[[str], None]) -> None:
         """Builds the encoder of a job once, and says its limitations.
 
-        One of vectors is not built with `home` None, if the data of the job are on another machine. Raises
-        UserError for a module that cannot be an encoder.
+        One of vectors is not built with `home` None, if the data of the job are on another machine.
         """
         if self.reads != "vectors":
             build_encoder(job.encoder, vocabulary_size=_vocabulary(job))
@@ -100,18 +95,10 @@ def caller_encoder_of(
 ) -> CallerEncoder:
     """Writes a module, or the class of one, to the home, and returns it as the encoder of a job.
 
-    Args:
-        encoder: A module, whose weights each training starts from; or a class, or a partial of one, which
-            each training calls for a module of its own.
-        tokenizer: The tokenizer of a module that reads texts: a fast one of Hugging Face, or a
-            `tokenizers.Tokenizer`. None without texts, and for a class that takes the number of words of the
-            training texts.
-        home: The folder of results.
-        modality: The modality of the data set; None if it is not known.
-        collate: The function that makes the batches of the module; None for the inputs of `FORMS`.
-
-    Raises:
-        UserError: For an object that is no module, cannot be pickled, or lacks a tokenizer.
+    From a module's weights each training starts; a class, or a partial of one, is called by each training. A
+    module that reads texts needs a fast tokenizer, but not a class that takes the number of words of the
+    training texts. `collate` makes the batches of the module; None for the inputs of `FORMS`. Raises
+    UserError for an object that is no module, cannot be pickled, or lacks a tokenizer.
     """
     if not isinstance(encoder, nn.Module) and not callable(encoder):
         raise UserError("no encoder", key="encoder", found=repr(encoder)[:60], allowed=ALLOWED)
@@ -129,7 +116,7 @@ def caller_encoder_of(
     section = {"name": base.name}
     for key, suffix, content in (("weights", ".safetensors", weights), ("tokenizer", ".json", words)):
         if content is not None:
-            section[key] = str(_keep(base.with_suffix(suffix), content))
+            section[key] = str(kept_file(base.with_suffix(suffix), content))
     file = base.with_suffix(".py")
     modules = {its.__name__ if isinstance(its, ModuleType) else its.__module__ for its in identity.own}
     if not file.exists():  # else an earlier call wrote it: a pickle of the same module may differ
@@ -146,7 +133,7 @@ def caller_encoder_of(
             pickled=_lines(packed),
             collate=f"\n    collate=(\n{_lines(batches)}\n    )," if batches else "",
         )
-        _keep(file, text.encode())
+        kept_file(file, text.encode())
     source = file.read_text(encoding="utf-8")
     sha256 = hashlib.sha256(source.encode()).hexdigest()
     plugin = PluginFile(file=file.name, sha256=sha256, source=source).model_dump(exclude={"path"})
@@ -173,14 +160,6 @@ def _identity(
         raise UserError("cannot be read as a whole", key=key, found=found, allowed=allowed) from error
 
 
-def _keep(file: Path, content: bytes) -> Path:
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(file) as work:
-            work.write_bytes(content)
-    return file
-
-
 def _vocabulary(job: JobConfig) -> int:
     file = getattr(job.encoder, "tokenizer", None)
     if file is None:
@@ -205,7 +184,6 @@ def _reads(encoder: Any, tokenizer: Any) -> Reads:
 
 
 def _tokenizer(tokenizer: Any) -> bytes | None:
-    """The content of a tokenizer's file."""
     if tokenizer is None:
         return None
     if getattr(tokenizer, "is_fast", False):

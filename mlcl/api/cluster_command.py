@@ -24,13 +24,10 @@ NUMBERS = ("cpus", "gpus", "parallel", "budget")
 
 @dataclass(frozen=True)
 class ClusterCommand:
-    """A command to submit.
+    """A command to submit, with the parameters that its words give its function, for `check_command`.
 
-    Attributes:
-        words: The words of the command after `mlcl`.
-        given: The parameters that the words give the command's function, for `check_command`.
-        files: The texts of jobs and spaces that were given as mappings, by the name of their file.
-        fresh: Whether an earlier submission of the same command is left as it is.
+    `files` are the texts of jobs and spaces that were given as mappings, by the name of their file. `fresh`
+    says whether an earlier submission of the same command is left as it is.
     """
 
     words: tuple[str, ...]
@@ -43,10 +40,7 @@ class ClusterCommand:
 class Caller:
     """The parts of a call that are in no job file: overrides, and an encoder that jobs carry.
 
-    Attributes:
-        overrides: Dotted keys of the job with their values.
-        carried: Whether the overrides have the caller's encoder, which only a job can carry.
-        files: The files that were made so far.
+    `carried` says whether the overrides have the caller's encoder, which only a job can carry.
     """
 
     overrides: Mapping[str, Any]
@@ -64,10 +58,7 @@ class Caller:
         *,
         collate: Any = None,
     ) -> Caller:
-        """Returns the caller with this encoder, tokenizer and collate function.
-
-        Raises UserError for a module and for a tokenizer, whose files are on this machine alone.
-        """
+        """Returns the caller; refuses a module or a tokenizer, whose files are on this machine alone."""
         encoder, tokenizer = module
         if isinstance(encoder, nn.Module) or tokenizer is not None:
             key = "encoder" if isinstance(encoder, nn.Module) else "tokenizer"
@@ -124,8 +115,7 @@ def sweep_command(
 ) -> ClusterCommand:
     """Returns the command `mlcl sweep` of a call of `mlcl.sweep`.
 
-    `shared` are the overrides that hold for the control, too. Raises UserError for baselines beside a
-    caller's encoder, which their files lack.
+    `shared` are the overrides that hold for the control, too. Files of baselines lack a caller's encoder.
     """
     control, baselines = options.get("control"), [Path(each) for each in options.get("baselines", ())]
     if caller.carried and baselines:
@@ -189,7 +179,6 @@ def yaml_text(key: str, value: Any, *, flow: bool = False) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value with paths as texts and tuples as lists."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

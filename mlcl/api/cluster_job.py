@@ -36,12 +36,9 @@ ReadCluster = tuple[ClusterConfig, Path]
 
 @dataclass(frozen=True)
 class ClusterResults:
-    """The tracking store of a cluster as this machine reaches it.
+    """The tracking store of a cluster as this machine reaches it, and the cluster's folder of results.
 
-    Attributes:
-        storage: The cluster's folder of results.
-        home: The folder of results of this machine; the storage where its SQLite file is the store.
-        uri: The tracking store.
+    `home` is this machine's, or the storage where its SQLite file is the store.
     """
 
     storage: Path
@@ -50,10 +47,7 @@ class ClusterResults:
 
     @classmethod
     def of(cls, cluster: ClusterConfig, file: Path, home: Path) -> ClusterResults:
-        """Returns the store: MLFLOW_TRACKING_URI, else the cluster file's MLflow, else SQLite in its storage.
-
-        Raises UserError where none of them can be read from this machine.
-        """
+        """Returns the store: MLFLOW_TRACKING_URI, else the file's MLflow, else SQLite in the storage."""
         storage, uri = Path(cluster.storage), os.environ.get(KEY) or _uri(cluster)
         if uri is None and not storage.is_dir():
             problem, allowed = "its results cannot be read from this machine", f"mlflow.uri, or {KEY}"
@@ -116,10 +110,7 @@ def submitted_sweep(
 def submitted_run(
     on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]
 ) -> RunReport:
-    """Submits a run, follows it to its end, and returns its report, whose folder is on the cluster.
-
-    Raises the errors of `submitted_sweep`.
-    """
+    """Submits a run as `submitted_sweep`, and returns its report, whose folder is on the cluster."""
     from mlcl.service.run_job import RunReport
     from mlcl.store import RunFolders
 
@@ -162,11 +153,7 @@ def _followed(
 
 
 def _run_of(job: EndedJob, store: ClusterResults, kind: str) -> tuple[Runs, Run]:
-    """Returns the runs in MLflow, and among them that of a job's sweep or run.
-
-    Raises the job's error where MLflow has no run of the job, or one in another state: then the job died, or
-    could not deliver.
-    """
+    """Returns a job's sweep or run in MLflow; raises the job's error if it died or could not deliver."""
     from mlcl.results.runs import Runs
 
     file = sqlite_file(store.uri)

@@ -52,8 +52,7 @@ def with_encoder(
 ) -> dict[str, Any]:
     """Returns the overrides with a caller's module as the encoder, built once as the job would.
 
-    `say` gets lines on its limitations; `elsewhere` says that the job's data are on another machine. Raises
-    UserError for a module that cannot be the encoder.
+    `elsewhere` says that the job's data are on another machine.
     """
     from mlcl.api.caller_encoder import caller_encoder_of, modality_of
 

@@ -18,8 +18,7 @@ from mlcl.errors import UserError, did_you_mean
 if TYPE_CHECKING:
     from mlcl.api.answer import Answer
     from mlcl.config.table.schema import Table
-    from mlcl.service.starter.first_job import FirstJob
-    from mlcl.service.starter.user_data import UserData
+    from mlcl.service.starter.first_job import FirstJob, UserData
 
 FOLDER = "comparisons"
 SEARCHES = 3
@@ -99,8 +98,9 @@ def compare(
         Cannot tell whether mulsupcon is better than bce: ...
     """
     from mlcl.api.answer import Answer
-    from mlcl.api.notebook import listener_of
-    from mlcl.service.tables import TablePlan, run_table
+    from mlcl.api.progress import listener_of
+    from mlcl.service.tables.plan import TablePlan
+    from mlcl.service.tables.table import run_table
 
     folder = home_of(home)
     its = user_data(data, columns, folder)
@@ -143,8 +143,8 @@ def _first_job(
 def user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:
     """Prepares data, and returns them with the roles of their columns. Raises UserError for unusable data."""
     from mlcl.api.user_frames import data_paths, in_columns
+    from mlcl.service.starter.first_job import prepare_user_data
     from mlcl.service.starter.table_options import UserOptions
-    from mlcl.service.starter.user_data import prepare_user_data
 
     known = UserOptions.__dataclass_fields__
     if (on := columns.get("on")) is not None:
@@ -265,7 +265,6 @@ def _metrics(*, several: bool) -> dict[str, str]:
 
 
 def _written(home: Path, job: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[Table, Path]:
-    """Writes the table and its job, and returns the table with its file."""
     from mlcl.config.table.schema import load_table
     from mlcl.files import replace_text
 

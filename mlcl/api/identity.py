@@ -47,11 +47,9 @@ OF_CLASS = ("__dict__", "__weakref__", "__doc__", "__firstlineno__", "__module__
 
 @dataclass(frozen=True)
 class Identity:
-    """The identity of an object.
+    """The identity of an object, with the classes, functions and modules of its code.
 
-    Attributes:
-        digest: A SHA-256 that is equal for equal objects in any process of the same Python version.
-        code: The classes, functions and modules of its code.
+    `digest` is a SHA-256 that is equal for equal objects in any process of the same Python version.
     """
 
     digest: str

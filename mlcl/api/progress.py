@@ -1,10 +1,14 @@
-"""Progress as lines of text: of one training, and of the trainings of a sweep or table."""
+"""Progress as lines of text, of one training or of a sweep or table, and as a bar in a notebook."""
 
 from __future__ import annotations
 
+import html
+import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
+from mlcl.api.common import Say, print_line, silent
 from mlcl.markup import duration
 from mlcl.service.engine.progress import Progress, ProgressEvent, ProgressListener, Row
 from mlcl.training.events import Event
@@ -33,11 +37,7 @@ class TrainingText:
 
 
 class TrainingLines:
-    """A listener of one training that writes a line for each validation, and every few seconds for its steps.
-
-    Args:
-        write: A function that is called with each line.
-    """
+    """A listener of one training that writes a line for each validation, and a few for its steps."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write, self._text = write, TrainingText()
@@ -45,10 +45,7 @@ class TrainingLines:
         self._last = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        """Writes a line for the event.
-
-        Steps get at most one line every `PLAIN_EVERY` seconds, and checkpoints get none.
-        """
+        """Writes a line for the event, for steps at most every `PLAIN_EVERY` s, for checkpoints none."""
         now, details = time.monotonic(), self._text.details(event)
         began, first = self._began = self._began or (now, event.step)
         if event.kind == "saving" or (event.kind == "step" and now - self._last < PLAIN_EVERY):
@@ -70,10 +67,7 @@ class TrainingLines:
 def plain_lines(
     write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> ProgressListener:
-    """Returns a listener of a sweep or table that writes progress as lines of text.
-
-    Every training that ends gets a line; running trainings get at most one every `PLAIN_EVERY` seconds.
-    """
+    """Returns a listener that writes a line for each end of a training, and few for running ones."""
     last = clock()
 
     def watch(event: ProgressEvent) -> None:
@@ -121,3 +115,30 @@ def outlook(progress: Progress) -> list[str]:
     if progress.budget_left is not None:
         parts.append(f"{progress.budget_left} left")
     return parts
+
+
+KERNEL = "ZMQInteractiveShell"
+"""The name of the class of IPython's shell in the kernel of a notebook."""
+
+
+def listener_of(progress: Say) -> ProgressListener:
+    """Returns the listener of a sweep or table: a bar in a notebook by default, else lines for `progress`."""
+    ipython = sys.modules.get("IPython")
+    if progress is print_line and ipython and type(ipython.get_ipython()).__name__ == KERNEL:
+        return NotebookBar(ipython.display)
+    return plain_lines(progress or silent)
+
+
+class NotebookBar:
+    """A listener that redraws one bar by `IPython.display`: stage, trainings, best score, time left."""
+
+    def __init__(self, display: Any) -> None:
+        self._draw, self._bar = display.HTML, display.display(display.HTML(""), display_id=True)
+
+    def __call__(self, event: ProgressEvent) -> None:
+        """Redraws the bar."""
+        its = event.progress
+        if its is None:
+            return
+        text = html.escape("  ".join([f"{its.stage}: {its.done} of {its.total}", *outlook(its)]))
+        self._bar.update(self._draw(f'<progress max="{its.total}" value="{its.done}"></progress> {text}'))

@@ -25,6 +25,10 @@ SHARED = ("train.", "data.", "encoder", "evaluation.", "plugins")
 """Overrides of these keys hold for control and baselines, too: all share epochs, batch size and data."""
 
 
+OF_CALLS = ("encoder", "tokenizer", "collate", "on")
+"""Options that are in no plan."""
+
+
 class SweepOptions(TypedDict, total=False):
     """Further options of `mlcl.sweep`.
 
@@ -109,7 +113,7 @@ def sweep(
         Cannot tell whether the heads help: ...
     """
     from mlcl.api.answer import Answer
-    from mlcl.api.notebook import listener_of
+    from mlcl.api.progress import listener_of
     from mlcl.service.search.sweep import run_sweep
 
     folder = home_of(home)
@@ -120,7 +124,9 @@ def sweep(
         return _sweep_on(on, job, space, overrides, named, folder, options, numbers, progress or silent)
     its = options.get("collate")
     overrides = with_encoder(*module, job, overrides, folder, progress or silent, collate=its)
-    plan = _plan(job_of(job, overrides), space, overrides, named, folder, options, numbers)
+    own: dict[str, Any] = {**numbers, **{key: its for key, its in options.items() if key not in OF_CALLS}}
+    checked, shared = job_of(job, overrides), _shared(overrides)
+    plan = sweep_plan(checked, space, name=named, home=folder, shared=shared, **own)
     return Answer(run_sweep(plan, home=folder, watch=listener_of(progress)), folder)
 
 
@@ -146,42 +152,6 @@ def _sweep_on(
     return submitted_sweep(cluster, command, home, say)
 
 
-def _plan(
-    job: JobConfig,
-    space: str | Path | Mapping[str, Any],
-    overrides: Mapping[str, Any],
-    name: str,
-    home: Path,
-    options: SweepOptions,
-    numbers: Mapping[str, int],
-) -> SweepPlan:
-    from mlcl.service.engine.budget import parse_budget
-    from mlcl.service.engine.packing import Resources
-
-    budget = options.get("budget")
-    resources = Resources(
-        options.get("cpus", 1),
-        options.get("gpus"),
-        options.get("parallel"),
-        None if budget is None else parse_budget(budget),
-    )
-    return sweep_plan(
-        job,
-        space,
-        name=name,
-        home=home,
-        shared=_shared(overrides),
-        control=options.get("control"),
-        baselines=options.get("baselines", ()),
-        fitted=options.get("fitted", True),
-        resources=resources,
-        warm_start=options.get("warm_start"),
-        try_first=options.get("try_first", ()),
-        fresh=options.get("fresh", False),
-        **numbers,
-    )
-
-
 def _shared(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in overrides.items() if key.startswith(SHARED)}
 
@@ -199,32 +169,27 @@ def sweep_plan(
     name: str,
     home: Path,
     shared: Mapping[str, Any],
-    control: JobSource | Literal[False] | None,
-    baselines: Sequence[str | Path],
-    fitted: bool,
     seeds: int,
+    control: JobSource | Literal[False] | None = None,
+    baselines: Sequence[str | Path] = (),
+    fitted: bool = True,
+    cpus: float = 1,
+    gpus: float | None = None,
+    parallel: int | None = None,
+    budget: str | None = None,
     **options: Any,
 ) -> SweepPlan:
-    """Returns the checked plan of a sweep.
+    """Returns the checked plan of a sweep with the options of `SweepOptions`, and fields of `SweepPlan`.
 
-    Args:
-        job: The swept job.
-        space: The space file or its content.
-        name: The name of the sweep.
-        home: The folder of results.
-        shared: Overrides that hold for control and baselines, too.
-        control: The job of the control; None: the job without heads; False: no control.
-        baselines: Job files of baselines, `JOB` or `JOB:SPACE`, see `SweepOptions`.
-        fitted: Whether fitted baselines are trained on fresh seeds, too.
-        seeds: Fresh seeds of each arm.
-        options: Further fields of `SweepPlan`.
-
-    Raises:
-        UserError: For a name, a space, a control or a baseline that cannot be used.
+    The overrides `shared` hold for control and baselines, too.
     """
-    from mlcl.service.search.control import control_job
-    from mlcl.service.search.sweep_plan import SweepPlan, fitted_baselines
+    from mlcl.service.engine.packing import Resources
+    from mlcl.service.search.arms import control_job
+    from mlcl.service.search.sweep_plan import SweepPlan
+    from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
+    from mlcl.training.job_data import open_dataset
 
+    resources = Resources.of(cpus, gpus, parallel, budget)
     if not re.fullmatch(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}", name):
         allowed = f"at most {LONGEST_NAME} letters, digits and . _ -"
         raise UserError("not a name", key="--name", found=name, allowed=allowed)
@@ -233,8 +198,11 @@ def sweep_plan(
     else:
         checked, text = load_space(space, job), find_file("space", space).read_text(encoding="utf-8")
     its = None if control is False else control_job(job) if control is None else job_of(control, shared)
-    others = fitted_baselines(job, home) if fitted and seeds else []
     named, spaces = _baselines(baselines, shared, checked)
+    if fitted and seeds:
+        info = open_dataset(job, home, verify=False).info
+        for each in fitting_baselines(job, info, in_sweeps=True)[0]:
+            named.setdefault(each, baseline_job(job, each))
     return SweepPlan(
         job=job,
         space=checked,
@@ -242,8 +210,9 @@ def sweep_plan(
         name=name,
         seeds=seeds,
         control=its,
-        baselines=[*named.items(), *(each for each in others if each[0] not in named)],
+        baselines=list(named.items()),
         spaces=spaces,
+        resources=resources,
         **options,
     )
 
@@ -251,10 +220,7 @@ def sweep_plan(
 def _baselines(
     given: Sequence[str | Path], shared: Mapping[str, Any], space: Space
 ) -> tuple[dict[str, JobConfig], dict[str, tuple[Space, str]]]:
-    """Returns the jobs of baselines and their own spaces, both by name.
-
-    An own space has the goals, post-hoc keys and settings of the search of the sweep's `space`.
-    """
+    """Returns the jobs of baselines and, with the search of `space`, their own spaces, both by name."""
     from mlcl.service.search.arms import CONTROL
 
     files = [job_and_space(each) for each in given]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlcl.errors import UserError
+from mlcl.files import kept_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,13 +30,8 @@ ALLOWED = (
 def in_columns(data: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Returns a list of texts, images or vectors as a mapping of columns, and what these columns are.
 
-    Args:
-        data: Data of a user. All but a list of contents are returned as they are.
-        columns: What the columns are. Beside a list of contents, `labels` has values, one for each row, or is
-            a mapping or frame of columns of values; `split`, `group` and `id` may have values, too.
-
-    Raises:
-        UserError: For a list of contents without values of labels.
+    Other data are returned as they are. Beside a list, `labels` in `columns` has a value for each row, or is
+    a mapping or frame of such columns; `split`, `group` and `id` may have values, too.
     """
     kind = _contents(data)
     if kind is None:
@@ -90,16 +86,10 @@ def _is_image(value: Any) -> bool:
 
 
 def data_paths(data: Any, home: Path) -> list[Path]:
-    """Returns the files or the folder of a user's data.
+    """Returns the files or the folder of a user's data, see `mlcl.prepare`.
 
-    Args:
-        data: A path or several; a pandas DataFrame; a Dataset or DatasetDict of Hugging Face; a mapping of
-            column names to values; or a list of mappings, one a row. Images may be those of Pillow.
-        home: The folder of results. A table from memory is written to it, under a name by its content, so
-            that equal tables give the same runs.
-
-    Raises:
-        UserError: For data of another type, without rows, or with values that Parquet cannot hold.
+    A table from memory is written to the home, under a name by its content, so that equal tables give the
+    same runs.
     """
     if isinstance(data, (str, Path)):
         return [Path(data)]
@@ -198,17 +188,10 @@ def _written(frame: pd.DataFrame, home: Path) -> Path:
     """Writes a frame to a Parquet file in the home, named by its content's digest, and returns the file."""
     import pyarrow as pa
 
-    from mlcl.files import new_file
-
     if frame.empty:
         raise UserError("no rows", key="data", allowed=ALLOWED)
     try:
         content = _plain(frame).to_parquet(index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
         raise UserError("cannot be a Parquet table", key="data", found=error) from None
-    file = home / FRAMES / f"{hashlib.sha256(content).hexdigest()[:16]}.parquet"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(file) as work:
-            work.write_bytes(content)
-    return file
+    return kept_file(home / FRAMES / f"{hashlib.sha256(content).hexdigest()[:16]}.parquet", content)

@@ -49,13 +49,10 @@ def cluster_check(slices: Slices = None, json: Json = False, home: Home = DEFAUL
         raise typer.Exit(Exit.FAILED)
 
 
-def check_command(
+def cluster_check_words(
     args: Sequence[str], slices: Sequence[str], cluster: ClusterConfig, *, as_json: bool
 ) -> list[str]:
-    """Returns the words of the command that `mlcl submit --check` submits.
-
-    Raises UserError for a command behind `--check`, or if there is no benchmark to upload.
-    """
+    """Returns the words of the command that `mlcl submit --check` submits; it takes no other command."""
     root = cluster.working_dir.root
     if args:
         raise UserError("takes no command", key="--check", found=args[0])

@@ -76,10 +76,7 @@ def compare(
 
 
 def _blocks_of(folder: Path, names: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
-    """Returns each test metric of a training with one block of test rows left out at a time.
-
-    Empty if `names` has no test metric, or if the folder of the training does not exist.
-    """
+    """Returns the jackknife blocks of each test metric of a training, if its folder exists."""
     tested = [name for name in names if "test/" in name]
     if not tested or not folder.is_dir():
         return {}
@@ -188,10 +185,7 @@ def effect(
 
 
 def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
-    """Returns a frame with a row for each trial that has a score.
-
-    Its columns are SCORE and the numeric keys that differ between trials.
-    """
+    """Returns a frame with SCORE and the numeric keys that differ, a row for each trial with a score."""
     import pandas as pd
 
     rows = [
@@ -209,10 +203,7 @@ def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
 
 
 def _curve(frame: pd.DataFrame, names: list[str], fixed: Mapping[str, float]) -> tuple[pd.DataFrame, int]:
-    """Returns the expected score over the first of the keys, and the number of trials that have all keys.
-
-    `fixed` has the values of the other keys. Raises UserError if there are too few trials.
-    """
+    """Returns the expected score over the first key, the others `fixed`, and the number of trials."""
     import numpy as np
     import pandas as pd
 

@@ -1,8 +1,4 @@
-"""Resolves references to secrets on the cluster, and then runs the submitted command.
-
-The references are passed in an environment variable. The secrets do not appear in a description, log or file
-of the job.
-"""
+"""Resolves the references to secrets of a submitted command on the cluster, and then runs the command."""
 
 from __future__ import annotations
 

@@ -10,17 +10,18 @@ from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
-from mlcl.cli.cluster_check import Slices, check_command
-from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.cluster_check import Slices, cluster_check_words
+from mlcl.cli.options import DEFAULT_HOME, Home, Json, is_typed
 from mlcl.cli.output import EXIT_OF, Exit, answer, boxed_table, errors, print_tree, say
 from mlcl.cli.service import print_service_status
-from mlcl.config.cluster import load_cluster
+from mlcl.config.cluster import ClusterConfig, load_cluster
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ ClusterFile = Annotated[
     Path | None,
     typer.Option("--cluster", envvar="MLCL_CLUSTER", help="Cluster file; default: the one of `mlcl up`."),
 ]
+HERE = ("home", "dry_run", "print_config")
+"""The options that a submitted command may not have."""
 STOP_WAIT = 120.0
 """The number of seconds that `mlcl stop` waits until the job has written a checkpoint and has ended."""
 MORE = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -42,10 +45,7 @@ WORDS = MORE | {"allow_interspersed_args": False}
 
 
 class SubmitCommand(TyperCommand):
-    """The command `submit`, whose options may also stand behind the submitted command.
-
-    `--json` is an exception, since the submitted commands have it, too.
-    """
+    """The command `submit`, whose options but `--json` may also stand behind the submitted command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Moves the options of `submit` to the front, where the parser expects them."""
@@ -92,18 +92,18 @@ def submit(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Run a command on a cluster: mlcl submit run|baseline|sweep|reproduce ARGUMENTS."""
-    from mlcl.cli.submit_checks import check_words, submission_plan
     from mlcl.service.jobs import submit as submit_job
     from mlcl.service.jobs.command_checks import with_share
 
     client = client_of(cluster, home)
     if check:
-        words, needed = check_command(context.args, slices or [], client.cluster, as_json=json), list[Path]()
+        words = cluster_check_words(context.args, slices or [], client.cluster, as_json=json)
+        needed = list[Path]()
     else:
         needed = check_words(_app(context), context.args, client.cluster.working_dir.root)
         words = with_share(context.args, client.cluster.trial)
     if dry_run:
-        print_tree(submission_plan(client.cluster, words, needed), as_json=json)
+        print_tree(_submission_plan(client.cluster, words, needed), as_json=json)
         return
     name = submit_job(client, words, home=home, needed=needed, id=id)
     if check:
@@ -182,7 +182,6 @@ def resume(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Resume a job that was stopped, failed or killed. Further options are added, such as --trials 64."""
-    from mlcl.cli.submit_checks import check_words
     from mlcl.service.jobs import resume as resume_job
 
     client = client_of(cluster, home)
@@ -196,6 +195,40 @@ def _app(context: typer.Context) -> TyperGroup:
     app = context.find_root().command
     assert isinstance(app, TyperGroup)
     return app
+
+
+def check_words(
+    app: TyperGroup, words: Sequence[str], folder: Path, files: Mapping[str, str] | None = None
+) -> list[Path]:
+    """Checks a command of `app`, its options (by click) and its files, see `check_command`."""
+    from mlcl.service.jobs.command_checks import SUBMITTABLE, check_command
+
+    name = words[0] if words else "none"
+    context: Any = None
+    if name in SUBMITTABLE:
+        context = app.commands[name].make_context(name, list(words[1:]))
+        for option in HERE:
+            if is_typed(context, option):
+                key = f"--{option.replace('_', '-')}"
+                raise UserError("not for a submitted command", key=key, found=name)
+    return check_command(name, context.params if context else {}, folder, files)
+
+
+def _submission_plan(config: ClusterConfig, words: list[str], needed: list[Path]) -> Mapping[str, Any]:
+    from mlcl.service.jobs.package import stage, upload_files
+    from mlcl.service.jobs.submit import entrypoint, runtime_env
+
+    with TemporaryDirectory(prefix="mlcl-") as scratch:
+        stage(config.working_dir, Path(scratch), needed)
+    root = config.working_dir.root
+    files = upload_files(root, config.working_dir.exclude)
+    size = sum((root / name).stat().st_size for name in files)
+    return {
+        "cluster": config.ray.address,
+        "command": entrypoint(config, words),
+        "variables": runtime_env(config, "ID", root)["env_vars"],
+        "working_dir": {"path": str(root), "files": len(files), "mib": round(size / 2**20, 2)},
+    }
 
 
 def _follow(client: JobsClient, id: str) -> None:

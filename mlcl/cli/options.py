@@ -10,15 +10,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mlcl.errors import UserError
 from mlcl.store import Database, RunFolders
-
-if TYPE_CHECKING:
-    from mlcl.service.engine.packing import Resources
 
 DEFAULT_HOME = Path("outputs")
 
@@ -152,11 +149,3 @@ Home = Annotated[
         help="Where data, runs and the local tracking store live.",
     ),
 ]
-
-
-def resources_of(cpus: float, gpus: float | None, parallel: int | None, budget: str | None) -> Resources:
-    """Returns the resources that options give. Raises UserError if the budget cannot be parsed."""
-    from mlcl.service.engine.budget import parse_budget
-    from mlcl.service.engine.packing import Resources
-
-    return Resources(cpus, gpus, parallel, None if budget is None else parse_budget(budget))

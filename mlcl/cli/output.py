@@ -101,11 +101,7 @@ def fail(error: UserError | str, *, as_json: bool = False) -> Exit:
 
 
 def finish(report: Report, name: str, home: Path, complete: str = "", *, failed: bool = False) -> NoReturn:
-    """Ends the command of the run, sweep or table `name` with the exit status of its state.
-
-    First prints how many logs were not delivered, and how to continue. In the state COMPLETE it prints the
-    line `complete` instead of how to continue; if `failed` is set, the exit status is then FAILED.
-    """
+    """Prints how to go on, or the line `complete`, and ends the command with the exit status of its state."""
     if count := report.undelivered:
         logs = "1 log is" if count == 1 else f"{count} logs are"
         way = "the next command or `mlcl doctor --fix` delivers what is left"
@@ -158,10 +154,7 @@ def print_job(job: JobConfig, file: Path, overrides: Sequence[str], *, as_json: 
 
 
 def answer_to(question: str) -> str:
-    """Asks a question and returns the typed answer.
-
-    Raises UserError, which names the option `--yes`, if there is no input.
-    """
+    """Asks a question and returns the typed answer. Without input the error names `--yes`."""
     try:
         return input(f"{question}: ").strip()
     except EOFError:
@@ -231,9 +224,8 @@ def fitted_table(
 ) -> Table:
     """Returns a table without ruled lines that fits the console.
 
-    If the table is too wide, columns are dropped, those with the largest rank in `ranks` first. Columns of
-    rank 0 are kept, and are folded if they do not fit. Columns at the indices `texts` are aligned left and
-    wrapped at words.
+    If it is too wide, columns are dropped, those with the largest rank in `ranks` first; those of rank 0 are
+    folded. Columns at the indices `texts` are aligned left and wrapped at words.
     """
 
     def table(kept: Iterable[int], title: str = "", *, fold: bool = False) -> Table:

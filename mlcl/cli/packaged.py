@@ -58,5 +58,4 @@ def copy(
 
 
 def _known() -> dict[str, PackagedFile]:
-    """Returns all packaged files, keyed by their names."""
     return {name: its for kind in FOLDERS for name, its in packaged_files(kind).items()}

@@ -69,7 +69,6 @@ def options_table(title: str, section: type[BaseModel]) -> None:
 
 
 def _described(plural: str, its: Any) -> dict[str, Any]:
-    """Returns a plugin of a kind as a dict."""
     if plural == "losses":
         options = {
             name: {"default": option.default, "allowed": str(option.allowed)}

@@ -40,10 +40,7 @@ STYLES = {State.COMPLETE: "green", State.FAILED: "red", State.PRUNED: "yellow"}
 
 
 class RunProgress:
-    """A listener of one training that shows epoch, step, loss, throughput and the time left.
-
-    The listener is also a context manager.
-    """
+    """A listener and context manager that shows epoch, step, loss, throughput and time left of a training."""
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
@@ -92,10 +89,7 @@ def print_event(event: ProgressEvent) -> None:
 
 
 class SweepTable:
-    """A listener that shows the running trainings and those that ended last in a live table.
-
-    Notes and failures are printed above the table and are not erased. The listener is also a context manager.
-    """
+    """A listener and context manager that shows running and just ended trainings in a live table."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

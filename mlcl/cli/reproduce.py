@@ -18,7 +18,6 @@ from mlcl.cli.options import (
     Json,
     Parallel,
     StrictCode,
-    resources_of,
 )
 from mlcl.cli.output import answer, boxed_table, finish, print_tree, say
 from mlcl.config import parse_override
@@ -27,7 +26,7 @@ from mlcl.config.table.schema import Table, find_table, load_table, table_files
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.service.tables import TablePlan
+    from mlcl.service.tables.plan import TablePlan
 
 
 def reproduce(
@@ -62,7 +61,9 @@ def reproduce(
         _list(as_json=json)
         return
     file = find_table(name)
-    from mlcl.service.tables import TablePlan, plan_table
+    from mlcl.service.engine.packing import Resources
+    from mlcl.service.tables.cost import plan_table
+    from mlcl.service.tables.plan import TablePlan
 
     plan = TablePlan(
         load_table(file),
@@ -72,7 +73,7 @@ def reproduce(
         only=only or (),
         data=_places(data or ()),
         overrides=dict(parse_override(text) for text in overrides or ()),
-        resources=resources_of(cpus, gpus, parallel, budget),
+        resources=Resources.of(cpus, gpus, parallel, budget),
     )
     if dry_run:
         print_tree(plan_table(plan, home), as_json=json)
@@ -95,7 +96,6 @@ def _places(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _list(*, as_json: bool) -> None:
-    """Prints all tables with their cells, data and presets."""
     found = {file.stem: _about(load_table(file), file) for file in table_files()}
     rows = [
         (name, its["source"], its["title"], str(its["cells"]), str(its["seeds"]), ", ".join(its["data"]),
@@ -107,7 +107,6 @@ def _list(*, as_json: bool) -> None:
 
 
 def _about(table: Table, file: Path) -> dict[str, Any]:
-    """Describes a table and the data that it needs."""
     jobs = [cell.jobs[0] for cell in cells_of(table, file, seeds=1)]
     places = [place for job in jobs for place in (job.data, job.evaluation.transfer_to) if place is not None]
     return {
@@ -124,8 +123,9 @@ def _run(plan: TablePlan, figures: Path | None, home: Path, *, strict_code: bool
     """Runs the missing trainings, prints the table and how to continue, and exits with the state's status."""
     from mlcl.cli.progress import progress_view
     from mlcl.results.documents import document
-    from mlcl.service.tables import check_folder, run_table, write_cells
     from mlcl.service.tables.rendering import markdown
+    from mlcl.service.tables.table import run_table
+    from mlcl.service.tables.table_log import check_folder, write_cells
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 

@@ -30,8 +30,7 @@ from mlcl.markup import megabytes
 from mlcl.plugins import only_reading
 from mlcl.store import RunFolder, RunRecord, home_records
 from mlcl.tracking import State
-from mlcl.tracking.jsonl import first_entry
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
 
 LAST = "@last"
@@ -221,10 +220,7 @@ def local_runs(home: Path) -> list[LocalRun]:
 
 
 def local_run(home: Path, word: str) -> LocalRun:
-    """Finds a run, sweep or table by its name or id, by the beginning of one, or as the latest (`@last`).
-
-    Raises UserError if nothing has this name, or if several names begin with it.
-    """
+    """Finds a run, sweep or table by its name or id, by the beginning of one, or as the latest (`@last`)."""
     known = local_runs(home)
     if word == LAST:
         if not known:
@@ -269,10 +265,7 @@ def _read(home: Path, folder: RunFolder, record: RunRecord) -> LocalRun:
 
 
 def _best(kind: str, folder: Path, log: dict[str, Any]) -> str:
-    """Returns the main metric as text.
-
-    Raises OSError, ValueError, LookupError or TypeError if there is none yet.
-    """
+    """Returns the main metric as text; raises an error of `_read` if there is none yet."""
     file = folder / {"run": "result.json", "sweep": SWEEP_JSON, "table": TABLE_JSON}[kind]
     tree = text_json.loads(file.read_text(encoding="utf-8"))
     if kind == "run":

@@ -21,7 +21,6 @@ from mlcl.cli.options import (
     Parallel,
     PrintConfig,
     StrictCode,
-    resources_of,
 )
 from mlcl.cli.output import EXIT_OF, again, errors, finish, print_job, print_json, print_tree, tell
 from mlcl.config import load_job, load_space, parse_override
@@ -100,7 +99,8 @@ def sweep(
 
     if control is not None and no_control:
         raise UserError("excludes --no-control", key="--control", found=control)
-    numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
+    numbers: dict[str, Any] = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
+    numbers |= {"cpus": cpus, "gpus": gpus, "parallel": parallel, "budget": budget}
     plan = sweep_plan(
         checked,
         space,
@@ -111,7 +111,6 @@ def sweep(
         baselines=baseline or [],
         fitted=not no_baselines,
         **numbers,
-        resources=resources_of(cpus, gpus, parallel, budget),
         warm_start=warm_start,
         try_first=[_setting(text) for text in try_ or []],
         fresh=fresh,
@@ -140,7 +139,7 @@ def _setting(text: str) -> dict[str, Any]:
 
 def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> None:
     from mlcl.cli.sweep_tables import sweep_lines
-    from mlcl.service.search.dry_run import plan_sweep
+    from mlcl.service.search.plan_checks import plan_sweep
 
     tree = plan_sweep(plan, home)
     if whole or as_json:
@@ -151,7 +150,6 @@ def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> N
 
 
 def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) -> NoReturn:
-    """Prints the result and how to continue, and exits with the status of the state."""
     from mlcl.cli.sweep_tables import print_conclusions, print_result
     from mlcl.results.documents import document
     from mlcl.tracking import dashboard, tracking_uri

@@ -15,7 +15,7 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.results.provenance import log_start
 from mlcl.results.stores import ClientRuns, FileRuns, RunSource
 from mlcl.store import home_records
-from mlcl.tracking.cursor import run_id_of
+from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.names import Tag
 from mlcl.tracking.network import check_sqlite
 from mlcl.tracking.uri import sqlite_file, tracking_uri
@@ -174,10 +174,10 @@ class Runs:
 
     def check_trash(self, word: str) -> None:
         """Raises UserError where MLflow has deleted the run of this home with the name or id `word`."""
-        from mlcl.tracking.trash import trashed
+        from mlcl.tracking.tracker import trashed
 
         for _, record in home_records(self.home):
-            run_id = run_id_of(self.home, record.log) if word in (record.name, record.id) else None
+            run_id = Cursor.of(self.home, record.log).run_id if word in (record.name, record.id) else None
             gone = None if run_id is None else trashed(self.tracker.client, self.tracker.uri, run_id)
             if gone is not None:
                 raise gone.error("NAME", word)

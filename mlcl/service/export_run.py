@@ -40,11 +40,7 @@ TAGS = {
 
 @dataclass(frozen=True)
 class ExportResult:
-    """An exported model and its run.
-
-    `folder` is the folder of the export, `registered` and `pushed` say where else the model went. Each of
-    them is None if the model did not go there.
-    """
+    """An exported model and its run; a place where it did not go is None."""
 
     folder: Path | None
     run_id: str
@@ -69,13 +65,10 @@ def export_run(
     Args:
         tracker: The tracking store.
         word: A run or a sweep, see `model_run`.
-        to: The folder. Default: `models/RUN_ID` in the tracker's home, or none if the model is registered or
-            pushed.
-        register: The name under which the model is also registered in MLflow.
-        alias: The alias of the registered version.
+        to: The folder; default: `models/RUN_ID` in the home, or none if the model is registered or pushed.
+        register: The name under which the model is also registered in MLflow, with `alias`.
         formats: Formats besides, see `check_formats`.
-        push: The repository of the Hugging Face Hub that the folder is sent to.
-        public: Whether the repository may be public.
+        push: The repository of the Hugging Face Hub that the folder is sent to, which may be `public`.
 
     Raises:
         UserError: The run has no model, its data set changed, the folder exists, MLflow or the hub do not
@@ -112,11 +105,7 @@ def export_run(
 
 
 def model_run(runs: Runs, word: str) -> Run:
-    """Returns the complete run with a model that `word` names, see `_best` for a sweep.
-
-    `word` is MLflow's id of a run, a run's own id, or a sweep's name or id. Raises UserError if it names no
-    run or several runs, and for a run without a model.
-    """
+    """Returns the complete run with a model that `word` names: its id in MLflow or its own, or a sweep."""
     by_id = runs.get(word)
     found = runs.named(word) if by_id is None else [by_id]
     if not found:

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from mlcl.errors import UserError
 from mlcl.files import new_folder
-from mlcl.service.engine.recovery import recover
+from mlcl.service.engine.closing import recover
 from mlcl.store import LOCK, Database, RunFolder, RunRecord, State, home_records
 from mlcl.tracking.cursor import CURSOR
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
-from mlcl.tracking.jsonl import first_entry
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.uri import IN_HOME
 
 
@@ -24,8 +23,7 @@ def import_home(source: Path, home: Path) -> list[RunRecord]:
 
     Folders, events and logs are copied. A log that was delivered to the MLflow database file of `source` is
     delivered to that of `home` by the next command; a log that was delivered to a server is not sent again.
-    After a killed import, the next one copies the rest. Raises UserError if `source` is no home, is `home`,
-    or is damaged.
+    After a killed import, the next one copies the rest.
     """
     if source.resolve() == home.resolve() or not Database(source).file.is_file():
         allowed = "another folder that commands had as --home"
@@ -68,10 +66,7 @@ def _with_parents(home: Path, id: str) -> Iterator[str]:
 
 
 def _copy_log(source: Path, id: str, home: Path) -> None:
-    """Copies a log that the home lacks, with the cursor that says which of its entries are delivered.
-
-    The cursor is left out if it is about the MLflow database file of the other home.
-    """
+    """Copies a log that the home lacks, with its cursor unless that is of the other home's MLflow file."""
     target = log_folder(home, id)
     if target.exists():
         return

@@ -28,10 +28,7 @@ class BaselinePlan:
 
     @classmethod
     def of(cls, job: JobConfig, names: Sequence[str], home: Path) -> BaselinePlan:
-        """Plans the named baselines; without names, all that can be fitted to the job's data.
-
-        Raises UserError for a named baseline that cannot be fitted.
-        """
+        """Plans the named baselines; without names, all that can be fitted to the job's data."""
         info = open_dataset(job, home, verify=True).info
         found, left_out = (list(names), dict[str, str]()) if names else fitting_baselines(job, info)
         one_process = {"train": job.train.model_copy(update={"workers": 1})}
@@ -53,10 +50,7 @@ class BaselinePlan:
 def run_baselines(
     plan: BaselinePlan, *, home: Path, listener: Listener, announce: Callable[[str], None]
 ) -> dict[str, RunReport]:
-    """Runs the baselines one after the other, until a request to stop, and returns their reports by name.
-
-    A baseline that fails is announced and has no report. Raises UserError if there is no report.
-    """
+    """Runs the baselines until a request to stop; a failed one is announced and has no report."""
     reports: dict[str, RunReport] = {}
     with stop_on_signal(announce) as stop:
         for name, job in plan.jobs.items():
@@ -77,10 +71,10 @@ def run_baselines(
 def best_baseline(
     plan: BaselinePlan, reports: Mapping[str, RunReport], *, home: Path, announce: Callable[[str], None]
 ) -> tuple[str | None, dict[str, float]]:
-    """Returns the best of fitted baselines, and the mean scores by which it was chosen, larger is better.
+    """Returns the best of fitted baselines, None without scores, and the mean scores by which it was chosen.
 
     Where validation rows are few these are means over several draws of them, see `redrawn_scores`; otherwise,
-    and after a stop, it is the best on validation, without such means. None if no baseline has a score.
+    and after a stop, it is the best on validation, without such means.
     """
     metric = next(iter(plan.jobs.values())).evaluation.metric
     sign = 1 if default_mode(metric) == "max" else -1

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.errors import MachineError
+from mlcl.service.engine.closing import backed_up, recover
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.precision import decided_precision
-from mlcl.service.engine.recovery import backed_up, recover
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.process.signals import StopRequest, stop_on_signal
 from mlcl.service.ray.address import placed_by_ray
@@ -33,11 +33,11 @@ from mlcl.training.step_precision import AUTO, in_precision
 
 @dataclass(frozen=True)
 class RunReport:
-    """The result of a run.
+    """The result of a run, which `resumed` if it began from a checkpoint.
 
-    `resumed` says whether it began from a checkpoint. `undelivered` is the number of logs, of this run and
-    earlier ones, that are not delivered to MLflow yet; `mlflow_run_id` is None if this run is not in MLflow.
-    `job_hash` is the hash of the job that was trained, which names a precision in place of `auto`.
+    `undelivered` is the number of logs, also of earlier runs, that are not in MLflow yet; `mlflow_run_id` is
+    None if this run is not. `job_hash` is that of the trained job, which names a precision in place of
+    `auto`.
     """
 
     id: str
@@ -66,12 +66,9 @@ def run_job(
     """Runs `job`, or resumes its interrupted run; `fresh` begins a new run in any case.
 
     Ray places a job of several workers, and any training if RAY_ADDRESS names a cluster. Each worker then has
-    `cpus` and `gpus`; by default a GPU if there is one for each. Other jobs are trained in this process.
-
-    A caller that runs several jobs gives its `stop`; without it, this function handles signals itself.
-    Raises UserError for wrong input before anything is started. After a NaN, an exception or a stop, the run
-    is closed as FAILED or STOPPED. MLflow must answer at the beginning; after that, only the end of the run
-    waits a moment for it.
+    `cpus` and `gpus`; by default a GPU if there is one for each. A caller that runs several jobs gives its
+    `stop`. Raises UserError for wrong input before anything is started. MLflow must answer at the beginning;
+    after that, only the end of the run waits a moment for it.
     """
     job_data = _with_precision(JobData.of(job, home), home, gpus, fresh=fresh)
     job = job_data.job
@@ -115,8 +112,6 @@ def _with_precision(job_data: JobData, home: Path, gpus: float | None, *, fresh:
 
 @dataclass
 class _Run:
-    """A run during a call of `run_job`."""
-
     job_data: JobData
     home: Path
     store: SharedRuns

@@ -91,10 +91,7 @@ class Database:
             )
 
     def check(self) -> None:
-        """Reads the whole file. Raises UserError if a page, a row or a digest is damaged.
-
-        It also raises if the file is missing although there are folders of runs, whose states are then lost.
-        """
+        """Reads the whole file, and raises UserError if it is damaged, or missing beside folders of runs."""
         if not self.file.exists():
             if (left := self._left_folder()) is not None:
                 raise UserError(
@@ -112,10 +109,7 @@ class Database:
             self.events(run)
 
     def _has_tables(self, connection: sqlite3.Connection) -> bool:
-        """Whether the file has tables; it has none before or while the first command creates them.
-
-        Raises UserError if there are none although folders of runs exist: then the tables are lost.
-        """
+        """Whether the file has tables, before the first command none; lost ones raise UserError."""
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             return True
         if self._left_folder() is not None:
@@ -221,10 +215,7 @@ class Database:
 
 
 class Transaction:
-    """Writes to the database that are stored together or not at all.
-
-    A change of a damaged row raises UserError.
-    """
+    """Writes to the database that are stored together or not at all."""
 
     def __init__(self, database: Database, connection: sqlite3.Connection) -> None:
         self._database, self._connection = database, connection

@@ -41,12 +41,9 @@ def new_id() -> str:
 class RunRecord:
     """The record of one run, sweep or table in the home's database.
 
-    Attributes:
-        number: The position of the record in the order in which the home's records were made, from 1.
-        kind: `runs`, `sweeps` or `tables`.
-        id: The name of its folder, and a tag of its run in MLflow.
-        name: The user's name for a sweep or table, else empty.
-        log: The id of its log, which names the log's folder in the home and is a tag of the run in MLflow.
+    `number` counts the home's records from 1. `kind` is `runs`, `sweeps` or `tables`. `name` is the user's
+    name for a sweep or table, else empty. `id` names its folder and `log` that of its log; MLflow has both as
+    tags.
     """
 
     number: int
@@ -81,10 +78,7 @@ class RunFolder:
     def open(
         self, *, experiment: str, job_hash: str, fingerprint: str, log: str, uri: str, name: str = ""
     ) -> RunRecord:
-        """Writes the record with the state RUNNING and returns it; creates the folder.
-
-        An existing record keeps its number and time of creation.
-        """
+        """Creates the folder, and writes the record as RUNNING; an existing one keeps number and time."""
         self.path.mkdir(parents=True, exist_ok=True)
         before, database = self.record, Database(self.home)
         database.create()
@@ -117,11 +111,7 @@ class RunFolder:
 
     @contextmanager
     def owned(self, patience: float = 0.0) -> Iterator[bool]:
-        """Locks the folder for this process while the context is open, after a wait of up to `patience` s.
-
-        Yields whether it has the lock: False where another process holds it. The lock ends with its process,
-        so that a killed run never blocks the next one.
-        """
+        """Locks the folder after a wait of up to `patience` s; yields whether this process has the lock."""
         with locked(self.path / LOCK, patience) as mine:
             yield mine
 
@@ -138,10 +128,7 @@ class RunFolders:
         self.home, self.root = home, home / kind
 
     def new(self, id: str | None = None) -> RunFolder:
-        """Returns a folder with the id `id`, or with a new id if `id` is None or taken.
-
-        The folder is created on disk only when its record is written.
-        """
+        """Returns a folder with the id `id`, or with a new id if it is None or taken; creates nothing."""
         path = self.root / (id or new_id())
         return RunFolder(self.root / new_id() if path.exists() else path)
 
@@ -151,10 +138,7 @@ class RunFolders:
         return folder if folder is not None and folder.record is not None else None
 
     def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
-        """Returns the latest run of a job on this data that no process has locked, if it can be resumed.
-
-        Returns None if there is no such run, or if its state is final, such as COMPLETE or FAILED.
-        """
+        """Returns the latest run of a job on this data that no process has locked, if it can be resumed."""
         for folder, record in self.records():
             if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):
                 continue

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing_extensions import Self
 
 from mlcl.files import is_locked, replace_text
-from mlcl.tracking.jsonl import first_entry, read_lines
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import LOG, first_entry, log_folder, read_lines
 from mlcl.tracking.uri import stored_uri
 
 CURSOR = "cursor.json"
@@ -29,7 +28,6 @@ class Cursor:
         creating: Whether a request to create the run was sent whose answer is not known.
         twice: Whether two such requests were sent, so that there may be two runs.
         undeliverable: Why MLflow refused the rest of the log, or single entries; empty if it did not.
-        experiment_id: The id of the run's experiment.
         refused_at: The offset of the first entry that was refused while the entries after it were sent.
     """
 
@@ -52,6 +50,11 @@ class Cursor:
         except (ValueError, TypeError):
             return cls(creating=True)  # a damaged file may have named a run
 
+    @classmethod
+    def of(cls, home: Path, id: str) -> Self:
+        """Reads the cursor of the log `id` under a home."""
+        return cls.read(log_folder(home, id))
+
     def write(self, folder: Path) -> None:
         """Writes the cursor to its file in a log's folder, atomically."""
         replace_text(folder / CURSOR, json.dumps(asdict(self)) + "\n")
@@ -73,15 +76,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class UndeliveredLog:
-    """A log with entries that have not been sent to MLflow.
-
-    Attributes:
-        id: The id of the log.
-        entries: The number of entries that have not been sent.
-        uri: The URI of the tracking store that the log is for.
-        refusal: Why MLflow refused these entries, or some of them; empty if it did not.
-        locked: Whether a process is sending the log at present.
-    """
+    """A log whose store `uri` lacks some entries or refused them; `locked` while a process sends it."""
 
     id: str
     entries: int
@@ -117,21 +112,8 @@ def pending_entries(folder: Path, offset: int) -> int:
 
 
 def is_usable(home: Path, id: str, uri: str) -> bool:
-    """Whether a log can be started or continued for the store `uri`.
-
-    A log cannot be used if it exists for another store, or if MLflow has refused the rest of it.
-    """
+    """Whether a log can be started or continued: no other store has it, and MLflow did not refuse it."""
     folder, present = log_folder(home, id), stored_uri(uri, home)
     cursor = Cursor.read(folder)
     refused = cursor.undeliverable and cursor.refused_at is None
     return first_entry(folder / LOG).get("uri", present) == present and not refused
-
-
-def experiment_id_of(home: Path, id: str) -> str | None:
-    """Returns the id of the experiment of a log's run in MLflow; None where the run was not created yet."""
-    return Cursor.read(log_folder(home, id)).experiment_id
-
-
-def run_id_of(home: Path, id: str) -> str | None:
-    """Returns the id of a log's run in MLflow; None where the run has not been created yet."""
-    return Cursor.read(log_folder(home, id)).run_id

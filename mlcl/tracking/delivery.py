@@ -14,14 +14,12 @@ from mlflow.entities import ViewType
 from typing_extensions import Self
 
 from mlcl.files import LOOK_EVERY, locked
-from mlcl.tracking.cursor import LOCK, Cursor, delivered_logs, pending_entries, run_id_of, undelivered_logs
-from mlcl.tracking.jsonl import first_entry
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.cursor import LOCK, Cursor, delivered_logs, pending_entries, undelivered_logs
+from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.refusal import Refused, refusal
 from mlcl.tracking.sender import Sender
-from mlcl.tracking.tracker import Tracker
-from mlcl.tracking.trash import existing_run
+from mlcl.tracking.tracker import Tracker, existing_run
 
 POLL = 0.5
 """The number of seconds between two reads of the logs."""
@@ -64,10 +62,10 @@ class _QueuedLog:
 
 
 class Delivery:
-    """Sends logs to MLflow in a background thread while the context is open.
+    """Sends logs to MLflow in a background thread while the context is open; `drain` waits for them.
 
-    `drain` waits until all are sent. Only one process at a time sends a log. Entries that are not sent when
-    the context ends are sent by a later command. `announce` is called with messages for the user.
+    Only one process at a time sends a log. Entries that are not sent when the context ends are sent by a
+    later command.
     """
 
     def __init__(self, tracker: Tracker, announce: Callable[[str], None] = lambda _: None) -> None:
@@ -104,14 +102,14 @@ class Delivery:
         """Adds a log after the logs of its parents: MLflow needs the parent runs first."""
         folder = log_folder(self._home, id)
         parent = first_entry(folder / LOG).get("parent")
-        if parent and parent not in self._logs and run_id_of(self._home, parent) is None:
+        if parent and parent not in self._logs and Cursor.of(self._home, parent).run_id is None:
             self._add(parent, earlier=True)
         log = self._logs.setdefault(id, _QueuedLog(id, folder, earlier))
         log.earlier = log.earlier and earlier
 
     def run_id(self, id: str) -> str | None:
         """Returns the id of the log's run in MLflow; None until the run is created."""
-        return run_id_of(self._home, id)
+        return Cursor.of(self._home, id).run_id
 
     def wait_run_id(self, id: str, timeout: float) -> str | None:
         """Waits up to `timeout` seconds for the log's run in MLflow; returns its id or None."""
@@ -208,10 +206,7 @@ class Delivery:
                     Cursor().write(folder)
 
     def _sender(self, log: _QueuedLog) -> Sender | None:
-        """Returns the log's sender; None while another process has its lock, or its parent has no run.
-
-        Raises Refused where the parent will never have a run.
-        """
+        """Returns the log's sender; None while another process has it, or its parent has no run."""
         if log.sender is None:
             log.elsewhere = not log.lock.enter_context(locked(log.folder / LOCK))
             if log.elsewhere:
@@ -266,11 +261,7 @@ class Delivery:
 
 
 def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
-    """Returns the ids of the logs that were sent to a store at this URI that has since been lost.
-
-    A store counts as lost (deleted or replaced) if it has no run of mlcl at all, not even a deleted one. For
-    any other store the list is empty.
-    """
+    """Returns the logs sent to a store at this URI that was deleted or replaced: it has no run of mlcl."""
     every = [each.experiment_id for each in client.search_experiments(ViewType.ALL)]
     if every and client.search_runs(every, f"tags.`{Tag.LOG}` != ''", ViewType.ALL, max_results=1):
         return []
@@ -278,11 +269,7 @@ def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
 
 
 def deliver_all(home: Path, uri: str, announce: Callable[[str], None] = lambda _: None) -> int:
-    """Sends every log of the home for the store `uri` to MLflow, including logs that it refused before.
-
-    Returns the number of logs that stay undelivered. `announce` is called with messages for the user. Raises
-    UserError where the store does not answer.
-    """
+    """Sends every log of the home for the store, also refused ones; returns how many stay undelivered."""
     with Delivery(Tracker(home, uri), announce) as delivery:
         delivery.add_undelivered(refused=True)
         delivery.drain()

@@ -13,6 +13,7 @@ import yaml
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import DatasetInfo
 from mlcl.plugins import registry
+from mlcl.store import RunRecord, State
 from mlcl.tracking import Provenance, RunLog, params_of
 from mlcl.tracking.cursor import is_usable
 from mlcl.tracking.names import MAX_NOTES, Tag
@@ -22,10 +23,7 @@ from mlcl.training.run_files import JOB
 
 @dataclass(frozen=True)
 class JobLogs:
-    """Starts the logs of a command's runs under `home`, for the tracking store `uri`.
-
-    `source` is the provenance of the command; `deliver` is a function that sends a log, by its id, to MLflow.
-    """
+    """Starts the logs of a command's runs for the store `uri`; `deliver` sends a log, by its id."""
 
     home: Path
     uri: str
@@ -74,11 +72,26 @@ class JobLogs:
             texts={JOB: yaml.safe_dump(dump_job(job), sort_keys=False)},
         )
 
-    def usable(self, name: str) -> str:
-        """Returns the id for the log of the run `name`: the name, or `NAME-2`, `NAME-3` and so on.
+    def start_group(
+        self, kind: str, record: RunRecord, params: Mapping[str, str], tags: Mapping[str, str]
+    ) -> RunLog:
+        """Starts the log of a sweep or table, or attaches to it, and sets it to RUNNING."""
+        log = RunLog.start(
+            self.home,
+            record.log,
+            uri=self.uri,
+            experiment=record.experiment,
+            name=record.name,
+            owner=record.id,
+            params=params,
+            tags={Tag.ID: record.id, Tag.NAME: record.name, Tag.KIND: kind, **tags},
+            source=self.source,
+        )
+        log.set_state(State.RUNNING)
+        return log
 
-        A number is added if the log without it is for another store or was refused.
-        """
+    def usable(self, name: str) -> str:
+        """Returns an id for the log of the run `name`: the name, or `NAME-2` and so on for another store."""
         ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(id for id in ids if is_usable(self.home, id, self.uri))
 

@@ -1,14 +1,17 @@
 """The log of a run, a folder of files written without a server or MLflow, and a listener that fills it.
 
-`Delivery` sends the log to MLflow.
+Its lines of JSON stay readable after a writer was killed. `Delivery` sends the log to MLflow.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import math
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +22,66 @@ from typing_extensions import Self
 from mlcl.errors import UserError
 from mlcl.files import remove_partial, replace_text
 from mlcl.store import State
-from mlcl.tracking.jsonl import Entry, append, decode, read_lines, sync
 from mlcl.tracking.names import DIFF, MAX_REASON, PACKAGES
 from mlcl.tracking.provenance import Provenance
 from mlcl.tracking.uri import stored_uri
 from mlcl.training.events import Event, Listener
+
+Entry = Mapping[str, Any]
+
+
+def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int]]:
+    """Yields the complete lines of a file, if there is one, from byte `offset` on, and their ends."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                offset += len(line)
+                yield line, offset
+    except FileNotFoundError:
+        return
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Returns the JSON object of a line; an empty dict for a damaged line, as after a crash."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+def first_entry(path: Path) -> dict[str, Any]:
+    """Returns the JSON object of the first line; an empty dict where there is none."""
+    return next((decode(line) for line, _ in read_lines(path)), {})
+
+
+def append(path: Path, entries: Iterable[Entry]) -> None:
+    """Appends the entries after removing a partial last line; complete lines before an OSError stay."""
+    lines = b"".join(
+        json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n" for entry in entries
+    )
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        # Workers of a lost node may live on for a while, and write.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            os.ftruncate(descriptor, path.read_bytes().rfind(b"\n") + 1)
+        rest = memoryview(lines)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    finally:
+        os.close(descriptor)
+
+
+def sync(path: Path) -> None:
+    """Waits until the file's content is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
 
 LOG, TEXTS = "log.jsonl", "files"
 MEGABYTE = 2**20
@@ -39,9 +97,8 @@ def log_folder(home: Path, id: str) -> Path:
 class RunLog:
     """Writes the log of a run. Entries that other processes append after it was opened are not noticed.
 
-    A training's log is written by the command that starts the training, then by the training's process, then
-    by the command again. Once a call has returned, its entry survives the end of the process; after `flush`
-    also a power cut. Entries that a resumed or repeated command would write a second time are left out.
+    Once a call has returned, its entry survives the end of the process; after `flush` also a power cut.
+    Entries that a resumed or repeated command would write a second time are left out.
     """
 
     def __init__(self, home: Path, id: str) -> None:
@@ -75,9 +132,9 @@ class RunLog:
     ) -> Self:
         """Starts a new log, or attaches to one that was started before, and keeps its entries.
 
-        `uri` is the tracking store to which it will be sent, `owner` the id of the run, sweep or table whose
-        command sets the state, `parent` the id of the log whose run will be the parent run in MLflow. `texts`
-        are text artifacts, keyed by name.
+        `uri` is the store to which it will be sent, `owner` the id of the run, sweep or table whose command
+        sets the state, `parent` the id of the log whose run will be the parent run. `texts` are text
+        artifacts by name.
         """
         log = cls(home, id)
         if log._is_started:
@@ -127,10 +184,7 @@ class RunLog:
             self._append({"kind": "params", "values": values})
 
     def metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Logs metrics at a step, except those that the log already has at this or a later step.
-
-        A resumed run repeats the steps after its checkpoint.
-        """
+        """Logs metrics at a step, except those that the log has at this or a later one, as after a resume."""
         values = {name: _number(its) for name, its in metrics.items() if self._last(name)[0] < step}
         if values:
             append(self._path, [{"kind": "metrics", "step": step, "time": _now(), "values": values}])
@@ -139,9 +193,9 @@ class RunLog:
     def final_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Logs final metrics at a step, so that the last point of each, which MLflow shows, has this value.
 
-        A metric without earlier steps is logged at step 0 instead: MLflow draws it as a bar. A curve that has
-        another value at the step gets a point at the next one: after early stopping, the final metrics are
-        those of the best epoch, not of the last.
+        A metric without earlier steps is logged at step 0: MLflow draws it as a bar. A curve that has another
+        value at the step gets a point at the next one: after early stopping, the final metrics are those of
+        the best epoch.
         """
         at: dict[int, dict[str, float]] = {}
         for name, value in metrics.items():
@@ -190,10 +244,7 @@ class RunLog:
         self._append({"kind": "view", "key": key, "view": dict(view)})
 
     def set_state(self, state: State, reason: str = "") -> None:
-        """Logs a state with its reason for MLflow, unless the log ends with it, and flushes.
-
-        A state other than RUNNING also removes partial files of killed writers.
-        """
+        """Logs a state, unless the log ends with it, and flushes; a final one removes partial files, too."""
         reason = reason[:MAX_REASON]
         if (state, reason) != (self.state, self.reason):
             entry = {"kind": "state", "state": state.value, "time": _now()}
@@ -246,9 +297,8 @@ def _number(value: Any) -> float | str:
 def mlflow_listener(log: RunLog, then: Listener = lambda _: None, *, system: bool = False) -> Listener:
     """Returns a listener that logs the metrics of every training event and then calls the listener `then`.
 
-    The metrics of the event `end` are logged with `RunLog.final_metrics`. With `system`, load and memory of
-    the machine are logged, too. The log is flushed before a checkpoint is written: a resumed run repeats only
-    the steps after its checkpoint, so that a kill loses no metric.
+    With `system`, load and memory of the machine are logged, too. The log is flushed before a checkpoint is
+    written: a resumed run repeats only the steps after its checkpoint, so that a kill loses no metric.
     """
 
     def listen(event: Event) -> None:
@@ -264,11 +314,7 @@ def mlflow_listener(log: RunLog, then: Listener = lambda _: None, *, system: boo
 
 
 def system_metrics() -> dict[str, float]:
-    """Returns load and memory of the machine and this process's GPU, under MLflow's system metric names.
-
-    Values are percentages and megabytes over all processes; loads are averages since the last call. A GPU's
-    load needs the package nvidia-ml-py and is left out without it.
-    """
+    """Returns load and memory of machine and GPU under MLflow's names; loads are since the last call."""
     import psutil
     import torch  # slow to import
 

@@ -40,10 +40,10 @@ HOME_TABLE = "mlcl_home"
 
 
 def store_lock(uri: str, home: Path) -> FileLock:
-    """Returns the lock to hold while a store is opened, so that only one command makes its tables.
+    """Returns the lock, in the home, to hold while a store is opened: one command makes its tables.
 
-    The lock lies in the home. For a new SQLite file it lies in the folder of the file, since several homes
-    may share a file outside of them.
+    For a new SQLite file it lies in the folder of the file, since several homes may share one outside of
+    them.
     """
     file = sqlite_file(uri)
     return FileLock((home if file is None or not _is_new(file) else file.parent) / LOCK)
@@ -54,11 +54,7 @@ def _is_new(file: Path) -> bool:
 
 
 def make_tables(file: Path | None, artifacts: str) -> None:
-    """Creates the SQLite file of a store with MLflow's tables, atomically: MLflow refuses a partial file.
-
-    Does nothing if `file` is None or has content. `artifacts` is the artifact URI of the default experiment.
-    The caller must hold `store_lock`, so that no two commands create the tables.
-    """
+    """Creates the SQLite file of a new store atomically, since MLflow refuses a partial one."""
     if file is None or not _is_new(file):
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
@@ -72,11 +68,7 @@ def make_tables(file: Path | None, artifacts: str) -> None:
 
 
 def relocate_artifacts(uri: str, home: Path) -> None:
-    """Corrects the artifact addresses, which are absolute, in the store of a home that was moved.
-
-    Only a store that is an SQLite file in this home is changed, and only addresses below the home's earlier
-    path. The caller must hold `store_lock`.
-    """
+    """Corrects the absolute artifact addresses in the SQLite file of a home that was moved."""
     file, here = sqlite_file(uri), home.as_uri()
     if file is None or not file.is_relative_to(home) or not file.is_file() or not file.stat().st_size:
         return

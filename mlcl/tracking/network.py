@@ -53,10 +53,7 @@ def basic_auth(user: str, password: str) -> dict[str, str]:
 
 
 def unreachable_reason(uri: str) -> str:
-    """Returns why the server or database at a URI does not answer; empty if it does.
-
-    For files and Unix sockets nothing is checked and the result is empty.
-    """
+    """Returns why the server or database at a URI does not answer; empty if it does, and for files."""
     try:
         parts = urlsplit(uri)
         if parts.scheme in ("http", "https"):
@@ -86,11 +83,7 @@ def connection_error(host: str, port: int) -> str:
 
 
 def check_reachable(uri: str, home: Path) -> None:
-    """Raises UserError where `home` cannot be written, or the store at `uri` does not answer.
-
-    Raises UserError also for a kind of store that is not supported, such as a folder of files. Creates
-    `home`.
-    """
+    """Raises UserError if `home`, which is created, cannot be written, or the store does not answer."""
     if "://" not in uri or uri.startswith("file:"):
         # A file store would keep a point twice that was sent twice.
         raise UserError(

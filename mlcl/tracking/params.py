@@ -12,10 +12,7 @@ from mlcl.tracking.names import CLASSIFIER_WEIGHT, GAMMA, LOG10, MAX_PARAM, SHOR
 
 
 def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
-    """Returns the job's dotted keys as MLflow parameters, with derived ones; see `log_parameters`.
-
-    The keys in `free`, whose values are chosen after training, are left out.
-    """
+    """Returns the job's dotted keys but the `free` ones as MLflow parameters, with derived ones."""
     params = log_parameters(_settings(job, free))
     weight = job.objective.classifier_weight
     mix = {GAMMA: f"{1 - round(weight, 12):.4g}"} if job.objective.heads else {}
@@ -38,9 +35,8 @@ def _settings(job: JobConfig, free: Collection[str]) -> dict[str, Any]:
 def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
     """Returns dotted keys as MLflow parameters: the keys of `plain_parameters`, and derived ones.
 
-    The derived parameters of a key are its short name (see `SHORT`) and, for temperatures and learning rates,
-    its logarithm as `log10.NAME`, since MLflow's parallel coordinates and contour plots have linear axes
-    only.
+    These are its short name (see `SHORT`) and, for temperatures and learning rates, its logarithm as
+    `log10.NAME`, since MLflow's parallel coordinates and contour plots have linear axes only.
     """
     params: dict[str, str] = {}
     for name, value in plain_parameters(settings).items():
@@ -49,7 +45,7 @@ def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def plain_parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the keys whose value is neither None nor {}, and a key `KEY.INDEX` for each item of a list.
+    """Returns the keys with a value, and a key `KEY.INDEX` for each item of a list.
 
     Numbers and booleans are not converted; lists and other values become text. Items of lists under
     `evaluation.` are left out: these are grids, which would only fill MLflow's menus.

@@ -27,18 +27,12 @@ MAX_DIFF = 2_000_000
 
 
 def submitted_id() -> str | None:
-    """Returns the id of the cluster job that runs this command, None outside of one.
-
-    The run, sweep or table of the command takes this id.
-    """
+    """Returns the id of the cluster job that runs this command, which its run, sweep or table takes."""
     return os.environ.get(SUBMITTED) or None
 
 
 def submitted_tags() -> dict[str, str]:
-    """Returns the tag with the id of the cluster job that runs this command; none outside of one.
-
-    A sweep or run that a later job continues gets the id of that job.
-    """
+    """Returns the tag with the id of the cluster job that runs this command; none outside of one."""
     id = submitted_id()
     return {} if id is None else {Tag.JOB: id}
 
@@ -55,8 +49,7 @@ class Provenance:
 def code() -> str:
     """Returns this package's version, commit and digest of changes, as `0.1.0 1a2b3c4d5e6f +89abcdef`.
 
-    The digest covers the uncommitted diff of the package's folder, and its untracked files that git does not
-    ignore; it is left out where nothing was changed.
+    Changes are the uncommitted diff of the package's folder, and untracked files that git does not ignore.
     """
     folder = Path(__file__).parents[1]
     commit, diff = _git(folder, "rev-parse", "HEAD"), _git(folder, "diff", "HEAD", "--", ".")
@@ -80,10 +73,7 @@ def _untracked(folder: Path) -> Iterator[bytes]:
 
 
 def provenance(*folders: Path) -> Provenance:
-    """Collects the provenance of this process, with the commit of the first folder in a git checkout.
-
-    The default folders are the working directory, which has the jobs, and the folder of this package.
-    """
+    """Collects the provenance of this process, with the commit of the first folder in a git checkout."""
     tags: dict[str, str] = {Tag.PYTHON: platform.python_version(), Tag.MACHINE: platform.machine()}
     tags |= {Tag.SOURCE_NAME: "mlcl", Tag.SOURCE_TYPE: "LOCAL"}
     installed = {each.name: each.version for each in metadata.distributions()}

@@ -52,10 +52,7 @@ logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)
 def register_export(
     tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str, name: str, alias: str
 ) -> str:
-    """Registers an exported folder as a version of the model `name`, and sets `alias` to the version.
-
-    Returns a line for the user. Raises UserError where MLflow refuses it or does not answer.
-    """
+    """Registers an exported folder as a version of the model `name` with `alias`; returns a line."""
     try:
         tracker.make_model(name)  # a name that MLflow refuses leaves no files behind
         model = log_export(tracker, run_id, folder, index, encoder)
@@ -68,11 +65,7 @@ def register_export(
 
 
 def log_export(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str) -> LoggedModel:
-    """Logs an exported folder as the model of a run, unless the run has one, and returns the logged model.
-
-    MLflow's own `log_model` would set the run's status to RUNNING. Raises UserError or MlflowException where
-    MLflow refuses it or does not answer.
-    """
+    """Logs an exported folder as a run's model, unless it has one; MLflow's own way sets it RUNNING."""
 
     def save(model: LoggedModel) -> Path:
         mlflow.pyfunc.save_model(
@@ -104,11 +97,7 @@ def find_model(client: MlflowClient, run: Run) -> LoggedModel | None:
 
 
 def log_model(client: MlflowClient, run: Run, save: Callable[[LoggedModel], Path]) -> LoggedModel:
-    """Returns the exported model of a run, linked to the run's metrics, parameters and data set.
-
-    If the run has none, the folder that `save` writes is logged. If that is interrupted or fails, the partial
-    model is deleted. Raises MlflowException or OSError where MLflow refuses it or does not answer.
-    """
+    """Returns the model of a run, linked to its metrics and data set; if it has none, `save` writes it."""
     found = find_model(client, run)
     if found is not None:
         return found

@@ -10,10 +10,7 @@ from mlcl.training.export import load_model
 
 
 class ExportedPyfunc(PythonModel):  # type: ignore[misc]
-    """An exported model as a pyfunc model of MLflow.
-
-    `predict` takes a frame with a column `text`, `image` or `vectors`, and returns a frame of labels.
-    """
+    """An exported model as a pyfunc model of MLflow: of a column `text`, `image` or `vectors`, to labels."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Loads the exported folder."""
@@ -25,10 +22,7 @@ class ExportedPyfunc(PythonModel):  # type: ignore[misc]
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Returns labels and probabilities of the rows of `model_input`, with its index.
-
-        `params` may have `predictor`, and for a multi-label task `threshold`.
-        """
+        """Returns labels and probabilities; `params` may have `predictor`, of several labels `threshold`."""
         params = params or {}
         inputs = model_input[self._model.index.modality].tolist()
         found = self._model.predict(

@@ -48,11 +48,7 @@ def check_name(name: str, alias: str) -> None:
 
 
 def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: str, more: str = "") -> str:
-    """Registers a run's logged model as a version of the model `name`, and returns the version.
-
-    If the run's model is a version of `name` already, that version is returned. The description of a new
-    version is that of the index, followed by `more`. Raises MlflowException.
-    """
+    """Returns the version of `name` that a run's model is, made if necessary; `more` describes it, too."""
     run_id, source = str(model.source_run_id), str(model.artifact_location)
     versions = tracker.versions(run_id, source)
     if name not in versions:
@@ -70,10 +66,7 @@ def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: s
 
 
 def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
-    """Downloads the exported folder of `models:/NAME@ALIAS` or `models:/NAME/VERSION` and returns its path.
-
-    The folder is below `to`. Raises UserError where there is no such version or it is no exported model.
-    """
+    """Downloads the exported folder of `models:/NAME@ALIAS` or `models:/NAME/VERSION` below `to`."""
     parts = URI.fullmatch(uri)
     if parts is None:
         raise UserError(
@@ -96,10 +89,7 @@ def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a registered version: the `value` of a `metric`, whose `mode` is max or min.
-
-    `job` has the dotted keys of the job with which the search began, `searched` the keys that it varied.
-    """
+    """The score of a registered version, with the job (dotted keys) of its search and the keys it varied."""
 
     metric: str
     value: float
@@ -145,9 +135,8 @@ class Score:
 def move_best(tracker: Tracker, name: str, version: str, score: Score) -> str:
     """Tags a version with its score, and moves the alias `best` to it unless the present best is as good.
 
-    Returns a line for the user. Two versions can be compared if they have the same metric and their jobs
-    differ only in searched keys; if they cannot, the alias moves and the line says why. Raises
-    MlflowException.
+    Two versions can be compared if they have the same metric and their jobs differ only in searched keys; if
+    they cannot, the alias moves and the returned line says why.
     """
     client = tracker.client
     try:

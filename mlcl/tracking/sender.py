@@ -7,20 +7,20 @@ time, step and value, and replaces parameters, tags and artifacts. Only the run 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, Metric, Param, RunTag
 
-from mlcl.files import remove_partial
+from mlcl.files import new_file, remove_partial
 from mlcl.store import State
-from mlcl.tracking.cursor import CURSOR, Cursor, experiment_id_of, run_id_of
-from mlcl.tracking.jsonl import decode, first_entry, read_lines
-from mlcl.tracking.linked_artifacts import link_artifact
-from mlcl.tracking.log import LOG, TEXTS, log_folder
+from mlcl.tracking.cursor import CURSOR, Cursor
+from mlcl.tracking.log import LOG, TEXTS, decode, first_entry, log_folder, read_lines
 from mlcl.tracking.names import MLFLOW_STATUS, Tag
 from mlcl.tracking.refusal import Refused, refusal
 from mlcl.tracking.shared_view import view_note, view_tag, view_text
@@ -45,10 +45,7 @@ class Sender:
 
     @property
     def parent(self) -> str | None:
-        """The id of the log whose run must exist before this log's run is created.
-
-        None if there is no parent or this log's run exists already.
-        """
+        """The id of the log whose run must exist before this log's run is created, if there is one."""
         if self.cursor.run_id is not None:
             return None
         return first_entry(self.folder / LOG).get("parent")
@@ -56,8 +53,8 @@ class Sender:
     def deliver(self) -> Iterator[None]:
         """Sends the entries after the cursor, and yields after each; consecutive metrics are sent together.
 
-        Entries of an unknown kind are skipped. If MLflow refuses an entry, such as a file, of a run that
-        exists, the cursor keeps the entry's offset and the rest of the log is sent. Raises any other error.
+        If MLflow refuses an entry, such as a file, of a run that exists, the cursor keeps the entry's offset
+        and the rest of the log is sent. Raises any other error.
         """
         for entries, end in _batches(self.folder / LOG, self.cursor.offset):
             entry, kind = entries[0], entries[0].get("kind")
@@ -88,10 +85,7 @@ class Sender:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Records a refusal that is raised in the context in the cursor, if the run exists.
-
-        Raises any other error.
-        """
+        """Records a refusal in the context, if the run exists; raises any other error."""
         try:
             yield
         except Exception as error:
@@ -130,7 +124,7 @@ class Sender:
                 Tag.STATE: str(State.RUNNING),
             }
             if entry["parent"] is not None:
-                tags[Tag.PARENT] = run_id_of(self._tracker.home, entry["parent"])
+                tags[Tag.PARENT] = Cursor.of(self._tracker.home, entry["parent"]).run_id
             name = entry["name"][:RUN_NAME]
             run = self._client.create_run(experiment, start_time=entry["time"], tags=tags, run_name=name)
             found = [run.info.run_id]
@@ -138,12 +132,9 @@ class Sender:
         cursor.write(self.folder)
 
     def _experiment(self, entry: Mapping[str, Any]) -> str:
-        """Returns the id of the run's experiment, which is that of its parent, even if it was renamed.
-
-        The experiment of a run without a parent is found by its name, or created.
-        """
+        """Returns the id of the experiment of the parent's run, even if renamed, else of that name."""
         home, parent = self._tracker.home, entry["parent"]
-        kept = None if parent is None else experiment_id_of(home, parent)
+        kept = None if parent is None else Cursor.of(home, parent).experiment_id
         return self._tracker.experiment(entry["experiment"]) if kept is None else kept
 
     def _runs(self, experiment: str) -> list[str]:
@@ -190,7 +181,6 @@ class Sender:
 
     @cached_property
     def _artifacts(self) -> str:
-        """The URI of the run's artifacts."""
         return str(self._client.get_run(self.cursor.run_id).info.artifact_uri)
 
     def _text(self, file: str, name: str) -> None:
@@ -225,10 +215,7 @@ class Sender:
 
 
 def _batches(path: Path, offset: int) -> Iterator[tuple[list[Any], int]]:
-    """Yields batches of entries, each with the offset of its end in the log.
-
-    A batch has consecutive entries of metrics for one request, or a single entry of another kind.
-    """
+    """Yields consecutive metrics for one request, or a single other entry, with the offset of its end."""
     together: list[Any] = []
     points = end = 0
     for line, after in read_lines(path, offset):
@@ -245,3 +232,40 @@ def _batches(path: Path, offset: int) -> Iterator[tuple[list[Any], int]]:
         end = after
     if together:
         yield together, end
+
+
+def link_artifact(path: Path, uri: str, name: str) -> bool:
+    """Links a file or folder as the artifact `name`; False if the store at `uri` is not on its disk."""
+    target = _local_folder(uri)
+    if target is None:
+        return False
+    try:
+        for file in _files(path):
+            _link(file, target / name / file.relative_to(path))
+    except OSError:  # another disk, or one without links: then MLflow copies
+        return False
+    return True
+
+
+def _local_folder(uri: str) -> Path | None:
+    parts = urlsplit(uri)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return Path(unquote(parts.path))
+    return None
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from (each for each in sorted(path.rglob("*")) if each.is_file())
+    else:
+        yield path
+
+
+def _link(file: Path, target: Path) -> None:
+    """Replaces `target` by a link to the file, so that readers find either its old content or the new one."""
+    if target.exists() and target.samefile(file):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_partial(target.parent, target.name)  # of a killed sender of the log
+    with new_file(target) as work:
+        os.link(file, work)

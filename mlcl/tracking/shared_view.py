@@ -1,7 +1,8 @@
-"""Builds shared views of MLflow's pages: a sorted table and charts of a sweep's or table's trainings.
+"""Builds shared views of MLflow's pages, and describes an experiment there by a table of its sweeps.
 
-MLflow stores a shared view as a tag of the experiment, and opens it by a link. The format is undocumented:
-this is the format of MLflow 3.17.2, which tests/browser checks.
+A shared view is a sorted table and charts of a sweep's or table's trainings. MLflow stores it as a tag of the
+experiment, and opens it by a link. The format is undocumented: this is the format of MLflow 3.17.2, which
+tests/browser checks.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from mlcl.tracking.cursor import experiment_id_of
-from mlcl.tracking.names import LOG10, SCORE, Tag
+from mlflow.entities import Run
+
+from mlcl.markup import markdown, markdown_table
+from mlcl.tracking.cursor import Cursor
+from mlcl.tracking.names import LOG10, SCORE, SWEEP_MODE, SWEEP_SCORE, Tag
 from mlcl.tracking.params import axis, short_name
+from mlcl.tracking.tracker import Tracker
 from mlcl.tracking.uri import pages_address
 
 CLASSIC = "workflowType=machine_learning"
@@ -50,7 +55,7 @@ def view_note(experiment_id: str, key: str) -> str:
 
 def view_links(home: Path, id: str, uri: str) -> dict[str, str]:
     """Returns the URLs of a log's view, keyed by `runs` and `charts`; empty before its run is in MLflow."""
-    experiment = experiment_id_of(home, id)
+    experiment = Cursor.of(home, id).experiment_id
     if experiment is None:
         return {}
     server = pages_address(uri)
@@ -85,7 +90,7 @@ def cells_view(metrics: Mapping[str, bool], keys: Sequence[str]) -> dict[str, An
     """Returns a view of the trainings nested in a table's run, ordered by the first of `metrics`, best first.
 
     `metrics` maps names to whether larger values are better; `keys` are the job keys in which the cells
-    differ. There is one bar chart for each metric, with one bar for each training.
+    differ.
     """
     first, *others = metrics
     return _view(
@@ -200,3 +205,43 @@ def _scatter(name: str) -> dict[str, Any]:
         "yaxis": {"key": SCORE, "type": "METRIC"},
         "runsCountToCompare": RUNS,
     }
+
+
+HEADING = "## Sweeps of this experiment"
+"""The first line of each description written here; one that begins otherwise is a user's and is kept."""
+MOST = 10
+"""The largest number of sweeps that are listed for a metric."""
+MOST_SWEEPS = 200
+"""The number of latest sweeps that are considered."""
+
+
+def describe_experiment(tracker: Tracker, run_id: str) -> None:
+    """Sets the description of the experiment of a run, unless a user wrote one."""
+    experiment = tracker.client.get_experiment(tracker.client.get_run(run_id).info.experiment_id)
+    if not str(experiment.tags.get(Tag.NOTE, HEADING)).startswith(HEADING):
+        return
+    where = f"tags.`{Tag.KIND}` = 'sweep'"
+    sweeps = tracker.client.search_runs([experiment.experiment_id], where, max_results=MOST_SWEEPS)
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for sweep in sweeps:
+        if SCORE in sweep.data.metrics and SWEEP_SCORE in sweep.data.params:
+            goal = sweep.data.params[SWEEP_SCORE], sweep.data.params[SWEEP_MODE]
+            groups.setdefault(goal, []).append(sweep)
+    tables = [_table(*goal, groups[goal]) for goal in sorted(groups)]
+    text = "\n\n".join([HEADING, *tables])
+    tracker.client.set_experiment_tag(experiment.experiment_id, Tag.NOTE, text)
+
+
+def _table(metric: str, mode: str, sweeps: list[Run]) -> str:
+    ranked = sorted(sweeps, key=lambda run: run.data.metrics[SCORE], reverse=mode == "max")[:MOST]
+    rows = [
+        (
+            f"[{markdown(run.data.tags[Tag.NAME])}]"
+            f"({view_path(run.info.experiment_id, run.data.tags[Tag.ID])})",
+            f"{run.data.metrics[SCORE]:.4f}",
+            markdown(run.data.tags.get(Tag.BEST, "")),
+            run.data.tags.get(Tag.SWEEP_TRIALS, ""),
+        )
+        for run in ranked
+    ]
+    return markdown_table(("sweep", f"best {markdown(metric)}", "of trial", "trials"), rows, left=(0, 2))

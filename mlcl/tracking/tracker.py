@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,14 +23,13 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 from mlflow import MlflowClient
-from mlflow.entities import Experiment
+from mlflow.entities import Experiment, LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
 from mlcl.tracking.mlflow_private import artifact_store, make_tables, relocate_artifacts, store_lock
 from mlcl.tracking.network import check_reachable
 from mlcl.tracking.refusal import refusal
-from mlcl.tracking.trash import existing_run, trashed, trashed_experiment
 from mlcl.tracking.uri import KEY, shown, sqlite_file, tracking_uri
 
 # MLflow reports each table of a new store.
@@ -41,11 +42,7 @@ PROBE = ".mlcl-probe"
 
 
 class Tracker:
-    """An open MLflow tracking server or store, with its `client`.
-
-    `uri` defaults to MLFLOW_TRACKING_URI, else to an SQLite file under `home`, which is created. Raises
-    UserError where the store does not answer or `home` cannot be written.
-    """
+    """An open MLflow tracking server or store, with its `client`; by default that of `tracking_uri`."""
 
     def __init__(self, home: Path, uri: str | None = None) -> None:
         self.uri = uri or tracking_uri(home)
@@ -87,10 +84,7 @@ class Tracker:
         return self.safe(str(error)).splitlines()[0]
 
     def experiment(self, name: str) -> str:
-        """Returns the id of an experiment, which is created if it does not exist.
-
-        Two processes that create it at once get the same id. Raises UserError for a deleted experiment.
-        """
+        """Returns the id of an experiment, which is created if it does not exist; refuses a deleted one."""
         found = self.client.get_experiment_by_name(name)
         if found is None:
             local = self.uri.startswith("sqlite:")
@@ -115,11 +109,9 @@ class Tracker:
     ) -> Experiment:
         """Returns the experiment to log to, after a file was written to its location.
 
-        If MLflow has the run `run_id`, the experiment is that of this run, and a name other than `name` is
-        announced. Otherwise it is the experiment `name`, which is created if it does not exist.
-
-        Raises UserError where the location refuses the file, the experiment was deleted or, with `whole`, the
-        run was deleted. In an outage the error of the location is raised.
+        If MLflow has the run `run_id`, it is the experiment of this run, whose other name is announced.
+        Otherwise it is the experiment `name`, which is created if it does not exist. Raises UserError where
+        the location refuses the file, the experiment was deleted or, with `whole`, the run was deleted.
         """
         run = None if run_id is None else existing_run(self.client, run_id)
         gone = None if run is None else trashed(self.client, self.uri, run.info.run_id)
@@ -166,7 +158,7 @@ def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str
     """Logs the content of `folder` as the run's artifact `artifact` and removes the artifact's other files.
 
     The other files stay where the store does not allow deletion. After a KeyboardInterrupt the whole artifact
-    is removed. Raises UserError where the store refuses the new files.
+    is removed.
     """
     client = tracker.client
     repository = artifact_store(client.get_run(run_id).info.artifact_uri, tracker.uri)
@@ -191,3 +183,50 @@ def _files(client: MlflowClient, run_id: str, folder: str) -> Iterator[str]:
             yield from _files(client, run_id, item.path)
         else:
             yield item.path
+
+
+@dataclass(frozen=True)
+class Trashed:
+    """A deleted run or experiment (`what`), and the `command` that restores it."""
+
+    what: str
+    command: str
+
+    def error(self, key: str, found: str) -> UserError:
+        """Returns the error for a command that needs the deleted run or experiment."""
+        problem, allowed = f"the {self.what} was deleted in MLflow", f"`{self.command}` restores it"
+        return UserError(problem, key=key, found=found, allowed=allowed)
+
+
+def existing_run(client: MlflowClient, run_id: str) -> Run | None:
+    """Returns a run, also a deleted one; None where there is none. Raises MlflowException in an outage."""
+    try:
+        return client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+
+
+def trashed(client: MlflowClient, uri: str, run_id: str) -> Trashed | None:
+    """Returns how to restore a run of the store `uri`; None where it is not deleted, or gone for good."""
+    run = existing_run(client, run_id)
+    if run is None:
+        return None
+    experiment = client.get_experiment(run.info.experiment_id)
+    if experiment.lifecycle_stage == LifecycleStage.DELETED:  # its runs are deleted with it
+        return trashed_experiment(uri, experiment.experiment_id)
+    if run.info.lifecycle_stage == LifecycleStage.DELETED:
+        return Trashed("run", _command(uri, "runs", "restore", "--run-id", run_id))
+    return None
+
+
+def trashed_experiment(uri: str, id: str) -> Trashed:
+    """Returns how to restore a deleted experiment of the store `uri`."""
+    return Trashed("experiment", _command(uri, "experiments", "restore", "-x", id))
+
+
+def _command(uri: str, *words: str) -> str:
+    """Returns a `mlflow` command line on this store; a server's URI stays in the environment."""
+    store = f"{KEY}={shlex.quote(uri)} " if uri.startswith("sqlite:") else ""
+    return f"{store}mlflow {shlex.join(words)}"

@@ -29,10 +29,7 @@ def sqlite_file(uri: str) -> Path | None:
 
 
 def shown(uri: str) -> str:
-    """Returns the URI with its password hidden, to be printed and stored; a plain path is not changed.
-
-    The password of a database may contain an `@` or a slash.
-    """
+    """Returns the URI with its password hidden, which may contain an `@` or a slash; a path is unchanged."""
     scheme, mark, rest = uri.partition("://")
     user, at, host = rest.rpartition("@")
     if at and scheme != "sqlite":
@@ -42,10 +39,7 @@ def shown(uri: str) -> str:
 
 
 def stored_uri(uri: str, home: Path) -> str:
-    """Returns the URI as logs and ledgers store it, without password.
-
-    An SQLite file in the home is stored relative to it, so that the home can be moved.
-    """
+    """Returns the URI as logs store it, without password; a file in the home is relative to the home."""
     file, root = sqlite_file(uri), home.resolve()
     if file is not None and file.is_relative_to(root):
         return f"{IN_HOME}{file.relative_to(root)}"
@@ -66,10 +60,7 @@ def without_login(uri: str) -> str:
 
 
 def pages_address(uri: str) -> str:
-    """Returns the address of MLflow's web pages for a store, without user and password.
-
-    For a store that is no server it is the default address of `mlflow ui`.
-    """
+    """Returns the address of MLflow's web pages without login; for a file that of `mlflow ui`."""
     if not uri.startswith(("http://", "https://")):
         return LOCAL
     return without_login(urlunsplit(urlsplit(uri)._replace(query="", fragment="")))

@@ -24,8 +24,8 @@ from mlcl.api.cluster_command import Caller, override_word
 from mlcl.api.cluster_job import ClusterResults
 from mlcl.api.common import job_of, with_encoder
 from mlcl.backports import chdir
+from mlcl.cli.jobs import check_words
 from mlcl.cli.main import app
-from mlcl.cli.submit_checks import check_words
 from mlcl.config import job_hash, load_job, parse_override
 from mlcl.config.cluster import Reference, load_cluster
 from mlcl.errors import MachineError, UserError

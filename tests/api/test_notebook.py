@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from mlcl.api.common import print_line
-from mlcl.api.notebook import KERNEL, NotebookBar, listener_of
+from mlcl.api.progress import KERNEL, NotebookBar, listener_of
 from mlcl.service.engine.progress import Progress, ProgressEvent
 
 

@@ -17,10 +17,10 @@ from sweep_reports import trained
 
 from mlcl.results.cell_result import CellResult, FigureResult, Origin
 from mlcl.results.table_result import TableResult
-from mlcl.service import tables
 from mlcl.service.engine.budget import parse_budget
 from mlcl.service.engine.packing import Resources
 from mlcl.service.engine.progress import ProgressEvent
+from mlcl.service.tables import table as table_command
 from mlcl.tracking import State
 
 SWEEP = ("sweep", "job.yaml", "space.yaml")
@@ -56,7 +56,7 @@ class Work:
 def work(folder, monkeypatch):
     its = Work(folder)
     monkeypatch.setitem(sys.modules, "mlcl.service.search.sweep", SimpleNamespace(run_sweep=its.run))
-    monkeypatch.setattr(tables, "run_table", its.run)
+    monkeypatch.setattr(table_command, "run_table", its.run)
     return its
 
 

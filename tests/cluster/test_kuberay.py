@@ -8,8 +8,8 @@ import yaml
 from pydantic import TypeAdapter
 from typer.main import get_command
 
+from mlcl.cli.jobs import check_words
 from mlcl.cli.main import app
-from mlcl.cli.submit_checks import check_words
 from mlcl.config.cluster import Reference, load_cluster
 
 jsonschema = pytest.importorskip("jsonschema")

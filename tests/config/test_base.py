@@ -9,8 +9,8 @@ import yaml
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from mlcl.cli.jobs import check_words
 from mlcl.cli.main import app
-from mlcl.cli.submit_checks import check_words
 from mlcl.config import apply_overrides, dump_job, job_hash, load_job, read_job
 from mlcl.config.loader import drop_key, yaml_with_origins
 from mlcl.config.table.cells import cells_of

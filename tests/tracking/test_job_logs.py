@@ -10,8 +10,7 @@ from mlcl.data import Dataset
 from mlcl.evaluation import METRICS
 from mlcl.tracking import Provenance
 from mlcl.tracking.job_logs import JobLogs
-from mlcl.tracking.jsonl import first_entry
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.names import Tag
 
 PLUGIN = """

@@ -1,6 +1,6 @@
 """The description of an experiment."""
 
-from mlcl.tracking.leaderboard import HEADING, describe_experiment
+from mlcl.tracking.shared_view import HEADING, describe_experiment
 
 
 def test_sweeps_are_listed_best_first_by_metric_and_a_users_words_stay(shared):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mlcl.tracking import linked_artifacts
-from mlcl.tracking.linked_artifacts import link_artifact
+from mlcl.tracking import sender
+from mlcl.tracking.sender import link_artifact
 
 
 @pytest.fixture
@@ -42,6 +42,6 @@ def test_a_disk_without_links_is_left_to_mlflow(model, tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError("no links here")
 
-    monkeypatch.setattr(linked_artifacts.os, "link", refuse)
+    monkeypatch.setattr(sender.os, "link", refuse)
     assert not link_artifact(model, (tmp_path / "store").as_uri(), "model")
     assert names(tmp_path / "store" / "model") == set()

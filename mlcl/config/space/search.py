@@ -44,7 +44,7 @@ SAMPLERS = {
     ),
     "cmaes": Sampler(
         "CMA-ES",
-        "mlcl.service.search.sampler:CheckedCmaEsSampler",
+        "mlcl.service.search.study:CheckedCmaEsSampler",
         # The margin keeps the variance of integers from becoming 0. Choices are drawn at random.
         {"with_margin": True, "warn_independent_sampling": False},
         startup=True,

@@ -22,8 +22,7 @@ class Scope:
 class Finding:
     """A problem: the path, run or address that has it (`what`), the reason (`why`), and the `cure` as a text.
 
-    `mend` is a function that applies the cure; it is None if only a person can, and findings with the same
-    cure have the same function. A `note` is information and no problem.
+    `mend` applies the cure, the same function for equal cures; it is None if only a person can.
     """
 
     what: str
@@ -38,11 +37,7 @@ Check = Callable[[Scope], Iterable[Finding]]
 
 
 class Status(StrEnum):
-    """The state of a finding.
-
-    FOUND: found without `--fix`. MENDED: repaired by `--fix`. LEFT: still there after `--fix`. NOTE: no
-    problem.
-    """
+    """The state of a finding: LEFT is still there after `--fix`, and a NOTE is no problem."""
 
     FOUND = "FOUND"
     MENDED = "MENDED"

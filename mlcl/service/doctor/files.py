@@ -14,12 +14,11 @@ from mlcl.backports import SqliteCode, sqlite_code
 from mlcl.errors import UserError
 from mlcl.files import is_locked, locked, new_file
 from mlcl.service.doctor.checks import Finding, Scope
-from mlcl.service.engine.recovery import recover
+from mlcl.service.engine.closing import recover
 from mlcl.service.process.signals import STOP_FILE
 from mlcl.store import BACKUP, DATABASE, KINDS, LOCK, Database, RunFolder, State
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
-from mlcl.tracking.jsonl import first_entry
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.uri import sqlite_file
 
 LEAST_BYTES, LEAST_SHARE = 2**30, 0.05
@@ -67,7 +66,6 @@ def _unusable(file: Path) -> str:
 
 
 def _existing(path: Path) -> Path:
-    """Returns the folder itself, or its nearest parent that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
@@ -89,10 +87,7 @@ def find_damaged_database(scope: Scope) -> Iterator[Finding]:
 
 
 def _restore(home: Path) -> None:
-    """Replaces the database by its backup, and keeps the damaged file.
-
-    Raises UserError if the backup is damaged, too, or if a command runs in this home.
-    """
+    """Replaces the database by its backup, unless a command runs, and keeps the damaged file."""
     if any(folder.is_owned for folder in all_folders(home)):
         raise UserError("a command is at work in this home", file=home)
     if (home / DATABASE).exists():
@@ -103,10 +98,7 @@ def _restore(home: Path) -> None:
 
 
 def find_dead_runs(scope: Scope) -> Iterator[Finding]:
-    """Yields the runs, sweeps and tables that are RUNNING although no process has locked their folders.
-
-    One repair sets all of them to STOPPED.
-    """
+    """Yields what is RUNNING although no process has locked its folder; one repair stops them all."""
 
     def mend() -> None:
         recover(scope.home)
@@ -174,10 +166,7 @@ def any_locked(*locks: Path) -> bool:
 
 @contextmanager
 def hold_locks(*locks: Path) -> Iterator[bool]:
-    """Holds the locks while the context is open; yields False if another process has one of them.
-
-    Locks in folders that do not exist are skipped.
-    """
+    """Holds locks in the context; yields False if another process has one. Missing folders are skipped."""
     with ExitStack() as stack:
         there = dict.fromkeys(lock for lock in locks if lock.parent.is_dir())  # each once
         yield all(stack.enter_context(locked(lock)) for lock in there)
@@ -190,10 +179,7 @@ def all_folders(home: Path) -> list[RunFolder]:
 
 
 def log_locks(home: Path, id: str) -> list[Path]:
-    """Returns the lock files of the processes that may write or deliver a log.
-
-    A log belongs to a run, sweep or table; the locks of all of them are returned if the log was not started.
-    """
+    """Returns the lock files of those that may write or deliver a log, of unknown owner of all folders."""
     owner = first_entry(log_folder(home, id) / LOG).get("owner")
     paths = [folder.path for folder in all_folders(home) if owner in (None, folder.path.name)]
     return [log_folder(home, id) / DELIVERY_LOCK, *(path / LOCK for path in paths)]

@@ -12,15 +12,15 @@ from mlflow.entities import Run
 from mlcl.markup import counted
 from mlcl.service.doctor.checks import Finding, Scope
 from mlcl.service.doctor.files import all_folders, any_locked, hold_locks, log_locks
-from mlcl.service.engine.recovery import KILLED
+from mlcl.service.engine.closing import KILLED
 from mlcl.store import LOCK, RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
-from mlcl.tracking.cursor import Cursor, delivered_logs, pending_entries, run_id_of, undelivered_logs
+from mlcl.tracking.cursor import Cursor, delivered_logs, pending_entries, undelivered_logs
 from mlcl.tracking.delivery import deliver_all, lost_logs
 from mlcl.tracking.log import log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.network import unreachable_reason
-from mlcl.tracking.trash import Trashed, trashed
+from mlcl.tracking.tracker import Trashed, trashed
 from mlcl.tracking.uri import shown, sqlite_file, stored_uri
 
 PAGE = 1000
@@ -29,10 +29,7 @@ SHOWN_IDS = 3
 
 
 def find_undelivered(scope: Scope) -> Iterator[Finding]:
-    """Yields the logs with undelivered entries, and logs that went to a store that was deleted since.
-
-    A log whose command is running is only a note.
-    """
+    """Yields the logs with undelivered entries, and those that went to a store that was deleted since."""
 
     def mend() -> None:
         deliver_all(scope.home, scope.uri, scope.announce)
@@ -61,17 +58,14 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
 
 def _trashed(scope: Scope, log: str) -> Trashed | None:
     """Returns how to restore the run of a log; None where it is not deleted, or MLflow does not answer."""
-    run_id = run_id_of(scope.home, log)
+    run_id = Cursor.of(scope.home, log).run_id
     if run_id is None or unreachable_reason(scope.uri) or not _has_tables(scope):
         return None
     return trashed(MlflowClient(tracking_uri=scope.uri), scope.uri, run_id)
 
 
 def find_wrong_states(scope: Scope) -> Iterator[Finding]:
-    """Yields the MLflow runs whose state differs from that in the home.
-
-    A note counts the RUNNING runs of other homes, whose state is not known here.
-    """
+    """Yields the MLflow runs whose state differs from the home's; a note counts those of other homes."""
     if unreachable_reason(scope.uri) or not _has_tables(scope):
         return
     client, foreign = MlflowClient(tracking_uri=scope.uri), []
@@ -80,7 +74,7 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
         id, tags = str(run.info.run_id), run.data.tags
         log, owner = tags.get(Tag.LOG, ""), folders.get(tags[Tag.OWNER])
         locks = [] if owner is None else [owner.path / LOCK]
-        if log and Cursor.read(log_folder(scope.home, log)).run_id == id:
+        if log and Cursor.of(scope.home, log).run_id == id:
             state, locks = _state_of_log(scope.home, log), [*locks, *log_locks(scope.home, log)]
         elif run.info.status != MLFLOW_STATUS[State.RUNNING]:
             continue
@@ -128,13 +122,11 @@ def _state_of_log(home: Path, id: str) -> tuple[State, str] | None:
 
 
 def _state_of_owner(owner: RunFolder, log: str) -> tuple[State, str] | None:
-    """Returns the state and reason to set for an MLflow run that no delivered log refers to.
+    """Returns the state and reason of an MLflow run without a delivered log: its record's, else killed.
 
-    If the record of the run's folder has this log, its state is taken, else the run was killed. Returns None
-    if a delivery was interrupted while it created an MLflow run for the log: the next delivery may use this
-    run.
+    None if a delivery was interrupted while it created a run for the log: the next delivery may use this run.
     """
-    if log and Cursor.read(log_folder(owner.home, log)).creating:
+    if log and Cursor.of(owner.home, log).creating:
         return None
     record = owner.record
     if record is not None and record.log == log and record.state is not State.RUNNING:

@@ -59,10 +59,7 @@ def mlflow_login() -> dict[str, str]:
 
 
 def find_other_versions(_scope: Scope) -> Iterator[Finding]:
-    """Yields findings for a Python and for packages with versions that mlcl does not allow.
-
-    A package of an extra may be missing. Versions that mlcl was not tested with are notes.
-    """
+    """Yields versions of Python and packages that mlcl does not allow; untested ones are notes."""
     python = metadata.metadata(PACKAGE)["Requires-Python"] or ""
     if platform.python_version() not in SpecifierSet(python, prereleases=True):
         yield Finding(f"Python {platform.python_version()}", f"{PACKAGE} needs {python}", "use such a Python")
@@ -127,10 +124,7 @@ def _installed(name: str) -> str | None:
 
 
 def find_stale_address(_scope: Scope) -> Iterator[Finding]:
-    """Yields a finding if Ray's address file names a cluster that does not answer.
-
-    Programs that use Ray would wait for that cluster.
-    """
+    """Yields a finding if Ray's address file names a dead cluster, for which programs would wait."""
     path = Path(default_folder(), "ray_current_cluster")
     reason = _stale(path)
     if reason:

@@ -30,11 +30,7 @@ class Budget:
 
 
 def parse_budget(text: str) -> Budget:
-    """Parses the text of a budget: `2h` of wall-clock time, `30cpu-h` or `8gpu-h` of CPU or GPU time.
-
-    CPU time is the time that trials run, times the CPUs that they hold; GPU time likewise. Raises UserError
-    for any other text.
-    """
+    """Parses `2h` by the clock, or `30cpu-h` or `8gpu-h`: the time that trials run, times what they hold."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:(cpu|gpu)-)?([hms])", text.strip())
     amount = float(found[1]) * SECONDS[found[3]] if found else 0.0
     if found is None or amount <= 0 or not math.isfinite(amount):
@@ -57,8 +53,7 @@ def check_budget(budget: Budget | None, gpus: float) -> None:
 class Account:
     """The time that the commands of a sweep or table have used, in the unit of its budget.
 
-    Without a budget the unit is seconds of wall-clock time, which count for as long as a command runs,
-    whether or not it trains.
+    Without a budget it is wall-clock time, which counts for as long as a command runs, training or not.
     """
 
     def __init__(self, budget: Budget | None, ledger: Ledger) -> None:
@@ -88,11 +83,7 @@ class Account:
 
 
 def forecast(count: int, cost: float, used: float, budget: Budget) -> str:
-    """Returns a line that compares the time that `count` more trainings need with the rest of the budget.
-
-    `cost` is the mean time per training and `used` the time used so far, both in seconds of the budget's
-    unit. For a budget of wall-clock time, `cost` is the duration divided by the number that run at once.
-    """
+    """Returns a line that compares the need of `count` trainings of this mean cost with the budget."""
     left, needed = max(0.0, budget.amount - used), count * cost
     letter = _letter(max(needed, left))
     text = f"forecast: {count} trial needs" if count == 1 else f"forecast: {count} trials need"
@@ -116,12 +107,7 @@ def _amount(seconds: float, unit: Unit, letter: str) -> str:
 
 
 class Forecasts:
-    """Announces two forecasts: one from the pace of the first training, one from the costs of ended ones.
-
-    The pace is known once a training was validated twice. A forecast of wall-clock time is divided by
-    `at_once`, the number of trainings that run at once; one of CPU or GPU time is not. Without a budget
-    nothing is announced.
-    """
+    """Announces two forecasts: from the pace of the first training, and from the mean cost of ended ones."""
 
     def __init__(
         self,
@@ -135,10 +121,7 @@ class Forecasts:
         self._from_pace = self._from_ended = account.budget is None
 
     def report(self, entry: Entry, epoch: int, left: int) -> None:
-        """Called at each validation of a training, with the number of trainings that are `left`.
-
-        The pace leaves out the time before the first validation, in which the process starts.
-        """
+        """Called at each validation. The pace leaves out the time before the first: the process starts."""
         if self._from_pace or self._from_ended:
             return
         began, at = self._first.setdefault(entry.key, (epoch, self._clock()))

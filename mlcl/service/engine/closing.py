@@ -1,16 +1,22 @@
-"""Writes the end of a training, run, sweep or table to ledger, log and record, and removes its checkpoint."""
+"""Writes the end of a training, run, sweep or table to ledger, log and record, and removes its checkpoint.
+
+Every command that trains first closes in this way what killed commands left RUNNING; `mlcl doctor` does, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 
-from mlcl.errors import UserError
+from mlcl.errors import MachineError, UserError
+from mlcl.results.documents import stop_sweep
+from mlcl.results.training_result import training_folder
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.store import RESUMABLE, RunFolder, RunFolders, State
+from mlcl.store import RESUMABLE, Database, RunFolder, RunFolders, State
 from mlcl.tracking import RunLog, log_parameters
 from mlcl.tracking.names import MAX_REASON, SCORE, Tag
 from mlcl.training.checkpoint import CHECKPOINTS
@@ -27,17 +33,9 @@ def write_end(
 ) -> None:
     """Writes how a training, a run, a sweep or a table ended or was interrupted, and removes its checkpoint.
 
-    The ledger is written first, then the log, and the record in the home's database last: after a kill, a
+    The ledger (entry `key`) is written first, then the log, and the record (`run`) last: after a kill, a
     recovery takes ends from the ledger, and it looks only at records that are RUNNING. Repeating a call
-    changes nothing.
-
-    Args:
-        end: State, reason and results. A state of RUNNING writes nothing.
-        log: The log of the training, run, sweep or table; None if a kill prevented its start.
-        folder: The folder with the checkpoint, which is removed if the training is complete or pruned.
-        ledger: The ledger that has the training as the entry `key`; None for a plain run, sweep or table.
-        key: The key of the training in the ledger.
-        run: The folder with its record; None for a training of a sweep, which has no record of its own.
+    changes nothing, and a state of RUNNING writes nothing. `log` is None if a kill prevented its start.
     """
     if end.state is State.RUNNING:
         return
@@ -50,7 +48,9 @@ def write_end(
         log.set_state(end.state, end.reason)
     if run is not None:
         run.set_state(end.state)
-    drop_checkpoint(folder, end.state)
+    if end.state in (State.COMPLETE, State.PRUNED):  # a failed one keeps its checkpoint for inspection
+        for name in CHECKPOINTS:
+            (folder / name).unlink(missing_ok=True)
 
 
 def _log_results(log: RunLog, entry: Entry) -> None:
@@ -70,18 +70,25 @@ def _log_results(log: RunLog, entry: Entry) -> None:
     )
 
 
-def drop_checkpoint(folder: Path, state: State) -> None:
-    """Removes the checkpoint of a complete or pruned training; a failed one keeps it for inspection."""
-    if state in (State.COMPLETE, State.PRUNED):
-        for name in CHECKPOINTS:
-            (folder / name).unlink(missing_ok=True)
+def log_id(owner: str, key: str) -> str:
+    """Returns the id of the log of the training or confirmation `key` of the sweep or table `owner`."""
+    return f"{owner}.{key}"
+
+
+def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:
+    """Writes a confirmation's state and, if it is complete, its mean metrics over seeds; can be repeated."""
+    state, reason = ledger.confirmation_states[key]
+    if (log.state, log.reason) == (state, reason):
+        return
+    seeds = [entry.metrics for entry in ledger.seeds_of(key)]
+    if state is State.COMPLETE:
+        names = sorted(set.intersection(*(set(metrics) for metrics in seeds)))
+        log.metrics({n: math.fsum(m[n] for m in seeds) / len(seeds) for n in names}, step=len(seeds))
+    log.set_state(state, reason)
 
 
 def find_checkpoints(home: Path) -> Iterator[tuple[Path, State]]:
-    """Yields each checkpoint in a home that no command will resume from, with the state of its training.
-
-    Sweeps and tables whose ledger cannot be read are skipped.
-    """
+    """Yields each checkpoint that no command will resume from, with the state of its training."""
     for folder, record in RunFolders(home).records():
         for file in (folder.path / name for name in CHECKPOINTS):
             if file.exists() and record.state not in RESUMABLE:
@@ -93,3 +100,77 @@ def find_checkpoints(home: Path) -> Iterator[tuple[Path, State]]:
             for file in files:
                 if (entry := entries.get(file.parent.name)) is not None and entry.ended:
                     yield file, entry.state
+
+
+KILLED = "its process was killed"
+
+
+def recover(home: Path) -> None:
+    """Sets killed sweeps, tables and runs to STOPPED in record, ledger and log, so that they can be resumed.
+
+    Needs no tracking server: the logs are delivered to it later. A folder that a living process has locked is
+    left alone. Raises UserError if the home's database is damaged, missing, or was written by a later mlcl.
+    """
+    Database(home).check()
+    Database(home).create()
+    for kind in ("sweeps", "tables", "runs"):
+        for folder, record in RunFolders(home, kind).records():
+            if record.state is not State.RUNNING:
+                continue
+            with folder.owned() as free:
+                # Read again: its process may have ended by itself a moment ago.
+                present = folder.record
+                if not free or present is None or present.state is not State.RUNNING:
+                    continue
+                close_ledger(home, folder)
+                stop_sweep(folder.path, KILLED)
+                log = RunLog.find(home, present.log)
+                write_end(End(State.STOPPED, KILLED), log, folder.path, run=folder)
+
+
+@contextmanager
+def backed_up(home: Path, announce: Callable[[str], None]) -> Iterator[None]:
+    """Backs up the home's database when the context ends, also after an error; announces a failed backup."""
+    try:
+        yield
+    finally:
+        try:
+            Database(home).back_up()
+        except (OSError, UserError, MachineError) as error:
+            announce(f"the database of the home has no new backup: {error}")
+
+
+def close_ledger(home: Path, folder: RunFolder) -> None:
+    """Writes the end of a killed sweep or table, whose lock the caller holds, and of its trainings."""
+    ledger = Ledger(folder.path)
+    if not ledger.head:
+        return
+    ledger.append("killed")
+    close_trainings(home, ledger, KILLED)
+    ledger.append("end", state=State.STOPPED, reason=KILLED)
+
+
+def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
+    """Sets RUNNING trainings and confirmations to STOPPED, and writes all ends to logs that lack them."""
+    id = ledger.folder.name
+    for key, entry in ledger.entries.items():
+        end = End(State.STOPPED, reason) if entry.state is State.RUNNING else entry.last_end
+        log = RunLog.find(home, log_id(id, key))
+        write_end(end, log, training_folder(ledger.folder, key), ledger=ledger, key=key)
+        if log is None and entry.ended:
+            _finish_run(home, entry)
+    for key in ledger.confirmations:
+        if key not in ledger.confirmation_states:
+            ledger.append("close_confirmation", key=key, state=State.STOPPED, reason=reason)
+        if (log := RunLog.find(home, log_id(id, key))) is not None:
+            end_confirmation_log(log, ledger, key)
+
+
+def _finish_run(home: Path, entry: Entry) -> None:
+    """Copies the end of a training from the ledger to the record of its run, if a kill prevented that."""
+    run = RunFolders(home).find(entry.key)
+    if run is not None:
+        with run.owned() as free:
+            record = run.record
+            if free and record is not None and record.state in RESUMABLE:
+                write_end(entry.last_end, RunLog.find(home, record.log), run.path, run=run)

@@ -18,21 +18,25 @@ from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.files import locked, remove_partial
 from mlcl.service.engine.budget import Account, Budget, Forecasts
-from mlcl.service.engine.closing import write_end
-from mlcl.service.engine.engine import Engine
+from mlcl.service.engine.closing import backed_up, close_trainings, recover, write_end
+from mlcl.service.engine.engine import Engine, StopConditions
 from mlcl.service.engine.entries import End
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.notify import notify, resolve_target
 from mlcl.service.engine.packing import Packing, Resources
-from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter, steady
-from mlcl.service.engine.recovery import backed_up, close_trainings, recover
-from mlcl.service.engine.stop_conditions import StopConditions
+from mlcl.service.engine.progress import (
+    ProgressEvent,
+    ProgressListener,
+    Reporter,
+    notify,
+    resolve_target,
+    steady,
+)
 from mlcl.service.process.signals import STOP_FILE, StopRequest, stop_on_signal
 from mlcl.service.process.stderr import stderr_to_file
 from mlcl.service.ray.session import ray_session
 from mlcl.store import RunFolder, RunRecord, State
 from mlcl.tracking import RunLog, provenance
-from mlcl.tracking.cursor import run_id_of
+from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import MAX_REASON, Tag
@@ -48,8 +52,7 @@ class Subject:
     """The sweep or table that a command is about.
 
     `kind` is `sweep` or `table`, and `option` is the command-line option that gives its `name`. `job` is any
-    of its jobs; only workers, device and `tracking.notify`, in which all agree, are read from it. `job_hash`
-    and `fingerprint` (the digest of the data) are written to the record.
+    of its jobs; only workers, device and `tracking.notify`, in which all agree, are read from it.
     """
 
     kind: str
@@ -101,11 +104,7 @@ class Command:
         return record
 
     def engine(self, reporter: Reporter, max_failed: int | None, *, models: bool = True) -> Engine:
-        """Returns a new engine that runs sources of trainings.
-
-        It stops after more than `max_failed` failures in a row. `models` says whether trainings keep their
-        model and embeddings.
-        """
+        """Returns a new engine; `models` says whether trainings keep their model and embeddings."""
         return Engine(
             ledger=self.ledger,
             home=self.logs.home,
@@ -124,12 +123,8 @@ class Command:
         """Writes the record and the first events of the ledger, then runs the block of the context.
 
         The block must bring logs and Optuna study to the state of the ledger. If it fails, the sweep or table
-        is closed as FAILED.
-
-        Args:
-            identity: Values that all commands on the sweep or table share; written by the first command.
-            asked: The options of this command.
-            log: The id of the log of the sweep or table; by default the id of the sweep or table itself.
+        is closed as FAILED. All commands share `identity`; `asked` has the options of this one. `log` is the
+        id of the log, by default that of the sweep or table.
         """
         with self.stop.shielded():
             try:
@@ -175,10 +170,10 @@ class Command:
     ) -> Iterator[CommandEnd]:
         """Writes how the block of the context ended, also after an error, then waits for MLflow's delivery.
 
-        The block sets state and reason of the yielded end. An exception sets FAILED, KeyboardInterrupt sets
-        STOPPED. `conclude` is called with both before they are written to the log of the sweep or table, and
-        returns the verdicts, unless the block sets them. At last `tracking.notify` gets all of this, unless
-        the sweep or table was complete before.
+        The block sets state and reason of the yielded end. An exception sets FAILED, KeyboardInterrupt
+        STOPPED. `conclude` is called with both before they are logged, and returns the verdicts, unless the
+        block sets them. At last `tracking.notify` gets all of this, unless the sweep or table was complete
+        before.
         """
         end, before = CommandEnd(), self._ended()
         try:
@@ -201,7 +196,6 @@ class Command:
                     self._notify(end, reporter.note)
 
     def _ended(self) -> int:
-        """Returns the number of trainings that have ended."""
         return sum(entry.ended for entry in self.ledger.entries.values())
 
     def _notify(self, end: CommandEnd, announce: Callable[[str], None]) -> None:
@@ -237,18 +231,10 @@ def open_command(
 ) -> Iterator[Command]:
     """Yields a command that holds a folder's lock, a Ray session and the delivery to MLflow until it closes.
 
-    Args:
-        subject: The sweep or table.
-        home: The folder of results.
-        watch: Receives the events of the progress.
-        find: Returns the folder to resume, or a new one; called under a lock that keeps other commands of
-            this name from starting.
-        count: Returns the largest number of trainings to run; if it is 0, Ray is not started.
-        strict_code: Whether to raise UserError if the last command ran other code, instead of announcing it.
-
-    Raises:
-        UserError: The store does not answer, another command holds the lock, or no training fits into Ray. It
-            is raised before any training is started.
+    `find` returns the folder to resume, or a new one, under a lock that keeps other commands of this name
+    from starting. `count` returns the largest number of trainings; if it is 0, Ray is not started. If the
+    last command ran other code, this is announced, or with `strict_code` refused. UserError is raised before
+    any training.
     """
     watch, notified = steady(watch), resolve_target(subject.job.tracking.notify)
 
@@ -264,10 +250,12 @@ def open_command(
         folder = held.enter_context(_held(home, subject, find, aside))
         log = "" if folder.record is None else folder.record.log
         whole = subject.kind == "sweep"  # a table gets another log, and with it another run
-        tracker.open_experiment(subject.experiment, run_id_of(home, log), announce, whole=whole)
+        tracker.open_experiment(subject.experiment, Cursor.of(home, log).run_id, announce, whole=whole)
         ledger = Ledger(folder.path)
         _check_code(ledger, announce, strict_code)
-        packing = held.enter_context(_cluster(subject, count(ledger, announce), home, announce))
+        if most := count(ledger, announce):
+            held.enter_context(ray_session(home, subject.resources.local_cpus(subject.job), announce))
+        packing = subject.resources.pack(subject.job, most)
         delivery = held.enter_context(Delivery(tracker, announce))
         delivery.add_undelivered()
         yield Command(
@@ -289,11 +277,7 @@ def open_command(
 def _held(
     home: Path, subject: Subject, find: Callable[[], RunFolder], aside: Callable[[Path], None]
 ) -> Iterator[RunFolder]:
-    """Yields the folder of the command while its lock is held.
-
-    A folder without a record at the end, where nothing has begun, is removed; after an error other than
-    UserError, the file with standard error is moved to the home before that.
-    """
+    """Yields the locked folder; at the end removes one without a record, whose standard error is kept."""
     kind, name = subject.kind, subject.name
     # By its name first: two commands that begin a sweep of one name at once must not make two.
     with locked(home / f"{kind}s" / f".{name}.lock", LOCK_PATIENCE) as free:
@@ -333,16 +317,3 @@ def _tidy(folder: Path) -> None:
     for request in folder.glob(f"trials/*/{STOP_FILE}"):
         request.unlink(missing_ok=True)
     remove_partial(folder)
-
-
-@contextmanager
-def _cluster(subject: Subject, most: int, home: Path, announce: Callable[[str], None]) -> Iterator[Packing]:
-    """Starts a Ray session, and yields how trainings fit into it.
-
-    Ray is not started if `most`, the largest number of trainings, is 0.
-    """
-    if most == 0:
-        yield Packing(0, subject.resources.cpus, 0.0, subject.job.train.workers)
-        return
-    with ray_session(home, subject.resources.local_cpus(subject.job), announce):
-        yield subject.resources.pack(subject.job, most)

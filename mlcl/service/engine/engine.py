@@ -10,22 +10,84 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlcl.service.engine.budget import Forecasts
+from mlcl.service.engine.budget import Account, Forecasts
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Packing
 from mlcl.service.engine.progress import Reporter
 from mlcl.service.engine.source import Files, TrainingSource
-from mlcl.service.engine.stop_conditions import StopConditions
 from mlcl.service.engine.trial import ENDED, REASON, VALUES, TrialTask
 from mlcl.service.engine.tune_executor import run_trainings
+from mlcl.service.process.signals import STOP_FILE, StopRequest
 from mlcl.service.ray.ddp_group import MAX_RESTARTS
 from mlcl.tracking import State
 from mlcl.tracking.names import MAX_REASON
+
+GRACE = 30.0
+"""Seconds that running trainings have to write a checkpoint before their processes are ended."""
+
+
+class StopConditions:
+    """Stops a command for a signal, a used-up budget, or more than `max_failed` failures in a row.
+
+    `cause` is None until then; afterwards it is the state that the sweep or table ends in, with a `reason`.
+    `file` is the stop file, for which running trainings look.
+    """
+
+    def __init__(self, folder: Path, stop: StopRequest, account: Account, max_failed: int | None) -> None:
+        self.cause: State | None = None
+        self.reason = ""
+        self.file = folder / STOP_FILE
+        self.file.unlink(missing_ok=True)
+        self._stop, self._account, self._max_failed = stop, account, max_failed
+        self._failed = 0
+        self._since = 0.0
+
+    def shielded(self) -> AbstractContextManager[None]:
+        """Returns a context in which no signal interrupts the code."""
+        return self._stop.shielded()
+
+    def __call__(self) -> bool:
+        """Whether the command is to stop, so that no more trainings are started."""
+        if self.cause is None:
+            if self._stop():
+                self._set(State.STOPPED, "")
+            elif self._account.over():
+                self._set(State.BUDGET, "the budget is used up")
+        return self.cause is not None
+
+    def insist(self) -> None:
+        """Sets the cause to STOPPED, after a second signal has ended the trainings immediately."""
+        self.cause, self.reason = State.STOPPED, ""
+
+    def overdue(self) -> bool:
+        """Whether the command is to stop and running trainings have had `GRACE` seconds to do so."""
+        return self() and time.monotonic() - self._since > GRACE
+
+    def count(self, state: State, reason: str) -> None:
+        """Counts the end of a training; too many failures in a row stop the command."""
+        if state is State.FAILED:
+            self._failed += 1
+            if self._max_failed is not None and self._failed > self._max_failed and self.cause is None:
+                text = f"{self._failed} trainings failed in a row, the limit is {self._max_failed}"
+                self._set(State.FAILED, f"{text}; the last: {reason}")
+        elif state in (State.COMPLETE, State.PRUNED):
+            self._failed = 0
+
+    def clear(self) -> None:
+        """Removes the stop file."""
+        self.file.unlink(missing_ok=True)
+
+    def _set(self, cause: State, reason: str) -> None:
+        self.cause, self.reason = cause, reason
+        self._since = time.monotonic()
+        self.file.touch()
+
 
 BEAT_EVERY = 60.0
 """Seconds between `beat` events, which show in the ledger until when the command was alive."""
@@ -33,17 +95,10 @@ NONE_BEGINS = "Ray has begun no training for a minute: it has no room, or its pr
 
 
 class Engine:
-    """Runs sources of trainings, one after the other; implements `TrialCallbacks`.
+    """Runs sources of trainings, one after the other; called by `tune_executor`.
 
-    Args:
-        ledger: The ledger, to which every event is written first.
-        home: The folder with data and logs.
-        packing: How many trainings run at once, and the resources of each.
-        stop: The conditions under which no more trainings are started.
-        reporter: Receives the progress.
-        forecasts: Announces whether the budget suffices.
-        safe: Removes secrets from a text.
-        models: Whether trainings keep model and embeddings beside their metrics.
+    `safe` removes secrets from a text. `models` says whether trainings keep model and embeddings beside their
+    metrics.
     """
 
     def __init__(
@@ -109,10 +164,7 @@ class Engine:
         return False
 
     def interrupted(self) -> tuple[State, str]:
-        """Returns the state and reason of trainings that the command interrupts.
-
-        The state is BUDGET for a used-up budget, and STOPPED otherwise, also after too many failures.
-        """
+        """Returns state and reason of trainings that the command interrupts, also after failures."""
         state = State.BUDGET if self.stop.cause is State.BUDGET else State.STOPPED
         return state, self.stop.reason
 
@@ -137,7 +189,7 @@ class Engine:
             self.reporter.note(f"not everything could be told ({reason}); the next command does")
 
     def next(self) -> TrialTask | None:
-        """Returns the next training; None if there is none now, or the command is about to end."""
+        """Returns the next training to start; None if there is none now, or the command is about to end."""
         while self._source is not None and not self.stop():
             entry = self._returned.pop(0) if self._returned else None
             if entry is None and not self._exhausted:
@@ -156,10 +208,7 @@ class Engine:
         return None
 
     def _takes_results(self, source: TrainingSource, entry: Entry) -> bool:
-        """Whether a training takes the results of an earlier training with the same job.
-
-        If the earlier training still runs, the results are taken when it ends.
-        """
+        """Whether a training takes the results of an earlier one with the same job, now or later."""
         twin = source.twin(entry)
         if twin is None:
             return False
@@ -170,7 +219,7 @@ class Engine:
         return twin.ended or twin.key in self._handed
 
     def finished(self) -> bool:
-        """Whether `next` will return no more trainings."""
+        """Whether there will be no more trainings; called after `next` has returned None."""
         return self._finished
 
     def _task(self, source: TrainingSource, entry: Entry) -> TrialTask:
@@ -250,11 +299,7 @@ class Engine:
             self._returned.append(entry)
 
     def abort(self) -> bool:
-        """Whether running trainings have missed the time limit after a request to stop.
-
-        Every BEAT_EVERY seconds the method also writes a `beat` event to the ledger, and tells the user if no
-        training begins.
-        """
+        """Whether trainings exceed the time limit after a request to stop. Also writes `beat` events."""
         now = time.monotonic()
         if now - self._beat > BEAT_EVERY:
             self._beat = now

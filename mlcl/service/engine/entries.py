@@ -23,18 +23,10 @@ def scoped(scope: str, name: str) -> str:
 class Confirmation:
     """A setting that is trained again on fresh seeds, to confirm its score in a search.
 
-    Attributes:
-        key: The key of the confirmation in the ledger.
-        label: The name under which the setting was first confirmed.
-        job: The job with the setting.
-        settings: The searched values of the setting, by job key.
-        scope: The name of the search that found the setting; empty for the first search of a swept job.
-        labels: The present names of the setting, which include its rank in the search; empty if better
-            settings have replaced it.
-        roles: `model`, `baseline` or both.
-        race: Whether it takes part in the race of its search: the best settings are trained on further seeds
-            and compared on validation rows alone.
-        trial: The label of the search trial with this setting; empty if there is none.
+    `label` is the name under which it was first confirmed; `labels` are its present names, with its rank in
+    the search, empty if better settings have replaced it. `roles` are `model`, `baseline` or both. In a
+    `race` the best settings are compared on validation rows of further seeds. `scope` names the search that
+    found the setting, and `trial` is the label of the search trial with it; both may be empty.
     """
 
     key: str
@@ -50,11 +42,7 @@ class Confirmation:
 
 @dataclass
 class Cost:
-    """The time that all commands together spent on a training, in seconds, CPU-seconds and GPU-seconds.
-
-    `began` is the timestamp at which it was last started, None while it does not run; `seen` is the timestamp
-    of its last event. `cpus` and `gpus` are the numbers that it holds while it runs.
-    """
+    """The time of all commands on a training; `began` is its last start if it runs, `seen` its last event."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -95,18 +83,10 @@ class Cost:
 class Training:
     """The definition of a training: of a search trial, a seed of a confirmation, or a run of a table.
 
-    Attributes:
-        key: The key of the training in the ledger, which is also the name of its folder.
-        label: The name that is shown to the user.
-        job: The resolved job of the training.
-        settings: The searched values, by job key.
-        version: The number of the version of the search space that a trial was drawn from.
-        number: The number of a search trial; None for other trainings.
-        confirmation: The key of the confirmation of which this is one seed; None for other trainings.
-        scope: The name of the search that the training belongs to; empty for the first search of a swept job.
-        params: The parameters of a trial, as Optuna drew them.
-        system_attrs: The system attributes that Optuna's sampler set, such as the state of CMA-ES.
-        origin: Where the setting of a search trial is from.
+    `key` is also the name of its folder. `settings` are the searched values by job key, `params` are these as
+    Optuna drew them, and `system_attrs` the state of its sampler. `version` numbers the space that a trial
+    was drawn from, and `number` the trial. `confirmation` is the key of the confirmation of which this is one
+    seed. `scope` names the search, which is empty for the first search of a swept job.
     """
 
     key: str
@@ -124,10 +104,7 @@ class Training:
 
 @dataclass
 class Entry(Training):
-    """A training with its state, its intermediate values as (epoch, score), and its last results.
-
-    The results are empty until the training has ended for the first time; see `End` for their meaning.
-    """
+    """A training with its state, its intermediate values as (epoch, score), and its last results (`End`)."""
 
     state: State = State.RUNNING
     intermediate: list[tuple[int, float]] = field(default_factory=list)
@@ -168,11 +145,10 @@ class Entry(Training):
 class End:
     """The end or the interruption of a training.
 
-    `score` is the value of the goal that the pruner compares, and `values` has one number per goal of the
-    search. `chosen` holds the post-hoc keys (such as k of the nearest neighbours) with the values that gave
-    them. `same_as` is the key of the training whose results it took; empty if it was trained itself.
-    `metrics` has all metrics, and `blocks` for each test metric its values with one block of test rows
-    left out at a time. `neighbours` is the grid of a training in a race, see `read_neighbours`.
+    `score` is the value that the pruner compares, and `values` has one number per goal. `chosen` holds the
+    post-hoc keys (such as k of the nearest neighbours) with their chosen values. `same_as` is the key of the
+    training whose results it took. `blocks` has for each test metric its values with one block of test rows
+    left out at a time, `neighbours` the grid of a training in a race, see `read_neighbours`.
     """
 
     state: State
@@ -188,33 +164,22 @@ class End:
 
 @dataclass(frozen=True)
 class EarlierTrial:
-    """A finished trial of an earlier search space or another sweep.
-
-    `params` are its parameters in the present space, `values` has one number per goal, and `intermediate` has
-    its (epoch, score) pairs.
-    """
+    """A finished trial of an earlier space or another sweep; `params` are those of the present space."""
 
     params: dict[str, Any]
     state: State
     values: list[float]
     intermediate: list[tuple[int, float]]
 
-    @classmethod
-    def read(cls, content: Mapping[str, Any]) -> EarlierTrial:
-        """Builds the trial from the content of a JSON object."""
-        values = [(int(epoch), float(score)) for epoch, score in content["intermediate"]]
-        return cls(content["params"], State(content["state"]), content["values"], values)
-
 
 @dataclass(frozen=True)
 class SpaceVersion:
     """A version of the search space of a search: all that its Optuna study needs besides the trials.
 
-    `distributions` maps the names of `Training.params` to Optuna's distributions as JSON, and `modes` has the
-    direction of each goal (max or min). `kept` maps the keys of earlier trials that fit the space to the
-    trials, in the order in which the study has them; `dropped` maps the keys of the others to the reason why
-    they do not fit. `warm` names the other sweeps whose trials the user asked to include. `parameters` has
-    the name of each parameter with the description of its domain.
+    `distributions` has Optuna's distributions as JSON, by name of `Training.params`, and `modes` the
+    direction of each goal. `kept` has the earlier trials that fit the space, by key and in the study's order,
+    `dropped` the reasons why others do not. `warm` names the other sweeps whose trials the user asked to
+    include.
     """
 
     number: int

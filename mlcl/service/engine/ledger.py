@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import time
 from dataclasses import asdict, fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from mlcl.service.engine.entries import (
     Confirmation,
-    EarlierTrial,
     End,
     Entry,
     SearchStop,
@@ -23,9 +26,35 @@ from mlcl.service.engine.entries import (
     Training,
     Unit,
 )
-from mlcl.service.engine.shared_trees import share
 from mlcl.store import Database, RunFolder, State
 
+
+def share(tree: Any, like: Any) -> Any:
+    """Returns a JSON tree equal to `tree`, in which each part that `like` has, too, is the part of `like`.
+
+    Neither tree may be changed afterwards. Parts are equal if `json.dumps` writes them alike: 1, 1.0 and True
+    are three values, and the order of keys counts.
+
+    Example:
+        >>> first, second = {"data": {"n": 1}, "lr": 0.1}, {"data": {"n": 1}, "lr": 0.2}
+        >>> shared = share(second, first)
+        >>> shared == second, shared["data"] is first["data"]
+        (True, True)
+    """
+    if type(tree) is not type(like):
+        return tree
+    if isinstance(tree, dict):
+        tree = {key: share(value, like.get(key)) for key, value in tree.items()}
+        same = list(tree) == list(like) and all(tree[key] is like[key] for key in tree)
+    elif isinstance(tree, list):
+        tree = [share(value, other) for value, other in zip_longest(tree, like[: len(tree)])]
+        same = len(tree) == len(like) and all(map(operator.is_, tree, like))
+    else:
+        same = repr(tree) == repr(like)
+    return like if same else tree
+
+
+VERSION = TypeAdapter(SpaceVersion)
 HEADS = ("sweep", "table")
 """The kinds of a ledger's first event, which has its id, its name and values that all commands must share."""
 _BOOT = time.time() - time.monotonic()
@@ -75,10 +104,7 @@ class Ledger:
                 self._apply(event)
 
     def append(self, event: str, **content: Any) -> None:
-        """Writes an event to the disk, then applies it. Raises OSError where the disk is full.
-
-        The folder must have a record.
-        """
+        """Writes an event to the disk, then applies it. The folder must have a record."""
         if self._run == 0:
             record = RunFolder(self.folder).record
             assert record is not None
@@ -117,10 +143,7 @@ class Ledger:
         handler(event)
 
     def _count_time(self, event: dict[str, Any]) -> None:
-        """Counts the wall-clock time of each command, from its first event to its end.
-
-        A command then still waits for MLflow, which is not counted.
-        """
+        """Counts the wall-clock time of each command to its end, without its wait for MLflow."""
         at = float(event["at"])
         if event["event"] == "session":
             self._session = (at, self.clock_seconds)
@@ -151,9 +174,7 @@ class Ledger:
                 entry.cost.seen = float(event["at"])
 
     def _on_version(self, event: dict[str, Any]) -> None:
-        its = _fields(SpaceVersion, event) | {name: tuple(event[name]) for name in ("modes", "warm")}
-        its["kept"] = {key: EarlierTrial.read(each) for key, each in event["kept"].items()}
-        self._versions.setdefault(event.get("scope", ""), []).append(SpaceVersion(**its))
+        self._versions.setdefault(event.get("scope", ""), []).append(VERSION.validate_python(event))
 
     def _on_open(self, event: dict[str, Any]) -> None:
         entry = Entry(**_fields(Training, self._shared(event)))
@@ -243,11 +264,7 @@ class Ledger:
         return [entry for entry in self.entries.values() if entry.confirmation == confirmation]
 
     def spent(self, unit: Unit, *, running: bool = False) -> float:
-        """Returns the time that all commands have used: wall-clock seconds, CPU-seconds or GPU-seconds.
-
-        With `running`, time is counted up to now. By default, wall-clock time is counted up to the last
-        event, and CPU and GPU time without the trainings that run now.
-        """
+        """Returns the time of all commands in this unit up to the last event; with `running` up to now."""
         at = now() if running else None
         if unit != "clock":
             return math.fsum(entry.cost.used(unit, at) for entry in self.entries.values())

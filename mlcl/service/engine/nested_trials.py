@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from mlcl.config import load_job
 from mlcl.data import DatasetInfo
 from mlcl.results.training_result import training_folder
-from mlcl.service.engine.closing import write_end
+from mlcl.service.engine.closing import end_confirmation_log, log_id, write_end
 from mlcl.service.engine.entries import Confirmation, End, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.source import TrainingStore
@@ -24,35 +23,13 @@ RACE = ", race"
 """The suffix of the name of an MLflow run of a setting in a race."""
 
 
-def log_id(owner: str, key: str) -> str:
-    """Returns the id of the log of the training or confirmation `key` of the sweep or table `owner`."""
-    return f"{owner}.{key}"
-
-
-def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:
-    """Writes a confirmation's state and, if it is complete, its mean metrics over seeds; can be repeated."""
-    state, reason = ledger.confirmation_states[key]
-    if (log.state, log.reason) == (state, reason):
-        return
-    seeds = [entry.metrics for entry in ledger.seeds_of(key)]
-    if state is State.COMPLETE:
-        names = sorted(set.intersection(*(set(metrics) for metrics in seeds)))
-        log.metrics({n: math.fsum(m[n] for m in seeds) / len(seeds) for n in names}, step=len(seeds))
-    log.set_state(state, reason)
-
-
 class NestedTrials(TrainingStore):
     """The store of trainings of a sweep or a tuned cell, with folders `trials/KEY` and log ids `SWEEP.KEY`.
 
-    Args:
-        ledger: The ledger of the sweep or table.
-        folder: The folder of the sweep or table.
-        logs: Writes the logs.
-        data: The data set of the trainings.
-        free: Post-hoc keys, whose values are chosen after training: a log gets them as parameters only then.
-        scopes: The searches whose trainings are stored here; by default all.
-        parent: The id of the log in which the logs are nested; by default that of the sweep.
-        shared: The MLflow parameters of the sweep's run: the run of a trial has only parameters that differ.
+    `free` are post-hoc keys, of which a log gets the values once they are chosen. `scopes` are the searches
+    whose trainings are stored here, by default all. `parent` is the id of the log in which the logs are
+    nested, by default that of the sweep. `shared` are parameters of the sweep's run, which its trials' runs
+    do not repeat.
     """
 
     def __init__(
@@ -79,23 +56,19 @@ class NestedTrials(TrainingStore):
 
     def open(self, entry: Entry) -> None:
         """Starts the log of a training, unless it has been started."""
-        kind: dict[str, str] = {Tag.KIND: "confirmation", Tag.KEY: entry.key, Tag.ID: entry.label}
+        tags: dict[str, str] = {Tag.KIND: "confirmation"}
         if entry.number is not None:
-            kind = {Tag.KIND: "trial", Tag.KEY: entry.key, Tag.TRIAL: str(entry.number)}
-            kind |= {Tag.ORIGIN: entry.origin} if entry.origin else {}
-            kind |= {Tag.SCOPE: entry.scope} if entry.scope else {}
+            tags = {Tag.KIND: "trial", Tag.TRIAL: str(entry.number)}
+            tags |= {Tag.ORIGIN: entry.origin} if entry.origin else {}
+            tags |= {Tag.SCOPE: entry.scope} if entry.scope else {}
         parent = self._parent if entry.confirmation is None else log_id(self._folder.name, entry.confirmation)
-        self._start(entry, entry.label, parent, kind)
+        self._start(entry, entry.label, parent, tags)
 
     def open_confirmation(self, confirmation: Confirmation) -> None:
         """Starts the log of a confirmation, in which the logs of its seeds are nested."""
-        kind: dict[str, str] = {
-            Tag.KIND: "confirmation",
-            Tag.KEY: confirmation.key,
-            Tag.ID: confirmation.label,
-        }
+        tags: dict[str, str] = {Tag.KIND: "confirmation", Tag.ID: confirmation.label}
         name = f"{confirmation.label}{RACE if confirmation.race else FRESH}"
-        self._start(confirmation, name, self._parent, kind)
+        self._start(confirmation, name, self._parent, tags)
 
     def _start(self, opened: Entry | Confirmation, name: str, parent: str, tags: dict[str, str]) -> None:
         id = log_id(self._folder.name, opened.key)
@@ -114,7 +87,7 @@ class NestedTrials(TrainingStore):
                 name=name,
                 owner=self._folder.name,
                 parent=parent,
-                tags=tags,
+                tags={**tags, Tag.KEY: opened.key},
                 params=params,
             )
         self._logs.deliver(id)
@@ -133,10 +106,7 @@ class NestedTrials(TrainingStore):
         return RunLog.attach(self._logs.home, log_id(self._folder.name, key))
 
     def open_all(self) -> None:
-        """Starts the logs that trainings and confirmations of the ledger lack because a command was killed.
-
-        Confirmations that have ended are then closed in their logs.
-        """
+        """Starts logs that a kill prevented, and closes those of confirmations that have ended."""
         for confirmation in self._ledger.confirmations.values():
             if self._is_here(confirmation):
                 self.open_confirmation(confirmation)

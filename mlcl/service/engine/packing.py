@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
-from mlcl.service.engine.budget import Budget, check_budget
+from mlcl.service.engine.budget import Budget, check_budget, parse_budget
 from mlcl.service.ray.address import on_cluster
 from mlcl.training.context import pick_device
 
@@ -54,7 +54,6 @@ def _check(workers: int, cpus: float, gpus: float) -> None:
 
 
 def _slots(node: Mapping[str, float], cpus: float, gpus: float) -> int:
-    """Returns the number of workers that fit on a node."""
     slots = round(node.get("CPU", 0) * RESOLUTION) // _units(cpus)
     if gpus == 0:
         return slots
@@ -92,9 +91,8 @@ def _too_large(
 class Resources:
     """The resources that a command asks for.
 
-    `cpus` and `gpus` are the numbers for each worker; by default a worker gets one GPU if the cluster has
-    any. `parallel` is the number of trainings that run at once; by default it is the largest number that
-    fits.
+    `cpus` and `gpus` are those of each worker, by default one GPU if the cluster has any. `parallel` is the
+    number of trainings that run at once, by default as many as fit.
     """
 
     cpus: float = 1
@@ -102,11 +100,13 @@ class Resources:
     parallel: int | None = None
     budget: Budget | None = None
 
-    def check(self, job: JobConfig) -> None:
-        """Raises UserError if this machine lacks the device, or for a budget of GPU time without GPUs.
+    @classmethod
+    def of(cls, cpus: float, gpus: float | None, parallel: int | None, budget: str | None) -> Resources:
+        """Returns the resources that options give. Raises UserError if the budget cannot be parsed."""
+        return cls(cpus, gpus, parallel, None if budget is None else parse_budget(budget))
 
-        The method is called before Ray is started.
-        """
+    def check(self, job: JobConfig) -> None:
+        """Raises UserError, before Ray starts, if the device or the GPUs of a GPU budget are missing."""
         device = job.train.device
         if not on_cluster() and job.train.workers == 1:
             pick_device("cuda" if self.gpus else device)
@@ -114,10 +114,7 @@ class Resources:
             check_budget(self.budget, self._may_have_gpus(device))
 
     def _may_have_gpus(self, device: str) -> float:
-        """Returns the number of GPUs of a worker, estimated before Ray is started.
-
-        On a cluster, a worker without a given number is assumed to get one GPU.
-        """
+        """Returns the number of GPUs of a worker, estimated before Ray is started; on a cluster one."""
         if self.gpus is not None:
             return self.gpus
         if device == "cpu":
@@ -129,24 +126,24 @@ class Resources:
         return float(torch.cuda.is_available())
 
     def local_cpus(self, job: JobConfig) -> int:
-        """Returns the smallest number of CPUs that a local Ray must be given for one training to fit.
-
-        It may exceed the CPUs of the machine, so that a job of two workers runs on any laptop.
-        """
+        """Returns the CPUs that a local Ray needs for one training, which may exceed those of the machine."""
         workers = job.train.workers
         return workers * max(1, math.ceil(self.cpus)) if workers > 1 else 1
 
     def pack(self, job: JobConfig, most: int) -> Packing:
         """Packs at most `most` trainings into the cluster that this process is connected to.
 
-        If RAY_ADDRESS names a cluster and `parallel` is set, trainings up to `parallel` that do not fit wait
-        for nodes that an autoscaler adds. Otherwise raises UserError if no training fits, since Ray would
-        wait silently and forever. A fraction of a GPU is never spread over two GPUs.
+        If RAY_ADDRESS names a cluster and `parallel` is set, trainings that do not fit wait for nodes that an
+        autoscaler adds. Otherwise raises UserError if none fits, since Ray would wait silently and forever. A
+        fraction of a GPU is never spread over two GPUs.
         """
         import ray  # late: a dry run needs none
 
+        workers = job.train.workers
+        if most == 0:  # then no Ray is started
+            return Packing(0, self.cpus, 0.0, workers)
         alive = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-        workers, gpus = job.train.workers, _gpus(alive, self.gpus, job.train.device)
+        gpus = _gpus(alive, self.gpus, job.train.device)
         _check(workers, self.cpus, gpus)
         wanted = most if self.parallel is None else min(self.parallel, most)
         slots = sum(_slots(node, self.cpus, gpus) for node in alive)

@@ -16,14 +16,9 @@ from mlcl.training.step_precision import AUTO, step_precision
 def decided_precision(job_data: JobData, gpus: float | None, known: Callable[[Precision], bool]) -> Precision:
     """Returns the precision that `train.precision: auto` stands for.
 
-    Args:
-        job_data: The job with its data.
-        gpus: The number of GPUs of a training; None if Ray decides.
-        known: Whether an earlier command has begun the trainings in this precision. If so, the precision is
-            kept, even on another machine; if not, the precision is measured.
-
-    Raises:
-        UserError: The precision must be measured, and this process lacks the GPU that trainings may get.
+    A precision in which an earlier command has begun the trainings (`known`) is kept, even on another
+    machine; else it is measured. `gpus` is None if Ray decides their number. Raises UserError if it must be
+    measured, and this process lacks the GPU that trainings may get.
     """
     begun = next((precision for precision in PRECISIONS if known(precision)), None)
     if begun is not None:

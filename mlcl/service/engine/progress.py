@@ -1,11 +1,17 @@
-"""The progress of a sweep or a table, reported to a live table, to plain lines or to a program."""
+"""The progress of a sweep or a table for a live table, lines or a program; its end for `tracking.notify`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from mlcl.config.cluster import Reference, check_url
+from mlcl.errors import UserError
 from mlcl.markup import counted
 from mlcl.service.engine.budget import Account
 from mlcl.service.engine.entries import Entry
@@ -20,8 +26,8 @@ Kind = Literal["note", "stage", "begin", "rung", "close", "end"]
 class Row:
     """One training: its state, its last epoch and score, and the seconds that it has run.
 
-    `epochs` is 0 for a baseline, and `metric` is the name of the score. Once a training with post-hoc keys
-    has ended, the score is the best over their values. `settings` are the searched values, by job key.
+    `epochs` is 0 for a baseline. Once a training with post-hoc keys has ended, the score is the best over
+    them.
     """
 
     label: str
@@ -37,11 +43,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Progress:
-    """The present state of a sweep or table.
+    """The present state of a sweep or table: `done` of `total` trainings of the stage have ended.
 
-    `done` of `total` trainings of the stage have ended, and `running` has the trainings that run now. `best`
-    is the label and the score of the best search trial; `seconds_left` is the expected time to the end of the
-    stage, None until this command has ended a training; `budget_left` is a text such as `1.2 gpu-h`.
+    `best` is the label and the score of the best search trial; `seconds_left` is the expected time to the end
+    of the stage, None until this command has ended a training; `budget_left` is a text such as `1.2 gpu-h`.
     """
 
     stage: Stage
@@ -56,11 +61,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """An event of a sweep or table that is shown to the user.
-
-    Kinds: `note` has a message (`text`), `stage` comes at the start of a stage, `begin`, `rung` (an
-    intermediate value) and `close` are about one training (`row`), `end` is the last event.
-    """
+    """A note, the start of a stage, the end, or an event of a training; `rung` is an intermediate value."""
 
     kind: Kind
     text: str = ""
@@ -73,10 +74,7 @@ ProgressListener = Callable[[ProgressEvent], None]
 
 
 def steady(watch: ProgressListener) -> ProgressListener:
-    """Wraps a listener, which is not called again after its first OSError, so that trainings continue.
-
-    Such an error occurs when the terminal is closed or the reader of a pipe has ended.
-    """
+    """Wraps a listener, which is not called again after an OSError of a closed terminal or pipe."""
     gone = False
 
     def tell(event: ProgressEvent) -> None:
@@ -91,16 +89,7 @@ def steady(watch: ProgressListener) -> ProgressListener:
 
 
 class Reporter:
-    """Sends events to a listener, together with the progress computed from the ledger.
-
-    Args:
-        ledger: The entries of the sweep or table.
-        account: The budget and the time used of it.
-        watch: Receives the events.
-        metric: The name of the metric of intermediate values.
-        score: The name of the final metric.
-        best: Returns the best training; None if there is none.
-    """
+    """Sends events with the progress to a listener; `metric` names intermediate, `score` final values."""
 
     def __init__(
         self,
@@ -189,3 +178,39 @@ class Reporter:
         trainings = self._total - self._done
         mean = sum(self._seconds) / len(self._seconds)
         return mean * trainings / max(1, min(self._at_once, trainings))
+
+
+NOTIFY_KEY = "tracking.notify"
+NOTIFY_SECONDS = 10.0
+"""Seconds to wait for the answer."""
+
+
+def resolve_target(target: str | Reference | None) -> str | None:
+    """Returns the URL to post to, if there is one; an error about a secret does not show its value."""
+    if not isinstance(target, Reference):
+        return target
+    try:
+        return check_url(target.resolve(NOTIFY_KEY))
+    except ValueError as error:
+        raise UserError(f"the secret is {error}", key=NOTIFY_KEY, allowed="http://..., https://...") from None
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Raises HTTPError for a redirect, which would turn the POST into a GET without a body."""
+
+    def redirect_request(self, *_request: Any) -> None:
+        """Refuses the redirect."""
+
+
+def notify(url: str | None, content: Mapping[str, Any], announce: Callable[[str], None]) -> None:
+    """Posts `content` as JSON. Announces a failure with the host alone, since the URL may be secret."""
+    if url is None:
+        return
+    body = json.dumps(content).encode()
+    request = Request(url, data=body, headers={"Content-Type": "application/json"}, method="POST")
+    try:
+        with build_opener(_NoRedirect).open(request, timeout=NOTIFY_SECONDS):
+            pass
+    except (OSError, HTTPException, ValueError) as error:
+        why = str(getattr(error, "reason", "") or getattr(error, "code", "") or type(error).__name__)
+        announce(f"{urlsplit(url).hostname} is not notified: {why}")

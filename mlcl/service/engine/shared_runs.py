@@ -23,10 +23,8 @@ PATIENCE = 5.0
 class SharedRuns(TrainingStore):
     """The store of trainings that have a run folder of their own, `runs/KEY`, with a record and a lock.
 
-    Args:
-        logs: Writes the logs.
-        ledger: The ledger of the table; None for `mlcl run`, whose training is in no ledger.
-        parent: The id of the table's log, in which the logs are nested.
+    Without a `ledger` it is that of `mlcl run`. `parent` is the id of the table's log, which holds the
+    others.
     """
 
     def __init__(self, logs: JobLogs, ledger: Ledger | None = None, parent: str | None = None) -> None:
@@ -40,13 +38,8 @@ class SharedRuns(TrainingStore):
         """Returns the id of a job's interrupted run, else of a new one, and locks its folder.
 
         The lock is held until the training starts or ends, since a record that is RUNNING in a folder without
-        a lock is taken for that of a killed process.
-
-        Args:
-            job: The job.
-            data: The data set of the job.
-            fresh: Whether to begin a new run even if there is an interrupted one with an id other than `id`.
-            id: The id of a new run; by default one is generated.
+        a lock is taken for that of a killed process. With `fresh` only the interrupted run with the id `id`
+        is continued.
         """
         found = self._runs.unfinished(job_hash(job), data.fingerprint)
         if fresh and (found is None or found.path.name != id):

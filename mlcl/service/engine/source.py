@@ -14,10 +14,7 @@ from mlcl.training.run_files import Stored
 
 
 class Files(NamedTuple):
-    """The files that a training writes besides its metrics, and whether it logs them as artifacts.
-
-    Files that a training does not log may be removed later.
-    """
+    """The files of a training besides its metrics; those that it does not log may be removed later."""
 
     stored: Stored = "float32"
     logged: bool = True

@@ -15,12 +15,7 @@ from mlcl.tracking.names import Tag
 
 
 class TrainingResults:
-    """Builds the results of trainings. Logs and jobs are cached, since results are built again and again.
-
-    Args:
-        home: The folder of results, which has the logs.
-        run_id: Returns the id of the MLflow run of a log; None if the log has not been delivered.
-    """
+    """Builds the results of trainings. Logs and jobs are cached, since results are built again and again."""
 
     def __init__(self, home: Path, run_id: Callable[[str], str | None]) -> None:
         self._home, self.run_id = home, run_id
@@ -39,10 +34,7 @@ class TrainingResults:
         return self._starts[log]
 
     def job(self, log: str, job: Mapping[str, Any], free: Collection[str] = ()) -> tuple[dict[str, Any], str]:
-        """Returns the parameters and the hash of a job, cached under the id of its log.
-
-        `free` are the keys whose values are chosen after training; they are left out of the parameters.
-        """
+        """Returns the parameters but the `free` keys, and the hash of a job; cached by its log."""
         if log not in self._jobs:
             parsed = load_job(job)
             self._jobs[log] = typed_params(parsed, free), job_hash(parsed)

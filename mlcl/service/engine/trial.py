@@ -49,21 +49,9 @@ Report = Callable[[dict[str, Any]], None]
 class TrialTask:
     """The description of a training that is sent to an actor of Ray Tune: plain data.
 
-    Attributes:
-        key: The key of the training's entry in the ledger.
-        job: The resolved job.
-        folder: The folder of the training.
-        home: The home with data and logs.
-        log: The id of the training's log.
-        metric: The name of the metric that is reported at every validation.
-        scores: The names of the final metrics that are reported at the end.
-        test: Whether the training is evaluated on the test split.
-        stop_file: The file whose existence asks the training to stop.
-        cpus: The CPUs of each worker.
-        gpus: The GPUs of each worker.
-        cwd: The folder in which the command was given.
-        stored: What is written beside the figures.
-        logged: Whether model and embeddings are logged as artifacts.
+    `metric` is reported at every validation, and `scores` name the final metrics. The existence of
+    `stop_file` asks the training to stop. `cpus` and `gpus` are those of each worker, `cwd` is the command's
+    folder, and `stored` and `logged` are those of `Files`.
     """
 
     key: str
@@ -93,10 +81,7 @@ class TrialTask:
 
 
 def run_trial(config: dict[str, str]) -> None:
-    """Trains, evaluates and reports. A failure is reported, not raised: Tune restarts only dead processes.
-
-    Raises UnreadableCheckpointError, after which Tune restarts the training as after a dead process.
-    """
+    """Trains, evaluates and reports failures. A raised UnreadableCheckpointError lets Tune start it again."""
     from ray import tune
 
     task = TrialTask.of(config)
@@ -166,10 +151,7 @@ def _log(task: TrialTask) -> Iterator[RunLog]:
 def _group(
     task: TrialTask, job: JobConfig, log: RunLog, listener: Listener, stop: Callable[[], bool]
 ) -> dict[str, float]:
-    """Trains with several workers and returns the final metrics.
-
-    Tune ends this thread by SystemExit inside of a report; the workers are stopped before it is raised again.
-    """
+    """Trains with several workers, which are stopped before the SystemExit by which Tune ends this thread."""
     from mlcl.service.ray.ddp_group import Share, run_group
 
     ended: list[SystemExit] = []
@@ -201,9 +183,8 @@ def _group(
 def _reporter(metric: str, report: Report) -> Listener:
     """Returns a listener that reports `metric` at every validation except that of the last epoch.
 
-    The score of the last epoch comes from the final evaluation. A resumed training first reports the number
-    of its steps, and then all validations up to its checkpoint again, since a killed driver may not have
-    received them. Damaged checkpoints are reported, too.
+    A resumed training first reports the number of its steps, and then all validations up to its checkpoint
+    again, since a killed driver may not have received them. Damaged checkpoints are reported, too.
     """
 
     def listen(event: Event) -> None:

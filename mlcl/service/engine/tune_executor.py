@@ -1,6 +1,6 @@
 """Executes trainings on Ray Tune: processes are reused, restarted when they die, and stopped early.
 
-The searcher, scheduler, callback and stopper that Tune gets call `TrialCallbacks`, in the driver's thread.
+The searcher, scheduler, callback and stopper that Tune gets call the engine, in the driver's thread.
 """
 
 from __future__ import annotations
@@ -28,45 +28,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class TrialCallbacks(Protocol):
-    """The functions that the executor calls in the driver's thread; `Engine` implements them."""
+class _TrialCallbacks(Protocol):
+    """The functions that the executor calls in the driver's thread; `Engine` has and describes them."""
 
-    def next(self) -> TrialTask | None:
-        """Returns the next training to start; None if there is none now."""
-
-    def finished(self) -> bool:
-        """Whether there will be no more trainings; called after `next` has returned None."""
-
-    def begin(self, key: str) -> None:
-        """Called when a process starts a training, also when it replaces a process that died."""
-
-    def report(self, key: str, epoch: int, score: float) -> bool:
-        """Called with an intermediate value; returns whether to stop the training early."""
-
-    def note(self, key: str, text: str) -> None:
-        """Called with a note of a training for the user."""
-
-    def end(self, key: str, result: dict[str, Any]) -> None:
-        """Called at the end of a training with its last report.
-
-        The report is empty if the training was stopped early or its process ended.
-        """
-
-    def died(self, key: str, reason: str) -> None:
-        """Called for a training that Tune gave up on, with the reason."""
-
-    def abort(self) -> bool:
-        """Whether to end the experiment and its running trainings immediately. Called many times a second."""
+    def next(self) -> TrialTask | None: ...
+    def finished(self) -> bool: ...
+    def begin(self, key: str) -> None: ...
+    def report(self, key: str, epoch: int, score: float) -> bool: ...
+    def note(self, key: str, text: str) -> None: ...
+    def end(self, key: str, result: dict[str, Any]) -> None: ...
+    def died(self, key: str, reason: str) -> None: ...
+    def abort(self) -> bool: ...
 
 
 class _Guard:
-    """Calls the callbacks and keeps their first error.
+    """Calls the callbacks in a `shield` from signals, and keeps their first error: Tune would swallow it."""
 
-    Tune would swallow the error and repeat trainings that have ended. Each callback runs in a `shield`
-    context, in which a second Ctrl-C does not interrupt it between two of its writes.
-    """
-
-    def __init__(self, callbacks: TrialCallbacks, shield: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self, callbacks: _TrialCallbacks, shield: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self.error: Exception | None = None
         self.callbacks, self._shield = callbacks, shield
 
@@ -83,10 +63,7 @@ class _Guard:
 
 
 class _DriverOnly:
-    """A base class that is pickled without its attributes, so that they are not in Tune's snapshots.
-
-    Commands resume from the ledger and the folders of trainings, never from Tune's snapshots.
-    """
+    """A base class that is pickled without its attributes: Tune's snapshots, which none reads, stay small."""
 
     def __init__(self, guard: _Guard) -> None:
         super().__init__()
@@ -97,7 +74,7 @@ class _DriverOnly:
 
 
 class _Feed(_DriverOnly, Searcher):
-    """A searcher of Tune that hands out the trainings of `TrialCallbacks.next`."""
+    """A searcher of Tune that hands out the trainings of `Engine.next`."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # noqa: ARG002 (Tune's interface)
         task = self._guard.ask(self._guard.callbacks.next, None)
@@ -118,11 +95,7 @@ class _Feed(_DriverOnly, Searcher):
 
 
 class _Scheduler(_DriverOnly, FIFOScheduler):
-    """A scheduler of Tune that stops a training early if `TrialCallbacks.report` returns True.
-
-    A training whose process was lost, and which begins from a later checkpoint than the time before, may lose
-    MAX_RESTARTS more: only losses without progress count.
-    """
+    """A scheduler of Tune that stops trainings early, and forgets lost processes once there was progress."""
 
     def __init__(self, guard: _Guard) -> None:
         super().__init__(guard)
@@ -162,8 +135,6 @@ class _Closer(_DriverOnly, Callback):
 
 
 class _Abort(_DriverOnly, Stopper):
-    """A stopper of Tune that ends the whole experiment once `TrialCallbacks.abort` returns True."""
-
     def __call__(self, *_: Any) -> bool:
         return False
 
@@ -172,7 +143,7 @@ class _Abort(_DriverOnly, Stopper):
 
 
 def run_trainings(
-    callbacks: TrialCallbacks,
+    callbacks: _TrialCallbacks,
     *,
     folder: Path,
     packing: Packing,
@@ -180,13 +151,9 @@ def run_trainings(
 ) -> None:
     """Runs trainings until there are no more and all have ended. Raises the first error of a callback.
 
-    Actors are reused, so that libraries are imported once per actor and not once per training.
-
-    Args:
-        callbacks: Hands out the trainings and receives their events.
-        folder: The folder in which Tune keeps its files; they are removed at the end.
-        packing: How many trainings run at once, and the resources of each.
-        shield: Returns a context in which signals do not interrupt; each callback runs in one.
+    Actors are reused, so that libraries are imported once per actor and not once per training. Tune's files
+    in `folder` are removed at the end. Each callback runs in a context of `shield`, which signals do not
+    interrupt.
     """
     guard = _Guard(callbacks, shield)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are reported in one line

@@ -50,11 +50,7 @@ class Metadata(StrEnum):
 
 @dataclass(frozen=True)
 class JobView:
-    """A submitted command on the cluster, with the state of its latest attempt.
-
-    `attempt` is the submission id of the latest attempt in Ray, and `attempts` their number. `user` is the
-    user who submitted the first attempt. Times are in seconds since 1970 (UTC).
-    """
+    """A submitted command; `attempt` is Ray's id of the latest one. Times are in seconds since 1970 (UTC)."""
 
     id: str
     attempt: str
@@ -74,17 +70,13 @@ class JobView:
 
 
 class JobsClient:
-    """A client for the jobs of a cluster.
-
-    Every method raises UserError if the cluster does not answer or refuses the request.
-    """
+    """A client for the jobs of a cluster; raises UserError if the cluster does not answer or refuses."""
 
     def __init__(self, cluster: ClusterConfig, file: Path) -> None:
         self.cluster, self.file = cluster, file
 
     @cached_property
     def _client(self) -> Any:
-        """Ray's client, which is created and connected by the first request."""
         from ray.job_submission import JobSubmissionClient
 
         for name in VERBOSE_LOGGERS:
@@ -119,10 +111,7 @@ class JobsClient:
         return view
 
     def submit(self, attempt: str, **job: Any) -> None:
-        """Submits a job with the submission id `attempt`, which must be new to the cluster.
-
-        `job` is passed to Ray's `submit_job`.
-        """
+        """Submits a job with a new submission id `attempt`; `job` is passed to Ray's `submit_job`."""
         self._call("submit_job", submission_id=attempt, **job)
 
     def logs(self, view: JobView) -> str:
@@ -135,10 +124,7 @@ class JobsClient:
         return lines
 
     def lines(self, id: str) -> Iterator[str]:
-        """Yields the lines that the latest attempt of a job prints, until the attempt has ended.
-
-        Unlike `follow` it needs no event loop; a notebook runs one already.
-        """
+        """Yields the lines that a job's latest attempt prints; a notebook can, unlike with `follow`."""
         known = 0
         while True:
             view = self.get(id)  # before the output, which an ended job has written whole
@@ -204,11 +190,7 @@ def present_user() -> str:
 
 
 def check_owner(id: str, owner: str, *, force: bool) -> None:
-    """Raises UserError for the job of another user, unless `force` is set.
-
-    An empty `owner` is unknown and passes. The check protects only against mistakes, since the cluster's
-    token allows everything.
-    """
+    """Raises UserError for another user's job, against mistakes alone; an empty `owner` is unknown."""
     if owner not in ("", present_user()) and not force:
         found = f"{id} of {owner}"
         raise UserError("the job of another user", key="ID", found=found, allowed="--force")
@@ -242,7 +224,6 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
-    """Unsets these environment variables while the context is open."""
     held = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield

@@ -25,19 +25,11 @@ SUBMITTABLE = ("run", "baseline", "sweep", "reproduce")
 def check_command(
     name: str, given: Mapping[str, Any], folder: Path, files: Mapping[str, str] | None = None
 ) -> list[Path]:
-    """Checks the files of a command as `mlcl` would in `folder`.
+    """Checks the files of a command as `mlcl` would in `folder`, and returns those that must be uploaded.
 
-    Args:
-        name: The name of the command, one of `SUBMITTABLE`.
-        given: The parameters of the command by name, as its function takes them.
-        folder: The working directory.
-        files: Texts of job and space files, by name, that are uploaded but are not in the working directory.
-
-    Returns:
-        The paths, as given, of the files that must be uploaded from the working directory.
-
-    Raises:
-        UserError: The command cannot be submitted, or a file is wrong.
+    `given` are the command's parameters by name, as its function takes them, and `files` the texts of job and
+    space files that are uploaded but are not in the working directory. Raises UserError if the command cannot
+    be submitted, or a file is wrong.
     """
     if name not in SUBMITTABLE:
         raise UserError("not a command to submit", found=name, allowed=SUBMITTABLE)
@@ -49,10 +41,7 @@ def check_command(
 
 
 def _weights(job: JobConfig, folder: Path) -> Iterator[Path]:
-    """Yields the files of a job's pretrained weights that must be uploaded from `folder`.
-
-    Raises UserError for weights with a relative path of which no file is uploaded.
-    """
+    """Yields a job's pretrained weights to upload from `folder`; refuses others with a relative path."""
     for key, value in _relative_weights(job):
         path = Path(os.path.normpath(value))
         found = [file for file in upload_files(folder) if path in (file, *file.parents)]
@@ -78,10 +67,7 @@ def _relative_weights(job: JobConfig) -> Iterator[tuple[str, str]]:
 
 
 def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
-    """Returns the words of a command with the cluster file's `--cpus`, `--gpus` and `--parallel` added.
-
-    Options that the command has already, or does not accept, are not added.
-    """
+    """Returns a command's words with the cluster file's resources, where the command takes and lacks them."""
     found = list(words)
     if words[0] == "baseline":
         return found

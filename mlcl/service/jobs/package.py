@@ -33,8 +33,7 @@ def upload_files(root: Path, exclude: Sequence[str] = ()) -> list[Path]:
     """Returns the files to upload, as paths relative to `root`.
 
     In a git checkout they are the files that git does not ignore, elsewhere all files. Links that lead out of
-    the folder, secrets, and files that match a pattern of `exclude` are left out. Raises UserError if `root`
-    is no folder.
+    the folder, secrets, and files that match a pattern of `exclude` are left out.
     """
     if not root.is_dir():
         raise UserError("no such folder", key="working_dir.path", found=root)
@@ -63,12 +62,7 @@ def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
 def stage(
     where: WorkingDir, folder: Path, needed: Sequence[Path] = (), texts: Mapping[str, str] | None = None
 ) -> Path:
-    """Copies the files to upload into `folder`, and writes the provenance of the code beside them.
-
-    The provenance has the commit and uncommitted changes. `needed` are files that the command names, `texts`
-    the contents of further files by name. Raises UserError if a needed file is not among the files to upload,
-    or if the files are too large.
-    """
+    """Copies the files to upload, further `texts`, and the code's provenance into `folder`."""
     root = where.root
     files = upload_files(root, where.exclude)
     check_size(root, files, where.most_mib)
@@ -117,11 +111,7 @@ def _all_files(root: Path) -> list[Path]:
 
 
 def _is_excluded(name: Path, patterns: Sequence[str]) -> bool:
-    """Whether a pattern matches a file.
-
-    A pattern without a slash matches a file or folder name at any depth; one with a slash matches a path
-    from the top.
-    """
+    """Whether a pattern matches: without a slash any part of the path, else a path from the top."""
     for pattern in patterns:
         plain = pattern.strip("/")
         if "/" in plain:

@@ -44,9 +44,8 @@ It returns the files that the command names, and raises UserError for a wrong co
 class Submission:
     """A submitted command. It is stored in the home for `resume`, because a new Ray head knows no jobs.
 
-    `words` are the words of the command after `mlcl`, `cluster` is the cluster file, `folder` the working
-    directory, and `user` the user who submitted it first. `files` are texts, by name, that are uploaded with
-    the files of the working directory.
+    `words` follow `mlcl`, `cluster` is the cluster file, `folder` the working directory, `user` the first to
+    submit it. `files` are texts, by name, that are uploaded with the files of the working directory.
     """
 
     id: str
@@ -69,10 +68,7 @@ def submit(
     id: str | None = None,
     files: Mapping[str, str] | None = None,
 ) -> str:
-    """Submits the command `mlcl WORDS`, with texts as further `files`, and returns its id.
-
-    Raises UserError if the id is taken, and, before the upload, for files that cannot be uploaded.
-    """
+    """Submits the command `mlcl WORDS`, with texts as further `files`, and returns its id, a new one."""
     name = check_id(id or new_id())
     there = client.find(name)
     if there is not None:
@@ -89,8 +85,7 @@ def resume(
     """Submits a command again that has not completed, with `more` words, and returns the submission id.
 
     A complete command can be submitted again only with further words. The job keeps the user who submitted it
-    first. Raises UserError for a job that runs, that is unknown, or that is another user's without `force`,
-    and for words that `check` refuses.
+    first; that of another user needs `force`. `check` refuses wrong words.
     """
     there, kept = client.find(id), read_submission(home, id)
     if there is None and kept is None:
@@ -126,8 +121,6 @@ def submit_once(
 
     An equal command that waits or runs is left alone. One that was stopped, failed or was forgotten by the
     cluster is resumed, except with `fresh`; after a complete one the command is submitted anew.
-
-    Raises UserError as `submit` and `resume` do.
     """
     wanted = replace(_submission(client, "", words, ""), files=files)
     known = [id for id, its in known_submissions(home).items() if replace(its, id="", user="") == wanted]

@@ -55,11 +55,7 @@ class Process:
 
 
 def inherited_environment(*prefixes: str) -> dict[str, str]:
-    """Returns the environment variables of this process that a server may inherit.
-
-    A variable is inherited if INHERITED has its name, or if its name begins with one of PREFIXES or of
-    `prefixes`. Other variables may contain secrets of the caller.
-    """
+    """Returns the variables that a server may inherit, by INHERITED and prefixes; others may be secret."""
     wanted = (*PREFIXES, *prefixes)
     return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith(wanted)}
 
@@ -90,10 +86,7 @@ def process_tree(processes: Iterable[Process]) -> list[psutil.Process]:
 
 
 def record_tree(processes: Sequence[Process]) -> tuple[Process, ...]:
-    """Returns the first process and all running processes with their descendants, to be stored.
-
-    With this list, descendants can be found after the first process has ended.
-    """
+    """Returns the first process and all running ones, which can be found after the first has ended."""
     known = dict.fromkeys(processes[:1])
     for member in process_tree(processes):
         with suppress(psutil.Error):  # it may have ended just now
@@ -104,7 +97,7 @@ def record_tree(processes: Sequence[Process]) -> tuple[Process, ...]:
 def end_processes(processes: Sequence[Process], grace: float = GRACE) -> int:
     """Ends a process tree, and returns the number of its processes.
 
-    SIGTERM is sent to the first process, which should end its children, and after `grace` seconds to all that
+    SIGTERM is sent to the first process, which should end its children, after `grace` seconds to all that
     still run. Processes that do not end are killed.
     """
     members = process_tree(processes)
@@ -156,10 +149,7 @@ def check_free(key: str, port: int) -> None:
 
 
 def _owner(port: int) -> str:
-    """Returns a text with name and id of the process that listens at the port.
-
-    The system may hide the process of another user.
-    """
+    """Returns name and id of the process that listens at the port, unless it is another user's."""
     with suppress(psutil.Error):
         for each in psutil.net_connections("tcp"):
             if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:

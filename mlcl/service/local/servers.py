@@ -48,10 +48,7 @@ auth_cache_ttl_seconds = 60
 
 @dataclass(frozen=True)
 class ServerProblem:
-    """A server's problem (`what`) and its cure (`mend`).
-
-    A `passing` problem may vanish by itself while the server starts.
-    """
+    """A server's problem (`what`) and its cure (`mend`); a `passing` one may vanish during the start."""
 
     what: str
     mend: str
@@ -63,18 +60,13 @@ class Server:
     """A server of the service: how it is started, and how requests are sent to it.
 
     Attributes:
-        name: The name of the server in `state.json`.
         title: The name that is shown to the user.
-        address: The URL of the server.
-        log: The file with its output.
         probe: The path of a page that the server must refuse without the secret.
-        secret: The file with its secret.
-        login: The HTTP header that has the secret.
+        login: The HTTP header that has the secret of the file `secret`.
         ports: The ports that must be free, by the option that sets them.
         command: The command line. It contains no secret, since other users can see it.
         environment: All environment variables of the process.
-        prepare: A function that writes the configuration before the start. It raises UserError if a
-            requirement is missing.
+        prepare: Writes the configuration before the start; raises UserError if a requirement is missing.
     """
 
     name: str
@@ -94,10 +86,7 @@ class Server:
         return get(f"{self.address}/{page}", self.login)
 
     def problem(self) -> ServerProblem | None:
-        """Returns the problem of the server; None if it has none.
-
-        A healthy server answers a request with the secret and refuses one without it. Ray also needs a node.
-        """
+        """Returns a problem of the server, which must take its secret, refuse others, and have a node."""
         answer = self.get(self.probe)
         if answer.status == 0:
             return ServerProblem(f"does not answer ({answer.text})", RESTART)
@@ -126,10 +115,10 @@ def servers_of(settings: Settings, folder: ServiceFolder) -> tuple[Server, Serve
 
 
 def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
-    """Returns Ray's head, started by `ray start --head --block`.
+    """Returns Ray's head, `ray start --head --block`, with all of its ports on the loopback address.
 
-    It ends all of its processes at SIGTERM, or when one of them fails. All of its ports are on the loopback
-    address. The caller must add the option `--temp-dir` with a folder from `ray_scratch` to the command.
+    It ends all of its processes at SIGTERM, or when one of them fails. The caller must add the option
+    `--temp-dir` with a folder from `ray_scratch` to the command.
     """
     options = {
         "node-ip-address": HOST,
@@ -166,10 +155,7 @@ def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
 
 
 def ray_scratch(announce: Callable[[str], None]) -> str:
-    """Creates a folder for Ray's files, apart from those of another Ray on the machine, and returns its path.
-
-    Raises UserError if it cannot be created, or if the paths of Ray's sockets would be too long.
-    """
+    """Creates a folder for Ray's files, apart from those of another Ray, with short paths of sockets."""
     # Not under the home: the folder has sockets, whose paths must be short.
     parent = os.environ.get("RAY_TMPDIR", "/tmp")
     usual = f"{parent}/{SCRATCH}12345678"  # mkdtemp chooses eight characters
@@ -239,11 +225,7 @@ def mlflow_server(settings: Settings, folder: ServiceFolder) -> Server:
 
 
 def _prepare_mlflow(settings: Settings, folder: ServiceFolder) -> None:
-    """Writes the configuration of MLflow's server, and creates the tables of a new store.
-
-    Corrects the artifact paths in the store of a home that was moved. Raises UserError if the store cannot be
-    used, or if MLflow's extra for authentication is not installed.
-    """
+    """Writes the configuration of MLflow's server, and creates or corrects the tables of its store."""
     check_storage(settings)
     if importlib.util.find_spec("flask_wtf") is None:
         raise UserError("MLflow's authentication is not installed: pip install 'mlcl[service]'")
@@ -261,18 +243,14 @@ def _prepare_mlflow(settings: Settings, folder: ServiceFolder) -> None:
 def _artifact_root(settings: Settings) -> str:
     """Returns the URI for artifacts of new experiments; empty if clients access artifacts by the server.
 
-    It is a folder for an SQLite store, since commands that open the file without the server must find the
-    artifacts, too.
+    It is a folder for an SQLite store, since commands open the file without the server, too.
     """
     shared = settings.store.startswith("sqlite:") and not settings.artifacts.startswith("s3://")
     return Path(settings.artifacts).as_uri() if shared else ""
 
 
 def _remove_unfinished(users: Path) -> None:
-    """Removes MLflow's database of users if it has no user because the server was killed at its first start.
-
-    MLflow would refuse to create its first user there.
-    """
+    """Removes a database of users without a user, which MLflow would refuse after a killed start."""
     with suppress(sqlite3.OperationalError), closing(sqlite3.connect(users)) as connection:
         if connection.execute("SELECT COUNT(*) FROM users").fetchone()[0]:
             return

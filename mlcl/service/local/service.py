@@ -53,11 +53,7 @@ Announce = Callable[[str], None]
 
 @dataclass(frozen=True)
 class UpResult:
-    """The running service, as `up` returns it.
-
-    `ray` and `mlflow` are addresses, `started` the names of the servers that this call started, and `outside`
-    the addresses that other machines can reach.
-    """
+    """The running service; `ray` and `mlflow` are addresses, `outside` those that others can reach."""
 
     ray: str
     mlflow: str
@@ -75,7 +71,7 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
     """Starts the servers that do not run, waits until both answer, and returns the running service.
 
     `options` are fields of `Settings`. Raises UserError before anything is started, MachineError if a server
-    does not start, and KeyboardInterrupt. After an error, the servers that this call started are ended.
+    does not start, and KeyboardInterrupt; then the servers that this call started are ended.
     """
     folder = ServiceFolder(home)
     folder.make()
@@ -129,16 +125,12 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
 
 
 def _fresh(state: ServiceState, living: Mapping[str, RunningServer]) -> tuple[str, ...]:
-    """Returns the names of the servers that this call started.
-
-    Processes are compared, since a server that ran before the call may have died and been started again.
-    """
+    """Returns the names of the servers that this call started, also in place of one that died."""
     before = {its.processes[0] for its in living.values()}
     return tuple(name for name, its in state.servers.items() if its.processes[0] not in before)
 
 
 def _start(server: Server, state: ServiceState, folder: ServiceFolder, announce: Announce) -> None:
-    """Starts the process of a server and writes it to the state."""
     scratch = ray_scratch(announce) if server.name == RAY else ""
     command = [*server.command, *([f"--temp-dir={scratch}"] if scratch else [])]
     process = start_process(command, server.environment, server.log)
@@ -149,8 +141,8 @@ def _start(server: Server, state: ServiceState, folder: ServiceFolder, announce:
 def _wait_for(server: Server, state: ServiceState, stop: StopRequest, announce: Announce) -> str:
     """Waits until a server answers without a problem, then adds its child processes to the state.
 
-    Returns an empty text, or a text with the last lines of its log if its process has ended. Raises
-    MachineError for a wrong answer or none in time, and KeyboardInterrupt.
+    Returns an empty text, or the end of its log if its process has ended. Raises MachineError for a wrong
+    answer or none in time, and KeyboardInterrupt.
     """
     running = state.servers[server.name]
     deadline = time.monotonic() + PATIENCE
@@ -197,10 +189,7 @@ class DownResult:
 
 
 def down(home: Path, *, force: bool = False) -> DownResult:
-    """Ends the service, and keeps secrets, databases and logs.
-
-    Unless `force` is set, raises UserError if jobs run, or if Ray does not say whether jobs run.
-    """
+    """Ends the service, unless jobs run and `force` is not set; keeps secrets, databases and logs."""
     folder = ServiceFolder(home)
     if not folder.state.exists():
         return DownResult((), 0)
@@ -215,10 +204,7 @@ def down(home: Path, *, force: bool = False) -> DownResult:
 
 
 def discard(folder: ServiceFolder, running: RunningServer) -> int:
-    """Ends a server, and returns the number of ended processes.
-
-    Its scratch folder is removed, after Ray's logs were moved to the folder of the service.
-    """
+    """Ends a server, keeps Ray's logs, and returns the number of ended processes."""
     count = end_processes(running.processes)
     if running.scratch:
         for logs in Path(running.scratch).glob("session_2*/logs"):
@@ -239,11 +225,7 @@ def _check_idle(jobs: Sequence[str] | None) -> None:
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """The status of one server of the service.
-
-    `wrong` describes its problem and is empty for a healthy server; `mend` says how to solve it. `outside`
-    are the addresses under which other machines reach it.
-    """
+    """The status of one server: `wrong` is its problem, `mend` the cure, `outside` as in `UpResult`."""
 
     name: str
     address: str

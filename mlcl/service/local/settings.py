@@ -86,10 +86,7 @@ def read_secret(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """The resolved settings of the service.
-
-    `store`, the URI of MLflow's database, may contain a password: only `public` may be written to files.
-    """
+    """The settings of the service; `store` may contain a password: only `public` may be written to files."""
 
     store: str
     artifacts: str
@@ -105,10 +102,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A started server: its processes, the parent first, and its start time in ISO format.
-
-    `scratch` is a folder that is removed when the server ends; empty for none.
-    """
+    """A started server: its processes, the parent first, a folder to remove, and its start in ISO format."""
 
     processes: Annotated[tuple[Process, ...], Field(min_length=1)]
     scratch: str = ""
@@ -162,11 +156,7 @@ def write_state(folder: ServiceFolder, state: ServiceState) -> None:
 def resolve_settings(
     options: Mapping[str, Any], folder: ServiceFolder, running: Settings | None = None
 ) -> Settings:
-    """Returns the settings with the given options.
-
-    The other settings are those of the running service, or else the defaults. Raises UserError for an invalid
-    option, and for an option that differs from the running service.
-    """
+    """Returns the settings with these options, which may not differ from those of a running service."""
     base = running or Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"))
     given = dict(options)
     if "store" in given:
@@ -191,10 +181,7 @@ def resolve_settings(
 
 
 def store_uri(text: str, folder: ServiceFolder) -> str:
-    """Returns the URI of MLflow's database for an option; for `sqlite`, that of a file in the home.
-
-    Raises UserError for any other kind of store than SQLite and PostgreSQL.
-    """
+    """Returns the URI of MLflow's database, SQLite or PostgreSQL; for `sqlite`, a file in the home."""
     if text == "sqlite":
         return f"sqlite:///{folder.home / 'mlflow.db'}"
     scheme, mark, rest = text.partition("://")
@@ -209,10 +196,7 @@ def store_uri(text: str, folder: ServiceFolder) -> str:
 
 
 def check_storage(settings: Settings) -> None:
-    """Raises UserError for a database that cannot be opened, and for artifacts neither on S3 nor in a folder.
-
-    No message contains the password of the database. A missing folder for artifacts is created.
-    """
+    """Raises UserError, without a password, for a store or a place of artifacts that cannot be used."""
     uri, target = settings.store, settings.artifacts
     if "***" in uri:
         raise UserError("its password was not written down: give the URL again", key=KEY, found=uri)

@@ -41,10 +41,7 @@ OWN_GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def narrow_limits() -> list[str]:
-    """Returns a message for each limit that is too low for Ray, with the command that shows the limit.
-
-    The limit of open files is first raised as far as the system allows.
-    """
+    """Returns a message for each limit that is too low for Ray; raises that of open files first."""
     addresses = max(ADDRESSES, _ray_addresses())
     found = (_files(), _addresses(addresses), _shared(), _memory("a training", TRAINING))
     return [limit for limit in found if limit]
@@ -66,18 +63,12 @@ def too_few_addresses(error: BaseException) -> str:
 
 
 def free_memory() -> int:
-    """Returns the free memory in bytes, within the limits of control groups (version 2) and without swap.
-
-    Swap is left out, since Ray ends trainings when memory is used up even if there is swap.
-    """
+    """Returns the free bytes within control groups (version 2), without swap, which Ray does not count."""
     return min([psutil.virtual_memory().available, *_left_by_groups()])
 
 
 def usable_cpus() -> int:
-    """Returns the number of CPUs that this process may use; the host of a container may have many more.
-
-    These are the CPUs of its affinity, within the quotas of control groups (version 2); at least one.
-    """
+    """Returns the number of CPUs, at least one, in this process's affinity and control groups' quotas."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min([own, *_quotas()])))
 
@@ -105,7 +96,6 @@ def _left_by_groups() -> Iterator[int]:
 
 
 def _groups() -> Iterator[Path]:
-    """Yields the folders of this process's control group and of its parents."""
     try:
         lines = OWN_GROUP.read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -75,8 +75,8 @@ class StopRequest:
 def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator[StopRequest]:
     """Yields a request to stop that the first signal sets; a second signal raises KeyboardInterrupt.
 
-    A signal that is ignored before, such as SIGHUP under `nohup`, stays ignored. Outside of the main thread
-    signals are not handled, since Python does not allow it there.
+    A signal that is ignored, such as SIGHUP under `nohup`, stays ignored. Threads other than the main one
+    handle none.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

@@ -28,10 +28,10 @@ def own_stderr() -> TextIO | None:
 def stderr_to_file() -> Iterator[Callable[[Path], None]]:
     """Redirects standard error, also of C++ code, to a file while the context is open.
 
-    The file is temporary at first. The context yields a function that moves it to FILE in a given folder. At
-    the end FILE is removed if it is empty. The traceback of an exception other than UserError is written to
-    FILE, and the exception gets a note with the path. Nothing is redirected if sys.stderr is not the
-    process's standard error, as in tests.
+    The context yields a function that moves the file, which is temporary at first, to FILE in a folder; an
+    empty one is removed. The traceback of an exception other than UserError is written to it, and the
+    exception gets a note with the path. Nothing is redirected if sys.stderr is not the process's standard
+    error, as in tests.
     """
     try:
         applies = sys.stderr.fileno() == 2 and not _terminals

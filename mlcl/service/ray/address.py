@@ -52,9 +52,5 @@ def is_refused(reason: str) -> bool:
 
 
 def placed_by_ray(job: JobConfig) -> bool:
-    """Whether Ray chooses the node of a job's training: for several workers, and for all jobs on a cluster.
-
-    The process of a submitted command runs on the head of the cluster. A fitted baseline is an exception: it
-    is fitted in the command's process.
-    """
+    """Whether Ray places a job's training: with several workers, and on a cluster unless it is a baseline."""
     return job.train.workers > 1 or (on_cluster() and job.baseline is None)

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mlcl._version import __version__
-from mlcl.service.ray.ddp_worker import interface
+from mlcl.service.ray.ddp_worker import choose_interface
 from mlcl.training.context import driver_version, unusable_gpu
 
 SECONDS = 60.0
@@ -39,10 +39,10 @@ SAME = ("python", "torch", "ray", "mlcl")
 
 
 def check_cluster(storage: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Returns the measurements of each node of the Ray cluster that this process has joined, and problems.
+    """Returns the measurements of each node of the joined Ray cluster, and problems.
 
-    `storage` is the folder that all nodes share. The network is measured by NCCL between nodes with a GPU; if
-    no node has a GPU, it is measured by Gloo between nodes whose CPUs take trainings.
+    All nodes share the folder `storage`. The network is measured by NCCL between nodes with a GPU, else by
+    Gloo between nodes whose CPUs take trainings.
     """
     storage.mkdir(parents=True, exist_ok=True)
     nodes = sorted(
@@ -142,9 +142,7 @@ class _Node:
 
     def all_reduce(self, address: str, rank: int, size: int, kind: str) -> float:
         """Returns GB/s of the bus: bytes that leave and reach a node while a tensor is summed over all."""
-        name = interface(ray.util.get_node_ip_address())
-        if name is not None:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+        choose_interface()
         backend, device = ("nccl", "cuda") if kind == "GPU" else ("gloo", "cpu")
         limit = timedelta(seconds=SECONDS)
         dist.init_process_group(backend, f"tcp://{address}", rank=rank, world_size=size, timeout=limit)

@@ -20,8 +20,7 @@ from mlcl.config import JobConfig, dump_job
 from mlcl.errors import UserError
 from mlcl.service.process.signals import STOP_FILE
 from mlcl.service.ray.address import on_cluster
-from mlcl.service.ray.ddp_worker import GroupConfig, work
-from mlcl.service.ray.health import FailureNotes
+from mlcl.service.ray.ddp_worker import FailureNotes, GroupConfig, work
 from mlcl.service.ray.session import ray_session
 from mlcl.tracking import RunLog
 from mlcl.training.events import Diverged, Event, Listener, Stopped
@@ -41,9 +40,9 @@ LOOK_EVERY = 1.0
 class Share:
     """The resources of each worker; if `gpus` is None, a worker has a GPU if there are enough for all.
 
-    With `wait`, the group waits for resources that are missing, such as those of a lost node that will be
-    replaced. Without it, too few resources are refused: at once on this machine, and after ROOM_SECONDS on a
-    cluster, whose autoscaler may add nodes.
+    With `wait`, the group waits for resources that are missing, such as those of a lost node. Without it, too
+    few are refused: at once on this machine, and after ROOM_SECONDS on a cluster, whose autoscaler may add
+    nodes.
     """
 
     cpus: float = 1
@@ -64,13 +63,11 @@ def run_group(
     stored: Stored = "float32",
     announce: Callable[[str], None] = lambda _: None,
 ) -> dict[str, float]:
-    """Trains with `job.train.workers` processes, and returns the final metrics.
+    """Trains with `job.train.workers` processes, also from inside of an actor; returns the final metrics.
 
-    It may be called from inside of an actor. Workers exchange tensors on GPUs with NCCL, and tensors in the
-    host's memory with gloo. With `test=False` the test split is not evaluated; `stored` says
-    what is written beside the figures. Rank 0 writes to `log`, if it
-    is given; `listener` gets the events of rank 0. Raises Stopped after a request to stop, Diverged for a
-    loss that is not finite, and UserError for bad input or a cluster that is too small.
+    Workers exchange tensors on GPUs with NCCL, and tensors in the host's memory with gloo. Rank 0 writes to
+    `log`, and `listener` gets its events. Raises Stopped after a request to stop, Diverged for a loss that is
+    not finite, and UserError for bad input or a cluster that is too small.
     """
     (folder / STOP_FILE).unlink(missing_ok=True)
     with ray_session(home, job.train.workers, announce):
@@ -136,10 +133,7 @@ def _await_resources(
     should_stop: Callable[[], bool],
     announce: Callable[[str], None],
 ) -> None:
-    """Asks a cluster's autoscaler for nodes, and waits for them.
-
-    Raises UserError if there are too few in time, and Stopped after a request to stop.
-    """
+    """Waits for nodes of a cluster's autoscaler; refuses too few in time. A stop raises Stopped."""
     began = said = time.monotonic()
     while missing := _missing(job, resources):
         if not on_cluster() or time.monotonic() - began >= ROOM_SECONDS:
@@ -179,10 +173,7 @@ def _fit_on(
     listener: Listener,
     should_stop: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Runs `_fit`, with a new trainer each time, until it succeeds or has written no new checkpoint.
-
-    A trainer is restarted MAX_RESTARTS times in all, however far it has come.
-    """
+    """Runs `_fit`, each time with a new trainer, until it succeeds or has written no new checkpoint."""
     saved = 0
 
     def listen(event: Event) -> None:
@@ -203,10 +194,7 @@ def _fit_on(
 def _fit(
     trainer: TorchTrainer, events: Queue, folder: Path, listener: Listener, should_stop: Callable[[], bool]
 ) -> dict[str, Any]:
-    """Runs `trainer.fit` in a thread, and returns the return value of the workers.
-
-    Meanwhile this thread receives signals, passes events to the listener, and writes the stop file.
-    """
+    """Runs `trainer.fit` in a thread; meanwhile this one handles signals, events and the stop file."""
     box: dict[str, Any] = {}
 
     def fit() -> None:

@@ -1,17 +1,21 @@
-"""One rank of a worker group: runs the training, locks the folder, and chooses the network interface."""
+"""One rank of a worker group: training, folder's lock, network interface, notes on failed and slow ranks."""
 
 from __future__ import annotations
 
 import os
+import re
+import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
+import torch
 from ray.exceptions import RayActorError, RayTaskError
+from ray.train import UserCallback
 from ray.train.torch import TorchConfig
 from ray.util.queue import Queue
 
@@ -20,13 +24,74 @@ from mlcl.errors import UserError
 from mlcl.files import locked
 from mlcl.service.process.signals import STOP_FILE
 from mlcl.service.ray.folder import enter_workdir
-from mlcl.service.ray.health import NODES, slow_rank_notes
 from mlcl.service.ray.references import resolve_references
 from mlcl.tracking import RunLog, mlflow_listener
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Listener, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
+
+SLOWER = 3.0
+"""How many times slower than the median of all ranks a rank is when it is named."""
+NOTES = {
+    r"uncorrectable ecc|ecc error": "the memory of its GPU is faulty (ECC): take the node out",
+    r"nccl.*(timeout|timed out)|watchdog": "the GPUs' network did not answer in time (NCCL)",
+    r"cuda error|cublas|cudnn": "its GPU failed",
+    r"died|crashed|unavailable|preempted": "its process or node is lost",
+}
+"""Maps a pattern of an error's text to its meaning for the user."""
+NODES: list[str] = []
+"""The addresses of the nodes of all ranks, in the process of Ray's controller."""
+
+
+def failure_note(rank: int, node: str, error: object) -> str:
+    """Returns the line that names the rank and the node of an error, and its meaning if that is known."""
+    text = " ".join(str(error).split())
+    found = (note for pattern, note in NOTES.items() if re.search(pattern, text, re.IGNORECASE))
+    return f"rank {rank} on {node}: {next(found, 'an error')}: {text[-300:]}"
+
+
+class FailureNotes(UserCallback):
+    """A callback of Ray Train that sends a note to the driver for each rank that failed."""
+
+    def __init__(self, events: Queue) -> None:
+        self._events = events
+
+    def after_exception(self, run_context: Any, worker_exceptions: Mapping[int, Exception]) -> None:  # noqa: ARG002
+        """Called in Ray's controller, before it starts the group again or gives up."""
+        for rank, error in sorted(worker_exceptions.items()):
+            node = NODES[rank] if rank < len(NODES) else "an unknown node"
+            self._events.put(Event("note", 0, 0, 0, 0, note=failure_note(rank, node, error)))
+
+
+def slow_rank_notes(context: Context) -> list[str]:
+    """Multiplies matrices on every rank, which all call this; returns a note for each that is SLOWER."""
+    if context.world_size == 1:
+        return []
+    found = context.objects((ray.util.get_node_ip_address(), _seconds_of_a_product(context.device)))
+    return slow_notes([node for node, _ in found], [seconds for _, seconds in found])
+
+
+def slow_notes(nodes: Sequence[str], seconds: Sequence[float]) -> list[str]:
+    """Returns a note for each rank whose seconds are SLOWER than the median of all."""
+    usual = statistics.median_low(seconds)
+    return [
+        f"rank {rank} on {node}: {own / usual:.1f} times slower than the others, which wait for it"
+        for rank, (node, own) in enumerate(zip(nodes, seconds, strict=True))
+        if own > SLOWER * usual
+    ]
+
+
+def _seconds_of_a_product(device: torch.device) -> float:
+    """Returns the shortest time of a product of two matrices, which other processes disturb least."""
+    size = 4096 if device.type == "cuda" else 256
+    matrix, times = torch.ones(size, size, device=device), []
+    for _ in range(6):  # the first one warms up and does not count
+        began = time.perf_counter()
+        float((matrix @ matrix)[0, 0])  # waits for the device
+        times.append(time.perf_counter() - began)
+    return min(times[1:])
+
 
 MAX_FAILURES = 3
 """The number of failed starts of the group that are repeated before the error ends the run."""
@@ -39,10 +104,7 @@ PROGRESS_EVERY = 0.2
 
 
 class GroupConfig(TorchConfig):
-    """Ray's configuration of the process group, in which Gloo uses the network interface that Ray uses.
-
-    On several nodes, Gloo would by default use the address of the host name, which is often 127.0.1.1.
-    """
+    """Ray's configuration of the process group; on several nodes, Gloo uses Ray's network interface."""
 
     @property
     def backend_cls(self) -> type:
@@ -57,7 +119,7 @@ class _Backend(TorchConfig().backend_cls):  # type: ignore[misc] # Ray is untype
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
         NODES[:] = worker_group.execute(ray.util.get_node_ip_address)
         if len(set(NODES)) > 1:
-            worker_group.execute(_choose_interface)
+            worker_group.execute(choose_interface)
         worker_group.execute(_watch_collectives)
         try:
             super().on_start(worker_group, backend_config)
@@ -70,7 +132,7 @@ class _Backend(TorchConfig().backend_cls):  # type: ignore[misc] # Ray is untype
             raise RayActorError(error_msg=str(error)) from error
 
 
-def _choose_interface() -> None:
+def choose_interface() -> None:
     """Sets Gloo's interface to that of Ray's address, unless the user has set GLOO_SOCKET_IFNAME."""
     name = interface(ray.util.get_node_ip_address())
     if name is not None:
@@ -91,10 +153,7 @@ def interface(address: str) -> str | None:
 
 
 def work(config: dict[str, Any]) -> dict[str, Any]:
-    """Trains as one rank, and returns how the training ended, with the final metrics of rank 0.
-
-    Stops, divergence and bad input are returned; after any other exception Ray may start the group again.
-    """
+    """Trains as one rank, and returns how it ended; Ray may start the group again after other errors."""
     enter_workdir(config["cwd"])
     folder, home = Path(config["folder"]), Path(config["home"])
     log = None
@@ -135,11 +194,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _only_writer(folder: Path, context: Context) -> Iterator[None]:
-    """Waits until no other process holds the lock of the folder, and holds it while the context is open.
-
-    Ray replaces workers on a node that does not answer, but they may still run and write. All ranks wait for
-    rank 0 to get the lock, since each reads the checkpoint. Raises RuntimeError if it fails to get it.
-    """
+    """Holds the folder's lock: workers of a node that does not answer may still write. All ranks wait."""
     if not context.is_main:
         busy = context.any(False)
         if not busy:

@@ -27,10 +27,7 @@ def default_folder() -> str:
 
 
 def short_folder(usual: str, announce: Callable[[str], None]) -> str | None:
-    """Returns a shorter folder for Ray's files if `usual` is too long for sockets; None if it is not.
-
-    The shorter folder is announced. Raises UserError if it cannot be written.
-    """
+    """Returns, and announces, a shorter folder for Ray's files if `usual` is too long for sockets."""
     if len(os.fsencode(usual + SOCKET)) <= MAX_SOCKET:
         return None
     parent, name = os.path.split(usual)
@@ -62,10 +59,7 @@ def ensure_token() -> None:
 
 
 def check_shared(home: Path) -> None:
-    """Raises UserError if a cluster has several nodes and some of them do not see the folder `home`.
-
-    A file with a random word is written here and read on each node.
-    """
+    """Raises UserError if not all nodes of a cluster see `home`: each reads a random word from a file."""
     import ray
 
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -90,10 +84,7 @@ def check_shared(home: Path) -> None:
 
 
 def enter_workdir(folder: str) -> None:
-    """Changes the working directory to that of the command, so that relative paths mean the same.
-
-    Does nothing on a node without this folder, since the job may have absolute paths only.
-    """
+    """Changes to the command's folder, if the node has it, so that relative paths mean the same."""
     if Path(folder).is_dir():
         os.chdir(folder)
 

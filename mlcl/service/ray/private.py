@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,66 +19,55 @@ TESTED = ">=2.54,<2.61"
 
 
 @contextmanager
-def killed_at_once() -> Iterator[None]:
-    """Makes Ray end the processes that it starts in the context with SIGKILL, not with SIGTERM.
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Replaces an attribute of a module or class while the context is open."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
-    SIGTERM is blocked in them, so that Ray would wait in vain for a second for each of them.
-    """
+
+def killed_at_once() -> AbstractContextManager[None]:
+    """Makes Ray end processes of the context with SIGKILL: they block SIGTERM, for which it would wait."""
     from ray._private import services
 
-    original = services.ConsolePopen
-
-    class Killed(original):  # type: ignore[misc, valid-type] # Ray is untyped
+    class Killed(services.ConsolePopen):
         def terminate(self) -> None:
             self.kill()
 
-    services.ConsolePopen = Killed
-    try:
-        yield
-    finally:
-        services.ConsolePopen = original
+    return _replaced(services, "ConsolePopen", Killed)
 
 
-@contextmanager
-def without_uv() -> Iterator[None]:
-    """Makes `ray.init` start its processes with this Python also where `uv run` started this process.
-
-    Each would run `uv run` in a copy of the current folder, that is install the user's project or wait.
-    """
+def without_uv() -> AbstractContextManager[None]:
+    """Makes `ray.init` start processes by this Python, also under `uv run`, which would install or wait."""
     from ray._private import ray_constants
 
-    before = ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV
-    ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False
-    try:
-        yield
-    finally:
-        ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = before
+    return _replaced(ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False)
 
 
 @contextmanager
 def patched_tune() -> Iterator[None]:
     """Makes Tune restart processes that run out of memory, and forward no AWS_* variables to its processes.
 
-    Unpatched, Tune ends all trainings with an error if Ray's memory monitor kills a process. Ray writes the
-    variables that Tune forwards, which may be secret, to its logs. Local processes inherit them in any case,
-    and processes on another node have those of their node.
+    Unpatched, Tune ends all trainings if Ray's memory monitor kills a process. Ray writes the variables that
+    Tune forwards, which may be secret, to its logs; local processes inherit them, other nodes have their own.
     """
     from ray.air.execution._internal import RayActorManager
     from ray.tune.execution import class_cache
 
-    task_failed, forwarded = RayActorManager._actor_task_failed, class_cache.ENV_VARS_TO_PROPAGATE
+    task_failed = RayActorManager._actor_task_failed
+    forwarded = {name for name in class_cache.ENV_VARS_TO_PROPAGATE if not name.startswith("AWS_")}
 
     def died(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
         if isinstance(exception, OutOfMemoryError):
             exception = RayActorError(error_msg=str(exception))
         task_failed(self, tracked_actor_task, exception)
 
-    RayActorManager._actor_task_failed = died
-    class_cache.ENV_VARS_TO_PROPAGATE = {name for name in forwarded if not name.startswith("AWS_")}
-    try:
+    replaced = _replaced(class_cache, "ENV_VARS_TO_PROPAGATE", forwarded)
+    with _replaced(RayActorManager, "_actor_task_failed", died), replaced:
         yield
-    finally:
-        RayActorManager._actor_task_failed, class_cache.ENV_VARS_TO_PROPAGATE = task_failed, forwarded
 
 
 def forget_failures(trial: Any) -> None:

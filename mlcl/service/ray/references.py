@@ -20,11 +20,7 @@ DRIVER_ALONE = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 
 
 def resolve_references(*, worker: bool = False) -> None:
-    """Sets the variables that MLCL_REFERENCES names to their secrets.
-
-    A worker leaves out those of DRIVER_ALONE. Raises UserError, which names the variable, the reference and
-    the node, if a secret is missing.
-    """
+    """Sets the variables of MLCL_REFERENCES to their secrets, on a worker but those of DRIVER_ALONE."""
     try:
         tree = json.loads(os.environ.get(REFERENCES, "{}"))
         references = {str(name): Reference.model_validate(its) for name, its in tree.items()}

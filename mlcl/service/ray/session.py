@@ -1,7 +1,4 @@
-"""A Ray session: a connection to the cluster that RAY_ADDRESS names, or a Ray started on this machine.
-
-It announces when Ray's head stops answering, since Ray waits silently and then ends the process.
-"""
+"""A Ray session: a connection to the cluster that RAY_ADDRESS names, or a Ray started on this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 
 import psutil
@@ -40,49 +37,41 @@ BACK = "Ray's head at {} answers again"
 
 
 @contextmanager
-def head_monitored(address: str, announce: Callable[[str], None]) -> Iterator[None]:
-    """Announces each time when the head at HOST:PORT stops answering, and when it answers again.
-
-    A thread checks it while the context is open.
-    """
+def _in_thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Runs `work` in another thread, with an event that is set when the context ends."""
     over = threading.Event()
-    threading.Thread(target=_watch, args=(address, announce, over), daemon=True).start()
+    threading.Thread(target=work, args=(over,), daemon=True).start()
     try:
         yield
     finally:
         over.set()
 
 
-def _watch(address: str, announce: Callable[[str], None], over: threading.Event) -> None:
-    away = False
-    while not over.wait(LOOK_EVERY):
-        before, away = away, bool(connection_error(*host_and_port(address)))
-        if away != before and not over.is_set():
-            announce((AWAY if away else BACK).format(address))
+def head_monitored(address: str, announce: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Announces, in a context, when the head at HOST:PORT stops answering, and when it answers again."""
+
+    def watch(over: threading.Event) -> None:
+        away = False
+        while not over.wait(LOOK_EVERY):
+            before, away = away, bool(connection_error(*host_and_port(address)))
+            if away != before and not over.is_set():
+                announce((AWAY if away else BACK).format(address))
+
+    return _in_thread(watch)
 
 
-@contextmanager
-def _waits_announced(announce: Callable[[str], None], text: str) -> Iterator[None]:
-    """Announces a text every SAY_EVERY seconds from another thread, until the context ends."""
-    over = threading.Event()
+def _waits_announced(announce: Callable[[str], None], text: str) -> AbstractContextManager[None]:
+    """Announces a text every SAY_EVERY seconds until the context ends."""
 
-    def say() -> None:
+    def say(over: threading.Event) -> None:
         while not over.wait(SAY_EVERY):
             announce(text)
 
-    threading.Thread(target=say, daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
+    return _in_thread(say)
 
 
 def _head(address: str) -> str:
-    """Returns the address of the cluster to join, which answers as a Ray cluster does.
-
-    Raises UserError otherwise, where Ray itself would wait silently. For `auto` it is the Ray that was last
-    started with `ray start` on this machine, or the only one that runs there.
-    """
+    """Returns the address of the cluster to join, which answers; `auto` is the last `ray start`."""
     if is_dashboard(address):
         raise UserError("the address of a dashboard", key=RAY, found=address, allowed=FORMS)
     if address == "auto":
@@ -111,11 +100,9 @@ def ray_session(
 ) -> Iterator[None]:
     """Connects to RAY_ADDRESS if it is set, else starts a local Ray that ends with the context.
 
-    Raises UserError if no cluster answers, or if nodes of the cluster do not see `home`. Announces, from
-    another thread, when the head stops answering. Does nothing if this process is connected to Ray already.
-
-    A local Ray has the CPUs that this process may use, or `cpus` if that is more. Processes then share cores,
-    which is slow but correct, so that a job of two workers can be tried on any laptop.
+    Raises UserError if no cluster answers, or if its nodes do not see `home`. Announces when the head stops
+    answering. Does nothing if this process is connected to Ray already. A local Ray has the CPUs that this
+    process may use, or `cpus` if that is more, so that a job of two workers can be tried on any laptop.
     """
     if ray.is_initialized():
         yield
@@ -185,8 +172,7 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     """Starts a Ray with this process's CPUs, but at least `cpus`, and ends its processes with the context.
 
     A signal to the whole process group, or to all processes of a systemd unit, reaches only the command,
-    which ends its trainings while Ray still runs. Ray's files are removed, except after an error. Raises
-    MachineError if Ray does not start.
+    which ends its trainings while Ray still runs. Ray's files are removed, except after an error.
     """
     if hopeless := hopeless_limits():
         raise MachineError(f"Ray cannot start: {'; '.join(hopeless)}")
@@ -254,10 +240,7 @@ def _children() -> set[psutil.Process]:
 
 
 def _end(before: set[psutil.Process]) -> None:
-    """Shuts Ray down, and kills its remaining processes: children of this process that are not in `before`.
-
-    SIGTERM is blocked in them.
-    """
+    """Shuts Ray down, and kills its remaining processes, which are not in `before` and block SIGTERM."""
     started = _children() - before
     for daemon in list(started):
         with suppress(psutil.NoSuchProcess):

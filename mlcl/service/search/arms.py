@@ -1,7 +1,4 @@
-"""The arms of a sweep, each searched with the same number of trials: job, control and trained baselines.
-
-The control is the swept job without its contrastive heads. A sweep may search each arm several times.
-"""
+"""The arms of a sweep, each searched with as many trials: job, control (without heads), trained baselines."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, job_hash,
 from mlcl.config.space.keys import nodes
 from mlcl.config.space.search import SEEDS_OF_A_SEARCH, fresh_seeds
 from mlcl.results.sweep_arms import ArmResult, ArmSearch
-from mlcl.service.search.control import control_job
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import Role
 
@@ -26,16 +22,10 @@ RACE_OFFSET = 501
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """The plan of one search of an arm.
+    """The plan of one search of an arm, the `number`th from 1.
 
-    Attributes:
-        arm: The arm's name.
-        role: The arm's role.
-        number: The number of the search in its arm, from 1.
-        plan: The plan with the job and the space of this search; labels of trials begin with its name.
-        scope: The name of the search in the ledger, empty for the first search of the swept job.
-        is_searched: Whether the search has trials. Without trials, the job is trained as written on the fresh
-            seeds, see `_searches_of`.
+    `plan` has the job and the space of this search. `scope` is its name in the ledger, empty for the first
+    search of the swept job. Without trials (`is_searched`) the job is trained as written, see `_searches_of`.
     """
 
     arm: str
@@ -58,12 +48,26 @@ class SearchPlan:
 
     @property
     def races(self) -> bool:
-        """Whether the best trials are compared in a race, which requires a single goal.
-
-        Without a search, a trained job has a race too if races choose the k-NN parameters.
-        """
+        """Whether the best trials are compared in a race; it may also choose the neighbours of a lone job."""
         races = self.is_searched or (self.plan.knn_races and self.plan.job.baseline is None)
         return races and self.plan.space.search.race_seeds > 0 and not self.plan.space.multi
+
+
+def control_job(job: JobConfig) -> JobConfig | None:
+    """Returns a job without its contrastive heads: its classifier has weight 1 and as many views as before.
+
+    None if no head has a weight above 0, since such a job is its own control.
+
+    Example:
+        >>> control_job(load_job("jobs/icd10cm_mlcl.yaml")).train.views
+        2
+    """
+    if not any(head.weight > 0 for head in job.objective.heads.values()):
+        return None
+    tree = dump_job(job)  # it has the number of views, which would be 1 by default without heads
+    tree["objective"]["heads"] = {}
+    tree["objective"]["classifier"]["weight"] = 1.0
+    return load_job(tree)
 
 
 def own_arm(plan: SweepPlan) -> str:
@@ -72,10 +76,7 @@ def own_arm(plan: SweepPlan) -> str:
 
 
 def search_plans(plan: SweepPlan) -> list[SearchPlan]:
-    """Returns the searches of a sweep: of control and baselines, then of the swept job.
-
-    Without fresh seeds there is only one search, which is of the swept job.
-    """
+    """Returns the searches: of control and baselines if there are fresh seeds, then of the swept job."""
     if not plan.seeds:
         return [arm_search(plan, own_arm(plan), Role.MODEL, 1, replace(plan, baselines=()))]
     arms = [(CONTROL, plan.control, Role.BASELINE | Role.CONTROL)] if plan.control is not None else []
@@ -90,11 +91,10 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
 
 
 def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:
-    """Returns the searches of a control or baseline.
+    """Returns the searches of a control or baseline; one without trials if nothing is to be searched.
 
-    An arm that is not searched gets a single search without trials. These arms are fitted baselines, jobs
-    without a key of the space, and jobs that equal the swept job. A fitted baseline gets one fresh seed,
-    since its result does not depend on the seed.
+    That is so for fitted baselines, which get one seed as it changes nothing, for jobs without a key of the
+    space, and for jobs that equal the swept job.
     """
     own = plan.with_grid(job)
     space, text = plan.spaces.get(name) or (shared_space(plan.space, job), plan.space_text)
@@ -112,15 +112,9 @@ def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list
 def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPlan) -> SearchPlan:
     """Returns a search of an arm, with its part of the arm's trials and fresh seeds and its own sampler seed.
 
+    `plan` has the numbers that the searches of an arm divide, and `own` the job and the space of this one.
     With `plan.redraws`, each search after the first also draws its own validation rows, so that differences
     between searches include the effect of that draw.
-
-    Args:
-        plan: The plan whose numbers of trials and seeds are divided among the searches of an arm.
-        arm: The arm's name.
-        role: The arm's role.
-        number: The number of the search in its arm, from 1.
-        own: The plan with the job and the space of the search.
     """
     searches = plan.searches if plan.seeds else 1
     settings = own.space.search
@@ -152,11 +146,6 @@ def shared_space(space: Space, job: JobConfig) -> Space:
 def scope_of(plan: SweepPlan) -> str:
     """Returns the name of a search in the ledger: the plan's name and the first digits of its job's hash."""
     return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', plan.name)}-{job_hash(plan.job)[:8]}"
-
-
-def own_scopes(plan: SweepPlan) -> list[str]:
-    """Returns the scopes of the searches of the swept job."""
-    return [its.scope for its in search_plans(plan) if its.role is Role.MODEL]
 
 
 def arm_results(searches: Iterable[SearchPlan], results: Iterable[ArmSearch]) -> tuple[ArmResult, ...]:

@@ -13,8 +13,7 @@ from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.process.signals import StopRequest
 from mlcl.service.search.arms import SearchPlan
-from mlcl.service.search.confirmation import Candidate
-from mlcl.service.search.race import race_pick, race_results
+from mlcl.service.search.confirmation import Candidate, race_pick, race_results
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import Role
 from mlcl.tracking import State, Tracker
@@ -31,18 +30,11 @@ def model_training(
     raced: Mapping[str, Sequence[Candidate]],
     chosen: Mapping[str, Sequence[Candidate]],
 ) -> Entry | None:
-    """Returns the training whose model is registered: that of the best winner of a race.
+    """Returns the training whose model is registered: that of the best winner of a race, if there is one.
 
-    The result is None if no race has a winner. If the winner is the job as written and no trial has its
-    values, its first training in the race is returned. If races choose k, lambda and temperature, the first
-    complete training on fresh seeds is returned, since only these trainings have the chosen values.
-
-    Args:
-        plan: The plan of the sweep.
-        ledger: The ledger with its trainings.
-        plans: The plans of its searches.
-        raced: The entrants of the races, by scope.
-        chosen: The settings that are confirmed, by scope.
+    If the winner is the job as written and no trial has its values, it is its first training in the race. If
+    races choose k, lambda and temperature, it is the first complete training on fresh seeds, since only these
+    have the chosen values. `raced` and `chosen` have the entrants and the confirmed settings, by scope.
     """
     picks = []
     for each in plans:
@@ -68,13 +60,9 @@ def register_best(
 ) -> str:
     """Exports the trial in `folder` and registers it as a version of the experiment's model in MLflow.
 
-    `run_id` is the trial's run in MLflow. The version gets the alias `best` unless the model that has it is
-    at least as good. Returns a line for the user.
-
-    Raises:
-        KeyboardInterrupt: A signal interrupted the export, which leaves nothing behind. The registration
-            itself is not interrupted.
-        MlflowException, UserError: MLflow refused the model, or the trial's files or data have changed.
+    The version gets the alias `best` unless the model that has it is at least as good. Returns a line for the
+    user. A signal interrupts the export, which leaves nothing behind, but not the registration. Raises
+    MlflowException or UserError if MLflow refused the model, or the trial's files or data have changed.
     """
     assert best.score is not None
     version = export_version(tracker, plan, best, folder, run_id, stop)

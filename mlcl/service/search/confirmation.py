@@ -1,17 +1,29 @@
-"""Chooses the settings of a search that are trained again on fresh seeds."""
+"""Chooses the settings of a search that are trained again on fresh seeds.
+
+In a race the best trials and the job as written are trained on further seeds and compared by their mean
+validation score; the test split is not used.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, median
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job, flatten, job_hash, load_job
+from mlcl.results.sweep_arms import ArmSearch, Entrant
 from mlcl.results.sweep_result import pareto, ranked
-from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.entries import Entry, scoped
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.arms import SearchPlan
+from mlcl.service.search.pruner import stop_of
 from mlcl.service.search.sampling import agree
+from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import Role
+from mlcl.tracking import State
+from mlcl.training.neighbour_grid import Grid, best_mean
 
 AS_WRITTEN = "as written"
 """The name of the searched job with the values of its file, without drawn ones."""
@@ -23,9 +35,8 @@ LARGEST_SHARE = 2
 class Candidate:
     """A setting that is confirmed on fresh seeds.
 
-    `name` does not change. `labels` has a text for each reason for which this job was chosen, such as its
-    present rank in the search. `trial` is the label of the search trial with this setting; empty if there is
-    none.
+    `name` does not change; `labels` say why it was chosen, such as its present rank in the search. `trial` is
+    the label of the search trial with this setting; empty if there is none.
     """
 
     key: str
@@ -48,10 +59,7 @@ def _key(job: JobConfig) -> str:
 
 
 def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
-    """Returns the settings that are compared in a search's race: the job as written, then its best trials.
-
-    If a best trial has the values of the job as written, the two enter the race as one setting.
-    """
+    """Returns the settings of a search's race: the job as written, then its best trials, equal ones once."""
     trained = [trial for trial in trials if not trial.same_as]
     count = entrant_count(search.plan.confirm, len(ranked(trained, search.plan.space.mode)))
     found = _settings(search, trials, count)
@@ -59,21 +67,12 @@ def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
 
 
 def entrant_count(confirm: int, trials: int) -> int:
-    """Returns the number of trials that enter a race: at most half of the complete ones, but at least one.
-
-    Args:
-        confirm: The number that the user asked for.
-        trials: The number of complete trials.
-    """
+    """Returns how many trials race: `confirm`, at most half of the complete `trials`, at least one."""
     return min(confirm, max(1, trials // LARGEST_SHARE), trials)
 
 
 def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
-    """Returns an entrant of a race as a setting to be confirmed.
-
-    `knn` has the k, lambda and temperature that the race chose for the nearest neighbours. They replace the
-    grid in the job; if it is empty, the job is unchanged.
-    """
+    """Returns the setting to confirm of a race's entrant, with the k, lambda and temperature of `knn`."""
     chosen = {f"evaluation.knn.{key}": value for key, value in knn.items()}
     grid = {"evaluation.knn.grid": None} if chosen else {}
     job = load_job(dump_job(entrant.job), {**chosen, **grid})
@@ -81,11 +80,7 @@ def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
 
 
 def confirmed_candidates(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
-    """Returns the settings that are confirmed without a race: the job as written, then the best trials.
-
-    With several goals, the trials are taken from the Pareto front. If the job is not searched, only the job
-    as written is returned.
-    """
+    """Returns what is confirmed without a race: the job as written, then the best or Pareto trials."""
     return _settings(search, trials, search.plan.confirm)
 
 
@@ -129,3 +124,92 @@ def _merged(found: Sequence[Candidate]) -> list[Candidate]:
                 trial=one.trial or same.trial,
             )
     return merged
+
+
+def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> list[Entrant]:
+    """Returns the entrants of an ended race with their scores; a failed training has the score NaN."""
+    if len(raced) < 2 and not search.plan.knn_races:
+        return []
+    found = {trial.label: trial.score for trial in ledger.counted(search.scope)}
+    field = []
+    for each in raced:
+        seeds = ledger.seeds_of(scoped(search.scope, each.key))
+        if len(seeds) < len(search.race_seeds) or any(seed.resumable for seed in seeds):
+            return []
+        done = [seed.score if seed.state is State.COMPLETE else None for seed in seeds]
+        scores = tuple(math.nan if score is None else score for score in done)
+        entrant = Entrant(each.name, scores, found.get(each.trial))
+        grids = [seed.neighbours for seed in seeds]
+        field.append(with_neighbours(entrant, grids, search.plan) if search.plan.knn_races else entrant)
+    return field
+
+
+def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) -> Entrant:
+    """Returns an entrant scored at the k, lambda and temperature with the best mean over the race's seeds.
+
+    Unless the score is a metric of the neighbours, the model without neighbours (lambda 0) is compared, too,
+    and wins a tie. The entrant is unchanged if a training failed or has no grid.
+    """
+    found, scores = best_mean(grids, plan.space.mode), entrant.scores
+    if found is None or not math.isfinite(entrant.mean):
+        return entrant
+    setting, blended = found
+    sign, alone = (1 if plan.space.mode == "max" else -1), plan.score.startswith("val/")
+    if alone and sign * fmean(scores) >= sign * fmean(blended):
+        return replace(entrant, alone=scores, knn={"lambda": 0.0})
+    knn = {"k": setting.k, "lambda": setting.lambda_, "temperature": setting.temperature}
+    return replace(entrant, scores=blended, alone=scores, knn=knn)
+
+
+def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> Candidate | None:
+    """Returns the winner of a race as the setting to be confirmed; None until all its trainings have ended.
+
+    A single entrant wins without a race, unless races choose the k-NN parameters.
+    """
+    if len(raced) == 1 and not search.plan.knn_races:
+        return picked(raced[0], {})
+    race = race_results(search, raced, ledger)
+    if not race:
+        return None
+    best = race_pick(race, search.plan.space.mode)
+    return picked(raced[race.index(best)], best.knn)
+
+
+def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> ArmSearch:
+    """Returns the result of a search with the entrants of its race."""
+    counted, mode = ledger.counted(search.scope), search.plan.space.mode
+    scores = [each.score for each in ranked(counted, mode) if each.score is not None]
+    race, stop = race_results(search, raced, ledger), stop_of(search.plan, ledger, search.scope)
+    found = ArmSearch(search.number, len(scores), stopped="" if stop is None else stop.sentence)
+    if not race:
+        alone = len(raced) == 1 and not search.plan.knn_races
+        return replace(found, pick=raced[0].name if alone else "")
+    pick = race_pick(race, mode)
+    return replace(found, race=tuple(race), pick=pick.name, kept=kept_share(pick, scores, mode))
+
+
+def race_pick(entrants: Sequence[Entrant], mode: str) -> Entrant:
+    """Returns the entrant with the best mean score, the first one in a tie or if all have a failed training.
+
+    Example:
+        >>> written, found = Entrant("as written", (0.71, 0.73)), Entrant("trial 5", (0.70, 0.72), found=0.78)
+        >>> race_pick([written, found], "max").name
+        'as written'
+    """
+    sound = [each for each in entrants if math.isfinite(each.mean)]
+    sign = 1.0 if mode == "max" else -1.0
+    return max(sound, key=lambda each: sign * each.mean) if sound else entrants[0]
+
+
+def kept_share(entrant: Entrant, scores: Sequence[float], mode: str) -> float | None:
+    """Returns the fraction of an entrant's lead over the median trial that is left on the race's seeds.
+
+    The lead is its score in the search minus the median of `scores`, those of all complete trials. The result
+    is 1 if the mean over the race's seeds equals the score of the search, 0 if it equals the median; None if
+    the entrant has no lead in the search, or one of its trainings failed.
+    """
+    if entrant.found is None or not scores or not math.isfinite(entrant.mean):
+        return None
+    sign, middle = 1.0 if mode == "max" else -1.0, median(scores)
+    lead, fresh = sign * (entrant.found - middle), fmean(entrant.alone or entrant.scores)
+    return sign * (fresh - middle) / lead if lead > 0 else None

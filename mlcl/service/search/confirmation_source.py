@@ -31,16 +31,8 @@ class ChosenSettings:
 class ConfirmationSource(TrainingSource):
     """Hands out the trainings of chosen settings: the first seed of each setting, then the second, and so on.
 
-    In this order, a command that is stopped has trained each setting on about as many seeds.
-
-    Args:
-        plan: The plan of the searches.
-        ledger: The ledger to which trainings and confirmations are written.
-        store: The store of their folders and logs.
-        kept: Says which trainings keep their files.
-        chosen: The settings of each search.
-        seed_keys: The keys of a job that are set to the seed.
-        race: Whether this is a race, in which the test split is not evaluated.
+    In this order, a command that is stopped has trained each setting on about as many seeds. `seed_keys` are
+    the keys of a job that are set to the seed. In a `race` the test split is not evaluated.
     """
 
     store: NestedTrials
@@ -118,10 +110,7 @@ class ConfirmationSource(TrainingSource):
         return self._kept.files(entry)
 
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """Returns the end of a training, scored like a trial.
-
-        In a race that chooses k, lambda and temperature, it has the scores of their whole grid, too.
-        """
+        """Returns the end of a training, in a race that chooses neighbours with the scores of their grid."""
         folder = self.store.folder(entry)
         end = score_training(self._plan, entry, folder, values)
         keeps_grid = self._race and self._plan.knn_races and end.state is State.COMPLETE

@@ -21,13 +21,8 @@ FIGURES = Files("figures", logged=False)
 class KeptFiles:
     """Tells what each training writes, and removes the files of those that turn out not to be the best.
 
-    Every method may be repeated after a kill. Files that were logged as artifacts are never removed.
-
-    Args:
-        keep: `all`; `confirmed`: trainings on fresh seeds, and the best; `best`: the best alone.
-        ledger: The ledger with the trainings.
-        store: The store of their folders and logs.
-        searches: The searches of which a trial may be the best; none in a table, which registers no model.
+    Every method may be repeated after a kill. Files that were logged as artifacts are never removed. A trial
+    of `searches` may be the best; a table has none, since it registers no model.
     """
 
     def __init__(
@@ -63,19 +58,13 @@ class KeptFiles:
         self._trimmed.update(each.key for each in worse)
 
     def log(self, best: str) -> None:
-        """Logs the files of the training with the key `best` as artifacts.
-
-        Does nothing if the training has no model. Files that were logged before are not logged again.
-        """
+        """Logs the files of the training with the key `best` as artifacts, if it has a model."""
         entry = self._ledger.entries[best]
         if self.has_model(entry):
             self._store.log_files(entry)
 
     def clean(self, but: Collection[str]) -> None:
-        """Removes the files of a complete sweep's trainings that are not kept, except those in `but`.
-
-        Trials that a race may choose after the sweep has grown keep theirs.
-        """
+        """Removes the files of a complete sweep, but not those in `but` or of trials that may race later."""
         if self._keep != "all":
             ended = [each for each in self._ledger.entries.values() if each.ended and each.key not in but]
             self._remove([each for each in ended if not self._enters_races(each)])

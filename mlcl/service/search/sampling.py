@@ -96,16 +96,10 @@ class _RandomTrial:
 
 
 def fit(space: Space, job: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the point of a space that has the values of a job.
+    """Returns the point of a space that has the values of a job; both jobs are resolved and flat.
 
-    Args:
-        space: The space.
-        job: The job, resolved and flat.
-        base: The job that the space is swept over, resolved and flat.
-
-    Raises:
-        Misfit: A setting lies outside the space, or the job differs from `base` in a key that the space does
-            not vary.
+    Raises Misfit if a setting lies outside the space, or the job differs from `base`, over which the space is
+    swept, in a key that the space does not vary.
     """
     if job.get(CLASSIFIER) == "remainder" and any(CLASSIFIER in each.keys for each in space.parameters):
         heads = [
@@ -154,10 +148,7 @@ def agree(job: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def exact(settings: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces each setting by the job's value at its key if both are equal up to rounding.
-
-    `job` is flat, that is, it has dotted keys.
-    """
+    """Replaces each setting by the flat job's value at its key if both are equal up to rounding."""
     return {key: job[key] if _is_close(job.get(key), value) else value for key, value in settings.items()}
 
 

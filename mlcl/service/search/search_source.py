@@ -17,12 +17,10 @@ from mlcl.service.engine.entries import End, Entry, SearchStop, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import Files, TrainingSource
-from mlcl.service.search.control import control_start
-from mlcl.service.search.evidence import stop_of, stop_reason
 from mlcl.service.search.kept_files import KeptFiles
-from mlcl.service.search.pruner import ReplayPruner
+from mlcl.service.search.pruner import ReplayPruner, stop_of, stop_reason
 from mlcl.service.search.sampling import prior_starts, start
-from mlcl.service.search.starts import Start, asked_starts
+from mlcl.service.search.starts import Start, asked_starts, control_start
 from mlcl.service.search.study import draw_trial
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import figure_name
@@ -35,13 +33,7 @@ class Search:
     """One search: hands out interrupted trials, then draws new ones from its present space.
 
     The constructor reports the values of the ledger to the pruner again, and closes a trial that was pruned
-    just before the command was killed.
-
-    Args:
-        plan: The plan of the search.
-        ledger: The ledger, which must have a space version of the search.
-        scope: The name of the search in the ledger; empty for the first search of the swept job.
-        announce: Called with a text if the search stops early.
+    just before the command was killed. `announce` is called with a text if the search stops early.
     """
 
     def __init__(
@@ -204,10 +196,7 @@ class Search:
         return next(iter(ranked(self._ledger.counted(self.scope), self.plan.space.mode)), None)
 
     def _room(self) -> int:
-        """Returns the number of trials still to draw; for a grid, at most the number of points not tried yet.
-
-        Settings that the user asked for are trained even if the search has no trials left.
-        """
+        """Returns the number of trials still to draw; settings that the user asked for have room always."""
         left = self.plan.trials - len(self.trials)
         if self.plan.points is not None:
             left = min(left, self.plan.points - len({frozenset(point.items()) for point in self._tried}))
@@ -223,8 +212,7 @@ def _digest(job: Mapping[str, Any]) -> bytes:
 class SearchSource(TrainingSource):
     """Hands out the trials of searches in turn, so that a used-up budget shortens all of them alike.
 
-    `kept` says which trials keep their files. `notify` is called after each end of a trial. `later` are
-    searches that run in a later stage; forecasts include their trials.
+    `notify` is called after each end of a trial. Forecasts include the trials of `later` searches.
     """
 
     stage = "search"
@@ -283,10 +271,7 @@ class SearchSource(TrainingSource):
 
 
 def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[float]) -> End:
-    """Returns the end of a training that reported `values`, one per goal: FAILED if one is not finite.
-
-    The metrics and the jackknife blocks are read from the training's folder.
-    """
+    """Returns the end of a training that reported `values`, one per goal: FAILED if one is not finite."""
     metrics = json.loads((folder / RESULT).read_text())
     broken = [name for name, v in zip(plan.scores, values, strict=True) if not math.isfinite(v)]
     if broken:

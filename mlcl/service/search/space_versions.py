@@ -34,8 +34,8 @@ def open_version(
 ) -> SpaceVersion:
     """Returns the last version of a search's space if the space has not changed, else opens a new version.
 
-    Other sweeps whose trials are reused (`plan.warm_start` of this and earlier commands) count as part of the
-    space. `announce` is called with the numbers of trials that are reused and dropped.
+    Other sweeps whose trials are reused (`plan.warm_start` of this and earlier commands) are part of the
+    space.
     """
     space, versions = plan.space, ledger.versions(scope)
     before = versions[-1].warm if versions else ()
@@ -64,11 +64,7 @@ def open_version(
 def _keep(
     plan: SweepPlan, ledger: Ledger, home: Path, warm: Iterable[str], scope: str
 ) -> tuple[dict[str, EarlierTrial], dict[str, str]]:
-    """Returns the earlier trials that fit the space, and the reasons why others do not, both by key.
-
-    Earlier trials are those of this search and, for each sweep in `warm`, those of the search with the same
-    number.
-    """
+    """Returns the earlier trials that fit the space, and why others do not; of `warm` sweeps, too."""
     kept: dict[str, EarlierTrial] = {}
     dropped: dict[str, str] = {}
     sources = {"": ledger.trials(scope=scope)}
@@ -88,10 +84,7 @@ def _keep(
 
 
 def _trials_of_same_search(other: Ledger, scope: str) -> list[Entry]:
-    """Returns the trials of another sweep's search that has the same number as the search `scope`.
-
-    Scopes of searches with one number differ in the hash of the job alone, see `scope_of`.
-    """
+    """Returns the trials of another sweep's search with the same number, whose job may differ."""
     number, _, _ = scope.rpartition("-")
     scopes = [each for each in other.searches if each.rpartition("-")[0] == number]
     return [entry for each in scopes for entry in other.trials(scope=each)]
@@ -113,10 +106,7 @@ def _fitted(plan: SweepPlan, entry: Entry) -> EarlierTrial:
 
 
 def find_sweep(home: Path, name: str) -> Path:
-    """Returns the folder of the sweep whose id is `name`, or else of the latest sweep with this name.
-
-    Raises UserError if there is no such sweep.
-    """
+    """Returns the folder of the sweep with the id `name`, or else of the latest sweep with this name."""
     folders = RunFolders(home, "sweeps")
     found = folders.find(name) or folders.named(name)
     if found is None:
@@ -127,10 +117,7 @@ def find_sweep(home: Path, name: str) -> Path:
 
 
 def warm_sweep(home: Path, name: str, head: Mapping[str, Any]) -> str:
-    """Returns the id of the sweep to take trials from.
-
-    Raises UserError unless it has the scores and the data fingerprint of `head`.
-    """
+    """Returns the id of the sweep to take trials from, which must have the scores and data of `head`."""
     path = find_sweep(home, name)
     ledger = Ledger(path)
     for key in ("scores", "fingerprint"):

@@ -1,26 +1,23 @@
-"""The settings that a search tries before it draws any, and the check of those that the user asks for."""
+"""The settings that a search tries first: those that the user asks for, and the best one of the control."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from mlcl.config import POSTHOC, JobConfig, Space, dump_job, flatten, load_job
+from mlcl.config import POSTHOC, JobConfig, Parameter, Space, covers, dump_job, flatten, load_job
 from mlcl.config.space.domains import Misfit
 from mlcl.errors import UserError, did_you_mean
 from mlcl.service.engine.entries import Origin
-from mlcl.service.search.sampling import exact, fit
+from mlcl.service.search.sampling import exact, fit, start
 
 
 @dataclass(frozen=True)
 class Start:
-    """A setting that a search tries first.
-
-    A point may lose the last digits of a value. `job` therefore has the exact values; it is None if the job
-    is made from the point.
-    """
+    """A setting that a search tries first; `job` has the exact values, since a point may lose last digits."""
 
     point: dict[str, Any]
     origin: Origin
@@ -32,16 +29,7 @@ class Start:
 
 
 def asked_start(space: Space, job: JobConfig, setting: Mapping[str, Any]) -> Start:
-    """Returns a setting that the user asked for. Keys of the space that it lacks keep the job's values.
-
-    Args:
-        space: The space.
-        job: The job that is swept over the space, resolved.
-        setting: Values by key of the space.
-
-    Raises:
-        UserError: The space does not vary a key, or does not have a value.
-    """
+    """Returns a setting that the user asked for; keys of the space that it lacks keep the job's values."""
     if not setting:
         raise UserError("sets no key", key="--try", allowed="key=value,...")
     varied = [key for parameter in space.parameters for key in parameter.keys]
@@ -66,11 +54,34 @@ def asked_start(space: Space, job: JobConfig, setting: Mapping[str, Any]) -> Sta
 
 
 def asked_starts(space: Space, job: JobConfig, settings: Sequence[Mapping[str, Any]]) -> Iterator[Start]:
-    """Yields the settings that the user asked for, without keys that the space of this arm does not vary.
-
-    A setting that is outside of this space is left out: only the swept job needs all of them.
-    """
+    """Yields the settings that the user asked for, as far as the space of this arm has them."""
     varied = {key for parameter in space.parameters for key in parameter.keys}
     for setting in settings:
         with suppress(UserError):
             yield asked_start(space, job, {key: value for key, value in setting.items() if key in varied})
+
+
+def control_start(space: Space, job: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the point in the space of a job with heads that is nearest to a setting of its control.
+
+    It has the control's drawn values (`settings`), the smallest weights of the heads that the space allows,
+    and otherwise the values of the job as written, which is flat; None if it lies outside the space.
+    """
+    nearest = dict(job)
+    changed = [settings, *(least for each in space.parameters if (least := _least_weights(each)))]
+    for values in changed:
+        nearest = {k: v for k, v in nearest.items() if not any(covers(key, k) for key in values)}
+        nearest |= flatten(values)
+    return start(space, nearest)
+
+
+def _least_weights(parameter: Parameter) -> dict[str, Any]:
+    """Returns the head weights with the smallest sum that a parameter draws; empty for other parameters."""
+    if not all(key.startswith("objective.heads.") and key.endswith(".weight") for key in parameter.keys):
+        return {}
+    ends = sorted(parameter.domain.ends(parameter.name), key=_total)
+    return ends[0] if _total(ends[0]) < _total(ends[-1]) else {}
+
+
+def _total(weights: Mapping[str, float]) -> float:
+    return math.fsum(weights.values())

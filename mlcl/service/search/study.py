@@ -1,29 +1,129 @@
 """The Optuna study of a search, which is built in memory from the ledger's entries and never stored.
 
 A new study is built for each draw. It depends on the entries alone, so that a command that resumes after a
-kill draws the same trials as a command that was not killed.
+kill draws the same trials as a command that was not killed. Optuna's samplers carry a random state, and some
+a cache, from trial to trial; here a new one is built for each draw, seeded by the search seed, the trial's
+number and the parameter's name.
+
+CMA-ES also needs its state, which Optuna keeps as a pickle in the trials' system attributes. It is checked
+before it is loaded, since a pickle can run any code. `CheckedCmaEsSampler` overrides a private method of
+Optuna 5.0; nothing else here or in `pruner.py` uses private parts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import heapq
+import io
 import math
-from collections.abc import Mapping, Sequence
+import pickle
+import pkgutil
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, json_to_distribution
-from optuna.samplers import BaseSampler
+from optuna.samplers import BaseSampler, CmaEsSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from mlcl.config import Space
+from mlcl.config import SearchConfig, Space
+from mlcl.config.space.search import SAMPLERS
+from mlcl.errors import UserError
 from mlcl.service.engine.entries import EarlierTrial, Entry, SpaceVersion
-from mlcl.service.search.sampler import build_sampler
 from mlcl.service.search.sampling import draw
 from mlcl.tracking import State
+
+KNOWN = {
+    ("cmaes._cma", "CMA"),
+    ("cmaes._cmawm", "CMAwM"),
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "scalar"),
+}
+"""The only classes and functions that the pickle of a CMA-ES optimiser may refer to, as (module, name)."""
+
+
+class CheckedCmaEsSampler(CmaEsSampler):
+    """Optuna's CMA-ES, which raises UserError if its stored state refers to anything outside `KNOWN`."""
+
+    def _concat_optimizer_attrs(self, optimizer_attrs: dict[str, str]) -> str:
+        """Returns the hexadecimal text that Optuna unpickles next, after it was checked."""
+        text = super()._concat_optimizer_attrs(optimizer_attrs)
+        try:
+            _Checked(io.BytesIO(bytes.fromhex(text))).load()
+        except Exception as error:  # damaged pickles raise anything
+            raise UserError(
+                "the stored state of CMA-ES is not one; --fresh begins a new sweep", found=error
+            ) from None
+        return text
+
+
+class _Checked(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in KNOWN:
+            raise pickle.UnpicklingError(f"{module}.{name}")
+        return super().find_class(module, name)
+
+
+def build_sampler(search: SearchConfig, left_out: int = 0) -> BaseSampler:
+    """Builds the sampler that `search` names, for a study from which some earlier trials are left out."""
+    sampler = SAMPLERS[search.sampler]
+    options = {**sampler.options, **({"n_startup_trials": search.startup} if sampler.startup else {})}
+    type_ = pkgutil.resolve_name(sampler.type)
+
+    def make(seed: int) -> BaseSampler:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            made: BaseSampler = type_(seed=seed, **options)
+            return made
+
+    return _Seeded(make, search.seed, left_out)
+
+
+class _Seeded(BaseSampler):
+    """A sampler that builds a new, seeded sampler for each draw."""
+
+    def __init__(self, make: Callable[[int], BaseSampler], seed: int, left_out: int) -> None:
+        self._make, self._seed, self._left_out = make, seed, left_out
+        self._joint: BaseSampler | None = None
+
+    def _at(self, trial: FrozenTrial, name: str = "") -> BaseSampler:
+        text = f"{self._seed}/{trial.number + self._left_out}/{name}".encode()
+        return self._make(int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big"))
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        # Optuna calls sample_relative at once; it needs what this sampler has found out here.
+        self._joint = self._at(trial)
+        return self._joint.infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        assert self._joint is not None
+        return self._joint.sample_relative(study, trial, search_space)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        sampler = self._at(trial, param_name)
+        return sampler.sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Does nothing: BruteForceSampler would stop the study's optimize loop, which is not used here."""
+
 
 LEARNT, BEST = 400, 100
 """The number of trials that a draw learns from, and how many of these are the best of all earlier ones."""
@@ -49,15 +149,7 @@ def build_study(
     sampler: BaseSampler | None = None,
     storage: BaseStorage | None = None,
 ) -> optuna.Study:
-    """Builds the study of a space version, with the earlier trials that fit it and then its own trials.
-
-    Args:
-        version: The space version.
-        trials: The trials of this version, in the order in which they were drawn.
-        name: The study's name.
-        sampler: Draws new trials; by default Optuna's default sampler.
-        storage: The storage of the study; by default memory.
-    """
+    """Builds the study of a space version, with the earlier trials that fit it and then its own trials."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
         study_name=name,
@@ -129,13 +221,9 @@ def draw_trial(
 ) -> tuple[dict[str, Any], FrozenTrial]:
     """Draws a new trial; returns its settings by job key, and the Optuna trial.
 
-    Args:
-        space: The space of `version`.
-        version: The space version.
-        trials: All trials of the version so far. An interrupted trial counts as running.
-        starts: The points of the first trials of a version, such as that of the job as written. A point of
-            a reused trial is skipped.
-        asked: The point of this trial, if the user asked for one.
+    `trials` are all of the version so far; an interrupted one counts as running. `starts` are the points of
+    the first trials of a version, without those of reused trials, and `asked` is a point that the user asked
+    for.
     """
     known = trials_to_learn(trials, space, version)
     running = [replace(each, state=State.RUNNING) if each.resumable else each for each in known]

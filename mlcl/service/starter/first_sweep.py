@@ -68,13 +68,7 @@ SIZES = tuple(SweepSize(*size) for size in ((24, 6), (12, 6), (6, 6), (4, 3, 1),
 
 @dataclass(frozen=True)
 class FirstSweep:
-    """A job with its space, the other jobs that are searched beside it, and the size of the sweep.
-
-    Attributes:
-        made: The proposed job.
-        others: The jobs of baselines by name, each with a space of its own or None.
-        size: The largest size of `SIZES` that fits into the budget.
-    """
+    """A job, other jobs (with spaces of their own or None) searched beside it, and the size that fits."""
 
     made: FirstJob
     others: Mapping[str, tuple[dict[str, Any], dict[str, Any] | None]] = field(default_factory=dict)
@@ -83,10 +77,7 @@ class FirstSweep:
 
 @dataclass(frozen=True)
 class _Costs:
-    """Estimated seconds on one processor: of a training on frozen inputs, of fine-tuning, of encoding once.
-
-    `text` is the budget as given, `seconds` what it allows on all processors together.
-    """
+    """Estimated seconds on one processor, of which the budget allows `seconds` on all together."""
 
     training: float
     tuning: float
@@ -103,17 +94,7 @@ class _Costs:
 
 
 def first_sweep(made: FirstJob, info: DatasetInfo, description: Description, budget: str) -> FirstSweep:
-    """Chooses the encoders and the size of the first sweep.
-
-    Args:
-        made: The first job, on frozen inputs if the data are texts.
-        info: The content of the data set's `dataset.json`.
-        description: Its statistics.
-        budget: The time that the sweep may take, such as `20m`.
-
-    Raises:
-        UserError: The budget is no amount of time, or of GPU time without a GPU.
-    """
+    """Chooses the encoders and the size of the first sweep within a budget such as `20m`."""
     gpu = torch.cuda.is_available()
     given = parse_budget(budget)
     check_budget(given, float(gpu))

@@ -17,9 +17,9 @@ from mlcl.config import load_job, load_space
 from mlcl.data.description import in_words
 from mlcl.errors import UserError
 from mlcl.files import replace_text
+from mlcl.service.starter.first_job import prepare_user_data
 from mlcl.service.starter.first_sweep import FirstSweep, first_sweep
 from mlcl.service.starter.table_options import Ask, UserOptions
-from mlcl.service.starter.user_data import prepare_user_data
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 FILES = ("job.yaml", "space.yaml", "README.md")
@@ -63,18 +63,10 @@ def start(
 ) -> StarterFiles:
     """Looks at data and writes `FILES` and some of `OTHERS`, with which a sweep can be run.
 
-    Args:
-        paths: Tables with the same columns, a folder of images, or a prepared data set.
-        to: The folder to write to.
-        home: The home in which the data set is prepared.
-        given: The options that the user gives for the columns. For a prepared data set, `labels` is the label
-            space to predict.
-        ask: Asks the user for options that are neither given nor clear from the data.
-        budget: The time that the sweep may take; it decides what is compared, see `first_sweep`.
-
-    Raises:
-        UserError: The data cannot be read, a file of these names exists already or, without `ask`, an option
-            is neither given nor clear. No file is written then.
+    `paths` are tables with the same columns, a folder of images, or a prepared data set, whose label space
+    `given.labels` names. `ask` asks for options that are neither given nor clear. The `budget` decides what
+    the sweep compares, see `first_sweep`. Raises UserError, and writes no file, if the data cannot be read, a
+    file of these names exists or, without `ask`, an option is not clear.
     """
     given, path = given or UserOptions(), paths[0]
     for name in (*FILES, *OTHERS):

@@ -34,10 +34,7 @@ Ask = Callable[[str, Sequence[str], str], str]
 
 @dataclass(frozen=True)
 class UserOptions(Dialect):
-    """The options that a user gives for a table, with the names that the source and its label spaces use.
-
-    Options that are not given are chosen from the columns. `labels` may be patterns such as `is_*`.
-    """
+    """The options that a user gives for a table, else chosen from its columns; `labels` may be patterns."""
 
     text: tuple[str, ...] = ()
     image: str | None = None
@@ -63,11 +60,10 @@ class UserOptions(Dialect):
 def table_options(
     paths: Sequence[Path], given: UserOptions, ask: Ask | None = None
 ) -> tuple[str, dict[str, Any], list[str]]:
-    """Chooses how to read files with the same columns.
+    """Chooses how to read files with the same columns: source, its options, and lines on the choice.
 
-    Returns the name of the source, its options, and lines of text that describe the choice. If the user has
-    not given an option and the columns leave it open, `ask` is called; without `ask`, UserError is raised
-    that names the option.
+    Without `ask`, UserError is raised that names an option which is not given and which the columns leave
+    open.
     """
     tables = [open_table(path, given) for path in paths]
     table = tables[0]
@@ -146,12 +142,7 @@ class _ColumnChoice:
         return "text", (name,), [f"text: the column {name}"]
 
     def labels(self, labels: Sequence[str], taken: set[str | None]) -> list[ColumnRole]:
-        """Returns the columns of the labels: `labels`, or else columns of 0 and 1, levels, or one column.
-
-        Args:
-            labels: The columns that the user named, if any.
-            taken: The names of columns that have another role.
-        """
+        """Returns the columns of the labels, by default of 0 and 1, levels, or one that is not `taken`."""
         if labels:
             by_name = {role.name: role for role in self.roles.columns}
             return [by_name[name] for name in labels]
@@ -190,10 +181,7 @@ class _ColumnChoice:
         return all(role.kind == "single" for role in roles) and bool(self.roles.levels(roles))
 
     def spaces(self, columns: Sequence[ColumnRole]) -> tuple[dict[str, Any], list[str]]:
-        """Returns the label spaces of columns, of which the first is predicted, and lines that describe them.
-
-        Raises UserError for columns that do not form levels, and for an option that no label space has.
-        """
+        """Returns the label spaces of columns, the first one predicted, and lines that describe them."""
         given, file = self.given, self.table.path
         if given.threshold is not None and not 0 < given.threshold <= 1:
             found, allowed = given.threshold, "above 0 to 1"

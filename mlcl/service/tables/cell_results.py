@@ -14,9 +14,9 @@ from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult, FigureResult, scaled
 from mlcl.results.training_result import TrainingResult, changes, training_folder
+from mlcl.service.engine.closing import log_id
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.engine.training_results import TrainingResults
 from mlcl.service.tables.origin import cell_origin, rows_seen
 from mlcl.service.tables.trainings import Key, TableTrainings, finished
@@ -34,13 +34,7 @@ Metrics = dict[str, float]
 
 
 class CellResults:
-    """Builds the results of cells from the trainings that have ended.
-
-    Args:
-        table: The trainings of the table.
-        failed: The entries of runs that failed in this command, by job hash and data fingerprint.
-        run_id: Returns the id of the MLflow run of a log; None if the log has not been delivered.
-    """
+    """Builds the results of cells from the trainings that have ended; `failed` has those of this command."""
 
     def __init__(
         self, table: TableTrainings, failed: Mapping[Key, Entry], run_id: Callable[[str], str | None]
@@ -75,11 +69,7 @@ class CellResults:
     def _training(
         self, cell: Cell, seed: int, folder: RunFolder, metrics: Metrics, shared: Mapping[str, Any]
     ) -> TrainingResult:
-        """Returns the result of a finished run, which this table or another command has trained.
-
-        `metrics` are those of the cell's settings; `shared` are the cell's parameters, and parameters of the
-        run that differ from them become its `changes`.
-        """
+        """Returns the result of a finished run, which this table or another command has trained."""
         record, job = folder.record, cell.jobs[seed]
         log = folder.path.name if record is None else record.log
         return TrainingResult(
@@ -98,10 +88,7 @@ class CellResults:
         )
 
     def tuned(self, tuned: TunedCell, ledger: Ledger) -> CellResult:
-        """Returns the result of a tuned cell.
-
-        Its runs are the trainings of the settings that its searches picked, on fresh seeds, search by search.
-        """
+        """Returns the result of a tuned cell: of its searches' picks on fresh seeds, search by search."""
         slots = [slot for each in tuned.searches(ledger) for slot in each.slots]
         metrics = [{} if slot is None else dict(slot.metrics) for slot in slots]
         seeds = [(slot, log_id(ledger.folder.name, slot.key)) for slot in slots if slot is not None]
@@ -173,10 +160,7 @@ class CellResults:
         )
 
     def _metrics(self, cell: Cell, seed: int, folder: Path) -> Metrics:
-        """Returns the metrics that a run wrote.
-
-        If the cell sets k-NN parameters, the metrics of the neighbours are computed from stored embeddings.
-        """
+        """Returns the metrics that a run wrote; of other neighbours, from its stored embeddings."""
         try:
             tree = json.loads((folder / RESULT).read_text())
             written = {name: float(value) for name, value in tree.items()}
@@ -197,9 +181,6 @@ class CellResults:
 
 
 def _blocks(cell: Cell, folder: Path, metrics: Metrics) -> dict[str, tuple[float, ...]]:
-    """Returns the cell's metrics with one block of test rows left out at a time, by metric.
-
-    Metrics of nearest neighbours are left out if the cell has other k-NN parameters than the run.
-    """
+    """Returns the jackknife blocks of the cell's metrics, but those of neighbours other than the run's."""
     found = blocks_of(folder, [figure.metric for figure in cell.figures if figure.metric in metrics])
     return {name: its for name, its in found.items() if not (cell.neighbours and name.startswith("knn/"))}

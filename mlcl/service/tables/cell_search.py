@@ -14,9 +14,15 @@ from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.arms import SearchPlan
-from mlcl.service.search.confirmation import Candidate, best_candidate, entrant_count, entrants
+from mlcl.service.search.confirmation import (
+    Candidate,
+    best_candidate,
+    entrant_count,
+    entrants,
+    race_winner,
+    search_result,
+)
 from mlcl.service.search.confirmation_source import ChosenSettings
-from mlcl.service.search.race import race_winner, search_result
 from mlcl.store import RESUMABLE
 from mlcl.tracking import State
 
@@ -35,10 +41,7 @@ def scores_of(trainings: Iterable[Entry]) -> list[float]:
 
 @dataclass(frozen=True)
 class CellSearch:
-    """A search of a tuned cell, with its trainings in a ledger.
-
-    The ledger is read once: after further trainings a new object must be built.
-    """
+    """A search of a tuned cell, with its trainings in a ledger, which is read once."""
 
     search: SearchPlan
     ledger: Ledger
@@ -60,28 +63,19 @@ class CellSearch:
 
     @cached_property
     def raced(self) -> list[Candidate]:
-        """The entrants of the race: the job as written and the best trials so far.
-
-        Empty if the search has no race, or no complete trial.
-        """
+        """The race's entrants: the job as written and the best trials so far, if there are any."""
         return entrants(self.search, self.trials) if self.search.races and self.best is not None else []
 
     @property
     def race(self) -> ChosenSettings:
-        """The settings and seeds of the race.
-
-        A single setting has a race only if races choose the k-NN parameters.
-        """
+        """The settings and seeds of the race, which a single setting has if it chooses the neighbours."""
         raced = self.raced
         field = raced if len(raced) > 1 or self.search.plan.knn_races else []
         return ChosenSettings(field, self.search.race_seeds, self.search.scope)
 
     @cached_property
     def pick(self) -> Candidate | None:
-        """The picked setting: the winner of the race, or None until it has ended.
-
-        Without a race it is that of the best trial so far.
-        """
+        """The winner of the race, None until it has ended; without a race, the best trial so far."""
         best = self.best
         if best is None or not self.search.races:
             return None if best is None else best_candidate(best)
@@ -106,20 +100,14 @@ class CellSearch:
 
     @property
     def validation(self) -> float:
-        """The mean score of the picked setting's complete trainings; -inf if there are none.
-
-        If lower scores are better, the mean is multiplied by -1.
-        """
+        """The mean score of the pick's complete trainings, negated if lower is better; -inf without any."""
         scores = scores_of(self.seeds)
         sign = 1.0 if self.search.plan.space.mode == "max" else -1.0
         return sign * fmean(scores) if scores else -math.inf
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """The searched and chosen values of the picked setting, by job key.
-
-        Until a setting is picked, the values are those of the best trial; None if no trial is complete.
-        """
+        """The searched and chosen values of the pick by job key; until then, those of the best trial."""
         best, pick = self.best, self.pick
         if best is None or pick is None:
             return None if best is None else {**best.settings, **best.chosen}

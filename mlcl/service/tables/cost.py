@@ -20,8 +20,7 @@ from mlcl.service.tables.trainings import Key, TableRun, TableTrainings, finishe
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder
 from mlcl.tracking import shown, tracking_uri
-from mlcl.tracking.jsonl import decode, read_lines
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import LOG, decode, log_folder, read_lines
 from mlcl.tracking.names import TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, TABLE_TRIALS
 from mlcl.training.events import TIMES
 from mlcl.training.job_data import JobData
@@ -33,8 +32,7 @@ UNKNOWN = "not known before the first of each kind"
 class _Estimate:
     """The estimated cost of a run: the number of rows that it encodes, and the seconds that it takes.
 
-    The seconds are nan if no run of its `kind` has ended. Runs of one kind have the same encoder and data, so
-    that they are taken to need the same time per row.
+    The seconds are nan if no run of its `kind`, with the same encoder and data, has ended.
     """
 
     run: TableRun
@@ -44,10 +42,7 @@ class _Estimate:
 
 
 def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
-    """Returns the plan of a table, with its cost, as plain data. Trains nothing.
-
-    Checks cells and data, and prepares data sets that are not prepared yet.
-    """
+    """Returns the plan of a table, with its cost, as plain data. Checks and prepares data, trains nothing."""
     table, done = TableTrainings(plan, home), finished(home)
     missing = [each for each in _estimates(table.runs, done, home) if each.run.key not in done]
     folder = table.folder()
@@ -144,10 +139,10 @@ def _seconds(home: Path, folder: RunFolder) -> float | None:
 
 
 def _mean_seconds(tuned: TunedCell, searched: Sequence[Entry]) -> float:
-    """Returns the estimated seconds of a training of a tuned cell; nan without trainings to compare with.
+    """Returns the mean seconds of comparable trainings, nan without any; pruned ones are included.
 
-    The estimate is the mean over `searched` trainings with the cell's data and labels. Of these, it prefers
-    trainings with as many heads, and then those of the cell's own searches. Pruned trainings are included.
+    These are `searched` trainings with the cell's data and labels, if possible with as many heads, and of the
+    cell's own searches.
     """
     job = dump_job(tuned.cell.jobs[0])
     near = [entry for entry in searched if _task(entry.job) == _task(job)]

@@ -36,18 +36,12 @@ def cell_origin(
 
 
 def commit_of(tags: Tags) -> str:
-    """Returns the first twelve digits of the commit in the tags; empty if the tags have no commit.
-
-    A `+` is added if the code had uncommitted changes.
-    """
+    """Returns twelve digits of the commit in the tags, if there, with `+` for uncommitted changes."""
     return tags.get(Tag.COMMIT, "")[:12] + ("+" if tags.get(Tag.DIRTY) == "true" else "")
 
 
 def check_committed(file: Path) -> None:
-    """Raises UserError if the present code has uncommitted changes or is not in a git checkout.
-
-    `file` is that of the table, which is named in the error.
-    """
+    """Raises UserError, for the table in `file`, unless the present code is a commit without changes."""
     tags = provenance().tags
     if tags.get(Tag.DIRTY) != "false":
         found = f"uncommitted changes at {tags[Tag.COMMIT][:12]}" if Tag.COMMIT in tags else "no git checkout"
@@ -84,11 +78,7 @@ def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
 
 
 def rows_seen(job: JobConfig, seed_keys: Sequence[str], fingerprint: str) -> str:
-    """Returns a hash of sixteen hex digits of a job's data section, classifier labels and data fingerprint.
-
-    Seeds and paths are left out: with equal seeds, jobs of one hash see the same rows and predict the same
-    labels.
-    """
+    """Returns a hash: with equal seeds, jobs of one hash see the same rows and predict the same labels."""
     tree = _without_places(job)
     for key in seed_keys:
         _drop(tree, key)
@@ -96,10 +86,7 @@ def rows_seen(job: JobConfig, seed_keys: Sequence[str], fingerprint: str) -> str
 
 
 def without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the tree without None, empty sections and empty lists.
-
-    A key that a later mlcl adds with an empty default therefore changes no hash.
-    """
+    """Returns the tree without what is empty, so that later keys with empty defaults change no hash."""
     inside = {key: without_empty(value) if isinstance(value, dict) else value for key, value in tree.items()}
     return {key: value for key, value in inside.items() if value not in (None, {}, [], ())}
 

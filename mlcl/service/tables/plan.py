@@ -29,10 +29,8 @@ SPLITS = ("val", "test")
 class TablePlan:
     """A table with the options of a command.
 
-    `scale` names a preset of the table's file. `seeds` is the number of seeds of each cell; None takes the
-    number in the file. `only` has the patterns that select cells; without patterns all cells are selected.
-    `data` maps names of data sources to the paths of their files. `overrides` maps job keys to values that
-    every cell gets instead of its own.
+    `scale` names a preset of the table's file. `only` has patterns of cells, by default all. `data` maps
+    names of data sources to paths of their files, and `overrides` job keys to values that every cell gets.
     """
 
     table: Table
@@ -77,8 +75,8 @@ class TablePlan:
     def tolerance(self, figure: str) -> float | None:
         """Returns the largest difference between our mean and the printed figure that counts as equal.
 
-        None if means are not compared: the table sets no tolerance for this figure, or an override changes
-        more than a path of data or what is logged, so that the setting is not that of the paper.
+        None if the table sets no tolerance for this figure, or an override changes more than a path of data
+        or what is logged, so that the setting is not that of the paper.
         """
         changed = {key: its for key, its in self.overrides.items() if not covers("tracking", key)}
         elsewhere = any(not self._is_place(key, value) for key, value in changed.items())
@@ -108,10 +106,7 @@ def _text(value: Any) -> str:
 
 
 def check_metrics(cell: Cell, job_data: JobData, file: Path, *, races_choose: bool = False) -> None:
-    """Raises UserError if the table shows a metric that the runs of a cell will not have.
-
-    If races choose k, lambda and temperature, the runs have these alone, and no grid.
-    """
+    """Raises UserError if the table shows a metric that the runs of a cell will not have."""
     known = [name for name in run_metrics(job_data) if not (races_choose and name.startswith("knn_best/"))]
     if cell.neighbours:
         # Stored embeddings give the metrics of other neighbours, but not those of coarser levels.
@@ -229,10 +224,7 @@ def places(sources: Sequence[str]) -> str:
 
 
 def _sources(job: JobConfig) -> list[tuple[str, Mapping[str, object]]]:
-    """Returns the known data sources that a job names, with their options.
-
-    Unknown sources are left out: an error names them when the data is opened.
-    """
+    """Returns the known data sources that a job names, with their options."""
     named = (job.data, job.evaluation.transfer_to)
     return [(its.source, its.options) for its in named if its and its.source and its.source in SOURCES]
 

@@ -18,10 +18,7 @@ MAX_REASONS = 500
 
 
 def text_of(figure: FigureResult) -> str:
-    """Formats a figure as mean, standard deviation and printed number, such as `72.31 ± 0.42 (71.30) !`.
-
-    The `!` marks a mean out of tolerance. If seeds are missing, their number is shown as `[2 of 3]`.
-    """
+    """Formats a figure as `72.31 ± 0.42 (71.30) !`: mean, deviation, printed; `!`: out of tolerance."""
     mean, digits = figure.mean, figure.digits
     if mean is None:
         ours = "-"
@@ -58,16 +55,10 @@ def markdown(report: TableResult) -> str:
     for sentence in report.conclusions:
         lines += [markup.markdown(sentence), ""]
     lines += [f"{one_line(report.source)}; `{report.command}`.", ""]
-    heads, body = _grid(report)
-    rows = [[markup.markdown(text) for text in row] for row in body]
-    lines += [markup.markdown_table([markup.markdown(head) for head in heads], rows), ""]
-    lines += caption(report)
-    lines += _missing(report)
+    lines += [_markdown_table(*_grid(report)), "", *caption(report), *_missing(report)]
     if report.gains is not None:
-        heads, body = gains_grid(report, report.gains)
-        rows = [[markup.markdown(text) for text in row] for row in body]
         lines += ["", f"### Gains of {markup.markdown(report.gains)}", ""]
-        lines += [markup.markdown_table([markup.markdown(head) for head in heads], rows)]
+        lines += [_markdown_table(*gains_grid(report, report.gains))]
     for ranks in report.ranks:
         lines += ["", *_ranks(ranks)]
     if len(report.verdicts) > MOST_SENTENCES:
@@ -76,11 +67,13 @@ def markdown(report: TableResult) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _missing(report: TableResult) -> list[str]:
-    """Returns a line for each reason for missing values, which names its cells.
+def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    escaped = [[markup.markdown(text) for text in row] for row in (heads, *rows)]
+    return markup.markdown_table(escaped[0], escaped[1:])
 
-    A row or column whose cells all have missing values is named as a whole.
-    """
+
+def _missing(report: TableResult) -> list[str]:
+    """Returns a line for each reason for missing values, with its cells, or whole rows and columns."""
     found: dict[str, list[CellResult]] = {}
     for cell in report.cells:
         if any(figure.verdict == "missing" for figure in cell.figures):
@@ -98,42 +91,35 @@ def _missing(report: TableResult) -> list[str]:
 
 
 def _ranks(ranks: Mapping[str, Any]) -> list[str]:
-    """Returns the Markdown lines of the rank tests of one metric over data sets."""
     lines = [f"### {markup.markdown(ranks['metric'])} over data sets"]
     for sentence in ranks["sentences"]:
         lines += ["", markup.markdown(sentence)]
     for table in ranks.get("tables", ()):
-        heads, *rows = ([markup.markdown(text) for text in row] for row in (table["heads"], *table["rows"]))
-        lines += ["", markup.markdown_table(heads, rows)]
+        lines += ["", _markdown_table(table["heads"], table["rows"])]
     return lines
 
 
 def latex(report: TableResult) -> str:
     """Renders the table as LaTeX (booktabs), followed by the tables of the tests over data sets."""
-    heads, body = _grid(report)
     notes = " ".join([*report.conclusions, *caption(report)]).replace("`", "")
-    rows = [[markup.latex(text) for text in row] for row in body]
-    heading = f"{markup.latex(report.title)}. {markup.latex(notes)}"
-    tables = [markup.latex_table(heading, [markup.latex(head) for head in heads], rows)]
+    tables = [(f"{one_line(report.title)}. {notes}", *_grid(report))]
     if report.gains is not None:
-        heads, body = gains_grid(report, report.gains)
-        rows = [[markup.latex(text) for text in row] for row in body]
-        title = markup.latex(f"Gains of {report.gains}")
-        tables += [markup.latex_table(title, [markup.latex(head) for head in heads], rows)]
+        tables.append((f"Gains of {report.gains}", *gains_grid(report, report.gains)))
     for ranks in report.ranks:
-        said = markup.latex(" ".join(ranks["sentences"]))
-        for table in ranks.get("tables", ()):
-            lines = [[markup.latex(text) for text in row] for row in (table["heads"], *table["rows"])]
-            tables.append(markup.latex_table(said, lines[0], lines[1:]))
-    return "\n\n".join(tables) + "\n"
+        said = " ".join(ranks["sentences"])
+        tables += [(said, table["heads"], table["rows"]) for table in ranks.get("tables", ())]
+    texts = []
+    for title, heads, rows in tables:
+        escaped = [[markup.latex(text) for text in row] for row in (heads, *rows)]
+        texts.append(markup.latex_table(markup.latex(title), escaped[0], escaped[1:]))
+    return "\n\n".join(texts) + "\n"
 
 
 def gains_grid(report: TableResult, row: str) -> tuple[list[str], list[list[str]]]:
     """Returns the heads and rows of a table with the gains of one row over each other row.
 
     A gain is the difference of the means, in the table's unit and as a share of the other mean. Values in
-    parentheses are computed from the printed figures. The last row has the sample standard deviation over all
-    rows.
+    parentheses are computed from the printed figures. The last row has the deviation over all rows.
     """
     places, found = _places(report), _figures(report)
     others = [each for each in report.rows if each != row]
@@ -171,7 +157,6 @@ def _spread(figures: Sequence[FigureResult | None]) -> str:
 
 
 def _figures(report: TableResult) -> dict[tuple[str, str, str], FigureResult]:
-    """Returns the figures, keyed by row, column and name."""
     return {(cell.row, cell.column, each.name): each for cell in report.cells for each in cell.figures}
 
 

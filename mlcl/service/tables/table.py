@@ -10,19 +10,17 @@ from mlcl.results.provenance import data_notes, log_start, lower_is_better, prov
 from mlcl.results.table_result import TableResult
 from mlcl.results.table_tests import ranked_figures
 from mlcl.service.engine.command import Command, Subject, open_command
-from mlcl.service.engine.engine import Engine
+from mlcl.service.engine.engine import Engine, StopConditions
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.engine.source import TrainingSource
-from mlcl.service.engine.stop_conditions import StopConditions
 from mlcl.service.engine.training_results import TrainingResults
 from mlcl.service.tables.cell_results import CellResults
 from mlcl.service.tables.origin import check_committed
 from mlcl.service.tables.plan import TablePlan
-from mlcl.service.tables.table_log import start_log, write_files
+from mlcl.service.tables.table_log import start_log, write_files, write_trials
 from mlcl.service.tables.trainings import CellsSource, TableTrainings
-from mlcl.service.tables.trial_records import write_trials
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
@@ -38,11 +36,7 @@ MAX_MISSING = 3
 def run_table(
     plan: TablePlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
 ) -> TableResult:
-    """Trains the missing cells of a table, and returns the results of all cells.
-
-    Trainings of an interrupted or killed command are resumed, and complete ones are not repeated. Raises
-    UserError for wrong input, before any training is started.
-    """
+    """Trains or resumes the missing cells of a table, after all checks, and returns the results of all."""
     if plan.table.clean:
         check_committed(plan.file)
     table = TableTrainings(plan, home)
@@ -93,10 +87,7 @@ def run_table(
 def _sources(
     cells: CellsSource, tuned: Mapping[TunedCell, Ledger], command: Command, engine: Engine, parent: str
 ) -> Iterator[TrainingSource]:
-    """Yields the missing runs of cells without a search, then the stages of each tuned cell.
-
-    Searches that were taken from another table's ledger are skipped.
-    """
+    """Yields the missing runs of plain cells, then the stages of tuned cells that this table searches."""
     if cells.left():
         yield cells
     for cell, its in tuned.items():

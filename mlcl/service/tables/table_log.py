@@ -1,25 +1,37 @@
-"""Writes a table's log for MLflow, and its files: Markdown, LaTeX, JSON, and on demand a JSON per cell."""
+"""Writes a table's log for MLflow, and its files: Markdown, LaTeX, JSON, and Parquet of its trainings."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from mlcl.config import dump_job, flatten
 from mlcl.config.table.schema import slug
 from mlcl.errors import UserError
-from mlcl.files import replace_text
+from mlcl.files import new_file, replace_text
 from mlcl.results.documents import document, write_result
+from mlcl.results.provenance import Tags
 from mlcl.results.table_result import TableResult
 from mlcl.results.table_verdicts import label_in
+from mlcl.results.training_result import training_folder
+from mlcl.service.engine.closing import log_id
 from mlcl.service.engine.command import Command
-from mlcl.service.tables.origin import check_origins
+from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.tables.origin import check_origins, commit_of
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.rendering import latex, markdown
-from mlcl.tracking import RunLog, State
-from mlcl.tracking.names import TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, Tag
+from mlcl.service.tables.tuned_cell import TunedCell
+from mlcl.tracking import RunLog
+from mlcl.tracking.names import TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, TABLE_TRIALS, Tag
 from mlcl.tracking.params import short_name
 from mlcl.tracking.shared_view import cells_view
+from mlcl.training.row_predictions import PREDICTIONS
 
 FORMAT = 1
 """The version of the format of the cells' JSON files."""
@@ -28,24 +40,9 @@ FORMAT = 1
 def start_log(plan: TablePlan, command: Command) -> RunLog:
     """Starts or continues the log of a table. In MLflow the runs of the trainings are nested in its run."""
     record, logs = command.record, command.logs
-    log = RunLog.start(
-        logs.home,
-        record.log,
-        uri=logs.uri,
-        experiment=record.experiment,
-        name=plan.name,
-        owner=record.id,
-        params={"table": plan.file.stem, "scale": plan.scale or "paper"},
-        tags={
-            Tag.ID: record.id,
-            Tag.NAME: plan.name,
-            Tag.KIND: "table",
-            Tag.SOURCE: plan.table.source,
-            Tag.COMMAND: plan.command,
-        },
-        source=logs.source,
-    )
-    log.set_state(State.RUNNING)
+    params = {"table": plan.file.stem, "scale": plan.scale or "paper"}
+    tags: dict[str, str] = {Tag.SOURCE: plan.table.source, Tag.COMMAND: plan.command}
+    log = logs.start_group("table", record, params, tags)
     figures = (figure for cell in plan.cells for figure in cell.figures)
     metrics = {figure.metric: plan.table.is_better_higher(figure.name) for figure in figures}
     log.view(record.id, cells_view(metrics, _differing(plan)))
@@ -75,10 +72,9 @@ def check_folder(folder: Path) -> None:
 def write_cells(report: TableResult, folder: Path, plan: TablePlan) -> list[Path]:
     """Writes the file `ROW/COLUMN.json` of each cell without missing values, and returns the files.
 
-    The files are for publication: they have the settings, the figures and the verdicts on the cell. They have
-    neither the parameters, which contain paths of this machine, nor the trainings, which `table.json` has.
-
-    Raises UserError if the table is `clean` and a training of a cell ran code that was not committed.
+    The files are for publication: they have neither the parameters, which contain paths of this machine, nor
+    the trainings. Raises UserError if the table is `clean` and a cell's training ran code that was not
+    committed.
     """
     whole = [each for each in report.cells if all(its.verdict != "missing" for its in each.figures)]
     if plan.table.clean:
@@ -121,3 +117,79 @@ def _metrics(report: TableResult) -> dict[str, float]:
             if figure.printed is not None:
                 values[f"{name}/printed"] = figure.printed
     return values
+
+
+TEXT = pa.string()
+SCHEMA = pa.schema(
+    {
+        "table": TEXT,
+        "row": TEXT,
+        "column": TEXT,
+        "data": TEXT,
+        "search": pa.int64(),
+        "stage": TEXT,
+        "number": pa.int64(),
+        "seed": pa.int64(),
+        "state": TEXT,
+        "reason": TEXT,
+        "settings": TEXT,
+        "epochs": pa.list_(pa.int64()),
+        "intermediate": pa.list_(pa.float64()),
+        "score": pa.float64(),
+        "metrics": pa.map_(TEXT, pa.float64()),
+        "seconds": pa.float64(),
+        "commit": TEXT,
+        "predictions": TEXT,
+    }
+)
+"""The columns of the file, one row per training. `settings` is JSON, since the keys of a space differ between
+cells and their values are numbers, texts or lists. `commit` is that of the code that trained, with a `+` for
+uncommitted changes; `predictions` is the file of the test predictions, relative to the home."""
+
+
+def write_trials(
+    report: TableResult, searches: Mapping[TunedCell, Ledger], tags: Callable[[str], Tags]
+) -> None:
+    """Writes all ended trainings of tuned cells to a Parquet file, whose metadata have all commits."""
+    rows = [
+        {"table": report.name, **row}
+        for cell, ledger in searches.items()
+        for row in _rows(cell, ledger, tags)
+    ]
+    commits = sorted({row["commit"] for row in rows})
+    clean = bool(commits) and all(each and not each.endswith("+") for each in commits)
+    about = {"table": report.name, "id": report.id, "commit": ", ".join(commits), "clean": str(clean).lower()}
+    found = pa.Table.from_pylist(
+        rows, SCHEMA.with_metadata({f"mlcl.{key}": its for key, its in about.items()})
+    )
+    with new_file(report.folder / TABLE_TRIALS) as path:
+        pq.write_table(found, path, compression="zstd")
+
+
+def _rows(cell: TunedCell, ledger: Ledger, tags: Callable[[str], Tags]) -> Iterator[dict[str, Any]]:
+    for each in cell.searches(ledger):
+        stages = {"search": each.trials, "race": each.race_trainings, "confirmation": each.seeds}
+        for stage, entries in stages.items():
+            for entry in entries:
+                if entry.ended:
+                    place = {"row": cell.cell.row, "column": cell.cell.column, "data": cell.data.fingerprint}
+                    yield {**place, "search": each.search.number, "stage": stage, **_row(entry, ledger, tags)}
+
+
+def _row(entry: Entry, ledger: Ledger, tags: Callable[[str], Tags]) -> dict[str, Any]:
+    folder = ledger.folder
+    predictions = training_folder(folder, entry.key) / PREDICTIONS
+    return {
+        "number": entry.number,
+        "seed": entry.job["train"]["seed"],
+        "state": str(entry.state),
+        "reason": entry.reason,
+        "settings": json.dumps({**entry.settings, **entry.chosen}),
+        "epochs": [epoch for epoch, _ in entry.intermediate],
+        "intermediate": [score for _, score in entry.intermediate],
+        "score": entry.score,
+        "metrics": list(entry.metrics.items()),
+        "seconds": entry.cost.seconds,
+        "commit": commit_of(tags(log_id(folder.name, entry.key))),
+        "predictions": str(predictions.relative_to(folder.parents[1])) if predictions.is_file() else None,
+    }

@@ -1,7 +1,4 @@
-"""The trainings that a table needs: one run per seed of a plain cell, and the searches of tuned cells.
-
-`CellsSource` hands the missing runs to the engine.
-"""
+"""The trainings that a table needs: one run per seed of a plain cell, and the searches of tuned cells."""
 
 from __future__ import annotations
 
@@ -64,14 +61,11 @@ class TableRun:
 
 
 class TableTrainings:
-    """The runs and searches of a table, and which of them the home has already.
+    """The runs and searches of a table, and which of them the home has already; checks the table.
 
-    The constructor checks the table and raises UserError for bad input, before Ray or MLflow are used.
-
-    Attributes:
-        runs: The runs of the cells that are not tuned, each once.
-        tuned: The tuned cells; those that take values from another cell (`control`) come last.
-        count: The number of trainings, in which searches count with the largest number they can have.
+    `runs` has those of plain cells, each once. Of `tuned`, cells that take values from another (`control`)
+    come last. `count` is the number of trainings, in which searches count with the largest number they can
+    have.
     """
 
     def __init__(self, plan: TablePlan, home: Path) -> None:
@@ -109,8 +103,8 @@ class TableTrainings:
     def ledgers(self, own: Ledger | None) -> dict[TunedCell, Ledger | None]:
         """Returns the ledger that has, or will have, the searches of each tuned cell.
 
-        If the table has not begun the searches of a cell itself, the ledger of another table in which they
-        are finished is taken. Otherwise it is `own`, the ledger of this table.
+        It is that of another table in which they are finished, unless `own` has begun them; otherwise it is
+        `own`.
         """
         found: dict[TunedCell, Ledger | None] = {}
         for cell in self.tuned:
@@ -126,10 +120,7 @@ class TableTrainings:
 
 
 class CellsSource(TrainingSource):
-    """Hands out the missing runs.
-
-    `failed` has the entries of runs that failed or were interrupted with a reason, by the key of the run.
-    """
+    """Hands out the missing runs; `failed` has the entries of those that ended with a reason, by run."""
 
     stage = "table"
     store: SharedRuns
@@ -191,11 +182,7 @@ def finished(home: Path) -> dict[Key, RunFolder]:
 
 
 def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
-    """Checks the cells, and returns the distinct runs of the cells that are not tuned, ordered by seed.
-
-    Only the job of a cell's first seed is checked, since its other jobs differ in the seed alone. Raises
-    UserError for the first problem that is found.
-    """
+    """Checks the cells by their first seeds, and returns the distinct runs of plain cells, by seed."""
     check_sources([cell.jobs[0] for cell in plan.cells], plan.data, plan.file)
     infos: dict[str, DatasetInfo] = {}
     for cell in plan.cells:

@@ -41,9 +41,9 @@ from mlcl.significance.roles import Role
 class TunedCell:
     """The searches of a cell, and the trainings of their picked settings on fresh seeds.
 
-    The constructor raises UserError for a space or a job that cannot be used. `scope` names the cell's first
-    search in the ledger of a table. The searches of a cell with a `control`, another tuned cell, begin once
-    those of the control have ended: each takes values from the control's search of the same number.
+    `scope` names the cell's first search in the ledger of a table. The searches of a cell with a `control`,
+    another tuned cell, begin once those of the control have ended: each takes values from the control's
+    search of the same number.
     """
 
     def __init__(self, cell: Cell, table: TablePlan, home: Path, control: TunedCell | None = None) -> None:
@@ -75,11 +75,7 @@ class TunedCell:
         self._searches = self._planned([own] * plan.searches)
 
     def _planned(self, controls: Sequence[Mapping[str, Any] | None]) -> list[SearchPlan]:
-        """Returns the searches of the cell, one for each element of `controls`.
-
-        An element is the picked job of the control whose values a search uses, or None for a search that uses
-        the cell's job unchanged.
-        """
+        """Returns the searches of the cell, one for each control's picked job whose values it takes."""
         return [self._search(number, job) for number, job in enumerate(controls, start=1)]
 
     def _search(self, number: int, control: Mapping[str, Any] | None) -> SearchPlan:
@@ -100,11 +96,7 @@ class TunedCell:
         return [CellSearch(each, ledger) for each in self._searches]
 
     def follow(self, ledgers: Mapping[TunedCell, Ledger | None]) -> bool:
-        """Puts the values of the control's picked settings into the jobs of the searches.
-
-        Returns whether the searches can begin, which they can if there is no control or it has picked its
-        settings.
-        """
+        """Puts the values of the control's picks into the searches' jobs; returns whether these can begin."""
         if self.control is not None:
             ledger = ledgers[self.control]
             picks = [] if ledger is None else self.control.picks(ledger)
@@ -132,20 +124,14 @@ class TunedCell:
 
     @property
     def identity(self) -> list[Any]:
-        """Id, job, data, space and score of the cell; for a control also its identity, `hold` and `start`.
-
-        The numbers of trials, searches and race seeds are left out, since a later command may change them.
-        """
+        """Id, job, data, space, score and control of the cell, without the numbers, which may change."""
         if self.control is None:
             return self._written
         return [*self._written, self.control.identity, self._tuning.hold, self._tuning.start]
 
     @property
     def identity_hash(self) -> str:
-        """A hash of sixteen hex digits of `identity` and the seed keys.
-
-        The first event of a table's ledger has it under `tuned`.
-        """
+        """A hash of sixteen hex digits of `identity` and the seed keys, kept under `tuned` in a ledger."""
         return digest([self.identity, self._seed_keys])
 
     def is_whole_in(self, ledger: Ledger) -> bool:
@@ -201,10 +187,7 @@ class TunedCell:
         )
 
     def reasons(self, ledger: Ledger) -> list[str]:
-        """Returns the reasons why trainings on fresh seeds failed or were interrupted.
-
-        For a search without such trainings, the reasons of its trials are returned.
-        """
+        """Returns the reasons why trainings on fresh seeds, or else trials, failed or were interrupted."""
         searches = self.searches(ledger)
         known = [entry for each in searches for entry in each.seeds or ledger.trials(scope=each.search.scope)]
         if self.control is not None and not self._follows and not known:
@@ -216,10 +199,9 @@ class TunedCell:
     ) -> Iterator[TrainingSource]:
         """Yields the sources of the searches, of their races, and of the picked settings on fresh seeds.
 
-        Trainings that the command's ledger has are resumed or skipped. Each source depends on the results of
-        the earlier ones, whose trainings must have ended before the next source is taken. The logs of the
-        trainings are nested in the log `parent`. Yields nothing if the cell has a control that has not picked
-        its settings in its ledger in `ledgers`.
+        Each source depends on the results of the earlier ones, whose trainings must have ended before the
+        next source is taken. Yields nothing if the cell has a control that has not picked its settings in
+        `ledgers`.
         """
         if not self.follow(ledgers):
             return

@@ -6,10 +6,9 @@ from ledgers import recorded
 from mortal import Killed
 from sweeps import World
 
-from mlcl.service.engine.closing import write_end
+from mlcl.service.engine.closing import KILLED, close_ledger, recover, write_end
 from mlcl.service.engine.entries import End, Training
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.recovery import KILLED, close_ledger, recover
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.log import LOG, log_folder

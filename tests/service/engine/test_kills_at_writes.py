@@ -12,8 +12,8 @@ from reproduced import TUNED, Tables
 from sweep_contents import differences
 from sweeps import World
 
-from mlcl.service.engine.recovery import KILLED, recover
-from mlcl.service.search.control import control_job
+from mlcl.service.engine.closing import KILLED, recover
+from mlcl.service.search.arms import control_job
 from mlcl.tracking import State, Tracker
 from mlcl.tracking.delivery import deliver_all
 

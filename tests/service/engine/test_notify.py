@@ -10,7 +10,7 @@ from reproduced import Tables
 from mlcl.config import dump_job, job_hash, load_job
 from mlcl.config.cluster import Reference
 from mlcl.errors import UserError
-from mlcl.service.engine.notify import notify, resolve_target
+from mlcl.service.engine.progress import notify, resolve_target
 from mlcl.tracking import State
 
 SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {scheduler: none}"

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcl.service.engine.shared_trees import share
+from mlcl.service.engine.ledger import share
 
 NUMBERS = st.integers(-2, 2) | st.sampled_from([0.0, -0.0, 1.0, 0.5])
 LEAVES = st.none() | st.booleans() | NUMBERS | st.sampled_from("ab")

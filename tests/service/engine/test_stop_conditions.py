@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from mlcl.service.engine.budget import Account, parse_budget
-from mlcl.service.engine.stop_conditions import GRACE, StopConditions
+from mlcl.service.engine.engine import GRACE, StopConditions
 from mlcl.tracking import State
 
 

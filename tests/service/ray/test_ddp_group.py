@@ -13,10 +13,9 @@ from ray.train.torch import TorchConfig
 
 from mlcl.errors import UserError
 from mlcl.files import is_locked, locked
-from mlcl.service.ray import ddp_group, ddp_worker, health
+from mlcl.service.ray import ddp_group, ddp_worker
 from mlcl.service.ray.ddp_group import _missing, _resources
-from mlcl.service.ray.ddp_worker import interface
-from mlcl.service.ray.health import FailureNotes
+from mlcl.service.ray.ddp_worker import FailureNotes, interface
 from mlcl.tracking import RunLog
 from mlcl.training.events import Event, Stopped
 
@@ -105,15 +104,15 @@ def test_a_group_that_loses_a_worker_while_it_starts_is_started_again(monkeypatc
     ],
 )
 def test_what_failed_is_said_with_rank_and_node(error, meaning):
-    line = health.failure_note(3, "10.0.0.4", error)
+    line = ddp_worker.failure_note(3, "10.0.0.4", error)
     assert (line.startswith("rank 3 on 10.0.0.4: "), meaning in line) == (True, True), line
 
 
 def test_a_rank_that_is_three_times_slower_is_named():
     nodes = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
-    (line,) = health.slow_notes(nodes, [1.0, 3.5, 1.1])
+    (line,) = ddp_worker.slow_notes(nodes, [1.0, 3.5, 1.1])
     assert line.startswith("rank 1 on 10.0.0.2: 3.2 times slower")
-    assert health.slow_notes(nodes[:2], [1.0, 2.9]) == []
+    assert ddp_worker.slow_notes(nodes[:2], [1.0, 2.9]) == []
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ import yaml
 from builders import tiny_job
 
 from mlcl.config import dump_job, flatten, job_hash, load_space
-from mlcl.service.search.control import control_job, control_start
+from mlcl.service.search.arms import control_job
 from mlcl.service.search.sampling import draw, fit
+from mlcl.service.search.starts import control_start
 
 LR = "train.lr"
 WEIGHTS = ("objective.heads.detail.weight", "objective.heads.topic.weight")

@@ -9,7 +9,7 @@ from sweeps import World
 from mlcl.config import load_space
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.search.evidence import expected_gain, least_trials, stop_reason
+from mlcl.service.search.pruner import expected_gain, least_trials, stop_reason
 from mlcl.tracking import State
 
 SPACE = """

@@ -9,8 +9,7 @@ from builders import tiny_job
 
 from mlcl.config import load_space
 from mlcl.results.sweep_arms import Entrant
-from mlcl.service.search.confirmation import entrant_count
-from mlcl.service.search.race import kept_share, race_pick, with_neighbours
+from mlcl.service.search.confirmation import entrant_count, kept_share, race_pick, with_neighbours
 from mlcl.service.search.sweep_plan import SweepPlan, with_scores
 
 WRITTEN = Entrant("as written", (0.70, 0.74))

@@ -4,8 +4,8 @@ import pytest
 from builders import tiny_job
 
 from mlcl.errors import UserError
-from mlcl.service.search.control import control_job
-from mlcl.service.search.dry_run import plan_sweep
+from mlcl.service.search.arms import control_job
+from mlcl.service.search.plan_checks import plan_sweep
 from mlcl.tracking import State
 
 DETAIL = "objective.heads.detail.temperature"

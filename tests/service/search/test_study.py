@@ -22,9 +22,8 @@ from mlcl.config.space.space import Parameter, Space
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import Cost, EarlierTrial, End, Entry, SpaceVersion, Training
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.search.sampler import build_sampler
 from mlcl.service.search.sampling import distributions
-from mlcl.service.search.study import BEST, LEARNT, build_study, draw_trial, trials_to_learn
+from mlcl.service.search.study import BEST, LEARNT, build_sampler, build_study, draw_trial, trials_to_learn
 from mlcl.service.search.study_copy import write_studies
 from mlcl.tracking import State
 

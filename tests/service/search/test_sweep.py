@@ -26,7 +26,7 @@ from mlcl.service.engine import command
 from mlcl.service.engine.budget import Account, parse_budget
 from mlcl.service.export_run import model_run
 from mlcl.service.search import best_model
-from mlcl.service.search.control import control_job
+from mlcl.service.search.arms import control_job
 from mlcl.service.search.sweep import run_sweep
 from mlcl.tracking import RunLog, State, Tracker
 from mlcl.tracking.cursor import Cursor, undelivered_logs

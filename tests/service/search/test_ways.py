@@ -127,7 +127,7 @@ def test_from_a_validation_to_mlflow(ways):
         "training/loop.py:tell",
         "tracking/log.py:listen",
         "tracking/log.py:metrics",
-        "tracking/jsonl.py:append",
+        "tracking/log.py:append",
     ]
     thread = [
         "tracking/delivery.py:_work",

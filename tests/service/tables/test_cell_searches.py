@@ -12,7 +12,7 @@ from mlcl.report.table_document import search_sections
 from mlcl.results.settings import cell_setting
 from mlcl.results.table_trials import read_trials
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.tables import plan_table
+from mlcl.service.tables.cost import plan_table
 from mlcl.service.tables.origin import setting_hash
 from mlcl.service.tables.trainings import TableTrainings
 from mlcl.tracking import State

@@ -8,7 +8,7 @@ from reproduced import TABLE, assert_kills_end_equal
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.confirmation import best_candidate
-from mlcl.service.tables import plan_table
+from mlcl.service.tables.cost import plan_table
 from mlcl.service.tables.trainings import TableTrainings
 from mlcl.tracking import State
 

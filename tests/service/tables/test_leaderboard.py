@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from mlcl.config.table.schema import load_table
-from mlcl.service.tables import TablePlan, plan_table
+from mlcl.service.tables.cost import plan_table
+from mlcl.service.tables.plan import TablePlan
 
 ROOT = Path(__file__).resolve().parents[3]
 NAME = "leaderboard-labels"

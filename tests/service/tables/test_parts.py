@@ -10,8 +10,10 @@ from mlcl.errors import UserError
 from mlcl.service import import_home as importing
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.import_home import import_home
-from mlcl.service.tables import origin, plan_table, write_cells
+from mlcl.service.tables import origin
+from mlcl.service.tables.cost import plan_table
 from mlcl.service.tables.origin import without_empty
+from mlcl.service.tables.table_log import write_cells
 from mlcl.service.tables.trainings import TableTrainings
 from mlcl.store import Database, State, home_records
 from mlcl.tracking.names import Tag

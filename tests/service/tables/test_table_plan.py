@@ -7,7 +7,8 @@ import pytest
 
 from mlcl.data.sources import cifar
 from mlcl.errors import UserError
-from mlcl.service.tables import cost, plan_table
+from mlcl.service.tables import cost
+from mlcl.service.tables.cost import plan_table
 
 MORE = {"columns": {"All": {}, "Again": {}, "More": {"set": {"train.lr": 0.02}}}}
 MULTI = {

@@ -13,7 +13,7 @@ from mlcl.errors import UserError
 from mlcl.files import locked
 from mlcl.service import run_job
 from mlcl.service.engine import command, engine, shared_runs, trial
-from mlcl.service.engine.recovery import recover
+from mlcl.service.engine.closing import recover
 from mlcl.service.tables import table
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import State

@@ -14,11 +14,11 @@ from mlcl.errors import UserError
 from mlcl.service.engine.budget import amount_text
 from mlcl.service.engine.entries import Cost
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.tables import cost, plan_table
-from mlcl.service.tables.cost import UNKNOWN
+from mlcl.service.tables import cost
+from mlcl.service.tables.cost import UNKNOWN, plan_table
 from mlcl.service.tables.trainings import TableTrainings
 from mlcl.tracking import State
-from mlcl.tracking.jsonl import first_entry
+from mlcl.tracking.log import first_entry
 
 NAME = "objective.heads.detail.temperature"
 
