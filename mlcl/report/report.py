@@ -41,9 +41,9 @@ from mlcl.report.sweep_data import SweepData, setting_to_use
 from mlcl.report.sweep_document import sweep_document
 from mlcl.report.table_document import table_document
 from mlcl.report.table_plots import group_plots
+from mlcl.results.documents import read_sweep, read_table
 from mlcl.results.provenance import data_notes, provenance_of
 from mlcl.results.runs import GROUPS, Runs, kind
-from mlcl.results.stored import read_sweep, read_table
 from mlcl.tracking import without_derived
 from mlcl.tracking.names import Tag
 from mlcl.tracking.shared_view import CLASSIC, NOTE_BEGIN, view_note

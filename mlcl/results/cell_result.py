@@ -186,11 +186,16 @@ class CellResult:
         each = len(self.runs) // count
         return [range(number * each, (number + 1) * each) for number in range(count)]
 
+    def training(self, seed: int) -> TrainingResult | None:
+        """Returns the training at position `seed` of `runs`; None where it is missing."""
+        name = self.runs[seed] if seed < len(self.runs) else None
+        found = (each for each in self.trainings if name in (each.key, each.log))
+        return None if name is None else next(found, None)
+
     def run_id(self, seed: int) -> str | None:
         """Returns MLflow's id of the run at position `seed` of `runs`; None where it is missing."""
-        name = self.runs[seed] if seed < len(self.runs) else None
-        found = (each.run_id for each in self.trainings if name in (each.key, each.log))
-        return None if name is None else next(found, None)
+        training = self.training(seed)
+        return None if training is None else training.run_id
 
     def run_ids(self, figure: FigureResult) -> list[str]:
         """Returns MLflow's ids of the runs that gave the values of a figure."""

@@ -11,8 +11,7 @@ from mlcl.config import default_mode
 from mlcl.config.section import metric_name
 from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
-from mlcl.results.compared_arms import compare_pair, join_searches
-from mlcl.results.compared_setting import ComparedSetting, margin_of
+from mlcl.results.compared_setting import ComparedSetting, compare_pair, join_searches, margin_of
 from mlcl.significance.arms import Difference
 from mlcl.significance.roles import Role, figure_name
 from mlcl.significance.verdict import Conclusion, Question, Verdict, compare_family
@@ -47,11 +46,9 @@ class ComparisonRow:
     @property
     def answer(self) -> str:
         """The verdict's answer; `higher` or `lower` for a metric that has no better direction."""
-        if self.verdict.question == "values":
-            return {Conclusion.HELPS: "higher", Conclusion.HURTS: "lower"}.get(
-                self.verdict.answer, self.verdict.answer
-            )
-        return self.verdict.answer
+        words = {Conclusion.HELPS: "higher", Conclusion.HURTS: "lower"}
+        answer = self.verdict.answer
+        return words.get(answer, answer) if self.verdict.question == "values" else answer
 
 
 @dataclass(frozen=True)
@@ -102,18 +99,11 @@ def compare_settings(
     mode = _mode(name, settings)
     reference, *others = settings
     pairs = [compare_pair(reference, other, name, mode or "max") for other in others]
-    rows = tuple(
-        ComparisonRow(
-            setting=other,
-            verdict=verdict,
-            differs=_differing(reference.job, other.job),
-            unpaired=tuple(sorted(set(reference.runs) ^ set(other.runs))) if pair.paired else (),
-        )
-        for other, pair, verdict in zip(
-            others, pairs, _verdicts(reference, others, pairs, name, mode), strict=True
-        )
-    )
-    return Comparison(name, mode, reference, rows, tuple(each.label for each in left_out))
+    verdicts, rows = _verdicts(reference, others, pairs, name, mode), []
+    for other, pair, verdict in zip(others, pairs, verdicts, strict=True):
+        unpaired = tuple(sorted(set(reference.runs) ^ set(other.runs))) if pair.paired else ()
+        rows.append(ComparisonRow(other, verdict, _differing(reference.job, other.job), unpaired))
+    return Comparison(name, mode, reference, tuple(rows), tuple(each.label for each in left_out))
 
 
 def _verdicts(
@@ -134,11 +124,9 @@ def _verdicts(
     for heads in (True, False):
         places = [place for place, each in enumerate(asked) if each == heads]
         question: Question = "heads" if heads else "settings" if mode else "values"
-        family = compare_family(
-            [pairs[place] for place in places],
-            [question] * len(places),
-            metric=metric, mode=mode or "max", margin=margin, rows=reference.rows,
-        )  # fmt: skip
+        own = [pairs[place] for place in places]
+        how = {"metric": metric, "mode": mode or "max"}
+        family = compare_family(own, question, **how, margin=margin, rows=reference.rows)
         found |= dict(zip(places, family, strict=True))
     return [found[place] for place in range(len(others))]
 
@@ -221,23 +209,17 @@ def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
         if all(_own_name(name, setting) in setting.metrics for setting in settings):
             return name
     shared = set.intersection(*(setting.metrics for setting in settings))
-    for setting in settings:
-        if not _has(setting, metric):
-            hint = did_you_mean(metric, sorted(setting.metrics))
-            known = sorted(name for name in shared if name.startswith(PREFIXES))
-            raise UserError(
-                f"{setting.label} has no such metric{hint}", key="--metric", found=metric, allowed=known
-            )
-    raise UserError(
-        "no metric of this name that all have", key="--metric", found=metric, allowed=sorted(shared)
-    )
+    problem, known = "no metric of this name that all have", sorted(shared)
+    without = next((setting for setting in settings if not _has(setting, metric)), None)
+    if without is not None:
+        hint = did_you_mean(metric, sorted(without.metrics))
+        problem = f"{without.label} has no such metric{hint}"
+        known = [name for name in known if name.startswith(PREFIXES)]
+    raise UserError(problem, key="--metric", found=metric, allowed=known)
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the keys in which two jobs differ, without the keys of list items.
-
-    If one job lacks a whole section, the section is given in place of its keys.
-    """
+    """Returns the keys in which two jobs differ; of a section that one of them lacks, the section alone."""
     keys = {key for key, _ in set(a.items()) ^ set(b.items())} - {CLASSIFIER_WEIGHT}
     own = (key for key in keys if key.rpartition(".")[0] not in keys)
     return tuple(sorted({_section(key, a if key in b else b) for key in own}))
@@ -247,6 +229,5 @@ def _section(key: str, other: Mapping[str, str]) -> str:
     """Returns the outermost section of `key` that the job `other` lacks entirely, or the key itself."""
     parts = key.split(".")
     sections = (".".join(parts[:count]) for count in range(1, len(parts)))
-    return next(
-        (each for each in sections if not any(f"{its}.".startswith(f"{each}.") for its in other)), key
-    )
+    lacking = (each for each in sections if not any(f"{its}.".startswith(f"{each}.") for its in other))
+    return next(lacking, key)

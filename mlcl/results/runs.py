@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 from mlcl.errors import UserError, did_you_mean
 from mlcl.results.provenance import log_start
-from mlcl.results.stores import ClientRuns, FileRuns, RunSource
+from mlcl.results.stores import ClientRuns, FileRuns
 from mlcl.store import home_records
 from mlcl.tracking.cursor import run_id_of
 from mlcl.tracking.names import Tag
@@ -52,7 +52,7 @@ class Runs:
     def __init__(
         self,
         tracker: Tracker | Callable[[], Tracker],
-        source: RunSource | None = None,
+        source: FileRuns | None = None,
         home: Path | None = None,
     ) -> None:
         self._open = tracker if callable(tracker) else lambda: tracker
@@ -83,7 +83,7 @@ class Runs:
         return self._home or self.tracker.home
 
     @cached_property
-    def _source(self) -> RunSource:
+    def _source(self) -> ClientRuns | FileRuns:
         return self._given or ClientRuns(self.tracker.client)
 
     def get(self, run_id: str) -> Run | None:

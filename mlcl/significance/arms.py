@@ -138,16 +138,15 @@ def difference_of(reference: Arm, treated: Arm, metric: str, mode: str) -> Diffe
     """
     check_values((reference, treated), metric)
     arms, same = (reference, treated), reference.searches == treated.searches
-    variances, freedom, seeds = [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]
-    for place, arm in enumerate(arms):
-        if not (same or arm.fitted):
-            error = arm_error(outcome_values(arm))
-            variances[place], freedom[place], seeds[place] = map(float, error[1:])
+    known = [(0.0, 1.0, 0.0) if same or arm.fitted else _error_parts(arm) for arm in arms]
+    variances, freedom, seeds = zip(*known, strict=True)
     rows, blocks = (0.0, 0) if same else row_variance(arms)
-    errors = Errors(
-        (variances[0], variances[1]), (seeds[0], seeds[1]), (freedom[0], freedom[1]), rows, blocks
-    )
-    return build_difference(arms, errors, mode, same=same)
+    return build_difference(arms, Errors(variances, seeds, freedom, rows, blocks), mode, same=same)
+
+
+def _error_parts(arm: Arm) -> tuple[float, float, float]:
+    error = arm_error(outcome_values(arm))
+    return float(error.variance), float(error.freedom), float(error.seeds)
 
 
 def check_values(arms: Sequence[Arm], metric: str) -> None:
@@ -178,9 +177,8 @@ def outcome_values(arm: Arm) -> Array:
 def row_variance(arms: Sequence[Arm]) -> tuple[float, int]:
     """Returns the part of a variance that comes from test rows, and the number of blocks.
 
-    It is the variance of the difference of two arms, or of the mean of one.
-
-    Both are 0 where the trainings do not all have finite values for the same number of blocks.
+    It is the variance of the difference of two arms, or of the mean of one. Both are 0 where the trainings do
+    not all have finite values for the same number of blocks.
     """
     lengths = {len(each.blocks) for arm in arms for search in arm.complete for each in search}
     if len(lengths) != 1 or min(lengths) < 2:

@@ -28,9 +28,9 @@ class Errors:
         blocks: The number of blocks of test rows behind `rows`, 0 if it was not estimated.
     """
 
-    arms: tuple[float, float]
-    seeds: tuple[float, float]
-    freedom: tuple[float, float]
+    arms: tuple[float, ...]
+    seeds: tuple[float, ...]
+    freedom: tuple[float, ...]
     rows: float
     blocks: int
 
@@ -47,11 +47,8 @@ class Errors:
         if not (math.isfinite(total) and total > 0):
             return {"searches": 0.0, "seeds": 0.0, "rows": 0.0}
         seeds = sum(self.seeds)
-        return {
-            "searches": (sum(self.arms) - seeds) / total,
-            "seeds": seeds / total,
-            "rows": self.rows / total,
-        }
+        parts = {"searches": sum(self.arms) - seeds, "seeds": seeds, "rows": self.rows}
+        return {name: part / total for name, part in parts.items()}
 
     def with_more(self, what: str, times: float, searches: int) -> Errors:
         """Returns the variances expected with `times` as many of `what`: seeds, searches or rows.
@@ -60,17 +57,14 @@ class Errors:
         """
         if what == "rows":
             return replace(self, rows=self.rows / times)
+        seeds = tuple(part / times for part in self.seeds)
         if what == "seeds":
             pairs = zip(self.arms, self.seeds, strict=True)
-            first, second = (whole - part + part / times for whole, part in pairs)
-            return replace(self, arms=(first, second), seeds=(self.seeds[0] / times, self.seeds[1] / times))
-        grown = (searches * times - 1) / (searches - 1)
-        return replace(
-            self,
-            arms=(self.arms[0] / times, self.arms[1] / times),
-            seeds=(self.seeds[0] / times, self.seeds[1] / times),
-            freedom=(self.freedom[0] * grown, self.freedom[1] * grown),
-        )
+            return replace(
+                self, arms=tuple(whole - part + part / times for whole, part in pairs), seeds=seeds
+            )
+        arms, grown = tuple(each / times for each in self.arms), (searches * times - 1) / (searches - 1)
+        return replace(self, arms=arms, seeds=seeds, freedom=tuple(each * grown for each in self.freedom))
 
 
 @dataclass(frozen=True)
@@ -103,8 +97,8 @@ class Decider:
             return f"{share}: more trainings cannot decide this{end}"
         if not would:
             return "no affordable number of seeds, searches or test rows would decide"
-        unit = {"seeds": " an arm", "searches": " an arm", "rows": " of test"}.get(self.what, "")
-        return f"{would}{unit} would decide, were the difference as large as it seems"
+        unit = "of test" if self.what == "rows" else "an arm"
+        return f"{would} {unit} would decide, were the difference as large as it seems"
 
 
 def cheapest_decider(

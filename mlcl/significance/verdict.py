@@ -149,20 +149,9 @@ def compare_arms(
     """Compares the means of two arms, with the variances from searches, seeds and test rows.
 
     The variance from test rows is included if every training has values for the same number of blocks. Failed
-    trainings (a value that is not finite) are left out.
-
-    Args:
-        reference: The control or the best baseline.
-        treated: The heads or the best model.
-        question: The question, which determines the wording of the sentence.
-        metric: The test metric's name.
-        mode: `max`, or `min` where lower is better.
-        margin: The largest difference that does not matter, in the metric's units.
-        rows: The number of test rows, 0 if unknown.
-        level: The confidence level of the interval.
-
-    Raises:
-        ValueError: An arm has no finite value.
+    trainings (a value that is not finite) are left out. `metric` is the test metric's name, `mode` is max or
+    min, `margin` the largest difference that does not matter, in the metric's units, `rows` the number of
+    test rows, 0 if unknown. Raises ValueError where an arm has no finite value.
     """
     found = difference_of(reference, treated, metric, mode)
     return _verdict(found, question=question, metric=metric, mode=mode, margin=margin, rows=rows, level=level)
@@ -170,7 +159,7 @@ def compare_arms(
 
 def compare_family(
     pairs: Sequence[Difference],
-    questions: Sequence[Question],
+    question: Question,
     *,
     metric: str,
     mode: str,
@@ -194,7 +183,7 @@ def compare_family(
     return tuple(
         _verdict(each, question=question, metric=metric, mode=mode, margin=margin, rows=rows,
                  level=levels[place], tests=len(known))
-        for place, (each, question) in enumerate(zip(pairs, questions, strict=True))
+        for place, each in enumerate(pairs)
     )  # fmt: skip
 
 
@@ -210,8 +199,19 @@ def _verdict(
     tests: int = 1,
 ) -> Verdict:
     before, after = found.summaries
-    pairs = [*zip(found.arms, (before, after), strict=True)]
-    trained = [each for arm, each in pairs if not (arm.fitted or found.same)]
+    trained = [
+        (arm, each)
+        for arm, each in zip(found.arms, found.summaries, strict=True)
+        if not (arm.fitted or found.same)
+    ]
+    decider = found.is_known and cheapest_decider(
+        found.errors,
+        target=max(abs(found.value), margin - abs(found.value)),
+        searches=min((each.searches for _, each in trained), default=0),
+        seeds=found.seeds,
+        rows=rows if found.errors.blocks else 0,
+        level=level,
+    )
     return Verdict(
         question=question,
         metric=metric,
@@ -224,25 +224,9 @@ def _verdict(
         interval=found.interval(level),
         shares=found.errors.shares(),
         rows_counted=found.same or found.errors.blocks > 0,
-        single=tuple(
-            each.label for arm, each in pairs if arm.searched and each in trained and each.searches == 1
-        ),
-        decider=_decider(found, trained, margin, rows, level) if found.is_known else None,
+        single=tuple(each.label for arm, each in trained if arm.searched and each.searches == 1),
+        decider=decider or None,
         level=level,
         tests=tests,
         paired=found.paired,
-    )
-
-
-def _decider(
-    found: Difference, trained: Sequence[ArmSummary], margin: float, rows: int, level: float
-) -> Decider | None:
-    """Returns the cheapest number of seeds, searches or rows that would decide an undecided verdict."""
-    return cheapest_decider(
-        found.errors,
-        target=max(abs(found.value), margin - abs(found.value)),
-        searches=min((each.searches for each in trained), default=0),
-        seeds=found.seeds,
-        rows=rows if found.errors.blocks else 0,
-        level=level,
     )

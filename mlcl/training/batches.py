@@ -28,8 +28,8 @@ from mlcl.labels import LabelRows, sent
 from mlcl.samplers import Balanced, EpochSampler, Grouped
 from mlcl.samplers.epochs import Order
 from mlcl.training.classifier import Labels
-from mlcl.training.collated_rows import CollatedRows
 from mlcl.training.features.inputs import FeatureRows
+from mlcl.training.input_reader import CollatedRows
 
 Inputs = Mapping[str, Tensor]
 

@@ -38,13 +38,19 @@ from mlcl.evaluation import (
 )
 from mlcl.evaluation.tasks import Array
 from mlcl.models import WithOwnLogits
-from mlcl.training.baseline_fits import baseline_result
+from mlcl.training.baseline_fits import ENSEMBLE, baseline_result, ensemble_metrics, member_data, weigh
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
-from mlcl.training.embeddings import Datastore, RankRows, SplitEncoder, check_finite, setting_of
-from mlcl.training.ensembles import ENSEMBLE, ensemble_metrics, member_data, weigh
+from mlcl.training.embeddings import (
+    Datastore,
+    LabelVectors,
+    RankRows,
+    SplitEncoder,
+    check_finite,
+    label_layer,
+    setting_of,
+)
 from mlcl.training.job_data import JobData
-from mlcl.training.label_vectors import LabelVectors, label_layer
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.split_metrics import decision_metrics
 from mlcl.training.transfer import probe_grid, unseen_metrics

@@ -18,11 +18,38 @@ from torch import Tensor
 
 from mlcl.config import JobConfig
 from mlcl.data import ImageRows, Split, Tokenizer, TokenRows, decode_all, encode
-from mlcl.data.images import Pixels, decode_images, undecoded
+from mlcl.data.images import Pixels, decode_images, open_images, undecoded
 from mlcl.data.tables.notation import is_unicode
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
-from mlcl.training.collated_rows import CollatedRows
+
+
+@dataclass(frozen=True, eq=False)
+class CollatedRows:
+    """Rows of a split, or in memory, of which a collate function gets the texts or the images of a batch.
+
+    `refuse` creates the error for an image that cannot be decoded, from its row and the reason; it is None
+    for texts.
+    """
+
+    collate: Callable[[list[Any]], Mapping[str, Tensor]]
+    contents: Sequence[Any]
+    refuse: Callable[[int, str], UserError] | None
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+    def batch(self, indices: Tensor) -> dict[str, Tensor]:
+        """Returns the tensors (B, ...) by name of the rows at `indices`.
+
+        Raises UserError for an image that cannot be decoded, and for wrong tensors.
+        """
+        rows, refuse = indices.tolist(), self.refuse
+        contents = [self.contents[row] for row in rows]
+        if refuse is not None:
+            contents = list(open_images(contents, lambda place, found: refuse(rows[place], found)))
+        return dict(self.collate(contents))
+
 
 Content = str | bytes | Path | Image.Image | Sequence[float]
 """The content of a row: a text, a vector, or an image: encoded bytes, the path of a file, or of Pillow."""

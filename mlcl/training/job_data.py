@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlcl.config import JobConfig, default_mode
+from mlcl.config import JobConfig, default_mode, job_hash
 from mlcl.data import (
     Dataset,
     ImageRows,
@@ -40,10 +40,9 @@ from mlcl.samplers import EpochSampler
 from mlcl.training.batches import Rows, build_sampler
 from mlcl.training.checks import check_job
 from mlcl.training.classifier import Labels
-from mlcl.training.collated_rows import CollatedRows
 from mlcl.training.embeddings import Datastore, RankRows
 from mlcl.training.features.inputs import FeatureRows, FrozenInputs
-from mlcl.training.input_reader import InputReader
+from mlcl.training.input_reader import CollatedRows, InputReader
 from mlcl.training.objective import CLASSIFIER
 from mlcl.training.split_metrics import SplitMetrics, facts_of, paths, targets_of
 from mlcl.training.transfer import Transfer, open_reference
@@ -249,3 +248,29 @@ def _for_loss(loss: str, dataset: Dataset, split: Split, name: str) -> Labels:
     if LOSSES[loss].labels == "multi_label" and isinstance(labels, Tensor):
         return LabelRows.from_classes(labels, dataset.info.space(name).n_classes)
     return labels.without_unknown() if isinstance(labels, LabelRows) else labels
+
+
+def job_plan(job_data: JobData) -> dict[str, Any]:
+    """Returns data, task and steps of a job as plain data."""
+    job, info = job_data.job, job_data.dataset.info
+    sampler = EpochSampler(
+        len(job_data.train), job.train.batch_size, job.train.seed, drop_last=job.train.drop_last
+    )
+    return {
+        "experiment": job.experiment,
+        "job_hash": job_hash(job),
+        "data": {
+            "name": info.name,
+            "fingerprint": job_data.fingerprint,
+            "train": len(job_data.train),
+            "validation": len(job_data.dataset.split("validation")),
+        },
+        "task": job_data.task,
+        "training": {
+            "epochs": job.train.epochs,
+            "steps_per_epoch": sampler.steps_per_epoch,
+            "steps": job.train.epochs * sampler.steps_per_epoch,
+            "rows_per_step": job.train.batch_size * job.views,
+            "workers": job.train.workers,
+        },
+    }

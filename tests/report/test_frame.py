@@ -10,9 +10,9 @@ from sweeps import World
 import mlcl.results
 from mlcl.report.sweep_data import SweepData
 from mlcl.report.sweep_tables import budget_table
+from mlcl.results.documents import read_sweep
 from mlcl.results.frame import COLUMNS, LabelledTraining, frame_of
 from mlcl.results.runs import Runs
-from mlcl.results.stored import read_sweep
 from mlcl.results.training_result import TrainingResult
 from mlcl.service.engine.ledger import Ledger
 

@@ -17,7 +17,7 @@ from mlcl.service.search.sweep_plan import SweepPlan, with_scores
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
-from mlcl.training.job_plan import job_plan
+from mlcl.training.job_data import job_plan
 from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
 
 EPOCHS = "train.epochs"

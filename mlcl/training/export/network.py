@@ -29,8 +29,7 @@ from mlcl.models import WithOwnLogits, build_encoder
 from mlcl.training.builders import classifier_layer, linear_layer
 from mlcl.training.checkpoint import load_trained_weights
 from mlcl.training.classifier import Labels
-from mlcl.training.embeddings import Datastore, RankRows, label_logits
-from mlcl.training.label_vectors import label_layer
+from mlcl.training.embeddings import Datastore, RankRows, label_layer, label_logits
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel, embedding_of
 from mlcl.training.run_files import PROBE, WEIGHTS, fixed_lists, matrix
 
