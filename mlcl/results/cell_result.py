@@ -109,10 +109,7 @@ class SearchResult:
     @computed_field
     @property
     def kept(self) -> float | None:
-        """The fraction of the best trial's lead over the median trial that the pick keeps on fresh seeds.
-
-        None where one of the three scores is missing or the lead is 0.
-        """
+        """The share of the best trial's lead over the median that the pick keeps; None if not known."""
         if self.median is None or self.best is None or self.fresh is None or self.best == self.median:
             return None
         return (self.fresh - self.median) / (self.best - self.median)

@@ -25,11 +25,10 @@ SEEDS = re.compile(r"data\.(\w+\.seed|(split|validation)_seed)")
 class SeedRun:
     """A complete run of a setting.
 
-    Attributes:
-        data: The fingerprint of the data set with its split.
-        data_seeds: The job keys that match `SEEDS`, with their values as text.
-        blocks: For each test metric, its values with one block of test rows left out at a time (jackknife).
-        folder: The folder with the run's files; None where it is not known to be on this machine.
+    `data` is the fingerprint of the data set with its split, `data_seeds` has the job keys that match
+    `SEEDS`, with their values as text. `blocks` has, for each test metric, its values with one block of test
+    rows left out at a time (jackknife). `folder` has the run's files; None where it is not known to be on
+    this machine.
     """
 
     run_id: str
@@ -159,11 +158,8 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
     pairs = all(map(_draw_by_seed, both))
     shared = reference.runs.keys() & other.runs.keys()
     if pairs and not shared:
-        raise UserError(
-            "these settings share no seed, and cannot be paired",
-            key="WHAT",
-            found="; ".join(f"{each.label}: seeds {' '.join(map(str, each.runs))}" for each in both),
-        )
+        seeds = "; ".join(f"{each.label}: seeds {' '.join(map(str, each.runs))}" for each in both)
+        raise UserError("these settings share no seed, and cannot be paired", key="WHAT", found=seeds)
     _check_data(reference, other)
     odd = [
         f"{each.label}, seed {seed}: {run.metrics[metric]}"
@@ -178,10 +174,7 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
 
 
 def _arm(setting: ComparedSetting, metric: str) -> Arm:
-    """Returns the setting's runs as an arm, grouped by search.
-
-    A fitted baseline with equal values for all seeds becomes a single outcome.
-    """
+    """Returns the setting's runs as an arm, by search; one outcome for a fitted baseline of equal values."""
     own_rows = len({run.data_seeds.get(SPLIT_SEED) for run in setting.runs.values()}) > 1
     outcomes = {
         seed: Outcome(run.seed, run.metrics[metric], () if own_rows else tuple(run.blocks.get(metric, ())))
@@ -219,18 +212,14 @@ def _check_data(a: ComparedSetting, b: ComparedSetting) -> None:
         runs = clash[0] if clash else [next(iter(each.runs.values())) for each in (a, b)]
         first, second = (dict(_draws(run)) for run in runs)
         key = next(each for each in sorted({*first, *second}) if first.get(each) != second.get(each))
-        raise UserError(
-            "these settings drew from the data with different seeds, and cannot be compared",
-            key=key,
-            found=f"{a.label} {first.get(key, 'none')}, {b.label} {second.get(key, 'none')}",
-        )
+        problem = "these settings drew from the data with different seeds, and cannot be compared"
+        found = f"{a.label} {first.get(key, 'none')}, {b.label} {second.get(key, 'none')}"
+        raise UserError(problem, key=key, found=found)
     if not all(map(_draw_by_seed, (a, b))):
         alike += [(one[draws], other[draws]) for draws in one.keys() & other.keys()]
     for one_run, other_run in alike:
         if one_run.data != other_run.data:
-            raise UserError(
-                "these settings were trained on different data",
-                key="WHAT",
-                found=f"{a.label} {one_run.data}, {b.label} {other_run.data}",
-                allowed="one data set with one split (the same fingerprint)",
-            )
+            found = f"{a.label} {one_run.data}, {b.label} {other_run.data}"
+            problem = "these settings were trained on different data"
+            allowed = "one data set with one split (the same fingerprint)"
+            raise UserError(problem, key="WHAT", found=found, allowed=allowed)

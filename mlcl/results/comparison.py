@@ -29,13 +29,11 @@ block of test rows left out at a time (jackknife)."""
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """A setting or arm that is compared with the reference.
+    """A setting or arm that is compared with the reference, with the verdict, corrected for the other
+    comparisons.
 
-    Attributes:
-        setting: The setting or arm.
-        verdict: The verdict on it, corrected for the other comparisons.
-        differs: The job keys in which it differs from the reference.
-        unpaired: In a comparison paired by seed, the seeds that only one of the two has.
+    `differs` are the job keys in which it differs from the reference. `unpaired` are, in a comparison paired
+    by seed, the seeds that only one of the two has.
     """
 
     setting: ComparedSetting
@@ -77,14 +75,9 @@ def compare_settings(
     setting's score, on test.
 
     Fitted baselines without the metric are left out where the user named a whole sweep. `blocks_of` computes
-    the metric without each block of test rows for runs that have not recorded it.
-    Raises UserError for fewer than two settings, a metric that a setting lacks or that is not finite,
-    different data, and where no two runs share their draws from the data.
-
-    Example:
-        >>> found = compare_settings(find_settings(runs, ["my-sweep"]), "accuracy")
-        >>> [(row.setting.label, row.answer) for row in found.rows]
-        [('heads', 'helps')]
+    the metric without each block of test rows for runs that have not recorded it. Raises UserError for fewer
+    than two settings, a metric that a setting lacks or that is not finite, different data, and where no two
+    runs share their draws from the data.
     """
     settings = join_searches(settings)
     metric = metric or _goal(settings)
@@ -125,8 +118,8 @@ def _verdicts(
         places = [place for place, each in enumerate(asked) if each == heads]
         question: Question = "heads" if heads else "settings" if mode else "values"
         own = [pairs[place] for place in places]
-        how = {"metric": metric, "mode": mode or "max"}
-        family = compare_family(own, question, **how, margin=margin, rows=reference.rows)
+        better, rows = mode or "max", reference.rows
+        family = compare_family(own, question, metric=metric, mode=better, margin=margin, rows=rows)
         found |= dict(zip(places, family, strict=True))
     return [found[place] for place in range(len(others))]
 

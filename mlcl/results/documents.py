@@ -51,10 +51,7 @@ def _write(file: Path, tree: Mapping[str, Any]) -> Path:
 
 
 def read_result(kind: type[ResultT], text: str, file: Path) -> ResultT:
-    """Parses a `SweepResult` or `TableResult` (`kind`) from the JSON text of `file`.
-
-    Raises a UserError that names `file` where the text is not valid JSON of that type.
-    """
+    """Parses a result from the JSON text of `file`. Raises a UserError that names it for invalid text."""
     try:
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
@@ -79,10 +76,7 @@ def local_sweep(folder: Path) -> SweepResult:
 
 
 def stop_sweep(folder: Path, reason: str) -> None:
-    """Changes each state RUNNING in the `sweep.json` of a killed sweep to STOPPED, and sets its reason.
-
-    Does nothing where the folder has no `sweep.json`.
-    """
+    """Changes each state RUNNING in a killed sweep's `sweep.json`, if there is one, to STOPPED."""
     file = folder / SWEEP_JSON
     if file.is_file():
         tree = _stopped(json.loads(file.read_text(encoding="utf-8")))

@@ -33,14 +33,12 @@ COLUMNS = ("setting", "seeds", "which", "k", "lambda", "temperature", *FIGURES)
 
 @dataclass(frozen=True)
 class PosthocScores:
-    """The scores of jobs' settings at points of the k-NN grid, that is at values of k, lambda, temperature.
+    """The scores of jobs' settings in `metric`, such as `accuracy`, at values of k, lambda and temperature.
 
-    Attributes:
-        metric: The last part of the metric's name, such as `accuracy`.
-        chosen: A frame with the columns `COLUMNS` and three rows for each setting: the best point of the grid
-            on validation, the point of the job itself, and the model without neighbours. `threshold` is the
-            mean of the seeds' thresholds, NaN if there is no single threshold for all labels.
-        points: A frame with a row for each setting and each point of its grid.
+    `chosen` has the columns `COLUMNS` and three rows for each setting: the best point of the grid on
+    validation, the point of the job itself, and the model without neighbours. `threshold` is the mean of the
+    seeds' thresholds, NaN if there is no single threshold for all labels. `points` has a row for each setting
+    and point of its grid.
     """
 
     metric: str
@@ -96,9 +94,7 @@ def _rows(
     if len(alone):
         places["the model alone"] = int(alone[0])
     rows: list[tuple[object, ...]] = []
-    for which, place in places.items():
-        if place is None:
-            continue
+    for which, place in ((which, place) for which, place in places.items() if place is not None):
         k, share, tau = scores.points[["k", "lambda", "temperature"]].to_numpy()[place]
         at = Setting(int(k), float(share), float(tau))
         found = pd.DataFrame([run.metrics(at) for run in stored])
@@ -132,10 +128,7 @@ class NeighbourCost(NamedTuple):
 
 
 def measure_costs(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -> list[NeighbourCost]:
-    """Measures each setting; fitted baselines, which have no neighbours, are left out.
-
-    Raises UserError where a run left no model or its data set cannot be loaded.
-    """
+    """Measures each setting that is not fitted. Raises UserError where a run's model or data is gone."""
     cache = JobDataCache(home)
     return [_measure(runs, each, cache) for each in settings if not each.is_fitted]
 
@@ -168,6 +161,5 @@ def _measure(runs: Runs, setting: ComparedSetting, cache: JobDataCache) -> Neigh
     parts = list(batches(items, job_data.job.evaluation.batch_size))
     seconds(parts[0])  # what starts slowly is not counted
     model_ms, knn_ms = (1000 * sum(each) / len(items) for each in zip(*map(seconds, parts), strict=True))
-    return NeighbourCost(
-        setting.label, len(store.labels), size, len(items), knn.k, model_ms, model_ms + knn_ms, device.type
-    )
+    costs = (len(items), knn.k, model_ms, model_ms + knn_ms)
+    return NeighbourCost(setting.label, len(store.labels), size, *costs, device.type)

@@ -154,10 +154,7 @@ def sweep_verdicts(
 def best_setting(
     settings: Iterable[SettingResult], score: str, mode: str, *, arm: str = "", role: Role = Role.MODEL
 ) -> SettingResult | None:
-    """Returns the setting with the best mean on validation, of the arm `arm` if given, else of the role.
-
-    None where no such setting has a complete training.
-    """
+    """Returns the setting, of an arm or a role, with the best mean on validation; None without a training."""
     known = [each for each in settings if (arm in (each.arm, each.name) if arm else role in each.role)]
     return _best(known, score, mode)
 

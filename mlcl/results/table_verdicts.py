@@ -60,10 +60,7 @@ def table_verdicts(
 
 
 def conclusions_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
-    """Returns the verdicts as sentences; if they exceed `MOST_SENTENCES`, counts of their answers instead.
-
-    There is one sentence with counts for each metric and reference.
-    """
+    """Returns the verdicts as sentences, or, of many, counts of their answers by metric and reference."""
     if len(verdicts) <= MOST_SENTENCES:
         return sentences_of(verdicts)
     counts: dict[tuple[str, str], Counter[Conclusion]] = {}

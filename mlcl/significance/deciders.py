@@ -20,12 +20,9 @@ MOST = 100
 class Errors:
     """The variances of a difference of two arms.
 
-    Attributes:
-        arms: The variance of each arm's mean over searches and seeds.
-        seeds: The part of each arm's variance that comes from the seeds.
-        freedom: The degrees of freedom of each arm's variance.
-        rows: The variance from the test rows, 0 if it was not estimated.
-        blocks: The number of blocks of test rows behind `rows`, 0 if it was not estimated.
+    `arms` has the variance of each arm's mean over searches and seeds, `seeds` the part of it that comes from
+    the seeds, `freedom` its degrees of freedom. `rows` is the variance from the test rows, estimated from
+    `blocks` blocks of them; both are 0 if it was not estimated.
     """
 
     arms: tuple[float, ...]
@@ -39,10 +36,7 @@ class Errors:
         return np.array([*self.arms, self.rows]), np.array([*self.freedom, self.blocks - 1.0])
 
     def shares(self) -> dict[str, float]:
-        """Returns the fractions of the variance that come from `searches`, `seeds` and `rows`.
-
-        They are all 0 where the variance is 0 or not finite.
-        """
+        """Returns the fractions of the variance by source; 0 where it is 0 or not finite."""
         total = sum(self.arms) + self.rows
         if not (math.isfinite(total) and total > 0):
             return {"searches": 0.0, "seeds": 0.0, "rows": 0.0}
@@ -51,10 +45,7 @@ class Errors:
         return {name: part / total for name, part in parts.items()}
 
     def with_more(self, what: str, times: float, searches: int) -> Errors:
-        """Returns the variances expected with `times` as many of `what`: seeds, searches or rows.
-
-        `searches` is the present number of searches of an arm.
-        """
+        """Returns the variances expected with `times` as many seeds, searches (now `searches`) or rows."""
         if what == "rows":
             return replace(self, rows=self.rows / times)
         seeds = tuple(part / times for part in self.seeds)
@@ -69,15 +60,11 @@ class Errors:
 
 @dataclass(frozen=True)
 class Decider:
-    """An estimate of what would decide an undecided verdict.
+    """An estimate of what would decide an undecided verdict: `about` so many of `what`, in total.
 
-    Attributes:
-        what: The unit that would have to grow: seeds or searches of each arm, test rows, or `nothing`.
-        about: The estimated total number of that unit; None if no affordable number decides.
-        rows: The present number of test rows, 0 if unknown.
-        rows_share: The fraction of the variance that comes from the test rows.
-        impossible: Whether the variance from the test rows alone is too large, so that no number of further
-            trainings decides.
+    `about` is None if no affordable number decides. `rows` is the present number of test rows, 0 if unknown,
+    `rows_share` the fraction of the variance that comes from them. `impossible` says that their variance
+    alone is too large, so that no number of further trainings decides.
     """
 
     what: Literal["seeds", "searches", "rows", "nothing"]

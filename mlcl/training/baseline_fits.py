@@ -1,4 +1,4 @@
-"""Fits the baseline of a job, and keeps the fit for all runs on the same data."""
+"""Fits the baseline of a job, keeps the fit for all runs on the same data, and weighs it in an ensemble."""
 
 from __future__ import annotations
 
@@ -55,12 +55,8 @@ def baseline_result(
     """Reads the cached result of a job's baseline; the first process that needs it fits it, others wait.
 
     The result does not depend on the training's seed, so all seeds, sweeps and tables on the data share it.
-
-    Args:
-        job_data: The job, which names a baseline, with its data.
-        device: The type of the device on which a frozen encoder computes.
-        test: Whether the test split is read.
-        check_stop: Called now and then; raises if a stop was requested.
+    `device` is the type of the device on which a frozen encoder computes; `test` says whether the test split
+    is read. `check_stop` is called now and then; it raises if a stop was requested.
     """
     folder = job_data.cache / "baselines"
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,10 +104,7 @@ def _fit(job_data: JobData, device: str, *, test: bool, check_stop: Callable[[],
 
 
 def validation_score(job_data: JobData) -> Callable[[Tensor], float]:
-    """Returns the function that scores probabilities of the validation rows by the job's metric.
-
-    Larger is better, also for a metric of which a smaller value is better.
-    """
+    """Returns the job's metric of probabilities of the validation rows as a function; larger is better."""
     scoring, validation = job_data.scoring, job_data.dataset.split("validation")
     targets, facts = job_data.targets(validation), job_data.facts_of(validation)
 
@@ -127,13 +120,8 @@ def _identity(job_data: JobData) -> str:
     """Returns the cache key of a baseline: version, data, and the job without the keys of networks alone."""
     job = job_data.job
     classifier = job.objective.classifier.model_copy(update={"weight": "remainder"})
-    plain = job.model_copy(
-        update={
-            "experiment": "any",
-            "objective": ObjectiveConfig(classifier=classifier),
-            "train": TrainConfig(epochs=1, batch_size=2),
-        }
-    )
+    objective, train = ObjectiveConfig(classifier=classifier), TrainConfig(epochs=1, batch_size=2)
+    plain = job.model_copy(update={"experiment": "any", "objective": objective, "train": train})
     return f"{__version__}-{FORM}-{job_data.fingerprint}-{job_hash(plain)}"
 
 
@@ -148,9 +136,7 @@ def _write(file: Path, found: BaselineResult) -> None:
 def _read(file: Path) -> BaselineResult:
     with np.load(file, allow_pickle=False) as arrays:
         about = json.loads(str(arrays["about"]))
-        values: Mapping[str, Tensor] = {
-            name: torch.from_numpy(arrays[name]) for name in arrays.files if name != "about"
-        }
+        values = {name: torch.from_numpy(arrays[name]) for name in arrays.files if name != "about"}
     tensors = {name.removeprefix(TENSOR): its for name, its in values.items() if name.startswith(TENSOR)}
     probabilities = {name: its for name, its in values.items() if name in METRIC_NAMES}
     return BaselineResult(probabilities, about["chosen"], about["seconds"], tensors)
@@ -195,13 +181,10 @@ def redrawn_scores(
     """Returns the mean score of each baseline over `DRAWS` draws of the validation rows; larger is better.
 
     In each draw a baseline is fitted to the other rows of train and validation, and its settings are chosen
-    on the drawn rows; the test split is not read. Empty if there is one baseline alone, if a job draws its
-    own validation rows, or if the data set has enough of them, see `redraws_validation`.
-
-    Args:
-        jobs: The jobs of baselines on the same data, keyed by name.
-        home: The folder of data and cache.
-        check_stop: Called now and then; raises if a stop was requested.
+    on the drawn rows; the test split is not read. `jobs` are those of baselines on the same data, keyed by
+    name. Empty if there is one baseline alone, if a job draws its own validation rows, or if the data set has
+    enough of them, see `redraws_validation`. `check_stop` is called now and then; it raises if a stop was
+    requested.
     """
     first = next(iter(jobs.values()), None)
     if first is None or len(jobs) < 2 or first.data.validation_seed is not None:

@@ -51,18 +51,17 @@ def run_experiment(
 ) -> ExperimentResult | None:
     """Trains and evaluates the network of a job, or fits its baseline.
 
+    The training of a network continues from a checkpoint in `folder`, the folder of the run, if there is one.
+    Returns the outcome on rank 0, None on other ranks.
+
     Args:
         job_data: The checked job with its data.
-        folder: The folder of the run. The training of a network continues from a checkpoint in it, if there
-            is one.
+        folder: The folder of the run.
         context: Rank and device of this process.
         listener: Receives the events on rank 0.
         should_stop: Called after each step; True ends the training with a checkpoint.
         test: Whether to evaluate on the test split, which otherwise stays unread.
         stored: What is written beside the figures, see `Stored`.
-
-    Returns:
-        The outcome on rank 0, None on other ranks.
 
     Raises:
         UserError: The checkpoint belongs to another job or other data.
@@ -74,7 +73,10 @@ def run_experiment(
     if context.is_main:
         remove_unfinished(folder)
     if train.threads is not None:
-        _set_threads(train.threads)
+        import faiss
+
+        torch.set_num_threads(train.threads)
+        faiss.omp_set_num_threads(train.threads)
     if job_data.job.baseline is not None:
         return experiment.fit_baseline() if context.is_main else None
     with deterministic(train.deterministic):
@@ -111,10 +113,7 @@ class _Experiment:
         return model.to(self.context.device)
 
     def evaluate(self, loop: Loop, evaluator: Evaluator, began: float) -> dict[str, float]:
-        """Evaluates the trained network, writes the results, and returns the metrics.
-
-        `began` is the time, by `time.perf_counter`, at which the training started.
-        """
+        """Evaluates the network trained since `began` (`time.perf_counter`), and writes its results."""
         trained = time.perf_counter()
 
         def phase(note: str) -> None:
@@ -124,7 +123,7 @@ class _Experiment:
                 raise Stopped
 
         # A rank that stopped alone would leave the others waiting for it.
-        check_stop = self._check_stop if self.context.world_size == 1 else _go_on
+        check_stop = self._check_stop if self.context.world_size == 1 else lambda: None
         result = evaluator.final(test=self.test, tell=phase, check_stop=check_stop)
         for note in result.notes:
             loop.tell("note", note=note)
@@ -172,14 +171,3 @@ class _Experiment:
 
 def _times(began: float, trained: float) -> dict[str, float]:
     return dict(zip(TIMES, (trained - began, time.perf_counter() - trained), strict=True))
-
-
-def _go_on() -> None:
-    """Requests no stop."""
-
-
-def _set_threads(threads: int) -> None:
-    import faiss
-
-    torch.set_num_threads(threads)
-    faiss.omp_set_num_threads(threads)

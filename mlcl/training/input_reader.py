@@ -40,10 +40,7 @@ class CollatedRows:
         return len(self.contents)
 
     def batch(self, indices: Tensor) -> dict[str, Tensor]:
-        """Returns the tensors (B, ...) by name of the rows at `indices`.
-
-        Raises UserError for an image that cannot be decoded, and for wrong tensors.
-        """
+        """Returns the tensors (B, ...) by name of rows. Raises UserError for an undecodable image."""
         rows, refuse = indices.tolist(), self.refuse
         contents = [self.contents[row] for row in rows]
         if refuse is not None:
@@ -97,8 +94,7 @@ class InputReader:
     def contents(
         self, contents: Sequence[Content], places: Sequence[str]
     ) -> TokenRows | ImageRows | CollatedRows:
-        """Reads texts or images that are in memory; `places` says where each one comes from, for error
-        messages.
+        """Reads texts or images that are in memory; `places` says in error messages where each one is.
 
         Raises UserError for a text that is not Unicode and for an image that cannot be decoded.
         """
@@ -112,10 +108,7 @@ class InputReader:
 
 
 def read_texts(contents: Sequence[Content], places: Sequence[str]) -> list[str]:
-    """Returns contents as texts.
-
-    Raises UserError, with the entry of `places`, for a content that is no text or not Unicode.
-    """
+    """Returns contents as texts. Raises UserError, with its place, for one that is no text or not Unicode."""
     for text, place in zip(contents, places, strict=True):
         if not isinstance(text, str):
             raise UserError(f"not a text at {place}", key="text", found=type(text).__name__)

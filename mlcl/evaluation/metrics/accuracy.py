@@ -1,4 +1,4 @@
-"""Accuracy of class predictions."""
+"""Metrics of right predictions: accuracy of classes, subset accuracy and Hamming loss of labels."""
 
 import numpy as np
 
@@ -37,10 +37,7 @@ HAMMING_LOSS = Metric(
 
 
 def subset_accuracy(prediction: LabelPrediction) -> float:
-    """Returns the fraction of rows whose predicted labels are exactly the true ones.
-
-    Only the known entries of a row count; a row without a known entry is left out.
-    """
+    """Returns the fraction of rows with a known entry whose known labels are exactly the predicted ones."""
     n, right_P = len(prediction.probabilities), prediction.right
     missed_N = np.bincount(prediction.row[~right_P], minlength=n)
     right_N = np.bincount(prediction.row[right_P], minlength=n)

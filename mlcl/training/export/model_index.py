@@ -135,10 +135,7 @@ def write_index(folder: Path, index: Index) -> None:
 
 
 def read_index(folder: Path) -> Index:
-    """Reads the index of an exported model and compares the checksums of all files.
-
-    Raises UserError if the index or a file is damaged or missing.
-    """
+    """Reads the index and compares all files' checksums; UserError for a damaged or missing file."""
     file = folder / INDEX
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
@@ -150,9 +147,8 @@ def read_index(folder: Path) -> Index:
         raise UserError("must be a mapping of keys", file=file, found=type(tree).__name__)
     version = tree.get("version")
     if isinstance(version, int) and version > VERSION:
-        raise UserError(
-            "written by a newer mlcl", file=file, key="version", found=version, allowed=f"up to {VERSION}"
-        )
+        problem, allowed = "written by a newer mlcl", f"up to {VERSION}"
+        raise UserError(problem, file=file, key="version", found=version, allowed=allowed)
     index = validate(Index, tree, file)
     preprocessing = [folder / TOKENIZER, *(folder / FEATURES).rglob("*"), *(folder / MEMBER).rglob("*")]
     present = {each.relative_to(folder).as_posix() for each in preprocessing if each.is_file()}
