@@ -61,7 +61,7 @@ def table_document(table: TableResult, collection: PlotCollection, store: str) -
     provenance = provenance_table(table.provenance, table.run_id or "", store)
     sections = [
         ReportSection("Result", (*said, *matrices)),
-        *rank_sections(table.ranks),
+        *(ReportSection(f"{its['metric']} over data sets", _rank_blocks(its)) for its in table.ranks),
         ReportSection("Verdicts", verdict_blocks(table.verdicts)),
         *search_sections(table),
         ReportSection("Every cell", (_results(table), *map(Picture, cell_plots(table)))),
@@ -178,11 +178,6 @@ def _verdict_row(shared: str, its: Verdict) -> tuple[ReportCell, ...]:
     names = (shared, its.metric, its.treated.label, its.reference.label)
     level = f"{its.level * 100:.3g} %"
     return text_row(*names, f"{its.difference:+.4f}", low_high, level, *parts, its.answer.value)
-
-
-def rank_sections(ranks: Sequence[Mapping[str, Any]]) -> list[ReportSection]:
-    """Returns a section with the rank tests of each figure, and a diagram if its methods could be ranked."""
-    return [ReportSection(f"{its['metric']} over data sets", _rank_blocks(its)) for its in ranks]
 
 
 def _rank_blocks(its: Mapping[str, Any]) -> tuple[Block, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -43,12 +43,12 @@ class FigureResult:
     @property
     def by_seed(self) -> dict[int, float]:
         """The values that are not None, keyed by the position of their seed."""
-        return _by_seed(self.values)
+        return {seed: value for seed, value in enumerate(self.values) if value is not None}
 
     @property
     def validation_by_seed(self) -> dict[int, float]:
         """The validation values that are not None, keyed by the position of their seed."""
-        return _by_seed(self.validation)
+        return {seed: value for seed, value in enumerate(self.validation) if value is not None}
 
     @computed_field
     @property
@@ -197,10 +197,6 @@ class CellResult:
     def run_ids(self, figure: FigureResult) -> list[str]:
         """Returns MLflow's ids of the runs that gave the values of a figure."""
         return [run_id for seed in figure.by_seed if (run_id := self.run_id(seed)) is not None]
-
-
-def _by_seed(values: Iterable[float | None]) -> dict[int, float]:
-    return {seed: value for seed, value in enumerate(values) if value is not None}
 
 
 def scaled(value: float | None, unit: str) -> float | None:

@@ -149,14 +149,14 @@ class Runs:
         found = ([] if by_id is None else [by_id]) + self.named(word)
         return next((run for run in found if kind(run) in kinds), None)
 
-    def require_group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run:
+    def require_group(self, word: str) -> Run:
         """Returns the sweep or table that `group` finds. Raises a UserError that suggests a similar name."""
-        found = self.group(word, kinds)
+        found = self.group(word)
         if found is None:
             self.check_trash(word)
-            problem = f"names no {' and no '.join(kinds)}{self.hint(word, kinds)}"
-            allowed = f"a {kinds[0]}'s name or id, see {self.tracker.shown}"
-            raise UserError(problem, key=kinds[0].upper(), found=word, allowed=allowed)
+            problem = f"names no sweep and no table{self.hint(word)}"
+            allowed = f"a sweep's name or id, see {self.tracker.shown}"
+            raise UserError(problem, key="SWEEP", found=word, allowed=allowed)
         return found
 
     def check_trash(self, word: str) -> None:

@@ -38,11 +38,6 @@ MOST_KEYS = 3
 """The largest number of differing job keys in the label of a setting."""
 
 
-def confirmed_settings(sweep: SweepResult, name: str) -> list[ComparedSetting]:
-    """Returns the settings that a sweep has confirmed on fresh seeds; each has the word `NAME:SETTING`."""
-    return [confirmed_setting(sweep, each, f"{name}:{each.name}") for each in sweep.settings]
-
-
 def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> ComparedSetting:
     """Returns a confirmed setting of a sweep for a comparison, named by `word`."""
     return replace(
@@ -220,7 +215,7 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
         labels = sorted(cell.label for cell in read_table(runs, group, only="").cells)
         raise UserError("name the cells of a table", key=WHAT, found=word, allowed="; ".join(labels))
     sweep, label = read_sweep(runs, group), word[len(name) + 1 :]
-    found = confirmed_settings(sweep, name)
+    found = [confirmed_setting(sweep, each, f"{name}:{each.name}") for each in sweep.settings]
     if not found:
         problem = "this sweep has confirmed no setting on fresh seeds"
         allowed = "the same sweep with --seeds 5, or trials by their run ids"

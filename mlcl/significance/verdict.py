@@ -81,7 +81,9 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict as a sentence, with means, difference and interval."""
-        parts = [f"{self._claim()}: {self.metric} {self._means()}, {self._interval()}"]
+        means = f"{self.treated.mean:.{DIGITS}f} against {self.reference.mean:.{DIGITS}f}"
+        last = " without heads" if self.question == "heads" else ""
+        parts = [f"{self._claim()}: {self.metric} {means}{last}, {self._interval()}"]
         if self.answer is Conclusion.CANNOT_TELL and self.decider is not None:
             parts.append(self.decider.sentence)
         if self.paired:
@@ -100,12 +102,9 @@ class Verdict:
 
     def _claim(self) -> str:
         if self.question == "heads":
-            return {
-                Conclusion.HELPS: "The heads help",
-                Conclusion.HURTS: "The heads hurt",
-                Conclusion.NO_DIFFERENCE: "The heads make no difference",
-                Conclusion.CANNOT_TELL: "Cannot tell whether the heads help",
-            }[self.answer]
+            unsure = self.answer is Conclusion.CANNOT_TELL
+            verb = {Conclusion.HELPS: "help", Conclusion.HURTS: "hurt"}.get(self.answer, "make no difference")
+            return "Cannot tell whether the heads help" if unsure else f"The heads {verb}"
         model, baseline = self.treated.label, self.reference.label
         if self.question == "baseline":
             model, baseline = f"the best model, {model},", f"the best baseline, {baseline}"
@@ -117,10 +116,6 @@ class Verdict:
             Conclusion.CANNOT_TELL: f"cannot tell whether {model} is {more} than {baseline}",
         }[self.answer]
         return claim[0].upper() + claim[1:]
-
-    def _means(self) -> str:
-        last = " without heads" if self.question == "heads" else ""
-        return f"{self.treated.mean:.{DIGITS}f} against {self.reference.mean:.{DIGITS}f}{last}"
 
     def _interval(self) -> str:
         form = f"+.{DIGITS}f"

@@ -23,7 +23,6 @@ from mlcl.training.events import TIMES, Event, Listener, Stopped
 from mlcl.training.job_data import JobData
 from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks
-from mlcl.training.objective import ContrastiveModel
 from mlcl.training.run_files import Stored, remove_unfinished, write_results
 from mlcl.training.split_metrics import METRIC_NAMES, decision_metrics
 
@@ -80,7 +79,10 @@ def run_experiment(
     if job_data.job.baseline is not None:
         return experiment.fit_baseline() if context.is_main else None
     with deterministic(train.deterministic):
-        model = experiment.seeded_model()
+        seed_all(train.seed)  # equal weights on all ranks, and then other random numbers on each
+        model = build_model(job_data)
+        seed_all(train.seed, context.rank)
+        model.to(context.device)
         evaluator = Evaluator(job_data, model, context)
         callbacks = Callbacks(listener, evaluator.quick, should_stop)
         loop = build_loop(job_data, model, context, callbacks, folder / CHECKPOINT)
@@ -103,14 +105,6 @@ class _Experiment:
     should_stop: Callable[[], bool]
     test: bool
     stored: Stored
-
-    def seeded_model(self) -> ContrastiveModel:
-        """Builds a model with equal weights on all ranks, and then seeds each rank differently."""
-        seed = self.job_data.job.train.seed
-        seed_all(seed)
-        model = build_model(self.job_data)
-        seed_all(seed, self.context.rank)
-        return model.to(self.context.device)
 
     def evaluate(self, loop: Loop, evaluator: Evaluator, began: float) -> dict[str, float]:
         """Evaluates the network trained since `began` (`time.perf_counter`), and writes its results."""

@@ -12,7 +12,7 @@ import contextlib
 import ctypes
 import gc
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -81,7 +81,8 @@ class Passes:
 
     def _cached(self, batch: Batch, parts: int) -> ObjectiveValue:
         """Adds the batch's gradient in micro-batches, see `mlcl.grad_cache`."""
-        chunks = list(_split(batch.inputs, parts))
+        columns = [value.tensor_split(parts) for value in batch.inputs.values()]
+        chunks = [dict(zip(batch.inputs, rows, strict=True)) for rows in zip(*columns, strict=True)]
         cache = GradCache(chunks, partial(self._encode, self.model), self.model.encoder)
         z_RD = self._agreed(cache.forward)
         phi = [p for p in self.model.objective.parameters() if p.requires_grad]
@@ -116,13 +117,6 @@ class Passes:
         if self.context.any(not results):
             raise OutOfMemory
         return results[0]
-
-
-def _split(inputs: Mapping[str, Tensor], parts: int) -> Iterator[Mapping[str, Tensor]]:
-    """Yields consecutive rows in parts whose lengths differ by at most one, the longer ones first."""
-    columns = [value.tensor_split(parts) for value in inputs.values()]
-    for rows in zip(*columns, strict=True):
-        yield dict(zip(inputs, rows, strict=True))
 
 
 def gradient_norms(

@@ -157,7 +157,14 @@ def read_index(folder: Path) -> Index:
     if missing:
         raise UserError("a file is not listed", file=file, key="files", found=missing)
     for name, expected in index.files.items():
-        _check(folder / name, expected)
+        try:
+            found = _sha256(folder / name)
+        except OSError as error:
+            problem = "a file of this model cannot be read"
+            raise UserError(problem, file=folder / name, found=error.strerror) from None
+        if found != expected:
+            problem = "SHA-256 differs: the file is damaged"
+            raise UserError(problem, file=folder / name, found=found, allowed=expected)
     return index
 
 
@@ -165,15 +172,6 @@ def checksums(folder: Path) -> dict[str, str]:
     """Returns the SHA-256 of all files in a folder, keyed by their path relative to it."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {file.relative_to(folder).as_posix(): _sha256(file) for file in files}
-
-
-def _check(file: Path, expected: str) -> None:
-    try:
-        found = _sha256(file)
-    except OSError as error:
-        raise UserError("a file of this model cannot be read", file=file, found=error.strerror) from None
-    if found != expected:
-        raise UserError("SHA-256 differs: the file is damaged", file=file, found=found, allowed=expected)
 
 
 def _sha256(file: Path) -> str:
