@@ -105,10 +105,8 @@ def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
         return
     space = _space(info, head.labels, f"{key}.labels")
     if space.kind not in FITS[needs]:
-        problem, found = (
-            f"{head.loss} does not take this kind of label space",
-            f"{head.labels} ({space.kind})",
-        )
+        problem = f"{head.loss} does not take this kind of label space"
+        found = f"{head.labels} ({space.kind})"
         raise UserError(problem, key=f"{key}.labels", found=found, allowed=FITS[needs])
     weights, levels = head.options.get("level_weights"), len(space.levels)
     if isinstance(weights, (list, tuple)) and len(weights) != levels:

@@ -109,7 +109,7 @@ class Labelling:
         return ""
 
     def _with_metrics(self, split: Split, write: Sink) -> Labelled:
-        """Predicts a split and computes its metrics, bit by bit those of the run."""
+        """Predicts a split; classified all at once, as in the run, its metrics are bit by bit the same."""
         threads = self._model.job.train.threads
         if threads is not None:
             torch.set_num_threads(threads)

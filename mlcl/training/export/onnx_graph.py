@@ -92,9 +92,11 @@ def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:
     network's by more than `TOLERANCE`.
     """
     graph, name = Graph(network).eval(), job_data.job.encoder.name
-    inputs, length = _prepared(job_data), _length(job_data)
-    tokens = [key for key in inputs if key in TOKENS]
-    wide = inputs | {key: functional.pad(inputs[key], (0, length - inputs[key].shape[1])) for key in tokens}
+    inputs = _prepared(job_data)
+    tokens = {key: inputs[key] for key in inputs if key in TOKENS}
+    wide = inputs | {
+        key: functional.pad(value, (0, _length(job_data) - value.shape[1])) for key, value in tokens.items()
+    }
     size = sum(each.numel() * each.element_size() for each in network.state_dict().values())
     try:
         with _quiet(), torch.no_grad():

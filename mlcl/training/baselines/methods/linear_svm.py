@@ -23,10 +23,8 @@ def _machine(value: float) -> Any:
 
 
 def _declared(name: str, title: str, reads: tuple[Part, ...], *, in_sweeps: bool = False) -> Baseline:
-    title, fit = (
-        f"{title} and a linear SVM for each label",
-        partial(one_vs_rest, make=_machine, values=VALUES),
-    )
+    title = f"{title} and a linear SVM for each label"
+    fit = partial(one_vs_rest, make=_machine, values=VALUES)
     return Baseline(
         f"{name}_svm", title, reads, fit, each_class=True, in_sweeps=in_sweeps, restore=restore_linear
     )
