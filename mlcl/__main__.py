@@ -46,10 +46,7 @@ def _keep_objects() -> None:
 
 
 def _open_closed() -> None:
-    """Opens standard streams that the caller has closed (`>&-`) on `os.devnull`.
-
-    Otherwise the next file that is opened, such as a store, would get the file descriptor of the stream.
-    """
+    """Opens standard streams that are closed (`>&-`) on `os.devnull`: another file would get their number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 (as long as the process)

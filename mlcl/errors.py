@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ class UserError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Ray pickles exceptions, and by default pickle drops keyword arguments.
-        return (_rebuild, tuple(self._parts().values()))
+        return partial(UserError, **self._parts()), ()
 
     def line(self) -> str:
         """Returns the error on one line, in the order file, key, problem, found, allowed."""
@@ -59,16 +60,10 @@ class MachineError(Exception):
     """A fault of the machine, in one line. The command line prints it and exits with status 3."""
 
 
-def _rebuild(problem: str, file: str | None, key: str | None, found: object, allowed: object) -> UserError:
-    return UserError(problem, file=file, key=key, found=found, allowed=allowed)
-
-
 def _short(value: object, limit: int = 300) -> str:
-    text = (
-        ", ".join(str(item) for item in value)
-        if isinstance(value, (list, tuple, set, frozenset))
-        else str(value)
-    )
+    if isinstance(value, list | tuple | set | frozenset):
+        value = ", ".join(map(str, value))
+    text = str(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

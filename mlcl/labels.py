@@ -74,16 +74,10 @@ class LabelRows:
         """Concatenates the rows of several parts, which must have the same width."""
         counts = torch.cat([part.counts() for part in parts])
         columns = torch.cat([part.columns for part in parts])
-        unknown = []
+        unknown = None
         if any(part.unknown is not None for part in parts):
-            unknown = [part.unknown or part.without_labels() for part in parts]
-        return LabelRows(
-            _offsets(counts),
-            columns,
-            parts[0].width,
-            parts[0].levels,
-            unknown=LabelRows.cat(unknown) if unknown else None,
-        )
+            unknown = LabelRows.cat([part.unknown or part.without_labels() for part in parts])
+        return LabelRows(_offsets(counts), columns, parts[0].width, parts[0].levels, unknown=unknown)
 
     def without_labels(self) -> LabelRows:
         """Returns as many rows that have no label."""

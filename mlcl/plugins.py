@@ -62,10 +62,8 @@ class UnknownPluginError(KeyError):
     @property
     def allowed(self) -> list[str]:
         """All names; a name that is not built in is followed by its origin."""
-        return [
-            name if origin == BUILT_IN else f"{name} ({origin})"
-            for name, origin in sorted(self.known.items())
-        ]
+        known = sorted(self.known.items())
+        return [name if origin == BUILT_IN else f"{name} ({origin})" for name, origin in known]
 
 
 class PluginError(UserError):
@@ -173,26 +171,23 @@ class Registry(Mapping[str, P]):
 
     def _load(self, point: EntryPoint) -> None:
         origin = _distribution(point)
+        what = f"{self.kind} {point.name} of {origin}"
         rivals = {_distribution(each) for each in entry_points(group=self.group, name=point.name)}
         if len(rivals) > 1:
             raise PluginError(f"{self.kind} {point.name} is declared by {' and '.join(sorted(rivals))}")
         try:
             value = point.load()
         except Exception as error:  # foreign code may raise anything
-            raise PluginError(
-                f"{self.kind} {point.name} of {origin}: {type(error).__name__}: {error}"
-            ) from error
+            raise PluginError(f"{what}: {type(error).__name__}: {error}") from error
         plugins = self._declared(value) if isinstance(value, ModuleType) else [value]
         for plugin in plugins:
             if not isinstance(plugin, self._type):
-                raise PluginError(
-                    f"{self.kind} {point.name} of {origin}: found a {type(plugin).__name__}, "
-                    f"allowed: a {self._type.__name__}"
-                )
+                found = type(plugin).__name__
+                raise PluginError(f"{what}: found a {found}, allowed: a {self._type.__name__}")
         self._accept(plugins, origin)
         if point.name not in self._loaded:
             names = ", ".join(plugin.name for plugin in plugins) or "none"
-            raise PluginError(f"{self.kind} {point.name} of {origin}: it declares {names}")
+            raise PluginError(f"{what}: it declares {names}")
 
     def _declared(self, module: ModuleType) -> list[P]:
         found = {id(value): value for value in vars(module).values() if isinstance(value, self._type)}
@@ -204,9 +199,8 @@ class Registry(Mapping[str, P]):
         new = [plugin for plugin in plugins if self._loaded.get(plugin.name) is not plugin]
         for plugin in new:
             if plugin.name in self._loaded or known.get(plugin.name, origin) != origin:
-                raise PluginError(
-                    f"{self.kind} {plugin.name} of {origin}: the name is taken by {known[plugin.name]}"
-                )
+                taken = f"the name is taken by {known[plugin.name]}"
+                raise PluginError(f"{self.kind} {plugin.name} of {origin}: {taken}")
         for plugin in new:
             self._keep(plugin, origin)
 

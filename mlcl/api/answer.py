@@ -190,8 +190,8 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     Raises:
         UserError: There is no such sweep or table.
     """
+    from mlcl.results.documents import read_sweep, read_table
     from mlcl.results.runs import Runs, kind
-    from mlcl.results.stored import read_sweep, read_table
 
     folder = home_of(home)
     runs = Runs(Tracker.existing(folder, uri))

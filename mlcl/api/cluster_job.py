@@ -101,7 +101,7 @@ def submitted_sweep(
     a job that ended without a result; KeyboardInterrupt, which the job survives.
     """
     from mlcl.api.answer import Answer
-    from mlcl.results.stored import read_sweep
+    from mlcl.results.documents import read_sweep
 
     job, store = _followed(on, command, home, say)
     return Answer(read_sweep(*_run_of(job, store, SWEEP)), store.home, store.uri)

@@ -19,7 +19,7 @@ from mlcl.tracking import State
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mlcl.results.posthoc_cost import NeighbourCost
+    from mlcl.results.posthoc import NeighbourCost
     from mlcl.results.training_result import TrainingResult
 
 ROWS = 9
@@ -95,8 +95,7 @@ def posthoc(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Score finished runs at every k, lambda and tau of the neighbours; choose the best on validation."""
-    from mlcl.results.posthoc import score_posthoc
-    from mlcl.results.posthoc_cost import measure_costs
+    from mlcl.results.posthoc import measure_costs, score_posthoc
     from mlcl.results.runs import Runs
     from mlcl.results.settings import find_settings
     from mlcl.tracking import Tracker

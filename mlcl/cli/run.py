@@ -108,7 +108,7 @@ def baseline(
 def _run_baselines(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:
     from mlcl.cli.progress import RunProgress
     from mlcl.service.run_baselines import best_baseline, run_baselines
-    from mlcl.training.baseline_choice import DRAWS
+    from mlcl.training.baseline_fits import DRAWS
 
     with RunProgress() as progress:
         reports = run_baselines(plan, home=home, listener=progress, announce=say)

@@ -130,10 +130,7 @@ def choose(
 
 
 def _scores(probabilities_NL: Array, *, at_least_one: bool) -> Array:
-    """Returns the scores (N, L) float64 that are compared with thresholds.
-
-    With `at_least_one` the score of each row's most probable label is infinite, so that it is predicted.
-    """
+    """Returns the scores (N, L) float64 to compare with thresholds; infinite for labels always predicted."""
     scores = probabilities_NL.astype(np.float64)
     if at_least_one:
         scores[np.arange(len(scores)), scores.argmax(1)] = np.inf

@@ -26,12 +26,10 @@ CHUNK = 256
 
 @dataclass(frozen=True)
 class Gains:
-    """The relevance of retrieved items.
+    """The relevance (Q, K) float64 of retrieved items.
 
-    Args:
-        found: The relevance (Q, K) float64 of the items nearest to each query, nearest first.
-        ideal: The relevance (Q, K) float64 of the K most relevant items, most relevant first; its first
-            column is positive.
+    `found` has that of the items nearest to each query, nearest first; `ideal` that of the K most relevant
+    items, most relevant first; its first column is positive.
     """
 
     found: Array
@@ -64,7 +62,11 @@ class EmbeddedRows:
         nearest = min(NEAREST, rows - 1)
         if nearest < 1:
             return Gains(np.empty((0, 1)), np.empty((0, 1)))
-        near_MK = self._nearest_others(nearest)
+        index_MK = array(retrieve(self.embeddings, self.embeddings, nearest + 1).index)
+        own_MK = index_MK == np.arange(rows)[:, None]
+        # Among many equal rows the row itself may not be found: then the last one found is too many.
+        own_MK[~own_MK.any(axis=1), -1] = True
+        near_MK = index_MK[~own_MK].reshape(-1, nearest)
         has = _matrix(self.labels)
         unknown = None if self.labels.known() is None else self.labels.unknown
         open_labels = None if unknown is None else _matrix(unknown)
@@ -94,14 +96,6 @@ class EmbeddedRows:
         with threadpool_limits(1):
             model = KMeans(n_clusters=int(self.classes.max(initial=0)) + 1, random_state=0)
             return np.asarray(model.fit_predict(array(self.embeddings).astype(np.float64)))
-
-    def _nearest_others(self, nearest: int) -> Array:
-        """Returns the K = `nearest` nearest other rows (M, K) of each row, nearest first."""
-        index_MK = array(retrieve(self.embeddings, self.embeddings, nearest + 1).index)
-        own_MK = index_MK == np.arange(len(index_MK))[:, None]
-        # Among many equal rows the row itself may not be found: then the last one found is too many.
-        own_MK[~own_MK.any(axis=1), -1] = True
-        return np.asarray(index_MK[~own_MK].reshape(-1, nearest))
 
 
 def _matrix(rows: LabelRows) -> scipy.sparse.csr_array:

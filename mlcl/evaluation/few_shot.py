@@ -46,9 +46,8 @@ class FewShot:
     def nearest(self, queries_MD: Tensor, targets: Targets) -> dict[str, float]:
         """Returns the metrics if each query gets the labels of the nearest of all N rows."""
         neighbours = retrieve(self.embeddings, queries_MD, 1)
-        return self._metrics(
-            knn_probabilities(neighbours, self.targets, self.task, 1, 1.0, self.n_classes), targets
-        )
+        votes = knn_probabilities(neighbours, self.targets, self.task, 1, 1.0, self.n_classes)
+        return self._metrics(votes, targets)
 
     def probe(
         self, queries_MD: Tensor, targets: Targets, *, shots: int, draws: int, seed: int
@@ -58,24 +57,20 @@ class FewShot:
         The rows are drawn at random by `seed`. Embeddings are scaled to length 1, and the inverse penalty C
         is 1. In a multi-label space each label has a regression of its own, in which rows with and without
         the label have equal total weight; a row that is drawn for two labels is used once, and an unknown
-        entry of a row counts as absent.
-        Source: Tian et al. 2020, Rethinking few-shot image classification.
+        entry counts as absent. Source: Tian et al. 2020, Rethinking few-shot image classification.
         """
-        values = []
+        sets, values = as_label_sets(self.targets, self.n_classes), []
+        row_E, class_E = array(sets.row_index()), array(sets.columns)
         for draw in range(draws):
-            row_S = self._draw(shots, np.random.default_rng([seed, draw]))
+            rng = np.random.default_rng([seed, draw])
+            drawn = [rng.permutation(row_E[class_E == c])[:shots] for c in range(self.n_classes)]
+            row_S = np.unique(np.concatenate(drawn))
             values.append(self._metrics(self._fitted(row_S, queries_MD), targets))
         return {name: float(np.mean([each[name] for each in values])) for name in values[0]}
 
     def _metrics(self, probabilities: Tensor, targets: Targets) -> dict[str, float]:
         decision = Decision.fixed(0.5, at_least_one=True)
         return evaluate(self.task, probabilities, targets, decision, only=FEW_SHOT_METRICS[self.task])
-
-    def _draw(self, shots: int, rng: np.random.Generator) -> Array:
-        sets = as_label_sets(self.targets, self.n_classes)
-        row_E, class_E = array(sets.row_index()), array(sets.columns)
-        drawn = [rng.permutation(row_E[class_E == c])[:shots] for c in range(self.n_classes)]
-        return np.unique(np.concatenate(drawn))
 
     def _fitted(self, row_S: Array, queries_MD: Tensor) -> Tensor:
         from sklearn.linear_model import LogisticRegression

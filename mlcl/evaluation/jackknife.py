@@ -38,18 +38,11 @@ BLOCKS = 100
 
 
 def blocks_of_groups(group_N: Array, blocks: int = BLOCKS, seed: int = 0) -> Array:
-    """Puts whole groups of rows into blocks with about equal numbers of rows.
+    """Puts whole groups of rows, whose numbers are `group_N`, into blocks with about equal numbers of rows.
 
     Groups are assigned in the order of their size, the largest first, each to the block with the fewest rows;
-    groups of equal size are in random order.
-
-    Args:
-        group_N: The number of each row's group, int.
-        blocks: The largest number of blocks; there are never more blocks than groups.
-        seed: The seed of the random order.
-
-    Returns:
-        The number of each row's block (N,) int64, counted from 0; no block is empty.
+    groups of equal size are in random order, by `seed`. Returns the number of each row's block (N,) int64,
+    counted from 0; no block is empty, so there are never more blocks than groups.
 
     Example:
         >>> sorted(np.bincount(blocks_of_groups(np.array([7, 7, 7, 1, 2, 3]), blocks=2)).tolist())
@@ -78,22 +71,9 @@ def values_without_blocks(
 ) -> dict[str, Array]:
     """Computes metrics without each block, which equal `evaluate` of the rows of all other blocks.
 
-    Args:
-        task: The kind of task.
-        probabilities: Probabilities (N, C), (N, L) or (N, A, C), float.
-        targets: Classes (N,), label rows, or classes (N, A); -1 and unknown entries are left out.
-        block_N: The number of each row's block, from 0 to B - 1.
-        decision: The rule that says which labels are predicted.
-        aspects: The names of the A aspects; by default their numbers.
-        only: The names of the metrics.
-        facts: Frequency bands and a hierarchy of the labels, which some metrics need.
-
-    Returns:
-        The values (B,) float64, keyed by the metric's name. A value is NaN if the metric itself is, and if no
-        row outside of the block has a target.
-
-    Raises:
-        ValueError, UserError: The errors that `evaluate` raises.
+    `block_N` has the number of each row's block, from 0 to B - 1, `only` the names of the metrics; the other
+    arguments are those of `evaluate`, which raises the errors. Returns the values (B,) float64, keyed by the
+    metric's name. A value is NaN if the metric itself is, and if no row outside of the block has a target.
 
     Example:
         >>> p = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
@@ -131,27 +111,20 @@ class _BlockMetrics:
                 assert metric is not None
                 if metric.counts is not None:
                     return np.asarray(metric.counts(self._label_counts), dtype=np.float64)
-                blocks = self._label_blocks
-                if metric.without_blocks is not None and (blocks.known is None or metric.masked):
-                    return metric.without_blocks(blocks)
-            elif self._quick(name):
-                return self._of_classes(name)
-        return self._slow(name)
+                label_blocks = self._label_blocks
+                if metric.without_blocks is not None and (label_blocks.known is None or metric.masked):
+                    return metric.without_blocks(label_blocks)
+            else:
+                columns = self.probabilities.shape[1] if self.task == "aspects" else 1
+                metric, aspect = metric_of(name, self.task, self.aspects, columns)
+                if metric.hits is not None or metric.class_counts is not None:
+                    return self._of_classes(metric, columns, aspect)
+        blocks = (np.flatnonzero(self.block_N != b) for b in range(self.blocks))
+        return np.array([self._remaining(name, rows) for rows in blocks])
 
-    def _quick(self, name: str) -> bool:
-        metric, _ = metric_of(name, self.task, self.aspects, self._columns)
-        return metric.hits is not None or metric.class_counts is not None
-
-    @property
-    def _columns(self) -> int:
-        return self.probabilities.shape[1] if self.task == "aspects" else 1
-
-    def _of_classes(self, name: str) -> Array:
-        """Computes a metric of `hits` or `class_counts`; the mean over aspects unless it is one
-        aspect's own.
-        """
-        metric, aspect = metric_of(name, self.task, self.aspects, self._columns)
-        value_AB = np.stack([self._of_column(metric, column) for column in range(self._columns)])
+    def _of_classes(self, metric: Metric, columns: int, aspect: int | None) -> Array:
+        """Computes a metric of `hits` or `class_counts`: one aspect's own, or the mean over the columns."""
+        value_AB = np.stack([self._of_column(metric, column) for column in range(columns)])
         if aspect is not None:
             return np.asarray(value_AB[aspect])
         there_AB = np.isfinite(value_AB)
@@ -210,12 +183,6 @@ class _BlockMetrics:
         rows = as_rows(self.targets)
         true_NL = rows.dense().numpy() > 0
         return LabelBlocks(array(self.probabilities), true_NL, self.block_N, self.blocks, known_entries(rows))
-
-    def _slow(self, name: str) -> Array:
-        """Evaluates the metric on the remaining rows, for one block after the other."""
-        return np.array(
-            [self._remaining(name, np.flatnonzero(self.block_N != b)) for b in range(self.blocks)]
-        )
 
     def _remaining(self, name: str, rows: Array) -> float:
         if not len(rows):

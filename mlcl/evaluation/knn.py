@@ -114,12 +114,13 @@ def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classe
     """Returns the votes of the k nearest neighbours, or of all neighbours if there are fewer than k."""
     if k < 1:
         raise ValueError(f"k must be at least 1: {k}")
-    index_MK, distance_MK = (
-        array(neighbours.index)[:, :k],
-        array(neighbours.distance)[:, :k].astype(np.float64),
-    )
+    index_MK = array(neighbours.index)[:, :k]
+    distance_MK = array(neighbours.distance)[:, :k].astype(np.float64)
     if task == "multi_label":
-        return _label_ballot(index_MK, distance_MK, labels)
+        index_V = torch.from_numpy(np.ascontiguousarray(index_MK).reshape(-1))
+        rows = as_rows(labels).without_unknown().take(index_V)
+        row, rank = np.divmod(array(rows.row_index()), index_MK.shape[1])
+        return Ballot(row, array(rows.columns), rank, distance_MK, None, (len(index_MK), rows.width))
     class_RK = as_classes(labels)[index_MK]
     shape: tuple[int, ...] = (len(index_MK), n_classes)
     if task == "aspects":
@@ -131,14 +132,6 @@ def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classe
     row, rank = known_RK.nonzero()
     known = None if known_RK.all() else known_RK
     return Ballot(row, class_RK[row, rank], rank, distance_MK, known, shape)
-
-
-def _label_ballot(index_MK: Array, distance_MK: Array, labels: Targets) -> Ballot:
-    index_V = torch.from_numpy(np.ascontiguousarray(index_MK).reshape(-1))
-    rows = as_rows(labels).without_unknown().take(index_V)
-    flat_V = array(rows.row_index())
-    row, rank = np.divmod(flat_V, index_MK.shape[1])
-    return Ballot(row, array(rows.columns), rank, distance_MK, None, (len(index_MK), rows.width))
 
 
 def neighbour_overlap(

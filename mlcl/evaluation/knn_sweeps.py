@@ -97,10 +97,7 @@ class VoteCells:
 
 
 def known_cells(votes: Ballot, targets: LabelRows) -> tuple[Ballot, Array]:
-    """Returns the votes for known cells, and whether each cell is known (M, L).
-
-    A cell is unknown if the row's label is.
-    """
+    """Returns the votes for known cells, and whether each cell is known (M, L): its row's label is."""
     known_ML = known_entries(targets)
     if known_ML is None:
         return votes, np.ones((len(targets), targets.width), dtype=bool)

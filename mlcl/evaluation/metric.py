@@ -129,16 +129,11 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingMetric(Metric):
-    """Declares a metric of a split's embeddings and label sets, for all tasks.
+    """Declares a metric of a split's embeddings and label sets, for all tasks, computed once, after training.
 
-    It is computed once, after training. `masked` says whether it leaves out the unknown entries of the label
-    sets; if not, it is NaN if there are such entries.
-
-    Args:
-        of_rows: Takes `EmbeddedRows` and returns the value.
-
-    Raises:
-        ValueError: The metric has no group.
+    `masked` says whether it leaves out the unknown entries of the label sets; if not, it is NaN if there are
+    such entries. `of_rows` takes `EmbeddedRows` and returns the value. Raises ValueError if the metric has no
+    group.
     """
 
     of_rows: Callable[[EmbeddedRows], float] = field(repr=False)

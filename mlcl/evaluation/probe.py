@@ -26,16 +26,7 @@ from mlcl.evaluation.probe_training import (
     parts,
 )
 from mlcl.evaluation.scores import AT_HALF, Scoring, evaluate
-from mlcl.evaluation.tasks import (
-    NO_FACTS,
-    Array,
-    LabelFacts,
-    Targets,
-    Task,
-    as_classes,
-    as_rows,
-    known_rows,
-)
+from mlcl.evaluation.tasks import NO_FACTS, Array, LabelFacts, Targets, Task, as_classes, as_rows, known_rows
 from mlcl.labels import LabelRows
 
 
@@ -134,10 +125,8 @@ def predict(result: ProbeResult, features: Features) -> Tensor:
     if isinstance(features, Tensor) and features.ndim == 2:
         weight_OD, bias_O = weight.flatten(0, -2), bias.flatten()
         every = torch.split(features, max(1, NUMBERS_AT_ONCE // max(weight_OD.shape)))
-        logits = torch.cat(
-            [functional.linear(x.to(bias.device).float(), weight_OD, bias_O).cpu() for x in every]
-        )
-        logits = logits.reshape(-1, *bias.shape)
+        parts_O = [functional.linear(x.to(bias.device).float(), weight_OD, bias_O).cpu() for x in every]
+        logits = torch.cat(parts_O).reshape(-1, *bias.shape)
     else:
         weight_LD, bias_L = weight.to(features.device), bias.to(features.device)
         read = parts(torch.arange(features.shape[0]), features)
@@ -157,13 +146,13 @@ def _train_layers(
     shape = (n_classes,) if isinstance(y, LabelRows) or y.ndim == 1 else (y.shape[1], n_classes)
 
     def layer(weight_OD: Tensor, bias_O: Tensor, lr: float = 0, decay: float = 0) -> ProbeResult:
-        return ProbeResult(
-            weight_OD.reshape(*shape, -1), bias_O.reshape(shape), lr, decay, {}, np.empty(0), task
-        )
+        weight, bias = weight_OD.reshape(*shape, -1), bias_O.reshape(shape)
+        return ProbeResult(weight, bias, lr, decay, {}, np.empty(0), task)
 
-    training = GridTraining(
-        train, y, known_N, grid, math.prod(shape), lambda weight, bias: score(layer(weight, bias))
-    )
+    def value(weight_OD: Tensor, bias_O: Tensor) -> float:
+        return score(layer(weight_OD, bias_O))
+
+    training = GridTraining(train, y, known_N, grid, math.prod(shape), value)
     for pair, weight_OD, bias_O, ended in zip(grid.pairs(), *training.layers(), strict=True):
         yield layer(weight_OD, bias_O, *pair), ended
 

@@ -25,14 +25,11 @@ It returns the values (B,) of the ranking without each block."""
 
 @dataclass(frozen=True)
 class LabelBlocks:
-    """A multi-label prediction whose rows are grouped in blocks.
+    """A multi-label prediction whose rows are grouped in `blocks` blocks, of which `block` has each row's
+    number (N,).
 
-    Args:
-        probabilities: Probabilities (N, L), float.
-        true: Whether each label is true (N, L), bool.
-        block: The number of the block of each row (N,), from 0 to B - 1.
-        blocks: The number of blocks B.
-        known: Whether each entry is known (N, L), bool; None if all are known.
+    `probabilities` are (N, L) float; `true` says whether each label is true (N, L), `known` whether each
+    entry is known (N, L), None if all are.
     """
 
     probabilities: Array
@@ -111,11 +108,8 @@ def auc_without(score_n: Array, true_n: Array, block_n: Array, blocks: int) -> A
     below_M = len(block_P) - _lower(rank_n[~true_n], rank_n[true_n])
     earlier_P = np.searchsorted(np.sort(block_M), block_P, side="left")
     within_P = _lower(key_n[true_n], key_n[~true_n]) - earlier_P
-    won_B = (
-        above_P.sum()
-        - np.bincount(block_P, above_P - within_P, blocks)
-        - np.bincount(block_M, below_M, blocks)
-    )
+    won_B = above_P.sum() - np.bincount(block_P, above_P - within_P, blocks)
+    won_B -= np.bincount(block_M, below_M, blocks)
     positives_B = len(block_P) - np.bincount(block_P, minlength=blocks)
     negatives_B = len(block_M) - np.bincount(block_M, minlength=blocks)
     with np.errstate(invalid="ignore", divide="ignore"):

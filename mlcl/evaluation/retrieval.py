@@ -80,13 +80,9 @@ def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours
 def merge(found: Sequence[Neighbours], k_max: int) -> Neighbours:
     """Returns the k_max nearest of the neighbours that were found in disjoint parts of a datastore.
 
-    Args:
-        found: The neighbours in each part, in any order, with any K; `index` has row numbers of the whole
-            datastore.
-        k_max: The requested K; if there are fewer neighbours in all parts, K is their number.
-
-    Raises:
-        ValueError: There are no neighbours, numbers of queries differ, or k_max < 1.
+    `found` are those of each part, in any order, with any K, and row numbers of the whole datastore. With
+    fewer neighbours in all parts, K is their number. Raises ValueError if there are no neighbours, numbers of
+    queries differ, or k_max < 1.
     """
     distance_MF = np.concatenate([array(each.distance) for each in found], axis=1)
     index_MF = np.concatenate([array(each.index) for each in found], axis=1)
@@ -122,9 +118,15 @@ def _search(x_nD: Array, q_MD: Array, k: int) -> tuple[Array, Array]:
     distance_MK, index_MK = np.empty((len(q_MD), k), np.float32), np.empty((len(q_MD), k), np.int64)
     for first in range(0, len(q_MD), CHUNK):
         rows = slice(first, first + CHUNK)
-        distance_MK[rows], index_MK[rows] = _nearest(x_nD, q_MD[rows], found_MF[rows], k)
+        found_BF = found_MF[rows]
+        distance_BF = _distance(x_nD[found_BF], q_MD[rows, None])
+        order_BK = np.lexsort((found_BF, distance_BF), axis=-1)[:, :k]
+        distance_MK[rows] = np.take_along_axis(distance_BF, order_BK, 1)
+        index_MK[rows] = np.take_along_axis(found_BF, order_BK, 1)
     if found_MF.shape[1] < len(x_nD):
-        unsafe_U = _unsafe(x_nD, q_MD, approximate_MF[:, -1], distance_MK[:, -1])
+        # A row that faiss did not propose could be as near as the K-th.
+        least_M = approximate_MF[:, -1] - _rounding(x_nD, q_MD, np.float32)
+        unsafe_U = np.flatnonzero(least_M <= distance_MK[:, -1].astype(np.float64) ** 2 * (1 + 1e-6))
         if len(unsafe_U):
             again = _search_float64(x_nD, q_MD[unsafe_U], k)
             for row, (distance_F, found_F) in zip(unsafe_U, again, strict=True):
@@ -132,24 +134,10 @@ def _search(x_nD: Array, q_MD: Array, k: int) -> tuple[Array, Array]:
     return distance_MK, index_MK
 
 
-def _nearest(x_nD: Array, q_BD: Array, found_BF: Array, k: int) -> tuple[Array, Array]:
-    """Returns distances and numbers of the k nearest found rows, sorted by distance and then number."""
-    distance_BF = _distance(x_nD[found_BF], q_BD[:, None])
-    order_BK = np.lexsort((found_BF, distance_BF), axis=-1)[:, :k]
-    return np.take_along_axis(distance_BF, order_BK, 1), np.take_along_axis(found_BF, order_BK, 1)
-
-
 def _distance(x: Array, q: Array) -> Array:
     difference = x - q.astype(np.float64)
     square = np.einsum("...d,...d->...", difference, difference)
     return np.asarray(np.sqrt(square), dtype=np.float32)
-
-
-def _unsafe(x_nD: Array, q_MD: Array, last_M: Array, kth_M: Array) -> Array:
-    """Returns the queries for which a row that faiss did not propose could be as near as the K-th."""
-    rounding_M = _rounding(x_nD, q_MD, np.float32)
-    kth_M = kth_M.astype(np.float64) ** 2 * (1 + 1e-6)
-    return np.flatnonzero(last_M - rounding_M <= kth_M)
 
 
 def _search_float64(x_nD: Array, q_UD: Array, k: int) -> Iterator[tuple[Array, Array]]:

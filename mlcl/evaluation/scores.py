@@ -117,22 +117,13 @@ def metric_names(
         ('accuracy', 'macro_f1', 'accuracy_taste')
     """
     found = metrics_of(task, n_labels, groups)
-    names = [metric.name for metric in found]
-    if task == "aspects":
-        names += [
-            aspect_metric(metric.name, aspect)
-            for metric in found
-            if metric.per_aspect
-            for aspect in aspects or ()
-        ]
-    return tuple(names)
+    per_aspect = [metric for metric in found if task == "aspects" and metric.per_aspect]
+    own = [aspect_metric(metric.name, aspect) for metric in per_aspect for aspect in aspects or ()]
+    return (*(metric.name for metric in found), *own)
 
 
 def aspect_metric(name: str, aspect: str) -> str:
-    """Returns the name of an aspect's metric, such as `accuracy_taste`.
-
-    The aspect is in lower case, with `_` in place of characters other than letters and digits.
-    """
+    """Returns the name of an aspect's metric, such as `accuracy_taste`, with `_` for other characters."""
     return f"{name}_" + re.sub(r"[^a-z0-9]+", "_", aspect.lower()).strip("_")
 
 
@@ -269,10 +260,7 @@ def _of_classes(p_NC: Array, target_N: Array, names: Sequence[str], facts: Label
 def _of_aspects(
     p_NAC: Array, target_NA: Array, aspects: Sequence[str], names: Sequence[str], facts: LabelFacts
 ) -> dict[str, float]:
-    """Returns the metrics `names`: means over the aspects that have a target, or values of single aspects.
-
-    Raises ValueError if no aspect has a target.
-    """
+    """Returns the metrics `names`: means over the aspects that have a target, or values of single aspects."""
     found = {name: metric_of(name, "aspects", aspects, len(aspects)) for name in names}
     needed = dict.fromkeys(metric.name for metric, _ in found.values())
     scored = {

@@ -129,7 +129,10 @@ def label_thresholds(scores_NL: Array, true_NL: Array, metric: Metric) -> Array:
             predicted = scores >= candidates.best(strength)
             counts = Counts((predicted & true).sum(0), predicted.sum(0), true.sum(0), cells_here)
             value_FS[fold, index] = signed_values(metric, counts)
-    return LabelCandidates.of(cells, metric).best(_choose_strength(value_FS))
+    loss_FS = value_FS[:, [value_FS.mean(0).argmax()]] - value_FS
+    error_S = loss_FS.std(axis=0, ddof=1) / np.sqrt(FOLDS)
+    strength = STRENGTHS[int(np.argmax(loss_FS.mean(0) <= error_S))]
+    return LabelCandidates.of(cells, metric).best(strength)
 
 
 def signed_values(metric: Metric, counts: Counts) -> Array:
@@ -166,19 +169,10 @@ class LabelCandidates:
         common = global_threshold(cells, metric)
         parts = [_label_candidates(*column, common) for column in cells.columns()]
         threshold, right, predicted = (np.concatenate(part) for part in zip(*parts, strict=True))
-        p = int(cells.true.sum())
-        return cls(
-            metric,
-            common,
-            np.cumsum([0, *(len(part[0]) for part in parts[:-1])]),
-            threshold,
-            right,
-            predicted,
-            _count_from(cells.positives, threshold) / p,
-            _count_from(cells.score, threshold) / p,
-            cells.true_counts,
-            len(cells.score),
-        )
+        first = np.cumsum([0, *(len(part[0]) for part in parts[:-1])])
+        p, true_L, n = int(cells.true.sum()), cells.true_counts, len(cells.score)
+        pooled = [_count_from(each, threshold) / p for each in (cells.positives, cells.score)]
+        return cls(metric, common, first, threshold, right, predicted, pooled[0], pooled[1], true_L, n)
 
     def best(self, strength: float) -> Array:
         """Returns the best thresholds (L,) for one n0; of equally good ones the closest to `common`.
@@ -218,23 +212,14 @@ class LabelCandidates:
         return signed_values(self.metric, Counts(right, predicted, true, self.cells))
 
     def _best(self, value_X: Array, label_X: Array) -> Array:
-        """Returns the index of each label's best candidate (L,).
-
-        Of equally good candidates it is the one closest to `common`, then the first.
+        """Returns the index of each label's best candidate (L,): of equal ones the closest to `common`, then
+        the first.
         """
         equal_X = value_X == np.maximum.reduceat(value_X, self.first)[label_X]
         distance_X = np.where(equal_X, np.abs(self.threshold - self.common), np.inf)
         closest_X = distance_X == np.minimum.reduceat(distance_X, self.first)[label_X]
         index_X = np.where(closest_X, np.arange(len(value_X)), len(value_X))
         return np.asarray(np.minimum.reduceat(index_X, self.first))
-
-
-def _choose_strength(value_FS: Array) -> float:
-    """Returns the n0 to use, from the values of the metric (folds, strengths)."""
-    best_F1 = value_FS[:, [value_FS.mean(0).argmax()]]
-    loss_FS = best_F1 - value_FS
-    error_S = loss_FS.std(axis=0, ddof=1) / np.sqrt(FOLDS)
-    return STRENGTHS[int(np.argmax(loss_FS.mean(0) <= error_S))]
 
 
 def _candidates(scores_E: Array, positives_P: Array) -> tuple[Array, Array, Array]:

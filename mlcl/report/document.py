@@ -17,16 +17,10 @@ DIGITS = 4
 class ReportCell:
     """A cell of a table.
 
-    Attributes:
-        text: The text that is shown.
-        run_id: The run whose page the cell links to; empty for none.
-        value: For a number, its unrounded value.
-        metric: For a number, the name of its metric.
-        runs: For a number, the ids of the runs from which it can be computed again.
-        statistic: The statistic of the runs' values that is shown: `mean`, `sd` or other words; empty for the
-            value of a single run.
-        best: Whether the value is the best of several, which is shown in bold.
-        shade: The strength of the background colour, from 0 to 1.
+    `run_id` is the run whose page the text links to, empty for none. A number has its unrounded `value`, its
+    `metric`, and the ids of the `runs` from which it can be computed again; `statistic` is what it is of
+    their values, such as `mean` or `sd`, empty for the value of a single run. `best` is shown in bold,
+    `shade` is the strength of the background colour, from 0 to 1.
     """
 
     text: str
@@ -128,12 +122,7 @@ def plot_blocks(plots: Sequence[Plot], missing: Sequence[tuple[str, str]]) -> tu
 
 
 def number_cell(
-    value: float | None,
-    metric: str,
-    runs: Sequence[str],
-    statistic: str = "",
-    *,
-    form: str = f".{DIGITS}f",
+    value: float | None, metric: str, runs: Sequence[str], statistic: str = "", *, form: str = f".{DIGITS}f"
 ) -> ReportCell:
     """Returns a cell with a metric's value, linked to its run if it has only one; an empty cell for None.
 

@@ -30,13 +30,11 @@ def representation_plots(
     classes: Sequence[str] = (),
     instance: str | None = None,
 ) -> PlotCollection:
-    """Draws t-SNE plots of test rows, and of one test row with its neighbours.
+    """Draws t-SNE plots of test rows, and of one test row with its neighbours; no plot for an unreadable run.
 
     `folders` has the folder of one run, or of its artifacts, for each setting; all runs must have the data
-    `job_data`. Validation rows are drawn where a run has not evaluated the test split. `classes` are the
-    classes to draw (default: frequent ones), `instance` is the id of the one row (default: a random one).
-    Returns the plots, and the (name, reason) of those that could not be drawn. Raises UserError for an
-    unknown class or id.
+    `job_data`. Validation rows are drawn where a run has not evaluated the test split. See `EmbeddingOptions`
+    for `classes` and `instance`. Raises UserError for an unknown class or id.
     """
     runs, skipped = dict[str, StoredRun](), list[tuple[str, str]]()
     for setting, folder in folders.items():
@@ -93,14 +91,16 @@ class EmbeddingPlots:
         """Draws k-NN curves over all seeds, and t-SNE plots of the first seed, of each setting.
 
         `ids` has the ids of the runs of each setting, one for each seed. The first runs of all settings must
-        have the same data, further ones as many rows of the same data set. Returns the plots, and the (name,
-        reason) of those that could not be drawn. Raises UserError for an unknown class or row.
+        have the same data, further ones as many rows of the same data set. Raises UserError for an unknown
+        class or row.
         """
         if self.options.quick:
             return [], [(_NAME, "left out by --quick")]
         if not ids:
             return [], [(_NAME, "no run is complete")]
-        self._announce()
+        if not self._announced:
+            self.announce("plots of embeddings: the data set is opened, t-SNE takes a while")
+        self._announced = True
         kept, missing = _with_embeddings(self.runs, ids)
         if not kept:
             return [], missing
@@ -115,11 +115,6 @@ class EmbeddingPlots:
         curves, more, chosen = neighbour_plots(folders, self.job_data_cache)
         self.knn |= chosen
         return [*curves, *pictures], [*missing, *more, *skipped]
-
-    def _announce(self) -> None:
-        if not self._announced:
-            self.announce("plots of embeddings: the data set is opened, t-SNE takes a while")
-        self._announced = True
 
 
 def _with_embeddings(
@@ -137,10 +132,7 @@ def _with_embeddings(
 
 @contextmanager
 def embedding_plots(
-    runs: Runs,
-    home: Path,
-    announce: Callable[[str], None],
-    options: EmbeddingOptions = DEFAULTS,
+    runs: Runs, home: Path, announce: Callable[[str], None], options: EmbeddingOptions = DEFAULTS
 ) -> Iterator[EmbeddingPlots]:
     """Yields an `EmbeddingPlots`, whose downloads are deleted on exit."""
     with TemporaryDirectory(prefix="mlcl-") as scratch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -41,9 +41,9 @@ from mlcl.report.sweep_data import SweepData, setting_to_use
 from mlcl.report.sweep_document import sweep_document
 from mlcl.report.table_document import table_document
 from mlcl.report.table_plots import group_plots
+from mlcl.results.documents import read_sweep, read_table
 from mlcl.results.provenance import data_notes, provenance_of
 from mlcl.results.runs import GROUPS, Runs, kind
-from mlcl.results.stored import read_sweep, read_table
 from mlcl.tracking import without_derived
 from mlcl.tracking.names import Tag
 from mlcl.tracking.shared_view import CLASSIC, NOTE_BEGIN, view_note
@@ -63,13 +63,9 @@ MOST = 4500
 class WrittenReport:
     """A report that was written.
 
-    Attributes:
-        folder: The folder with its files.
-        run_id: The MLflow id of the run that the report is of.
-        logged: Whether the report was logged to the run as an artifact.
-        plots: The names of its plots.
-        missing: The (name, reason) of each plot that could not be drawn.
-        conclusions: The verdicts as sentences.
+    `plots` are the names of its plots, `missing` the (name, reason) of each that could not be drawn,
+    `conclusions` the verdicts as sentences; `logged` says whether it was logged to its run, `run_id`, as an
+    artifact.
     """
 
     folder: Path
@@ -96,7 +92,8 @@ def make_report(
     log: bool = True,
     announce: Callable[[str], None] = lambda _: None,
 ) -> WrittenReport:
-    """Makes the report of the sweep, table or run that `word` names; a training stands for its sweep.
+    """Makes the report of the sweep, table or run that `word`, a name or id, names; a training stands for its
+    sweep.
 
     Args:
         runs: The tracking store.
@@ -129,10 +126,7 @@ def make_report(
 
 
 def _reported(runs: Runs, word: str) -> Run:
-    """Returns the run that the report is of: a sweep, a table, or the outermost parent of the run `word`.
-
-    Raises UserError where the word names none.
-    """
+    """Returns the sweep, table, or outermost parent of the run that `word` names; UserError for none."""
     group = runs.group(word)
     if group is not None:
         return group
@@ -160,8 +154,7 @@ def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
 
 def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     table = read_table(runs, group)
-    plots = group_plots(table, draw_embeddings, runs.history)
-    return table_document(table, plots, runs.tracker.shown)
+    return table_document(table, group_plots(table, draw_embeddings, runs.history), runs.tracker.shown)
 
 
 def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
@@ -198,15 +191,12 @@ def _metrics(run: Run) -> ReportTable:
                 found.setdefault("/".join(part for part in parts if part != split), {})[split] = metric
     if not found:
         return ReportTable(("metric",), tuple(text_row(name) for name in sorted(run.data.metrics)))
-    rows = [
-        (ReportCell(name), *(_figure(run, its.get(split, "")) for split in SPLITS))
-        for name, its in found.items()
-    ]
+    rows = []
+    for name, its in found.items():
+        metrics = [its.get(split, "") for split in SPLITS]
+        ids = [str(run.info.run_id)]
+        rows.append((ReportCell(name), *(number_cell(run.data.metrics.get(m), m, ids) for m in metrics)))
     return ReportTable(("metric", "validation", "test"), tuple(rows))
-
-
-def _figure(run: Run, metric: str) -> ReportCell:
-    return number_cell(run.data.metrics.get(metric), metric, [str(run.info.run_id)])
 
 
 def run_link(server: str, experiment_id: str, run_id: str) -> str:
@@ -224,10 +214,6 @@ def write_note(runs: Runs, group: Run, document: Document, link: Callable[[str],
         page = f"{page}. {view_note(str(group.info.experiment_id), group.data.tags[Tag.ID])}"
     said = blocks_as_markdown(document.sections[0].blocks, link)
     # A paragraph that ends with a colon is dropped with the table behind it.
-    while said and (len(_note(page, said)) > MOST or said[-1].endswith(":")):
+    while said and (len("\n\n".join([page, *said, END])) > MOST or said[-1].endswith(":")):
         said.pop()
-    runs.tracker.client.set_tag(group.info.run_id, Tag.NOTE, _note(page, said))
-
-
-def _note(page: str, said: Sequence[str]) -> str:
-    return "\n\n".join([page, *said, END])
+    runs.tracker.client.set_tag(group.info.run_id, Tag.NOTE, "\n\n".join([page, *said, END]))

@@ -33,16 +33,13 @@ from mlcl.report.plots.charts import to_svg
 PAGE, MARKDOWN, PICTURES = "report.html", "report.md", "plots"
 GENERATOR = "mlcl report"
 """The content of the page's meta tag `generator`, by which an earlier report is recognised."""
+FOLDER = Path(__file__).parent
 MOST_ROWS = 250
 """The largest number of rows of a plot's table in the page; its CSV file has all of them."""
 
 
 def report_folder(folder: Path) -> Path:
-    """Checks that a report may be written to a folder, and returns its absolute path.
-
-    The folder must not exist, be empty, or have only the files of an earlier report, which is replaced.
-    Raises UserError for any other folder, and for one that cannot be written.
-    """
+    """Returns the absolute path of a folder that is new, empty, or an earlier report's; else UserError."""
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise UserError("is no folder", file=folder, key="--to")
@@ -50,13 +47,9 @@ def report_folder(folder: Path) -> Path:
     ours = _earlier(folder / PAGE)
     others = sorted(name for path in there if (name := str(path.relative_to(folder))) not in ours)
     if others:
-        raise UserError(
-            "holds files that the report would take the place of",
-            file=folder,
-            key="--to",
-            found=others[:5],
-            allowed="a new folder, an empty one, or that of an earlier report",
-        )
+        problem = "holds files that the report would take the place of"
+        allowed = "a new folder, an empty one, or that of an earlier report"
+        raise UserError(problem, file=folder, key="--to", found=others[:5], allowed=allowed)
     above = next(place for place in folder.parents if place.exists())
     try:
         TemporaryDirectory(prefix=".mlcl-", dir=above).cleanup()
@@ -74,9 +67,8 @@ def _earlier(page: Path) -> set[str]:
     if f'<meta name="generator" content="{GENERATOR}">' not in text:
         return set()
     plots = re.findall(r'<figure id="([^"]+)">', text)
-    return {
-        PAGE, MARKDOWN, PICTURES, *(f"{PICTURES}/{name}.{form}" for name in plots for form in ("svg", "csv")),
-    }  # fmt: skip
+    files = {f"{PICTURES}/{name}.{form}" for name in plots for form in ("svg", "csv")}
+    return {PAGE, MARKDOWN, PICTURES} | files
 
 
 def write_report(document: Document, folder: Path, link: Callable[[str], str], made: str) -> None:
@@ -108,9 +100,6 @@ def _write(document: Document, folder: Path, link: Callable[[str], str], made: s
         plot.table.to_csv(pictures / f"{plot.name}.csv", index=False)
 
 
-FOLDER = Path(__file__).parent
-
-
 def as_html(document: Document, images: Mapping[str, str], link: Callable[[str], str], made: str) -> str:
     """Returns the document as an HTML page.
 
@@ -138,10 +127,7 @@ def as_html(document: Document, images: Mapping[str, str], link: Callable[[str],
 
 
 def _address(image: str) -> Markup:
-    """Returns the SVG as a data URL for a quoted attribute.
-
-    Angle brackets are not escaped, which makes the URL a quarter shorter.
-    """
+    """Returns the SVG as a data URL for a quoted attribute; escaped angle brackets would take more room."""
     for sign, written in (("%", "%25"), ("#", "%23"), ('"', "%22"), ("\n", " "), ("&", "&amp;")):
         image = image.replace(sign, written)
     return Markup(f"data:image/svg+xml,{image}")
@@ -175,22 +161,12 @@ def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
         case ReportTable(heads, rows, left):
             if not rows:
                 return []
-            return [
-                markdown_table(
-                    [markdown(head) for head in heads],
-                    [[_cell(cell, link) for cell in row] for row in rows],
-                    left,
-                )
-            ]
+            cells = [[_cell(cell, link) for cell in row] for row in rows]
+            return [markdown_table([markdown(head) for head in heads], cells, left)]
         case Picture(plot):
-            image = f"![{markdown(plot.title)}]({PICTURES}/{plot.name}.svg)"
-            heading = f"{'#' * level} {markdown(plot.title)}"
-            return [
-                heading,
-                image,
-                markdown(plot.caption),
-                f"Its figures: [{plot.name}.csv]({PICTURES}/{plot.name}.csv)",
-            ]
+            title, file = markdown(plot.title), f"{PICTURES}/{plot.name}"
+            figures = f"Its figures: [{plot.name}.csv]({file}.csv)"
+            return [f"{'#' * level} {title}", f"![{title}]({file}.svg)", markdown(plot.caption), figures]
         case Details(title, inner):
             return [f"{'#' * level} {markdown(title)}", *_blocks(inner, link, level + 1)]
 
@@ -202,10 +178,7 @@ def _cell(cell: ReportCell, link: Callable[[str], str]) -> str:
 
 def frame_rows(table: pd.DataFrame) -> list[list[str]]:
     """Returns the rows of a plot's table as text; floats have `DIGITS` + 1 significant digits."""
-    return [[_text(value) for value in row] for row in table.itertuples(index=False)]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, float):
-        return "" if pd.isna(value) else f"{value:.{DIGITS + 1}g}"
-    return "" if value is None or value is pd.NA else str(value)
+    return [
+        [f"{value:.{DIGITS + 1}g}" if isinstance(value, float) else str(value) for value in row]
+        for row in table.astype(object).where(table.notna(), "").itertuples(index=False)
+    ]

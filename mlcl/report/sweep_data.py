@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from mlcl.config import POSTHOC, Goal, JobConfig, Space, load_job, load_space
+from mlcl.config import POSTHOC, JobConfig, Space, load_job, load_space
 from mlcl.config.safe_yaml import load_yaml
 from mlcl.results.frame import frame_of, sweep_trainings
 from mlcl.results.sweep_arms import best_setting
@@ -31,13 +31,10 @@ Histories = Callable[[str, str], list[tuple[int, float]]]
 class SweepData:
     """A sweep with frames of its trainings, which have the columns of `frame_of`.
 
-    Attributes:
-        search: The search trials that fit the latest space; `dropped` has the others.
-        baselines: The search trials of control and baselines.
-        races: The trainings of races.
-        confirmation: The trainings of confirmed settings on fresh seeds.
-        varied: The job's keys in which search trials differ.
-        history: A function that returns the points of a metric of a run.
+    `search` has the search trials that fit the latest space, `dropped` the others, `baselines` those of
+    control and baselines, `races` the trainings of races, `confirmation` those of confirmed settings on fresh
+    seeds. `varied` are the job's keys in which search trials differ. `history` returns the points of a metric
+    of a run.
     """
 
     result: SweepResult
@@ -60,26 +57,6 @@ class SweepData:
         return cls(result, job, space, **frames, varied=_varied(space, frames["search"]), history=history)
 
     @property
-    def score(self) -> str:
-        """The metric that ranks trials."""
-        return self.result.score
-
-    @property
-    def fresh_score(self) -> str:
-        """The metric that ranks settings on fresh seeds."""
-        return self.result.fresh_score
-
-    @property
-    def mode(self) -> str:
-        """Whether the score is maximised or minimised: `max` or `min`."""
-        return self.result.mode
-
-    @property
-    def goals(self) -> tuple[Goal, ...]:
-        """The metrics that the search optimises, with their modes."""
-        return self.result.goals
-
-    @property
     def pruned_by(self) -> str:
         """The metric that prunes trials; unlike the score it cannot use post-hoc keys, chosen at the end."""
         return self.space.metric
@@ -98,7 +75,7 @@ class SweepData:
     @property
     def best_first(self) -> pd.DataFrame:
         """The complete search trials ordered by score, best first; among equal scores the earliest first."""
-        ascending = [self.mode == "min", True]
+        ascending = [self.result.mode == "min", True]
         return self.complete.sort_values(["score", "number"], ascending=ascending, kind="stable")
 
     @property
@@ -108,10 +85,7 @@ class SweepData:
 
     @property
     def confirmed(self) -> dict[str, str]:
-        """The names of the confirmed settings of trials, keyed by the trial's label.
-
-        A setting belongs to a trial if it is that trial or has the same job.
-        """
+        """The confirmed setting of each trial that has one, or whose job has one, keyed by its label."""
         trials, settings = self.result.trials, self.result.settings
         names = {key: its.name for its in settings for key in (its.job_hash, its.trial)}
         found = ((each.label, names.get(each.job_hash, names.get(each.label))) for each in trials)
@@ -119,10 +93,7 @@ class SweepData:
 
     @property
     def complete_runs(self) -> dict[str, list[str]]:
-        """The ids of the complete runs of each confirmed setting, keyed by its name.
-
-        If no run on fresh seeds is complete, the best trial's run, keyed by the trial's label.
-        """
+        """The ids of each confirmed setting's complete runs; without any, the best trial's run."""
         done = self.confirmation[self.confirmation["state"] == State.COMPLETE]
         if done.empty:
             done = self.best_first.head(1)
@@ -130,10 +101,7 @@ class SweepData:
 
 
 def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
-    """Returns the columns of `search` for the keys that the space varies.
-
-    A list has the columns of its items, a section those of its keys that differ between trials.
-    """
+    """Returns the columns of `search` for the keys that the space varies, also those inside of them."""
     found: list[str] = []
     for key in (key for parameter in space.parameters for key in parameter.keys):
         inside = [name for name in search.columns if name.startswith(f"{key}.") and "/" not in name]

@@ -45,20 +45,13 @@ TOP = 10
 
 
 def sweep_document(
-    data: SweepData,
-    setting: str | None,
-    collection: PlotCollection,
-    knn: Mapping[str, str],
-    store: str,
+    data: SweepData, setting: str | None, collection: PlotCollection, knn: Mapping[str, str], store: str
 ) -> Document:
     """Returns the report of a sweep. Metrics of the search and of fresh seeds are in different sections.
 
-    Args:
-        data: The sweep.
-        setting: The name of the setting to use, see `setting_to_use`; None for none.
-        collection: The plots, and the (name, reason) of those that could not be drawn.
-        knn: The k-NN parameters with the best mean over fresh seeds, in words, keyed by the setting's name.
-        store: The printed URI of the tracking store.
+    `setting` is the setting to use, see `setting_to_use`. `collection` has the plots; `knn` the k-NN
+    parameters with the best mean over fresh seeds, in words, keyed by setting; `store` is the tracking
+    store's printed URI.
     """
     plots, missing = collection
     result = data.result
@@ -75,19 +68,15 @@ def sweep_document(
         ),
     ]
     about = f"Sweep {result.id}, {result.state}" + (f": {result.reason}" if result.reason else "")
-    return Document(f"Sweep {result.name}", about, tuple(sections), tuple(missing), _conclusions(data))
-
-
-def _conclusions(data: SweepData) -> tuple[str, ...]:
-    """Returns the sentences of the verdicts, as the sweep's command printed them."""
-    return tuple(verdict.sentence for verdict in data.result.verdicts)
+    conclusions = tuple(verdict.sentence for verdict in result.verdicts)
+    return Document(f"Sweep {result.name}", about, tuple(sections), tuple(missing), conclusions)
 
 
 def _result(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tuple[Block, ...]:
     """Returns the verdicts, a plot of their differences, the setting to use, and the next command."""
     if setting is None:
         return (Text("No search trial is complete: there is no best setting."),)
-    blocks: list[Block] = [*map(Text, _conclusions(data)), *_front(data)]
+    blocks: list[Block] = [*(Text(verdict.sentence) for verdict in data.result.verdicts), *_front(data)]
     if not len(data.confirmation):
         blocks.append(Text("No setting was trained again on fresh seeds (--seeds)."))
     if data.result.verdicts:
@@ -101,18 +90,15 @@ def _result(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tup
 
 def _front(data: SweepData) -> list[Block]:
     """Returns a sentence with the trials on the Pareto front; empty for a single goal."""
-    if len(data.goals) < 2:
+    if len(data.result.goals) < 2:
         return []
     front = ", ".join(trial.label for trial in data.result.front)
-    goals = " and ".join(f"{goal.metric} ({goal.mode})" for goal in data.goals)
+    goals = " and ".join(f"{goal.metric} ({goal.mode})" for goal in data.result.goals)
     return [Text(f"On the Pareto front of {goals}: {front}.")]
 
 
 def _called(data: SweepData, best: pd.Series) -> list[Block]:
-    """Returns a sentence that says under which name the best trial was confirmed, or that it was not.
-
-    Empty if the trial was confirmed under its own name.
-    """
+    """Returns a sentence with the name under which the best trial was confirmed, if it is not its own."""
     name = data.confirmed.get(best["setting"])
     if name is None:
         return [Text(f"{best['setting']} was not trained on fresh seeds.")]
@@ -127,27 +113,24 @@ def _shrinkage(data: SweepData) -> list[Block]:
     done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
     if best is None:
         return []
-    mean, _ = mean_and_spread(done[done["setting"] == data.confirmed.get(best["setting"])], data.score)
+    mean, _ = mean_and_spread(done[done["setting"] == data.confirmed.get(best["setting"])], data.result.score)
     if mean.value is None:
         return []
     change = ReportCell(f"{mean.value - float(best['score']):+.4f}")
-    row = (run_figure(best, "score", data.score), mean, change)
+    row = (run_figure(best, "score", data.result.score), mean, change)
     heads = ("when it was selected", f"mean of {counted(len(mean.runs), 'fresh seed')}", "change")
-    return [Text(f"{data.score} of {best['setting']}:"), ReportTable(heads, (row,), left=())]
+    return [Text(f"{data.result.score} of {best['setting']}:"), ReportTable(heads, (row,), left=())]
 
 
 def _request(data: SweepData) -> tuple[Block, ...]:
-    asked = data.result.asked
-    said = {
-        "score": f"{data.score} ({data.mode})",
-        "goals": ", ".join(f"{goal.metric} ({goal.mode})" for goal in data.goals),
-    }
+    asked, goals = data.result.asked, data.result.goals
+    said = {"score": f"{data.result.score} ({data.result.mode})"}
+    if len(goals) > 1:
+        said["goals"] = ", ".join(f"{goal.metric} ({goal.mode})" for goal in goals)
     if asked is not None:
         said |= {"trials of an arm": str(asked.trials), "fresh seeds of an arm": str(asked.seeds)}
         said |= {"searches of an arm": str(asked.searches)}
         said |= {"settings that race": str(asked.confirm), "budget": asked.budget or "none"}
-    if len(data.goals) < 2:
-        said.pop("goals")
     job = yaml.safe_dump(dict(data.result.job), sort_keys=False)
     return (
         ReportTable(("what", "asked"), tuple(text_row(*item) for item in said.items()), left=(0, 1)),
@@ -160,10 +143,10 @@ def _fresh(data: SweepData) -> tuple[Block, ...]:
     best = data.best
     if not len(data.confirmation) or best is None:
         return (Text("Nothing was trained on fresh seeds."),)
-    metrics = headline_metrics(data.confirmation, data.fresh_score)
+    metrics = headline_metrics(data.confirmation, data.result.fresh_score)
     groups = {setting.name: setting.run_id or "" for setting in data.result.settings}
     return (
-        settings_table(data.confirmation, [data.fresh_score, *metrics], groups),
+        settings_table(data.confirmation, [data.result.fresh_score, *metrics], groups),
         *_called(data, best),
         *_shrinkage(data),
         Details("Every seed", (seeds_table(data.confirmation, metrics),)),
@@ -191,14 +174,14 @@ def _search(data: SweepData) -> tuple[Block, ...]:
     said = f"{counted(len(data.search), 'search trial')}: {counts}."
     if len(data.dropped):
         said += f" {len(data.dropped)} more do not fit the latest space, and are left out."
-    how = "" if data.pruned_by == data.score else f" by {data.pruned_by}"
-    goals = [goal.metric for goal in data.goals if goal.metric != data.score]
-    columns = (data.score, goals, (*data.varied, *data.answered))
-    better = "highest" if data.mode == "max" else "lowest"
+    how = "" if data.pruned_by == data.result.score else f" by {data.pruned_by}"
+    goals = [goal.metric for goal in data.result.goals if goal.metric != data.result.score]
+    columns = (data.result.score, goals, (*data.varied, *data.answered))
+    better = "highest" if data.result.mode == "max" else "lowest"
     first = data.best_first.head(1)
     return (
         Text(said),
-        *(Text(f"{name} has the {better} {data.score}. {FLATTERS}") for name in first["setting"]),
+        *(Text(f"{name} has the {better} {data.result.score}. {FLATTERS}") for name in first["setting"]),
         Text(
             f"Each was trained on one and the same seed. A pruned one's score is of its last validation{how}."
         ),
@@ -230,10 +213,7 @@ def _costs(data: SweepData) -> tuple[Block, ...]:
 
 
 def time_shares(data: SweepData) -> list[Block]:
-    """Returns a sentence with the shares of training and evaluation in the time of trials and fresh seeds.
-
-    Races are left out, whose metrics are not read.
-    """
+    """Returns a sentence with the shares of training and evaluation in the time of trials and fresh seeds."""
     result = data.result
     every = [*result.all_trials, *(seed for setting in result.settings for seed in setting.seeds)]
     known = [its for its in every if its.seconds and TIMES[0] in its.metrics]

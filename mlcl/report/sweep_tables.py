@@ -19,18 +19,13 @@ HOURS = 3600
 def settings_table(
     confirmation: pd.DataFrame, metrics: Sequence[str], groups: Mapping[str, str]
 ) -> ReportTable:
-    """Returns a table with one row for each setting: mean and sample standard deviation over complete runs.
-
-    The setting's name is linked to its run in `groups`, which maps names to run ids.
-    """
+    """Returns a table of the settings, linked to their runs in `groups`, with means and deviations."""
     done = confirmation[confirmation["state"] == State.COMPLETE]
     rows = []
-    for setting in dict.fromkeys(confirmation["setting"]):
+    for setting in map(str, dict.fromkeys(confirmation["setting"])):
         its = done[done["setting"] == setting]
         figures = (cell for metric in metrics for cell in mean_and_spread(its, metric))
-        rows.append(
-            (ReportCell(str(setting), groups.get(str(setting), "")), ReportCell(str(len(its))), *figures)
-        )
+        rows.append((ReportCell(setting, groups.get(setting, "")), ReportCell(str(len(its))), *figures))
     return ReportTable(("setting", "seeds", *_with_spreads(metrics)), tuple(rows))
 
 
@@ -55,11 +50,8 @@ def seeds_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> ReportTab
     """Returns a table with one row for each setting and seed, linked to its run."""
     rows = []
     for _, run in confirmation.iterrows():
-        cells = [
-            ReportCell(str(run["setting"])),
-            ReportCell(str(run["seed"]), run["run_id"]),
-            ReportCell(run["state"]),
-        ]
+        seed = ReportCell(str(run["seed"]), run["run_id"])
+        cells = (ReportCell(str(run["setting"])), seed, ReportCell(run["state"]))
         rows.append((*cells, *(run_figure(run, metric) for metric in metrics)))
     return ReportTable(("setting", "seed", "state", *metrics), tuple(rows), left=(0, 2))
 
@@ -67,18 +59,11 @@ def seeds_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> ReportTab
 def trials_table(
     search: pd.DataFrame, score: str, goals: Sequence[str], settings: Sequence[str]
 ) -> ReportTable:
-    """Returns a table with one row for each search trial, in the order of the frame.
-
-    Its columns are the trial, its state, the score, the metrics `goals`, and the job keys `settings`.
-    """
+    """Returns a table of search trials: state, score, metrics `goals` and job keys `settings`."""
     rows = []
     for _, run in search.iterrows():
-        cells = [
-            ReportCell(str(run["setting"]), run["run_id"]),
-            ReportCell(run["state"]),
-            run_figure(run, "score", score),
-        ]
-        cells += [run_figure(run, goal) for goal in goals]
+        cells = [ReportCell(str(run["setting"]), run["run_id"]), ReportCell(run["state"])]
+        cells += [run_figure(run, "score", score), *(run_figure(run, goal) for goal in goals)]
         rows.append((*cells, *(ReportCell(value_text(run[key])) for key in settings)))
     names = [key.removeprefix("objective.heads.").removeprefix("evaluation.") for key in settings]
     return ReportTable(("trial", "state", score, *goals, *names), tuple(rows), left=(0, 1))
@@ -97,9 +82,8 @@ def metrics_table(confirmation: pd.DataFrame) -> ReportTable:
 
 
 def run_figure(run: pd.Series, column: str, metric: str = "") -> ReportCell:
-    """Returns a cell with a run's value in a column, empty where it is NA.
-
-    `metric` is the name of the metric in the column `score`.
+    """Returns a cell with a run's value in a column, empty where it is NA; `metric` is that of the column
+    `score`.
     """
     value = run.get(column)
     known = None if pd.isna(value) else value
@@ -107,9 +91,8 @@ def run_figure(run: pd.Series, column: str, metric: str = "") -> ReportCell:
 
 
 def budget_table(data: SweepData) -> ReportTable:
-    """Returns a table of the trainings and hours of each part of a sweep, and their sum.
-
-    The parts are the search trials in each state, races, and each confirmed setting.
+    """Returns a table of the trainings and hours of search trials by state, races, each confirmed setting,
+    and all.
     """
     parts = list(_parts(data))
     everything = pd.concat([runs for _, runs in parts]) if parts else data.search

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -46,8 +47,8 @@ VERDICTS = (
     "cells of a metric with the same rows. Seeds and rows are shares of the variance."
 )
 VERDICT_HEADS = (
-    *("cells", "metric", "of", "against", "difference", "interval", "level", "seeds", "rows", "verdict"),
-)
+    "cells", "metric", "of", "against", "difference", "interval", "level", "seeds", "rows", "verdict",
+)  # fmt: skip
 HEADS = ("cell", "score", "trials", "median trial", "best trial", "fresh seeds", "kept", "found")
 
 
@@ -60,7 +61,7 @@ def table_document(table: TableResult, collection: PlotCollection, store: str) -
     provenance = provenance_table(table.provenance, table.run_id or "", store)
     sections = [
         ReportSection("Result", (*said, *matrices)),
-        *rank_sections(table.ranks),
+        *(ReportSection(f"{its['metric']} over data sets", _rank_blocks(its)) for its in table.ranks),
         ReportSection("Verdicts", verdict_blocks(table.verdicts)),
         *search_sections(table),
         ReportSection("Every cell", (_results(table), *map(Picture, cell_plots(table)))),
@@ -101,14 +102,10 @@ def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
     look = {place: _matrix_cell(*figures[place], *its) for place, its in zip(figures, looks, strict=True)}
     rows, columns = (list(dict.fromkeys(frame[side])) for side in ("row", "column"))
     row_ranks, column_ranks = _ranks(frame, "row", "column"), _ranks(frame, "column", "row")
-    body = [
-        [
-            ReportCell(row),
-            *(look.get((row, each), ReportCell("")) for each in columns),
-            *_rank_cells(row_ranks, [row]),
-        ]
-        for row in rows
-    ]
+    body = []
+    for row in rows:
+        cells = (look.get((row, each), ReportCell("")) for each in columns)
+        body.append([ReportCell(row), *cells, *_rank_cells(row_ranks, [row])])
     if len(column_ranks):
         body.append([ReportCell(RANK), *_rank_cells(column_ranks, columns)])
     heads = (name, *columns, *([RANK] if len(row_ranks) else []))
@@ -118,16 +115,11 @@ def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
 
 
 def _ranks(frame: pd.DataFrame, methods: str, sets: str) -> pd.Series[float]:
-    """Returns the average ranks of the `methods` over the `sets`, which are `row` and `column` or vice versa.
-
-    Empty where the `sets` are not data sets, or a cell is missing.
-    """
-    several = min(frame[methods].nunique(), frame[sets].nunique()) > 1
-    whole = len(frame) == frame[methods].nunique() * frame[sets].nunique() and bool(
-        frame["mean"].notna().all()
-    )
-    same = bool((frame.groupby(sets)["data"].nunique() == 1).all())
-    if not (several and whole and same):
+    """Returns the average ranks of the `methods` over the `sets`; empty where the latter are no data sets."""
+    counts = frame[methods].nunique(), frame[sets].nunique()
+    whole = len(frame) == counts[0] * counts[1] and frame["mean"].notna().all()
+    same = (frame.groupby(sets)["data"].nunique() == 1).all()
+    if not (min(counts) > 1 and whole and same):
         return pd.Series(dtype=float)
     return frame.groupby(methods)["rank"].mean()
 
@@ -145,9 +137,7 @@ def _matrix_cell(cell: CellResult, figure: FigureResult, best: bool, shade: floa
         return ReportCell("")
     its = number_cell(figure.mean, figure.metric, cell.run_ids(figure), "mean", form=f".{figure.digits}f")
     spread = "" if figure.deviation is None else f" ± {figure.deviation:.{figure.digits}f}"
-    return ReportCell(
-        its.text + spread, its.run_id, its.value, its.metric, its.runs, its.statistic, best, shade
-    )
+    return replace(its, text=its.text + spread, best=best, shade=shade)
 
 
 def search_sections(table: TableResult) -> list[ReportSection]:
@@ -178,12 +168,8 @@ def verdict_blocks(verdicts: Sequence[tuple[str, Verdict]]) -> tuple[Block, ...]
     if not verdicts:
         return (Text("No two cells that saw the same rows have values: there is nothing to compare."),)
     rows = tuple(_verdict_row(shared, its) for shared, its in verdicts)
-    sentences = tuple(map(Text, sentences_of(verdicts)))
-    return (
-        Text(VERDICTS),
-        ReportTable(VERDICT_HEADS, rows, left=(0, 1, 2, 3, 9)),
-        Details("In words", sentences),
-    )
+    words = Details("In words", tuple(map(Text, sentences_of(verdicts))))
+    return (Text(VERDICTS), ReportTable(VERDICT_HEADS, rows, left=(0, 1, 2, 3, 9)), words)
 
 
 def _verdict_row(shared: str, its: Verdict) -> tuple[ReportCell, ...]:
@@ -192,11 +178,6 @@ def _verdict_row(shared: str, its: Verdict) -> tuple[ReportCell, ...]:
     names = (shared, its.metric, its.treated.label, its.reference.label)
     level = f"{its.level * 100:.3g} %"
     return text_row(*names, f"{its.difference:+.4f}", low_high, level, *parts, its.answer.value)
-
-
-def rank_sections(ranks: Sequence[Mapping[str, Any]]) -> list[ReportSection]:
-    """Returns a section with the rank tests of each figure, and a diagram if its methods could be ranked."""
-    return [ReportSection(f"{its['metric']} over data sets", _rank_blocks(its)) for its in ranks]
 
 
 def _rank_blocks(its: Mapping[str, Any]) -> tuple[Block, ...]:
@@ -249,14 +230,11 @@ def _result(table: TableResult, cell: CellResult, figure: FigureResult) -> tuple
 
 def _seeds(table: TableResult) -> ReportTable:
     most = max(len(figure.values) for _, figure in _figures(table))
-    rows = [
-        (ReportCell(_label(table, cell, figure)), *(_seed(cell, figure, seed) for seed in range(most)))
-        for cell, figure in _figures(table)
-    ]
+    rows = []
+    for cell, figure in _figures(table):
+        cells = [ReportCell(_label(table, cell, figure))]
+        for seed, value in enumerate(figure.values):
+            runs = [run_id] if (run_id := cell.run_id(seed)) else []
+            cells.append(number_cell(value, figure.metric, runs, form=f".{figure.digits}f"))
+        rows.append((*cells, *[ReportCell("")] * (most - len(figure.values))))
     return ReportTable(("cell", *(f"seed {seed}" for seed in range(most))), tuple(rows))
-
-
-def _seed(cell: CellResult, figure: FigureResult, seed: int) -> ReportCell:
-    value = figure.values[seed] if seed < len(figure.values) else None
-    run_id = cell.run_id(seed)
-    return number_cell(value, figure.metric, [run_id] if run_id else [], form=f".{figure.digits}f")

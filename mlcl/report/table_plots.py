@@ -46,9 +46,8 @@ class CellGroup:
         Only seeds that all of these cells have are taken. Cells with a run that MLflow lacks are left out.
         """
         first = {name: cell.figures[0] for name, cell in self.cells.items()}
-        best = max(
-            first, key=lambda name: (first[name].mean or 0.0) * (1 if higher[first[name].name] else -1)
-        )
+        signs = {name: 1 if higher[figure.name] else -1 for name, figure in first.items()}
+        best = max(first, key=lambda name: (first[name].mean or 0.0) * signs[name])
         names = list(dict.fromkeys([next(iter(first)), best, *first]))[:most]
         common = sorted(set.intersection(*(set(first[name].by_seed) for name in names)))
         runs = {name: [self.cells[name].run_id(seed) for seed in common] for name in first if name in names}
@@ -89,12 +88,12 @@ def group_plots(table: TableResult, draw_embeddings: EmbeddingPlots, history: Hi
     plots, skipped = list[Plot](), list[tuple[str, str]]()
     found = comparable_cells(table)
     for number, group in enumerate(found[:MOST_GROUPS], start=1):
-        for made, reasons in (
-            _learning(group, history),
-            draw_embeddings(group.runs_to_draw(table.higher, MOST_SETTINGS)),
-        ):
+        embeddings = draw_embeddings(group.runs_to_draw(table.higher, MOST_SETTINGS))
+        for made, reasons in (_learning(group, history), embeddings):
             several = len(found) > 1
-            plots += [_of_group(plot, number, group.title) for plot in made] if several else made
+            for plot in made:
+                name, title = f"{plot.name}-{number}", f"{plot.title}: {group.title}"
+                plots.append(replace(plot, name=name, title=title) if several else plot)
             skipped += [(f"{name}: {group.title}", why) for name, why in reasons] if several else reasons
     most = f"at most {MOST_GROUPS} groups of cells are drawn"
     return plots, skipped + [(f"what was learnt: {group.title}", most) for group in found[MOST_GROUPS:]]
@@ -105,10 +104,6 @@ def _learning(group: CellGroup, history: Histories) -> PlotCollection:
     settings = {name: ids for name, ids in runs.items() if ids}
     metric = str(next(iter(group.cells.values())).params.get("evaluation.metric", ""))
     return build_plots({"learning": lambda: learning_plot(metric, settings, history)})
-
-
-def _of_group(plot: Plot, number: int, title: str) -> Plot:
-    return replace(plot, name=f"{plot.name}-{number}", title=f"{plot.title}: {title}")
 
 
 def _cells_plot(table: TableResult, name: str) -> Plot:
@@ -174,10 +169,7 @@ def _draw(points: Sequence[CellPoint], label: str) -> Figure:
 
 
 def _draw_row(groups: Sequence[Sequence[CellPoint]], cells: Sequence[str], panels: Sequence[Axes]) -> None:
-    """Draws one group of cells into each panel of a row, and hides the panels that are left over.
-
-    The panels share the vertical axis, on which each name in `cells` has a line.
-    """
+    """Draws each group into a panel of a row, whose vertical axis has a line for each of `cells`."""
     lines = {name: place for place, name in enumerate(cells)}
     for axes, points in zip(panels, groups, strict=False):
         _draw_panel(axes, points, lines)
@@ -203,14 +195,11 @@ def _draw_panel(axes: Axes, points: Sequence[CellPoint], lines: Mapping[str, int
         if low <= point.mean <= high:
             axes.plot([point.low, point.high], [y, y], color="black", linewidth=style.LINE_WIDTH)
             axes.plot(point.mean, y, "o", color=style.MEANINGS["complete"])
-        elif point.mean < low:
-            axes.text(
-                low, y, f"\u2190 {point.mean:.1f}", ha="left", va="center", fontsize=style.FONT_SIZE - 2
-            )
         else:
-            axes.text(
-                high, y, f"{point.mean:.1f} \u2192", ha="right", va="center", fontsize=style.FONT_SIZE - 2
-            )
+            is_low, mean = point.mean < low, f"{point.mean:.1f}"
+            text, side = (f"\u2190 {mean}", "left") if is_low else (f"{mean} \u2192", "right")
+            at = low if is_low else high
+            axes.text(at, y, text, ha=side, va="center", fontsize=style.FONT_SIZE - 2)
 
 
 def _limits(points: Sequence[CellPoint]) -> tuple[float, float]:

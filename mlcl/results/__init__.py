@@ -33,9 +33,9 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
         >>> fresh = frame[frame["kind"] == "confirmation"]
         >>> fresh.groupby("setting")["test/accuracy"].agg(["mean", "std", "count"])
     """
+    from mlcl.results.documents import read_sweep, read_table
     from mlcl.results.frame import sweep_frame, table_frame
     from mlcl.results.runs import Runs, kind
-    from mlcl.results.stored import read_sweep, read_table
     from mlcl.tracking import Tracker
 
     folder = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -43,12 +43,12 @@ class FigureResult:
     @property
     def by_seed(self) -> dict[int, float]:
         """The values that are not None, keyed by the position of their seed."""
-        return _by_seed(self.values)
+        return {seed: value for seed, value in enumerate(self.values) if value is not None}
 
     @property
     def validation_by_seed(self) -> dict[int, float]:
         """The validation values that are not None, keyed by the position of their seed."""
-        return _by_seed(self.validation)
+        return {seed: value for seed, value in enumerate(self.validation) if value is not None}
 
     @computed_field
     @property
@@ -109,10 +109,7 @@ class SearchResult:
     @computed_field
     @property
     def kept(self) -> float | None:
-        """The fraction of the best trial's lead over the median trial that the pick keeps on fresh seeds.
-
-        None where one of the three scores is missing or the lead is 0.
-        """
+        """The share of the best trial's lead over the median that the pick keeps; None if not known."""
         if self.median is None or self.best is None or self.fresh is None or self.best == self.median:
             return None
         return (self.fresh - self.median) / (self.best - self.median)
@@ -186,19 +183,20 @@ class CellResult:
         each = len(self.runs) // count
         return [range(number * each, (number + 1) * each) for number in range(count)]
 
+    def training(self, seed: int) -> TrainingResult | None:
+        """Returns the training at position `seed` of `runs`; None where it is missing."""
+        name = self.runs[seed] if seed < len(self.runs) else None
+        found = (each for each in self.trainings if name in (each.key, each.log))
+        return None if name is None else next(found, None)
+
     def run_id(self, seed: int) -> str | None:
         """Returns MLflow's id of the run at position `seed` of `runs`; None where it is missing."""
-        name = self.runs[seed] if seed < len(self.runs) else None
-        found = (each.run_id for each in self.trainings if name in (each.key, each.log))
-        return None if name is None else next(found, None)
+        training = self.training(seed)
+        return None if training is None else training.run_id
 
     def run_ids(self, figure: FigureResult) -> list[str]:
         """Returns MLflow's ids of the runs that gave the values of a figure."""
         return [run_id for seed in figure.by_seed if (run_id := self.run_id(seed)) is not None]
-
-
-def _by_seed(values: Iterable[float | None]) -> dict[int, float]:
-    return {seed: value for seed, value in enumerate(values) if value is not None}
 
 
 def scaled(value: float | None, unit: str) -> float | None:

@@ -1,15 +1,20 @@
-"""The dataclasses of a compared setting: a job without its seeds, with one complete run for each seed."""
+"""A compared setting: a job without its seeds, with one complete run for each seed; and arms of settings."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from mlcl.config import MARGIN
-from mlcl.significance.roles import Role
+from mlcl.errors import UserError
+from mlcl.significance.arms import Arm, Difference, Outcome
+from mlcl.significance.paired_arms import differences_of
+from mlcl.significance.roles import Role, figure_name
 
 SEED, SPLIT_SEED, VALIDATION_SEED = "train.seed", "data.split_seed", "data.validation_seed"
 SEEDS = re.compile(r"data\.(\w+\.seed|(split|validation)_seed)")
@@ -20,11 +25,10 @@ SEEDS = re.compile(r"data\.(\w+\.seed|(split|validation)_seed)")
 class SeedRun:
     """A complete run of a setting.
 
-    Attributes:
-        data: The fingerprint of the data set with its split.
-        data_seeds: The job keys that match `SEEDS`, with their values as text.
-        blocks: For each test metric, its values with one block of test rows left out at a time (jackknife).
-        folder: The folder with the run's files; None where it is not known to be on this machine.
+    `data` is the fingerprint of the data set with its split, `data_seeds` has the job keys that match
+    `SEEDS`, with their values as text. `blocks` has, for each test metric, its values with one block of test
+    rows left out at a time (jackknife). `folder` has the run's files; None where it is not known to be on
+    this machine.
     """
 
     run_id: str
@@ -99,3 +103,123 @@ def margin_of(job: Mapping[str, Any], metric: str) -> float:
     if not evaluated or metric.rpartition("/")[2] == "loss" or metric.endswith("seconds"):
         return 0.0
     return float(job.get("evaluation.margin", MARGIN))
+
+
+def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
+    """Joins the picks of each arm's searches to one setting, where the user named the whole sweep.
+
+    Returns the settings with the control of a sweep first. If a search has several settings, the best on
+    validation is its pick, as in the sweep's verdicts, and the others stay separate settings. An arm that is
+    joined already is not changed.
+    """
+    groups: dict[tuple[str, str], dict[int, list[ComparedSetting]]] = {}
+    for each in settings:
+        if each.optional and each.arm:
+            groups.setdefault((each.sweep, each.arm), {}).setdefault(each.search, []).append(each)
+    picks = {key: [max(its, key=_validation) for _, its in sorted(groups[key].items())] for key in groups}
+    joined = [_joined(arm, its) for (_, arm), its in picks.items()]
+    counted = {id(each) for its in picks.values() for each in its}
+    rest = [each for each in settings if id(each) not in counted]
+    first = settings.index(next(iter(picks.values()))[0]) if picks else 0
+    found = [*rest[:first], *joined, *rest[first:]]
+    return sorted(found, key=lambda each: not (each.optional and Role.CONTROL in each.role))
+
+
+def _validation(setting: ComparedSetting) -> float:
+    """Returns the mean score on validation, negated where lower is better."""
+    names = (figure_name(setting.score, run.metrics) for run in setting.runs.values())
+    pairs = zip(setting.runs.values(), names, strict=True)
+    mean = fmean(run.metrics.get(name, -math.inf) for run, name in pairs)
+    return -mean if setting.mode == "min" else mean
+
+
+def _joined(arm: str, picks: Sequence[ComparedSetting]) -> ComparedSetting:
+    """Returns the arm as one setting, with all runs of its picks and the job keys in which they agree."""
+    shared = set.intersection(*(set(each.job.items()) for each in picks))
+    return replace(
+        picks[0],
+        label=arm,
+        word=f"{picks[0].sweep}:{arm}",
+        runs={seed: run for each in picks for seed, run in each.runs.items()},
+        searches=tuple(seeds for each in picks for seeds in each.searches or (tuple(each.runs),)),
+        picks=tuple(name for each in picks for name in each.picks or (each.label,) if name != arm),
+        job=dict(item for item in picks[0].job.items() if item in shared),
+        names=(),
+    )
+
+
+def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str, mode: str) -> Difference:
+    """Returns the difference of two settings or arms in a metric, with its variances.
+
+    Where each seed draws its own rows from the data, runs of equal seeds are paired: their outcomes are
+    subtracted first. Raises UserError where the data differs, no seed is shared, or a value is not finite.
+    """
+    both = (reference, other)
+    pairs = all(map(_draw_by_seed, both))
+    shared = reference.runs.keys() & other.runs.keys()
+    if pairs and not shared:
+        seeds = "; ".join(f"{each.label}: seeds {' '.join(map(str, each.runs))}" for each in both)
+        raise UserError("these settings share no seed, and cannot be paired", key="WHAT", found=seeds)
+    _check_data(reference, other)
+    odd = [
+        f"{each.label}, seed {seed}: {run.metrics[metric]}"
+        for each in both
+        for seed, run in each.runs.items()
+        if not math.isfinite(run.metrics[metric]) and (seed in shared or not pairs)
+    ]
+    if odd:  # without such seeds the setting that failed there would look better
+        raise UserError(f"{metric} is no number in some runs", key="--metric", found=odd)
+    (found,) = differences_of(_arm(reference, metric), [_arm(other, metric)], metric, mode, seeds=pairs)
+    return found
+
+
+def _arm(setting: ComparedSetting, metric: str) -> Arm:
+    """Returns the setting's runs as an arm, by search; one outcome for a fitted baseline of equal values."""
+    own_rows = len({run.data_seeds.get(SPLIT_SEED) for run in setting.runs.values()}) > 1
+    outcomes = {
+        seed: Outcome(run.seed, run.metrics[metric], () if own_rows else tuple(run.blocks.get(metric, ())))
+        for seed, run in setting.runs.items()
+    }
+    searches = tuple(
+        tuple(outcomes[seed] for seed in seeds) for seeds in setting.searches or (tuple(setting.runs),)
+    )
+    fixed = setting.is_fitted and len({each.value for its in searches for each in its}) == 1
+    counted = ((searches[0][0],),) if fixed else searches
+    return Arm(setting.label, counted, fitted=fixed, searched=setting.searched)
+
+
+def _draws(run: SeedRun) -> tuple[tuple[str, str], ...]:
+    """Returns (key, seed) of a run's random draws from the data; its fingerprint covers the split."""
+    return tuple(sorted((key, seed) for key, seed in run.data_seeds.items() if key != SPLIT_SEED))
+
+
+def _draw_by_seed(setting: ComparedSetting) -> bool:
+    """Whether the setting's runs differ in a random draw from the data other than the validation rows."""
+    drawn = ({**run.data_seeds, VALIDATION_SEED: ""} for run in setting.runs.values())
+    return len({tuple(sorted(each.items())) for each in drawn}) > 1
+
+
+def _check_data(a: ComparedSetting, b: ComparedSetting) -> None:
+    """Raises UserError unless runs of both settings drew from the data with equal seeds and got equal data.
+
+    Where each seed has its own split, the runs of each shared seed must have the same draws and data.
+    """
+    one, other = ({_draws(run): run for run in each.runs.values()} for each in (a, b))
+    both = [(a.runs[seed], b.runs[seed]) for seed in sorted(a.runs.keys() & b.runs.keys())]
+    alike = [pair for pair in both if _draws(pair[0]) == _draws(pair[1])]
+    clash = [pair for pair in both if pair not in alike]
+    if not one.keys() & other.keys() or (clash and _draw_by_seed(a)):
+        runs = clash[0] if clash else [next(iter(each.runs.values())) for each in (a, b)]
+        first, second = (dict(_draws(run)) for run in runs)
+        key = next(each for each in sorted({*first, *second}) if first.get(each) != second.get(each))
+        problem = "these settings drew from the data with different seeds, and cannot be compared"
+        found = f"{a.label} {first.get(key, 'none')}, {b.label} {second.get(key, 'none')}"
+        raise UserError(problem, key=key, found=found)
+    if not all(map(_draw_by_seed, (a, b))):
+        alike += [(one[draws], other[draws]) for draws in one.keys() & other.keys()]
+    for one_run, other_run in alike:
+        if one_run.data != other_run.data:
+            found = f"{a.label} {one_run.data}, {b.label} {other_run.data}"
+            problem = "these settings were trained on different data"
+            allowed = "one data set with one split (the same fingerprint)"
+            raise UserError(problem, key="WHAT", found=found, allowed=allowed)

@@ -11,8 +11,7 @@ from mlcl.config import default_mode
 from mlcl.config.section import metric_name
 from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
-from mlcl.results.compared_arms import compare_pair, join_searches
-from mlcl.results.compared_setting import ComparedSetting, margin_of
+from mlcl.results.compared_setting import ComparedSetting, compare_pair, join_searches, margin_of
 from mlcl.significance.arms import Difference
 from mlcl.significance.roles import Role, figure_name
 from mlcl.significance.verdict import Conclusion, Question, Verdict, compare_family
@@ -30,13 +29,11 @@ block of test rows left out at a time (jackknife)."""
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """A setting or arm that is compared with the reference.
+    """A setting or arm that is compared with the reference, with the verdict, corrected for the other
+    comparisons.
 
-    Attributes:
-        setting: The setting or arm.
-        verdict: The verdict on it, corrected for the other comparisons.
-        differs: The job keys in which it differs from the reference.
-        unpaired: In a comparison paired by seed, the seeds that only one of the two has.
+    `differs` are the job keys in which it differs from the reference. `unpaired` are, in a comparison paired
+    by seed, the seeds that only one of the two has.
     """
 
     setting: ComparedSetting
@@ -80,14 +77,9 @@ def compare_settings(
     setting's score, on test.
 
     Fitted baselines without the metric are left out where the user named a whole sweep. `blocks_of` computes
-    the metric without each block of test rows for runs that have not recorded it.
-    Raises UserError for fewer than two settings, a metric that a setting lacks or that is not finite,
-    different data, and where no two runs share their draws from the data.
-
-    Example:
-        >>> found = compare_settings(find_settings(runs, ["my-sweep"]), "accuracy")
-        >>> [(row.setting.label, row.answer) for row in found.rows]
-        [('heads', 'helps')]
+    the metric without each block of test rows for runs that have not recorded it. Raises UserError for fewer
+    than two settings, a metric that a setting lacks or that is not finite, different data, and where no two
+    runs share their draws from the data.
     """
     settings = join_searches(settings)
     metric = metric or _goal(settings)
@@ -102,18 +94,11 @@ def compare_settings(
     mode = _mode(name, settings)
     reference, *others = settings
     pairs = [compare_pair(reference, other, name, mode or "max") for other in others]
-    rows = tuple(
-        ComparisonRow(
-            setting=other,
-            verdict=verdict,
-            differs=_differing(reference.job, other.job),
-            unpaired=tuple(sorted(set(reference.runs) ^ set(other.runs))) if pair.paired else (),
-        )
-        for other, pair, verdict in zip(
-            others, pairs, _verdicts(reference, others, pairs, name, mode), strict=True
-        )
-    )
-    return Comparison(name, mode, reference, rows, tuple(each.label for each in left_out))
+    verdicts, rows = _verdicts(reference, others, pairs, name, mode), []
+    for other, pair, verdict in zip(others, pairs, verdicts, strict=True):
+        unpaired = tuple(sorted(set(reference.runs) ^ set(other.runs))) if pair.paired else ()
+        rows.append(ComparisonRow(other, verdict, _differing(reference.job, other.job), unpaired))
+    return Comparison(name, mode, reference, tuple(rows), tuple(each.label for each in left_out))
 
 
 def _verdicts(
@@ -134,11 +119,9 @@ def _verdicts(
     for heads in (True, False):
         places = [place for place, each in enumerate(asked) if each == heads]
         question: Question = "heads" if heads else "settings" if mode else "values"
-        family = compare_family(
-            [pairs[place] for place in places],
-            [question] * len(places),
-            metric=metric, mode=mode or "max", margin=margin, rows=reference.rows,
-        )  # fmt: skip
+        own = [pairs[place] for place in places]
+        better, rows = mode or "max", reference.rows
+        family = compare_family(own, question, metric=metric, mode=better, margin=margin, rows=rows)
         found |= dict(zip(places, family, strict=True))
     return [found[place] for place in range(len(others))]
 
@@ -221,23 +204,17 @@ def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
         if all(_own_name(name, setting) in setting.metrics for setting in settings):
             return name
     shared = set.intersection(*(setting.metrics for setting in settings))
-    for setting in settings:
-        if not _has(setting, metric):
-            hint = did_you_mean(metric, sorted(setting.metrics))
-            known = sorted(name for name in shared if name.startswith(PREFIXES))
-            raise UserError(
-                f"{setting.label} has no such metric{hint}", key="--metric", found=metric, allowed=known
-            )
-    raise UserError(
-        "no metric of this name that all have", key="--metric", found=metric, allowed=sorted(shared)
-    )
+    problem, known = "no metric of this name that all have", sorted(shared)
+    without = next((setting for setting in settings if not _has(setting, metric)), None)
+    if without is not None:
+        hint = did_you_mean(metric, sorted(without.metrics))
+        problem = f"{without.label} has no such metric{hint}"
+        known = [name for name in known if name.startswith(PREFIXES)]
+    raise UserError(problem, key="--metric", found=metric, allowed=known)
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the keys in which two jobs differ, without the keys of list items.
-
-    If one job lacks a whole section, the section is given in place of its keys.
-    """
+    """Returns the keys in which two jobs differ; of a section that one of them lacks, the section alone."""
     keys = {key for key, _ in set(a.items()) ^ set(b.items())} - {CLASSIFIER_WEIGHT}
     own = (key for key in keys if key.rpartition(".")[0] not in keys)
     return tuple(sorted({_section(key, a if key in b else b) for key in own}))
@@ -247,6 +224,5 @@ def _section(key: str, other: Mapping[str, str]) -> str:
     """Returns the outermost section of `key` that the job `other` lacks entirely, or the key itself."""
     parts = key.split(".")
     sections = (".".join(parts[:count]) for count in range(1, len(parts)))
-    return next(
-        (each for each in sections if not any(f"{its}.".startswith(f"{each}.") for its in other)), key
-    )
+    lacking = (each for each in sections if not any(f"{its}.".startswith(f"{each}.") for its in other))
+    return next(lacking, key)

@@ -148,10 +148,9 @@ def _mean(setting: ComparedSetting, metric: str) -> str:
 
 
 def _setting_dict(setting: ComparedSetting, metric: str) -> dict[str, Any]:
-    values = {seed: run.metrics[metric] for seed, run in setting.runs.items()}
-    runs = {  # JSON has no NaN; a seed without a partner may have it
-        seed: {"run_id": run.run_id, "value": values[seed] if math.isfinite(values[seed]) else None}
-        for seed, run in setting.runs.items()
-    }
+    runs = {}
+    for seed, run in setting.runs.items():
+        value = run.metrics[metric]  # JSON has no NaN; a seed without a partner may have it
+        runs[seed] = {"run_id": run.run_id, "value": value if math.isfinite(value) else None}
     found = {"label": setting.label, "names": _names(setting), "word": setting.word, "runs": runs}
     return found | {"searches": setting.searches, "picks": setting.picks}

@@ -1,23 +1,33 @@
-"""Reads and writes results as JSON: `sweep.json`, `table.json`, and the output of `--json`."""
+"""Reads and writes results as JSON: `sweep.json`, `table.json`, and the output of `--json`.
+
+A stored result is read from its folder if that is on this machine, else from MLflow.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from mlcl.errors import UserError
 from mlcl.files import replace_text
+from mlcl.results.runs import Runs
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
+from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.store import State
-from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
+from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON, Tag
 
-ResultT = TypeVar("ResultT")
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+ResultT = TypeVar("ResultT", SweepResult, TableResult)
+NEIGHBOURS = "knn/"
+"""The prefix of the metrics that are computed with the k-NN parameters of the run's job."""
 
 
 def document(value: Any) -> dict[str, Any]:
@@ -41,10 +51,7 @@ def _write(file: Path, tree: Mapping[str, Any]) -> Path:
 
 
 def read_result(kind: type[ResultT], text: str, file: Path) -> ResultT:
-    """Parses a `SweepResult` or `TableResult` (`kind`) from the JSON text of `file`.
-
-    Raises a UserError that names `file` where the text is not valid JSON of that type.
-    """
+    """Parses a result from the JSON text of `file`. Raises a UserError that names it for invalid text."""
     try:
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
@@ -69,10 +76,7 @@ def local_sweep(folder: Path) -> SweepResult:
 
 
 def stop_sweep(folder: Path, reason: str) -> None:
-    """Changes each state RUNNING in the `sweep.json` of a killed sweep to STOPPED, and sets its reason.
-
-    Does nothing where the folder has no `sweep.json`.
-    """
+    """Changes each state RUNNING in a killed sweep's `sweep.json`, if there is one, to STOPPED."""
     file = folder / SWEEP_JSON
     if file.is_file():
         tree = _stopped(json.loads(file.read_text(encoding="utf-8")))
@@ -86,3 +90,69 @@ def _stopped(tree: Any) -> Any:
         return tree
     state = {"state": State.STOPPED} if tree.get("state") == State.RUNNING else {}
     return {key: _stopped(value) for key, value in tree.items()} | state
+
+
+def read_sweep(runs: Runs, run: Run) -> SweepResult:
+    """Reads the result of the sweep of `run`, and adds the MLflow ids and metrics of its trainings' runs.
+
+    Raises UserError where no result has been stored yet, or it is damaged.
+
+    Example:
+        >>> sweep = read_sweep(runs, runs.require_group("my-sweep"))
+        >>> sweep.best.label, sweep.best.score
+        ('trial 3', 0.91)
+    """
+    result = _read(runs, run, SweepResult, "sweeps", SWEEP_JSON)
+    trainings = [*result.all_trials, *(seed for setting in result.settings for seed in setting.seeds)]
+    found = runs.by_log(result.id, [each.log for each in trainings])
+    return replace(
+        result,
+        run_id=str(run.info.run_id),
+        trials=_with_runs(result.trials, found),
+        dropped=_with_runs(result.dropped, found),
+        baseline_trials=_with_runs(result.baseline_trials, found),
+        earlier_baseline_trials=_with_runs(result.earlier_baseline_trials, found),
+        confirmations=tuple(_setting(each, found) for each in result.confirmations),
+        earlier=tuple(_setting(each, found) for each in result.earlier),
+    )
+
+
+def read_table(runs: Runs, run: Run, only: str | None = None) -> TableResult:
+    """Reads the result of a table, and adds the MLflow ids and metrics of its cells' runs.
+
+    With `only`, the label of a cell, they are added for this cell alone. Raises UserError where no result has
+    been stored yet, or it is damaged.
+    """
+    result = _read(runs, run, TableResult, "tables", TABLE_JSON)
+    asked = [cell for cell in result.cells if only in (None, cell.label)]
+    found = runs.by_log(result.id, [each.log for cell in asked for each in cell.trainings]) if asked else {}
+    cells = tuple(
+        replace(cell, trainings=_with_runs(cell.trainings, found, neighbours=not cell.neighbours))
+        for cell in result.cells
+    )
+    return replace(result, run_id=str(run.info.run_id), cells=cells)
+
+
+def _read(runs: Runs, run: Run, kind: type[ResultT], folder: str, name: str) -> ResultT:
+    file = runs.home / folder / run.data.tags[Tag.ID] / name
+    if file.is_file():
+        return replace(read_result(kind, file.read_text(encoding="utf-8"), file), folder=file.parent)
+    return read_result(kind, runs.text(run, name), Path(name))
+
+
+def _setting(setting: SettingResult, found: Mapping[str, Run]) -> SettingResult:
+    run = found.get(setting.log)
+    return replace(setting, run_id=run and str(run.info.run_id), seeds=_with_runs(setting.seeds, found))
+
+
+def _with_runs(
+    trainings: Iterable[TrainingResult], found: Mapping[str, Run], *, neighbours: bool = True
+) -> tuple[TrainingResult, ...]:
+    """Adds the ids of the trainings' runs and their metrics, of k-NN only with `neighbours`."""
+    known = []
+    for each in trainings:
+        run = found.get(each.log)
+        logged = {} if run is None else run.data.metrics
+        metrics = {name: its for name, its in logged.items() if neighbours or not name.startswith(NEIGHBOURS)}
+        known.append(replace(each, run_id=run and str(run.info.run_id), metrics={**metrics, **each.metrics}))
+    return tuple(known)

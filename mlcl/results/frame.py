@@ -75,27 +75,20 @@ def sweep_trainings(sweep: SweepResult) -> dict[str, list[LabelledTraining]]:
         stage: [LabelledTraining(kind, each.label, each, sweep.params) for each in trials]
         for stage, (kind, trials) in stages.items()
     }
-    fresh = [
-        LabelledTraining("confirmation", setting.name, seed, setting.params)
-        for setting in sweep.settings
-        for seed in setting.seeds
-    ]
+    seeds = ((setting, seed) for setting in sweep.settings for seed in setting.seeds)
+    fresh = [LabelledTraining("confirmation", its.name, seed, its.params) for its, seed in seeds]
     return found | {"confirmation": fresh}
 
 
 def sweep_frame(sweep: SweepResult) -> pd.DataFrame:
     """Returns a frame of a sweep's search trials, baseline search trials, races and confirmations."""
     stages = sweep_trainings(sweep)
-    return frame_of(
-        [each for name in ("search", "baselines", "races", "confirmation") for each in stages[name]]
-    )
+    names = ("search", "baselines", "races", "confirmation")
+    return frame_of([each for name in names for each in stages[name]])
 
 
 def table_frame(table: TableResult) -> pd.DataFrame:
     """Returns a frame of the trainings of a table's cells, ordered by the time at which they started."""
-    found = [
-        LabelledTraining("cell", cell.label, training, cell.params)
-        for cell in table.cells
-        for training in cell.trainings
-    ]
+    trainings = ((cell, training) for cell in table.cells for training in cell.trainings)
+    found = [LabelledTraining("cell", cell.label, its, cell.params) for cell, its in trainings]
     return frame_of(sorted(found, key=lambda its: its.training.started or 0))

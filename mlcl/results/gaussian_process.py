@@ -55,7 +55,10 @@ def expected_scores(x_ND: Array, score: ArrayLike, at_GD: Array, *, log: list[bo
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
     y = np.asarray(score, float)
-    place_ND, place_GD = (_places(points, log) for points in (x_ND, at_GD))
+    place_ND, place_GD = (
+        np.stack([np.log(x) if its else x for x, its in zip(points.T, log, strict=True)], axis=1)
+        for points in (x_ND, at_GD)
+    )
     low, wide = place_ND.min(axis=0), np.maximum(np.ptp(place_ND, axis=0), 1e-12)
     lengths = np.full(x_ND.shape[1], 0.3)
     kernel = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(lengths, (0.1, 10.0)) + WhiteKernel(0.3, (1e-4, 10.0))
@@ -66,7 +69,3 @@ def expected_scores(x_ND: Array, score: ArrayLike, at_GD: Array, *, log: list[bo
     mean, deviation = process.predict((place_GD - low) / wide, return_std=True)
     noise = process.kernel_.k2.noise_level * y.var()
     return mean, np.sqrt(np.maximum(deviation**2 - noise, 0))
-
-
-def _places(points: Array, log: list[bool]) -> Array:
-    return np.stack([np.log(x) if its else x for x, its in zip(points.T, log, strict=True)], axis=1)

@@ -34,10 +34,7 @@ def has_embeddings(runs: Runs, run_id: str) -> bool:
 
 
 def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
-    """Downloads a run's embeddings and job to a folder under `scratch` and returns it.
-
-    Raises UserError where the run does not exist or has no embeddings, which a sweep may not keep.
-    """
+    """Downloads a run's embeddings and job to a folder in `scratch`. Raises UserError where it left none."""
     run, folder = runs.get(run_id), scratch / run_id
     if run is None:
         raise UserError("no such run in MLflow", key="RUN", found=run_id)
@@ -76,14 +73,11 @@ class JobDataCache:
 
 @dataclass(frozen=True)
 class KnnScores:
-    """The scores of a setting at all points (k, lambda, temperature).
+    """The scores of a setting at all points (k, lambda, temperature), over so many `seeds`.
 
-    Attributes:
-        points: A frame with one row per point. Its columns are `AXES`, `val` and `test` (means over seeds),
-            `val_sd` and `test_sd` (standard deviations, NaN for one seed), and `in_grid`.
-        best: The row of the grid with the best mean on validation.
-        own: The row of the k-NN parameters that the job sets, None if it sets none.
-        seeds: The number of runs.
+    `points` has one row per point. Its columns are `AXES`, `val` and `test` (means over seeds), `val_sd` and
+    `test_sd` (standard deviations, NaN for one seed), and `in_grid`. `best` is the row of the grid with the
+    best mean on validation, `own` the row of the job's k-NN parameters, None if it sets none.
     """
 
     points: pd.DataFrame
@@ -114,11 +108,8 @@ def knn_table(run: StoredRun) -> Array:
     """
     grid = knn_grid(run.job_data.job)
     own = _own(run.job_data.job) or grid
-    return run.grid(
-        [*grid.k, *own.k],
-        [*grid.lambda_, *own.lambda_],
-        [*grid.temperature, *own.temperature],
-    )
+    lambdas, temperatures = [*grid.lambda_, *own.lambda_], [*grid.temperature, *own.temperature]
+    return run.grid([*grid.k, *own.k], lambdas, temperatures)
 
 
 def knn_scores(tables: Sequence[Array], job: JobConfig) -> KnnScores:

@@ -9,7 +9,7 @@ from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
 from mlcl.results.table_verdicts import label_in, sentences_of
 from mlcl.results.training_result import TrainingResult
-from mlcl.significance.arms import Arm, Outcome, mean_interval
+from mlcl.significance.arms import Arm, mean_interval
 from mlcl.significance.paired_tests import LEVEL
 from mlcl.tracking import State
 
@@ -30,13 +30,11 @@ def model_evidence(result: SweepResult | TableResult, run_id: str) -> str:
     parts = []
     rows = _figures(seeds, metrics)
     if rows:
-        parts.append(
-            f"{markdown(label)} of the {what} {markdown(result.name)}, {counted(len(seeds), 'seed')}:"
-        )
-        parts.append(markdown_table(("on test", "mean", f"{LEVEL:.0%} interval"), rows))
+        said = f"{markdown(label)} of the {what} {markdown(result.name)}, {counted(len(seeds), 'seed')}:"
+        parts += [said, markdown_table(("on test", "mean", f"{LEVEL:.0%} interval"), rows)]
     if sentences:
-        parts.append(f"The {what} {markdown(result.name)} says:")
-        parts.append("\n".join(f"- {markdown(sentence)}" for sentence in sentences))
+        listed = "\n".join(f"- {markdown(sentence)}" for sentence in sentences)
+        parts += [f"The {what} {markdown(result.name)} says:", listed]
     return "\n\n".join(["## On fresh seeds", *parts]) if parts else ""
 
 
@@ -75,11 +73,7 @@ def _figures(seeds: Sequence[TrainingResult], metrics: Sequence[str] | None) -> 
     rows = []
     for name in metrics:
         if all(name in each.metrics for each in seeds):
-            outcomes = tuple(
-                Outcome(each.seed or 0, each.metrics[name], tuple(each.blocks.get(name, ())))
-                for each in seeds
-            )
-            arm = Arm(name, (outcomes,))
+            arm = Arm(name, (tuple(each.outcome(name) for each in seeds),))
             if arm.complete:
                 mean, interval = mean_interval(arm, LEVEL)
                 ends = "" if interval is None else " to ".join(f"{end:.{DIGITS}f}" for end in interval)

@@ -1,19 +1,30 @@
-"""Scores finished runs at every point (k, lambda, tau) of a k-NN grid, from logged embeddings."""
+"""Scores finished runs at every point (k, lambda, tau) of a k-NN grid, and measures what neighbours cost."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple, cast
 
 import pandas as pd
 
+from mlcl.config.job import KnnConfig
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
 from mlcl.results.compared_setting import ComparedSetting
 from mlcl.results.knn_scores import JobDataCache, KnnScores, fetch_all, knn_scores, knn_table
 from mlcl.results.runs import Runs
+from mlcl.training.context import pick_device
+from mlcl.training.embeddings import setting_of
+from mlcl.training.export import load_model, write_export
+from mlcl.training.export.model_index import DATASTORE
+from mlcl.training.export.prediction_files import Item, batches, split_items
+from mlcl.training.input_reader import Content
+from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
 from mlcl.training.stored_run import StoredRun
 
 FIGURES = ("threshold", "val", "val_sd", "test", "test_sd")
@@ -22,14 +33,12 @@ COLUMNS = ("setting", "seeds", "which", "k", "lambda", "temperature", *FIGURES)
 
 @dataclass(frozen=True)
 class PosthocScores:
-    """The scores of jobs' settings at points of the k-NN grid, that is at values of k, lambda, temperature.
+    """The scores of jobs' settings in `metric`, such as `accuracy`, at values of k, lambda and temperature.
 
-    Attributes:
-        metric: The last part of the metric's name, such as `accuracy`.
-        chosen: A frame with the columns `COLUMNS` and three rows for each setting: the best point of the grid
-            on validation, the point of the job itself, and the model without neighbours. `threshold` is the
-            mean of the seeds' thresholds, NaN if there is no single threshold for all labels.
-        points: A frame with a row for each setting and each point of its grid.
+    `chosen` has the columns `COLUMNS` and three rows for each setting: the best point of the grid on
+    validation, the point of the job itself, and the model without neighbours. `threshold` is the mean of the
+    seeds' thresholds, NaN if there is no single threshold for all labels. `points` has a row for each setting
+    and point of its grid.
     """
 
     metric: str
@@ -85,9 +94,7 @@ def _rows(
     if len(alone):
         places["the model alone"] = int(alone[0])
     rows: list[tuple[object, ...]] = []
-    for which, place in places.items():
-        if place is None:
-            continue
+    for which, place in ((which, place) for which, place in places.items() if place is not None):
         k, share, tau = scores.points[["k", "lambda", "temperature"]].to_numpy()[place]
         at = Setting(int(k), float(share), float(tau))
         found = pd.DataFrame([run.metrics(at) for run in stored])
@@ -96,3 +103,63 @@ def _rows(
         figures = (mean.iloc[0], mean.iloc[1], spread.iloc[1], mean.iloc[2], spread.iloc[2])
         rows.append((setting.label, len(setting.runs), which, at.k, at.lambda_, at.temperature, *figures))
     return rows
+
+
+ROWS = 1000
+"""The largest number of validation rows whose prediction is timed."""
+
+
+class NeighbourCost(NamedTuple):
+    """The cost of the neighbours of a setting's first seed. Source: kNN-MLTC Tables 7 and 8.
+
+    `rows` and `bytes` are the datastore's, as an export has it on disk. `model_ms` and `knn_ms` are the
+    milliseconds a row of a prediction without and with neighbours, over `timed` rows in the job's batches of
+    evaluation, with everything from the raw row on; `k` is the number of neighbours, on `device`.
+    """
+
+    setting: str
+    rows: int
+    bytes: int
+    timed: int
+    k: int
+    model_ms: float
+    knn_ms: float
+    device: str
+
+
+def measure_costs(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -> list[NeighbourCost]:
+    """Measures each setting that is not fitted. Raises UserError where a run's model or data is gone."""
+    cache = JobDataCache(home)
+    return [_measure(runs, each, cache) for each in settings if not each.is_fitted]
+
+
+def _measure(runs: Runs, setting: ComparedSetting, cache: JobDataCache) -> NeighbourCost:
+    run = next(iter(setting.runs.values()))
+    with TemporaryDirectory(prefix="mlcl-") as scratch:
+        left, export = Path(scratch), Path(scratch) / "export"
+        found = runs.get(run.run_id)
+        assert found is not None
+        for name in (RESULT, EMBEDDINGS, MODEL):
+            runs.artifact(found, name, left)
+        job_data = cache(left / MODEL)
+        write_export(export, left, job_data, {})
+        size, device = (export / DATASTORE).stat().st_size, pick_device(job_data.job.train.device)
+        model = load_model(export, device.type)
+    items = list(islice(split_items(job_data.dataset.split("validation")), ROWS))
+    knn = setting_of(job_data.job.evaluation.knn or KnnConfig())
+    first, store = next(iter(model.index.predictors)), model.store
+    assert store is not None
+
+    def seconds(part: Sequence[Item]) -> tuple[float, float]:
+        started = time.perf_counter()
+        output_MO = model.outputs([cast(Content, item.content) for item in part])
+        alone = model.probabilities(output_MO, first)
+        predicted = time.perf_counter()
+        store.blended(store.retrieve(output_MO, knn.k), alone, knn)
+        return predicted - started, time.perf_counter() - predicted
+
+    parts = list(batches(items, job_data.job.evaluation.batch_size))
+    seconds(parts[0])  # what starts slowly is not counted
+    model_ms, knn_ms = (1000 * sum(each) / len(items) for each in zip(*map(seconds, parts), strict=True))
+    costs = (len(items), knn.k, model_ms, model_ms + knn_ms)
+    return NeighbourCost(setting.label, len(store.labels), size, *costs, device.type)

@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 from mlcl.errors import UserError, did_you_mean
 from mlcl.results.provenance import log_start
-from mlcl.results.stores import ClientRuns, FileRuns, RunSource
+from mlcl.results.stores import ClientRuns, FileRuns
 from mlcl.store import home_records
 from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.names import Tag
@@ -39,10 +39,9 @@ LEAST = 2
 class Runs:
     """The runs of one tracking store, for reading only.
 
-    Args:
-        tracker: The tracker, or a function that opens it.
-        source: The source of runs, metrics, parameters and tags. Default: the tracker's MLflow client.
-        home: The folder of local runs. Default: the tracker's.
+    `tracker` is the tracker, or a function that opens it. `source` is where runs, metrics, parameters and
+    tags are read from, by default the tracker's MLflow client; `home` the folder of local runs, by default
+    the tracker's.
 
     Example:
         >>> runs = Runs(Tracker.existing(Path("outputs")))
@@ -52,7 +51,7 @@ class Runs:
     def __init__(
         self,
         tracker: Tracker | Callable[[], Tracker],
-        source: RunSource | None = None,
+        source: FileRuns | None = None,
         home: Path | None = None,
     ) -> None:
         self._open = tracker if callable(tracker) else lambda: tracker
@@ -83,7 +82,7 @@ class Runs:
         return self._home or self.tracker.home
 
     @cached_property
-    def _source(self) -> RunSource:
+    def _source(self) -> ClientRuns | FileRuns:
         return self._given or ClientRuns(self.tracker.client)
 
     def get(self, run_id: str) -> Run | None:
@@ -95,10 +94,7 @@ class Runs:
         return list(self._source.tagged(tag, value, how))
 
     def by_log(self, owner: str, logs: Collection[str]) -> dict[str, Run]:
-        """Returns the runs with these log ids, keyed by log id.
-
-        One request finds all runs of the sweep or table `owner`; each other log takes a request of its own.
-        """
+        """Returns runs by log id: one request for those of `owner`, and one for each other log."""
         found = {run.data.tags.get(Tag.LOG, ""): run for run in self.tagged(Tag.OWNER, owner)}
         for log in logs:
             runs = [] if log in found else self.tagged(Tag.LOG, log)
@@ -126,10 +122,7 @@ class Runs:
         return next(iter(begun.values()), [])
 
     def ordered(self, runs: Sequence[Run]) -> list[Run]:
-        """Returns the runs with those of this home reordered, latest first, by their number in the home.
-
-        MLflow orders by start time, which a wrong clock falsifies.
-        """
+        """Returns the runs, those of this home ordered by their number in it, as a clock may be wrong."""
         numbers = [self._numbers.get(run.data.tags.get(Tag.OWNER, "")) for run in runs]
         own = [(number, run) for number, run in zip(numbers, runs, strict=True) if number is not None]
         latest = iter(sorted(own, key=lambda each: -each[0]))
@@ -151,25 +144,19 @@ class Runs:
         return latest
 
     def group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run | None:
-        """Returns the sweep or table that `word` names: its MLflow id, its mlcl id, or its name.
-
-        The latest of several with one name; None where there is none.
-        """
+        """Returns the latest sweep or table of this MLflow id, mlcl id or name; None where there is none."""
         by_id = self.get(word)
         found = ([] if by_id is None else [by_id]) + self.named(word)
         return next((run for run in found if kind(run) in kinds), None)
 
-    def require_group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run:
+    def require_group(self, word: str) -> Run:
         """Returns the sweep or table that `group` finds. Raises a UserError that suggests a similar name."""
-        found = self.group(word, kinds)
+        found = self.group(word)
         if found is None:
             self.check_trash(word)
-            raise UserError(
-                f"names no {' and no '.join(kinds)}{self.hint(word, kinds)}",
-                key=kinds[0].upper(),
-                found=word,
-                allowed=f"a {kinds[0]}'s name or id, see {self.tracker.shown}",
-            )
+            problem = f"names no sweep and no table{self.hint(word)}"
+            allowed = f"a sweep's name or id, see {self.tracker.shown}"
+            raise UserError(problem, key="SWEEP", found=word, allowed=allowed)
         return found
 
     def check_trash(self, word: str) -> None:
@@ -204,11 +191,9 @@ class Runs:
         try:
             return Path(self.tracker.client.download_artifacts(run.info.run_id, artifact, str(folder)))
         except (MlflowException, OSError) as error:
-            raise UserError(
-                "the run has no such artifact, or it cannot be read",
-                key=artifact,
-                found=f"run {run.info.run_id} ({self.tracker.reason(error)})",
-            ) from None
+            problem = "the run has no such artifact, or it cannot be read"
+            found = f"run {run.info.run_id} ({self.tracker.reason(error)})"
+            raise UserError(problem, key=artifact, found=found) from None
 
     def has(self, run: Run, artifact: str) -> bool:
         """Whether a run has an artifact of that name."""

@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any
 from mlcl.config import POSTHOC
 from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult
-from mlcl.results.compared_arms import join_searches
-from mlcl.results.compared_setting import SEED, SEEDS, VALIDATION_SEED, ComparedSetting, SeedRun
+from mlcl.results.compared_setting import (
+    SEED,
+    SEEDS,
+    VALIDATION_SEED,
+    ComparedSetting,
+    SeedRun,
+    join_searches,
+)
+from mlcl.results.documents import read_sweep, read_table
 from mlcl.results.runs import GROUPS, Runs, kind
-from mlcl.results.stored import read_sweep, read_table
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.training_result import SettingResult, TrainingResult, training_folder
 from mlcl.store import State
@@ -32,16 +38,10 @@ MOST_KEYS = 3
 """The largest number of differing job keys in the label of a setting."""
 
 
-def confirmed_settings(sweep: SweepResult, name: str) -> list[ComparedSetting]:
-    """Returns the settings that a sweep has confirmed on fresh seeds; each has the word `NAME:SETTING`."""
-    return [confirmed_setting(sweep, each, f"{name}:{each.name}") for each in sweep.settings]
-
-
 def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> ComparedSetting:
     """Returns a confirmed setting of a sweep for a comparison, named by `word`."""
-    found = _of_trainings(setting.name, word, setting.seeds, setting.params, sweep.free, sweep.folder)
     return replace(
-        found,
+        _of_trainings(setting.name, word, setting.seeds, setting.params, sweep.free, sweep.folder),
         lower_is_better=frozenset(sweep.lower_is_better) or None,
         names=setting.labels or ("no longer",),
         score=sweep.fresh_score,
@@ -60,10 +60,13 @@ def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) ->
     searches = _by_search(cell)
     if searches:  # the picks differ
         without.update(key for each in cell.trainings for key in each.changes)
-    found = _of_trainings(cell.label, word, cell.trainings, cell.params, without)
-    lower, searched = frozenset(lower_is_better) or None, cell.search is not None
-    rows = cell.test_rows
-    return replace(found, lower_is_better=lower, searched=searched, searches=searches, rows=rows)
+    return replace(
+        _of_trainings(cell.label, word, cell.trainings, cell.params, without),
+        lower_is_better=frozenset(lower_is_better) or None,
+        searched=cell.search is not None,
+        searches=searches,
+        rows=cell.test_rows,
+    )
 
 
 def _by_search(cell: CellResult) -> tuple[tuple[int, ...], ...]:
@@ -169,16 +172,14 @@ def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
         # Cells may share runs and differ in the settings of their neighbours.
         ids = {f"{run.run_id} {sorted(run.metrics.items())}" for run in setting.runs.values()}
         if ids & seen:
-            raise UserError(
-                "names runs that are named already", key=WHAT, found=setting.word, allowed="ID,ID,..."
-            )
+            problem = "names runs that are named already"
+            raise UserError(problem, key=WHAT, found=setting.word, allowed="ID,ID,...")
         seen |= ids
     # Settings of two sweeps may have one label, as "as written"; their words differ.
-    found = [
-        replace(setting, label=setting.word) if labels.count(setting.label) > 1 else setting
-        for setting in found
-    ]
-    return _named_by_job(found)
+    several = {label for label in labels if labels.count(label) > 1}
+    return _named_by_job(
+        [replace(each, label=each.word) if each.label in several else each for each in found]
+    )
 
 
 def _named_by_job(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
@@ -214,23 +215,19 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
         labels = sorted(cell.label for cell in read_table(runs, group, only="").cells)
         raise UserError("name the cells of a table", key=WHAT, found=word, allowed="; ".join(labels))
     sweep, label = read_sweep(runs, group), word[len(name) + 1 :]
-    found = confirmed_settings(sweep, name)
+    found = [confirmed_setting(sweep, each, f"{name}:{each.name}") for each in sweep.settings]
     if not found:
-        raise UserError(
-            "this sweep has confirmed no setting on fresh seeds",
-            key=WHAT,
-            found=word,
-            allowed="the same sweep with --seeds 5, or trials by their run ids",
-        )
+        problem = "this sweep has confirmed no setting on fresh seeds"
+        allowed = "the same sweep with --seeds 5, or trials by their run ids"
+        raise UserError(problem, key=WHAT, found=word, allowed=allowed)
     several = any(each.search > 1 for each in found)
     whole = [replace(each, optional=True) for each in found]
     whole = join_searches(whole) if several else whole
     arms = [replace(each, optional=False) for each in whole if each.searches]
     chosen = [each for each in (*found, *arms) if each.label == label] if label else whole
     if not chosen:
-        raise UserError(
-            "no such setting of the sweep", key=WHAT, found=word, allowed=[each.label for each in found]
-        )
+        labels = [each.label for each in found]
+        raise UserError("no such setting of the sweep", key=WHAT, found=word, allowed=labels)
     return chosen
 
 

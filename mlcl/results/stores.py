@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,21 +25,8 @@ ORDER = "ORDER BY r.start_time DESC, r.run_uuid"
 LATEST_FIRST = "attributes.start_time DESC"
 
 
-class RunSource(Protocol):
-    """A tracking store to read from, without runs that were deleted."""
-
-    def get(self, run_id: str) -> Run | None:
-        """Returns the run with this MLflow id; None where there is none."""
-
-    def tagged(self, tag: str, value: str, how: str) -> Iterator[Run]:
-        """Yields the runs whose `tag` is `value` (`how`: =), or matches it (LIKE), latest first."""
-
-    def latest(self) -> Iterator[Run]:
-        """Yields all runs, latest first."""
-
-
 class ClientRuns:
-    """The runs of a tracking store, as a `RunSource` that asks MLflow's client."""
+    """The runs of a tracking store that were not deleted, as MLflow's client has them."""
 
     def __init__(self, client: MlflowClient) -> None:
         self._client = client
@@ -108,7 +95,7 @@ class FileRun(NamedTuple):
 
 
 class FileRuns:
-    """The runs of an SQLite file of MLflow 3.17, as a `RunSource`. The file is opened read-only."""
+    """The runs of an SQLite file of MLflow 3.17 that were not deleted. The file is opened read-only."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

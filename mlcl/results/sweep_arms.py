@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import PlainSerializer
 
 from mlcl.results.training_result import Number, RoleField, SettingResult, TrainingResult
-from mlcl.significance.arms import Arm, Outcome
+from mlcl.significance.arms import Arm
 from mlcl.significance.roles import Role, figure_name
 from mlcl.significance.verdict import Question, Verdict, compare_arms
 from mlcl.tracking import State
@@ -85,11 +85,11 @@ class ArmSearch:
             others = ", ".join(f"{each.name} {each.mean:.4f}" for each in self.race[1:])
             its = ", ".join(each for each in (f"{written.mean:.4f} on {seeds}", others) if each)
             return f"use the job as written{written.neighbours}: {its}"
-        kept = ""
-        if self.kept is not None:  # below 0 the share says how small the lead was, not what is left of it
-            kept = f"; fresh seeds keep {f'{self.kept:.0%}' if self.kept > 0 else 'nothing'} of its lead"
-        its = f"{best.name}{best.neighbours} {best.mean:.4f} on {seeds}"
-        return f"{its}, {written.name} {written.mean:.4f}{kept}"
+        its = f"{best.name}{best.neighbours} {best.mean:.4f} on {seeds}, {written.name} {written.mean:.4f}"
+        if self.kept is None:
+            return its
+        # Below 0 the share says how small the lead was, not what is left of it.
+        return f"{its}; fresh seeds keep {f'{self.kept:.0%}' if self.kept > 0 else 'nothing'} of its lead"
 
 
 @dataclass(frozen=True)
@@ -128,15 +128,10 @@ def sweep_verdicts(
 ) -> tuple[Verdict, ...]:
     """Returns the verdicts of a sweep: heads against control, then the best model against the best baseline.
 
-    The best arm of a role, and the one setting that counts for each search, have the best mean on validation.
-    A verdict is left out where one of its arms has no complete training.
-
-    Args:
-        settings: The settings that were confirmed.
-        score: The validation metric that ranks settings; the verdicts compare its counterpart on test.
-        mode: max or min.
-        margin: The largest difference that does not matter, in the metric's units.
-        rows: The number of test rows, 0 if unknown.
+    The best arm of a role, and the one setting that counts for each search, have the best mean of the
+    validation metric `score`; the verdicts compare its counterpart on test. A verdict is left out where one
+    of its arms has no complete training. `margin` is the largest difference that does not matter, in the
+    metric's units, `rows` the number of test rows, 0 if unknown.
     """
     arms = _arms(settings, score, mode)
     metric = score.replace("val/", "test/")
@@ -155,26 +150,20 @@ def sweep_verdicts(
     # The first verdict has the control, which is the second's baseline only if there is no other.
     others = [name for name in arms if Role.CONTROL not in arms[name].role]
     baseline = best(Role.BASELINE, others) or control
-    found = []
-    if model is not None and control is not None:
-        found.append(compare("heads", control, model))
-    if model is not None and baseline is not None:
-        found.append(compare("baseline", baseline, model))
-    return tuple(found)
+    asked: tuple[tuple[Question, str | None], ...] = (("heads", control), ("baseline", baseline))
+    return tuple(compare(question, its, model) for question, its in asked if its and model)
 
 
 def best_setting(
     settings: Iterable[SettingResult], score: str, mode: str, *, arm: str = "", role: Role = Role.MODEL
 ) -> SettingResult | None:
-    """Returns the setting with the best mean on validation, of the arm `arm` if given, else of the role.
+    """Returns the setting, of an arm or a role, with the best mean on validation; None without a training."""
+    known = [each for each in settings if (arm in (each.arm, each.name) if arm else role in each.role)]
+    return _best(known, score, mode)
 
-    None where no such setting has a complete training.
-    """
-    known = [
-        each
-        for each in settings
-        if (arm in (each.arm, each.name) if arm else role in each.role) and _complete(each.seeds, score)
-    ]
+
+def _best(settings: Iterable[SettingResult], score: str, mode: str) -> SettingResult | None:
+    known = [each for each in settings if _complete(each.seeds, score)]
     sign = 1 if mode == "max" else -1
     return max(known, key=lambda each: sign * _mean(_complete(each.seeds, score), score), default=None)
 
@@ -201,28 +190,24 @@ class _Confirmed:
     def tested(self, score: str) -> Arm:
         """Returns the arm with the test values of the metric whose validation values are the `score`."""
         metric = score.replace("val/", "test/")
-        return Arm(
-            self.name,
-            tuple(tuple(_outcome(its, metric) for its in search) for search in self.searches),
-            self.fitted,
+        searches = (
+            tuple(its.outcome(figure_name(metric, its.metrics)) for its in search) for search in self.searches
         )
+        return Arm(self.name, tuple(searches), self.fitted)
 
 
 def _arms(settings: Iterable[SettingResult], score: str, mode: str) -> dict[str, _Confirmed]:
     """Returns the arms, keyed by name, that have complete trainings with the score on validation and test."""
-    sign = 1 if mode == "max" else -1
     found: dict[str, dict[int, list[SettingResult]]] = {}
     for each in settings:
-        if _complete(each.seeds, score):
-            found.setdefault(each.arm or each.name, {}).setdefault(each.search, []).append(each)
+        found.setdefault(each.arm or each.name, {}).setdefault(each.search, []).append(each)
     arms = {}
     for name, searches in found.items():
-        counted = [
-            max(its, key=lambda each: sign * _mean(_complete(each.seeds, score), score))
-            for _, its in sorted(searches.items())
-        ]
-        trainings = tuple(_complete(each.seeds, score) for each in counted)
-        arms[name] = _Confirmed(name, counted[0].role, counted[0].is_fitted, trainings)
+        picks = [_best(its, score, mode) for _, its in sorted(searches.items())]
+        counted = [pick for pick in picks if pick is not None]
+        if counted:
+            trainings = tuple(_complete(each.seeds, score) for each in counted)
+            arms[name] = _Confirmed(name, counted[0].role, counted[0].is_fitted, trainings)
     return arms
 
 
@@ -242,8 +227,3 @@ def _value(training: TrainingResult, name: str) -> float:
 
 def _mean(trainings: Sequence[TrainingResult], score: str) -> float:
     return fmean(_value(each, score) for each in trainings)
-
-
-def _outcome(training: TrainingResult, metric: str) -> Outcome:
-    name = figure_name(metric, training.metrics)
-    return Outcome(training.seed or 0, training.metrics[name], tuple(training.blocks.get(name, ())))

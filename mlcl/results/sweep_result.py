@@ -200,9 +200,5 @@ def pareto(trials: Sequence[ScoredT], goals: Sequence[Goal]) -> list[ScoredT]:
     complete = [each for each in trials if each.state is State.COMPLETE and len(each.values) == len(goals)]
     signs = np.array([-1.0 if goal.mode == "max" else 1.0 for goal in goals])
     costs_TG = np.array([trial.values for trial in complete]).reshape(-1, len(goals)) * signs
-    front = []
-    for trial, cost_G in zip(complete, costs_TG, strict=True):
-        dominates = (costs_TG <= cost_G).all(axis=1) & (costs_TG < cost_G).any(axis=1)
-        if not dominates.any():
-            front.append(trial)
-    return front
+    beaten = [((costs_TG <= its).all(axis=1) & (costs_TG < its).any(axis=1)).any() for its in costs_TG]
+    return [trial for trial, is_beaten in zip(complete, beaten, strict=True) if not is_beaten]

@@ -137,9 +137,5 @@ class TableResult:
         return len(self._with_verdict("within", "outside"))
 
     def _with_verdict(self, *verdicts: Agreement) -> list[str]:
-        return [
-            f"{cell.id} {figure.name}"
-            for cell in self.cells
-            for figure in cell.figures
-            if figure.verdict in verdicts
-        ]
+        figures = ((cell, figure) for cell in self.cells for figure in cell.figures)
+        return [f"{cell.id} {figure.name}" for cell, figure in figures if figure.verdict in verdicts]

@@ -1,16 +1,24 @@
-"""Verdicts on a table's cells against its control, or else against its best fitted baseline or first cell."""
+"""Verdicts on a table's cells against its control, or else against its best fitted baseline or first cell.
+
+Rank tests compare the rows of a table, its methods, over the columns, its data sets.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
+from mlcl.config.table.schema import RankTests
 from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.compared_setting import SEEDS, SPLIT_SEED, VALIDATION_SEED, margin_of
 from mlcl.significance.arms import Arm, Outcome
+from mlcl.significance.method_comparison import compare_methods
+from mlcl.significance.method_comparison_text import as_dict
 from mlcl.significance.paired_arms import differences_of
-from mlcl.significance.verdict import Conclusion, Question, Verdict, compare_family
+from mlcl.significance.rank_tests import LEAST
+from mlcl.significance.verdict import Conclusion, Verdict, compare_family
 
 MOST_SENTENCES = 8
 """The largest number of verdicts that are written one by one above a table."""
@@ -29,10 +37,10 @@ def table_verdicts(
 
     Returns pairs of the row or column that the compared cells share (empty for none) and a verdict. Verdicts
     have the values of the trainings' metrics, not the table's unit. Holm's correction is over the verdicts on
-    one figure with the same data.
+    one figure with the same data. Cells whose `data` is empty are left out.
 
     Args:
-        cells: The cells of a table. Those whose `data` is empty are left out.
+        cells: The cells of a table.
         higher: Whether larger values are better, keyed by the name of a figure.
         control: The row or column with which others are compared. If empty, the fitted baseline with the best
             mean on validation, or else the first cell with a value.
@@ -47,15 +55,12 @@ def table_verdicts(
         for group in groups.values()
         for shared in [_shared(group)]
         for name in dict.fromkeys(figure.name for cell in group for figure in cell.figures)
-        for verdict in _family(_named(group, name), shared, control, unit, higher=higher[name])
+        for verdict in _family(group, name, shared, control, unit, higher=higher[name])
     ]
 
 
 def conclusions_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
-    """Returns the verdicts as sentences; if they exceed `MOST_SENTENCES`, counts of their answers instead.
-
-    There is one sentence with counts for each metric and reference.
-    """
+    """Returns the verdicts as sentences, or, of many, counts of their answers by metric and reference."""
     if len(verdicts) <= MOST_SENTENCES:
         return sentences_of(verdicts)
     counts: dict[tuple[str, str], Counter[Conclusion]] = {}
@@ -75,47 +80,27 @@ def sentences_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
 
 
 def _family(
-    found: Sequence[tuple[CellResult, FigureResult]], shared: str, control: str, unit: str, *, higher: bool
+    cells: Sequence[CellResult], name: str, shared: str, control: str, unit: str, *, higher: bool
 ) -> tuple[Verdict, ...]:
-    """Returns the verdicts on one figure of cells with the same data, each against the reference cell.
-
-    Args:
-        found: The cells, each with the figure.
-        shared: The row or column that all cells share, which is left out of their labels.
-        control: The label of the reference; if empty, `_reference` chooses it.
-        unit: The unit of the figure, `percent` or `share`.
-        higher: Whether larger values are better.
-
-    Returns:
-        A verdict on each cell but the reference; none if the reference has no value.
-    """
-    known = {label_in(cell, shared): (cell, figure) for cell, figure in found if figure.by_seed}
+    """Returns the verdicts on one figure of cells with the same data; none if the reference has no value."""
+    known = {
+        label_in(cell, shared): (cell, figure)
+        for cell in cells
+        for figure in cell.figures
+        if figure.name == name and figure.by_seed
+    }
     against = control or _reference(known, higher=higher)
     if against not in known:
         return ()
-    cell, figure = known.pop(against)
-    pairs = differences_of(
-        _arm(against, cell, figure, unit),
-        [_arm(label, *its, unit, like=cell) for label, its in known.items()],
-        figure.metric,
-        "max" if higher else "min",
-        searches=True,
-        seeds=_draw_by_seed(cell),
-    )
+    (cell, figure), mode = known.pop(against), "max" if higher else "min"
+    reference = _arm(against, cell, figure, unit)
+    others = [_arm(label, *its, unit, like=cell) for label, its in known.items()]
+    seeds = _draw_by_seed(cell)
+    pairs = differences_of(reference, others, figure.metric, mode, searches=True, seeds=seeds)
     margin = margin_of(cell.params, figure.metric)
-    questions: list[Question] = ["settings"] * len(pairs)
     return compare_family(
-        pairs,
-        questions,
-        metric=figure.metric,
-        mode="max" if higher else "min",
-        margin=margin,
-        rows=cell.test_rows,
+        pairs, "settings", metric=figure.metric, mode=mode, margin=margin, rows=cell.test_rows
     )
-
-
-def _named(cells: Sequence[CellResult], name: str) -> list[tuple[CellResult, FigureResult]]:
-    return [(cell, figure) for cell in cells for figure in cell.figures if figure.name == name]
 
 
 def _shared(cells: Sequence[CellResult]) -> str:
@@ -148,11 +133,10 @@ def _arm(
     has the seeds of `like` is grouped by the searches of `like`.
     """
     scale = 100.0 if unit == "percent" else 1.0
-    trainings = {name: each for each in cell.trainings for name in (each.key, each.log)}
     own_rows = any(SPLIT_SEED in each.changes for each in cell.trainings)
     outcomes = {}
     for place, value in figure.by_seed.items():
-        training = trainings.get(cell.runs[place] or "")
+        training = cell.training(place)
         blocks = () if training is None or own_rows else training.blocks.get(figure.metric, ())
         seed = place if training is None or training.seed is None else training.seed
         outcomes[place] = Outcome(seed, value / scale, tuple(blocks))
@@ -166,19 +150,55 @@ def _arm(
 
 def _same_seeds(cell: CellResult, other: CellResult) -> bool:
     """Whether both cells list the same seeds in the same order, apart from missing runs."""
-    pairs = [*zip(_seeds(cell), _seeds(other), strict=False)]
-    known = [(one, its) for one, its in pairs if one is not None and its is not None]
+    places = range(min(len(cell.runs), len(other.runs)))
+    pairs = [(cell.training(place), other.training(place)) for place in places]
+    seeds = [(one.seed, its.seed) for one, its in pairs if one is not None and its is not None]
+    known = [(one, its) for one, its in seeds if one is not None and its is not None]
     return len(cell.runs) == len(other.runs) and bool(known) and all(one == its for one, its in known)
-
-
-def _seeds(cell: CellResult) -> list[int | None]:
-    """Returns the training seed of each run of a cell, None where it is missing."""
-    trainings = {name: each for each in cell.trainings for name in (each.key, each.log)}
-    found = (trainings.get(run or "") for run in cell.runs)
-    return [None if each is None else each.seed for each in found]
 
 
 def _draw_by_seed(cell: CellResult) -> bool:
     """Whether a cell's seeds differ in a random draw from the data other than the validation rows."""
     keys = {key for each in cell.trainings for key in each.changes if SEEDS.fullmatch(key)}
     return bool(keys - {VALIDATION_SEED})
+
+
+def ranked_figures(
+    cells: Sequence[CellResult], higher: Mapping[str, bool], ranks: RankTests
+) -> tuple[dict[str, Any], ...]:
+    """Ranks the rows of a table (methods) over its columns (data sets), for each figure, as `ranks` asks.
+
+    Returns a dict for each figure as `table.json` has it, with at least `metric` and `sentences`. A cell
+    counts if all of its seeds have the figure. A row that lacks the cell of some column in the table is left
+    out, so that the other rows keep this data set. `higher` says whether larger values of a figure are
+    better.
+    """
+    names = dict.fromkeys(figure.name for cell in cells for figure in cell.figures)
+    return tuple(_ranked(cells, name, ranks, higher=higher[name]) for name in names)
+
+
+def _ranked(cells: Sequence[CellResult], name: str, ranks: RankTests, *, higher: bool) -> dict[str, Any]:
+    rows, columns = ([*dict.fromkeys(getattr(each, side) for each in cells)] for side in ("row", "column"))
+    control = ranks.control or next((row for row in rows if row not in ranks.leave_out), "")
+    kept = {row for row in rows if len({cell.column for cell in cells if cell.row == row}) < len(columns)}
+    whole = [
+        (cell, figure)
+        for cell in cells
+        for figure in cell.figures
+        if figure.name == name and None not in figure.values and cell.row not in kept
+    ]
+    found = compare_methods(
+        name,
+        {(cell.row, cell.column): figure.by_seed for cell, figure in whole},
+        rows,
+        columns,
+        higher=higher,
+        control=control,
+        rope=ranks.rope,
+        digits=max((figure.digits for _, figure in whole), default=2),
+        leave_out=ranks.leave_out,
+    )
+    if found is not None:
+        return as_dict(found)
+    need = f"{LEAST} methods, {control} among them, and {LEAST} data sets with all cells between them"
+    return {"metric": name, "sentences": [f"{name} is not ranked over data sets: this needs {need}."]}

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, computed_field
 
+from mlcl.significance.arms import Outcome
 from mlcl.significance.roles import Role
 from mlcl.tracking import State
 
@@ -86,6 +87,10 @@ class TrainingResult:
     def epoch(self) -> int:
         """The epoch of the last validation, 0 before the first."""
         return self.intermediate[-1][0] if self.intermediate else 0
+
+    def outcome(self, metric: str) -> Outcome:
+        """Returns the value of a metric that the training has, with its values without each block."""
+        return Outcome(self.seed or 0, self.metrics[metric], tuple(self.blocks.get(metric, ())))
 
     def params(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the training's parameters: the `shared` ones, updated with its `changes`."""

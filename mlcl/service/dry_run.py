@@ -9,8 +9,7 @@ from mlcl.config import JobConfig, dump_job
 from mlcl.service.ray.address import placed_by_ray
 from mlcl.tracking import shown, tracking_uri
 from mlcl.training.context import pick_device
-from mlcl.training.job_data import JobData
-from mlcl.training.job_plan import job_plan
+from mlcl.training.job_data import JobData, job_plan
 from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
 
 

@@ -12,16 +12,16 @@ from mlflow.entities import Run
 from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.files import locked_folder
+from mlcl.results.documents import read_sweep, read_table
 from mlcl.results.model_evidence import model_evidence
 from mlcl.results.runs import GROUPS, HOW_TO_KEEP, Runs, kind
-from mlcl.results.stored import read_sweep, read_table
 from mlcl.tracking import State, Tracker
 from mlcl.tracking.names import VERSION_TAG, Tag
 from mlcl.tracking.pyfunc import register_export
 from mlcl.tracking.registry import check_name
 from mlcl.training.export import Index, write_export
-from mlcl.training.export.formats import check_formats
 from mlcl.training.export.hub import check_push, push_folder
+from mlcl.training.export.model_writer import check_formats
 from mlcl.training.job_data import JobData
 from mlcl.training.run_files import EMBEDDINGS, JOB, MODEL, RESULT
 

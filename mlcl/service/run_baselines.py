@@ -13,7 +13,7 @@ from mlcl.errors import UserError
 from mlcl.service.process.signals import stop_on_signal
 from mlcl.service.run_job import RunReport, run_job
 from mlcl.tracking import State, shown, tracking_uri
-from mlcl.training.baseline_choice import redrawn_scores
+from mlcl.training.baseline_fits import redrawn_scores
 from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
 from mlcl.training.events import Listener, Stopped
 from mlcl.training.job_data import JobData, open_dataset

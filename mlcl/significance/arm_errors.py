@@ -103,10 +103,7 @@ def rows_variance(differences: Array) -> Array:
 
 
 def pooled_freedom(variances: Array, freedoms: Array) -> Array:
-    """Returns the degrees of freedom of the sum of `variances` [..., part], by Welch and Satterthwaite.
-
-    They are (sum V)^2 / sum (V^2 / df).
-    """
+    """Returns the degrees of freedom of a sum of variances [..., part]: (sum V)^2 / sum (V^2 / df)."""
     below = (variances**2 / np.maximum(freedoms, 1.0)).sum(-1)
     return np.where(below > 0, variances.sum(-1) ** 2 / np.where(below > 0, below, 1.0), np.inf)
 

@@ -35,14 +35,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Arm:
-    """The trainings of an arm on fresh seeds.
+    """The trainings of an arm on fresh seeds: `searches` has the outcomes of each search's pick on the seeds.
 
-    Attributes:
-        label: The name of the arm in sentences.
-        searches: One tuple for each search, with the outcomes of its pick on the seeds.
-        fitted: Whether it is a deterministic baseline: one search of one outcome, with no variance from
-            searches and seeds.
-        searched: Whether a search chose its settings.
+    A `fitted` arm is a deterministic baseline: one search of one outcome, with no variance from searches and
+    seeds. `searched` says whether a search chose its settings; `label` is its name in sentences.
     """
 
     label: str
@@ -69,16 +65,12 @@ class ArmSummary:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two arms, positive where the treated one is better.
+    """The difference of two arms, the reference and the treated one, positive where the treated one is
+    better.
 
-    Attributes:
-        arms: The reference and the treated arm.
-        value: The difference of their means.
-        means: The means of both arms, as the metric has them.
-        errors: The variances of the difference, from each arm and from the test rows.
-        same: Whether both arms consist of the same trainings.
-        paired: `seed` or `search` if outcomes of equal seeds or equal search numbers were subtracted first,
-            else empty.
+    `value` is the difference of their `means`, which are as the metric has them; `errors` its variances.
+    `same` says whether both arms consist of the same trainings. `paired` is `seed` or `search` if outcomes of
+    equal seeds or equal search numbers were subtracted first, else empty.
     """
 
     arms: tuple[Arm, Arm]
@@ -96,10 +88,7 @@ class Difference:
 
     @cached_property
     def p(self) -> float | None:
-        """The two-sided p-value of Student's t test for no difference; None without a standard error.
-
-        It is below 1 - level exactly where `interval(level)` excludes 0.
-        """
+        """The two-sided p-value of Student's t test, as `interval` has it; None without an error."""
         if not self.is_known:
             return None
         variances, freedoms = self.errors.arrays()
@@ -138,16 +127,15 @@ def difference_of(reference: Arm, treated: Arm, metric: str, mode: str) -> Diffe
     """
     check_values((reference, treated), metric)
     arms, same = (reference, treated), reference.searches == treated.searches
-    variances, freedom, seeds = [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]
-    for place, arm in enumerate(arms):
-        if not (same or arm.fitted):
-            error = arm_error(outcome_values(arm))
-            variances[place], freedom[place], seeds[place] = map(float, error[1:])
+    known = [(0.0, 1.0, 0.0) if same or arm.fitted else _error_parts(arm) for arm in arms]
+    variances, freedom, seeds = zip(*known, strict=True)
     rows, blocks = (0.0, 0) if same else row_variance(arms)
-    errors = Errors(
-        (variances[0], variances[1]), (seeds[0], seeds[1]), (freedom[0], freedom[1]), rows, blocks
-    )
-    return build_difference(arms, errors, mode, same=same)
+    return build_difference(arms, Errors(variances, seeds, freedom, rows, blocks), mode, same=same)
+
+
+def _error_parts(arm: Arm) -> tuple[float, float, float]:
+    error = arm_error(outcome_values(arm))
+    return float(error.variance), float(error.freedom), float(error.seeds)
 
 
 def check_values(arms: Sequence[Arm], metric: str) -> None:
@@ -178,9 +166,8 @@ def outcome_values(arm: Arm) -> Array:
 def row_variance(arms: Sequence[Arm]) -> tuple[float, int]:
     """Returns the part of a variance that comes from test rows, and the number of blocks.
 
-    It is the variance of the difference of two arms, or of the mean of one.
-
-    Both are 0 where the trainings do not all have finite values for the same number of blocks.
+    It is the variance of the difference of two arms, or of the mean of one. Both are 0 where the trainings do
+    not all have finite values for the same number of blocks.
     """
     lengths = {len(each.blocks) for arm in arms for search in arm.complete for each in search}
     if len(lengths) != 1 or min(lengths) < 2:

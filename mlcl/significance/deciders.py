@@ -20,17 +20,14 @@ MOST = 100
 class Errors:
     """The variances of a difference of two arms.
 
-    Attributes:
-        arms: The variance of each arm's mean over searches and seeds.
-        seeds: The part of each arm's variance that comes from the seeds.
-        freedom: The degrees of freedom of each arm's variance.
-        rows: The variance from the test rows, 0 if it was not estimated.
-        blocks: The number of blocks of test rows behind `rows`, 0 if it was not estimated.
+    `arms` has the variance of each arm's mean over searches and seeds, `seeds` the part of it that comes from
+    the seeds, `freedom` its degrees of freedom. `rows` is the variance from the test rows, estimated from
+    `blocks` blocks of them; both are 0 if it was not estimated.
     """
 
-    arms: tuple[float, float]
-    seeds: tuple[float, float]
-    freedom: tuple[float, float]
+    arms: tuple[float, ...]
+    seeds: tuple[float, ...]
+    freedom: tuple[float, ...]
     rows: float
     blocks: int
 
@@ -39,51 +36,35 @@ class Errors:
         return np.array([*self.arms, self.rows]), np.array([*self.freedom, self.blocks - 1.0])
 
     def shares(self) -> dict[str, float]:
-        """Returns the fractions of the variance that come from `searches`, `seeds` and `rows`.
-
-        They are all 0 where the variance is 0 or not finite.
-        """
+        """Returns the fractions of the variance by source; 0 where it is 0 or not finite."""
         total = sum(self.arms) + self.rows
         if not (math.isfinite(total) and total > 0):
             return {"searches": 0.0, "seeds": 0.0, "rows": 0.0}
         seeds = sum(self.seeds)
-        return {
-            "searches": (sum(self.arms) - seeds) / total,
-            "seeds": seeds / total,
-            "rows": self.rows / total,
-        }
+        parts = {"searches": sum(self.arms) - seeds, "seeds": seeds, "rows": self.rows}
+        return {name: part / total for name, part in parts.items()}
 
     def with_more(self, what: str, times: float, searches: int) -> Errors:
-        """Returns the variances expected with `times` as many of `what`: seeds, searches or rows.
-
-        `searches` is the present number of searches of an arm.
-        """
+        """Returns the variances expected with `times` as many seeds, searches (now `searches`) or rows."""
         if what == "rows":
             return replace(self, rows=self.rows / times)
+        seeds = tuple(part / times for part in self.seeds)
         if what == "seeds":
             pairs = zip(self.arms, self.seeds, strict=True)
-            first, second = (whole - part + part / times for whole, part in pairs)
-            return replace(self, arms=(first, second), seeds=(self.seeds[0] / times, self.seeds[1] / times))
-        grown = (searches * times - 1) / (searches - 1)
-        return replace(
-            self,
-            arms=(self.arms[0] / times, self.arms[1] / times),
-            seeds=(self.seeds[0] / times, self.seeds[1] / times),
-            freedom=(self.freedom[0] * grown, self.freedom[1] * grown),
-        )
+            return replace(
+                self, arms=tuple(whole - part + part / times for whole, part in pairs), seeds=seeds
+            )
+        arms, grown = tuple(each / times for each in self.arms), (searches * times - 1) / (searches - 1)
+        return replace(self, arms=arms, seeds=seeds, freedom=tuple(each * grown for each in self.freedom))
 
 
 @dataclass(frozen=True)
 class Decider:
-    """An estimate of what would decide an undecided verdict.
+    """An estimate of what would decide an undecided verdict: `about` so many of `what`, in total.
 
-    Attributes:
-        what: The unit that would have to grow: seeds or searches of each arm, test rows, or `nothing`.
-        about: The estimated total number of that unit; None if no affordable number decides.
-        rows: The present number of test rows, 0 if unknown.
-        rows_share: The fraction of the variance that comes from the test rows.
-        impossible: Whether the variance from the test rows alone is too large, so that no number of further
-            trainings decides.
+    `about` is None if no affordable number decides. `rows` is the present number of test rows, 0 if unknown,
+    `rows_share` the fraction of the variance that comes from them. `impossible` says that their variance
+    alone is too large, so that no number of further trainings decides.
     """
 
     what: Literal["seeds", "searches", "rows", "nothing"]
@@ -103,8 +84,8 @@ class Decider:
             return f"{share}: more trainings cannot decide this{end}"
         if not would:
             return "no affordable number of seeds, searches or test rows would decide"
-        unit = {"seeds": " an arm", "searches": " an arm", "rows": " of test"}.get(self.what, "")
-        return f"{would}{unit} would decide, were the difference as large as it seems"
+        unit = "of test" if self.what == "rows" else "an arm"
+        return f"{would} {unit} would decide, were the difference as large as it seems"
 
 
 def cheapest_decider(

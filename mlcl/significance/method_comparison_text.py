@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
@@ -19,19 +18,9 @@ ABOUT_WINS = (
 )
 
 
-@dataclass(frozen=True)
-class TextTable:
-    """A table of plain text: the heads of its columns, and its rows."""
-
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
 def sentences(its: MethodComparison) -> list[str]:
-    """Returns the outcome of the tests in sentences.
-
-    They give the Friedman and Nemenyi tests, how many more data sets would decide between the best method and
-    the control, the methods and data sets left out, and the meaning of a win.
+    """Returns the outcome of the Friedman and Nemenyi tests, and what would decide between the best method
+    and the control, in sentences.
     """
     found = [_friedman(its), _nemenyi(its), _open(its)]
     if its.left_out:
@@ -41,16 +30,18 @@ def sentences(its: MethodComparison) -> list[str]:
     return [sentence for sentence in (*found, ABOUT_WINS) if sentence]
 
 
-def tables(its: MethodComparison) -> list[TextTable]:
-    """Returns two tables: methods ordered by rank, each against the control; and wins, ties and losses."""
+def tables(its: MethodComparison) -> list[dict[str, Any]]:
+    """Returns two tables, of methods by rank against the control, and of wins, ties and losses.
+
+    Each has `heads`, the heads of its columns, and `rows`, tuples of plain text.
+    """
     return [_ranks(its), _wins(its)]
 
 
 def as_dict(its: MethodComparison) -> dict[str, Any]:
     """Returns the comparison as a dict for JSON, with its sentences and tables."""
-    words = {"sentences": sentences(its), "tables": [asdict(table) for table in tables(its)]}
     test = asdict(its.test) | {"groups": [list(group) for group in its.test.groups]}
-    tree = asdict(its) | {"test": test} | words
+    tree = asdict(its) | {"test": test, "sentences": sentences(its), "tables": tables(its)}
     return {key: _finite(value) for key, value in tree.items()}
 
 
@@ -102,18 +93,20 @@ def _open(its: MethodComparison) -> str:
     else:
         more = needed - test.n
         said = f"{more} more data set{'' if more == 1 else 's'} with the same average ranks"
-    if needed is not None and least > test.n:
-        said += f"; Wilcoxon's test with Holm's correction over {m} methods needs at least {least} data sets"
+        if least > test.n:
+            said += (
+                f"; Wilcoxon's test with Holm's correction over {m} methods needs at least {least} data sets"
+            )
     return f"What would decide between {its.methods[best]} and {its.methods[other]}: {said}."
 
 
-def _ranks(its: MethodComparison) -> TextTable:
+def _ranks(its: MethodComparison) -> dict[str, Any]:
     heads = ["method", "average rank", f"difference from {its.control}", f"{LEVEL:.0%} interval"]
     heads += ["wins/ties/losses", "p (Wilcoxon)", "p (Holm)", "further data sets"]
     heads += [] if its.rope is None else ["P(worse)", f"P(within {its.rope:g})", "P(better)"]
     against = {each.method: each for each in its.against}
     rows = [_rank_row(its, place, against.get(its.methods[place]), len(heads)) for place in _by_rank(its)]
-    return TextTable(tuple(heads), tuple(rows))
+    return {"heads": tuple(heads), "rows": tuple(rows)}
 
 
 def _rank_row(its: MethodComparison, place: int, each: AgainstControl | None, width: int) -> tuple[str, ...]:
@@ -135,14 +128,10 @@ def _rank_row(its: MethodComparison, place: int, each: AgainstControl | None, wi
     )
 
 
-def _wins(its: MethodComparison) -> TextTable:
-    order = _by_rank(its)
+def _wins(its: MethodComparison) -> dict[str, Any]:
+    order, rows = _by_rank(its), []
+    for number, i in enumerate(order, start=1):
+        records = ["" if i == j else "/".join(map(str, its.wins[i][j])) for j in order]
+        rows.append((f"{number} {its.methods[i]}", *records))
     heads = ("wins/ties/losses against", *(str(number) for number in range(1, len(order) + 1)))
-    rows = [
-        (f"{number} {its.methods[i]}", *_records(its, i, order)) for number, i in enumerate(order, start=1)
-    ]
-    return TextTable(heads, tuple(rows))
-
-
-def _records(its: MethodComparison, i: int, order: Sequence[int]) -> list[str]:
-    return ["" if i == j else "/".join(map(str, its.wins[i][j])) for j in order]
+    return {"heads": heads, "rows": tuple(rows)}

@@ -35,22 +35,14 @@ def differences_of(
     searches: bool = False,
     seeds: bool = False,
 ) -> list[Difference]:
-    """Returns the difference of each arm to the reference.
+    """Returns the difference of each arm to the reference: the control, or the best baseline.
 
     Arms are paired with the reference by search number or by seed (units), whose shared effects then cancel.
     The arms that have all units of the reference are estimated together, see `shared_errors`; an arm that
-    shares fewer than two units with the reference is compared without pairing.
-
-    Args:
-        reference: The control, or the best baseline.
-        others: The arms that are compared with it.
-        metric: The metric's name, for error messages.
-        mode: `max`, or `min` where lower is better.
-        searches: Whether searches of equal number draw the same data in all arms.
-        seeds: Whether equal seeds draw the same data in all arms. It is used for arms with one search.
-
-    Raises:
-        ValueError: An arm has no finite value.
+    shares fewer than two units with the reference is compared without pairing. `searches` says whether
+    searches of equal number draw the same data in all arms, `seeds` whether equal seeds do, which is used for
+    arms with one search. `mode` is max or min; `metric` is for messages. Raises ValueError where an arm has
+    no finite value.
     """
     check_values((reference, *others), metric)
     kind: Pairing = ""

@@ -81,7 +81,9 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict as a sentence, with means, difference and interval."""
-        parts = [f"{self._claim()}: {self.metric} {self._means()}, {self._interval()}"]
+        means = f"{self.treated.mean:.{DIGITS}f} against {self.reference.mean:.{DIGITS}f}"
+        last = " without heads" if self.question == "heads" else ""
+        parts = [f"{self._claim()}: {self.metric} {means}{last}, {self._interval()}"]
         if self.answer is Conclusion.CANNOT_TELL and self.decider is not None:
             parts.append(self.decider.sentence)
         if self.paired:
@@ -100,12 +102,9 @@ class Verdict:
 
     def _claim(self) -> str:
         if self.question == "heads":
-            return {
-                Conclusion.HELPS: "The heads help",
-                Conclusion.HURTS: "The heads hurt",
-                Conclusion.NO_DIFFERENCE: "The heads make no difference",
-                Conclusion.CANNOT_TELL: "Cannot tell whether the heads help",
-            }[self.answer]
+            unsure = self.answer is Conclusion.CANNOT_TELL
+            verb = {Conclusion.HELPS: "help", Conclusion.HURTS: "hurt"}.get(self.answer, "make no difference")
+            return "Cannot tell whether the heads help" if unsure else f"The heads {verb}"
         model, baseline = self.treated.label, self.reference.label
         if self.question == "baseline":
             model, baseline = f"the best model, {model},", f"the best baseline, {baseline}"
@@ -118,10 +117,6 @@ class Verdict:
         }[self.answer]
         is_name = "_" in claim.split()[0]  # `tfidf_svm is worse than ...`
         return claim if is_name else claim[0].upper() + claim[1:]
-
-    def _means(self) -> str:
-        last = " without heads" if self.question == "heads" else ""
-        return f"{self.treated.mean:.{DIGITS}f} against {self.reference.mean:.{DIGITS}f}{last}"
 
     def _interval(self) -> str:
         form = f"+.{DIGITS}f"
@@ -150,20 +145,9 @@ def compare_arms(
     """Compares the means of two arms, with the variances from searches, seeds and test rows.
 
     The variance from test rows is included if every training has values for the same number of blocks. Failed
-    trainings (a value that is not finite) are left out.
-
-    Args:
-        reference: The control or the best baseline.
-        treated: The heads or the best model.
-        question: The question, which determines the wording of the sentence.
-        metric: The test metric's name.
-        mode: `max`, or `min` where lower is better.
-        margin: The largest difference that does not matter, in the metric's units.
-        rows: The number of test rows, 0 if unknown.
-        level: The confidence level of the interval.
-
-    Raises:
-        ValueError: An arm has no finite value.
+    trainings (a value that is not finite) are left out. `metric` is the test metric's name, `mode` is max or
+    min, `margin` the largest difference that does not matter, in the metric's units, `rows` the number of
+    test rows, 0 if unknown. Raises ValueError where an arm has no finite value.
     """
     found = difference_of(reference, treated, metric, mode)
     return _verdict(found, question=question, metric=metric, mode=mode, margin=margin, rows=rows, level=level)
@@ -171,7 +155,7 @@ def compare_arms(
 
 def compare_family(
     pairs: Sequence[Difference],
-    questions: Sequence[Question],
+    question: Question,
     *,
     metric: str,
     mode: str,
@@ -195,7 +179,7 @@ def compare_family(
     return tuple(
         _verdict(each, question=question, metric=metric, mode=mode, margin=margin, rows=rows,
                  level=levels[place], tests=len(known))
-        for place, (each, question) in enumerate(zip(pairs, questions, strict=True))
+        for place, each in enumerate(pairs)
     )  # fmt: skip
 
 
@@ -211,8 +195,19 @@ def _verdict(
     tests: int = 1,
 ) -> Verdict:
     before, after = found.summaries
-    pairs = [*zip(found.arms, (before, after), strict=True)]
-    trained = [each for arm, each in pairs if not (arm.fitted or found.same)]
+    trained = [
+        (arm, each)
+        for arm, each in zip(found.arms, found.summaries, strict=True)
+        if not (arm.fitted or found.same)
+    ]
+    decider = found.is_known and cheapest_decider(
+        found.errors,
+        target=max(abs(found.value), margin - abs(found.value)),
+        searches=min((each.searches for _, each in trained), default=0),
+        seeds=found.seeds,
+        rows=rows if found.errors.blocks else 0,
+        level=level,
+    )
     return Verdict(
         question=question,
         metric=metric,
@@ -225,25 +220,9 @@ def _verdict(
         interval=found.interval(level),
         shares=found.errors.shares(),
         rows_counted=found.same or found.errors.blocks > 0,
-        single=tuple(
-            each.label for arm, each in pairs if arm.searched and each in trained and each.searches == 1
-        ),
-        decider=_decider(found, trained, margin, rows, level) if found.is_known else None,
+        single=tuple(each.label for arm, each in trained if arm.searched and each.searches == 1),
+        decider=decider or None,
         level=level,
         tests=tests,
         paired=found.paired,
-    )
-
-
-def _decider(
-    found: Difference, trained: Sequence[ArmSummary], margin: float, rows: int, level: float
-) -> Decider | None:
-    """Returns the cheapest number of seeds, searches or rows that would decide an undecided verdict."""
-    return cheapest_decider(
-        found.errors,
-        target=max(abs(found.value), margin - abs(found.value)),
-        searches=min((each.searches for each in trained), default=0),
-        seeds=found.seeds,
-        rows=rows if found.errors.blocks else 0,
-        level=level,
     )

@@ -1,12 +1,13 @@
-"""Fits the baseline of a job, and keeps the fit for all runs on the same data."""
+"""Fits the baseline of a job, keeps the fit for all runs on the same data, and weighs it in an ensemble."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -14,13 +15,16 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from mlcl._version import __version__
-from mlcl.config import job_hash
+from mlcl.config import JobConfig, job_hash
 from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
 from mlcl.data.cache_entries import read_cached
+from mlcl.data.validation_rows import redraws_validation
+from mlcl.evaluation import Ensemble, choose_ensemble
 from mlcl.training.baselines.baseline import BASELINES, Problem
-from mlcl.training.baselines.jobs import read_rows
+from mlcl.training.baselines.jobs import baseline_job, read_rows
+from mlcl.training.context import pick_device
 from mlcl.training.features.cache import FeatureCache
-from mlcl.training.job_data import JobData
+from mlcl.training.job_data import JobData, open_dataset
 from mlcl.training.split_metrics import METRIC_NAMES
 
 LOOK_EVERY = 0.5
@@ -51,12 +55,8 @@ def baseline_result(
     """Reads the cached result of a job's baseline; the first process that needs it fits it, others wait.
 
     The result does not depend on the training's seed, so all seeds, sweeps and tables on the data share it.
-
-    Args:
-        job_data: The job, which names a baseline, with its data.
-        device: The type of the device on which a frozen encoder computes.
-        test: Whether the test split is read.
-        check_stop: Called now and then; raises if a stop was requested.
+    `device` is the type of the device on which a frozen encoder computes; `test` says whether the test split
+    is read. `check_stop` is called now and then; it raises if a stop was requested.
     """
     folder = job_data.cache / "baselines"
     folder.mkdir(parents=True, exist_ok=True)
@@ -104,10 +104,7 @@ def _fit(job_data: JobData, device: str, *, test: bool, check_stop: Callable[[],
 
 
 def validation_score(job_data: JobData) -> Callable[[Tensor], float]:
-    """Returns the function that scores probabilities of the validation rows by the job's metric.
-
-    Larger is better, also for a metric of which a smaller value is better.
-    """
+    """Returns the job's metric of probabilities of the validation rows as a function; larger is better."""
     scoring, validation = job_data.scoring, job_data.dataset.split("validation")
     targets, facts = job_data.targets(validation), job_data.facts_of(validation)
 
@@ -123,13 +120,8 @@ def _identity(job_data: JobData) -> str:
     """Returns the cache key of a baseline: version, data, and the job without the keys of networks alone."""
     job = job_data.job
     classifier = job.objective.classifier.model_copy(update={"weight": "remainder"})
-    plain = job.model_copy(
-        update={
-            "experiment": "any",
-            "objective": ObjectiveConfig(classifier=classifier),
-            "train": TrainConfig(epochs=1, batch_size=2),
-        }
-    )
+    objective, train = ObjectiveConfig(classifier=classifier), TrainConfig(epochs=1, batch_size=2)
+    plain = job.model_copy(update={"experiment": "any", "objective": objective, "train": train})
     return f"{__version__}-{FORM}-{job_data.fingerprint}-{job_hash(plain)}"
 
 
@@ -144,9 +136,67 @@ def _write(file: Path, found: BaselineResult) -> None:
 def _read(file: Path) -> BaselineResult:
     with np.load(file, allow_pickle=False) as arrays:
         about = json.loads(str(arrays["about"]))
-        values: Mapping[str, Tensor] = {
-            name: torch.from_numpy(arrays[name]) for name in arrays.files if name != "about"
-        }
+        values = {name: torch.from_numpy(arrays[name]) for name in arrays.files if name != "about"}
     tensors = {name.removeprefix(TENSOR): its for name, its in values.items() if name.startswith(TENSOR)}
     probabilities = {name: its for name, its in values.items() if name in METRIC_NAMES}
     return BaselineResult(probabilities, about["chosen"], about["seconds"], tensors)
+
+
+ENSEMBLE = "ensemble/"
+"""The prefix of the metrics of an ensemble."""
+
+
+def member_data(job_data: JobData) -> JobData:
+    """Returns the job of the ensemble's baseline, with the same data and the same validation rows."""
+    job = baseline_job(job_data.job, str(job_data.job.evaluation.ensemble))
+    return replace(job_data, job=job, features=None, tokenizer=None, transfer=None)
+
+
+def weigh(job_data: JobData, model: Tensor, member: Tensor) -> Ensemble:
+    """Chooses the baseline's weight by the job's metric, from both models' probabilities on validation."""
+    validation = job_data.dataset.split("validation")
+    targets, facts = job_data.targets(validation), job_data.facts_of(validation)
+    return choose_ensemble(job_data.task, model, member, targets, job_data.scoring, facts)
+
+
+def ensemble_metrics(ensemble: Ensemble) -> dict[str, float]:
+    """Returns the three numbers of an ensemble, as the metrics that a run logs."""
+    return {f"{ENSEMBLE}{name}": value for name, value in asdict(ensemble).items()}
+
+
+def logged_ensemble(metrics: Mapping[str, float]) -> Ensemble | None:
+    """Returns the ensemble of a run, from the metrics that it logged; None if it has none."""
+    if f"{ENSEMBLE}weight" not in metrics:
+        return None
+    return Ensemble(*(metrics[f"{ENSEMBLE}{name}"] for name in ("weight", "scale", "shift")))
+
+
+DRAWS = 5
+"""The number of draws of validation rows over which the scores of a baseline are averaged."""
+
+
+def redrawn_scores(
+    jobs: Mapping[str, JobConfig], home: Path, check_stop: Callable[[], None] = lambda: None
+) -> dict[str, float]:
+    """Returns the mean score of each baseline over `DRAWS` draws of the validation rows; larger is better.
+
+    In each draw a baseline is fitted to the other rows of train and validation, and its settings are chosen
+    on the drawn rows; the test split is not read. `jobs` are those of baselines on the same data, keyed by
+    name. Empty if there is one baseline alone, if a job draws its own validation rows, or if the data set has
+    enough of them, see `redraws_validation`. `check_stop` is called now and then; it raises if a stop was
+    requested.
+    """
+    first = next(iter(jobs.values()), None)
+    if first is None or len(jobs) < 2 or first.data.validation_seed is not None:
+        return {}
+    if not redraws_validation(open_dataset(first, home, verify=False)):
+        return {}
+    device = pick_device(first.train.device).type
+
+    def score(job: JobConfig, seed: int) -> float:
+        data = job.data.model_copy(update={"validation_seed": seed})
+        drawn = JobData.of(job.model_copy(update={"data": data}), home, verify=False)
+        found = baseline_result(drawn, device, test=False, check_stop=check_stop)
+        return validation_score(drawn)(found.probabilities["validation"])
+
+    return {name: fmean(score(job, seed) for seed in range(DRAWS)) for name, job in jobs.items()}

@@ -14,22 +14,14 @@ import torch
 from torch import Tensor
 
 from mlcl.config import AugmentConfig, JobConfig
-from mlcl.data import (
-    DatasetInfo,
-    ImageRows,
-    Split,
-    TokenRows,
-    augment,
-    class_tree,
-    normalise,
-)
+from mlcl.data import DatasetInfo, ImageRows, Split, TokenRows, augment, class_tree, normalise
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows, sent
 from mlcl.samplers import Balanced, EpochSampler, Grouped
 from mlcl.samplers.epochs import Order
 from mlcl.training.classifier import Labels
-from mlcl.training.collated_rows import CollatedRows
 from mlcl.training.features.inputs import FeatureRows
+from mlcl.training.input_reader import CollatedRows
 
 Inputs = Mapping[str, Tensor]
 
@@ -75,17 +67,14 @@ class Rows:
 
         Images are augmented on the device; the views of other inputs differ only by the encoder's dropout.
         """
-        for indices_B, inputs in read_ahead(indices, self.inputs.batch, device):
-            yield self._of_views(indices_B, dict(inputs), views)
-
-    def _of_views(self, indices_B: Tensor, inputs: dict[str, Tensor], views: int) -> Batch:
-        if views > 1:
-            inputs = {key: value.repeat(views, *[1] * (value.ndim - 1)) for key, value in inputs.items()}
-        if isinstance(self.inputs, ImageRows):
-            inputs["pixels"] = self._augmented(inputs["pixels"])
-        indices_R = indices_B.repeat(views)
-        labels = {name: space[indices_R] for name, space in self.labels.items()}
-        return Batch(inputs, labels, self.sample_ids[indices_R])
+        for indices_B, read in read_ahead(indices, self.inputs.batch, device):
+            inputs, indices_R = dict(read), indices_B.repeat(views)
+            if views > 1:
+                inputs = {key: value.repeat(views, *[1] * (value.ndim - 1)) for key, value in read.items()}
+            if isinstance(self.inputs, ImageRows):
+                inputs["pixels"] = self._augmented(inputs["pixels"])
+            labels = {name: space[indices_R] for name, space in self.labels.items()}
+            yield Batch(inputs, labels, self.sample_ids[indices_R])
 
     def plain(self, indices_B: Tensor, device: torch.device) -> Inputs:
         """Returns the inputs of the rows `indices_B` for evaluation, on the device, without augmentation."""
@@ -169,11 +158,7 @@ def read_ahead(
 
 
 def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
-    """Returns the name of the label space that the job's sampler reads; None for the uniform sampler.
-
-    Raises:
-        UserError: The sampler is hierarchical, and the job names no hierarchy.
-    """
+    """Returns the label space that the sampler reads, None for `uniform`; UserError for no hierarchy."""
     given = job.train.sampler
     classifier = job.objective.classifier.labels
     if given.name == "uniform":
@@ -191,19 +176,12 @@ def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
 
 
 def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int) -> EpochSampler:
-    """Builds the sampler that gives a process its rows of each batch of training rows.
-
-    Raises:
-        UserError: There are too few rows for a batch, or the sampler reads labels and all rows have one
-            class.
-    """
-    settings, order = job.train, _order(job, train)
+    """Builds a process's sampler. Raises UserError for too few rows, or rows of one class only."""
+    given, size, order = job.train, job.train.batch_size, _order(job, train)
     try:
-        return EpochSampler(
-            len(train), settings.batch_size, settings.seed, rank, world_size, settings.drop_last, order
-        )
+        return EpochSampler(len(train), size, given.seed, rank, world_size, given.drop_last, order)
     except ValueError as error:
-        raise UserError(str(error), key="train.batch_size", found=settings.batch_size) from None
+        raise UserError(str(error), key="train.batch_size", found=size) from None
 
 
 def _order(job: JobConfig, train: Split) -> Order | None:

@@ -43,36 +43,31 @@ from mlcl.training.loop_settings import Callbacks, Patience
 from mlcl.training.objective import ContrastiveModel, Head, Objective
 
 LEAST_PATIENCE = 10
-"""The fewest validations that `patience: auto` waits: a multi-label metric may stay at 0 for the first few.
-"""
+"""The fewest validations that `patience: auto` waits: a multi-label metric may be 0 in the first few."""
 
 
 def build_model(job_data: JobData) -> ContrastiveModel:
     """Builds the encoder, the heads and the classifier of a job; parts of weight 0 are not built."""
     job, info, space = job_data.job, job_data.dataset.info, job_data.space
     logits = space.n_classes * max(1, len(space.aspects))
+    graph, targets = None, job_data.targets(job_data.train)
+    if ENCODERS[job.encoder.name].needs("label_graph_LL") and isinstance(targets, LabelRows):
+        graph = label_graph(targets.without_unknown())
     encoder = build_encoder(
         job.encoder,
         vocabulary_size=None if job_data.tokenizer is None else job_data.tokenizer.get_vocab_size(),
         labels=logits,
-        label_graph_LL=_label_graph(job_data),
+        label_graph_LL=graph,
         input_columns=None if job_data.features is None else job_data.features.columns,
     )
     dim = int(encoder.dim)  # type: ignore[arg-type]
-    wanted = {name: head for name, head in job.objective.heads.items() if head.weight > 0}
     heads = {
         name: _head(head, logits if head.projection.kind == "logits" else dim, info, job)
-        for name, head in wanted.items()
+        for name, head in job.objective.heads.items()
+        if head.weight > 0
     }
     classifier = _classifier(job_data, encoder) if job.objective.classifier_weight > 0 else None
     return ContrastiveModel(encoder, Objective(heads, classifier, label_logits(encoder)))
-
-
-def _label_graph(job_data: JobData) -> Tensor | None:
-    """Returns the co-occurrence graph of labels in the training rows, if the encoder needs one."""
-    targets = job_data.targets(job_data.train)
-    wanted = ENCODERS[job_data.job.encoder.name].needs("label_graph_LL")
-    return label_graph(targets.without_unknown()) if wanted and isinstance(targets, LabelRows) else None
 
 
 def _classifier(job_data: JobData, encoder: nn.Module) -> Classifier:
@@ -92,10 +87,9 @@ def _classifier(job_data: JobData, encoder: nn.Module) -> Classifier:
 def classifier_layer(
     job: JobConfig, encoder: nn.Module, space: LabelSpace, class_distance_CC: Tensor | None
 ) -> nn.Module:
-    """Builds the layer that maps an encoder's output (R, O) to logits.
+    """Builds the layer that maps an encoder's output (R, O) to logits, to which an encoder's own are added.
 
-    If the encoder computes logits of its own, the layer adds them. `class_distance_CC` has the distances
-    between classes in their tree, which the loss `guided` needs.
+    `class_distance_CC` has the distances between classes in their tree, which the loss `guided` needs.
     """
     config, dim = job.objective.classifier, int(encoder.dim)  # type: ignore[arg-type]
     if ENCODERS[job.encoder.name].label_wise:
@@ -153,10 +147,7 @@ def build_loop(
     callbacks: Callbacks,
     checkpoint: Path | None = None,
 ) -> Loop:
-    """Builds the loop over the training rows with the job's optimiser and schedule.
-
-    Raises UserError for a micro-batch that is too small for the encoder.
-    """
+    """Builds the loop of a job. Raises UserError for a micro-batch that is too small for the encoder."""
     job, train = job_data.job, job_data.job.train
     check_micro_batch(train.micro_batch_size, model.encoder)
     # PyTorch's convolutions take the weights' format, whatever that of the images.
@@ -183,6 +174,5 @@ def _patience(job: JobConfig) -> Patience | None:
     if wanted is None:
         return None
     if wanted == "auto":
-        validations = math.ceil(job.train.epochs / job.evaluation.every)
-        wanted = max(LEAST_PATIENCE, math.ceil(validations / 4))
+        wanted = max(LEAST_PATIENCE, math.ceil(math.ceil(job.train.epochs / job.evaluation.every) / 4))
     return Patience(wanted, metric, default_mode(metric.rpartition("/")[2]))

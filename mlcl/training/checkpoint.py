@@ -31,10 +31,7 @@ VERSION = 2
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Writes `state`, and keeps the checkpoint before as PREVIOUS.
-
-    If the process is killed at any moment, at least one undamaged checkpoint remains.
-    """
+    """Writes `state`, and keeps the checkpoint before as PREVIOUS: a kill always leaves one undamaged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path) as partial:
         with partial.open("wb") as file:
@@ -50,10 +47,7 @@ class DamagedCheckpointError(UserError):
 
 
 class UnreadableCheckpointError(OSError):
-    """Raised if a checkpoint cannot be read now, for lack of memory or open files or because the disk fails.
-
-    The file itself may be undamaged.
-    """
+    """Raised if a checkpoint that may be whole cannot be read now, for lack of memory or a failing disk."""
 
 
 def last_checkpoint(
@@ -81,10 +75,7 @@ def last_checkpoint(
 def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str, Any]:
     """Loads the state of a checkpoint: tensors and plain containers, so that unpickling runs no code.
 
-    Raises:
-        DamagedCheckpointError: The file is damaged.
-        UnreadableCheckpointError: The file cannot be read now.
-        UserError: The checkpoint has another format, or belongs to another job or other data.
+    Raises DamagedCheckpointError, UnreadableCheckpointError, or UserError for another format, job or data.
     """
     try:
         with zipfile.ZipFile(path) as archive:  # PyTorch's format, with a checksum for each tensor
@@ -103,9 +94,8 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
         raise UserError("another checkpoint format", file=path, found=found, allowed=VERSION)
     for key, expected in (("job_hash", job_hash), ("fingerprint", fingerprint)):
         if state[key] != expected:
-            raise UserError(
-                "checkpoint of something else", file=path, key=key, found=state[key], allowed=expected
-            )
+            problem = "checkpoint of something else"
+            raise UserError(problem, file=path, key=key, found=state[key], allowed=expected)
     return state
 
 

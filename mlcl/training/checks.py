@@ -36,13 +36,14 @@ TASKS: dict[tuple[str, str], Task] = {
 
 
 def check_job(job: JobConfig, info: DatasetInfo) -> Task:
-    """Checks whether a job fits its data, and returns the classifier's task.
-
-    Raises:
-        UserError: A key of the job does not fit the data; the error names it.
-    """
-    _check_modality(job, info)
-    _check_baseline(job, info)
+    """Returns the classifier's task. Raises UserError, with its key, if a job does not fit its data."""
+    wanted = ENCODERS[job.encoder.name].reads(job.encoder)
+    if wanted != info.modality:
+        problem = f"reads {plural(wanted)}, the data set {info.name} holds {plural(info.modality)}"
+        raise UserError(problem, key="encoder.name", found=job.encoder.name)
+    reason = "" if job.baseline is None else unfit(BASELINES[job.baseline], job, info)
+    if reason:
+        raise UserError(reason, key="baseline", found=job.baseline)
     _check_ensemble(job, info)
     for name, head in job.objective.heads.items():
         _check_head(f"objective.heads.{name}", head, info)
@@ -53,16 +54,17 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
         _space(info, job.data.subset.labels, "data.subset.labels")
     _check_sampler(job, info)
     _check_noise(job, info)
-    if job.train.workers > job.train.batch_size:
-        raise UserError(
-            "fewer samples in a batch than workers", key="train.batch_size", found=job.train.batch_size
-        )
-    _check_files(job)
+    size = job.train.batch_size
+    if job.train.workers > size:
+        raise UserError("fewer samples in a batch than workers", key="train.batch_size", found=size)
+    for key in ENCODERS[job.encoder.name].files:
+        file = getattr(job.encoder, key)
+        if file is not None and not Path(file).expanduser().is_file():
+            raise UserError("no such file", key=f"encoder.{key}", found=file)
     of_views = [head.loss for head in job.objective.heads.values() if LOSSES[head.loss].labels == "none"]
     if job.views == 1 and of_views:
-        raise UserError(
-            f"{of_views[0]} has no positives with one view", key="train.views", found=1, allowed="2 or more"
-        )
+        problem = f"{of_views[0]} has no positives with one view"
+        raise UserError(problem, key="train.views", found=1, allowed="2 or more")
     return task
 
 
@@ -71,22 +73,6 @@ def _space(info: DatasetInfo, name: str, key: str) -> LabelSpace:
         return info.space(name)
     except UserError as error:
         raise error.but(key=key, found=error.found or name) from None
-
-
-def _check_modality(job: JobConfig, info: DatasetInfo) -> None:
-    wanted = ENCODERS[job.encoder.name].reads(job.encoder)
-    if wanted != info.modality:
-        raise UserError(
-            f"reads {plural(wanted)}, the data set {info.name} holds {plural(info.modality)}",
-            key="encoder.name",
-            found=job.encoder.name,
-        )
-
-
-def _check_baseline(job: JobConfig, info: DatasetInfo) -> None:
-    reason = "" if job.baseline is None else unfit(BASELINES[job.baseline], job, info)
-    if reason:
-        raise UserError(reason, key="baseline", found=job.baseline)
 
 
 def _check_ensemble(job: JobConfig, info: DatasetInfo) -> None:
@@ -107,13 +93,6 @@ def _check_ensemble(job: JobConfig, info: DatasetInfo) -> None:
         raise UserError(reason, key=key, found=name)
 
 
-def _check_files(job: JobConfig) -> None:
-    for key in ENCODERS[job.encoder.name].files:
-        file = getattr(job.encoder, key)
-        if file is not None and not Path(file).expanduser().is_file():
-            raise UserError("no such file", key=f"encoder.{key}", found=file)
-
-
 def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
     try:
         check_options(head.loss, head.options)
@@ -126,19 +105,13 @@ def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
         return
     space = _space(info, head.labels, f"{key}.labels")
     if space.kind not in FITS[needs]:
-        raise UserError(
-            f"{head.loss} does not take this kind of label space",
-            key=f"{key}.labels",
-            found=f"{head.labels} ({space.kind})",
-            allowed=FITS[needs],
-        )
-    weights = head.options.get("level_weights")
-    if isinstance(weights, (list, tuple)) and len(weights) != len(space.levels):
-        raise UserError(
-            f"needs {len(space.levels)} numbers, one for each level of {head.labels}, coarse first",
-            key=f"{key}.options.level_weights",
-            found=weights,
-        )
+        problem = f"{head.loss} does not take this kind of label space"
+        found = f"{head.labels} ({space.kind})"
+        raise UserError(problem, key=f"{key}.labels", found=found, allowed=FITS[needs])
+    weights, levels = head.options.get("level_weights"), len(space.levels)
+    if isinstance(weights, (list, tuple)) and len(weights) != levels:
+        problem = f"needs {levels} numbers, one for each level of {head.labels}, coarse first"
+        raise UserError(problem, key=f"{key}.options.level_weights", found=weights)
 
 
 def _check_sampler(job: JobConfig, info: DatasetInfo) -> None:
@@ -149,22 +122,17 @@ def _check_sampler(job: JobConfig, info: DatasetInfo) -> None:
     space = _space(info, labels, "train.sampler.labels")
     if name == "hierarchical":
         if space.kind != "hierarchy":
-            raise UserError(
-                "hierarchical needs a hierarchy",
-                key="train.sampler.labels",
-                found=f"{labels} ({space.kind})",
-                allowed=[other for other, its in info.label_spaces.items() if its.kind == "hierarchy"],
-            )
+            found = f"{labels} ({space.kind})"
+            allowed = [other for other, its in info.label_spaces.items() if its.kind == "hierarchy"]
+            key = "train.sampler.labels"
+            raise UserError("hierarchical needs a hierarchy", key=key, found=found, allowed=allowed)
         levels = len(space.levels)
     k, branches = group_sizes(job)
     least = 2 * k * branches ** (levels - 1)
-    if name != "balanced" and job.train.batch_size < least:
-        raise UserError(
-            f"holds no two classes of {labels} for the sampler {name}",
-            key="train.batch_size",
-            found=job.train.batch_size,
-            allowed=f"{least} or more",
-        )
+    size = job.train.batch_size
+    if name != "balanced" and size < least:
+        problem = f"holds no two classes of {labels} for the sampler {name}"
+        raise UserError(problem, key="train.batch_size", found=size, allowed=f"{least} or more")
 
 
 def _check_noise(job: JobConfig, info: DatasetInfo) -> None:
@@ -180,34 +148,24 @@ def _check_noise(job: JobConfig, info: DatasetInfo) -> None:
     used["train.sampler.labels"] = sampler_labels(job, info)
     for key, labels in used.items():
         if labels is not None and labels not in noisy:
-            raise UserError(
-                f"stays clean: noise on {name} does not reach it",
-                key=key,
-                found=labels,
-                allowed=sorted(noisy),
-            )
+            problem = f"stays clean: noise on {name} does not reach it"
+            raise UserError(problem, key=key, found=labels, allowed=sorted(noisy))
 
 
 def _check_classifier(job: JobConfig, info: DatasetInfo) -> Task:
     classifier = job.objective.classifier
     kind = _space(info, classifier.labels, "objective.classifier.labels").kind
     task = TASKS.get((classifier.loss, kind))
+    found = f"{classifier.labels} ({kind})"
     if task is None:
-        fitting = [f"{loss} with {space}" for loss, space in TASKS]
-        raise UserError(
-            "this loss does not fit this kind of label space",
-            key="objective.classifier",
-            found=f"{classifier.loss} with {classifier.labels} ({kind})",
-            allowed=fitting,
-        )
+        problem, found = "this loss does not fit this kind of label space", f"{classifier.loss} with {found}"
+        allowed = [f"{loss} with {space}" for loss, space in TASKS]
+        raise UserError(problem, key="objective.classifier", found=found, allowed=allowed)
     if classifier.loss == "guided":
         _check_guided(job.objective, info)
     if task != "multi_label" and ENCODERS[job.encoder.name].label_wise:
-        raise UserError(
-            f"{job.encoder.name} classifies the labels of a multi-label space",
-            key="objective.classifier.labels",
-            found=f"{classifier.labels} ({kind})",
-        )
+        problem = f"{job.encoder.name} classifies the labels of a multi-label space"
+        raise UserError(problem, key="objective.classifier.labels", found=found)
     return task
 
 
@@ -216,55 +174,36 @@ def _check_guided(objective: ObjectiveConfig, info: DatasetInfo) -> None:
     trees = [space for space in info.label_spaces.values() if space.levels[:-1] and not space.parents]
     finest = [space.levels[-1] for space in trees]
     if labels not in finest:
-        raise UserError(
-            "guided needs the finest level of a hierarchy",
-            key="objective.classifier.labels",
-            found=labels,
-            allowed=finest,
-        )
+        problem, key = "guided needs the finest level of a hierarchy", "objective.classifier.labels"
+        raise UserError(problem, key=key, found=labels, allowed=finest)
     if objective.classifier_weight == 0:
         raise UserError("guided is trained with the encoder", key="objective.classifier.weight", found=0)
 
 
 def _check_groups(job: JobConfig, info: DatasetInfo, task: Task) -> None:
-    tasks = {each.group: set[Task]() for each in METRICS.values() if each.group}
-    for each in METRICS.values():
-        if each.group:
-            tasks[each.group].update(each.tasks)
     labels = job.objective.classifier.labels
-    if hierarchy_of(info, labels) is None:
-        tasks.pop("hierarchy")
-    allowed = sorted(each for each, its in tasks.items() if task in its)
+    without = {"", "hierarchy"} if hierarchy_of(info, labels) is None else {""}
+    allowed = sorted({each.group for each in METRICS.values() if task in each.tasks} - without)
     for group in job.evaluation.metrics:
         if group not in allowed:
-            raise UserError(
-                f"no such group of metrics for the labels {labels} ({task}){did_you_mean(group, allowed)}",
-                key="evaluation.metrics",
-                found=group,
-                allowed=allowed,
-            )
+            hint = did_you_mean(group, allowed)
+            problem = f"no such group of metrics for the labels {labels} ({task}){hint}"
+            raise UserError(problem, key="evaluation.metrics", found=group, allowed=allowed)
 
 
 def _check_metric(job: JobConfig, info: DatasetInfo, task: Task) -> None:
-    space = info.space(job.objective.classifier.labels)
+    labels, metric, key = job.objective.classifier.labels, job.evaluation.metric, "evaluation.metric"
+    space = info.space(labels)
     names = metric_names(task, space.aspects, space.n_classes, job.evaluation.metrics)
-    family, _, name = job.evaluation.metric.rpartition("/")
+    family, _, name = metric.rpartition("/")
     if name not in names:
         known = name in metric_names(task, space.aspects, space.n_classes, None)
         hint = ": evaluation.metrics does not name its group" if known else did_you_mean(name, names)
-        raise UserError(
-            f"no such metric for this task{hint}",
-            key="evaluation.metric",
-            found=job.evaluation.metric,
-            allowed=[f"{family}/{n}" for n in names],
-        )
+        allowed = [f"{family}/{each}" for each in names]
+        raise UserError(f"no such metric for this task{hint}", key=key, found=metric, allowed=allowed)
     if space.unknown and not METRICS[name].takes_unknown:
-        taken = [n for n in names if METRICS[n].takes_unknown]
-        raise UserError(
-            f"does not leave out the unknown entries of {job.objective.classifier.labels}",
-            key="evaluation.metric",
-            found=job.evaluation.metric,
-            allowed=[f"{family}/{n}" for n in taken],
-        )
+        problem = f"does not leave out the unknown entries of {labels}"
+        allowed = [f"{family}/{each}" for each in names if METRICS[each].takes_unknown]
+        raise UserError(problem, key=key, found=metric, allowed=allowed)
     if family.startswith("knn/") and job.evaluation.knn is None:
-        raise UserError("needs evaluation.knn", key="evaluation.metric", found=job.evaluation.metric)
+        raise UserError("needs evaluation.knn", key=key, found=metric)

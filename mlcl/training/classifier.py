@@ -6,6 +6,7 @@ targets of a row: its labels or aspects, or one class.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -16,7 +17,6 @@ from torch import Tensor, nn
 
 from mlcl.config import ClassifierConfig
 from mlcl.labels import LabelRows, sent
-from mlcl.training.zlpr import ZeroBoundedRanking
 
 Labels = Tensor | LabelRows
 
@@ -55,9 +55,8 @@ class BinaryCrossEntropy(nn.Module):
 
     def forward(self, logit_RL: Tensor, target_RL: Tensor) -> Tensor:
         """Returns losses (R, L) for logits and targets of 0 and 1."""
-        return F.binary_cross_entropy_with_logits(
-            logit_RL, target_RL, pos_weight=self.weight_L, reduction="none"
-        )
+        weight = self.weight_L
+        return F.binary_cross_entropy_with_logits(logit_RL, target_RL, pos_weight=weight, reduction="none")
 
 
 class AsymmetricLoss(nn.Module):
@@ -91,15 +90,12 @@ def _power(base: Tensor, exponent: float) -> Tensor:
 
 
 class Classifier(nn.Module):
-    """A classifier with its loss.
+    """A classifier with its loss, and its weight in the objective.
 
-    Args:
-        linear: Maps the encoder's output to logits.
-        weight: The weight of the classifier in the objective.
-        loss: Computes the loss of each target (R, K), or of each row (R, 1). An unknown label's target is -1.
-        reduction: `mean` is the mean over the known targets of all rows; `sum_labels` is the sum over a row's
-            known targets, as a mean over the rows that have one.
-        regulariser: Computes a term that is added to the loss.
+    `linear` maps the encoder's output to logits. `loss` computes the loss of each target (R, K), or of each
+    row (R, 1); an unknown label's target is -1. The reduction `mean` is the mean over the known targets of
+    all rows; `sum_labels` the sum over a row's known targets, as a mean over the rows that have one.
+    `regulariser` computes a term that is added.
     """
 
     def __init__(
@@ -111,11 +107,8 @@ class Classifier(nn.Module):
         regulariser: Callable[[], Tensor] | None = None,
     ) -> None:
         super().__init__()
-        self.linear = linear
-        self.weight = weight
-        self.loss = loss
-        self.reduction = reduction
-        self.regulariser = regulariser
+        self.linear, self.weight, self.loss = linear, weight, loss
+        self.reduction, self.regulariser = reduction, regulariser
 
     def forward(self, output_RO: Tensor, targets: Labels) -> Tensor:
         """Returns the unweighted loss, a scalar, whose mean over ranks is the loss of the whole batch.
@@ -126,11 +119,9 @@ class Classifier(nn.Module):
         if isinstance(targets, LabelRows):
             rows = targets.to(logits.device)
             target_RL, mask_RL = rows.dense(logits.dtype), rows.known()
-            if mask_RL is None:
-                term_RK = self.loss(logits, target_RL)
-                known_RK = torch.ones_like(term_RK, dtype=torch.bool)
-            else:
-                term_RK = self.loss(logits, target_RL.masked_fill(~mask_RL, -1))
+            term_RK = self.loss(logits, target_RL if mask_RL is None else target_RL.masked_fill(~mask_RL, -1))
+            known_RK = torch.ones_like(term_RK, dtype=torch.bool)
+            if mask_RL is not None:
                 known_RK = mask_RL if term_RK.shape == mask_RL.shape else mask_RL.any(1, keepdim=True)
                 term_RK = term_RK.where(known_RK, 0)
         else:
@@ -150,11 +141,7 @@ class Classifier(nn.Module):
 
 
 def _mean_over_ranks(total: Tensor, count: Tensor) -> Tensor:
-    """Returns this rank's total / the sum of all ranks' counts, times the world size.
-
-    DDP averages this value's gradients over ranks, so they become the gradients of sum of totals / sum of
-    counts.
-    """
+    """Returns total * world size / all ranks' count, as DDP averages this value's gradients over ranks."""
     if not (dist.is_available() and dist.is_initialized()):
         return total / count.clamp(min=1)
     count = count.clone()
@@ -197,3 +184,25 @@ def target_weight(config: ClassifierConfig, targets: Labels, classes: int) -> Te
     weight_AC = rows_AC.clamp(min=1) ** (-1.0 if config.class_weight == "balanced" else -0.5)
     total_A1 = (weight_AC * rows_AC).sum(1, keepdim=True)
     return weight_AC * rows_AC.sum(1, keepdim=True) / total_A1.clamp(min=1)
+
+
+class ZeroBoundedRanking(nn.Module):
+    """The zero-bounded log-sum-exp and pairwise rank-based loss (ZLPR) of a row with the logits s.
+
+        log(1 + sum_{l absent} exp(s_l)) + log(1 + sum_{l present} exp(-s_l))
+
+    It ranks each label of the row above each other label, and 0, the logit of the probability 1/2, between
+    them. A label that is not known is in neither sum.
+    Source: Su et al. 2022, ZLPR: A Novel Loss for Multi-label Classification (arXiv 2208.02955).
+    """
+
+    def forward(self, logit_RL: Tensor, target_RL: Tensor) -> Tensor:
+        """Returns losses (R, 1) for logits and targets of 0, 1 and, for an unknown entry, -1."""
+        zero_R1 = logit_RL.new_zeros(len(logit_RL), 1)
+        absent_RL = logit_RL.masked_fill(target_RL != 0, -math.inf)
+        present_RL = (-logit_RL).masked_fill(target_RL <= 0, -math.inf)
+        absent_R1, present_R1 = (
+            torch.cat([zero_R1, each_RL], dim=1).logsumexp(1, keepdim=True)
+            for each_RL in (absent_RL, present_RL)
+        )
+        return absent_R1 + present_R1

@@ -28,13 +28,10 @@ class Context:
 
     @classmethod
     def current(cls, device: str = "auto", *, booked: bool = False) -> Context:
-        """Reads rank and world size from torch.distributed, if a process group is initialised.
-
-        `booked` says whether a part of a GPU is reserved for this process, see `pick_device`.
-        """
-        if dist.is_available() and dist.is_initialized():
-            return cls(pick_device(device, booked=booked), dist.get_rank(), dist.get_world_size())
-        return cls(pick_device(device, booked=booked))
+        """Reads rank and world size from torch.distributed, if it is initialised; see `pick_device`."""
+        there = dist.is_available() and dist.is_initialized()
+        ranks = (dist.get_rank(), dist.get_world_size()) if there else ()
+        return cls(pick_device(device, booked=booked), *ranks)
 
     @property
     def is_main(self) -> bool:
@@ -75,10 +72,7 @@ class Context:
         return total.to(value.device)
 
     def rows(self, own: Tensor, counts: Sequence[int]) -> Tensor:
-        """Returns the rows of all ranks, in the order of ranks, on every CPU.
-
-        Each rank passes its own rows; `counts[r]` is the number of rows of rank r.
-        """
+        """Returns the rows that all ranks passed, `counts[r]` by rank r, in their order, on every CPU."""
         if self.world_size == 1:
             return own
         together = own.new_empty(sum(counts), *own.shape[1:])

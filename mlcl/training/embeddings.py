@@ -1,15 +1,16 @@
 """Computes embeddings of whole splits, each rank a part, and finds nearest neighbours among the training
 rows.
 
-Shapes: N rows on all ranks, n of them on this one, M queries, B queries of a block, K neighbours, D columns
-of an embedding, O columns of an encoder's output: the embedding, and for some encoders one logit per label
-after it.
+Shapes: N rows on all ranks, n of them on this one, M queries, B queries of a block, b rows that are read, K
+neighbours, D columns of an embedding, L labels, O columns of an encoder's output: the embedding, and for some
+encoders one logit per label after it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -77,17 +78,18 @@ class RankRows:
             return retrieve(self.values, queries_MD, k)
         k = available(rows, k)
         found = [self._merged(block_BD, k) for block_BD in torch.split(queries_MD, QUERIES_AT_ONCE)]
-        return Neighbours(
-            torch.cat([each.distance for each in found]), torch.cat([each.index for each in found])
+        distance_MK, index_MK = (
+            torch.cat(part) for part in zip(*((each.distance, each.index) for each in found), strict=True)
         )
+        return Neighbours(distance_MK, index_MK)
 
     def _merged(self, queries_BD: Tensor, k: int) -> Neighbours:
         own, queries, ranks = self._own(queries_BD, k), len(queries_BD), self.context.world_size
         if not queries:
             return own
-        distances = torch.split(self.context.rows(own.distance, [queries] * ranks), queries)
-        indices = torch.split(self.context.rows(own.index, [queries] * ranks), queries)
-        return merge([Neighbours(*found) for found in zip(distances, indices, strict=True)], k)
+        every = (self.context.rows(each, [queries] * ranks) for each in (own.distance, own.index))
+        parts = zip(*(torch.split(each, queries) for each in every), strict=True)
+        return merge([Neighbours(*found) for found in parts], k)
 
     def _own(self, queries_BD: Tensor, k: int) -> Neighbours:
         distance = torch.full((len(queries_BD), k), math.inf)
@@ -101,7 +103,7 @@ class RankRows:
 
 @dataclass(frozen=True)
 class SplitEncoder:
-    """Encodes splits in batches; each rank encodes a part of the rows. The encoder is left in evaluation
+    """Encodes splits in batches; each rank encodes a part of the rows. It leaves the encoder in evaluation
     mode.
     """
 
@@ -111,19 +113,11 @@ class SplitEncoder:
     context: Context
 
     def embeddings(self, rows: Rows) -> RankRows:
-        """Returns float32 embeddings (n, D) of the rows that fall to this rank, on the CPU.
-
-        Raises:
-            Diverged: A value of any rank is not finite; raised on every rank.
-        """
+        """Returns float32 embeddings (n, D) of this rank's rows on the CPU. Raises as `check_finite`."""
         return self._share(rows, self._dim)
 
     def outputs(self, rows: Rows) -> Tensor:
-        """Returns float32 outputs (N, O) of all rows, on the CPU of every rank.
-
-        Raises:
-            Diverged: A value of any rank is not finite; raised on every rank.
-        """
+        """Returns float32 outputs (N, O) of all rows on every rank's CPU. Raises as `check_finite`."""
         counts = [len(share) for share in shares(len(rows), self.context.world_size)]
         return self.context.rows(self._share(rows, self._dim + label_logits(self.encoder)).values, counts)
 
@@ -155,10 +149,7 @@ class SplitEncoder:
 
 
 def check_finite(values: Tensor, what: str, context: Context) -> None:
-    """Raises Diverged on every rank if a value of any rank is not finite.
-
-    Large finite weights can cause this, too.
-    """
+    """Raises Diverged on every rank if a value of any rank is not finite, as large weights can cause, too."""
     if context.any(not bool(torch.isfinite(values).all())):
         raise Diverged(f"{what} are not finite")
 
@@ -203,10 +194,58 @@ class Datastore:
         return blend(self.votes(neighbours, setting), model, setting.lambda_)
 
     def overlap(self, neighbours: Neighbours, targets: Labels, k: int) -> float:
-        """Returns the fraction of the k neighbours' labels that the query has too, as a mean over queries.
-
-        Returns NaN unless the task is multi-label.
+        """Returns `neighbour_overlap` of the k neighbours and the query's targets; NaN unless the task is
+        multi-label.
         """
         if not (isinstance(self.labels, LabelRows) and isinstance(targets, LabelRows)):
             return math.nan
         return neighbour_overlap(neighbours, self.labels, targets, k)
+
+
+NUMBERS_KEPT = 2**29
+"""The most numbers of label vectors that are kept on the device; beyond it they are computed when read."""
+
+
+def label_layer(encoder: nn.Module) -> nn.Linear | None:
+    """Returns the encoder's own layer on label vectors; None for an encoder without one."""
+    layer = getattr(encoder, "label_layer", None)
+    assert layer is None or isinstance(layer, nn.Linear)
+    return layer
+
+
+@dataclass(frozen=True)
+class LabelVectors:
+    """The label vectors of consecutive rows, which `range` counts in `rows`: features of a linear probe.
+
+    Vectors of few labels and rows are kept. Others are computed anew by each reading, since those of 50,000
+    texts and 8,000 labels would fill 1 TB. They are float32 on the encoder's device, without a gradient.
+    """
+
+    encoder: SplitEncoder
+    rows: Rows
+    range: range
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(n, L, D)"""
+        layer = label_layer(self.encoder.encoder)
+        assert layer is not None
+        return (len(self.range), layer.out_features, layer.in_features)
+
+    @property
+    def device(self) -> torch.device:
+        """The encoder's device."""
+        return self.encoder.context.device
+
+    def __getitem__(self, rows_b: Tensor, /) -> Tensor:
+        """Returns the label vectors (b, L, D) of the rows with these numbers, counted from 0."""
+        few = math.prod(self.shape) <= NUMBERS_KEPT
+        return self._kept[rows_b.to(self.device)] if few else self._encoded(rows_b)
+
+    @cached_property
+    def _kept(self) -> Tensor:
+        return self._encoded(torch.arange(len(self.range)))
+
+    def _encoded(self, rows_b: Tensor) -> Tensor:
+        numbers = torch.split(rows_b + self.range.start, self.encoder.batch_size)
+        return torch.cat([self.encoder.label_vectors(self.rows, part) for part in numbers])

@@ -14,7 +14,7 @@ Shapes: n training rows on this rank, M rows of another split, D embedding, O co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -38,13 +38,20 @@ from mlcl.evaluation import (
 )
 from mlcl.evaluation.tasks import Array
 from mlcl.models import WithOwnLogits
-from mlcl.training.baseline_fits import baseline_result
+from mlcl.training.baseline_fits import ENSEMBLE, baseline_result, ensemble_metrics, member_data, weigh
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
-from mlcl.training.embeddings import Datastore, RankRows, SplitEncoder, check_finite, setting_of
-from mlcl.training.ensembles import ENSEMBLE, ensemble_metrics, member_data, weigh
+from mlcl.training.embeddings import (
+    Datastore,
+    LabelVectors,
+    RankRows,
+    SplitEncoder,
+    check_finite,
+    label_layer,
+    setting_of,
+)
 from mlcl.training.job_data import JobData
-from mlcl.training.label_vectors import LabelVectors, label_layer
+from mlcl.training.neighbour_grid import AXES
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.split_metrics import decision_metrics
 from mlcl.training.transfer import probe_grid, unseen_metrics
@@ -57,19 +64,11 @@ Predictor = Callable[[Tensor], Tensor]
 class Evaluation:
     """The metrics of a run, and the embeddings and probabilities that they were computed from.
 
-    Args:
-        train: The embeddings (n, D) of this rank's training rows.
-        metrics: The value of each metric, keyed by the name that the run logs.
-        embeddings: The embeddings (M, D) of validation and test, keyed by split.
-        probabilities: The probabilities of the classifier, or of the probe if there is none, keyed by split;
-            with an ensemble, those of the ensemble.
-        probe: The linear probe on the embedding; None if none was trained.
-        decisions: The rule that says which labels are predicted, keyed by the prefix of the metrics computed
-            with it ("", `probe/`, `ensemble/`, `knn/` or `knn_best/`).
-        tested: The probabilities of the test rows, keyed by the same prefixes; empty if test is not read.
-        grid: The validation metric at every setting of the neighbours, as `search` returns it; None without a
-            search.
-        notes: Messages to the user.
+    `train` has the embeddings (n, D) of this rank's training rows; `embeddings` (M, D) and `probabilities`
+    those of validation and test, keyed by split: of the ensemble, else the classifier, else the probe.
+    `decisions`, which say which labels are predicted, and the test rows' probabilities, `tested`, are keyed
+    by the prefix of their metrics: "", `probe/`, `ensemble/`, `knn/` or `knn_best/`. `probe` is None if none
+    was trained, `grid`, the table of `search`, without a search. `notes` are messages to the user.
     """
 
     train: RankRows
@@ -126,11 +125,7 @@ class Evaluator:
         self._layer: nn.Module | None = None if classifier is None else classifier.linear
 
     def quick(self) -> dict[str, float]:
-        """Returns validation metrics during training: of the classifier, or of the neighbours if there is
-        none.
-
-        The neighbours' metrics are computed as well if the job's metric is one of them.
-        """
+        """Returns validation metrics of the classifier; of the neighbours if wanted, or if there is none."""
         val_MO = self._encoder.outputs(self._validation_rows)
         metrics: dict[str, float] = {}
         model = None if self._model.objective.classifier is None else self._classify(val_MO)
@@ -153,12 +148,9 @@ class Evaluator:
 
         The metrics are equal on all ranks. In two phases the label layer of an encoder that has one is
         trained. The job's ensemble is evaluated unless the run is a search trial, which neither reads the
-        test split nor has a grid of neighbours: its score is the classifier's.
-
-        Args:
-            test: Whether the test split is read.
-            tell: Called with the name of each phase as it begins.
-            check_stop: Called while a baseline is fitted; raises if a stop was requested.
+        test split nor has a grid of neighbours: its score is the classifier's. `tell` is called with the name
+        of each phase as it begins, `check_stop` while a baseline is fitted; it raises if a stop was
+        requested.
         """
         tell("embedding")
         job_data = self._job_data
@@ -245,10 +237,9 @@ class Evaluator:
                 scoring=self._job_data.scoring,
             )
             result.grid = found.table
-            best = settings["knn_best/"] = found.best
-            result.decisions["knn_best/"] = found.decision
-            chosen = {"k": best.k, "lambda": best.lambda_, "temperature": best.temperature}
-            result.metrics |= {f"knn_best/{name}": value for name, value in chosen.items()}
+            settings["knn_best/"], result.decisions["knn_best/"] = found.best, found.decision
+            best = dict(zip(AXES, astuple(found.best), strict=True))
+            result.metrics |= {f"knn_best/{name}": value for name, value in best.items()}
         return selection
 
     def _measure(
@@ -282,7 +273,8 @@ class Evaluator:
                 result.tested[prefix] = blended
 
     def _probe(self, result: Evaluation, validation: Queries) -> Predictor:
-        probe = result.probe = self._fitted(self._probe_rows(result), self._embedding(validation.output_MO))
+        val_MD = self._embedding(validation.output_MO)
+        probe = result.probe = self._fitted(self._probe_rows(result), val_MD)
         return lambda output_MO: predict(probe, self._embedding(output_MO))
 
     def _train_label_layer(self, result: Evaluation, layer: nn.Linear) -> nn.Module:
@@ -319,9 +311,7 @@ class Evaluator:
         return self._job_data.scoring.decide(self._job_data.task, probabilities, targets)
 
     def _notes(self, probabilities: Tensor) -> list[str]:
-        """Returns a note if no validation probability reaches the threshold that the job sets, by default one
-        half.
-        """
+        """Returns a note if no validation probability reaches the job's threshold, by default one half."""
         given = self._config.threshold
         limit = given if isinstance(given, float) else 0.5
         if self._job_data.task != "multi_label" or bool((probabilities >= limit).any()):
@@ -340,10 +330,7 @@ class Evaluator:
 
 @torch.no_grad()
 def classify(layer: nn.Module, features: Tensor, task: Task, context: Context) -> Tensor:
-    """Applies a layer to features, and returns its probabilities on the CPU.
-
-    Raises Diverged if the layer's logits are not finite.
-    """
+    """Returns a layer's probabilities of features, on the CPU. Raises Diverged if logits are not finite."""
     logits: Tensor = layer(features.to(context.device)).float().cpu()
     check_finite(logits, "the classifier's logits", context)
     return logits.sigmoid() if task == "multi_label" else logits.softmax(-1)

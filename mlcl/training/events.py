@@ -14,18 +14,14 @@ TIMES = ("time/train_seconds", "time/evaluation_seconds")
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a run.
+    """An event of a run: how much of the training is complete, and the metrics of a step, a validation or the
+    end.
 
-    Args:
-        kind: `saving` comes just before a checkpoint is written, `phase` at the start of each part of the
-            evaluation, `note` with a message to the user, `damage` with a message about a damaged checkpoint.
-        epoch: The number of completed epochs.
-        epochs: The number of epochs of the whole training.
-        step: The number of completed steps.
-        steps: The number of steps of the whole training.
-        metrics: The metrics of a validation, of the end, or of a step that closes a logging window.
-        note: The message, or the name of the phase.
-        validations: At the `start` of a resumed run, the metrics of its earlier validations, keyed by epoch.
+    `saving` comes just before a checkpoint is written, `phase` at the start of each part of the evaluation,
+    `note` with a message to the user, `damage` with a message about a damaged checkpoint. `epoch` and `step`
+    count what is complete, of `epochs` and `steps`. `metrics` of a step are there if it closes a logging
+    window. `note` is the message, or the name of the phase. At the `start` of a resumed run `validations` has
+    the metrics of its earlier validations, keyed by epoch.
     """
 
     kind: Kind

@@ -23,7 +23,6 @@ from mlcl.training.events import TIMES, Event, Listener, Stopped
 from mlcl.training.job_data import JobData
 from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks
-from mlcl.training.objective import ContrastiveModel
 from mlcl.training.run_files import Stored, remove_unfinished, write_results
 from mlcl.training.split_metrics import METRIC_NAMES, decision_metrics
 
@@ -51,18 +50,17 @@ def run_experiment(
 ) -> ExperimentResult | None:
     """Trains and evaluates the network of a job, or fits its baseline.
 
+    The training of a network continues from a checkpoint in `folder`, the folder of the run, if there is one.
+    Returns the outcome on rank 0, None on other ranks.
+
     Args:
         job_data: The checked job with its data.
-        folder: The folder of the run. The training of a network continues from a checkpoint in it, if there
-            is one.
+        folder: The folder of the run.
         context: Rank and device of this process.
         listener: Receives the events on rank 0.
         should_stop: Called after each step; True ends the training with a checkpoint.
         test: Whether to evaluate on the test split, which otherwise stays unread.
         stored: What is written beside the figures, see `Stored`.
-
-    Returns:
-        The outcome on rank 0, None on other ranks.
 
     Raises:
         UserError: The checkpoint belongs to another job or other data.
@@ -74,11 +72,17 @@ def run_experiment(
     if context.is_main:
         remove_unfinished(folder)
     if train.threads is not None:
-        _set_threads(train.threads)
+        import faiss
+
+        torch.set_num_threads(train.threads)
+        faiss.omp_set_num_threads(train.threads)
     if job_data.job.baseline is not None:
         return experiment.fit_baseline() if context.is_main else None
     with deterministic(train.deterministic):
-        model = experiment.seeded_model()
+        seed_all(train.seed)  # equal weights on all ranks, and then other random numbers on each
+        model = build_model(job_data)
+        seed_all(train.seed, context.rank)
+        model.to(context.device)
         evaluator = Evaluator(job_data, model, context)
         callbacks = Callbacks(listener, evaluator.quick, should_stop)
         loop = build_loop(job_data, model, context, callbacks, folder / CHECKPOINT)
@@ -102,19 +106,8 @@ class _Experiment:
     test: bool
     stored: Stored
 
-    def seeded_model(self) -> ContrastiveModel:
-        """Builds a model with equal weights on all ranks, and then seeds each rank differently."""
-        seed = self.job_data.job.train.seed
-        seed_all(seed)
-        model = build_model(self.job_data)
-        seed_all(seed, self.context.rank)
-        return model.to(self.context.device)
-
     def evaluate(self, loop: Loop, evaluator: Evaluator, began: float) -> dict[str, float]:
-        """Evaluates the trained network, writes the results, and returns the metrics.
-
-        `began` is the time, by `time.perf_counter`, at which the training started.
-        """
+        """Evaluates the network trained since `began` (`time.perf_counter`), and writes its results."""
         trained = time.perf_counter()
 
         def phase(note: str) -> None:
@@ -124,7 +117,7 @@ class _Experiment:
                 raise Stopped
 
         # A rank that stopped alone would leave the others waiting for it.
-        check_stop = self._check_stop if self.context.world_size == 1 else _go_on
+        check_stop = self._check_stop if self.context.world_size == 1 else lambda: None
         result = evaluator.final(test=self.test, tell=phase, check_stop=check_stop)
         for note in result.notes:
             loop.tell("note", note=note)
@@ -172,14 +165,3 @@ class _Experiment:
 
 def _times(began: float, trained: float) -> dict[str, float]:
     return dict(zip(TIMES, (trained - began, time.perf_counter() - trained), strict=True))
-
-
-def _go_on() -> None:
-    """Requests no stop."""
-
-
-def _set_threads(threads: int) -> None:
-    import faiss
-
-    torch.set_num_threads(threads)
-    faiss.omp_set_num_threads(threads)

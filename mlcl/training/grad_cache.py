@@ -12,7 +12,7 @@ import contextlib
 import ctypes
 import gc
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -69,44 +69,32 @@ class Passes:
     def __call__(self, batch: Batch, size: int) -> ObjectiveValue:
         """Adds a batch's gradient in micro-batches of about `size` samples; in one pass if `size` >= `share`.
 
-        Every rank must pass the same `size`.
-
-        Raises:
-            OutOfMemory: A rank ran out of memory, and the step can be repeated; raised on all ranks.
-            torch.OutOfMemoryError: This rank ran out of memory where the step cannot be repeated.
+        Every rank must pass the same `size`. Raises OutOfMemory on all ranks if one ran out of memory and the
+        step can be repeated, else torch.OutOfMemoryError on this rank.
         """
         # The share decides, not this batch: ranks with fewer rows must take part in the same collectives.
-        if size >= self.share:
-            return self._whole(batch)
-        return self._cached(batch, math.ceil(len(batch) / (size * self.views)))
-
-    def _whole(self, batch: Batch) -> ObjectiveValue:
+        if size < self.share:
+            return self._cached(batch, math.ceil(len(batch) / (size * self.views)))
         value = self._objective(self._encode(self.wrapped, batch.inputs), batch)
         value.total.backward()  # type: ignore[no-untyped-call]
         return value
 
     def _cached(self, batch: Batch, parts: int) -> ObjectiveValue:
         """Adds the batch's gradient in micro-batches, see `mlcl.grad_cache`."""
-        chunks = list(_split(batch.inputs, parts))
+        columns = [value.tensor_split(parts) for value in batch.inputs.values()]
+        chunks = [dict(zip(batch.inputs, rows, strict=True)) for rows in zip(*columns, strict=True)]
         cache = GradCache(chunks, partial(self._encode, self.model), self.model.encoder)
         z_RD = self._agreed(cache.forward)
         phi = [p for p in self.model.objective.parameters() if p.requires_grad]
-        value, gradient_RD, gradients = self._objective_gradient(z_RD, phi, batch)
+        value = self._objective(z_RD.requires_grad_(), batch)
+        gradient_RD, *gradients = torch.autograd.grad(value.total, [z_RD, *phi], materialize_grads=True)
+        value = value.detach()
         self._agreed(lambda: cache.backward_first(gradient_RD))
         # The last one alone goes through DDP, whose hooks then average all that has been added up: once a
         # step, at the same place on every rank, however many micro-batches each has. Here a rank can no
         # longer tell the others that memory ran out; but the last is never the largest.
         cache.backward_last(partial(self._encode, self.wrapped), zip(phi, gradients, strict=True))
         return value
-
-    def _objective_gradient(
-        self, z_RD: Tensor, phi: Sequence[Tensor], batch: Batch
-    ) -> tuple[ObjectiveValue, Tensor, list[Tensor]]:
-        """Returns the value without its graph, dL/dz (R, O) and dL/dphi; leaves `.grad` unchanged."""
-        value = self._objective(z_RD.requires_grad_(), batch)
-        gradient_RD, *gradients = torch.autograd.grad(value.total, [z_RD, *phi], materialize_grads=True)
-        parts = {name: part.detach() for name, part in value.parts.items()}
-        return ObjectiveValue(value.total.detach(), parts, z_RD.detach()), gradient_RD, gradients
 
     def _encode(self, module: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
         # A context for each pass: autocast keeps the weights that it has cast, and those of a pass without
@@ -129,13 +117,6 @@ class Passes:
         if self.context.any(not results):
             raise OutOfMemory
         return results[0]
-
-
-def _split(inputs: Mapping[str, Tensor], parts: int) -> Iterator[Mapping[str, Tensor]]:
-    """Yields consecutive rows in parts whose lengths differ by at most one, the longer ones first."""
-    columns = [value.tensor_split(parts) for value in inputs.values()]
-    for rows in zip(*columns, strict=True):
-        yield dict(zip(inputs, rows, strict=True))
 
 
 def gradient_norms(
@@ -166,12 +147,9 @@ def fit(
     """Calls `attempt(size)`, and halves `size`, but not below `least`, until memory is sufficient.
 
     Each attempt begins with the random state and the buffers of the first one, and without gradients. Returns
-    the result and the size of the successful attempt.
-
-    Raises:
-        UserError: Memory runs out with `least` samples, too.
-        RuntimeError: One of several ranks ran out of memory while the others wait for it in a collective, so
-            that the step cannot be repeated.
+    the result and the size of the successful attempt. Raises UserError if memory runs out with `least`
+    samples, too, and RuntimeError if one of several ranks ran out of memory while the others wait for it in a
+    collective, so that the step cannot be repeated.
     """
     rng, buffers = rng_state(), buffers_of(model)
     while True:
@@ -186,20 +164,14 @@ def fit(
                 ) from error
         # Outside of the handler, since the traceback holds the step's tensors.
         torch.cuda.empty_cache()
-        size = _halved(size, least)
+        if size <= least:
+            allowed = "no less; a smaller train.batch_size or encoder, or a device with more memory"
+            raise UserError(
+                "out of memory with the smallest micro-batch", key=KEY, found=size, allowed=allowed
+            )
+        size = max(size // 2, least)
         set_rng_state(rng)
         set_buffers(model, buffers)
-
-
-def _halved(size: int, least: int) -> int:
-    if size <= least:
-        raise UserError(
-            "out of memory with the smallest micro-batch",
-            key=KEY,
-            found=size,
-            allowed="no less; a smaller train.batch_size or encoder, or a device with more memory",
-        )
-    return max(size // 2, least)
 
 
 def least_samples(encoder: nn.Module) -> int:
@@ -214,13 +186,10 @@ def has_batch_norm(encoder: nn.Module) -> bool:
 
 def check_micro_batch(size: int | None, encoder: nn.Module) -> None:
     """Raises UserError for a micro-batch with fewer samples than the encoder needs."""
-    if size is not None and size < least_samples(encoder):
-        raise UserError(
-            "BatchNorm needs more than one sample at once",
-            key=KEY,
-            found=size,
-            allowed=f"{least_samples(encoder)} or more",
-        )
+    least = least_samples(encoder)
+    if size is not None and size < least:
+        problem = "BatchNorm needs more than one sample at once"
+        raise UserError(problem, key=KEY, found=size, allowed=f"{least} or more")
 
 
 def give_back() -> None:

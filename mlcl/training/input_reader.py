@@ -18,11 +18,37 @@ from torch import Tensor
 
 from mlcl.config import JobConfig
 from mlcl.data import ImageRows, Split, Tokenizer, TokenRows, decode_all, encode
-from mlcl.data.images import ImageContent, Pixels, decode, read_images, undecoded
+from mlcl.data.images import ImageContent, Pixels, decode, load_upright, read_images, undecoded
 from mlcl.data.tables.notation import is_unicode
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
-from mlcl.training.collated_rows import CollatedRows
+
+
+@dataclass(frozen=True, eq=False)
+class CollatedRows:
+    """Rows of a split, or in memory, of which a collate function gets the texts or the images of a batch.
+
+    `refuse` creates the error for an image that cannot be decoded, from its row and the reason; it is None
+    for texts.
+    """
+
+    collate: Callable[[list[Any]], Mapping[str, Tensor]]
+    contents: Sequence[Any]
+    refuse: Callable[[int, str], UserError] | None
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+    def batch(self, indices: Tensor) -> dict[str, Tensor]:
+        """Returns the tensors (B, ...) by name of rows. Raises UserError for an undecodable image."""
+        rows, refuse = indices.tolist(), self.refuse
+        contents = [self.contents[row] for row in rows]
+        if refuse is not None:
+            contents = list(
+                read_images(contents, load_upright, lambda place, found: refuse(rows[place], found))
+            )
+        return dict(self.collate(contents))
+
 
 Content = str | bytes | Path | Image.Image | Sequence[float]
 """The content of a row: a text, a vector, or an image: encoded bytes, the path of a file, or of Pillow."""
@@ -70,8 +96,7 @@ class InputReader:
     def contents(
         self, contents: Sequence[Content], places: Sequence[str]
     ) -> TokenRows | ImageRows | CollatedRows:
-        """Reads texts or images that are in memory; `places` says where each one comes from, for error
-        messages.
+        """Reads texts or images that are in memory; `places` says in error messages where each one is.
 
         Raises UserError for a text that is not Unicode and for an image that cannot be decoded.
         """
@@ -85,10 +110,7 @@ class InputReader:
 
 
 def read_texts(contents: Sequence[Content], places: Sequence[str]) -> list[str]:
-    """Returns contents as texts.
-
-    Raises UserError, with the entry of `places`, for a content that is no text or not Unicode.
-    """
+    """Returns contents as texts. Raises UserError, with its place, for one that is no text or not Unicode."""
     for text, place in zip(contents, places, strict=True):
         if not isinstance(text, str):
             raise UserError(f"not a text at {place}", key="text", found=type(text).__name__)

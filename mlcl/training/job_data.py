@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlcl.config import JobConfig, default_mode
+from mlcl.config import JobConfig, default_mode, job_hash
 from mlcl.data import (
     Dataset,
     ImageRows,
@@ -40,10 +40,9 @@ from mlcl.samplers import EpochSampler
 from mlcl.training.batches import Rows, build_sampler
 from mlcl.training.checks import check_job
 from mlcl.training.classifier import Labels
-from mlcl.training.collated_rows import CollatedRows
 from mlcl.training.embeddings import Datastore, RankRows
 from mlcl.training.features.inputs import FeatureRows, FrozenInputs
-from mlcl.training.input_reader import InputReader
+from mlcl.training.input_reader import CollatedRows, InputReader
 from mlcl.training.objective import CLASSIFIER
 from mlcl.training.split_metrics import SplitMetrics, facts_of, paths, targets_of
 from mlcl.training.transfer import Transfer, open_reference
@@ -65,15 +64,10 @@ def open_dataset(job: JobConfig, home: Path, *, verify: bool, recorded: bool = F
 class JobData:
     """A checked job with its data.
 
-    Args:
-        job: The job.
-        dataset: The data set, without held-out classes.
-        task: The kind of task of the classifier.
-        tokenizer: The tokenizer of an encoder that reads tokens, else None.
-        train: The training rows, after subset and label noise.
-        cache: The folder of cached data.
-        features: The frozen inputs of the encoder; None for an encoder without any.
-        transfer: The evaluation on another data set; None if the job names none.
+    `dataset` is without held-out classes, `task` that of the classifier. `train` are the training rows after
+    subset and label noise. `tokenizer` is None for an encoder that reads no tokens, `features` for one
+    without frozen inputs, `transfer` for a job without an evaluation on another data set. `cache` is the
+    folder of cached data.
 
     Example:
         >>> job_data = JobData.of(load_job("job.yaml"), Path("outputs"))
@@ -104,14 +98,12 @@ class JobData:
         task = check_job(job, dataset.info)
         check_class_parents(dataset)
         train = dataset.split("train")
-        wanted = job.data.subset
+        wanted, noise, labels = job.data.subset, job.data.label_noise, job.objective.classifier.labels
         if wanted is not None:
-            space = wanted.labels or job.objective.classifier.labels
-            train = subset(train, space, per_class=wanted.per_class, n=wanted.n, seed=wanted.seed)
-        noise = job.data.label_noise
+            space, seed = wanted.labels or labels, wanted.seed
+            train = subset(train, space, per_class=wanted.per_class, n=wanted.n, seed=seed)
         if noise is not None:
-            space = noise.labels or job.objective.classifier.labels
-            train = add_label_noise(train, space, noise.rate, noise.seed)
+            train = add_label_noise(train, noise.labels or labels, noise.rate, noise.seed)
         build_sampler(job, train, 0, job.train.workers)
         transfer = Transfer.of(job, home, dataset.info.modality, recorded=recorded)
         cache = home / "cache"
@@ -136,7 +128,12 @@ class JobData:
         labels: dict[str, Labels] = {}
         for name, head in self.job.objective.heads.items():
             if head.labels is not None and head.weight > 0:
-                labels[name] = _for_loss(head.loss, self.dataset, split, head.labels)
+                its = split.labels(head.labels)
+                if isinstance(its, LabelRows):
+                    its = its.without_unknown()
+                elif LOSSES[head.loss].labels == "multi_label":
+                    its = LabelRows.from_classes(its, self.dataset.info.space(head.labels).n_classes)
+                labels[name] = its
         labels[CLASSIFIER] = self.targets(split)
         return Rows(self._inputs(split), labels, split.rows, self.job.data.augment)
 
@@ -214,23 +211,16 @@ def _check_room(tokenizer: Tokenizer, max_length: int) -> None:
     """Raises UserError if special tokens use up the length: the library would not truncate texts at all."""
     least = tokenizer.num_special_tokens_to_add(is_pair=False) + 1
     if max_length < least:
-        raise UserError(
-            "no room for a word beside the model's special tokens",
-            key="encoder.max_length",
-            found=max_length,
-            allowed=f"{least} or more",
-        )
+        problem, key = "no room for a word beside the model's special tokens", "encoder.max_length"
+        raise UserError(problem, key=key, found=max_length, allowed=f"{least} or more")
 
 
 def _check_validation(job_data: JobData) -> None:
     """Raises UserError if no validation row has a target of the classifier."""
-    labels = job_data.job.objective.classifier.labels
-    split = job_data.dataset.split("validation")
-    if not known_rows(job_data.task, targets_of(split, labels, job_data.task)).any():
-        raise UserError(
-            "no validation row has a label of it", file=job_data.dataset.place,
-            key="objective.classifier.labels", found=labels,
-        )  # fmt: skip
+    labels, dataset = job_data.job.objective.classifier.labels, job_data.dataset
+    if not known_rows(job_data.task, job_data.targets(dataset.split("validation"))).any():
+        problem, key = "no validation row has a label of it", "objective.classifier.labels"
+        raise UserError(problem, file=dataset.place, key=key, found=labels)
 
 
 def _check_band(job_data: JobData) -> None:
@@ -242,15 +232,31 @@ def _check_band(job_data: JobData) -> None:
     targets = job_data.targets(job_data.dataset.split("validation"))
     labels = as_label_sets(targets, job_data.space.n_classes).columns
     if not job_data.facts.in_band(metric.partition("_")[0]).flatten()[labels].any():
-        raise UserError(
-            f"no validation row has a label in this band: evaluation.bands is {list(given.bands)}",
-            key="evaluation.metric",
-            found=given.metric,
-        )
+        problem = f"no validation row has a label in this band: evaluation.bands is {list(given.bands)}"
+        raise UserError(problem, key="evaluation.metric", found=given.metric)
 
 
-def _for_loss(loss: str, dataset: Dataset, split: Split, name: str) -> Labels:
-    labels = split.labels(name)
-    if LOSSES[loss].labels == "multi_label" and isinstance(labels, Tensor):
-        return LabelRows.from_classes(labels, dataset.info.space(name).n_classes)
-    return labels.without_unknown() if isinstance(labels, LabelRows) else labels
+def job_plan(job_data: JobData) -> dict[str, Any]:
+    """Returns data, task and steps of a job as plain data."""
+    job, info = job_data.job, job_data.dataset.info
+    sampler = EpochSampler(
+        len(job_data.train), job.train.batch_size, job.train.seed, drop_last=job.train.drop_last
+    )
+    return {
+        "experiment": job.experiment,
+        "job_hash": job_hash(job),
+        "data": {
+            "name": info.name,
+            "fingerprint": job_data.fingerprint,
+            "train": len(job_data.train),
+            "validation": len(job_data.dataset.split("validation")),
+        },
+        "task": job_data.task,
+        "training": {
+            "epochs": job.train.epochs,
+            "steps_per_epoch": sampler.steps_per_epoch,
+            "steps": job.train.epochs * sampler.steps_per_epoch,
+            "rows_per_step": job.train.batch_size * job.views,
+            "workers": job.train.workers,
+        },
+    }

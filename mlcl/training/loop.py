@@ -98,9 +98,8 @@ class Loop:
     def resume(self) -> bool:
         """Loads the last undamaged checkpoint, and returns whether there is one.
 
-        Raises:
-            UserError: The checkpoint belongs to another job or other data.
-            UnreadableCheckpointError: The checkpoint cannot be read now.
+        Raises UserError if it belongs to another job or other data, UnreadableCheckpointError if it cannot be
+        read now.
         """
         if self.checkpoint is None:
             return False
@@ -155,9 +154,8 @@ class Loop:
     def run(self) -> None:
         """Trains to the last epoch or until early stopping, and then loads the best weights, if it kept any.
 
-        Raises:
-            Stopped: A stop was requested; the checkpoint is written.
-            Diverged: A loss or weight is not finite. No checkpoint and no validation contains it.
+        Raises Stopped if a stop was requested; the checkpoint is written. Raises Diverged if a loss or weight
+        is not finite. No checkpoint and no validation contains it.
         """
         passes = Passes.of(self.model, self.context, self.train, self.views, self.share)
         self._note_batch_norm()
@@ -194,18 +192,14 @@ class Loop:
         for batch, seconds in self._batches():
             waited += seconds
             samples += len(batch)
-            full = (
-                position.window_steps + 1 == LOG_EVERY
-                or position.step_in_epoch + 1 == self.sampler.steps_per_epoch
-            )
+            last = position.step_in_epoch + 1 == self.sampler.steps_per_epoch
+            full = last or position.window_steps + 1 == LOG_EVERY
             norms = self._step(passes, batch, full)
             position.step_in_epoch += 1
             position.step += 1
             elapsed = time.perf_counter() - began
-            pace = {
-                "train/rows_per_second": samples * self.context.world_size / elapsed,
-                "train/data_wait": waited / elapsed,
-            }
+            rate = samples * self.context.world_size / elapsed
+            pace = {"train/rows_per_second": rate, "train/data_wait": waited / elapsed}
             if self.train.compile and position.step == 1:
                 self.tell("note", note=f"the first step took {elapsed:.0f} s, with the compilation")
             self.tell("step", {**self._close_window(), **norms, **pace} if full else {})
@@ -241,14 +235,9 @@ class Loop:
 
     def _gradient(self, passes: Passes, batch: Batch) -> ObjectiveValue:
         """Adds the batch's gradient; if memory runs out, halves the micro-batch for good until it fits."""
-        size = self.micro_batch
-        value, fitting = fit(
-            lambda samples: passes(batch, samples),
-            size,
-            least_samples(self.model.encoder),
-            self.model,
-            self.context.world_size,
-        )
+        size, least = self.micro_batch, least_samples(self.model.encoder)
+        world_size = self.context.world_size
+        value, fitting = fit(lambda samples: passes(batch, samples), size, least, self.model, world_size)
         if fitting < size:
             self.position.micro_batch_size = fitting
             note = f"out of memory: micro-batches of {fitting} samples a worker from here on, not {size}"
@@ -272,11 +261,7 @@ class Loop:
                 self.tell("note", note=f"{note} in the first batch: {meaning}")
 
     def _read_window(self) -> None:
-        """Copies the logged values of the last steps from the device, and adds them to the window's sums.
-
-        Raises:
-            Diverged: A step's loss, or a weight after these steps, is not finite on some rank; raised on all.
-        """
+        """Adds logged values to the window's sums. Raises Diverged on all ranks for one not finite."""
         if not len(self.window):
             return
         steps = self.window.read(self.position.window)
@@ -342,8 +327,7 @@ class Loop:
     def tell(self, kind: Kind, metrics: dict[str, float] | None = None, note: str = "") -> None:
         """Passes an event with the loop's current epoch and step to the listener, on rank 0 alone."""
         if self.context.is_main:
-            at, epochs = self.position, self.train.epochs
+            at, epochs, metrics = self.position, self.train.epochs, metrics or {}
             earlier = dict(at.validations) if kind == "start" else {}
-            self.callbacks.listener(
-                Event(kind, at.epoch, epochs, at.step, self.steps, metrics or {}, note, earlier)
-            )
+            event = Event(kind, at.epoch, epochs, at.step, self.steps, metrics, note, earlier)
+            self.callbacks.listener(event)

@@ -29,12 +29,8 @@ class Patience:
 
 @dataclass(frozen=True)
 class Callbacks:
-    """The functions that the loop calls.
-
-    Args:
-        listener: Receives the events, on rank 0.
-        validate: Validates the model and returns the metrics.
-        should_stop: Called after each step; returns whether to stop.
+    """The functions that the loop calls: `listener` gets the events, on rank 0; `validate` returns the
+    metrics of the model; `should_stop` says after each step whether to stop.
     """
 
     listener: Listener
@@ -81,10 +77,7 @@ class LogWindow:
         self._steps.append(torch.stack([value.detach().double() for value in values.values()]))
 
     def read(self, kept: dict[str, float]) -> list[dict[str, float]]:
-        """Adds the unread steps' scalars to the sums in `kept`, and returns them as one dict per step.
-
-        All are copied from the device at once.
-        """
+        """Adds the unread steps' scalars to the sums in `kept`, and returns them as one dict per step."""
         rows = torch.stack(self._steps).tolist() if self._steps else []
         self._steps = []
         for row in rows:

@@ -44,17 +44,11 @@ def read_neighbours(folder: Path) -> dict[str, list[float]]:
 
 
 def best_mean(grids: Sequence[Grid], mode: str) -> tuple[Setting, tuple[float, ...]] | None:
-    """Finds the setting with the best mean metric over trainings.
+    """Finds the setting with the best mean metric over trainings, of which `grids` has the grid of each.
 
     Among equally good settings the smallest k wins, then the smallest lambda, then the smallest temperature.
     Only settings that all trainings have are compared, since k is limited by the number of training rows.
-
-    Args:
-        grids: The grid of each training.
-        mode: max or min.
-
-    Returns:
-        The setting and its metric in each training; None if no setting has a value in all trainings.
+    Returns the setting and its metric in each training; None if no setting has a value in all trainings.
     """
     if not grids or not all(grids):
         return None

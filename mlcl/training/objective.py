@@ -32,10 +32,8 @@ class Head(nn.Module):
         self, projection: nn.Module, loss: ContrastiveLoss, weight: float, *, reads_logits: bool = False
     ) -> None:
         super().__init__()
-        self.projection = projection
-        self.loss = loss
-        self.weight = weight
-        self.reads_logits = reads_logits
+        self.projection, self.loss = projection, loss
+        self.weight, self.reads_logits = weight, reads_logits
 
     def forward(self, input_RD: Tensor, labels: Labels | None, sample_ids_R: Tensor) -> Tensor:
         """Returns the unweighted loss, a scalar in at least float32."""
@@ -71,14 +69,18 @@ class ObjectiveValue:
     parts: Mapping[str, Tensor]
     output: Tensor
 
+    def detach(self) -> ObjectiveValue:
+        """Returns the value without its graph."""
+        parts = {name: part.detach() for name, part in self.parts.items()}
+        return ObjectiveValue(self.total.detach(), parts, self.output.detach())
+
 
 class Objective(nn.Module):
     """L = sum_h alpha_h L_h + w L_classifier, the weighted sum of the losses of heads h and classifier.
 
     Parts of weight 0 are not built, since their parameters would have no gradient. `label_logits` is the
-    number of logits that follow the embedding in the encoder's output.
-    Source: MLCL Eq. 2 and 3 (w = 1 - sum alpha); kNN-MLTC section 3.3 is one `knn` head of weight gamma and w
-    = 1.
+    number of logits that follow the embedding in the encoder's output. Source: MLCL Eq. 2 and 3 (w = 1 - sum
+    alpha); kNN-MLTC section 3.3 is one `knn` head of weight gamma and w = 1.
     """
 
     def __init__(
@@ -103,13 +105,15 @@ class Objective(nn.Module):
         """
         parts: dict[str, Tensor] = {}
         total = output_RO.new_zeros((), dtype=torch.float32)
-        groups = self._sharing_heads()
+        sharing: dict[Hashable, dict[str, Head]] = {}  # one softmax; a head that shares none is a group
+        for name, head in self.named_heads():
+            sharing.setdefault(head.sharing or name, {})[name] = head
+        groups = list(sharing.values())
         firsts = [next(iter(heads.values())) for heads in groups]
         projected = [head.projection(self._input(head, output_RO)) for head in firsts]
         losses = [[head.loss for head in heads.values()] for heads in groups]
-        rows = gather_rows(
-            losses, projected, [[labels.get(name) for name in heads] for heads in groups], sample_ids_R
-        )
+        targets = [[labels.get(name) for name in heads] for heads in groups]
+        rows = gather_rows(losses, projected, targets, sample_ids_R)
         for heads, z_RD, its in zip(groups, projected, rows, strict=True):
             value, values = self._heads_value(heads, z_RD, labels, sample_ids_R, its)
             parts |= {f"heads/{name}/loss": part for name, part in zip(heads, values, strict=True)}
@@ -167,13 +171,6 @@ class Objective(nn.Module):
             if head.loss.queue is not None:
                 yield name, head.loss.queue
 
-    def _sharing_heads(self) -> list[dict[str, Head]]:
-        """Groups the heads that share one softmax; a head that shares none is a group of its own."""
-        groups: dict[Hashable, dict[str, Head]] = {}
-        for name, head in self.named_heads():
-            groups.setdefault(head.sharing or name, {})[name] = head
-        return list(groups.values())
-
     def _heads_value(
         self,
         heads: Mapping[str, Head],
@@ -187,21 +184,15 @@ class Objective(nn.Module):
             ((name, head),) = heads.items()
             value = head.loss(z_RD, labels.get(name), sample_ids_R, rows=rows[0] if rows else None)
             return head.weight * value, [value]
-        value, values = joint_loss(
-            [head.loss for head in heads.values()],
-            [head.weight for head in heads.values()],
-            z_RD,
-            [labels.get(name) for name in heads],
-            sample_ids_R,
-            rows=rows,
-        )
+        losses, weights = zip(*((head.loss, head.weight) for head in heads.values()), strict=True)
+        its_labels = [labels.get(name) for name in heads]
+        value, values = joint_loss(losses, weights, z_RD, its_labels, sample_ids_R, rows=rows)
         return value, values
 
     def temperatures(self) -> dict[str, Tensor]:
         """Returns every head's current temperature, on its device."""
-        return {
-            f"heads/{name}/temperature": head.loss.temperature.value() for name, head in self.named_heads()
-        }
+        heads = self.named_heads()
+        return {f"heads/{name}/temperature": head.loss.temperature.value() for name, head in heads}
 
     def diagnostics(self) -> dict[str, float]:
         """Computes each head's statistics of the last batch, keyed by `heads/<name>/<statistic>`."""

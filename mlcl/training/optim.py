@@ -42,21 +42,15 @@ def build_optimizer(model: nn.Module, train: TrainConfig) -> Optimizer:
 
     `adam` adds its weight decay to the gradient; `sgd` uses momentum without Nesterov's variant.
     """
-    groups, lr, name = (
-        parameter_groups(model, train.weight_decay, train.encoder_lr),
-        train.lr,
-        train.optimizer,
-    )
-    if name == "adamw":
-        return AdamW(groups, lr=lr, fused=True)
-    if name == "adam":
-        return Adam(groups, lr=lr, fused=True)
-    return SGD(groups, lr=lr, momentum=train.momentum, fused=next(model.parameters()).is_cuda)
+    groups = parameter_groups(model, train.weight_decay, train.encoder_lr)
+    if train.optimizer == "sgd":
+        fused = next(model.parameters()).is_cuda
+        return SGD(groups, lr=train.lr, momentum=train.momentum, fused=fused)
+    return (AdamW if train.optimizer == "adamw" else Adam)(groups, lr=train.lr, fused=True)
 
 
 def build_schedule(optimizer: Optimizer, name: str, steps: int, warmup: float) -> LambdaLR:
-    """Builds the schedule: linear warm-up over the fraction `warmup` of the steps, then `cosine` to 0 or
-    `constant`.
+    """Builds linear warm-up over the share `warmup` of the steps, then `cosine` to 0 or `constant`.
 
     Source: Similarity-Dissimilarity, appendix D (cosine with a 0.05 warm-up).
     """

@@ -34,16 +34,13 @@ def faster_precision(
 ) -> Precision:
     """Returns bf16 if work takes at most `WORTH` of float32's time in it on this machine, else float32.
 
-    Args:
-        cache: The cache of a home, which keeps the times by machine, device and `about`.
-        device: The device on which the work computes.
-        about: Describes the work as plain data.
-        prepare: Returns the work; called only if its times are not known yet.
-
-    Raises:
-        UserError: The cache cannot be written.
+    `cache` is the cache of a home, which keeps the times by machine, `device` and `about`, plain data that
+    describes the work. `prepare` returns the work; it is called only if its times are not known yet. Raises
+    UserError if the cache cannot be written.
     """
-    key = {"machine": _machine(device), **about}
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    processor = [platform.machine(), cpu_capabilities()]
+    key = {"machine": {"gpu": gpu, "processor": processor, "torch": torch.__version__}, **about}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
 
     def write(path: Path) -> None:
@@ -54,11 +51,6 @@ def faster_precision(
         return "bf16" if seconds["bf16"] <= WORTH * seconds["float32"] else "float32"
 
     return read_cached(cache / FOLDER / f"{digest}.json", write, read)
-
-
-def _machine(device: torch.device) -> dict[str, Any]:
-    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-    return {"gpu": gpu, "processor": [platform.machine(), cpu_capabilities()], "torch": torch.__version__}
 
 
 def _seconds(device: torch.device, work: Work) -> dict[Precision, float]:

@@ -48,14 +48,10 @@ Values = dict[str, tuple[float, ...]]
 class PredictedRows:
     """The test rows of a run, with everything that metrics of predictions are computed from.
 
-    Args:
-        task: The kind of task.
-        aspects: The names of the A aspects; empty for other tasks.
-        targets: The targets, as `evaluate` takes them.
-        facts: Frequency bands of the labels and their paths in a hierarchy.
-        block: The number of the block of each row (N,).
-        probabilities: Probabilities (N, C) or (N, A, C), keyed by the prefix of the predictor's metrics.
-        decisions: The rule that says which labels are predicted, keyed by the same prefixes.
+    `aspects` are empty for other tasks; `targets` are as `evaluate` takes them; `facts` has the labels'
+    frequency bands and paths in a hierarchy; `block` the number of each row's block (N,). `probabilities`,
+    (N, C) or (N, A, C), and `decisions`, which say which labels are predicted, are keyed by the prefix of the
+    predictor's metrics.
     """
 
     task: Task
@@ -77,7 +73,10 @@ class PredictedRows:
         found = values_without_blocks(
             self.task, p, self.targets, self.block, self.decisions[prefix], self.aspects, only, self.facts
         )
-        return {f"{prefix}test/{name}": tuple(map(_rounded, each)) for name, each in found.items()}
+        return {
+            f"{prefix}test/{name}": tuple(float(f"{value:.{DIGITS}g}") for value in its)
+            for name, its in found.items()
+        }
 
     def write(self, file: Path, ids: pa.Array) -> None:
         """Writes the columns `id`, `block`, `target` and, for each predictor, float16 probabilities.
@@ -109,10 +108,7 @@ class PredictedRows:
 
     @classmethod
     def read(cls, file: Path) -> Self | None:
-        """Reads a file that `write` wrote.
-
-        Returns None for a file of an earlier version of mlcl, which has no targets.
-        """
+        """Reads a file that `write` wrote; None for one without targets."""
         metadata = pq.read_schema(file).metadata or {}
         if FACTS not in metadata:
             return None
@@ -145,16 +141,9 @@ class PredictedRows:
 
 
 def write_test_rows(
-    folder: Path,
-    job_data: JobData,
-    probabilities: Mapping[str, Tensor],
-    decisions: Mapping[str, Decision],
+    folder: Path, job_data: JobData, probabilities: Mapping[str, Tensor], decisions: Mapping[str, Decision]
 ) -> None:
-    """Writes `BLOCKS` and `PREDICTIONS` into a run's folder.
-
-    `probabilities` of the test rows, and `decisions` about which labels are predicted, are keyed by the
-    prefix of the predictor's metrics.
-    """
+    """Writes `BLOCKS` and `PREDICTIONS` into a run's folder; both maps are keyed by prefixes of metrics."""
     split = job_data.dataset.split("test")
     rows = PredictedRows(
         task=job_data.task,
@@ -176,8 +165,8 @@ def blocks_of(folder: Path, asked: Collection[str] = ()) -> Values:
     """Returns the metrics without each block of test rows (B,), keyed by the name that the run logs.
 
     The dict is empty for a run that did not read the test split. Metrics in `asked` that are not recorded yet
-    are computed from `PREDICTIONS`, whose probabilities have the precision of float16, and then recorded.
-    They are left out if that file is missing or has no targets.
+    are computed from `PREDICTIONS`, whose probabilities have the precision of float16, and then recorded, if
+    that file is there.
     """
     file = folder / BLOCKS
     if not file.is_file():
@@ -204,10 +193,6 @@ def _write_blocks(folder: Path, values: Values) -> None:
     """Writes `BLOCKS`; NaN is written as null, since JSON has no NaN."""
     tree = {name: [each if math.isfinite(each) else None for each in its] for name, its in values.items()}
     replace_text(folder / BLOCKS, json.dumps(tree, sort_keys=True) + "\n")
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")
 
 
 def _predictor(prefix: str) -> str:

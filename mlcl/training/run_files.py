@@ -58,8 +58,7 @@ def write_results(
     model: ContrastiveModel | None = None,
     stored: Stored = "float32",
 ) -> None:
-    """Writes `embeddings.parquet`, `model/` and, last, `result.json`, whose presence marks the run as
-    complete.
+    """Writes `embeddings.parquet`, `model/` and, last, `result.json`, which marks the run as complete.
 
     With `figures` there are no embeddings and no model, also none of an earlier call. A run that read the
     test split also writes `test_blocks.json` and `test_predictions.parquet`. A run that did not read it, but
@@ -76,7 +75,12 @@ def write_results(
     if stored == "figures":
         keep_figures_alone(folder)
     else:
-        _write_model(folder / MODEL, job_data, result, model)
+        (folder / MODEL).mkdir(parents=True, exist_ok=True)
+        if model is not None:
+            _write_weights(folder / MODEL, job_data, model, result.probe)
+        two_phases = model is not None and model.objective.classifier is None
+        first = "probe" if two_phases and result.probe is not None else CLASSIFIER
+        _write_about(folder / MODEL, job_data, result, first)
     if result.tested:
         write_test_rows(folder, job_data, result.tested, result.decisions)
     elif result.grid is not None:
@@ -103,15 +107,6 @@ def keep_figures_alone(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-
-def _write_model(folder: Path, job_data: JobData, result: Evaluation, model: ContrastiveModel | None) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    if model is not None:
-        _write_weights(folder, job_data, model, result.probe)
-    two_phases = model is not None and model.objective.classifier is None
-    first = "probe" if two_phases and result.probe is not None else CLASSIFIER
-    _write_about(folder, job_data, result, first)
 
 
 def _write_weights(
@@ -162,21 +157,12 @@ def write_embeddings(folder: Path, job_data: JobData, result: Evaluation, stored
 
 
 def read_embeddings(path: Path, **options: Any) -> pa.Table:
-    """Reads a run's embeddings, a file or a folder of parts, as one table.
-
-    `options` are passed on to `pyarrow.parquet.read_table`.
-    """
+    """Reads a run's embeddings, a file or a folder of parts, as a table; see `pyarrow.parquet.read_table`."""
     return pq.read_table(path, partitioning=None, **options)
 
 
 def write_part(folder: Path, tables: list[pa.Table], context: Context) -> None:
-    """Writes this rank's part of the embeddings into a folder.
-
-    Rank 0 creates the folder, and renames it to `EMBEDDINGS` when all ranks are done.
-
-    Raises:
-        OSError: A rank cannot write; raised on every rank.
-    """
+    """Writes this rank's part of the embeddings. Raises OSError on every rank if one cannot write."""
     parts, final = folder / PARTS, folder / EMBEDDINGS
     if context.is_main:
         remove_partial(folder, EMBEDDINGS)
@@ -207,14 +193,13 @@ def _table(
     split: Split, rows: range, embedding_ND: Tensor, probabilities: Tensor | None, kind: torch.dtype
 ) -> pa.Table:
     """Returns a table of the rows of a split with the numbers `rows`; vectors have the type `kind`."""
-    return pa.table(
-        {
-            "id": split.id_column(rows),
-            "split": pa.repeat(pa.scalar(split.name, pa.string()), len(rows)),
-            "embedding": fixed_lists(embedding_ND.to(kind)),
-            "probabilities": _lists(probabilities, len(rows), kind),
-        }
-    )
+    columns = {
+        "id": split.id_column(rows),
+        "split": pa.repeat(pa.scalar(split.name, pa.string()), len(rows)),
+        "embedding": fixed_lists(embedding_ND.to(kind)),
+        "probabilities": _lists(probabilities, len(rows), kind),
+    }
+    return pa.table(columns)
 
 
 def fixed_lists(values_ND: Tensor) -> pa.Array:
@@ -225,10 +210,7 @@ def fixed_lists(values_ND: Tensor) -> pa.Array:
 
 
 def matrix(column: pa.ChunkedArray) -> Tensor:
-    """Converts a column of lists of one length to a matrix with one row per list.
-
-    Raises ValueError for lists of different lengths.
-    """
+    """Converts a column of lists of one length to a matrix of rows; ValueError for different lengths."""
     if len(pc.unique(pc.list_value_length(column))) > 1:
         raise ValueError("rows of several lengths")
     return torch.from_numpy(pc.list_flatten(column).to_numpy().reshape(len(column), -1).copy())

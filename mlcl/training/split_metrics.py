@@ -48,12 +48,7 @@ class SplitMetrics:
     facts: LabelFacts = NO_FACTS
 
     def __call__(
-        self,
-        prefix: str,
-        probabilities: Tensor,
-        split: Split,
-        decision: Decision,
-        overlap: float = math.nan,
+        self, prefix: str, probabilities: Tensor, split: Split, decision: Decision, overlap: float = math.nan
     ) -> dict[str, float]:
         """Returns all metrics of a split under the names `<prefix>/<metric>`.
 
@@ -78,18 +73,14 @@ class SplitMetrics:
         """Returns as `<prefix>/<metric>` the metrics in `groups` that read embeddings (N, D) of all rows."""
         if not self.groups or not embeddings.shape[1]:
             return {}
-        sets = as_label_sets(
-            targets_of(split, self.labels, self.task), split.info.space(self.labels).n_classes
-        )
+        targets = targets_of(split, self.labels, self.task)
+        sets = as_label_sets(targets, split.info.space(self.labels).n_classes)
         values = evaluate_embeddings(embeddings, sets, self.groups)
         return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 def decision_metrics(prefix: str, decision: Decision) -> dict[str, float]:
-    """Returns the chosen number as a metric: `<prefix>threshold`, or `<prefix>top_k` for a number of labels.
-
-    The dict is empty if the threshold was given, or if each label has its own.
-    """
+    """Returns the number that validation chose as `<prefix>threshold` or `<prefix>top_k`, if it chose one."""
     if decision.mode == "global":
         return {f"{prefix}threshold": decision.thresholds[0]}
     return {} if decision.k is None else {f"{prefix}top_k": decision.k}

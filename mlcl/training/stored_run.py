@@ -27,6 +27,7 @@ from mlcl.evaluation.tasks import Array, as_label_sets, known_rows
 from mlcl.labels import LabelRows
 from mlcl.training.embeddings import Datastore, RankRows
 from mlcl.training.job_data import JobData
+from mlcl.training.neighbour_grid import AXES
 from mlcl.training.run_files import EMBEDDINGS, matrix, read_embeddings
 from mlcl.training.split_metrics import METRIC_NAMES, decision_metrics
 
@@ -83,8 +84,8 @@ class StoredRun:
         return self.job_data.train if name == "train" else self.job_data.dataset.split(name)
 
     def labels(self, split: str) -> LabelRows:
-        """Returns the targets of a split as label sets, in which each class, or each rating of an aspect, is
-        a label.
+        """Returns the targets of a split as label sets: each class, or each rating of an aspect, is a
+        label.
         """
         return as_label_sets(self.job_data.targets(self.split(split)), self.job_data.space.n_classes)
 
@@ -141,15 +142,14 @@ class StoredRun:
         )
         fields = [("k", np.int64), *((name, np.float64) for name in ("lambda", "temperature", "val", "test"))]
         table = np.empty(len(found.table), dtype=fields)
-        for field in ("k", "lambda", "temperature"):
-            table[field] = found.table[field]
+        for axis in AXES:
+            table[axis] = found.table[axis]
         table["val"] = found.table[scoring.metric]
         table["test"] = np.nan if found.held_out is None else found.held_out
         return table
 
     def overlap(self, ks: Sequence[int], split: str = "test") -> list[float]:
-        """Returns, for each k, the fraction of the k neighbours' labels that the row has too, as a mean over
-        rows.
+        """Returns, for each k, the mean fraction of the k neighbours' labels that the row has too.
 
         A class counts as one label, and so does the rating of an aspect. Rows without a class or rating are
         left out; the value is NaN if no row remains. Source: kNN-MLTC Table 6.

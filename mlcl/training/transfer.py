@@ -87,9 +87,8 @@ class Transfer:
     def of(cls, job: JobConfig, home: Path, modality: str, *, recorded: bool = False) -> Transfer | None:
         """Opens and checks the data set; None if the job names none.
 
-        Raises:
-            UserError: The data set lacks a split, has another modality, or does not have the label space or
-                the metric that the job names.
+        Raises UserError if the data set lacks a split, has another modality, or does not have the label space
+        or the metric that the job names.
         """
         config = job.evaluation.transfer_to
         if config is None:
@@ -135,10 +134,9 @@ class Transfer:
         space, given, metric = self.space, self.job.evaluation, self.config.metric
         scoring = Scoring(metric, default_mode(metric), given.threshold, space.aspects, given.at_least_one)
         train, validation = self.dataset.split("train"), self.dataset.split("validation")
-        train_rows, val_ND = embeddings(train), encode(validation)
         result = linear_probe(
-            train_rows.for_probe(self._targets(train)),
-            val_ND,
+            embeddings(train).for_probe(self._targets(train)),
+            encode(validation),
             self._targets(validation),
             task=self.task,
             n_classes=space.n_classes,
@@ -149,10 +147,8 @@ class Transfer:
         test = self.dataset.split("test")
         predicted = predict(result, encode(test))
         tested = evaluate(self.task, predicted, self._targets(test), result.decision, space.aspects)
-        return {
-            **{f"transfer/val/{name}": value for name, value in result.metrics.items()},
-            **{f"transfer/test/{name}": value for name, value in tested.items()},
-        }
+        metrics = {f"transfer/val/{name}": value for name, value in result.metrics.items()}
+        return metrics | {f"transfer/test/{name}": value for name, value in tested.items()}
 
     def _targets(self, split: Split) -> Labels:
         return targets_of(split, self.config.labels, self.task)
@@ -161,11 +157,8 @@ class Transfer:
 def unseen_names(dataset: Dataset) -> list[str]:
     """Returns the names of the metrics of held-out classes; empty if no class is held out."""
     held_out = dataset.info.held_out
-    if held_out is None:
-        return []
-    return [
-        f"{prefix}{name}" for prefix in UNSEEN for name in FEW_SHOT_METRICS[_unseen_task(dataset, held_out)]
-    ]
+    names = () if held_out is None else FEW_SHOT_METRICS[_unseen_task(dataset, held_out)]
+    return [f"{prefix}{name}" for prefix in UNSEEN for name in names]
 
 
 def unseen_metrics(dataset: Dataset, seed: int, encode: Callable[[Split], Tensor]) -> dict[str, float]:

@@ -12,7 +12,6 @@ from mlcl.evaluation import (
     evaluate,
     linear_probe,
     predict,
-    probe_layers,
     probe_training,
 )
 from mlcl.labels import LabelRows
@@ -209,7 +208,7 @@ def test_a_label_that_no_row_tells_is_not_learnt():
 def test_settings_of_a_large_grid_that_are_behind_are_stopped(monkeypatch, numbers):
     data = blobs(200, noise=5), blobs(1000, seed=1, noise=5)
     how = {"lrs": (1e-7, 1e-3, 1e-2, 1e-1), "weight_decays": (0.0,)}
-    whole, steps, add = run(*data, **how), [], probe_layers.ProbeLayers.add
+    whole, steps, add = run(*data, **how), [], probe_training.ProbeLayers.add
 
     def counted(layers, x, gradient):
         steps.append(gradient.shape[1])
@@ -217,7 +216,7 @@ def test_settings_of_a_large_grid_that_are_behind_are_stopped(monkeypatch, numbe
 
     monkeypatch.setattr(probe_training, "LARGE", 1)
     monkeypatch.setattr(probe_training, "NUMBERS_AT_ONCE", numbers)
-    monkeypatch.setattr(probe_layers.ProbeLayers, "add", counted)
+    monkeypatch.setattr(probe_training.ProbeLayers, "add", counted)
     halved = run(*data, **how)
     assert len(halved.table) == 4
     assert 140 <= sum(steps) <= 4 * 140 * (0.6 if numbers > 250 else 1)  # of 7 steps an epoch

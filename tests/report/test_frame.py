@@ -10,9 +10,9 @@ from sweeps import World
 import mlcl.results
 from mlcl.report.sweep_data import SweepData
 from mlcl.report.sweep_tables import budget_table
+from mlcl.results.documents import read_sweep
 from mlcl.results.frame import COLUMNS, LabelledTraining, frame_of
 from mlcl.results.runs import Runs
-from mlcl.results.stored import read_sweep
 from mlcl.results.training_result import TrainingResult
 from mlcl.service.engine.ledger import Ledger
 
@@ -90,7 +90,7 @@ def test_a_sweep_as_it_was_asked(store, searched):
     heads = [f"objective.heads.{name}" for name in ("detail", "topic")]
     assert data.varied == tuple(f"{head}.{key}" for key in ("temperature", "weight") for head in heads)
     assert (data.best["setting"], data.best["score"]) == (report.best.label, report.best.score)
-    assert [goal.metric for goal in data.goals] == [report.score]
+    assert [goal.metric for goal in data.result.goals] == [report.score]
     assert data.confirmed[data.best["setting"]] in set(data.confirmation["setting"])
     history = data.history(data.best["run_id"], "val/accuracy")
     assert [step for step, _ in history] == [10, 20, 30, 40]

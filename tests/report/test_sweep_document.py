@@ -14,9 +14,9 @@ import mlcl.results
 from mlcl.report.report import make_report
 from mlcl.report.sweep_document import time_shares
 from mlcl.results.comparison import compare_settings
+from mlcl.results.documents import read_sweep
 from mlcl.results.runs import Runs
 from mlcl.results.settings import find_settings
-from mlcl.results.stored import read_sweep
 from mlcl.service.export_run import model_run
 from mlcl.significance.roles import Role
 from mlcl.significance.verdict import Conclusion

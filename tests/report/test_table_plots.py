@@ -11,10 +11,10 @@ from mlcl.cli.main import app
 from mlcl.evaluation import Setting
 from mlcl.report.embedding_plots import EmbeddingOptions, embedding_plots
 from mlcl.report.table_plots import MOST_GROUPS, comparable_cells, group_plots
+from mlcl.results.documents import read_table
 from mlcl.results.posthoc import score_posthoc
 from mlcl.results.runs import Runs
 from mlcl.results.settings import find_settings
-from mlcl.results.stored import read_table
 from mlcl.training.stored_run import StoredRun
 
 QUICK = EmbeddingOptions(quick=True)

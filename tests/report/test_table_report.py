@@ -80,7 +80,7 @@ def test_cells_of_the_same_rows_have_verdicts(text):
         for column in ("CE", "MLCL")
     )
     (its,) = compare_family(
-        [difference_of(*arms, "test/accuracy", "max")], ["settings"], metric="test/accuracy", mode="max"
+        [difference_of(*arms, "test/accuracy", "max")], "settings", metric="test/accuracy", mode="max"
     )
     low, high = its.interval
     between = f"| {its.difference:+.4f} | {low:+.4f} to {high:+.4f} | 95 % | 100% | 0% | {its.answer} |"

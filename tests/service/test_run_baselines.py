@@ -15,7 +15,7 @@ from mlcl.errors import UserError
 from mlcl.service.run_baselines import BaselinePlan, best_baseline, run_baselines
 from mlcl.testing.datasets import small_dataset
 from mlcl.tracking import State, Tracker
-from mlcl.training.baseline_choice import DRAWS
+from mlcl.training.baseline_fits import DRAWS
 from mlcl.training.baselines.jobs import dataset_job
 from mlcl.training.context import ONE_PROCESS
 from mlcl.training.experiment import run_experiment

@@ -106,13 +106,13 @@ def test_words_and_tables_of_a_clear_case():
     assert "apart: 3 of 6 pairs" in nemenyi
     assert wins.startswith("A method wins on a data set where")
     ranked, matrix = tables(its)
-    assert [row[0] for row in ranked.rows] == ["any", "simdis", "asl", "bce"]
-    assert ranked.rows[-1] == ("bce", "4.00", "control", *[""] * 8)
-    assert ranked.rows[0][4:8] == ("8/0/0", "0.00781", "0.0234", "decided")
-    assert ranked.heads[-3:] == ("P(worse)", "P(within 0.1)", "P(better)")
-    assert ranked.rows[0][-1] == "1.00"
-    assert matrix.rows[0] == ("1 any", "", "8/0/0", "8/0/0", "8/0/0")
-    assert matrix.rows[3][1] == "0/0/8"
+    assert [row[0] for row in ranked["rows"]] == ["any", "simdis", "asl", "bce"]
+    assert ranked["rows"][-1] == ("bce", "4.00", "control", *[""] * 8)
+    assert ranked["rows"][0][4:8] == ("8/0/0", "0.00781", "0.0234", "decided")
+    assert ranked["heads"][-3:] == ("P(worse)", "P(within 0.1)", "P(better)")
+    assert ranked["rows"][0][-1] == "1.00"
+    assert matrix["rows"][0] == ("1 any", "", "8/0/0", "8/0/0", "8/0/0")
+    assert matrix["rows"][3][1] == "0/0/8"
 
 
 def test_what_would_decide_is_said_where_it_is_open():
@@ -121,7 +121,7 @@ def test_what_would_decide_is_said_where_it_is_open():
     best = min(range(4), key=lambda place: its.test.ranks[place])
     assert said.startswith(f"What would decide between {METHODS[best]} and ")
     assert "needs at least 7 data sets" in said  # 2 / 2^7 is the first below .05 / 3
-    heads, rows = tables(its)[0].heads, tables(its)[0].rows
+    heads, rows = tables(its)[0]["heads"], tables(its)[0]["rows"]
     column = heads.index("further data sets")
     assert all(row[column] == "unknown" or int(row[column]) >= 4 for row in rows if row[2] != "control")
 

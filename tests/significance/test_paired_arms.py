@@ -120,7 +120,7 @@ def test_pairs_of_one_search_are_subtracted_first():
     other = alone("b", [value + (0.01, 0.02)[k % 2] for k, value in enumerate(draws)], range(4))
     unpaired, paired = (
         compare_family(
-            differences_of(one, [other], "x", "max", seeds=seeds), ["settings"], metric="x", mode="max"
+            differences_of(one, [other], "x", "max", seeds=seeds), "settings", metric="x", mode="max"
         )[0]
         for seeds in (False, True)
     )

@@ -183,7 +183,7 @@ def test_a_family_is_decided_where_holm_decides(means: tuple[float, ...]) -> Non
     pairs = [
         difference_of(reference, arm(f"arm {k}", mean, 0.004), "x", "max") for k, mean in enumerate(means)
     ]
-    verdicts = compare_family(pairs, ["settings"] * len(pairs), metric="x", mode="max", margin=0)
+    verdicts = compare_family(pairs, "settings", metric="x", mode="max", margin=0)
     adjusted = holm([each.p or 0.0 for each in pairs])
 
     assert [its.answer is not Conclusion.CANNOT_TELL for its in verdicts] == [p <= 0.05 for p in adjusted]
@@ -197,7 +197,7 @@ def test_differences_without_an_error_are_no_part_of_a_family() -> None:
         difference_of(alone[0], alone[1], "x", "max"),
         difference_of(arm("a", 0.5, 0.01), arm("b", 0.6, 0.01), "x", "max"),
     ]
-    without, decided = compare_family(pairs, ["settings", "settings"], metric="x", mode="max")
+    without, decided = compare_family(pairs, "settings", metric="x", mode="max")
 
     assert (without.answer, without.interval) == (Conclusion.CANNOT_TELL, None)
     assert (decided.answer, decided.level, decided.tests) == (Conclusion.HELPS, 0.95, 1)

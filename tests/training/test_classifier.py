@@ -17,10 +17,10 @@ from mlcl.training.classifier import (
     BinaryCrossEntropy,
     Classifier,
     CrossEntropy,
+    ZeroBoundedRanking,
     target_weight,
 )
 from mlcl.training.job_data import JobData
-from mlcl.training.zlpr import ZeroBoundedRanking
 
 LISTS = [[0], [], [1, 2], [0, 1, 2], [2], [1]]
 OPEN = [[1, 2], [0, 1, 2], [], [], [0], [0, 2]]

@@ -8,7 +8,7 @@ from builders import tiny_job
 from stored_runs import run, weights
 
 from mlcl.errors import UserError
-from mlcl.training import label_vectors
+from mlcl.training import embeddings
 from mlcl.training.builders import build_model
 from mlcl.training.checkpoint import seed_all
 from mlcl.training.context import ONE_PROCESS
@@ -47,8 +47,8 @@ def test_in_two_phases_the_probe_trains_the_layer_on_label_vectors(tiny, models,
     two_phases = (*TAGS, "objective.classifier.weight=0", "evaluation.probe={epochs: 3}", section)
     job_data = JobData.of(tiny_job(tiny, *two_phases), tmp_path)
     found = []
-    for kept in (label_vectors.NUMBERS_KEPT, 0):
-        monkeypatch.setattr(label_vectors, "NUMBERS_KEPT", kept)
+    for kept in (embeddings.NUMBERS_KEPT, 0):
+        monkeypatch.setattr(embeddings, "NUMBERS_KEPT", kept)
         seed_all(0)
         model = build_model(job_data)
         before = model.encoder.label_layer.weight.clone()

@@ -139,7 +139,7 @@ def test_a_format_that_would_not_be_exact_is_refused(settings, format, said, tin
 def test_a_format_named_twice_and_a_missing_package(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("mlcl.extras.find_spec", lambda name: None)
     assert "needs the package onnx: pip install 'mlcl[onnx]'" in refused(tiny, (), tmp_path, "onnx")
-    monkeypatch.setattr("mlcl.training.export.formats.check_onnx", lambda job: None)
+    monkeypatch.setattr("mlcl.training.export.model_writer.check_onnx", lambda job: None)
     assert "names a format twice" in refused(tiny, (), tmp_path / "b", "onnx", "onnx")
 
 

@@ -11,7 +11,7 @@ from mlcl.losses import build_loss, joint_loss
 from mlcl.models import LinearClassifier
 from mlcl.training.builders import build_model
 from mlcl.training.classifier import Classifier, CrossEntropy
-from mlcl.training.export.formats import check_formats
+from mlcl.training.export.model_writer import check_formats
 from mlcl.training.job_data import JobData
 from mlcl.training.objective import Head, Objective
 

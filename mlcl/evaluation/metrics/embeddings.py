@@ -13,6 +13,8 @@ sets have unknown entries, since it is not known whether two such sets are equal
 Shapes: Q queries, K nearest items.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mlcl.evaluation.embedded_rows import EmbeddedRows
@@ -38,23 +40,35 @@ def ari(rows: EmbeddedRows) -> float:
     return float(adjusted_rand_score(rows.classes, rows.clusters))
 
 
+def at(k: int, kind: str, summary: str, source: str, total: Callable[[Array], Array]) -> EmbeddingMetric:
+    """Returns the metric `retrieval_<kind>_at_<k>`: the mean of total(g_q) / total(g*_q) over the k nearest.
+
+    `total` sums the relevances (Q, k) of each query (Q,).
+    """
+
+    def value(rows: EmbeddedRows) -> float:
+        found_Q, ideal_Q = (total(gain_QK[:, :k]) for gain_QK in (rows.gains.found, rows.gains.ideal))
+        return float((found_Q / ideal_Q).mean()) if len(ideal_Q) else float("nan")
+
+    return EmbeddingMetric(
+        name=f"retrieval_{kind}_at_{k}",
+        summary=summary,
+        source=source,
+        group="retrieval",
+        masked=True,
+        of_rows=value,
+    )
+
+
 def average_precision_at(k: int) -> EmbeddingMetric:
     """The metric `retrieval_map_at_<k>`: A(g_q) / A(g*_q), A(g) = sum_{i <= k} g_i (g_1 + ... + g_i) / i.
 
     If every row has one label, the relevance is 0 or 1 and this is the average precision at k: the sum of the
     precisions at the ranks of relevant items / min(k, number of relevant items).
     """
-
-    def value(rows: EmbeddedRows) -> float:
-        return _mean(_graded_sum(rows.gains.found[:, :k]), _graded_sum(rows.gains.ideal[:, :k]))
-
-    return EmbeddingMetric(
-        name=f"retrieval_map_at_{k}",
-        summary=f"graded average precision of the {k} nearest rows, by the Jaccard of label sets",
-        source="average precision at k; graded: g_i in place of relevant or not",
-        group="retrieval",
-        masked=True,
-        of_rows=value,
+    summary = f"graded average precision of the {k} nearest rows, by the Jaccard of label sets"
+    return at(
+        k, "map", summary, "average precision at k; graded: g_i in place of relevant or not", _graded_sum
     )
 
 
@@ -64,27 +78,14 @@ def recall_at(k: int) -> EmbeddingMetric:
     If every row has one label, this is the number of relevant items among the k nearest / min(k, number of
     relevant items).
     """
-
-    def value(rows: EmbeddedRows) -> float:
-        return _mean(rows.gains.found[:, :k].sum(axis=1), rows.gains.ideal[:, :k].sum(axis=1))
-
-    return EmbeddingMetric(
-        name=f"retrieval_recall_at_{k}",
-        summary=f"relevance of the {k} nearest rows, by the Jaccard of label sets, over the best possible",
-        source="recall at k over what k places can hold; graded: Järvelin & Kekäläinen 2002, cumulated gain",
-        group="retrieval",
-        masked=True,
-        of_rows=value,
-    )
+    summary = f"relevance of the {k} nearest rows, by the Jaccard of label sets, over the best possible"
+    source = "recall at k over what k places can hold; graded: Järvelin & Kekäläinen 2002, cumulated gain"
+    return at(k, "recall", summary, source, lambda gain_QK: np.asarray(gain_QK.sum(axis=1)))
 
 
 def _graded_sum(gain_QK: Array) -> Array:
     ranks = np.arange(1, gain_QK.shape[1] + 1)
     return np.asarray((gain_QK * gain_QK.cumsum(axis=1) / ranks).sum(axis=1))
-
-
-def _mean(value_Q: Array, best_Q: Array) -> float:
-    return float((value_Q / best_Q).mean()) if len(best_Q) else float("nan")
 
 
 NMI = EmbeddingMetric(

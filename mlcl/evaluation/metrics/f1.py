@@ -33,10 +33,7 @@ def macro_f1_predicted(counts: Counts) -> Array:
 
 
 def _class_mean(counts: Counts, averaged: Array) -> Array:
-    """Returns the sum of the classes' F1 / the number of classes in `averaged` (..., C).
-
-    All other classes have no right row, so they add 0 to the sum.
-    """
+    """Returns the sum of F1, 0 for classes without a right row, / the number in `averaged` (..., C)."""
     f1 = ratio(2 * counts.right, counts.predicted + counts.true)
     return np.asarray(f1.sum(-1) / averaged.sum(-1))
 

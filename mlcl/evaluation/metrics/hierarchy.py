@@ -9,6 +9,8 @@ Shapes: N rows, C classes or L labels, H levels (the last is predicted), V nodes
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy
 
@@ -41,22 +43,27 @@ def shared_nodes(prediction: LabelPrediction | ClassPrediction) -> tuple[float, 
     return float(predicted_NV.multiply(true_NV).sum()), float(predicted_NV.sum()), float(true_NV.sum())
 
 
-def hierarchical_precision(prediction: LabelPrediction | ClassPrediction) -> float:
-    """Returns sum_i |T_i & P_i| / sum_i |P_i|; 0 if nothing is predicted."""
-    right, predicted, _ = shared_nodes(prediction)
-    return right / predicted if predicted else 0.0
+def of_nodes(kind: str, summary: str, value: Callable[[float, float, float], float]) -> Metric:
+    """Returns the metric `hierarchical_<kind>`, a value of the sums of `shared_nodes`; 0 if it divides by 0.
 
+    Precision is sum_i |T_i & P_i| / sum_i |P_i|, recall sum_i |T_i & P_i| / sum_i |T_i|, and F1 their
+    harmonic mean, 2 sum_i |T_i & P_i| / (sum_i |P_i| + sum_i |T_i|).
+    """
 
-def hierarchical_recall(prediction: LabelPrediction | ClassPrediction) -> float:
-    """Returns sum_i |T_i & P_i| / sum_i |T_i|; 0 if no row has a label."""
-    right, _, true = shared_nodes(prediction)
-    return right / true if true else 0.0
+    def of_prediction(prediction: LabelPrediction | ClassPrediction) -> float:
+        try:
+            return value(*shared_nodes(prediction))
+        except ZeroDivisionError:
+            return 0.0
 
-
-def hierarchical_f1(prediction: LabelPrediction | ClassPrediction) -> float:
-    """The harmonic mean of precision and recall: 2 sum_i |T_i & P_i| / (sum_i |P_i| + sum_i |T_i|)."""
-    right, predicted, true = shared_nodes(prediction)
-    return 2 * right / (predicted + true) if predicted + true else 0.0
+    return Metric(
+        name=f"hierarchical_{kind}",
+        summary=summary,
+        source=KIRITCHENKO,
+        group="hierarchy",
+        labels=of_prediction,
+        classes=of_prediction,
+    )
 
 
 def lca_distance(prediction: ClassPrediction) -> float:
@@ -72,10 +79,7 @@ def lca_distance(prediction: ClassPrediction) -> float:
 
 
 def level_consistency(prediction: ClassPrediction) -> float:
-    """Returns the fraction of rows whose most probable classes at all levels form one path.
-
-    Of equally probable classes the one with the lower number counts.
-    """
+    """Returns the fraction of rows whose most probable classes (of equal ones the lower) form one path."""
     path = prediction.facts.paths()
     best_NH = np.stack([level.argmax(axis=1) for level in _level_probabilities(prediction)], axis=1)
     return float((path[prediction.predicted] == best_NH).all(axis=1).mean())
@@ -110,29 +114,20 @@ def _first_nodes(path: Array) -> Array:
     return np.concatenate([[0], np.cumsum(path.max(axis=0) + 1)[:-1]])
 
 
-HIERARCHICAL_PRECISION = Metric(
-    name="hierarchical_precision",
-    summary="share of the predicted classes, with all above them, that is right",
-    source=KIRITCHENKO,
-    group="hierarchy",
-    labels=hierarchical_precision,
-    classes=hierarchical_precision,
+HIERARCHICAL_PRECISION = of_nodes(
+    "precision",
+    "share of the predicted classes, with all above them, that is right",
+    lambda right, predicted, _: right / predicted,
 )
-HIERARCHICAL_RECALL = Metric(
-    name="hierarchical_recall",
-    summary="share of the true classes, with all above them, that is predicted",
-    source=KIRITCHENKO,
-    group="hierarchy",
-    labels=hierarchical_recall,
-    classes=hierarchical_recall,
+HIERARCHICAL_RECALL = of_nodes(
+    "recall",
+    "share of the true classes, with all above them, that is predicted",
+    lambda right, _, true: right / true,
 )
-HIERARCHICAL_F1 = Metric(
-    name="hierarchical_f1",
-    summary="F1 of hierarchical precision and recall",
-    source=KIRITCHENKO,
-    group="hierarchy",
-    labels=hierarchical_f1,
-    classes=hierarchical_f1,
+HIERARCHICAL_F1 = of_nodes(
+    "f1",
+    "F1 of hierarchical precision and recall",
+    lambda right, predicted, true: 2 * right / (predicted + true),
 )
 LCA_DISTANCE = Metric(
     name="lca_distance",

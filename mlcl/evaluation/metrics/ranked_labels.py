@@ -35,7 +35,7 @@ def of_rankings(
     name: str,
     summary: str,
     source: str,
-    of_label: Literal["average_precision", "auc"],
+    kind: Literal["average_precision", "auc"],
     combine: Callable[[Array], Array],
 ) -> Metric:
     """Declares a metric that applies `combine` to the average precision or AUC of all labels (..., L)."""
@@ -43,8 +43,8 @@ def of_rankings(
         name=name,
         summary=summary,
         source=source,
-        labels=lambda prediction: float(combine(getattr(prediction.ranking, of_label))),
-        without_blocks=lambda rows: combine(rows.by_label(WITHOUT[of_label])),
+        labels=lambda prediction: float(combine(getattr(prediction.ranking, kind))),
+        without_blocks=lambda rows: combine(rows.by_label(WITHOUT[kind])),
         ranks=True,
         masked=True,
     )

@@ -8,6 +8,7 @@ Shapes: N rows, R rows with a label, L labels.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
@@ -54,16 +55,16 @@ def r_precision(prediction: LabelPrediction) -> float:
     return float((hits_N[size_N > 0] / size_N[size_N > 0]).mean())
 
 
-def of_labelled_rows(name: str) -> Callable[[LabelPrediction], float]:
-    """Returns a function that applies a metric of scikit-learn to the rows with a label.
+def of_labelled_rows(name: str, summary: str, function: str, mode: Literal["max", "min"] = "min") -> Metric:
+    """Returns a metric that applies a function of `sklearn.metrics` to the rows with a label.
 
-    The metric, of this name in `sklearn.metrics`, takes the true labels (R, L) and the probabilities (R, L).
+    The function takes the true labels (R, L) and the probabilities (R, L).
     """
 
     def value(prediction: LabelPrediction) -> float:
         from sklearn import metrics  # late: most commands compute none
 
-        measure: Callable[[Array, Array], float] = getattr(metrics, name)
+        measure: Callable[[Array, Array], float] = getattr(metrics, function)
         row_R, row_P = np.unique(prediction.row, return_inverse=True)
         if not len(row_R):
             return float("nan")
@@ -74,26 +75,32 @@ def of_labelled_rows(name: str) -> Callable[[LabelPrediction], float]:
             return float(measure(true_RL, p_RL))
         return _of_known(measure, true_RL, p_RL, prediction.known[row_R])
 
-    return value
+    return Metric(
+        name=name,
+        summary=summary,
+        source=f"scikit-learn, {function}",
+        mode=mode,
+        group="ranking",
+        labels=value,
+        depth=2,
+        ranks=True,
+        masked=True,
+    )
 
 
 def _of_known(
     measure: Callable[[Array, Array], float], true_RL: Array, p_RL: Array, known_RL: Array
 ) -> float:
-    """Returns the mean over rows of a metric that sees only each row's known labels.
-
-    It is computed from the means over rows with equally many known labels.
-    """
+    """Returns the mean over rows of a metric that sees only each row's known labels, if it has two."""
     count_R = known_RL.sum(axis=1)
-    sizes = np.unique(count_R[count_R > 1])
+    sizes, rows = np.unique(count_R[count_R > 1], return_counts=True)
     if not len(sizes):
         return float("nan")
-    means = []
+    means = []  # over the rows with equally many known labels
     for size in sizes:
-        rows = count_R == size
-        true, p = (each[rows][known_RL[rows]].reshape(-1, size) for each in (true_RL, p_RL))
-        means.append(measure(true, p))
-    return float(np.average(means, weights=[(count_R == size).sum() for size in sizes]))
+        alike = count_R == size
+        means.append(measure(*(each[alike][known_RL[alike]].reshape(-1, size) for each in (true_RL, p_RL))))
+    return float(np.average(means, weights=rows))
 
 
 PRECISION_AT_5 = precision_at(5)
@@ -109,35 +116,19 @@ R_PRECISION = Metric(
     ranks=True,
     masked=True,
 )
-NDCG = Metric(
-    name="ndcg",
-    summary="gain of a row's labels, discounted by their rank, over the best possible; ties averaged",
-    source="scikit-learn, ndcg_score",
-    group="ranking",
-    labels=of_labelled_rows("ndcg_score"),
-    depth=2,
-    ranks=True,
-    masked=True,
+NDCG = of_labelled_rows(
+    "ndcg",
+    "gain of a row's labels, discounted by their rank, over the best possible; ties averaged",
+    "ndcg_score",
+    mode="max",
 )
-COVERAGE_ERROR = Metric(
-    name="coverage_error",
-    summary="how many of the most probable labels have all of a row's own, mean over rows",
-    source="scikit-learn, coverage_error",
-    mode="min",
-    group="ranking",
-    labels=of_labelled_rows("coverage_error"),
-    depth=2,
-    ranks=True,
-    masked=True,
+COVERAGE_ERROR = of_labelled_rows(
+    "coverage_error",
+    "how many of the most probable labels have all of a row's own, mean over rows",
+    "coverage_error",
 )
-RANKING_LOSS = Metric(
-    name="ranking_loss",
-    summary="share of a row's pairs of its own and another label in which the other is as probable or more",
-    source="scikit-learn, label_ranking_loss",
-    mode="min",
-    group="ranking",
-    labels=of_labelled_rows("label_ranking_loss"),
-    depth=2,
-    ranks=True,
-    masked=True,
+RANKING_LOSS = of_labelled_rows(
+    "ranking_loss",
+    "share of a row's pairs of its own and another label in which the other is as probable or more",
+    "label_ranking_loss",
 )

@@ -59,10 +59,7 @@ def require_change(values: Iterable[float]) -> None:
 
 
 def build_plots(builders: Mapping[str, Callable[[], Plot | list[Plot]]]) -> PlotCollection:
-    """Calls the builders, keyed by name, in order, and returns their plots.
-
-    The name of a builder that raises PlotSkipped is returned with the reason.
-    """
+    """Calls the builders, keyed by name; of one that raises PlotSkipped, name and reason are returned."""
     plots: list[Plot] = []
     skipped = []
     for name, make in builders.items():
@@ -182,10 +179,7 @@ def to_svg(figure: Figure) -> str:
 def log_ruler(ruler: Ruler) -> None:
     """Makes an axis logarithmic, with its numbers written out (0.05, not a power of ten)."""
     axes = ruler.axes
-    if ruler is axes.xaxis:
-        axes.set_xscale("log")
-    else:
-        axes.set_yscale("log")
+    (axes.set_xscale if ruler is axes.xaxis else axes.set_yscale)("log")
     low, high = ruler.get_view_interval()
     ruler.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < _WIDE else (1,)))
     ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -24,19 +24,11 @@ _ROW, _REST = 0.34, 1.1
 
 
 def forest_plot(verdicts: Sequence[Verdict]) -> Plot:
-    """Returns the forest plot of a sweep's verdicts, at least one.
-
-    The plot's table has one row for each verdict: the pair, the difference, its interval and the answer.
-    """
-    rows = [
-        (
-            f"{its.treated.label} against {its.reference.label}",
-            its.difference,
-            *(its.interval or (None, None)),
-            its.answer,
-        )
-        for its in verdicts
-    ]
+    """Returns the forest plot of a sweep's verdicts, at least one; its table has a row for each."""
+    rows = []
+    for its in verdicts:
+        pair = f"{its.treated.label} against {its.reference.label}"
+        rows.append((pair, its.difference, *(its.interval or (None, None)), its.answer))
     table = pd.DataFrame(rows, columns=["pair", "difference", "low", "high", "answer"])
     first = verdicts[0]
     return Plot(
@@ -94,13 +86,8 @@ class RankDiagram:
 def rank_plot(name: str, title: str, caption: str, diagram: RankDiagram) -> Plot:
     """Returns the diagram as a plot, whose table has the average rank of each method, best first."""
     table = pd.DataFrame({"method": diagram.names, "average rank": diagram.ranks})
-    return Plot(
-        name,
-        title,
-        caption,
-        table.sort_values("average rank", kind="stable", ignore_index=True),
-        partial(_draw_ranks, diagram),
-    )
+    table = table.sort_values("average rank", kind="stable", ignore_index=True)
+    return Plot(name, title, caption, table, partial(_draw_ranks, diagram))
 
 
 def _draw_ranks(diagram: RankDiagram) -> Figure:

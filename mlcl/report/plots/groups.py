@@ -55,8 +55,12 @@ def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> 
     """
     name = picture_labels(job_data)
     space = job_data.dataset.info.space(name)
-    named = [each for given in classes for each in FIGURES.get(given, (given,))]
-    wanted = [_index(each, space.classes) for each in named]
+    wanted = []
+    for each in (each for given in classes for each in FIGURES.get(given, (given,))):
+        if each not in space.classes:
+            problem = f"no such class{did_you_mean(each, space.classes)}"
+            raise UserError(problem, key="--class", found=each, allowed=space.classes)
+        wanted.append(space.classes.index(each))
     labels = split.labels(name)
     if isinstance(labels, LabelRows):
         return _by_label(labels, space.classes, wanted)
@@ -75,10 +79,7 @@ def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> 
 
 
 def picture_labels(job_data: JobData) -> str:
-    """Returns the name of the label space that groups the rows, which is that of the classifier.
-
-    For an aspects space it is the aspect `overall`, or else the first aspect.
-    """
+    """Returns the classifier's label space, which groups the rows; of aspects `overall` or the first."""
     name = job_data.job.objective.classifier.labels
     aspects = job_data.dataset.info.space(name).aspects
     if not aspects:
@@ -95,17 +96,6 @@ def sample(job_data: JobData, split: Split, groups: Sequence[RowGroup], cap: int
     part = subset(split.take(torch.from_numpy(rows)), picture_labels(job_data), n=cap, seed=seed)
     assert isinstance(part.index, Tensor)
     return np.sort(array(part.index))
-
-
-def _index(name: str, classes: Sequence[str]) -> int:
-    if name in classes:
-        return classes.index(name)
-    raise UserError(
-        f"no such class{did_you_mean(name, classes)}",
-        key="--class",
-        found=name,
-        allowed=classes,
-    )
 
 
 def _frequent(class_N: Array, n_classes: int) -> list[int]:
@@ -172,16 +162,11 @@ def label_texts(job_data: JobData, split: Split, rows: Array) -> list[str]:
     targets = job_data.targets(split)
     index = torch.from_numpy(rows)
     if isinstance(targets, LabelRows):
-        return [_listed([space.classes[c] for c in row]) for row in targets.take(index).lists()]
-    class_NA = array(targets[index])
-    if job_data.task == "single":
-        return [space.classes[c] if c >= 0 else NONE for c in class_NA]
-    return [_listed(_ratings(row, space.aspects, space.scale)) for row in class_NA]
-
-
-def _ratings(row: Array, aspects: Sequence[str], scale: Sequence[float]) -> list[str]:
-    return [f"{aspect} {scale[c]:g}" for aspect, c in zip(aspects, row, strict=True) if c >= 0]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or NONE
+        names = [[space.classes[c] for c in row] for row in targets.take(index).lists()]
+    elif job_data.task == "single":
+        names = [[space.classes[c]] if c >= 0 else [] for c in array(targets[index])]
+    else:
+        aspects, scale = space.aspects, space.scale
+        rated = [zip(aspects, row, strict=True) for row in array(targets[index])]
+        names = [[f"{aspect} {scale[c]:g}" for aspect, c in row if c >= 0] for row in rated]
+    return [", ".join(each) or NONE for each in names]

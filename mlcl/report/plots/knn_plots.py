@@ -19,15 +19,7 @@ from mlcl.config import JobConfig, default_mode
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array
 from mlcl.report.plots import style
-from mlcl.report.plots.charts import (
-    Axis,
-    Plot,
-    PlotSkipped,
-    build_plots,
-    chart_plot,
-    require_change,
-    series,
-)
+from mlcl.report.plots.charts import Axis, Plot, PlotSkipped, build_plots, chart_plot, require_change, series
 from mlcl.results.knn_scores import SPLITS, KnnScores, knn_grid, knn_scores, knn_table
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbour_grid import AXES
@@ -55,14 +47,10 @@ def neighbour_plots(
 ) -> tuple[list[Plot], list[tuple[str, str]], dict[str, str]]:
     """Draws the metric over k, lambda and tau, and the fraction of labels shared with the neighbours.
 
-    Args:
-        folders: For each setting the folders of its runs, or of their artifacts, one for each seed.
-        job_data_of: A function that returns the data of the run in a folder. All runs must have the same data
-            set and as many rows. Test metrics are drawn if the first run has evaluated the test split.
-
-    Returns:
-        The plots, the (name, reason) of those not drawn, and for each setting the best (k, lambda, tau) in
-        words. Nothing is trained.
+    `folders` has the folders of each setting's runs, or of their artifacts, one for each seed; `job_data_of`
+    returns the data of the run in a folder. All runs must have the same data set and as many rows. Test
+    metrics are drawn if the first run has evaluated the test split. Returns the plots, the (name, reason) of
+    those not drawn, and for each setting the best (k, lambda, tau) in words. Nothing is trained.
     """
     ks: list[int] = []
     tables: dict[str, list[Array]] = {}
@@ -81,9 +69,8 @@ def neighbour_plots(
                 tables.setdefault(setting, []).append(knn_table(run))
                 jobs[setting] = job_data.job
             else:
-                skipped[f"curves of {setting}", f"at most {CURVES} settings are drawn beside each other"] = (
-                    None
-                )
+                most = f"at most {CURVES} settings are drawn beside each other"
+                skipped[f"curves of {setting}", most] = None
         except UserError as error:
             skipped[f"neighbours of {setting}", error.problem] = None
         except ValueError as reason:
@@ -109,7 +96,10 @@ def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[i
     """
     if not any(np.isfinite(share).any() for share in shares.values()):
         raise PlotSkipped("no neighbour has a label")
-    rows = [_overlap(setting, np.asarray(share_SK), ks) for setting, share_SK in shares.items()]
+    rows = []
+    for setting, share_SK in shares.items():
+        deviation_K = np.std(share_SK, axis=0, ddof=1) if len(share_SK) > 1 else None
+        rows.append(series(setting, ks, np.mean(share_SK, axis=0), deviation_K))
     axes = Axis("k (neighbours)", log=True), Axis("share of shared labels")
     caption = (
         f"Of the labels that the k nearest training rows bring, the share that is the {split} row's own; "
@@ -121,11 +111,6 @@ def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[i
     return chart_plot(OVERLAP, "Labels shared with the neighbours", caption, rows, *axes, points)
 
 
-def _overlap(setting: str, share_SK: Array, ks: Sequence[int]) -> pd.DataFrame:
-    deviation_K = share_SK.std(axis=0, ddof=1) if len(share_SK) > 1 else None
-    return series(setting, ks, share_SK.mean(axis=0), deviation_K)
-
-
 def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
     """Returns a plot of the metric over one of `AXES`, with the other axes at the best on validation.
 
@@ -134,7 +119,7 @@ def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
     if all(len(each.along(axis)) < 2 for each in scores.values()):
         raise PlotSkipped(f"the grid has one {SHOWN[axis][0]} alone")
     rows = [
-        _line(_named(setting, SPLITS[split], scores), each, axis, split)
+        _line(SPLITS[split] if len(scores) == 1 else f"{setting}, {SPLITS[split]}", each, axis, split)
         for setting, each in scores.items()
         for split in SPLITS
         if each.points[split].notna().any()
@@ -152,9 +137,8 @@ def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
 
 def _line(name: str, scores: KnnScores, axis: str, split: str) -> pd.DataFrame:
     points = scores.along(axis)
-    deviation = points[f"{split}_sd"]
-    known = None if deviation.isna().all() else deviation
-    return series(name, points[axis], points[split], known, _texts(points))
+    deviation = None if points[f"{split}_sd"].isna().all() else points[f"{split}_sd"]
+    return series(name, points[axis], points[split], deviation, _texts(points))
 
 
 def _marks(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -174,10 +158,6 @@ def _texts(points: pd.DataFrame) -> list[str]:
         ", ".join(f"{SHOWN[axis][0]} {value:.3g}" for axis, value in zip(AXES, row, strict=True))
         for row in points[list(AXES)].itertuples(index=False)
     ]
-
-
-def _named(setting: str, split: str, scores: Mapping[str, KnnScores]) -> str:
-    return split if len(scores) == 1 else f"{setting}, {split}"
 
 
 def _caption(axis: str, scores: Mapping[str, KnnScores]) -> str:
@@ -209,9 +189,8 @@ def heat_plot(scores: Mapping[str, KnnScores], metric: str) -> Plot:
     require_change(value for plane in maps.values() for value in plane[metric])
     caption = "Mean over seeds on validation, tau at its best. The star is the best point."
     if error:
-        caption += (
-            f" Dots are within one standard error of it ({error:.4f}, pooled over settings and points)."
-        )
+        caption += f" Dots are within one standard error of it ({error:.4f}, "
+        caption += "pooled over settings and points)."
     table = pd.concat(plane.assign(setting=setting) for setting, plane in maps.items())
     name, title = "knn_heat", f"{metric} by k and lambda of the neighbours"
     return Plot(name, title, caption, table, partial(_draw, maps, metric))
@@ -226,10 +205,7 @@ def standard_error(scores: list[KnnScores]) -> float:
 
 
 def _plane(scores: KnnScores, metric: str, error: float) -> pd.DataFrame:
-    """Returns the grid's points at the best tau, with k, lambda, the metric, and flags `near` and `best`.
-
-    A point is near if its metric is at most `error` from that of the best.
-    """
+    """Returns the grid at the best tau: k, lambda, metric, and flags `best` and `near` (within `error`)."""
     best = scores.points.loc[scores.best]
     points = scores.points[scores.points["in_grid"] & (scores.points["temperature"] == best["temperature"])]
     plane = points[["k", "lambda"]].assign(**{metric: points["val"]}).drop_duplicates(["k", "lambda"])

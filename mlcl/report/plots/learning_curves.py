@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -44,7 +44,7 @@ def learning_plot(metric: str, settings: Mapping[str, Sequence[str]], history: H
     """
     # A metric with kNN is known only at the end; the same metric of the model is drawn instead.
     metric = metric.removeprefix("knn/")
-    curves = [_curve(history, setting, ids, metric) for setting, ids in settings.items()]
+    curves = [mean_curve(name, [history(run_id, metric) for run_id in ids]) for name, ids in settings.items()]
     return _plot("learning", f"{metric} during training", Axis(metric), curves)
 
 
@@ -69,10 +69,7 @@ def positives_plot(data: SweepData) -> Plot:
 
 
 def curve_runs(data: SweepData) -> dict[str, list[str]]:
-    """Returns the run ids of each setting to draw, see `SweepData.complete_runs`.
-
-    Raises PlotSkipped where no training is complete.
-    """
+    """Returns the run ids of each setting to draw. Raises PlotSkipped where no training is complete."""
     if not data.complete_runs:
         raise PlotSkipped("no training is complete")
     return data.complete_runs
@@ -88,16 +85,12 @@ def mean_curve(name: str, histories: Sequence[History]) -> pd.DataFrame:
 
 
 def _by_head(data: SweepData, settings: Mapping[str, list[str]], figure: str) -> list[pd.DataFrame]:
-    one = len(settings) == 1
-    return [
-        _curve(data.history, head if one else f"{head}, {setting}", ids, f"train/heads/{head}/{figure}")
-        for head in data.job.objective.heads
-        for setting, ids in settings.items()
-    ]
-
-
-def _curve(history: Histories, name: str, run_ids: Iterable[str], metric: str) -> pd.DataFrame:
-    return mean_curve(name, [history(run_id, metric) for run_id in run_ids])
+    curves = []
+    for head in data.job.objective.heads:
+        for setting, ids in settings.items():
+            histories = [data.history(run_id, f"train/heads/{head}/{figure}") for run_id in ids]
+            curves.append(mean_curve(head if len(settings) == 1 else f"{head}, {setting}", histories))
+    return curves
 
 
 def _plot(name: str, title: str, axis: Axis, curves: Sequence[pd.DataFrame]) -> Plot:

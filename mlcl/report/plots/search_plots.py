@@ -30,7 +30,7 @@ from mlcl.report.plots.charts import (
     series,
 )
 from mlcl.report.sweep_data import SweepData
-from mlcl.results.gaussian_process import fitted_curve
+from mlcl.results.gaussian_process import Curve, fitted_curve
 from mlcl.store import State
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
@@ -55,73 +55,54 @@ def search_plots(data: SweepData) -> PlotCollection:
 
 
 def history_plot(data: SweepData) -> Plot:
-    """Returns a plot of the final scores over the trials' numbers, with the best so far.
-
-    Raises PlotSkipped where no trial is complete or all scores are equal.
-    """
+    """Returns a plot of the scores by trial, and the best so far. Raises PlotSkipped where none differ."""
     require_complete(data)
     done = data.complete.sort_values("number")
     require_change(done["score"])
-    best = done["score"].cummax() if data.mode == "max" else done["score"].cummin()
+    best = done["score"].cummax() if data.result.mode == "max" else done["score"].cummin()
     trial, labels = done["number"].astype(float), done["setting"]
     rows = series("complete", trial, done["score"], texts=labels), series("best", trial, best, texts=labels)
     caption = "Complete trials, and the best of them so far. Pruned trials have no final score."
-    axes = Axis("trial"), Axis(data.score)
+    axes = Axis("trial"), Axis(data.result.score)
     return chart_plot("history", "Score by trial", caption, rows, *axes, points=("complete",))
 
 
 def pareto_plots(data: SweepData) -> list[Plot]:
-    """Returns a scatter plot of the complete trials for each pair of the two or three goals.
-
-    Raises PlotSkipped for fewer or more goals, and where no trial is complete.
-    """
-    if len(data.goals) not in (2, 3):
-        raise PlotSkipped("there is one goal" if len(data.goals) == 1 else "there are more than three goals")
+    """Returns a scatter plot for each pair of two or three goals. Raises PlotSkipped for other numbers."""
+    if len(data.result.goals) not in (2, 3):
+        raise PlotSkipped(
+            "there is one goal" if len(data.result.goals) == 1 else "there are more than three goals"
+        )
     require_complete(data)
-    pairs = list(combinations((goal.metric for goal in data.goals), 2))
+    pairs = list(combinations((goal.metric for goal in data.result.goals), 2))
     names = ["pareto"] if len(pairs) == 1 else [f"pareto_{number}" for number in range(1, len(pairs) + 1)]
     return [_pareto(data, name, *pair) for name, pair in zip(names, pairs, strict=True)]
 
 
 def _pareto(data: SweepData, name: str, x: str, y: str) -> Plot:
     front = {trial.label for trial in data.result.front}
-    columns = {"number": "trial", **{goal.metric: goal.metric for goal in data.goals}}
+    columns = {"number": "trial", **{goal.metric: goal.metric for goal in data.result.goals}}
     table = data.complete[list(columns)].rename(columns=columns)
     table["on the front"] = data.complete["setting"].isin(front)
     kinds = table["on the front"].map({False: "complete", True: "on the front"})
     points = table.assign(series=kinds).sort_values("series", kind="stable")
-    modes = ", ".join(f"{goal.metric}: {goal.mode}" for goal in data.goals)
-    return Plot(
-        name,
-        "Pareto front",
-        f"No other trial beats one on the front in a goal without losing in another. {modes}.",
-        table,
-        partial(draw, points, Axis(x), Axis(y), set(kinds)),
-    )
+    modes = ", ".join(f"{goal.metric}: {goal.mode}" for goal in data.result.goals)
+    caption = f"No other trial beats one on the front in a goal without losing in another. {modes}."
+    return Plot(name, "Pareto front", caption, table, partial(draw, points, Axis(x), Axis(y), set(kinds)))
 
 
 def response_plots(data: SweepData) -> list[Plot]:
-    """Returns a plot of the score over each numeric key that differs between complete trials.
-
-    Raises PlotSkipped where there is no such key.
-    """
+    """Returns a plot of the score over each varied number. Raises PlotSkipped where there is none."""
     require_complete(data)
-    complete = data.complete
-    keys = [
-        key
-        for key in data.varied
-        if pd.api.types.is_numeric_dtype(complete[key]) and complete[key].nunique() > 1
-    ]
+    columns = {key: data.complete[key] for key in data.varied}
+    keys = [key for key, its in columns.items() if pd.api.types.is_numeric_dtype(its) and its.nunique() > 1]
     if not keys:
         raise PlotSkipped("no number differs between complete trials")
     return [_plot(data, _name(key), _axis(data, key), data.search[key]) for key in keys]
 
 
 def gamma_plot(data: SweepData) -> Plot:
-    """Returns a plot of the score over the heads' total weight.
-
-    Raises PlotSkipped if this weight is constant.
-    """
+    """Returns a plot of the score over the heads' total weight. Raises PlotSkipped if it is constant."""
     require_complete(data)
     gamma = heads_weight(data.search)
     if gamma.nunique() < 2:
@@ -157,15 +138,12 @@ def _plot(data: SweepData, name: str, axis: Axis, x: pd.Series[float]) -> Plot:
     caption = "Other keys differ between the trials too."
     if len(stages) > 1:
         caption += " Each panel compares trials after equally many epochs."
-    curve = " Line and band: a Gaussian process and one standard deviation of its mean."
     table = pd.concat(points.assign(stage=title) for title, points in stages.items())
-    return Plot(
-        name,
-        f"{data.score} by the {axis.label}",
-        caption + (curve if any(_curve(points, axis) for points in stages.values()) else ""),
-        table[["stage", "state", "setting", "x", "score"]].rename(columns={"x": axis.label}),
-        partial(_draw, stages, axis),
-    )
+    if any(_curve(points, axis) for points in stages.values()):
+        caption += " Line and band: a Gaussian process and one standard deviation of its mean."
+    table = table[["stage", "state", "setting", "x", "score"]].rename(columns={"x": axis.label})
+    title = f"{data.result.score} by the {axis.label}"
+    return Plot(name, title, caption, table, partial(_draw, stages, axis))
 
 
 def _points(data: SweepData, x: pd.Series[float], scores: pd.Series[float]) -> pd.DataFrame:
@@ -176,7 +154,7 @@ def _points(data: SweepData, x: pd.Series[float], scores: pd.Series[float]) -> p
     return frame.assign(state=state).dropna(subset="x")
 
 
-def _curve(points: pd.DataFrame, axis: Axis) -> object:
+def _curve(points: pd.DataFrame, axis: Axis) -> Curve | None:
     return fitted_curve(points["x"], points["score"], log=axis.log)
 
 
@@ -195,24 +173,17 @@ def _draw(stages: dict[str, pd.DataFrame], axis: Axis) -> Figure:
 
 
 def _draw_stage(axes: Axes, points: pd.DataFrame, axis: Axis) -> None:
-    curve = fitted_curve(points["x"], points["score"], log=axis.log)
+    curve = _curve(points, axis)
     if curve is not None:
         axes.plot(curve.x, curve.mean, color=style.MEANINGS["complete"], linewidth=style.LINE_WIDTH)
         low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
         axes.fill_between(curve.x, low, high, color=style.MEANINGS["complete"], alpha=style.BAND, linewidth=0)
     for state, (marker, size) in _MARKS.items():
-        its = points[points["state"] == state]
+        its, colour = points[points["state"] == state], style.MEANINGS[state]
         if len(its):
-            axes.scatter(
-                its["x"],
-                its["score"],
-                s=size,
-                marker=marker,
-                facecolor="none" if state == "pruned" else style.MEANINGS[state],
-                edgecolor="black" if state == "best" else style.MEANINGS[state],
-                label=state,
-                zorder=3,
-            )
+            inside, edge = "none" if state == "pruned" else colour, "black" if state == "best" else colour
+            marks = axes.scatter(its["x"], its["score"], s=size, marker=marker, label=state, zorder=3)
+            marks.set(facecolor=inside, edgecolor=edge)
 
 
 def short(key: str) -> str:
@@ -251,7 +222,7 @@ def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
         epoch = length * data.job.evaluation.every
         title = f"{metric} at epoch {epoch}: {counted(len(reached), 'trial')}"
         stages[title] = pd.Series(reached, dtype=float)
-    stages[f"{data.score} at the end: {counted(len(data.complete), 'trial')}"] = data.complete["score"]
+    stages[f"{data.result.score} at the end: {counted(len(data.complete), 'trial')}"] = data.complete["score"]
     return stages
 
 

@@ -13,13 +13,11 @@ import pandas as pd
 import torch
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
-from torch import Tensor
 
 from mlcl.data import Split, class_parents
 from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation.knn import label_similarity
-from mlcl.evaluation.tasks import Array, Task, array
-from mlcl.labels import LabelRows
+from mlcl.evaluation.tasks import Array, Task, array, as_classes
 from mlcl.report.plots import style
 from mlcl.report.plots.charts import Plot, PlotSkipped
 from mlcl.report.plots.groups import RowGroup, picture_labels, row_groups, row_texts, sample
@@ -75,11 +73,7 @@ def project(x_ND: Array, seed: int = 0) -> Array:
 
 
 def tsne_plot(
-    runs: Mapping[str, StoredRun],
-    split: str,
-    classes: Sequence[str] = (),
-    *,
-    seed: int = 0,
+    runs: Mapping[str, StoredRun], split: str, classes: Sequence[str] = (), *, seed: int = 0
 ) -> Plot:
     """Returns a t-SNE plot of the same rows of a split, with one panel for each run. Source: MLCL Figure 3.
 
@@ -208,28 +202,19 @@ def label_overlap(run: StoredRun, split: str, row: int) -> tuple[list[str], Arra
     own = int(query.counts()[0])
     most = min(MOST, own)
     what = "rating" if job_data.task == "aspects" else "label"
-    names = [_counted(count, what, or_more=count == MOST < own) for count in range(most + 1)]
-    return names, np.minimum(shared_N, most)
-
-
-def _counted(count: int, what: str, or_more: bool) -> str:
-    if count == 0:
-        return f"no {what} shared"
-    return f"{count}{' or more' if or_more else ''} {what}{'s' if count > 1 or or_more else ''} shared"
+    names = [f"{count} {what}{'s' if count > 1 else ''} shared" for count in range(1, most + 1)]
+    if own > MOST:
+        names[-1] = f"{MOST} or more {what}s shared"
+    return [f"no {what} shared", *names], np.minimum(shared_N, most)
 
 
 def _depth(train: Split, split: Split, levels: Sequence[str], row: int) -> Array:
     """Returns the number (N,) of the finest level at which training rows have the class of `row`, or 0."""
     depth_N = np.zeros(len(train), dtype=np.int64)
     for number, level in enumerate(levels, start=1):
-        class_N, own = _classes(train.labels(level)), _classes(split.labels(level))[row]
+        class_N, own = as_classes(train.labels(level)), as_classes(split.labels(level))[row]
         depth_N[(class_N == own) & (own >= 0)] = number
     return depth_N
-
-
-def _classes(labels: Tensor | LabelRows) -> Array:
-    assert isinstance(labels, Tensor)
-    return array(labels)
 
 
 def _around(setting: str, run: StoredRun, star: Instance, seed: int) -> list[pd.DataFrame]:

@@ -23,8 +23,7 @@ from mlcl.significance.roles import Role
 from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
 from mlcl.training.checks import check_job
-from mlcl.training.job_data import JobData
-from mlcl.training.job_plan import job_plan
+from mlcl.training.job_data import JobData, job_plan
 from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
 
 

@@ -29,7 +29,7 @@ from mlcl.tracking import log_parameters, params_of, tracking_uri
 from mlcl.tracking.names import MIX
 from mlcl.tracking.provenance import submitted_id
 from mlcl.tracking.uri import stored_uri
-from mlcl.training.ensembles import ENSEMBLE
+from mlcl.training.baseline_fits import ENSEMBLE
 from mlcl.training.job_data import JobData
 from mlcl.training.step_precision import in_precision
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mlcl.results.provenance import data_notes, log_start, lower_is_better, provenance_of
 from mlcl.results.table_result import TableResult
-from mlcl.results.table_tests import ranked_figures
+from mlcl.results.table_verdicts import ranked_figures
 from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.engine import Engine, StopConditions
 from mlcl.service.engine.ledger import Ledger

@@ -100,10 +100,7 @@ BASELINES = Registry("baseline", "mlcl.baselines", "mlcl.training.baselines.meth
 
 
 def best_of(problem: Problem, values: Sequence[float], name: str, fit: Callable[[float], Fitted]) -> Fitted:
-    """Fits a model for each of ascending `values` of the setting `name`; returns the best on validation.
-
-    It stops at the first value that scores worse than the best before it, since larger values take longer.
-    """
+    """Fits a model for each of ascending `values` of a setting until validation gets worse; the best wins."""
     best, best_score = None, float("-inf")
     for value in values:
         fitted = fit(value)

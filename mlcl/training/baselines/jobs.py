@@ -52,9 +52,7 @@ INPUTS: dict[Part, tuple[InputName, FeatureInput]] = {
 UNIT: tuple[Part, ...] = ("words", "encoder")
 """The features whose rows are scaled to unit length; those of TF-IDF have it anyway."""
 MOST_MODELS = 50_000_000
-"""The largest product of training rows and classes for which one model per class is fitted by default.
-
-Such a fit takes about ten minutes."""
+"""The most training rows times classes for which one model per class is fitted by default: ten minutes."""
 
 
 def baseline_job(job: JobConfig, name: str) -> JobConfig:
@@ -69,10 +67,7 @@ def baseline_job(job: JobConfig, name: str) -> JobConfig:
 
 
 def job_or_dataset(what: Path, overrides: Sequence[str], labels: str | None) -> JobConfig:
-    """Returns the job of a job file, or a job on the prepared data set in a folder, with overrides.
-
-    Raises UserError for `labels` with a job file.
-    """
+    """Returns the job of a file, or one on the data set in a folder; UserError for `labels` with a file."""
     if what.is_dir():
         return load_job(dataset_job(what, labels), overrides)
     if labels is not None:
@@ -81,23 +76,18 @@ def job_or_dataset(what: Path, overrides: Sequence[str], labels: str | None) -> 
 
 
 def dataset_job(place: Path, labels: str | None = None) -> dict[str, Any]:
-    """Returns a job on a prepared data set, as plain data.
-
-    By default it predicts the only label space, or the finest level of the only hierarchy. Raises UserError
-    if there are several and `labels` names none.
-    """
+    """Returns a job on a prepared data set as plain data; `labels` names one of several label spaces."""
     info = Dataset.open(place).info
     name = labels or _only_space(info, place)
-    kind = info.space(name).kind
+    several = info.space(name).kind == "multi_label"
+    loss, metric = ("bce", "val/micro_f1") if several else ("cross_entropy", "val/accuracy")
     return {
         "experiment": re.sub(r"[^A-Za-z0-9._-]+", "-", info.name).strip("-.") or "data",
         "data": {"path": str(place)},
         "encoder": ENCODERS[info.modality],
-        "objective": {
-            "classifier": {"loss": "bce" if kind == "multi_label" else "cross_entropy", "labels": name}
-        },
+        "objective": {"classifier": {"loss": loss, "labels": name}},
         "train": {"epochs": 1, "batch_size": 2},
-        "evaluation": {"metric": "val/micro_f1" if kind == "multi_label" else "val/accuracy"},
+        "evaluation": {"metric": metric},
     }
 
 
@@ -112,10 +102,7 @@ def _only_space(info: DatasetInfo, place: Path) -> str:
 
 
 def inputs_of(baseline: Baseline, job: JobConfig) -> dict[Part, tuple[InputName, FeatureInput]]:
-    """Returns the extractors whose rows the baseline reads, as their names and sections.
-
-    The encoder's output is not among them if the job's encoder is not pretrained.
-    """
+    """Returns the extractors whose rows the baseline reads, without an encoder that is not pretrained."""
     found = {part: _frozen(job.encoder) if part == "encoder" else INPUTS[part] for part in baseline.reads}
     return {part: its for part, its in found.items() if its is not None}
 
@@ -152,11 +139,11 @@ def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
 def fitting_baselines(
     job: JobConfig, info: DatasetInfo, *, in_sweeps: bool = False
 ) -> tuple[list[str], dict[str, str]]:
-    """Finds the baselines that fit a job's data; with `in_sweeps` those that sweeps fit without being asked.
+    """Finds the baselines that fit a job's data, and the reason for each other one of this modality.
 
-    Sweeps fit those with `Baseline.in_sweeps`, and those that read nothing but inputs of the job's network.
-    Returns their names, and the reason for each other baseline of this modality. A baseline with one model
-    per class is left out if fitting all models would take too long, see `MOST_MODELS`.
+    With `in_sweeps` they are those that sweeps fit without being asked: those with `Baseline.in_sweeps`, and
+    those that read nothing but inputs of the job's network. A baseline with one model per class is left out
+    if fitting all models would take too long, see `MOST_MODELS`.
     """
     names, reasons = list[str](), dict[str, str]()
     of_network = set(getattr(job.encoder, "inputs", ()))
@@ -167,18 +154,15 @@ def fitting_baselines(
         if modalities - {info.modality} or (in_sweeps and not wanted):
             continue
         reason = unfit(baseline, job, info)
-        if not reason and baseline.each_class and info.rows["train"] * classes > _most_models(baseline):
+        # A text has about ten times as many sequences of characters as of words.
+        most = MOST_MODELS // 10 if "characters" in baseline.reads else MOST_MODELS
+        if not reason and baseline.each_class and info.rows["train"] * classes > most:
             reason = f"one model for each of {classes:,} classes takes too long"
         if reason:
             reasons[name] = reason
         else:
             names.append(name)
     return names, reasons
-
-
-def _most_models(baseline: Baseline) -> int:
-    # A text has about ten times as many sequences of characters as of words.
-    return MOST_MODELS // 10 if "characters" in baseline.reads else MOST_MODELS
 
 
 def read_rows(baseline: Baseline, job: JobConfig, cache: FeatureCache, split: Split) -> Matrix:
@@ -192,7 +176,10 @@ def joined(parts: Mapping[Part, Matrix], rows: int) -> Matrix:
 
     Rows of the features in `UNIT` are scaled to unit length. Without features they are (N, 0).
     """
-    scaled = [_unit(matrix) if part in UNIT else matrix for part, matrix in parts.items()]
+    scaled = [
+        unit_rows(torch.from_numpy(np.array(matrix, np.float32))).numpy() if part in UNIT else matrix
+        for part, matrix in parts.items()
+    ]
     if not scaled:
         return np.zeros((rows, 0), dtype=np.float32)
     if len(scaled) == 1:
@@ -200,7 +187,3 @@ def joined(parts: Mapping[Part, Matrix], rows: int) -> Matrix:
     from scipy.sparse import csr_array, hstack
 
     return csr_array(hstack([csr_array(matrix) for matrix in scaled], format="csr"))
-
-
-def _unit(row_NF: Matrix) -> Matrix:
-    return unit_rows(torch.from_numpy(np.array(row_NF, dtype=np.float32))).numpy()

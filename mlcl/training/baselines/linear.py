@@ -27,19 +27,14 @@ STEPS = 100
 
 
 def target_columns(problem: Problem) -> Iterator[tuple[Array, Array]]:
-    """Yields, for each column, the training rows whose target is known and whether they have the class.
-
-    Both are arrays (n,), of int64 and of bool.
-    """
+    """Yields, for each column, the rows (n,) whose target is known, and whether they have the class (n,)."""
     if problem.task == "multi_label":
         targets = as_rows(problem.targets)
         has_NL, known_NL = targets.dense(torch.bool).numpy(), known_entries(targets)
-        if known_NL is None:
-            everything = np.arange(len(has_NL))
-            yield from ((everything, has_N) for has_N in has_NL.T)
-        else:
-            telling = (np.flatnonzero(known_N) for known_N in known_NL.T)
-            yield from ((rows, has_N[rows]) for rows, has_N in zip(telling, has_NL.T, strict=True))
+        everything = np.arange(len(has_NL))
+        for label, has_N in enumerate(has_NL.T):
+            rows = everything if known_NL is None else np.flatnonzero(known_NL[:, label])
+            yield rows, has_N[rows]
         return
     class_NA = as_classes(problem.targets).reshape(len(problem.targets), -1)
     for class_N in class_NA.T:
@@ -56,14 +51,12 @@ def probabilities(task: Task, n_classes: int, score_MK: Array) -> Tensor:
 
 
 def one_vs_rest(problem: Problem, make: Callable[[float], Any], values: Sequence[float]) -> Fitted:
-    """Fits one linear model per column, all with the same C, which is chosen on validation.
+    """Fits a linear classifier of scikit-learn, `make(C)`, per column; validation chooses C of `values`."""
+    from scipy.sparse import csr_matrix, issparse
 
-    `values` are the values of C to try, ascending. `make` returns an unfitted linear classifier of
-    scikit-learn for a C.
-    """
-    rows = _doubles(problem.rows)
+    kind = csr_matrix if issparse(problem.rows) else np.asarray
+    rows = kind(problem.rows, dtype=np.float64)  # liblinear would convert them at each fit
     columns = list(target_columns(problem))
-    everything = np.arange(rows.shape[0])
 
     def fit(value: float) -> Fitted:
         weight_KF = np.zeros((len(columns), rows.shape[1]), dtype=np.float32)
@@ -73,7 +66,7 @@ def one_vs_rest(problem: Problem, make: Callable[[float], Any], values: Sequence
             if has.all() or not has.any():
                 bias_K[number] = NEVER if len(has) and has.all() else -NEVER
                 continue
-            inside = rows if len(known) == len(everything) else rows[known]
+            inside = rows if len(known) == rows.shape[0] else rows[known]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # validation also judges a model that has not converged
                 model = make(value).fit(inside, has)
@@ -93,13 +86,6 @@ def restore_linear(task: Task, n_classes: int, tensors: Mapping[str, Tensor]) ->
     """Returns the probabilities of a linear model with the tensors `weight` (K, F) and `bias` (K,)."""
     weight_KF, bias_K = tensors["weight"].numpy(), tensors["bias"].numpy()
     return lambda rows: probabilities(task, n_classes, rows @ weight_KF.T + bias_K)
-
-
-def _doubles(rows: Any) -> Any:
-    """Converts rows to float64, which liblinear would do at each fit."""
-    from scipy.sparse import csr_matrix, issparse
-
-    return csr_matrix(rows, dtype=np.float64) if issparse(rows) else np.asarray(rows, dtype=np.float64)
 
 
 @dataclass
@@ -146,29 +132,18 @@ class DenseLogistic:
         """Fits the model with C = `value`."""
         from scipy.optimize import minimize
 
-        columns = self._columns
         if not len(self.start):
-            self.start = np.zeros(columns * (self.x.shape[1] + 1))
-        found = minimize(
-            self._objective,
-            self.start,
-            args=(value,),
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": STEPS},
-        )
+            self.start = np.zeros(self._columns * (self.x.shape[1] + 1))
+        steps = {"maxiter": STEPS}
+        found = minimize(self._objective, self.start, (value,), "L-BFGS-B", jac=True, options=steps)
         self.start = found.x
-        weight_KF, bias_K = self._parts(found.x)
-        weight_KF = (weight_KF / self.scale).astype(np.float32)
-        return linear(self.problem, weight_KF, bias_K - weight_KF @ self.mean)
+        whole_KG = self.start.reshape(self._columns, -1)
+        weight_KF = (whole_KG[:, :-1] / self.scale).astype(np.float32)
+        return linear(self.problem, weight_KF, whole_KG[:, -1] - weight_KF @ self.mean)
 
     @property
     def _columns(self) -> int:
         return self.problem.n_classes * (self.y.shape[1] if self.problem.task == "aspects" else 1)
-
-    def _parts(self, flat: Array) -> tuple[Array, Array]:
-        whole = flat.reshape(self._columns, -1)
-        return whole[:, :-1], whole[:, -1]
 
     def _objective(self, flat: Array, value: float) -> tuple[float, Array]:
         """Returns the objective divided by C N, and its gradient in float64."""

@@ -56,9 +56,8 @@ class BaselineContents:
         device = pick_device(job_data.job.train.device).type
         found = baseline_result(job_data, device, test=False)
         if BASELINES[name].restore is None or not found.tensors:
-            raise UserError(
-                "this baseline cannot be exported: it declares no tensors", key="baseline", found=name
-            )
+            problem = "this baseline cannot be exported: it declares no tensors"
+            raise UserError(problem, key="baseline", found=name)
         return cls(job_data, BASELINES[name], device, found.tensors)
 
     @property
@@ -67,10 +66,7 @@ class BaselineContents:
         return {"classifier": None}
 
     def write(self, work: Path, shared: Inputs = NO_INPUTS) -> list[str]:
-        """Writes tensors and inputs into an exported model's folder; returns no section of its README.
-
-        Inputs that are in `shared` are not written.
-        """
+        """Writes tensors, and inputs that are not in `shared`; returns no section of the README."""
         save_file({name: tensor.contiguous() for name, tensor in self.tensors.items()}, work / NETWORK)
         inputs = _own_inputs(self.baseline, self.job_data.job, shared)
         cache = FeatureCache(self.job_data.cache, self.job_data.train, self.device)

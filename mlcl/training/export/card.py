@@ -80,7 +80,9 @@ def model_card(index: Index, folder: str, sections: Sequence[str] = ()) -> str:
 
     `sections` are Markdown on what the model's sweep or table found, and on other formats in the folder.
     """
-    provenance, title = index.provenance, _title(index)
+    provenance = index.provenance
+    names = [provenance[key] for key in ("experiment", "name") if key in provenance]
+    title = ", ".join(names) or provenance["data"]
     return _TEXT.format(
         front=yaml.safe_dump(_front_matter(index, title), sort_keys=False, allow_unicode=True, width=1000),
         title=markdown(title),
@@ -98,11 +100,6 @@ def model_card(index: Index, folder: str, sections: Sequence[str] = ()) -> str:
     )
 
 
-def _title(index: Index) -> str:
-    known = index.provenance
-    return ", ".join(known[key] for key in ("experiment", "name") if key in known) or known["data"]
-
-
 def _front_matter(index: Index, title: str) -> dict[str, Any]:
     """Returns the metadata that the Hub reads: licence, tags and the test figures of the best predictor."""
     provenance, task = index.provenance, f"{PIPELINES[index.modality]}-classification"
@@ -115,7 +112,7 @@ def _front_matter(index: Index, title: str) -> dict[str, Any]:
     data = {"name": provenance["data"], "type": provenance["data"], "split": "test"}
     data["revision"] = provenance["data_fingerprint"]
     metrics = [
-        {"type": _kind(name), "name": f"{name} of {index.best}", "value": value}
+        {"type": "f1" if name.endswith("_f1") else name, "name": f"{name} of {index.best}", "value": value}
         for name, value in sorted(figures.items(), key=lambda each: each[0] != index.metric)
     ]
     results = [{"task": {"type": task}, "dataset": data, "metrics": metrics}]
@@ -127,11 +124,6 @@ def _front_matter(index: Index, title: str) -> dict[str, Any]:
         **({"metrics": sorted({each["type"] for each in metrics})} if metrics else {}),
         **({"model-index": [{"name": title, "results": results}]} if metrics else {}),
     }
-
-
-def _kind(metric: str) -> str:
-    """Returns the Hub's name of a kind of metric."""
-    return "f1" if metric.endswith("_f1") else metric
 
 
 def _licence(text: str) -> Mapping[str, str]:
@@ -146,21 +138,17 @@ def _licence(text: str) -> Mapping[str, str]:
 
 def describe(index: Index) -> str:
     """Describes in Markdown what the model reads and predicts, and the metrics of each predictor."""
+    what = f"{'any number' if index.task == 'multi_label' else 'one'} of {index.space.n_classes} classes"
+    if index.task == "aspects":
+        what = f"a rating for each of {len(index.space.aspects)} aspects"
     return _DESCRIPTION.format(
         kind="It" if index.baseline is None else f"The baseline `{index.baseline}`",
         contents=plural(index.modality),
-        what=_what(index),
+        what=f"{what} (`{index.labels}`)",
         best=index.best,
         metric=index.metric,
         predictors=_predictors(index),
     )
-
-
-def _what(index: Index) -> str:
-    if index.task == "aspects":
-        return f"a rating for each of {len(index.space.aspects)} aspects (`{index.labels}`)"
-    several = "any number" if index.task == "multi_label" else "one"
-    return f"{several} of {index.space.n_classes} classes (`{index.labels}`)"
 
 
 def _predictors(index: Index) -> str:

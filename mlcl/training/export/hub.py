@@ -39,39 +39,25 @@ def push_folder(folder: Path, repo: str, *, public: bool = False) -> str:
     """Sends all files in one commit, and returns the repository's address; equal files make no commit.
 
     A repository that does not exist is created, as a private one unless `public`. Files of its own that the
-    repository has are kept.
-
-    Raises:
-        UserError: The repository is public and `public` is not set, there is no network or no right, or the
-            hub refuses the files.
+    repository has are kept. Raises UserError if the repository is public and `public` is not set, there is no
+    network or no right, or the hub refuses the files.
     """
     from huggingface_hub import HfApi
 
     api = HfApi(library_name="mlcl", library_version=__version__)
     with _in_one_line(repo):
         made = api.create_repo(repo, private=not public, exist_ok=True)
-        if not public and not api.repo_info(made.repo_id).private:
-            raise UserError(
-                "is public, and a model has ids and embeddings of its training rows",
-                key=KEY,
-                found=made.repo_id,
-                allowed="a private repository, or --public",
-            )
-        api.upload_folder(
-            repo_id=made.repo_id,
-            folder_path=folder,
-            commit_message=f"Model of mlcl {__version__}",
-            delete_patterns=list(OWN),
-        )
+        name, message = made.repo_id, f"Model of mlcl {__version__}"
+        if not public and not api.repo_info(name).private:
+            problem = "is public, and a model has ids and embeddings of its training rows"
+            raise UserError(problem, key=KEY, found=name, allowed="a private repository, or --public")
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message=message, delete_patterns=list(OWN))
     return str(made)
 
 
 @contextmanager
 def _in_one_line(repo: str) -> Iterator[None]:
-    """Turns any error of the hub and of the network, which have no common type, into a UserError.
-
-    Progress bars and warnings are off meanwhile.
-    """
+    """Turns any error of hub and network into a UserError; progress bars and warnings are off meanwhile."""
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 

@@ -24,14 +24,7 @@ from mlcl.errors import UserError
 from mlcl.evaluation.tasks import array, known_rows
 from mlcl.training.export.model import ExportedModel, check_threshold, decide, label_decision
 from mlcl.training.export.model_index import Index, PredictorName
-from mlcl.training.export.prediction_files import (
-    Item,
-    Sink,
-    TableColumns,
-    batches,
-    read_items,
-    split_items,
-)
+from mlcl.training.export.prediction_files import Item, Sink, TableColumns, batches, read_items, split_items
 from mlcl.training.split_metrics import METRIC_NAMES, SplitMetrics, targets_of
 
 SPLIT = "test"
@@ -39,14 +32,11 @@ SPLIT = "test"
 
 @dataclass(frozen=True)
 class Labelled:
-    """The outcome of `Labelling.run`.
+    """The outcome of `Labelling.run`: the number of rows, the predictor, and the metrics, if labels are
+    known.
 
-    Args:
-        rows: The number of rows, including those that cannot be read.
-        predictor: The predictor that was used.
-        metrics: The metrics; empty if the labels are not known.
-        unknown: Whether the input is a data set without the labels that the model predicts.
-        unread: The number of rows that cannot be read, such as empty texts; they get an `error` and no label.
+    `unknown` says whether the input is a data set without the labels that the model predicts. `unread` is the
+    number of rows that cannot be read, such as empty texts; they get an `error` and no label.
     """
 
     rows: int
@@ -57,23 +47,13 @@ class Labelled:
 
 
 class Labelling:
-    """Predicts a file, a folder of images, or a split of a data set.
+    """Predicts a file, a folder of images, or a split of a data set, by default `SPLIT`.
 
-    Predictions of a file or a folder have an additional column `error`.
-
-    Args:
-        model: The model.
-        path: The input.
-        split: The split of a data set, by default `SPLIT`.
-        predictor: The predictor, by default the best one.
-        threshold: The least probability at which a label is predicted, for a model that predicts several
-            labels; by default what was chosen on validation.
-        batch_size: The number of rows of a batch, by default the job's.
-        probabilities: Whether the probabilities of all classes are written, too.
-        columns: How a table is read.
-
-    Raises:
-        UserError: An argument does not fit the model or the input.
+    `predictor` is by default the best one, `batch_size` the job's. `threshold` is the least probability at
+    which a label is predicted, for a model that predicts several labels; by default what was chosen on
+    validation. With `probabilities` those of all classes are written, too. `columns` says how a table is
+    read. Predictions of a file or a folder have an additional column `error`. Raises UserError for an
+    argument that does not fit the model or the input.
     """
 
     def __init__(
@@ -129,17 +109,12 @@ class Labelling:
         return ""
 
     def _with_metrics(self, split: Split, write: Sink) -> Labelled:
-        """Predicts a split with known labels, and computes its metrics.
-
-        It encodes in batches and classifies all rows at once, as the run did, so that the results are equal
-        bit by bit.
-        """
+        """Predicts a split; classified all at once, as in the run, its metrics are bit by bit the same."""
         threads = self._model.job.train.threads
         if threads is not None:
             torch.set_num_threads(threads)
-        output_MO = torch.cat(
-            [self._outputs(batch) for batch in batches(split_items(split), self._batch_size)]
-        )
+        every = batches(split_items(split), self._batch_size)
+        output_MO = torch.cat([self._outputs(batch) for batch in every])
         self._write(split.ids, output_MO, write)
         return Labelled(len(split), self._predictor, self._metrics(split, output_MO))
 
@@ -161,9 +136,8 @@ class Labelling:
                 overlap = store.overlap(store.retrieve(output_MO, setting.k), targets, setting.k)
             prefix = f"{index.prefix(predictor)}{METRIC_NAMES[split.name]}"
             decision = label_decision(index, predictor, self._threshold)
-            metrics |= score(
-                prefix, self._model.probabilities(output_MO, predictor), split, decision, overlap
-            )
+            probabilities = self._model.probabilities(output_MO, predictor)
+            metrics |= score(prefix, probabilities, split, decision, overlap)
         return metrics
 
     def _outputs(self, batch: Iterable[Item]) -> Tensor:
@@ -187,11 +161,10 @@ class Labelling:
         if self._all:
             columns["probabilities"] = probabilities.tolist()
         if problems is not None:
-            several = index.task == "multi_label"
-            nothing: list[Any] | None
             for name, values in columns.items():
+                listed = index.task == "multi_label" or name == "probabilities"
+                nothing: list[Any] | None = [] if listed else None
                 rest = iter(values)
-                nothing = [] if several or name == "probabilities" else None
                 columns[name] = [nothing if problem else next(rest) for problem in problems]
             columns["error"] = problems
         write({"id": ids, **columns})
@@ -220,9 +193,7 @@ def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
         if own == model.index.provenance["data_fingerprint"]:  # else it would score rows of its training
             data = redraw_validation(data, seed)
     split = data.split(SPLIT if name is None else name)
-    wanted, found = model.index.modality, split.info.modality
+    wanted, found = plural(model.index.modality), plural(split.info.modality)
     if wanted != found:
-        raise UserError(
-            f"this model reads {plural(wanted)}", file=path, found=f"a data set of {plural(found)}"
-        )
+        raise UserError(f"this model reads {wanted}", file=path, found=f"a data set of {found}")
     return split

@@ -61,13 +61,8 @@ def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
     index = read_index(folder)
     job = _job(folder / JOB)
     if job.baseline != index.baseline:
-        raise UserError(
-            "not the job's baseline",
-            file=folder / INDEX,
-            key="baseline",
-            found=index.baseline,
-            allowed=job.baseline,
-        )
+        problem, found = "not the job's baseline", index.baseline
+        raise UserError(problem, file=folder / INDEX, key="baseline", found=found, allowed=job.baseline)
     context = Context(pick_device(device))
     if job.baseline is not None:
         return load_baseline(folder, index, job, context.device)

@@ -84,24 +84,15 @@ class ExportedModel(ABC):
 
     def predictor(self, predictor: str | None) -> PredictorName:
         """Returns the name of a predictor, by default the best one. Raises UserError for an unknown one."""
-        chosen = next(
-            (known for known in self.index.predictors if known == (predictor or self.index.best)), None
-        )
-        if chosen is None:
-            raise UserError(
-                "this model has no such predictor",
-                key="predictor",
-                found=predictor,
-                allowed=list(self.index.predictors),
-            )
-        return chosen
+        for known in self.index.predictors:
+            if known == (predictor or self.index.best):
+                return known
+        allowed = list(self.index.predictors)
+        raise UserError("this model has no such predictor", key="predictor", found=predictor, allowed=allowed)
 
     @abstractmethod
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
-        """Computes the outputs (M, O) float32 of one batch: an encoder's, or a baseline's probabilities.
-
-        `places` say where the rows come from, for error messages.
-        """
+        """Computes the outputs (M, O) float32 of one batch; `places` say in messages where its rows are."""
 
     @abstractmethod
     def probabilities(self, output_MO: Tensor, predictor: PredictorName) -> Tensor:
@@ -112,13 +103,10 @@ class ExportedModel(ABC):
 class Predictions:
     """The predictions for M rows.
 
-    Args:
-        labels: The class name of each row; with several labels a list of names, with aspects a dict from the
-            name of each aspect to its rating.
-        probabilities: Probabilities (M, C), (M, L) or (M, A, C).
-        columns: A table, with the values of each column by its name: `label` and `probability`, whose values
-            are lists if there are several labels; `label.ASPECT` and `probability.ASPECT` with aspects; and
-            `label.LEVEL`, the predicted class's parent at a coarser level.
+    `labels` has the class name of each row; with several labels a list of names, with aspects a dict from the
+    name of each aspect to its rating. `columns` is a table by column: `label` and `probability`, whose values
+    are lists if there are several labels; `label.ASPECT` and `probability.ASPECT` with aspects; and
+    `label.LEVEL`, the predicted class's parent at a coarser level.
     """
 
     labels: Sequence[Any]
@@ -145,17 +133,13 @@ def decide(
     labels = [index.space.classes[best] for best in best_M]
     columns: dict[str, list[Any]] = {"label": labels, "probability": probability_M.tolist()}
     for name, level in index.levels.items():
-        columns[f"label.{name}"] = [
-            None if level.parents[best] < 0 else level.classes[level.parents[best]] for best in best_M
-        ]
+        above = [level.parents[best] for best in best_M]
+        columns[f"label.{name}"] = [None if parent < 0 else level.classes[parent] for parent in above]
     return Predictions(labels, probabilities, columns)
 
 
 def label_decision(index: Index, predictor: PredictorName, threshold: float | None) -> Decision:
-    """Returns the rule that says which labels are predicted, for a given threshold.
-
-    Without a threshold it is the rule that was chosen on validation.
-    """
+    """Returns the rule that says which labels are predicted: at a threshold, or as chosen on validation."""
     return index.decisions[predictor] if threshold is None else Decision.fixed(threshold)
 
 
@@ -164,11 +148,8 @@ def check_threshold(index: Index, threshold: float | None) -> None:
     if threshold is None:
         return
     if index.task != "multi_label":
-        raise UserError(
-            "is for several labels; this model predicts the most probable class",
-            key="threshold",
-            found=threshold,
-        )
+        problem = "is for several labels; this model predicts the most probable class"
+        raise UserError(problem, key="threshold", found=threshold)
     if not 0 <= threshold <= 1:
         raise UserError("no probability", key="threshold", found=threshold, allowed="0 to 1")
 

@@ -135,10 +135,7 @@ def write_index(folder: Path, index: Index) -> None:
 
 
 def read_index(folder: Path) -> Index:
-    """Reads the index of an exported model and compares the checksums of all files.
-
-    Raises UserError if the index or a file is damaged or missing.
-    """
+    """Reads the index and compares all files' checksums; UserError for a damaged or missing file."""
     file = folder / INDEX
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
@@ -150,9 +147,8 @@ def read_index(folder: Path) -> Index:
         raise UserError("must be a mapping of keys", file=file, found=type(tree).__name__)
     version = tree.get("version")
     if isinstance(version, int) and version > VERSION:
-        raise UserError(
-            "written by a newer mlcl", file=file, key="version", found=version, allowed=f"up to {VERSION}"
-        )
+        problem, allowed = "written by a newer mlcl", f"up to {VERSION}"
+        raise UserError(problem, file=file, key="version", found=version, allowed=allowed)
     index = validate(Index, tree, file)
     preprocessing = [folder / TOKENIZER, *(folder / FEATURES).rglob("*"), *(folder / MEMBER).rglob("*")]
     present = {each.relative_to(folder).as_posix() for each in preprocessing if each.is_file()}
@@ -161,7 +157,14 @@ def read_index(folder: Path) -> Index:
     if missing:
         raise UserError("a file is not listed", file=file, key="files", found=missing)
     for name, expected in index.files.items():
-        _check(folder / name, expected)
+        try:
+            found = _sha256(folder / name)
+        except OSError as error:
+            problem = "a file of this model cannot be read"
+            raise UserError(problem, file=folder / name, found=error.strerror) from None
+        if found != expected:
+            problem = "SHA-256 differs: the file is damaged"
+            raise UserError(problem, file=folder / name, found=found, allowed=expected)
     return index
 
 
@@ -169,15 +172,6 @@ def checksums(folder: Path) -> dict[str, str]:
     """Returns the SHA-256 of all files in a folder, keyed by their path relative to it."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {file.relative_to(folder).as_posix(): _sha256(file) for file in files}
-
-
-def _check(file: Path, expected: str) -> None:
-    try:
-        found = _sha256(file)
-    except OSError as error:
-        raise UserError("a file of this model cannot be read", file=file, found=error.strerror) from None
-    if found != expected:
-        raise UserError("SHA-256 differs: the file is damaged", file=file, found=found, allowed=expected)
 
 
 def _sha256(file: Path) -> str:

@@ -23,12 +23,11 @@ from mlcl.evaluation import Decision
 from mlcl.files import new_folder
 from mlcl.models import ENCODERS
 from mlcl.models.encoder import SIZES, STRETCH
+from mlcl.training.baseline_fits import logged_ensemble, member_data
 from mlcl.training.builders import build_model
 from mlcl.training.embeddings import Datastore, setting_of
-from mlcl.training.ensembles import logged_ensemble, member_data
 from mlcl.training.export.baseline import BaselineContents
 from mlcl.training.export.card import model_card
-from mlcl.training.export.formats import check_formats, write_formats
 from mlcl.training.export.model_index import (
     DATASTORE,
     MEMBER,
@@ -42,8 +41,11 @@ from mlcl.training.export.model_index import (
     write_index,
 )
 from mlcl.training.export.network import Network, load_trained_network, write_datastore
-from mlcl.training.features.inputs import sections
+from mlcl.training.export.onnx_graph import check_onnx, write_onnx
+from mlcl.training.export.sentence_transformer import check_sentence_transformers, write_sentence_transformers
+from mlcl.training.features.inputs import save_inputs, sections
 from mlcl.training.job_data import JobData
+from mlcl.training.neighbour_grid import AXES
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.run_files import DATASET, DECISIONS, JOB, MODEL, RESULT, TOKENIZER
 from mlcl.training.stored_run import StoredRun
@@ -59,7 +61,7 @@ def write_export(
     evidence: str = "",
     formats: Sequence[str] = (),
 ) -> Index:
-    """Writes an exported model, completely or not at all.
+    """Writes an exported model, completely or not at all, and returns its index.
 
     Args:
         folder: The folder to create.
@@ -68,9 +70,6 @@ def write_export(
         provenance: Further entries for the provenance in the index and the README, such as the run's name.
         evidence: What the run's sweep or table found on fresh seeds, as Markdown for the README.
         formats: Formats besides, see `check_formats`.
-
-    Returns:
-        The index of the model.
 
     Raises:
         UserError: `folder` exists or cannot be written, the run left no model, it was trained on other data
@@ -86,18 +85,15 @@ def write_export(
         contents = BaselineContents.of(job_data)
     else:
         contents = NetworkContents.of(run, job_data, formats, result)
-    decisions = {
-        predictor: Decision.from_json(each) for predictor, each in _left(run / MODEL / DECISIONS).items()
-    }
+    decisions = {name: Decision.from_json(its) for name, its in _left(run / MODEL / DECISIONS).items()}
     try:
         with new_folder(folder) as work:
             shutil.copyfile(run / MODEL / JOB, work / JOB)
             sections = contents.write(work)
             shutil.copymode(work / JOB, work / NETWORK)  # safetensors keeps it from everybody else
             index = _index(work, job_data, contents.predictors, decisions, result, provenance)
-            (work / README).write_text(
-                model_card(index, folder.name, [evidence, *sections]), encoding="utf-8"
-            )
+            card = model_card(index, folder.name, [evidence, *sections])
+            (work / README).write_text(card, encoding="utf-8")
             write_index(work, index)
     except (OSError, SafetensorError) as error:  # the second also for a full disk
         problem = "is there already" if folder.exists() else "cannot be written"
@@ -114,14 +110,10 @@ def _left(file: Path) -> Any:
 
 def _check_data(file: Path, job_data: JobData) -> None:
     expected = _left(file)["fingerprint"]
-    if expected != job_data.fingerprint:
-        raise UserError(
-            "not the data that the run was trained on",
-            file=job_data.dataset.place,
-            key="fingerprint",
-            found=job_data.fingerprint,
-            allowed=expected,
-        )
+    found, place = job_data.fingerprint, job_data.dataset.place
+    if expected != found:
+        problem = "not the data that the run was trained on"
+        raise UserError(problem, file=place, key="fingerprint", found=found, allowed=expected)
 
 
 @dataclass(frozen=True)
@@ -157,8 +149,9 @@ class NetworkContents:
         tokenizer = self.run / MODEL / TOKENIZER
         if tokenizer.exists():
             shutil.copyfile(tokenizer, work / TOKENIZER)
-        if self.job_data.features is not None:
-            self.job_data.features.save(work)
+        features = self.job_data.features
+        if features is not None:
+            save_inputs(features.sections, features.cache, work)
         if self.member is not None:
             (work / MEMBER).mkdir()
             self.member.write(work / MEMBER, sections(self.job_data.job.encoder))
@@ -176,19 +169,16 @@ def _predictor_settings(
     The votes of neighbours are blended with the ensemble, or with the first predictor if there is none.
     """
     layers: tuple[PredictorName, ...] = ("classifier", "probe")
-    predictors: dict[PredictorName, KnnSetting | None] = {
-        predictor: None for predictor in layers if predictor in network.layers
-    }
+    predictors: dict[PredictorName, KnnSetting | None] = {}
+    predictors |= dict.fromkeys(layer for layer in layers if layer in network.layers)
     if logged_ensemble(result) is not None:
         predictors["ensemble"] = None
     if job.evaluation.knn is not None:
         own = setting_of(job.evaluation.knn)
         predictors["knn"] = KnnSetting(k=own.k, lambda_=own.lambda_, temperature=own.temperature)
     if "knn_best/k" in result:
-        names = ("k", "lambda", "temperature")
-        predictors["knn_best"] = KnnSetting.model_validate(
-            {name: result[f"knn_best/{name}"] for name in names}
-        )
+        best = {name: result[f"knn_best/{name}"] for name in AXES}
+        predictors["knn_best"] = KnnSetting.model_validate(best)
     return predictors
 
 
@@ -249,3 +239,44 @@ def _preprocessing(job_data: JobData) -> dict[str, int | list[float]]:
     colours = {"mean": list(MEAN), "std": list(STD)} if encoder.modality == "image" else {}
     stretch = {STRETCH: 1} if encoder.stretches(section) else {}
     return {SIZES[encoder.modality]: encoder.size(section), **stretch, **colours}
+
+
+ONNX, SENTENCES = "onnx", "sentence-transformers"
+ALLOWED = (ONNX, SENTENCES, f"{SENTENCES}:HEAD")
+
+
+def check_formats(formats: Sequence[str], job: JobConfig) -> None:
+    """Raises UserError for an unknown format, and for one in which the job's model would not be exact.
+
+    The formats are `onnx`, `sentence-transformers`, and `sentence-transformers:HEAD` with the projection of a
+    head.
+    """
+    if formats and job.baseline is not None:
+        raise UserError("a baseline has no network to write", key="--also", found=list(formats))
+    for each in formats:
+        name, _, head = each.partition(":")
+        if each == ONNX:
+            check_onnx(job)
+        elif name == SENTENCES and not each.endswith(":"):
+            check_sentence_transformers(job, head)
+        else:
+            raise UserError("no such format", key="--also", found=each, allowed=ALLOWED)
+    names = [each.partition(":")[0] for each in formats]
+    if len(set(names)) < len(names):
+        raise UserError("names a format twice", key="--also", found=list(formats))
+
+
+def write_formats(
+    formats: Sequence[str], model: ContrastiveModel, network: Network, job_data: JobData, folder: Path
+) -> list[str]:
+    """Writes checked formats into the folder of an exported model, and returns sections of its README.
+
+    `network` has the encoder of the trained `model`, with the layers of its predictors. Raises UserError if
+    the encoder has no exact ONNX graph.
+    """
+    return [
+        write_onnx(network, job_data, folder)
+        if each == ONNX
+        else write_sentence_transformers(model, job_data, folder, each.partition(":")[2])
+        for each in formats
+    ]

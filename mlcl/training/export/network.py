@@ -29,8 +29,7 @@ from mlcl.models import WithOwnLogits, build_encoder
 from mlcl.training.builders import classifier_layer, linear_layer
 from mlcl.training.checkpoint import load_trained_weights
 from mlcl.training.classifier import Labels
-from mlcl.training.embeddings import Datastore, RankRows, label_logits
-from mlcl.training.label_vectors import label_layer
+from mlcl.training.embeddings import Datastore, RankRows, label_layer, label_logits
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel, embedding_of
 from mlcl.training.run_files import PROBE, WEIGHTS, fixed_lists, matrix
 
@@ -82,24 +81,25 @@ def load_trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) 
 def rebuild_network(
     job: JobConfig,
     space: LabelSpace,
-    vocabulary_size: int | None,
-    input_columns: Mapping[str, int],
+    words: int | None,
+    columns: Mapping[str, int],
     folder: Path,
     *,
     probe: bool,
 ) -> Network:
     """Builds the network of an exported model with random weights, which the caller replaces.
 
-    It has a linear probe if `probe`. Raises UserError if a package that the encoder needs is not installed.
+    `words` is the size of the vocabulary, `columns` the number of columns of each frozen input. Raises
+    UserError if a package that the encoder needs is not installed.
     """
     size = space.n_classes
     # Graph and distances are buffers, so they are loaded with the weights.
     encoder = build_encoder(
         job.encoder,
-        vocabulary_size=vocabulary_size,
+        vocabulary_size=words,
         labels=size * max(1, len(space.aspects)),
         label_graph_LL=torch.ones(size, size),
-        input_columns=input_columns,
+        input_columns=columns,
         folder=folder,
     )
     network = Network(encoder)
@@ -111,10 +111,7 @@ def rebuild_network(
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """Reads tensors, keyed by name, from a file.
-
-    Raises UserError if the file is not in the safetensors format or is incomplete.
-    """
+    """Reads tensors by name from a safetensors file. Raises UserError if it is none, or incomplete."""
     try:
         tensors: dict[str, Tensor] = load_file(file)
     except (OSError, SafetensorError) as error:
@@ -124,19 +121,18 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
     """Writes a datastore. A label is a class index, a list of them, or one per aspect; -1 if unknown."""
-    table = {
-        "id": pa.array(ids, pa.string()),
-        "embedding": fixed_lists(store.rows.values),
-        "label": _labels(store),
-    }
-    pq.write_table(pa.table(table), file, compression="zstd")
+    if isinstance(store.labels, LabelRows):
+        labels: Any = pa.array(store.labels.lists(), pa.list_(pa.int32()))
+    else:
+        values = store.labels.to(torch.int32)
+        labels = pa.array(values.numpy()) if values.ndim == 1 else fixed_lists(values)
+    embeddings = fixed_lists(store.rows.values)
+    table = pa.table({"id": pa.array(ids, pa.string()), "embedding": embeddings, "label": labels})
+    pq.write_table(table, file, compression="zstd")
 
 
 def read_datastore(file: Path, task: Task, n_classes: int, dim: int) -> Datastore:
-    """Reads a datastore with embeddings (N, dim).
-
-    Raises UserError if the file is no datastore or belongs to another model.
-    """
+    """Reads a datastore with embeddings (N, dim). Raises UserError for no datastore or another model's."""
     try:
         table = pq.read_table(file, columns=["embedding", "label"])
         embedding_ND = matrix(table["embedding"])
@@ -146,13 +142,6 @@ def read_datastore(file: Path, task: Task, n_classes: int, dim: int) -> Datastor
     if embedding_ND.shape[1] != dim or not bool(torch.isfinite(embedding_ND).all()):
         raise UserError("embeddings of another model, or not finite", file=file)
     return Datastore(RankRows(embedding_ND), labels, task, n_classes)
-
-
-def _labels(store: Datastore) -> Any:
-    if isinstance(store.labels, LabelRows):
-        return pa.array(store.labels.lists(), pa.list_(pa.int32()))
-    values = store.labels.to(torch.int32)
-    return pa.array(values.numpy()) if values.ndim == 1 else fixed_lists(values)
 
 
 def _read_labels(column: Any, task: Task, n_classes: int) -> Labels:

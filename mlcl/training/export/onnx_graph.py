@@ -66,11 +66,9 @@ class Graph(nn.Module):
         """Returns the embeddings (B, D), and the logits of each layer, (B, C) or (B, A, C)."""
         if "pixels" in inputs:
             inputs = {"pixels": normalise(inputs["pixels"])}
-        output_BO = self.network.encoder(**inputs)
-        logits = (
-            layer(self.network.features(output_BO, name)) for name, layer in self.network.layers.items()
-        )
-        return output_BO[:, : self.network.dim], *logits
+        network, output_BO = self.network, self.network.encoder(**inputs)
+        logits = (layer(network.features(output_BO, name)) for name, layer in network.layers.items())
+        return output_BO[:, : network.dim], *logits
 
 
 def check_onnx(job: JobConfig) -> None:
@@ -95,7 +93,10 @@ def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:
     """
     graph, name = Graph(network).eval(), job_data.job.encoder.name
     inputs = _prepared(job_data)
-    wide = {key: _padded(value, key, job_data) for key, value in inputs.items()}
+    tokens = {key: inputs[key] for key in inputs if key in TOKENS}
+    wide = inputs | {
+        key: functional.pad(value, (0, _length(job_data) - value.shape[1])) for key, value in tokens.items()
+    }
     size = sum(each.numel() * each.element_size() for each in network.state_dict().values())
     try:
         with _quiet(), torch.no_grad():
@@ -103,10 +104,13 @@ def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:
                 graph,
                 (),
                 folder / FILE,
-                kwargs={"inputs": {key: _several(value) for key, value in wide.items()}},
+                # One row would be taken for a constant of the graph.
+                kwargs={"inputs": {key: torch.cat([value, value]) for key, value in wide.items()}},
                 input_names=list(inputs),
                 output_names=graph.outputs,
-                dynamic_shapes={"inputs": {key: _axes(key) for key in inputs}},
+                dynamic_shapes={
+                    "inputs": {key: {0: "rows"} | ({1: "tokens"} if key in tokens else {}) for key in inputs}
+                },
                 external_data=size > MAX_BYTES,
                 dynamo=True,
                 verbose=False,
@@ -124,28 +128,13 @@ def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:
 def _prepared(job_data: JobData) -> dict[str, Tensor]:
     """Returns some validation rows as the graph's inputs."""
     split = job_data.dataset.split("validation")
-    rows = job_data.unlabelled(split).inputs.batch(torch.arange(min(TRIED, len(split))))
-    inputs = dict(rows)
+    inputs = dict(job_data.unlabelled(split).inputs.batch(torch.arange(min(TRIED, len(split)))))
     columns = {} if job_data.features is None else job_data.features.columns
     for name in set(SPARSE) & columns.keys():
         column_BT, value_BT = inputs.pop(f"{name}_columns"), inputs.pop(f"{name}_values")
         dense_BF = torch.zeros(len(value_BT), columns[name])
         inputs[name] = dense_BF.scatter_add_(1, column_BT.long(), value_BT)
     return inputs
-
-
-def _padded(value: Tensor, name: str, job_data: JobData) -> Tensor:
-    """Returns tokens padded to the length that the job reads; other inputs as they are."""
-    return functional.pad(value, (0, _length(job_data) - value.shape[1])) if name in TOKENS else value
-
-
-def _several(value: Tensor) -> Tensor:
-    """Returns at least two rows: one row would be taken for a constant of the graph."""
-    return torch.cat([value, value])
-
-
-def _axes(name: str) -> dict[int, str]:
-    return {0: "rows", 1: "tokens"} if name in TOKENS else {0: "rows"}
 
 
 @torch.no_grad()
@@ -176,10 +165,10 @@ def _quiet() -> Iterator[None]:
 
 
 def _section(graph: Graph, inputs: Mapping[str, Tensor], job_data: JobData) -> str:
-    rows = [
-        (f"`{name}`", "in", str(value.dtype).removeprefix("torch."), _shape(name, value))
-        for name, value in inputs.items()
-    ]
+    rows = []
+    for name, value in inputs.items():
+        shape = "tokens" if name in TOKENS else " x ".join(map(str, value.shape[1:]))
+        rows.append((f"`{name}`", "in", str(value.dtype).removeprefix("torch."), shape))
     rows += [(f"`{name}`", "out", "float32", "") for name in graph.outputs]
     kind = "tokens" if "input_ids" in inputs else "pixels" if "pixels" in inputs else "features"
     longest = ""
@@ -198,7 +187,3 @@ def _length(job_data: JobData) -> int:
     """Returns the number of tokens that the job reads of a text."""
     section = job_data.job.encoder
     return ENCODERS[section.name].size(section)
-
-
-def _shape(name: str, value: Tensor) -> str:
-    return "tokens" if name in TOKENS else " x ".join(map(str, value.shape[1:]))

@@ -51,10 +51,9 @@ class Item(NamedTuple):
 class TableColumns:
     """How a table is read.
 
-    Args:
-        content: The columns of the content; by default the column named after the modality.
-        id: The column of ids; by default `id`, or row numbers if there is no such column.
-        dialect: The encoding and the form of a text file; by default they are detected.
+    `content` are the columns of the content, by default that named after the modality; `id` is the column of
+    ids, by default `id`, or row numbers if there is none; `dialect` the encoding and the form of a text file,
+    by default detected.
     """
 
     content: tuple[str, ...] = ()
@@ -67,10 +66,8 @@ def read_items(path: Path, modality: Modality, columns: TableColumns | None = No
 
     The content of a table is in the columns `text`, `image` (bytes, or the path of a file) or `vectors`
     (lists of numbers, in CSV as JSON), unless `columns` names others. Without a column of ids, row numbers
-    from 0 on are the ids. A content that cannot be read is yielded as Unreadable.
-
-    Raises:
-        UserError: The file's format is unknown, or a record cannot be parsed.
+    from 0 on are the ids. A content that cannot be read is yielded as Unreadable. Raises UserError for an
+    unknown format or a record that cannot be parsed.
     """
     if path.is_dir():
         return _images(path, modality)
@@ -125,9 +122,8 @@ def _items(table: TableFile, modality: Modality, columns: TableColumns) -> Itera
 
 def _images(folder: Path, modality: Modality) -> Iterator[Item]:
     if modality != "image":
-        raise UserError(
-            f"this model reads {plural(modality)}", file=folder, found="a folder", allowed=[*FORMS]
-        )
+        problem = f"this model reads {plural(modality)}"
+        raise UserError(problem, file=folder, found="a folder", allowed=[*FORMS])
     images, others = image_files(folder)
     contents = dict.fromkeys(others, Unreadable("no image")) | {file: file for file in images}
     for file in sorted(contents):
@@ -149,18 +145,14 @@ def check_place(path: Path, source: Path) -> None:
         raise UserError("would replace what is read", key="--out", found=path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=path.parent):
-            pass
+        TemporaryFile(dir=path.parent).close()
     except OSError as error:
         raise UserError("cannot be written", key="--out", found=f"{path} ({error})") from None
 
 
 @contextmanager
 def sink(path: Path) -> Iterator[Sink]:
-    """Opens a file in the format of its suffix, and yields the function that writes into it.
-
-    The file gets its name only when the context ends without an exception.
-    """
+    """Yields the function that writes into a file, which gets its name if the context ends without error."""
     check_form(path)
     suffix = path.suffix.lower()
     with new_file(path) as work:
@@ -182,13 +174,12 @@ def csv_sink(file: TextIO) -> Sink:
         if not headed:
             writer.writerow(columns)
             headed = True
-        writer.writerows([_field(value) for value in row] for row in zip(*columns.values(), strict=True))
+        for row in zip(*columns.values(), strict=True):
+            writer.writerow(
+                [json.dumps(each, ensure_ascii=False) if isinstance(each, list) else each for each in row]
+            )
 
     return write
-
-
-def _field(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
 
 
 def _json_sink(file: TextIO) -> Sink:

@@ -70,12 +70,10 @@ def write_sentence_transformers(
     _write_tokenizer(job_data, length, folder)
     # The pooler is not read, and has no weights in the file.
     without = {"model_args": {"add_pooling_layer": False}} if hasattr(encoder.network, "pooler") else {}
-    _write_json(
-        folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False} | without
-    )
-    _write_json(
-        folder / "config_sentence_transformers.json", {"similarity_fn_name": _similarity(heads.get(head))}
-    )
+    config = {"max_seq_length": length, "do_lower_case": False} | without
+    _write_json(folder / "sentence_bert_config.json", config)
+    similarity = "euclidean" if not head else "cosine" if heads[head].loss.normalize else "dot"
+    _write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": similarity})
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     pooling = dict.fromkeys(POOLING.values(), False) | {POOLING[encoder.pooling]: True}
     _write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": encoder.dim, **pooling})
@@ -95,10 +93,6 @@ def write_sentence_transformers(
     return _SECTION.format(what=what)
 
 
-def _similarity(head: Head | None) -> str:
-    return "euclidean" if head is None else "cosine" if head.loss.normalize else "dot"
-
-
 def _layers(head: Head) -> list[tuple[nn.Linear, str] | None]:
     """Returns the projection as linear layers with the name of what follows, None for unit length."""
     layers: list[tuple[nn.Linear, str] | None] = []
@@ -109,10 +103,9 @@ def _layers(head: Head) -> list[tuple[nn.Linear, str] | None]:
         modules = list(projection.network.modules())
         for place, module in enumerate(modules):
             if isinstance(module, nn.Linear):
-                relu = isinstance(modules[place + 1 :][:1] and modules[place + 1], nn.ReLU)
-                layers.append(
-                    (module, f"torch.nn.modules.{'activation.ReLU' if relu else 'linear.Identity'}")
-                )
+                relu = any(isinstance(each, nn.ReLU) for each in modules[place + 1 : place + 2])
+                kind = "activation.ReLU" if relu else "linear.Identity"
+                layers.append((module, f"torch.nn.modules.{kind}"))
     return [*layers, None] if head.loss.normalize else layers
 
 
@@ -137,18 +130,16 @@ def _write_tokenizer(job_data: JobData, length: int, folder: Path) -> None:
     tokenizer = job_data.tokenizer
     assert tokenizer is not None
     assert tokenizer.padding is not None
-    _write_json(
-        folder / "tokenizer_config.json",
-        {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_max_length": length,
-            "pad_token": tokenizer.padding["pad_token"],
-            "padding_side": "right",
-            "truncation_side": "right",
-            "clean_up_tokenization_spaces": False,
-            "model_input_names": ["input_ids", "attention_mask"],
-        },
-    )
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": length,
+        "pad_token": tokenizer.padding["pad_token"],
+        "padding_side": "right",
+        "truncation_side": "right",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+    }
+    _write_json(folder / "tokenizer_config.json", config)
 
 
 def _write_dense(layer: nn.Linear, activation: str, folder: Path) -> None:

@@ -59,10 +59,6 @@ class FeatureCache:
     train: Split
     device: str = "cpu"
 
-    @property
-    def _device(self) -> torch.device:
-        return torch.device(self.device)
-
     def rows(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
         """Returns the rows (N, F) of a split, dense or sparse float32; memory-mapped if they are cached.
 
@@ -77,10 +73,8 @@ class FeatureCache:
         )
 
     def _computed(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
-        """Computes the rows of a split.
-
-        For a split with redrawn validation rows, a pretrained network's outputs are taken from the stored
-        splits.
+        """Computes the rows of a split; a pretrained network's of redrawn splits are those of the stored
+        ones.
         """
         if EXTRACTORS[name].learns or not split.is_redrawn or split.index is not None:
             return self.extractor(name, section)(self._contents(section, split))
@@ -99,19 +93,19 @@ class FeatureCache:
 
     def extractor(self, name: InputName, section: FeatureInput) -> Extractor:
         """Returns the extractor; if its kind learns from rows, it is fitted to the training rows."""
-        kind = EXTRACTORS[name]
+        kind, device = EXTRACTORS[name], torch.device(self.device)
         if not kind.learns:
-            return kind.fit(section, None, self._device, precision(self._device, self.cache))
+            return kind.fit(section, None, device, precision(device, self.cache))
         if not kind.cached:
             return self._fitted(kind, section)
         return self._kept(
             self._about(name, section),
             lambda work: self._fitted(kind, section).save(work),
-            lambda folder: kind.load(section, folder, self._device),
+            lambda folder: kind.load(section, folder, device),
         )
 
     def _fitted(self, kind: Kind, section: FeatureInput) -> Extractor:
-        return kind.fit(section, self._contents(section, self.train), self._device, "float32")
+        return kind.fit(section, self._contents(section, self.train), torch.device(self.device), "float32")
 
     def _contents(self, section: FeatureInput, split: Split) -> Any:
         if isinstance(section, ImageInput):
@@ -125,7 +119,7 @@ class FeatureCache:
             "extractor": name,
             "section": section.model_dump(mode="json"),
             "state": kind.state(section),
-            "precision": None if kind.learns else precision(self._device, self.cache),
+            "precision": None if kind.learns else precision(torch.device(self.device), self.cache),
             "data": self.train.info.name,
             "fitted": self.train.fingerprint if kind.learns else None,
             **({} if split is None else {"rows": split.fingerprint}),
@@ -146,13 +140,11 @@ class FeatureCache:
 
 
 def _write(folder: Path, rows: Matrix) -> None:
-    if isinstance(rows, np.ndarray):
-        np.save(folder / VALUES, rows)
-        return
-    np.save(folder / SHAPE, np.array(rows.shape))
-    np.save(folder / OFFSETS, rows.indptr)
-    np.save(folder / COLUMNS, rows.indices)
-    np.save(folder / VALUES, rows.data)
+    arrays = {VALUES: rows}
+    if not isinstance(rows, np.ndarray):
+        arrays = {SHAPE: np.array(rows.shape), OFFSETS: rows.indptr, COLUMNS: rows.indices, VALUES: rows.data}
+    for name, array in arrays.items():
+        np.save(folder / name, array)
 
 
 def _read(folder: Path) -> Matrix:

@@ -5,7 +5,6 @@ Shapes: N images, H x W pixels, D numbers of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,13 +38,10 @@ class Image:
 
     def __call__(self, contents: Pixels) -> NDArray[np.float32]:
         """Returns rows (N, D) float32 of images (N, 3, H, W) uint8."""
-        shape = (len(contents), self.columns)
-        return outputs(self.network, self._batches(contents), shape, self.device, "float32")
-
-    def _batches(self, images: Pixels) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
-        for first in range(0, len(images), ROWS_AT_ONCE):
-            rows = np.arange(first, min(first + ROWS_AT_ONCE, len(images)))
-            yield rows, {"pixels": normalise(torch.from_numpy(np.array(images[rows])))}
+        count = len(contents)
+        rows = (np.arange(first, min(first + ROWS_AT_ONCE, count)) for first in range(0, count, ROWS_AT_ONCE))
+        batches = ((its, {"pixels": normalise(torch.from_numpy(np.array(contents[its])))}) for its in rows)
+        return outputs(self.network, batches, (count, self.columns), self.device, "float32")
 
     def save(self, folder: Path) -> None:
         """Writes the network's weights; for pixels a file without tensors."""

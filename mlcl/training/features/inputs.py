@@ -32,10 +32,7 @@ FEATURES = "features"
 
 @dataclass(frozen=True, eq=False)
 class FeatureRows:
-    """The rows (N, F) of each frozen input, keyed by the input's name.
-
-    They are in memory or memory-mapped, dense or sparse.
-    """
+    """The rows (N, F) of each frozen input by its name, in memory or memory-mapped, dense or sparse."""
 
     inputs: Mapping[str, Matrix]
 
@@ -80,10 +77,7 @@ class FrozenInputs:
 
     @classmethod
     def of(cls, job: JobConfig, train: Split, cache: Path) -> FrozenInputs | None:
-        """Fits the extractors of a job's frozen inputs, if necessary; returns None if the encoder has none.
-
-        Raises UserError if an input cannot be used.
-        """
+        """Fits a job's extractors, None for an encoder without; UserError for an unusable input."""
         inputs = sections(job.encoder)
         if not inputs:
             return None
@@ -101,10 +95,6 @@ class FrozenInputs:
     def columns(self) -> dict[str, int]:
         """The number of columns of each input."""
         return {name: rows.shape[1] for name, rows in self.rows(self.cache.train).inputs.items()}
-
-    def save(self, folder: Path) -> None:
-        """Writes all extractors into the folder of an exported model."""
-        save_inputs(self.sections, self.cache, folder)
 
 
 def save_inputs(inputs: Mapping[InputName, FeatureInput], cache: FeatureCache, folder: Path) -> None:
@@ -140,10 +130,7 @@ class SavedFeatures:
         return {str(name): extractor.columns for name, extractor in self.extractors.items()}
 
     def contents(self, contents: Sequence[Content], places: Sequence[str]) -> FeatureRows:
-        """Returns the rows of texts, images or vectors that are in memory.
-
-        Raises UserError, with the entry of `places`, for a content that cannot be read.
-        """
+        """Returns the rows of contents. Raises UserError, with the place of an unreadable one."""
         read = {name: self._read(name, contents, places) for name in self.sections}
         return FeatureRows({name: extract(read[name]) for name, extract in self.extractors.items()})
 

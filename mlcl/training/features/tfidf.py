@@ -93,8 +93,4 @@ def _load(section: TfidfInput, folder: Path, _: torch.device) -> Tfidf:
     return Tfidf(section, terms, np.load(folder / IDF, allow_pickle=False))
 
 
-def _state(_: TfidfInput) -> object:
-    return {"scikit-learn": version("scikit-learn")}
-
-
-TFIDF = Kind(_fit, _load, _state, learns=True)
+TFIDF = Kind(_fit, _load, lambda _: {"scikit-learn": version("scikit-learn")}, learns=True)

@@ -23,14 +23,7 @@ from mlcl.models import model_folder
 from mlcl.models.encoders.features import TransformerInput
 from mlcl.models.encoders.transformer import TextTransformer as Pooled
 from mlcl.models.pretrained import load_pretrained, rebuild_pretrained, save_config
-from mlcl.training.features.extractor import (
-    ROWS_AT_ONCE,
-    Contents,
-    Kind,
-    freeze,
-    outputs,
-    save_weights,
-)
+from mlcl.training.features.extractor import ROWS_AT_ONCE, Contents, Kind, freeze, outputs, save_weights
 from mlcl.training.precision import Precision
 from mlcl.unit_rows import unit_rows
 

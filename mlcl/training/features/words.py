@@ -79,12 +79,8 @@ def _files() -> tuple[Path, Path]:
     folder = Path(found.origin).parent if found is not None and found.origin is not None else Path(PACKAGE)
     vectors, tokenizer = (folder / name for name in PACKAGE_FILES)
     if not (vectors.is_file() and tokenizer.is_file()):
-        raise UserError(
-            f"this input needs the files of the package {PACKAGE}",
-            key="encoder.inputs",
-            found="words",
-            allowed="pip install 'mlcl[words]'",
-        )
+        problem, allowed = f"this input needs the files of the package {PACKAGE}", "pip install 'mlcl[words]'"
+        raise UserError(problem, key="encoder.inputs", found="words", allowed=allowed)
     return vectors, tokenizer
 
 

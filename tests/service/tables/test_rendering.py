@@ -10,7 +10,7 @@ from mlcl.config.table.schema import RankTests
 from mlcl.results.cell_result import CellResult, FigureResult, scaled
 from mlcl.results.documents import document
 from mlcl.results.table_result import TableResult
-from mlcl.results.table_tests import ranked_figures
+from mlcl.results.table_verdicts import ranked_figures
 from mlcl.service.tables.rendering import caption, latex, markdown, text_of
 from mlcl.significance.rank_tests import rank_test
 from mlcl.tracking import State

@@ -5,9 +5,10 @@ They minimise the squared hinge loss with an L2 penalty.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from mlcl.training.baselines.baseline import TEXT, TEXT_ENCODER, Baseline, Fitted, Part, Problem
+from mlcl.training.baselines.baseline import TEXT, TEXT_ENCODER, Baseline, Part
 from mlcl.training.baselines.linear import one_vs_rest, restore_linear
 
 VALUES = (0.1, 0.5, 2.0, 10.0)
@@ -21,14 +22,11 @@ def _machine(value: float) -> Any:
     return LinearSVC(C=value, tol=TOLERANCE, random_state=0)
 
 
-def _fit(problem: Problem) -> Fitted:
-    return one_vs_rest(problem, _machine, VALUES)
-
-
 def _declared(name: str, title: str, reads: tuple[Part, ...], *, in_sweeps: bool = False) -> Baseline:
     title = f"{title} and a linear SVM for each label"
+    fit = partial(one_vs_rest, make=_machine, values=VALUES)
     return Baseline(
-        f"{name}_svm", title, reads, _fit, each_class=True, in_sweeps=in_sweeps, restore=restore_linear
+        f"{name}_svm", title, reads, fit, each_class=True, in_sweeps=in_sweeps, restore=restore_linear
     )
 
 

@@ -29,10 +29,6 @@ def _machine(weight: Weight, value: float) -> Any:
     )
 
 
-def _sparse(weight: Weight, problem: Problem) -> Fitted:
-    return one_vs_rest(problem, partial(_machine, weight), SPARSE_VALUES)
-
-
 def _standardised(problem: Problem) -> Fitted:
     return best_of(problem, STANDARDISED_VALUES, "C", DenseLogistic.of(problem).fit)
 
@@ -42,23 +38,13 @@ def _unit(problem: Problem) -> Fitted:
 
 
 def _of_texts(
-    name: str,
-    title: str,
-    reads: tuple[Part, ...],
-    *,
-    how: str = "",
-    weight: Weight = None,
-    in_sweeps: bool = False,
+    name: str, title: str, reads: tuple[Part, ...], *, weight: Weight = None, in_sweeps: bool = False
 ) -> Baseline:
-    return Baseline(
-        name,
-        f"{title} and logistic regression for each label{how}",
-        reads,
-        partial(_sparse, weight),
-        each_class=True,
-        in_sweeps=in_sweeps,
-        restore=restore_linear,
-    )
+    title = f"{title} and logistic regression for each label"
+    if weight == "balanced":
+        title += ", in which rows with and without it weigh the same"
+    fit = partial(one_vs_rest, make=partial(_machine, weight), values=SPARSE_VALUES)
+    return Baseline(name, title, reads, fit, each_class=True, in_sweeps=in_sweeps, restore=restore_linear)
 
 
 def _dense(reads: Part, what: str, fit: Any, *, in_sweeps: bool = True) -> Baseline:
@@ -68,12 +54,7 @@ def _dense(reads: Part, what: str, fit: Any, *, in_sweeps: bool = True) -> Basel
 
 TFIDF_LOGREG = _of_texts("tfidf_logreg", "TF-IDF", ("tfidf",), in_sweeps=True)
 TFIDF_LOGREG_BALANCED = _of_texts(
-    "tfidf_logreg_balanced",
-    "TF-IDF",
-    ("tfidf",),
-    how=", in which rows with and without it weigh the same",
-    weight="balanced",
-    in_sweeps=True,
+    "tfidf_logreg_balanced", "TF-IDF", ("tfidf",), weight="balanced", in_sweeps=True
 )
 TEXT_LOGREG = _of_texts("text_logreg", *TEXT)
 TEXT_ENCODER_LOGREG = _of_texts("text_encoder_logreg", *TEXT_ENCODER, in_sweeps=True)
