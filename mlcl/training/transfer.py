@@ -134,9 +134,10 @@ class Transfer:
         space, given, metric = self.space, self.job.evaluation, self.config.metric
         scoring = Scoring(metric, default_mode(metric), given.threshold, space.aspects, given.at_least_one)
         train, validation = self.dataset.split("train"), self.dataset.split("validation")
+        train_rows, val_ND = embeddings(train), encode(validation)
         result = linear_probe(
-            embeddings(train).for_probe(self._targets(train)),
-            encode(validation),
+            train_rows.for_probe(self._targets(train)),
+            val_ND,
             self._targets(validation),
             task=self.task,
             n_classes=space.n_classes,
