@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -15,7 +16,7 @@ from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_li
 from mlcl.config import JobConfig, Space, load_job, load_space
 from mlcl.config.packaged import find_file, job_and_space
 from mlcl.config.section import LONGEST_NAME
-from mlcl.errors import UserError
+from mlcl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from mlcl.api.answer import Answer
@@ -27,6 +28,8 @@ SHARED = ("train.", "data.", "encoder", "evaluation.", "plugins")
 
 OF_CALLS = ("encoder", "tokenizer", "collate", "on")
 """Options that are in no plan."""
+LEAST = {"trials": 1, "seeds": 0, "searches": 1, "confirm": 1, "parallel": 1}
+"""The least values of the numbers of a sweep."""
 
 
 class SweepOptions(TypedDict, total=False):
@@ -118,6 +121,7 @@ def sweep(
 
     folder = home_of(home)
     numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
+    _check_options(numbers, options)
     named = name or _default_name(job, space)
     module = options.get("encoder"), options.get("tokenizer")
     if (on := options.get("on")) is not None:
@@ -128,6 +132,21 @@ def sweep(
     checked, shared = job_of(job, overrides), _shared(overrides)
     plan = sweep_plan(checked, space, name=named, home=folder, shared=shared, **own)
     return Answer(run_sweep(plan, home=folder, watch=listener_of(progress)), folder)
+
+
+def _check_options(numbers: Mapping[str, object], options: Mapping[str, object]) -> None:
+    known = SweepOptions.__annotations__
+    for key in options:
+        if key not in known:
+            names = (*numbers, *known)
+            raise UserError(f"no such option{did_you_mean(key, names)}", key=key, allowed=sorted(names))
+    given = {**numbers, "parallel": options.get("parallel")}
+    for key, least in LEAST.items():
+        value = given[key]
+        if value is None and key == "parallel":
+            continue
+        if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+            raise UserError("not a whole number that fits", key=key, found=value, allowed=f"{least} or more")
 
 
 def _sweep_on(

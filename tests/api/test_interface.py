@@ -112,6 +112,22 @@ def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monk
         mlcl.sweep(tree, {"space": {"train.epoch": {"choice": [1, 2]}}}, home=tmp_path / "home")
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"trials": 0}, "key trials: not a whole number that fits; found: 0; allowed: 1 or more"),
+        ({"trials": 2.5}, "key trials: .*found: 2.5"), ({"seeds": -1}, "key seeds: .*allowed: 0 or more"),
+        ({"searches": 0}, "key searches: "), ({"confirm": True}, "key confirm: "),
+        ({"parallel": 0}, "key parallel: "),
+        ({"trial": 3}, r"key trial: no such option; did you mean trials\?"),
+    ],
+)  # fmt: skip
+def test_wrong_options_of_a_sweep_are_refused_before_anything_is_written(tree, tmp_path, options, problem):
+    with pytest.raises(UserError, match=problem):
+        mlcl.sweep(tree, SPACE, home=tmp_path / "home", **options)
+    assert not (tmp_path / "home").exists()
+
+
 def compared(tables, **how):
     given = {"losses": ["supcon", "simclr"], "trials": 3, "seeds": 3, "baselines": False, **how}
     return mlcl.compare(
