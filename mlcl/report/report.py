@@ -92,8 +92,7 @@ def make_report(
     log: bool = True,
     announce: Callable[[str], None] = lambda _: None,
 ) -> WrittenReport:
-    """Makes the report of the sweep, table or run that `word`, a name or id, names; a training stands for its
-    sweep.
+    """Makes the report of a sweep, table or run from its name or id; for a training that of its sweep.
 
     Args:
         runs: The tracking store.
