@@ -18,6 +18,7 @@ from typing_extensions import Self
 from mlcl.config.section import Positive, Section
 from mlcl.errors import UserError
 from mlcl.models.model_folder import model_folder
+from mlcl.models.unpadded import prepare_unpadded, unpadded_states
 
 PACKAGES = ("transformers", "peft")
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
@@ -155,6 +156,7 @@ def save_config(encoder: Any, folder: Path) -> None:
 def _fit(network: nn.Module, lora: LoraConfig | None) -> None:
     if isinstance(getattr(network, "pooler", None), nn.Module):
         network.pooler = nn.Identity()
+    prepare_unpadded(network)
     if lora is not None:
         add_lora(network, lora)
 
@@ -227,7 +229,9 @@ def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
 
 def token_states(network: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
     """Returns the last states (B, T, D), at least float32, of ids (B, T) int64 under a mask (B, T) bool."""
-    h_BTD: Tensor = network(input_ids=input_ids, attention_mask=attention_mask.long()).last_hidden_state
+    h_BTD = unpadded_states(network, input_ids, attention_mask)
+    if h_BTD is None:
+        h_BTD = network(input_ids=input_ids, attention_mask=attention_mask.long()).last_hidden_state
     return h_BTD if h_BTD.dtype == torch.float64 else h_BTD.float()
 
 

@@ -49,11 +49,14 @@ class SweepSize:
     seeds: int
     searches: int = 3
 
-    def trainings(self, race_seeds: int) -> int:
-        """Returns the largest number of trainings of an arm, those of race and confirmation included."""
+    def trainings(self, race_seeds: int, *, neighbours: bool = True) -> int:
+        """Returns the largest number of trainings of an arm, those of race and confirmation included.
+
+        The first trial is the job as written, which races alone only if races choose its neighbours.
+        """
         trials = math.ceil(self.trials / self.searches)
-        race = (1 + entrant_count(CONFIRM, trials)) * race_seeds
-        return self.searches * (trials + race + math.ceil(self.seeds / self.searches))
+        entrants = 1 + entrant_count(CONFIRM, trials) if trials > 1 else int(neighbours)
+        return self.searches * (trials + entrants * race_seeds + math.ceil(self.seeds / self.searches))
 
     @property
     def options(self) -> str:
@@ -62,8 +65,12 @@ class SweepSize:
         return f"--trials {self.trials} --seeds {self.seeds}{searches}"
 
 
-SIZES = tuple(SweepSize(*size) for size in ((24, 6), (12, 6), (6, 6), (4, 3, 1), (2, 2, 1), (1, 2, 1)))
-"""Sizes of a sweep, the largest first; the one trial of the last is the job as written."""
+SIZES = tuple(
+    SweepSize(*size) for size in ((24, 6), (12, 6), (6, 6), (4, 3, 1), (2, 3, 1), (1, 3, 1), (1, 2, 1))
+)
+"""Sizes of a sweep, the largest first; a lone trial is the job as written."""
+WITH_HEADS = SIZES[2]
+"""The least size of a sweep whose fine-tuned encoder has contrastive heads."""
 
 
 @dataclass(frozen=True)
@@ -108,25 +115,35 @@ def first_sweep(made: FirstJob, info: DatasetInfo, description: Description, bud
 
 
 def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
-    """Returns a sweep of a fine-tuned encoder beside the job on frozen inputs; None if it does not fit."""
-    job, space = tuned_job(made.job)
-    each, room = costs.tuning + costs.training, costs.seconds - costs.encoding
-    numbers = {size: size.trainings(space["search"]["race_seeds"]) for size in SIZES}
-    size = next((size for size, number in numbers.items() if number * each <= room), None)
+    """Returns a sweep of a fine-tuned encoder beside the job on frozen inputs; None if it does not fit.
+
+    The encoder has contrastive heads if at least the size `WITH_HEADS` fits with them and their control.
+    """
+    room = costs.seconds - costs.encoding
+    sizes = [(size, True) for size in SIZES[: SIZES.index(WITH_HEADS) + 1]]
+    sizes += [(size, False) for size in SIZES]
+    fits = (each for each in sizes if _tuned_seconds(*each, costs) <= room)
+    size, heads = next(fits, (None, False))
     if size is None:
         return None
-    number, target = numbers[size], job["objective"]["classifier"]["labels"]
+    job, space = tuned_job(made.job, made.space if heads else None)
+    number, target = _tunings(size), job["objective"]["classifier"]["labels"]
+    names = ", ".join(job["objective"].get("heads", {}))
     encoder, *_, metric = made.rules
     length = job["encoder"]["max_length"]
     rules = (
         f"encoder: MiniLM, fine-tuned, which reads {length} tokens, as texts are short and many",
-        f"objective: a classifier of {target} alone; heads take twice as long",
+        f"objective: a classifier of {target} beside contrastive heads ({names})"
+        if heads
+        else f"objective: a classifier of {target} alone; heads and their control take four times as long",
         f"optimiser: encoder at {TUNED['encoder_lr']}, classifier at {TUNED['lr']}, {EPOCHS} epochs at most",
         *(rule for rule in made.rules if rule.startswith("ensemble: ")),
         metric,
         f"beside it features.yaml: {encoder.removeprefix('encoder: ')}",
         costs.line(
-            number * each, f"{number} fine-tunings of {costs.tuning:.0f} seconds, as many on frozen inputs"
+            _tuned_seconds(size, heads, costs),
+            f"{number} fine-tunings of {costs.tuning:.0f} seconds{', four times that with heads' * heads}, "
+            f"{size.trainings(RACE_SEEDS)} trainings on frozen inputs of {costs.training:.0f}",
         ),
     )
     return FirstSweep(FirstJob(job, space, rules), {"features": (made.job, made.space)}, size)
@@ -146,26 +163,47 @@ def _frozen_sweep(made: FirstJob, costs: _Costs, *, tunable: bool) -> FirstSweep
     beside = (f"beside it {name}.yaml: static vectors of words, without MiniLM" for name in others)
     rules = [*made.rules, *beside]
     if tunable:
-        least = SIZES[-1].trainings(1) * (costs.tuning + costs.training) + costs.encoding
+        least = _tuned_seconds(SIZES[-1], False, costs) + costs.encoding
         rules.append(f"fine-tuning MiniLM: with --budget {math.ceil(least / costs.processors / 60)}m")
     number = trainings(size, others)
     rules.append(costs.line(number * costs.training, f"{number} trainings of {costs.training:.0f} seconds"))
     return FirstSweep(replace(made, rules=tuple(rules)), others, size)
 
 
-def tuned_job(job: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the job that fine-tunes the frozen transformer of a job, with its space."""
+def _tunings(size: SweepSize) -> int:
+    """Returns the number of fine-tunings, whose space has no keys of neighbours and one race seed."""
+    return size.trainings(1, neighbours=False)
+
+
+def _tuned_seconds(size: SweepSize, heads: bool, costs: _Costs) -> float:
+    """Returns the seconds of a sweep of a fine-tuned encoder; heads and control read two views of a text."""
+    each = costs.tuning * (4 if heads else 1)
+    return _tunings(size) * each + size.trainings(RACE_SEEDS) * costs.training
+
+
+def tuned_job(
+    job: Mapping[str, Any], heads: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the job that fine-tunes the frozen transformer of a job, with its space.
+
+    `heads` is the space of the job, of which the keys of heads are kept; None for a job without heads.
+    """
     frozen = job["encoder"]["transformer"]
     encoder = {"name": "transformer", "pooling": "mean"} | {k: frozen[k] for k in ("model", "max_length")}
     classifier = {k: v for k, v in job["objective"]["classifier"].items() if k != "pos_weight"}
+    kept = {} if heads is None else {"heads": job["objective"]["heads"]}
     tuned = {
         **job,
         "encoder": encoder,
-        "objective": {"classifier": classifier},
+        "objective": {**kept, "classifier": classifier},
         "train": dict(TUNED),
         "evaluation": {k: v for k, v in job["evaluation"].items() if k in ("metric", "ensemble")},
     }
-    return tuned, dict(read_yaml(packaged_files("space")["transformer"].path))
+    space = dict(read_yaml(packaged_files("space")["transformer"].path))
+    if heads is not None:
+        drawn = {key: range_ for key, range_ in heads["space"].items() if key.startswith("objective.heads.")}
+        space["space"] = space["space"] | drawn
+    return tuned, space
 
 
 def _on_words(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,27 +222,30 @@ def _costs(
     rows, content = info.rows, description.content
     length = made.job["encoder"]["transformer"]["max_length"]
     longest, usual = (min(length, math.ceil(PER_WORD * content[f"words_q{q}"])) for q in ("95", "50"))
-    step = _step_seconds(min(longest, SHORT)) / min(longest, SHORT) / BATCH  # of one token
+    timed = min(usual, SHORT)
+    step = _step_seconds(timed, min(longest, SHORT)) / BATCH * usual / timed  # of one text
     every, held = sum(rows.values()), rows["validation"]
-    tuning = step * longest * (EPOCHS * rows["train"] + FORWARD * (EPOCHS * held + every))
+    tuning = step * (EPOCHS * rows["train"] + FORWARD * (EPOCHS * held + every))
     processors = 1 if gpu else usable_cpus()
     seconds = budget.amount * (processors if budget.unit == "clock" else 1)
-    encoding = FORWARD * step * usual * every
+    encoding = FORWARD * step * every
     return _Costs(TRAINING + PER_ROW * rows["train"], tuning, encoding, budget.text, seconds, processors)
 
 
-def _step_seconds(tokens: int) -> float:
-    """Times a training step of the model on a batch of texts of some tokens, on one processor or a GPU."""
+def _step_seconds(usual: int, longest: int) -> float:
+    """Times a training step on texts with the given numbers of tokens, on one processor or a GPU."""
     device, threads = pick_device("auto"), torch.get_num_threads()
     network = load_pretrained(first_job.MODEL).to(device).train()
-    optimiser = torch.optim.AdamW(network.parameters(), lr=0.0)
-    ids = torch.ones(BATCH, tokens, dtype=torch.int64, device=device)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=0.0, fused=True)
+    lengths = torch.linspace(max(1, 2 * usual - longest), longest, BATCH).round()
+    mask = (torch.arange(longest) < lengths[:, None]).to(device)
+    ids = torch.ones(BATCH, longest, dtype=torch.int64, device=device)
     torch.set_num_threads(1)
     took = []
     try:
         for _ in range(3):
             began = time.process_time()
-            loss = token_states(network, ids, ids.bool()).square().mean()
+            loss = token_states(network, ids, mask).square().mean()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             float(loss.detach())  # waits for a GPU

@@ -52,8 +52,9 @@ def started(out, path, said=None, ask=None, **how):
     tree = flatten(dump_job(job))
     for parameter in space.parameters:  # raises Misfit where the space does not hold the job as written
         parameter.domain.point_of(parameter.name, tree)
-    small = {"objective.heads.*.weight", "evaluation.knn.k"} <= read_yaml(made.files[1])["space"].keys()
-    assert small == bool(job.objective.heads)
+    drawn = read_yaml(made.files[1])["space"].keys()
+    assert ("objective.heads.*.weight" in drawn) == bool(job.objective.heads)
+    assert ("evaluation.knn.k" in drawn) == (job.encoder.name != "transformer")
     assert "--trials" in made.files[2].read_text()
     return made, job
 
@@ -120,7 +121,9 @@ def test_the_job_is_the_first_point_of_the_prior_and_the_search_goes_on_with_it(
         (True, 0.2, 1, "20m", "transformer", ["features"], "--trials 24 --seeds 6", 100),
         (True, 0.2, 1, "20m", "features", ["words"], "--trials 24 --seeds 6", 3000),
         (True, 2.0, 1, "20m", "transformer", ["features"], "--trials 12 --seeds 6", 100),
-        (False, 2.0, 1, "3m", "transformer", ["features"], "--trials 1 --seeds 2 --searches 1", 100),
+        (True, 2.0, 1, "2h", "transformer", ["features"], "--trials 24 --seeds 6", 100),
+        (False, 2.0, 1, "3m", "transformer", ["features"], "--trials 1 --seeds 3 --searches 1", 100),
+        (False, 2.0, 1, "120s", "transformer", ["features"], "--trials 1 --seeds 2 --searches 1", 100),
         (True, 30.0, 1, "20m", "features", ["words"], "--trials 24 --seeds 6", 100),
         (True, 0.2, 30, "4m", "features", [], "--trials 24 --seeds 6", 100),
         (False, 0.2, 30, "1s", "features", [], "--trials 1 --seeds 2 --searches 1", 100),
@@ -131,7 +134,7 @@ def test_the_budget_chooses_encoder_and_arms(
 ):
     monkeypatch.setattr(first_job, "model_folder", Path)
     monkeypatch.setattr(first_job, "has_words", lambda: words)
-    monkeypatch.setattr(first_sweep, "_step_seconds", lambda tokens: step)
+    monkeypatch.setattr(first_sweep, "_step_seconds", lambda usual, longest: step)
     monkeypatch.setattr(first_sweep, "FEWEST_TUNED", fewest)
     monkeypatch.setattr(first_sweep, "usable_cpus", lambda: 2)
     rows = [[" ".join([text] * repeat), ";".join(its)] for _, text, its in ROWS]
@@ -142,7 +145,9 @@ def test_the_budget_chooses_encoder_and_arms(
     assert made.rules[-1].startswith("time: about")
     assert ("which is less" in made.rules[-1]) == (budget == "1s")
     heads = "objective.heads.*.weight" in read_yaml(made.files[1])["space"]
-    assert heads == bool(job.objective.heads) == (encoder == "features")
+    room = encoder == "features" or step == 0.2 or budget == "2h"
+    assert heads == bool(job.objective.heads) == room
+    assert any("heads (contrast)" in rule for rule in made.rules) == room
     if encoder == "features":
         texts = ("tfidf", "characters") if repeat == 1 else ("tfidf",)
         assert job.encoder.inputs == (*texts, "transformer")

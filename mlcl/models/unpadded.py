@@ -1,0 +1,93 @@
+"""Computes token states without computing padding: the texts of a batch become one row of their tokens.
+
+Only the attention sees texts: it puts queries, keys and values at their places in the padded batch. All other
+layers of a text encoder treat each token alone. In batches of tweets every second place is padding.
+
+Shapes: B texts, T tokens of the longest text, N tokens in all, H attention heads, C channels of a head.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+ATTENTION = "mlcl_unpadded"
+"""The name of `_attention` among the attention implementations of transformers."""
+FAMILIES = ("bert", "distilbert", "electra", "roberta", "xlm-roberta")
+"""Families of encoders that are computed so."""
+LARGEST_SHARE = 0.9
+"""The largest share of tokens among the places of a batch that is computed without padding."""
+
+
+def prepare_unpadded(network: nn.Module) -> None:
+    """Lets `unpadded_states` compute a network if it is one of `FAMILIES` (transformers 5 or later)."""
+    import transformers
+
+    config: Any = network.config
+    is_encoder = config.model_type in FAMILIES and not getattr(config, "is_decoder", False)
+    is_recent = int(transformers.__version__.split(".")[0]) >= 5
+    if is_encoder and is_recent and config._attn_implementation == "sdpa":
+        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers.masking_utils import sdpa_mask
+
+        AttentionInterface.register(ATTENTION, _attention)
+        AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+        cast(Any, network).set_attn_implementation(ATTENTION)
+
+
+def unpadded_states(network: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:
+    """Returns the states (B, T, D) of ids (B, T) int64 under a mask (B, T) bool, or None.
+
+    The states of padding are 0. None is returned for other networks, where few places are padding, where a
+    text begins with padding, and on a GPU, which would have to wait for the number of tokens.
+    """
+    config: Any = getattr(network, "config", None)
+    if getattr(config, "_attn_implementation", "") != ATTENTION or input_ids.device.type != "cpu":
+        return None
+    if torch.compiler.is_compiling() or not attention_mask[:, 0].all():
+        return None
+    if int(attention_mask.sum()) > LARGEST_SHARE * attention_mask.numel():
+        return None
+    # RoBERTa counts positions from behind its padding id.
+    first = config.pad_token_id + 1 if "roberta" in config.model_type else 0
+    position_N = first + torch.arange(input_ids.shape[1]).expand_as(input_ids)[attention_mask]
+    h_1ND: Tensor = network(
+        input_ids=input_ids[attention_mask][None],
+        position_ids=position_N[None],
+        text_mask=attention_mask,
+    ).last_hidden_state
+    h_BTD = h_1ND.new_zeros(*input_ids.shape, h_1ND.shape[-1])
+    return h_BTD.masked_scatter(attention_mask[..., None], h_1ND)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    text_mask: Tensor | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Computes scaled dot-product attention; with `text_mask` (B, T), of rows (1, H, N, C), text by text."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    if text_mask is None:
+        return cast(
+            "tuple[Tensor, None]",
+            sdpa_attention_forward(module, query, key, value, attention_mask, **options),
+        )
+    (texts, tokens), places_N = text_mask.shape, text_mask.flatten().nonzero()[:, 0]
+    padded = (_padded(x_1HNC, places_N, texts, tokens) for x_1HNC in (query, key, value))
+    mask_B1TT = text_mask[:, None, None, :].expand(texts, 1, tokens, tokens)
+    out_BTHC = cast(Any, sdpa_attention_forward)(module, *padded, mask_B1TT, **options)[0]
+    return out_BTHC.flatten(0, 1)[places_N][None], None
+
+
+def _padded(x_1HNC: Tensor, places_N: Tensor, texts: int, tokens: int) -> Tensor:
+    x_NHC = x_1HNC[0].transpose(0, 1)
+    padded = x_NHC.new_zeros(texts * tokens, *x_NHC.shape[1:]).index_copy(0, places_N, x_NHC)
+    return padded.view(texts, tokens, *x_NHC.shape[1:]).transpose(1, 2)
