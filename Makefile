@@ -80,6 +80,7 @@ bench: setup
 	$(BIN)/python benchmarks/jackknife.py
 	$(BIN)/python benchmarks/ranks.py
 	$(BIN)/python benchmarks/features.py
+	$(BIN)/python benchmarks/padding.py
 	$(BIN)/python benchmarks/probe.py
 
 gpu: setup

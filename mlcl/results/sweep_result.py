@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
@@ -187,9 +187,18 @@ ScoredT = TypeVar("ScoredT", bound=Scored)
 
 def ranked(trials: Sequence[ScoredT], mode: str) -> list[ScoredT]:
     """Returns the complete trials ordered by score, best first; trials with equal scores keep their order."""
-    complete = [trial for trial in trials if trial.state is State.COMPLETE and trial.score is not None]
+    return sorted(filter(is_ranked, trials), key=rank_key(mode))
+
+
+def is_ranked(trial: Scored) -> bool:
+    """Whether a trial is complete and has a score."""
+    return trial.state is State.COMPLETE and trial.score is not None
+
+
+def rank_key(mode: str) -> Callable[[Scored], float]:
+    """Returns the key by which `ranked` sorts."""
     sign = -1.0 if mode == "max" else 1.0
-    return sorted(complete, key=lambda trial: sign * (trial.score or 0.0))
+    return lambda trial: sign * (trial.score or 0.0)
 
 
 def pareto(trials: Sequence[ScoredT], goals: Sequence[Goal]) -> list[ScoredT]:

@@ -131,6 +131,11 @@ class Forecasts:
             cost = entry.cost
             self._tell([Cost(seconds, seconds * cost.cpus, seconds * cost.gpus)], left)
 
+    @property
+    def wait_for_ends(self) -> bool:
+        """Whether `ended` may still announce a forecast."""
+        return not self._from_ended
+
     def ended(self, trials: Sequence[Entry], left: int) -> None:
         """Called at the end of a training, with all ended trainings and the number of those left."""
         if not self._from_ended and len(trials) >= AFTER_TRIALS:

@@ -324,7 +324,7 @@ class Engine:
         source.on_end(entry)
         self.stop.count(entry.state, entry.reason)
         left = source.left()
-        if left is not None:
+        if left is not None and self._forecasts.wait_for_ends:
             ended = [
                 each
                 for each in self._ledger.entries.values()

@@ -10,6 +10,8 @@ import json
 import math
 import operator
 import time
+from bisect import insort
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from itertools import zip_longest
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from mlcl.results.sweep_result import is_ranked, rank_key, ranked
 from mlcl.service.engine.entries import (
     Confirmation,
     End,
@@ -94,6 +97,12 @@ class Ledger:
         """The last job of each scope, with which the next one shares its equal parts."""
         self._versions: dict[str, list[SpaceVersion]] = {}
         self._trials: dict[tuple[str, int | None], dict[str, Entry]] = {}
+        self._left: dict[tuple[str, int | None], set[str]] = {}
+        """The keys of the trials in `_trials` that have not ended."""
+        self._ranks: dict[tuple[str, str], list[Entry]] = {}
+        """The ranked trials by search and mode, once `ranked` has computed them."""
+        self.running: dict[str, Entry] = {}
+        """The trainings that run, by their keys."""
         self._session: tuple[float, float] | None = None
         self._database, self._run, self._last = Database(RunFolder(folder).home), 0, ""
         record = RunFolder(folder).record
@@ -164,27 +173,32 @@ class Ledger:
 
     def _on_killed(self, _event: dict[str, Any]) -> None:
         """Ends the cost of trainings that ran when the command was killed, as of their last event."""
-        for entry in self.entries.values():
+        for entry in self.running.values():
             entry.cost.end(entry.cost.seen)
+        self.running.clear()
 
     def _on_beat(self, event: dict[str, Any]) -> None:
         """Notes that running trainings were alive: after a kill, time counts up to the last beat."""
-        for entry in self.entries.values():
-            if entry.cost.began is not None:
-                entry.cost.seen = float(event["at"])
+        for entry in self.running.values():
+            entry.cost.seen = float(event["at"])
 
     def _on_version(self, event: dict[str, Any]) -> None:
         self._versions.setdefault(event.get("scope", ""), []).append(VERSION.validate_python(event))
+        self._ranks.clear()
 
     def _on_open(self, event: dict[str, Any]) -> None:
         entry = Entry(**_fields(Training, self._shared(event)))
         before = self.entries.get(entry.key)
         if before is not None:  # gone on with by this table after another command ended it
             entry.cost = before.cost
+            self._ranks.clear()
+            if entry.key in self.running:
+                self.running[entry.key] = entry
         self.entries[entry.key] = entry
         if entry.number is not None:
             for version in (None, entry.version):
                 self._trials.setdefault((entry.scope, version), {})[entry.key] = entry
+        self._resume(entry)
         self.confirmation_states.pop(event["confirmation"], None)  # it has one seed more to wait for
 
     def _on_confirmation(self, event: dict[str, Any]) -> None:
@@ -201,8 +215,12 @@ class Ledger:
 
     def _on_begin(self, event: dict[str, Any]) -> None:
         entry = self.entries[event["key"]]
+        if entry.ended:
+            self._ranks.clear()
         entry.cost.begin(float(event["at"]), float(event["cpus"]), float(event["gpus"]))
         entry.state, entry.reason = State.RUNNING, ""
+        self.running[entry.key] = entry
+        self._resume(entry)
         if entry.confirmation is not None:
             self.confirmation_states.pop(entry.confirmation, None)
 
@@ -222,8 +240,26 @@ class Ledger:
         entry.blocks = {name: tuple(map(float, values)) for name, values in event["blocks"].items()}
         entry.chosen, entry.neighbours = event["chosen"], event.get("neighbours", {})
         entry.same_as = event.get("same_as", "")
+        self.running.pop(entry.key, None)
         if entry.ended:
             self.history.append(("close", entry.key, 0))
+            self._count_end(entry)
+
+    def _resume(self, entry: Entry) -> None:
+        """Counts a trial among those that have not ended."""
+        if entry.number is not None:
+            for version in (None, entry.version):
+                self._left.setdefault((entry.scope, version), set()).add(entry.key)
+
+    def _count_end(self, entry: Entry) -> None:
+        """Counts a trial among those that have ended, and inserts it into the ranks."""
+        if entry.number is None:
+            return
+        for version in (None, entry.version):
+            self._left[entry.scope, version].discard(entry.key)
+        for (scope, mode), ranks in self._ranks.items():
+            if scope == entry.scope and is_ranked(entry) and self._counts(entry):
+                insort(ranks, entry, key=lambda each: (rank_key(mode)(each), each.number or 0))
 
     def _on_stop_search(self, event: dict[str, Any]) -> None:
         self.stops[event["scope"]] = SearchStop(**_fields(SearchStop, event))
@@ -251,13 +287,27 @@ class Ledger:
         """Returns the trials of a search in order: those of one version of its space, or of all versions."""
         return list(self._trials.get((scope, version), {}).values())
 
+    def trial_count(self, version: int | None = None, scope: str = "") -> int:
+        """Returns the length of `trials`."""
+        return len(self._trials.get((scope, version), ()))
+
+    def left_count(self, version: int | None = None, scope: str = "") -> int:
+        """Returns the number of those of `trials` that have not ended."""
+        return len(self._left.get((scope, version), ()))
+
     def counted(self, scope: str = "") -> list[Entry]:
         """Returns the trials of the present search space, and the earlier trials that fit it."""
-        versions = self.versions(scope)
-        if not versions:
-            return []
-        present = versions[-1]
-        return [e for e in self.trials(scope=scope) if e.version == present.number or e.key in present.kept]
+        return [entry for entry in self.trials(scope=scope) if self._counts(entry)]
+
+    def _counts(self, entry: Entry) -> bool:
+        present = self.versions(entry.scope)[-1:]
+        return any(entry.version == its.number or entry.key in its.kept for its in present)
+
+    def ranked(self, scope: str, mode: str) -> Sequence[Entry]:
+        """Returns the complete trials of `counted`, best first; the ranks follow each close in O(log n)."""
+        if (scope, mode) not in self._ranks:
+            self._ranks[scope, mode] = ranked(self.counted(scope), mode)
+        return self._ranks[scope, mode]
 
     def seeds_of(self, confirmation: str) -> list[Entry]:
         """Returns the trainings of the confirmation with this key, one per seed."""

@@ -156,9 +156,7 @@ class Reporter:
         )
 
     def _progress(self) -> Progress:
-        running = tuple(
-            self._row(entry) for entry in self._ledger.entries.values() if entry.cost.began is not None
-        )
+        running = tuple(self._row(entry) for entry in self._ledger.running.values())
         found = self._found
         best = None if found is None or found.score is None else (found.label, found.score)
         return Progress(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from mlcl.config.job import Keep
-from mlcl.results.sweep_result import ranked
+from mlcl.results.sweep_result import is_ranked
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
@@ -30,8 +30,8 @@ class KeptFiles:
     ) -> None:
         self._keep, self._ledger, self._store = keep, ledger, store
         self._searches = {its.scope: its for its in searches if its.role is Role.MODEL}
-        self._trimmed: set[str] = set()
-        """The keys of trials that `trim` has handled; it does not look into their folders again."""
+        self._leading: dict[str, list[Entry]] = {}
+        """The best trials by search when `trim` was last called."""
 
     def files(self, entry: Entry) -> Files:
         """Returns which files a training writes besides its metrics, and whether it logs them."""
@@ -47,15 +47,19 @@ class KeptFiles:
             return FIGURES
         return Files("float16", logged=False)
 
-    def trim(self, scope: str) -> None:
-        """Removes the files of a search's trials that are not good enough to enter its race."""
-        search = self._searches.get(scope)
+    def trim(self, ended: Entry) -> None:
+        """Removes the files of those trials of the search of `ended` that are too bad to enter its race."""
+        scope, search = ended.scope, self._searches.get(ended.scope)
         if self._keep == "all" or search is None:
             return
-        trials = ranked(self._ledger.counted(scope), search.plan.space.mode)
-        worse = trials[entrant_count(search.plan.confirm, search.plan.most) :]
-        self._remove([each for each in worse if each.key not in self._trimmed])
-        self._trimmed.update(each.key for each in worse)
+        trials = self._ledger.ranked(scope, search.plan.space.mode)
+        first = entrant_count(search.plan.confirm, search.plan.most)
+        leading = trials[:first]
+        # After the first call, the new trial alone can be pushed out of the best, or push one out.
+        changed = [*self._leading[scope], ended] if scope in self._leading else trials
+        self._leading[scope] = list(leading)
+        kept = {each.key for each in leading}
+        self._remove([each for each in changed if each.key not in kept and is_ranked(each)])
 
     def log(self, best: str) -> None:
         """Logs the files of the training with the key `best` as artifacts, if it has a model."""

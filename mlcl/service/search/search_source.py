@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import dump_job, flatten, load_job
-from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.entries import End, Entry, SearchStop, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
@@ -139,7 +138,11 @@ class Search:
     @property
     def turn(self) -> tuple[bool, int]:
         """A sort key of searches: those with interrupted trials first, then those with the fewest trials."""
-        return not self._waiting, len(self.trials)
+        return not self._waiting, self._trial_count
+
+    @property
+    def _trial_count(self) -> int:
+        return self._ledger.trial_count(self._version.number, self.scope)
 
     def start(self) -> tuple[int, int]:
         """Returns the number of ended trials, and the number of all trials including those still to draw."""
@@ -189,15 +192,15 @@ class Search:
 
     def left(self) -> int:
         """Returns the number of trials that have not ended, including those still to draw."""
-        return self._room() + sum(trial.resumable for trial in self.trials)
+        return self._room() + self._ledger.left_count(self._version.number, self.scope)
 
     def best(self) -> Entry | None:
         """Returns the best complete trial among those of the present space and earlier ones that fit it."""
-        return next(iter(ranked(self._ledger.counted(self.scope), self.plan.space.mode)), None)
+        return next(iter(self._ledger.ranked(self.scope, self.plan.space.mode)), None)
 
     def _room(self) -> int:
         """Returns the number of trials still to draw; settings that the user asked for have room always."""
-        left = self.plan.trials - len(self.trials)
+        left = self.plan.trials - self._trial_count
         if self.plan.points is not None:
             left = min(left, self.plan.points - len({frozenset(point.items()) for point in self._tried}))
         if stop_of(self.plan, self._ledger, self.scope) is not None:
@@ -258,7 +261,7 @@ class SearchSource(TrainingSource):
         if entry.ended:
             self._searches[entry.scope].tell(entry)
             self._searches[entry.scope].stop_early()
-            self._kept.trim(entry.scope)
+            self._kept.trim(entry)
         self._notify()
 
     def files(self, entry: Entry) -> Files:

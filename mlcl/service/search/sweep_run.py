@@ -90,10 +90,16 @@ class SweepRun:
     @property
     def best(self) -> Entry | None:
         """The best complete trial of the swept job so far."""
-        return next(iter(ranked(self._counted(), self._plan.space.mode)), None)
+        mode = self._plan.space.mode
+        leaders = (self._ledger.ranked(scope, mode)[:1] for scope in self._scopes)
+        return next(iter(ranked([each for found in leaders for each in found], mode)), None)
 
     def _ended(self) -> int:
-        return sum(trial.ended for scope in self._scopes for trial in self._ledger.trials(scope=scope))
+        counts = (
+            (self._ledger.trial_count(scope=scope), self._ledger.left_count(scope=scope))
+            for scope in self._scopes
+        )
+        return sum(trials - left for trials, left in counts)
 
     def log_intermediate(self) -> None:
         """Logs each trial's value at the last epoch that all trials have reached, if some were pruned."""

@@ -1,10 +1,12 @@
 """The state that the events of a ledger add up to, read at any moment."""
 
 import time
+from random import Random
 
 import pytest
 from ledgers import new_ledger
 
+from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.entries import Confirmation, EarlierTrial, End, SpaceVersion, Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.tracking import State
@@ -186,3 +188,43 @@ def test_only_what_is_settled_is_in_the_order_of_ends(ledger):
     assert ledger.entries[key].state is State.RUNNING
     ledger.close(key, End(State.PRUNED, score=0.1))
     assert ledger.history == [("close", key, 0)]
+
+
+def closed(ledger, key, random):
+    state = random.choice([State.COMPLETE, State.COMPLETE, State.COMPLETE, State.FAILED, State.STOPPED])
+    score = random.choice([0.25, 0.5, 0.75]) if state is State.COMPLETE else None
+    ledger.close(key, End(state, score=score))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ranks_and_counts_that_follow_each_event_are_those_of_a_new_reading(ledger, folder, seed):
+    random, version, number, longest = Random(seed), 0, 0, 0
+    ledger.append("session")
+    for _ in range(120):
+        left = [key for key, entry in ledger.entries.items() if not entry.ended]
+        step = random.random()
+        if step < 0.05:
+            version += 1
+            kept = {key: EarlierTrial({}, State.COMPLETE, [], []) for key in list(ledger.entries)[::2]}
+            add_version(ledger, version, kept)
+        elif step < 0.45 or not left:
+            trial(ledger, number, version)
+            number += 1
+        elif step < 0.7:
+            begin(ledger, random.choice(left))
+        elif step < 0.72:
+            ledger.append("killed")
+        else:
+            closed(ledger, random.choice(left), random)
+        for mode in ("max", "min"):
+            assert list(ledger.ranked("", mode)) == ranked(ledger.counted(), mode)
+        for its in (None, version):
+            trials = ledger.trials(its)
+            assert ledger.trial_count(its) == len(trials)
+            assert ledger.left_count(its) == sum(each.resumable for each in trials)
+        running = {key: entry for key, entry in ledger.entries.items() if entry.cost.began is not None}
+        assert ledger.running == running
+        longest = max(longest, len(ledger.ranked("", "max")))
+    assert longest >= 8
+    assert number > version > 0
+    assert list(Ledger(folder).ranked("", "max")) == list(ledger.ranked("", "max"))

@@ -53,6 +53,7 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     assert (told[-1].kind, told[-1].text) == ("stage", "search: 4 trainings, 1 done, up to 2 at once")
     assert told[-1].progress.seconds_left is None
     entry.cost.begin(clock[0], 1, 0)
+    reporter._ledger.running["t0"] = entry
     reporter.tell("begin", entry)
     clock[0] += 2
     entry.intermediate.append((1, 0.25))
@@ -64,6 +65,7 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     clock[0] += 8
     entry.state, entry.score = State.COMPLETE, 0.5
     entry.cost.end(clock[0])
+    reporter._ledger.running.clear()
     entry.metrics = {"val/accuracy": 0.5}
     reporter.found[0] = entry
     reporter.tell("close", entry)
