@@ -46,7 +46,7 @@ class Progress:
     """The present state of a sweep or table: `done` of `total` trainings of the stage have ended.
 
     `best` is the label and the score of the best search trial; `seconds_left` is the expected time to the end
-    of the stage, None until this command has ended a training; `budget_left` is a text such as `1.2 gpu-h`.
+    of the stage, None until a training of it has ended; `budget_left` is a text such as `1.2 gpu-h`.
     """
 
     stage: Stage
@@ -115,6 +115,7 @@ class Reporter:
     def stage(self, stage: Stage, done: int, total: int, at_once: int) -> None:
         """Starts a stage of `total` trainings, of which `done` were ended by earlier commands."""
         self._stage, self._done, self._total, self._at_once = stage, done, total, at_once
+        self._seconds = []  # another stage may train another encoder
         self._found = self._best()
         trainings = counted(total, "training")
         text = f"{stage}: {trainings}, {done} done, up to {at_once} at once"

@@ -17,6 +17,7 @@ from mlcl.config import load_job, load_space
 from mlcl.data.description import in_words
 from mlcl.errors import UserError
 from mlcl.files import replace_text
+from mlcl.markup import counted
 from mlcl.service.starter.first_job import prepare_user_data
 from mlcl.service.starter.first_sweep import FirstSweep, first_sweep
 from mlcl.service.starter.table_options import Ask, UserOptions
@@ -32,7 +33,7 @@ README = """# {name}
 {commands}
 ```
 
-The sweep searches {trials} settings, and as many of {beside}, trains the best on {seeds} fresh seeds
+The sweep searches {trials}, and as many of {beside}, trains the best on {seeds} fresh seeds
 beside baselines of scikit-learn, and ends with its verdicts: {verdicts}whether the best model
 is better than the best baseline. The same command goes on where it was stopped. The last one serves the
 best model: rows go to localhost:5001/invocations as JSON.
@@ -120,7 +121,7 @@ def _write(its: FirstSweep, to: Path, commands: Sequence[str], found: Sequence[s
     rules = "".join(f"# {rule}\n" for rule in made.rules)
     beside = [*(["the job without its heads"] if heads else []), *(f"{name}.yaml" for name in its.others)]
     readme = README.format(
-        name=made.job["experiment"], commands="\n".join(commands), trials=its.size.trials,
+        name=made.job["experiment"], commands="\n".join(commands), trials=counted(its.size.trials, "setting"),
         seeds=its.size.seeds, beside=" and of ".join(beside), found="".join(f"- {line}\n" for line in found),
         verdicts="whether the heads help, and " if heads else "",
     )  # fmt: skip
