@@ -3,7 +3,7 @@
     python benchmarks/padding.py [DATA] [--tokens 64]
 
 The network has the sizes of MiniLM and random weights. DATA is the folder of a prepared data set of texts, by
-default the bundled ICD-10-CM; a text has 1.4 tokens a word and two marks. One thread, float32, AdamW.
+default the bundled ICD-10-CM; a text has 1.4 tokens a word and two special ones. One thread, float32, AdamW.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Computes token states without computing padding: the texts of a batch become one row of their tokens.
 
-Only the attention sees texts: it puts queries, keys and values at their places in the padded batch. All other
-layers of a text encoder treat each token alone. In batches of tweets every second place is padding.
+Attention alone depends on which tokens are of one text: queries, keys and values are copied into the padded
+batch for it. All other layers of a text encoder compute each token by itself. Nearly half of a padded batch
+of tweets is padding.
 
 Shapes: B texts, T tokens of the longest text, N tokens in all, H attention heads, C channels of a head.
 """

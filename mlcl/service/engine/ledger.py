@@ -198,7 +198,7 @@ class Ledger:
         if entry.number is not None:
             for version in (None, entry.version):
                 self._trials.setdefault((entry.scope, version), {})[entry.key] = entry
-        self._resume(entry)
+        self._count_open(entry)
         self.confirmation_states.pop(event["confirmation"], None)  # it has one seed more to wait for
 
     def _on_confirmation(self, event: dict[str, Any]) -> None:
@@ -220,7 +220,7 @@ class Ledger:
         entry.cost.begin(float(event["at"]), float(event["cpus"]), float(event["gpus"]))
         entry.state, entry.reason = State.RUNNING, ""
         self.running[entry.key] = entry
-        self._resume(entry)
+        self._count_open(entry)
         if entry.confirmation is not None:
             self.confirmation_states.pop(entry.confirmation, None)
 
@@ -245,7 +245,7 @@ class Ledger:
             self.history.append(("close", entry.key, 0))
             self._count_end(entry)
 
-    def _resume(self, entry: Entry) -> None:
+    def _count_open(self, entry: Entry) -> None:
         """Counts a trial among those that have not ended."""
         if entry.number is not None:
             for version in (None, entry.version):
@@ -257,9 +257,12 @@ class Ledger:
             return
         for version in (None, entry.version):
             self._left[entry.scope, version].discard(entry.key)
+        if not is_ranked(entry) or not self._counts(entry):
+            return
         for (scope, mode), ranks in self._ranks.items():
-            if scope == entry.scope and is_ranked(entry) and self._counts(entry):
-                insort(ranks, entry, key=lambda each: (rank_key(mode)(each), each.number or 0))
+            if scope == entry.scope:
+                key = rank_key(mode)
+                insort(ranks, entry, key=lambda each: (key(each), each.number or 0))
 
     def _on_stop_search(self, event: dict[str, Any]) -> None:
         self.stops[event["scope"]] = SearchStop(**_fields(SearchStop, event))

@@ -91,15 +91,12 @@ class SweepRun:
     def best(self) -> Entry | None:
         """The best complete trial of the swept job so far."""
         mode = self._plan.space.mode
-        leaders = (self._ledger.ranked(scope, mode)[:1] for scope in self._scopes)
-        return next(iter(ranked([each for found in leaders for each in found], mode)), None)
+        best = [each for scope in self._scopes for each in self._ledger.ranked(scope, mode)[:1]]
+        return next(iter(ranked(best, mode)), None)
 
     def _ended(self) -> int:
-        counts = (
-            (self._ledger.trial_count(scope=scope), self._ledger.left_count(scope=scope))
-            for scope in self._scopes
-        )
-        return sum(trials - left for trials, left in counts)
+        ledger = self._ledger
+        return sum(ledger.trial_count(scope=its) - ledger.left_count(scope=its) for its in self._scopes)
 
     def log_intermediate(self) -> None:
         """Logs each trial's value at the last epoch that all trials have reached, if some were pruned."""

@@ -128,6 +128,7 @@ def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
         return None
     job, space = tuned_job(made.job, made.space if heads else None)
     number, target = _tunings(size), job["objective"]["classifier"]["labels"]
+    views = 2 if heads else 1  # also the number of arms: the heads and their control
     names = ", ".join(job["objective"].get("heads", {}))
     encoder, *_, metric = made.rules
     length = job["encoder"]["max_length"]
@@ -142,7 +143,7 @@ def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
         f"beside it features.yaml: {encoder.removeprefix('encoder: ')}",
         costs.line(
             _tuned_seconds(size, heads, costs),
-            f"{number} fine-tunings of {costs.tuning:.0f} seconds{', four times that with heads' * heads}, "
+            f"{number * views} fine-tunings of {costs.tuning * views:.0f} seconds, "
             f"{size.trainings(RACE_SEEDS)} trainings on frozen inputs of {costs.training:.0f}",
         ),
     )
@@ -177,7 +178,7 @@ def _tunings(size: SweepSize) -> int:
 
 def _tuned_seconds(size: SweepSize, heads: bool, costs: _Costs) -> float:
     """Returns the seconds of a sweep of a fine-tuned encoder; heads and control read two views of a text."""
-    each = costs.tuning * (4 if heads else 1)
+    each = costs.tuning * (2 * 2 if heads else 1)
     return _tunings(size) * each + size.trainings(RACE_SEEDS) * costs.training
 
 

@@ -13,6 +13,7 @@ from mlcl.config import dump_job, load_job, load_space, read_yaml
 from mlcl.config.job import flatten
 from mlcl.config.space.prior import read_prior
 from mlcl.errors import UserError
+from mlcl.models.pretrained import token_states
 from mlcl.service.search.sampling import prior_starts
 from mlcl.service.search.sampling import start as start_point
 from mlcl.service.starter import first_job, first_sweep
@@ -156,6 +157,24 @@ def test_the_budget_chooses_encoder_and_arms(
         assert [each.evaluation.ensemble for each in on_words] == ["text_svm"] * len(others)
     assert job.evaluation.ensemble == "text_encoder_svm"
     assert made.rules.count("ensemble: with text_encoder_svm, whose weight validation chooses") == 1
+
+
+def test_a_step_is_timed_on_texts_of_the_given_lengths(models, monkeypatch):
+    read = []
+
+    def states(network, ids, mask):
+        read.append(mask.sum(1).tolist())
+        return token_states(network, ids, mask)
+
+    monkeypatch.setattr(first_job, "MODEL", str(models["bert"]))
+    monkeypatch.setattr(first_sweep, "token_states", states)
+    threads = torch.get_num_threads()
+    assert 0 < first_sweep._step_seconds(5, 12) < 60
+    assert torch.get_num_threads() == threads
+    for lengths in read:
+        assert len(lengths) == first_sweep.BATCH
+        assert (min(lengths), max(lengths)) == (1, 12)
+        assert sum(lengths) / len(lengths) == pytest.approx(6.5, abs=0.5)
 
 
 @pytest.mark.parametrize(("most", "ensemble"), [(500_000, "text_svm"), (20, None)])
