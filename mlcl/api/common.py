@@ -23,8 +23,13 @@ Say = Callable[[str], None] | None
 
 
 def print_line(text: str) -> None:
-    """Prints a line to standard error, which notebooks show below the cell."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 (the default listener)
+    """Prints a line to standard error, which notebooks show below the cell.
+
+    While libraries' standard error goes to a file, the line goes to the original one.
+    """
+    from mlcl.service.process.stderr import own_stderr
+
+    print(text, file=own_stderr() or sys.stderr, flush=True)  # noqa: T201 (the default listener)
 
 
 def silent(_text: str) -> None:

@@ -92,8 +92,8 @@ def solve(
     with matmul_precision(candidates.products, z_BD.device):
         ratios = [1.0, *(taus[0] / tau for tau in taus[1:])]
         weights = parts[0].weights
-        similarities = Similarities(candidates, taus[0], weights.excluded if weights.excludes else None)
-        fused = serves(similarities) and not weights.excludes
+        similarities = Similarities(candidates, taus[0], weights)
+        fused = serves(similarities) and not weights.own_softmax
         make_softmax = FusedSoftmax if fused else Softmax
         softmax = make_softmax(similarities, ratios, weights.repulsion, moments=tau_gradient)
         lse_TN = softmax.logsumexp().clamp_(min=EXCLUDED)

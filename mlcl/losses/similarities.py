@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mlcl.losses import tiling
 from mlcl.losses.dense import Similarity
-from mlcl.losses.weights.base import EXCLUDED, BatchRanks, Number
+from mlcl.losses.weights.base import EXCLUDED, BatchRanks, Number, PairWeights
 from mlcl.torch_versions import cpu_capabilities, exchange_precision, multiplies_into_float32
 
 FloatProducts = Literal["exact", "tf32"]
@@ -123,7 +123,7 @@ class Similarities:
     """Computes similarities u_ij = s_ij / tau tile by tile, in a buffer that the next tile overwrites.
 
     `dot`: s_ij = z_i . z_j. `euclidean`: s_ij = -|z_i - z_j|, of rows minus their common mean, which loses
-    the fewest digits.
+    the fewest digits. The `weights` may exclude pairs, and multiply u_ij by factors.
 
     `z` are the given rows divided by `scale`, as `operand` holds them, so that u_ij = z_i . z_j or
     -|z_i - z_j| rounds like u_ji. The first `batch` of them are anchors of this or another process. `close`
@@ -136,10 +136,12 @@ class Similarities:
         self,
         candidates: Candidates,
         tau: Number,
-        excluded: Callable[[slice, slice], Tensor] | None = None,
+        weights: PairWeights | None = None,
     ) -> None:
         z_BD = candidates.z
-        self._excluded = excluded
+        self._excluded = weights.excluded if weights and weights.excludes else None
+        self._largest_factor = weights.largest_factor if weights else 1.0
+        self._factors = weights.factors if weights and self._largest_factor != 1 else None
         self.euclidean = candidates.similarity == "euclidean"
         self.scale = tau if self.euclidean else tau**0.5
         self.wide = self.euclidean and z_BD.dtype == torch.float32 and not tiling.is_host(z_BD.device)
@@ -168,9 +170,15 @@ class Similarities:
             self._distances(u_IJ, rows, cols)
         else:
             self.operand.dots(rows, cols, u_IJ)
+        if self._factors is not None:
+            u_IJ.mul_(self._factors(rows, cols))
         if self._excluded is not None:
             u_IJ.masked_fill_(self._excluded(rows, cols), EXCLUDED)
         return u_IJ.fill_diagonal_(EXCLUDED) if rows == cols else u_IJ
+
+    def by_products(self, derivative_IJ: Tensor, rows: slice, cols: slice) -> Tensor:
+        """Converts derivatives by u of a tile to derivatives by s / tau, in place."""
+        return derivative_IJ if self._factors is None else derivative_IJ.mul_(self._factors(rows, cols))
 
     def tiles(self) -> Iterator[tuple[slice, slice, bool]]:
         """Yields the tiles of all pairs, see `tiling.tiles`."""
@@ -179,10 +187,10 @@ class Similarities:
     def bound(self) -> float:
         """Returns an upper bound of |u|; infinity if the host would have to wait for its value."""
         if self._unit and not isinstance(self.scale, Tensor):
-            return ROUNDING / self.scale**2
+            return self._largest_factor * ROUNDING / self.scale**2
         if not tiling.is_host(self.z.device):
             return math.inf
-        largest = float(self._square_B.max())
+        largest = self._largest_factor * float(self._square_B.max())
         return 2 * largest**0.5 if self.euclidean else largest
 
     def difference(self, i: Tensor, j: Tensor) -> Tensor:

@@ -69,6 +69,7 @@ class Softmax:
         for rows, cols, mirrored in self._similarities.tiles():
             u_IJ = self._similarities.tile(rows, cols)
             derivative_IJ = self._derivative(u_IJ, rows, cols, mirrored)
+            derivative_IJ = self._similarities.by_products(derivative_IJ, rows, cols)
             gradients.add(derivative_IJ, u_IJ, rows, cols, mirrored)
 
     def _derivative(self, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> Tensor:

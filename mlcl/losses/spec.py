@@ -153,8 +153,8 @@ class LossSpec:
             candidate of every anchor. `dense` and `closed` then take a keyword `prototypes`, which says
             whether there are any, and the weights may have a `repulsion`. Such a loss cannot share its
             softmax with another loss.
-        own_softmax: Whether the weights exclude candidates, see `PairWeights.excluded`. Such a loss cannot
-            share its softmax with another loss either.
+        own_softmax: Whether the weights exclude candidates or change logits, see `PairWeights`. Such a loss
+            cannot share its softmax with another loss either.
         queue: Whether the loss takes the rows of a queue. They are the last `ranks.queued` ones of all, and
             no anchors: their rows of W are 0 in the weights of `closed`.
         on_host: Whether `closed` may get labels in the host's memory although the embeddings are on another

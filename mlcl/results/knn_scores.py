@@ -77,7 +77,7 @@ class KnnScores:
 
     `points` has one row per point. Its columns are `AXES`, `val` and `test` (means over seeds), `val_sd` and
     `test_sd` (standard deviations, NaN for one seed), and `in_grid`. `best` is the row of the grid with the
-    best mean on validation, `own` the row of the job's k-NN parameters, None if it sets none.
+    best mean on validation, `own` the row of the jobs' k-NN parameters, None if they set none or differ.
     """
 
     points: pd.DataFrame
@@ -112,19 +112,30 @@ def knn_table(run: StoredRun) -> Array:
     return run.grid([*grid.k, *own.k], lambdas, temperatures)
 
 
-def knn_scores(tables: Sequence[Array], job: JobConfig) -> KnnScores:
-    """Averages the tables of a setting's runs (see `knn_table`), and finds the best and the job's point."""
-    points = pd.DataFrame({axis: tables[0][axis] for axis in AXES})
+def knn_scores(tables: Sequence[Array], jobs: Sequence[JobConfig]) -> KnnScores:
+    """Averages the tables of a setting's runs (see `knn_table`), and finds the best and the jobs' own point.
+
+    Runs of several searches have other k-NN parameters of their own: only points that all tables have count,
+    and there is no own point unless all jobs have the same one. Raises ValueError where no point is common.
+    """
+    frames = [pd.DataFrame(table).set_index(list(AXES)) for table in tables]
+    common = frames[0].index
+    for frame in frames[1:]:
+        common = common[common.isin(frame.index)]
+    if not len(common):
+        raise ValueError("its runs have no k-NN parameters in common")
+    points = common.to_frame(index=False)
     for split in SPLITS:
-        value_SP = np.stack([table[split] for table in tables])
+        value_SP = np.stack([frame.loc[common, split] for frame in frames])
         points[split] = value_SP.mean(axis=0)
         points[f"{split}_sd"] = value_SP.std(axis=0, ddof=1) if len(tables) > 1 else np.nan
-    points["in_grid"] = _inside(points, knn_grid(job))
-    sign = 1 if default_mode(job.evaluation.metric) == "max" else -1
+    points["in_grid"] = _inside(points, knn_grid(jobs[0]))
+    sign = 1 if default_mode(jobs[0].evaluation.metric) == "max" else -1
     best = np.nanargmax(np.where(points["in_grid"], sign * points["val"], np.nan))
-    own = _own(job)
-    row = None if own is None else int(_inside(points, own).argmax())
-    return KnnScores(points, int(best), row, len(tables))
+    own = _own(jobs[0])
+    if own is None or any(_own(job) != own for job in jobs):
+        return KnnScores(points, int(best), None, len(tables))
+    return KnnScores(points, int(best), int(_inside(points, own).argmax()), len(tables))
 
 
 def _own(job: JobConfig) -> KnnGrid | None:

@@ -80,7 +80,8 @@ def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores
         job_data_cache = JobDataCache(home)
         stored = [StoredRun.read(folder, job_data_cache(folder), test=False) for folder in folders]
         try:
-            return knn_scores([knn_table(run) for run in stored], stored[0].job_data.job), stored
+            jobs = [run.job_data.job for run in stored]
+            return knn_scores([knn_table(run) for run in stored], jobs), stored
         except ValueError as reason:
             raise UserError(str(reason), key="WHAT", found=setting.word) from None
 

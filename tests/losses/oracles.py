@@ -127,8 +127,23 @@ def shared_levels(a, b):
     return depth
 
 
-def level_positives(paths, i, level, exclusive=False):
-    depths = {p: shared_levels(paths[i], paths[p]) for p in range(len(paths)) if p != i}
+def equal_levels(a, b):
+    """How many levels from the root on have equal, non-empty sets of classes in two sets of paths."""
+    if not isinstance(a, frozenset):
+        return shared_levels(a, b)
+    depth = 0
+    while (nodes := nodes_of(a, depth + 1)) and nodes == nodes_of(b, depth + 1):
+        depth += 1
+    return depth
+
+
+def nodes_of(row, levels):
+    return {path[:levels] for path in row if len(path) >= levels and -1 not in path[:levels]}
+
+
+def level_positives(paths, i, level, exclusive=False, positives="overlapping"):
+    count = {"overlapping": shared_levels, "equal": equal_levels}[positives]
+    depths = {p: count(paths[i], paths[p]) for p in range(len(paths)) if p != i}
     if exclusive:
         return [p for p, depth in depths.items() if depth == level + 1]
     return [p for p, depth in depths.items() if depth > level]
@@ -144,51 +159,74 @@ def levels_of(paths):
     return max(len(path) for row in paths for path in (row if isinstance(row, frozenset) else [row]))
 
 
-def himulcon(z, paths, tau, level_weights="exp", exclusive=False):
+def himulcon(z, paths, tau, level_weights="exp", exclusive=False, positives="overlapping"):
     levels = levels_of(paths)
     terms = []
     for i in range(len(z)):
         total = 0.0
         for level in range(levels):
-            mean = mean_over(z, i, level_positives(paths, i, level, exclusive), tau)
+            mean = mean_over(z, i, level_positives(paths, i, level, exclusive, positives), tau)
             total += level_weight(level_weights, level, levels) / levels * mean
         terms.append(total)
     return terms
 
 
-def pairs_constrained(z, paths, tau):
+def pairs_constrained(z, paths, tau, positives="overlapping"):
     """Each level, finest first, with its terms: no pair loss is below any pair loss of a finer level."""
     largest = 0.0
     for level in reversed(range(levels_of(paths))):
         losses = [
-            [-log_probability(z, i, p, tau) for p in level_positives(paths, i, level)] for i in range(len(z))
+            [-log_probability(z, i, p, tau) for p in level_positives(paths, i, level, positives=positives)]
+            for i in range(len(z))
         ]
         yield level, [math.fsum(max(x, largest) for x in row) / len(row) if row else 0.0 for row in losses]
         largest = max([largest, *(x for row in losses for x in row)])
 
 
-def levels_constrained(z, paths, tau):
+def levels_constrained(z, paths, tau, positives="overlapping"):
     """Each level, finest first, with its terms: a level whose sum is below a finer one's takes its terms."""
     largest = [0.0] * len(z)
     for level in reversed(range(levels_of(paths))):
-        terms = [mean_over(z, i, level_positives(paths, i, level), tau) for i in range(len(z))]
+        near = [level_positives(paths, i, level, positives=positives) for i in range(len(z))]
+        terms = [mean_over(z, i, near[i], tau) for i in range(len(z))]
         largest = max(largest, terms, key=math.fsum)
         yield level, largest
 
 
-def himulcone(z, paths, tau, level_weights="exp", granularity="pair", detach=False):
+def himulcone(z, paths, tau, level_weights="exp", granularity="pair", detach=False, positives="overlapping"):
     """`detach` concerns the gradient alone."""
     levels = levels_of(paths)
     constrained = {"pair": pairs_constrained, "level": levels_constrained}[granularity]
     totals = [0.0] * len(z)
-    for level, terms in constrained(z, paths, tau):
+    for level, terms in constrained(z, paths, tau, positives):
         weight = level_weight(level_weights, level, levels) / levels
         totals = [total + weight * term for total, term in zip(totals, terms, strict=True)]
     return totals
 
 
-def hicone(z, paths, tau, granularity="pair", detach=False):
-    return himulcone(z, paths, tau, "uniform", granularity, detach)
+def hicone(z, paths, tau, granularity="pair", detach=False, positives="overlapping"):
+    return himulcone(z, paths, tau, "uniform", granularity, detach, positives)
+
+
+def lascl(z, paths, tau, unrelated=0.5, denominator="negatives"):
+    """The logits of negatives are divided by the similarity of the classes; without negatives a term is 0."""
+    levels = levels_of(paths)
+    terms = []
+    for i in range(len(z)):
+        near = level_positives(paths, i, levels - 1)
+        logits = []
+        for a in range(len(z)):
+            if a != i and (a not in near or denominator == "candidates"):
+                shared = shared_levels(paths[i], paths[a]) / levels
+                alike = unrelated * (1 - shared) + shared
+                logits.append(similarity(z[i], z[a]) / (tau * alike))
+        total = 0.0
+        if logits:
+            top = max(logits)
+            mass = math.log(math.fsum(math.exp(x - top) for x in logits)) + top
+            total = math.fsum(mass - similarity(z[i], z[p]) / tau for p in near)
+        terms.append(total / len(near) if near else 0.0)
+    return terms
 
 
 def jaccard_index(s, t):
@@ -283,12 +321,13 @@ ORACLES = {
     "himulcon": himulcon,
     "hicone": hicone,
     "himulcone": himulcone,
+    "lascl": lascl,
     "jscl": jscl,
     "msc": msc,
     "reg": reg,
     "sincere": sincere,
 }
-PATH_LOSSES = ("himulcon", "hicone", "himulcone")
+PATH_LOSSES = ("himulcon", "hicone", "himulcone", "lascl")
 
 MORE = [
     ("simdis", {"form": "printed", "penalty": "exponential", "rate": 0.7}),
@@ -301,7 +340,10 @@ MORE = [
     ("hicone", {"granularity": "level", "detach": True}),
     ("himulcone", {"level_weights": "uniform", "granularity": "level"}),
     ("himulcone", {"level_weights": (1.0, 3.0, 0.0)}),
+    ("himulcon", {"positives": "equal", "exclusive": True}),
+    ("himulcone", {"positives": "equal", "granularity": "level"}),
     ("msc", {"beta": 2.0}),
+    ("lascl", {"unrelated": 0.1, "denominator": "candidates"}),
 ]
 CASES = cases_of(LOSSES, MORE)
 """Every loss with every option at least once."""

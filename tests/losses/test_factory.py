@@ -14,7 +14,7 @@ from mlcl.losses import LOSSES, build_loss, check_options, positive_weights
 def test_every_loss_says_what_it_is():
     assert set(LOSSES) == {
         *("simclr", "supcon", "any", "all", "mulsupcon", "simdis", "jaccard", "knn"),
-        *("himulcon", "hicone", "himulcone", "jscl", "msc", "reg", "sincere"),
+        *("himulcon", "hicone", "himulcone", "lascl", "jscl", "msc", "reg", "sincere"),
     }
     assert list(LOSSES) == sorted(LOSSES)
     needs = {name: spec.labels for name, spec in LOSSES.items()}
@@ -62,6 +62,8 @@ def test_defaults_pass_their_own_checks():
         ("himulcon", {"level_weights": []}, r"found: \[\]"),
         ("hicone", {"granularity": "row"}, "found: 'row'; allowed: pair, level"),
         ("hicone", {"level_weights": "exp"}, "hicone has no option 'level_weights'"),
+        ("hicone", {"positives": "same"}, "found: 'same'; allowed: overlapping, equal"),
+        ("lascl", {"unrelated": 0}, "found: 0; allowed: a number above 0 to 1"),
         ("jscl", {"normalizer": "positives"}, "found: 'positives'; allowed: candidates, similarities"),
         ("msc", {"beta": 0.0}, "found: 0.0; allowed: a number above 0"),
         ("knn", {"dynamic": "no"}, "option dynamic of knn; found: 'no'; allowed: True, False"),

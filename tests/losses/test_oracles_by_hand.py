@@ -10,6 +10,7 @@ from losses.oracles import (
     himulcon,
     himulcone,
     jscl,
+    lascl,
     level_positives,
     levels_constrained,
     log_probability,
@@ -116,6 +117,32 @@ def test_jscl_by_hand():
     sets = [frozenset({0, 1}), frozenset({1, 2}), frozenset(), frozenset()]
     assert jscl(SAME, sets, 1) == pytest.approx([math.log(3) / 9] * 2 + [0, 0])
     assert jscl(SAME, sets, 1, "similarities") == pytest.approx([math.log(3)] * 2 + [0, 0])
+
+
+def test_lascl_by_hand():
+    paths = [(0, 0), (0, 0), (0, 1), (1, 1)]
+    assert lascl(SAME, paths, 1) == pytest.approx([math.log(2), math.log(2), 0, 0])
+    near, far = math.exp(1 / 0.75), math.exp(1 / 0.5)
+    assert lascl(CORNERS, paths, 1) == pytest.approx([math.log(near + 1), math.log(1 + far), 0, 0])
+    among = math.log(near + 2), math.log(2 + far)
+    assert lascl(CORNERS, paths, 1, denominator="candidates") == pytest.approx([*among, 0, 0])
+
+
+def test_lascl_of_equally_similar_classes_is_supcon():
+    z, _, paths = random_rows(30)
+    finest = [path if -1 not in path else -1 for path in paths]
+    expected = supcon(z, finest, 0.3)
+    assert any(expected)
+    assert lascl(z, paths, 0.3, 1.0, "candidates") == pytest.approx(expected)
+
+
+def test_equal_sets_of_paths():
+    one, two = frozenset({(0, 0)}), frozenset({(0, 0), (0, 1)})
+    paths = [one, two, two, frozenset({(1, 0), (1, -1)})]
+    third = math.log(3) / 2
+    assert himulcon(SAME, paths, 1, "uniform") == pytest.approx([2 * third] * 3 + [0])
+    equal = himulcon(SAME, paths, 1, "uniform", positives="equal")
+    assert equal == pytest.approx([third, 2 * third, 2 * third, 0])
 
 
 def test_msc_weights_by_hand():

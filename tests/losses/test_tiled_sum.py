@@ -125,7 +125,7 @@ def test_a_second_derivative_is_refused(engine, rows):
     assert torch.autograd.gradgradcheck(lambda z: dense(z, rows.labels("supcon")), (z,))
 
 
-DOT = ["supcon", "simdis", "mulsupcon", "himulcon", "hicone", "himulcone", "jscl", "sincere"]
+DOT = ["supcon", "simdis", "mulsupcon", "himulcon", "hicone", "himulcone", "jscl", "sincere", "lascl"]
 
 
 def scene(name, length, samples=150, dim=16, clustered=False):
@@ -139,7 +139,7 @@ def scene(name, length, samples=150, dim=16, clustered=False):
         z = centres[0][coarse] + centres[1][fine] + 0.05 * z
     z = torch.nn.functional.normalize(z, dim=1) * length
     paths, sets = torch.stack([coarse, fine], 1), LabelRows.from_classes(fine, 12)
-    labels = {"supcon": fine, **dict.fromkeys(("himulcon", "hicone", "himulcone"), paths)}
+    labels = {"supcon": fine, **dict.fromkeys(("himulcon", "hicone", "himulcone", "lascl"), paths)}
     return z, labels.get(name, sets)
 
 

@@ -63,7 +63,7 @@ def test_it_is_that_of_stored_embeddings(tmp_path, tiny):
             np.array([(*row.item(), math.nan) for row in each], [*FIELDS, ("val", float), ("test", float)])
             for each in tables
         ]
-        scores = knn_scores(stored, job)
+        scores = knn_scores(stored, [job] * 2)
         place = scores.points.loc[scores.best, list(AXES)]
         assert (setting.k, setting.lambda_, setting.temperature) == tuple(place)
 

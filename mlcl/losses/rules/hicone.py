@@ -11,7 +11,14 @@ from torch import Tensor
 
 from mlcl.labels import sent
 from mlcl.losses.dense import Weighting, pair_losses
-from mlcl.losses.rules.himulcon import LevelWeights, PathLabels, himulcon_weights, level_shares, paths_of
+from mlcl.losses.rules.himulcon import (
+    LevelWeights,
+    PathLabels,
+    Positives,
+    himulcon_weights,
+    level_shares,
+    paths_of,
+)
 from mlcl.losses.spec import LossSpec, options_of
 from mlcl.losses.weights.base import BatchRanks, PairWeights
 from mlcl.losses.weights.constraint import ConstrainedLevels
@@ -27,6 +34,7 @@ def himulcone_terms(
     level_weights: LevelWeights = "exp",
     granularity: Granularity = "pair",
     detach: bool = False,
+    positives: Positives = "overlapping",
 ) -> Tensor:
     """Computes the terms L_i = sum_l lambda_l / H 1/|P_l(i)| sum_{p in P_l(i)} max(l_ip, M_{l+1}) (B,).
 
@@ -36,7 +44,7 @@ def himulcone_terms(
     `himulcon_weights` says what `labels` and P_l(i) are.
     Source: HiConE and HiMulConE (Zhang et al. 2022); see the documentation for sign and index of M.
     """
-    paths = paths_of(labels)
+    paths = paths_of(labels, positives=positives)
     whole = slice(0, len(labels))
     loss_BB = pair_losses(logit_BB, whole)
     depth_BB = sent(paths.depth(whole, whole), loss_BB.device).fill_diagonal_(0)
@@ -67,10 +75,16 @@ def _mean_over(positive_BB: Tensor, loss_BB: Tensor) -> Tensor:
 
 
 def unconstrained_weights(
-    labels: PathLabels, anchors: slice, dtype: torch.dtype, *, level_weights: LevelWeights, **_: Any
+    labels: PathLabels,
+    anchors: slice,
+    dtype: torch.dtype,
+    *,
+    level_weights: LevelWeights,
+    positives: Positives = "overlapping",
+    **_: Any,
 ) -> Weighting:
     """Returns the weights of HiMulCon, which are those of HiConE if no pair loss is raised."""
-    return himulcon_weights(labels, anchors, dtype, level_weights=level_weights)
+    return himulcon_weights(labels, anchors, dtype, level_weights=level_weights, positives=positives)
 
 
 def himulcone_closed(
@@ -80,9 +94,10 @@ def himulcone_closed(
     level_weights: LevelWeights,
     granularity: Granularity,
     detach: bool,
+    positives: Positives,
 ) -> PairWeights:
     """Returns the weights with the constraint, for the tiled engine."""
-    paths = paths_of(labels, ranks)
+    paths = paths_of(labels, ranks, positives)
     shares = level_shares(paths.levels, level_weights)
     make = ConstrainedPairs if granularity == "pair" else ConstrainedLevels
     return make(paths, shares, ranks, detach)

@@ -16,17 +16,30 @@ from mlcl.losses.sets import LabelSets
 from mlcl.losses.spec import LevelNumbers, LossSpec
 from mlcl.losses.weights.base import BatchRanks, PairWeights
 from mlcl.losses.weights.paths import OnePath
-from mlcl.losses.weights.several_paths import Paths, SeveralPaths
+from mlcl.losses.weights.several_paths import Paths, SeveralPaths, paths_of_sets
 
 LevelWeights = Annotated[Literal["exp", "uniform"] | Sequence[float], LevelNumbers()]
+Positives = Literal["overlapping", "equal"]
 PathLabels = Tensor | LabelSets
 """Paths (B, H), coarse level first, -1 unknown; if rows have several paths, the sets of the paths' nodes."""
 
 
-def paths_of(labels: PathLabels, ranks: BatchRanks | None = None) -> Paths:
-    """Returns the paths of all rows; `ranks` are the processes that share the batch, by default this one."""
+def paths_of(
+    labels: PathLabels, ranks: BatchRanks | None = None, positives: Positives = "overlapping"
+) -> Paths:
+    """Returns the paths of all rows; `ranks` are the processes that share the batch, by default this one.
+
+    `positives` says when rows with several paths share a level: if they have a common node there, or equal
+    sets of nodes.
+    """
     ranks = ranks or BatchRanks()
-    return SeveralPaths(labels, ranks) if isinstance(labels, LabelSets) else OnePath.of(labels, ranks)
+    if not isinstance(labels, LabelSets):
+        return OnePath.of(labels, ranks)
+    return (
+        SeveralPaths(labels, ranks)
+        if positives == "overlapping"
+        else OnePath.of(paths_of_sets(labels), ranks)
+    )
 
 
 def level_shares(levels: int, weights: LevelWeights) -> list[float]:
@@ -55,16 +68,19 @@ def himulcon_weights(
     *,
     level_weights: LevelWeights = "exp",
     exclusive: bool = False,
+    positives: Positives = "overlapping",
 ) -> Weighting:
     """W_ip = sum_l lambda_l / H 1[p in P_l(i)] / |P_l(i)|, P_l(i) the others with i's path through level l.
 
     `labels` are integers (B, H), coarse level first. From the first unknown level (-1) on a row has no
     positives. If rows have several paths, `labels` are sets of nodes with levels, and P_l(i) are the other
-    rows that share a node with i at level l or at a finer level. `exclusive` keeps in P_l(i) only the rows
-    whose deepest common level is l. `level_shares` defines lambda.
-    Source: HiMulCon (Zhang et al. 2022), Eq. of L^HMC; several paths are our extension.
+    rows that share a node with i at level l or at a finer level. With `positives="equal"` they are the rows
+    with the same nodes as i at level l, of which there is at least one, and at all coarser levels.
+    `exclusive` keeps in P_l(i) only the rows whose deepest common level is l. `level_shares` defines lambda.
+    Source: HiMulCon (Zhang et al. 2022), Eq. of L^HMC; overlapping paths are our extension, and equal sets
+    are those of HJCL (Yu et al. 2023, arXiv 2310.05128), its loss between instances.
     """
-    paths = paths_of(labels)
+    paths = paths_of(labels, positives=positives)
     candidate_NB = candidate_mask(anchors, len(labels), paths.key.device)
     depth_NB = paths.depth(anchors, slice(0, len(labels))) * candidate_NB
     w_NB = torch.zeros(candidate_NB.shape, dtype=dtype, device=paths.key.device)
@@ -80,9 +96,10 @@ def himulcon_closed(
     *,
     level_weights: LevelWeights = "exp",
     exclusive: bool = False,
+    positives: Positives = "overlapping",
 ) -> PairWeights:
     """Returns the closed form of the weights, which are sums over the levels that pairs share."""
-    paths, own, dtype = paths_of(labels, ranks), ranks.own, ranks.dtype
+    paths, own, dtype = paths_of(labels, ranks, positives), ranks.own, ranks.dtype
     count_HB = paths.counts()
     share_H = torch.tensor(level_shares(paths.levels, level_weights), dtype=dtype)
     share_H1 = sent(share_H, count_HB.device)[:, None]

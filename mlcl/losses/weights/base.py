@@ -70,13 +70,20 @@ class PairWeights(ABC):
 
     `row_sums` (N,) are R_i = sum_p W_ip; `constant` (N,) is added to the anchors' terms, None for 0.
     `repulsion` multiplies the exponentials of rows, not of prototypes, in the softmax's sum. `excludes` says
-    that some rows are no candidates, see `excluded`.
+    that some rows are no candidates, see `excluded`. A `largest_factor` other than 1 says that the softmax
+    multiplies logits by the `factors` of their pairs, which are positive and at most this number.
     """
 
     row_sums: Tensor
     constant: Tensor | None = None
     repulsion: float = 1.0
     excludes: bool = False
+    largest_factor: float = 1.0
+
+    @property
+    def own_softmax(self) -> bool:
+        """Whether the softmax is another than that of all candidates' similarities."""
+        return self.excludes or self.largest_factor != 1
 
     @abstractmethod
     def positives(self) -> Tensor:
@@ -103,6 +110,10 @@ class PairWeights(ABC):
     def excluded(self, rows: slice, cols: slice) -> Tensor:
         """Whether pairs of a tile of rows are no candidates of each other (I, J), with `excludes`."""
         raise NotImplementedError("this rule excludes no candidates")
+
+    def factors(self, rows: slice, cols: slice) -> Tensor:
+        """Returns the factors of the logits of a tile of rows in the softmax (I, J), equal for ij and ji."""
+        raise NotImplementedError("this rule changes no logits")
 
     def has_positive(self) -> Tensor:
         """Whether each own anchor has a positive, as bool (N,)."""

@@ -53,6 +53,20 @@ class NodeDepth:
         return depth_IJ
 
 
+def paths_of_sets(sets: LabelSets) -> Tensor:
+    """Numbers the sets of nodes that rows have at each level (B, H); -1 where a row has no node.
+
+    Read as paths, rows share a level if they have equal sets of nodes at it and at every coarser level.
+    """
+    assert sets.rows is not None
+    ends, numbers = torch.tensor(sets.rows.levels).cumsum(0).tolist(), []
+    for end, width in zip(ends, sets.rows.levels, strict=True):
+        at_level = sets.rows.only(torch.arange(end - width, end, device=sets.rows.device))
+        index_B = LabelSets.of_rows(at_level).distinct()[1]
+        numbers.append(index_B.masked_fill(at_level.counts() == 0, -1))
+    return torch.stack(numbers, 1)
+
+
 class SeveralPaths:
     """Paths of rows that are given by sets of nodes, which include the parents of each node; see `OnePath`.
 

@@ -54,7 +54,7 @@ def neighbour_plots(
     """
     ks: list[int] = []
     tables: dict[str, list[Array]] = {}
-    jobs: dict[str, JobConfig] = {}
+    jobs: dict[str, list[JobConfig]] = {}
     shares: dict[str, list[list[float]]] = {}
     skipped: dict[tuple[str, str], None] = {}
     split = "validation"
@@ -67,7 +67,7 @@ def neighbour_plots(
             shares.setdefault(setting, []).append(run.overlap(ks, split))
             if setting in tables or len(tables) < CURVES:
                 tables.setdefault(setting, []).append(knn_table(run))
-                jobs[setting] = job_data.job
+                jobs.setdefault(setting, []).append(job_data.job)
             else:
                 most = f"at most {CURVES} settings are drawn beside each other"
                 skipped[f"curves of {setting}", most] = None
@@ -76,14 +76,16 @@ def neighbour_plots(
         except ValueError as reason:
             skipped[f"curves of {setting}", str(reason)] = None
     scores = {setting: knn_scores(each, jobs[setting]) for setting, each in tables.items()}
-    plots, reasons = build_plots({**_curves(scores, jobs), OVERLAP: lambda: overlap_plot(shares, ks, split)})
+    metric = next((each[0].evaluation.metric for each in jobs.values()), "").rpartition("/")[2]
+    plots, reasons = build_plots(
+        {**_curves(scores, metric), OVERLAP: lambda: overlap_plot(shares, ks, split)}
+    )
     return plots, [*skipped, *reasons], {setting: best_words(each) for setting, each in scores.items()}
 
 
-def _curves(scores: Mapping[str, KnnScores], jobs: Mapping[str, JobConfig]) -> dict[str, Callable[[], Plot]]:
+def _curves(scores: Mapping[str, KnnScores], metric: str) -> dict[str, Callable[[], Plot]]:
     if not scores:
         return {}
-    metric = jobs[next(iter(scores))].evaluation.metric.rpartition("/")[2]
     curves = {f"knn_{axis}": partial(curve_plot, axis, scores, metric) for axis in SHOWN}
     return {"knn_heat": partial(heat_plot, scores, metric), **curves}
 

@@ -75,6 +75,27 @@ def test_curves_equal_one_setting_evaluated_alone(seeds, count, axis):
     assert left == []
 
 
+@pytest.mark.parametrize("own", [{"k": 2, "lambda_": 0.33, "temperature": 0.7}, {"lambda_": 0.5}])
+def test_runs_of_searches_with_other_parameters_are_averaged_over_the_grid(seeds, own):
+    """The six seeds of a table's cell come from three searches, each of which picked its own parameters."""
+    folders, job_data, _ = seeds
+    knn = job_data.job.evaluation.knn
+    evaluation = job_data.job.evaluation.model_copy(update={"knn": knn.model_copy(update=own)})
+    other = replace(job_data, job=job_data.job.model_copy(update={"evaluation": evaluation}))
+    assert setting_of(other.job.evaluation.knn) != setting_of(knn)
+    of_folder = dict(zip(folders, (job_data, other), strict=True))
+    plots, left, words = neighbour_plots({"a": folders}, of_folder.__getitem__)
+    best = best_of(folders, job_data)
+    assert left == []
+    assert words["a"] == f"k {best.k}, lambda {best.lambda_:g}, tau {best.temperature:g}"
+    table = next(plot for plot in plots if plot.name == "knn_k").table
+    assert "the job's own" not in set(table["series"])
+    line = table[table["series"] == "validation"].set_index(X["knn_k"])["micro_f1"]
+    for k in knn.grid.k:
+        expected = brute_force(folders, job_data, replace(best, k=k))[0]
+        assert line[k] == pytest.approx(expected)
+
+
 def test_the_map_has_the_best_point_and_those_within_one_standard_error(seeds):
     folders, job_data, _ = seeds
     plots, _, words = neighbour_plots({"a": folders}, lambda _: job_data)

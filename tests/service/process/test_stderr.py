@@ -46,6 +46,14 @@ def test_it_goes_to_a_file_and_what_is_ours_to_the_terminal(tmp_path):
     assert [word for word in ("early", "C++", "logged", "warned", "printed") if word not in text] == []
 
 
+def test_the_progress_of_a_call_from_python_goes_to_the_terminal(tmp_path):
+    """`mlcl.sweep` and `mlcl.compare` in a script, whose default listener prints lines."""
+    say = "from mlcl.api.common import print_line; print_line('[1/4] trial 0 COMPLETE')"
+    done = run(CODE.format(what=say), tmp_path)
+    assert (done.returncode, done.stderr) == (0, "[1/4] trial 0 COMPLETE\nours\nafter\n")
+    assert (tmp_path / "stderr.log").read_text() == "early\n"
+
+
 @pytest.mark.parametrize("gone", [False, True])
 def test_an_error_has_its_trace_in_the_file_and_the_files_name_as_a_note(tmp_path, gone):
     remove = "import shutil; shutil.rmtree(sys.argv[1]); " if gone else ""
