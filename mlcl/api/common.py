@@ -29,7 +29,7 @@ def print_line(text: str) -> None:
     """
     from mlcl.service.process.stderr import own_stderr
 
-    print(text, file=own_stderr() or sys.stderr, flush=True)  # noqa: T201 (the default listener)
+    print(text, file=own_stderr() or sys.stderr, flush=True)
 
 
 def silent(_text: str) -> None:
