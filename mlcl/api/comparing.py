@@ -75,7 +75,8 @@ def compare(
     Args:
         data: A path, a frame, a mapping of columns, or a list of contents, as for `mlcl.prepare`.
         losses: One or several of `mlcl losses`; `asl` replaces the classifier's loss.
-        trials: Search trials of each loss, 3 or more.
+        trials: Search trials of each loss, 3 or more. With 3 a search is one training of the job: nothing
+            races, and each fresh seed chooses its nearest neighbours itself (`knn_best/`).
         seeds: Fresh seeds of each loss, 3 or more.
         name: The name of the comparison; default: the name of the data.
         baselines: Whether baselines of scikit-learn are fitted, too.
@@ -184,7 +185,10 @@ def comparison_table(
     drawn = [key for key in keys if not key.startswith("evaluation.")]
     search = space["search"]
     alone: dict[str, Any] = {"space": {"space": keys, "search": search}, "searches": SEARCHES}
-    alone |= {"trials": trials, "seeds": seeds, "race_seeds": 1, "confirm": 2}
+    alone |= {"trials": trials, "seeds": seeds}
+    races = trials > SEARCHES  # a search of one trial has nothing to compare
+    if races:
+        alone |= {"race_seeds": 1, "confirm": 2}
     tune = alone | {"control": control, "hold": [key for key in HOLD if key in drawn]}
     tune["start"] = [key for key in drawn if key not in HOLD]
     rows: dict[str, Any] = {control: {"set": {"objective.heads": {}, "train.views": 2}, "tune": alone}}
@@ -196,8 +200,8 @@ def comparison_table(
         problem = f"nothing to compare with {control}"
         raise UserError(problem, key="losses", found=named, allowed="see `mlcl losses`")
     names, _ = fitting_baselines(load_job(job), data.info, in_sweeps=True) if baselines else ([], {})
-    metrics = _metrics(several=control == "bce")
-    fitted = {figure: its.replace("knn/", "") for figure, its in metrics.items()}
+    metrics = _metrics("micro_f1" if control == "bce" else "accuracy", "knn" if races else "knn_best")
+    fitted = {figure: its[its.index("test/") :] for figure, its in metrics.items()}
     rows |= {each: {"tune": False, "set": {"baseline": each}, "metrics": fitted} for each in names}
     return {
         "title": f"{title}: {', '.join(rows)}",
@@ -255,10 +259,10 @@ def _hierarchy(loss: str, data: UserData) -> str:
     return found
 
 
-def _metrics(*, several: bool) -> dict[str, str]:
-    names = {"micro-F1": "micro_f1"} if several else {"accuracy": "accuracy"}
-    names["macro-F1"] = "macro_f1"
-    with_neighbours = {figure: f"knn/test/{name}" for figure, name in names.items()}
+def _metrics(leading: str, neighbours: str) -> dict[str, str]:
+    """Returns the metrics of the table: with `neighbours`, `knn` as a race chose them or each seed's best."""
+    names = {leading.replace("_f1", "-F1"): leading, "macro-F1": "macro_f1"}
+    with_neighbours = {figure: f"{neighbours}/test/{name}" for figure, name in names.items()}
     return with_neighbours | {
         f"{figure} without neighbours": f"test/{name}" for figure, name in names.items()
     }

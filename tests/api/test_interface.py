@@ -144,7 +144,7 @@ def metrics_of(formula):
         its = figures(job)
         return its | {
             f"{prefix}{split}/{name}": its["val/accuracy"]
-            for prefix in ("", "knn/")
+            for prefix in ("", "knn/", "knn_best/")
             for split in ("val", "test")
             for name in ("accuracy", "macro_f1")
         }
@@ -270,6 +270,22 @@ def test_losses_have_the_heads_that_they_read(tmp_path):
     assert by_distance["temperature"] == 20 * usual["temperature"]
     assert by_distance["projection"] == {"kind": "identity"}
     assert {"tfidf_svm", "majority"} <= table["rows"].keys()
+
+
+@pytest.mark.parametrize(("trials", "race", "neighbours"), [(3, None, "knn_best"), (6, 1, "knn")])
+def test_searches_of_one_trial_have_no_race_and_each_seed_its_neighbours(tmp_path, trials, race, neighbours):
+    from mlcl.api.comparing import comparison_table, user_data
+
+    data = user_data({"text": TEXTS, "topic": TOPICS}, {"text": "text", "labels": "topic"}, tmp_path)
+    made = data.first_job(None, data.description())
+    table = comparison_table(made.job, made.space, ["supcon"], data, trials, 3, baselines=True)
+    assert {its["tune"].get("race_seeds") for its in table["rows"].values() if its["tune"]} == {race}
+    assert list(table["metrics"].values())[:2] == [
+        f"{neighbours}/test/accuracy",
+        f"{neighbours}/test/macro_f1",
+    ]
+    fitted = list(table["rows"]["majority"]["metrics"].values())
+    assert fitted == ["test/accuracy", "test/macro_f1"] * 2
 
 
 def test_importing_the_package_is_light_and_names_its_functions():
