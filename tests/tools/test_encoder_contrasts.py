@@ -1,0 +1,43 @@
+"""tools/encoder_contrasts.py: differences within seeds, and between columns."""
+
+import importlib
+import json
+
+import pytest
+
+
+@pytest.fixture
+def tool(root, monkeypatch):
+    monkeypatch.syspath_prepend(root / "tools")
+    return importlib.import_module("encoder_contrasts")
+
+
+@pytest.fixture
+def folder(tool, tmp_path):
+    rows = {row for pair in tool.CONTRASTS.values() for row in pair} | {*tool.HEADS, tool.CONTROL}
+    for column, gain in (("equal 500", 1.0), ("nested 500", 3.0)):
+        for row in rows:
+            more = gain if row == "+ simdis" else 0.0
+            values = [90.0 + more, 91.0 + more + (row == "+ simdis"), 95.0 + more]
+            figures = [{"name": name, "values": values, "validation": values} for name in tool.FIGURES]
+            (tmp_path / row).mkdir(exist_ok=True)
+            cell = {"column": column, "row": row, "figures": figures}
+            (tmp_path / row / f"{column}.json").write_text(json.dumps(cell))
+    return tmp_path
+
+
+def test_the_intervals_are_over_seeds(tool, folder):
+    """Differences of 1, 2, 1 and 3, 4, 3: Student's t of two degrees is 4.303, Welch's of four 2.776."""
+    found = list(tool.lines(folder))
+    assert found[0] == "| micro-F1 | equal 500 | nested 500 |"
+    one = 4.302653 / 3
+    low, high = (f"{4 / 3 - one:+.2f} to {4 / 3 + one:+.2f}", f"{10 / 3 - one:+.2f} to {10 / 3 + one:+.2f}")
+    assert found[2] == f"| simdis less mulsupcon | +1.33 ({low}) | +3.33 ({high}) |"
+    both = 2.776445 * (2 / 9) ** 0.5
+    assert found[3] == f"| less that of equal 500 |  | +2.00 ({2 - both:+.2f} to {2 + both:+.2f}) |"
+    assert found[10].startswith("| the best head by validation, less BCE, two views | simdis +1.33 (")
+
+
+def test_a_folder_without_cells_is_refused(tool, tmp_path):
+    with pytest.raises(SystemExit, match="has no cells"):
+        list(tool.lines(tmp_path))
