@@ -75,8 +75,7 @@ def compare(
     Args:
         data: A path, a frame, a mapping of columns, or a list of contents, as for `mlcl.prepare`.
         losses: One or several of `mlcl losses`; `asl` replaces the classifier's loss.
-        trials: Search trials of each loss, 3 or more. With 3 a search is one training of the job: nothing
-            races, and each fresh seed chooses its nearest neighbours itself (`knn_best/`).
+        trials: Search trials of each loss, 3 or more. With 3 nothing races; each seed chooses its neighbours.
         seeds: Fresh seeds of each loss, 3 or more.
         name: The name of the comparison; default: the name of the data.
         baselines: Whether baselines of scikit-learn are fitted, too.
