@@ -35,11 +35,9 @@ def paths_of(
     ranks = ranks or BatchRanks()
     if not isinstance(labels, LabelSets):
         return OnePath.of(labels, ranks)
-    return (
-        SeveralPaths(labels, ranks)
-        if positives == "overlapping"
-        else OnePath.of(paths_of_sets(labels), ranks)
-    )
+    if positives == "equal":
+        return OnePath.of(paths_of_sets(labels), ranks)
+    return SeveralPaths(labels, ranks)
 
 
 def level_shares(levels: int, weights: LevelWeights) -> list[float]:
