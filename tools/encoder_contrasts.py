@@ -6,6 +6,7 @@ FIGURES is the folder of `mlcl reproduce encoder-losses-... --figures`, such as
 docs/leaderboard/figures/encoder-losses.
 Differences are within seeds, in points, with Student's 95 % interval over seeds, and between columns with
 Welch's: test rows, which all seeds share, are not in them, and nothing is corrected for several tests.
+Columns that lack a row are left out.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ def between(one: Seeds, other: Seeds) -> str:
 def lines(folder: Path) -> Iterator[str]:
     """Yields a table of contrasts for each figure, with their differences from the first column."""
     cells = read(folder)
-    columns = sorted({column for column, _ in cells})
+    rows = {CONTROL, *HEADS, *(row for pair in CONTRASTS.values() for row in pair)}
+    columns = sorted({at for at, _ in cells if all((at, row) in cells for row in rows)})
+    if not columns:
+        raise SystemExit(f"{folder}: no column has all of {', '.join(sorted(rows))}")
     for name in FIGURES:
         yield f"| {name} | " + " | ".join(columns) + " |"
         yield "|---" * (1 + len(columns)) + "|"
@@ -82,4 +86,6 @@ def _best(cells: Cells, column: str) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
     print("\n".join(lines(Path(sys.argv[1]))))

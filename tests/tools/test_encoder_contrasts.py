@@ -38,6 +38,14 @@ def test_the_intervals_are_over_seeds(tool, folder):
     assert found[10].startswith("| the best head by validation, less BCE, two views | simdis +1.33 (")
 
 
+def test_a_column_that_is_not_complete_is_left_out(tool, folder):
+    (folder / "+ msc" / "nested 500.json").unlink()
+    assert next(tool.lines(folder)) == "| micro-F1 | equal 500 |"
+    (folder / "+ msc" / "equal 500.json").unlink()
+    with pytest.raises(SystemExit, match=r"no column has all of \+ msc, "):
+        list(tool.lines(folder))
+
+
 def test_a_folder_without_cells_is_refused(tool, tmp_path):
     with pytest.raises(SystemExit, match="has no cells"):
         list(tool.lines(tmp_path))

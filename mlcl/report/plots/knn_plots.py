@@ -75,7 +75,12 @@ def neighbour_plots(
             skipped[f"neighbours of {setting}", error.problem] = None
         except ValueError as reason:
             skipped[f"curves of {setting}", str(reason)] = None
-    scores = {setting: knn_scores(each, jobs[setting]) for setting, each in tables.items()}
+    scores: dict[str, KnnScores] = {}
+    for setting, each in tables.items():
+        try:
+            scores[setting] = knn_scores(each, jobs[setting])
+        except ValueError as reason:
+            skipped[f"curves of {setting}", str(reason)] = None
     metric = next((each[0].evaluation.metric for each in jobs.values()), "").rpartition("/")[2]
     plots, reasons = build_plots(
         {**_curves(scores, metric), OVERLAP: lambda: overlap_plot(shares, ks, split)}

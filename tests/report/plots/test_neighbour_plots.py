@@ -96,6 +96,19 @@ def test_runs_of_searches_with_other_parameters_are_averaged_over_the_grid(seeds
         assert line[k] == pytest.approx(expected)
 
 
+def test_runs_without_a_common_point_have_no_curves(seeds):
+    folders, job_data, _ = seeds
+    knn = job_data.job.evaluation.knn
+    grid = knn.grid.model_copy(update={"lambda_": [0.123]})
+    changed = knn.model_copy(update={"grid": grid, "lambda_": 0.456})
+    evaluation = job_data.job.evaluation.model_copy(update={"knn": changed})
+    other = replace(job_data, job=job_data.job.model_copy(update={"evaluation": evaluation}))
+    of_folder = dict(zip(folders, (job_data, other), strict=True))
+    plots, left, words = neighbour_plots({"a": folders}, of_folder.__getitem__)
+    assert left == [("curves of a", "its runs have no k-NN parameters in common")]
+    assert ([plot.name for plot in plots], words) == (["neighbour_overlap"], {})
+
+
 def test_the_map_has_the_best_point_and_those_within_one_standard_error(seeds):
     folders, job_data, _ = seeds
     plots, _, words = neighbour_plots({"a": folders}, lambda _: job_data)
