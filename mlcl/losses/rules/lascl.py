@@ -78,6 +78,7 @@ class LasclWeights(PairWeights):
         self.row_sums = given.row_sums
         self.excludes = excludes
         self.largest_factor = 1 / unrelated
+        self._latest: tuple[slice, slice, Tensor, Tensor] | None = None
 
     def positives(self) -> Tensor:
         """Returns |P(i)| (N,)."""
@@ -89,12 +90,19 @@ class LasclWeights(PairWeights):
 
     def excluded(self, rows: slice, cols: slice) -> Tensor:
         """Whether pairs of a tile share the finest level (I, J)."""
-        return self._paths.depth(rows, cols) == self._paths.levels
+        return self._of_tile(rows, cols)[0]
 
     def factors(self, rows: slice, cols: slice) -> Tensor:
         """Returns 1 / w of a tile (I, J)."""
-        depth_IJ, dtype = self._paths.depth(rows, cols), self.row_sums.dtype
-        return class_similarity(depth_IJ, self._paths.levels, self._unrelated, dtype).reciprocal_()
+        return self._of_tile(rows, cols)[1]
+
+    def _of_tile(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
+        """Returns whether pairs share the finest level, and 1 / w; the engine asks several times a tile."""
+        if self._latest is None or self._latest[:2] != (rows, cols):
+            depth_IJ, levels = self._paths.depth(rows, cols), self._paths.levels
+            w_IJ = class_similarity(depth_IJ, levels, self._unrelated, self.row_sums.dtype)
+            self._latest = rows, cols, depth_IJ == levels, w_IJ.reciprocal_()
+        return self._latest[2:]
 
     def to(self, device: torch.device) -> PairWeights:
         """Moves all tensors of the weights to a device, and returns the object."""
