@@ -7,7 +7,10 @@ import signal
 import sys
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from unittest.mock import patch
+
+from typer.main import get_command
 
 from mlcl.cli import main
 
@@ -25,11 +28,18 @@ class Answer:
         return json.loads(self.out, parse_constant=lambda name: sys.exit(f"{name} is no JSON"))
 
 
+@cache
+def _command():
+    """The command line as typer builds it for each call, in a quarter of a second."""
+    return get_command(main.app)
+
+
 def mlcl(*words, env=None):
     """The answer of a command; its environment has the variables `env`, too."""
     handlers, out, err = {n: signal.getsignal(n) for n in SIGNALS}, io.StringIO(), io.StringIO()
     surroundings = (
         patch.object(sys, "argv", ["mlcl", *map(str, words)]), patch.dict(os.environ, env or {}),
+        patch.object(main, "app", _command()),
         redirect_stdout(out), redirect_stderr(err),
     )  # fmt: skip
     try:

@@ -11,7 +11,7 @@ from mlcl.config.job import (
     flatten,
     job_hash,
 )
-from mlcl.config.loader import apply_overrides, load_job, parse_override, read_job
+from mlcl.config.loader import apply_overrides, job_yaml, load_job, parse_override, read_job
 from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.space.domains import Choice, Float, Int, Simplex
 from mlcl.config.space.keys import POSTHOC
@@ -44,6 +44,7 @@ __all__ = [
     "dump_job",
     "flatten",
     "job_hash",
+    "job_yaml",
     "load_job",
     "load_space",
     "parse_override",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -38,6 +39,10 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
+_NO_TRUTH = frozenset({NoneType, str, int, float})
+"""The types of written values that neither are nor contain a truth value."""
+
+
 class Section(BaseModel):
     """The base class of sections. They are frozen, and an unknown key is an error."""
 
@@ -63,8 +68,11 @@ class Section(BaseModel):
         if isinstance(value, Mapping):
             for name, field in cls.__pydantic_fields__.items():
                 key = field.alias if field.alias and field.alias in value else name
+                written = value.get(key)
+                if type(written) in _NO_TRUTH:
+                    continue
                 # pydantic accepts True as the number 1
-                if _is_counted(value.get(key), getattr(found, name)):
+                if _is_counted(written, getattr(found, name)):
                     error = PydanticCustomError("bool_number", "needs a number, and true and false are none")
                     detail = InitErrorDetails(type=error, loc=(key,), input=value[key])
                     raise ValidationError.from_exception_data(cls.__name__, [detail])

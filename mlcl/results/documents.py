@@ -30,12 +30,22 @@ NEIGHBOURS = "knn/"
 """The prefix of the metrics that are computed with the k-NN parameters of the run's job."""
 
 
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+"""By type: building one takes longer than writing a result with it."""
+
+
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
 def document(value: Any) -> dict[str, Any]:
     """Returns a dataclass as a tree of dicts, lists and JSON values, with null for NaN and infinity.
 
     The tree of a result also has its computed fields, such as the mean of a figure or a sweep's verdicts.
     """
-    tree: dict[str, Any] = json.loads(TypeAdapter(type(value)).dump_json(value, by_alias=True))
+    tree: dict[str, Any] = json.loads(_adapter(type(value)).dump_json(value, by_alias=True))
     return tree
 
 
@@ -53,7 +63,8 @@ def _write(file: Path, tree: Mapping[str, Any]) -> Path:
 def read_result(kind: type[ResultT], text: str, file: Path) -> ResultT:
     """Parses a result from the JSON text of `file`. Raises a UserError that names it for invalid text."""
     try:
-        return TypeAdapter(kind).validate_json(text)
+        result: ResultT = _adapter(kind).validate_json(text)
+        return result
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UserError(

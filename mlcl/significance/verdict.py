@@ -115,8 +115,8 @@ class Verdict:
             Conclusion.NO_DIFFERENCE: f"{model} makes no difference to {baseline}",
             Conclusion.CANNOT_TELL: f"cannot tell whether {model} is {more} than {baseline}",
         }[self.answer]
-        is_name = "_" in claim.split()[0]  # `tfidf_svm is worse than ...`
-        return claim if is_name else claim[0].upper() + claim[1:]
+        starts_with_label = claim.startswith(self.treated.label)  # which keeps its spelling
+        return claim if starts_with_label else claim[0].upper() + claim[1:]
 
     def _interval(self) -> str:
         form = f"+.{DIGITS}f"

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate, count
 from pathlib import Path
 
-import yaml
-
-from mlcl.config import JobConfig, dump_job, job_hash
+from mlcl.config import JobConfig, job_hash, job_yaml
 from mlcl.data import DatasetInfo
 from mlcl.plugins import registry
 from mlcl.store import RunRecord, State
@@ -69,7 +67,7 @@ class JobLogs:
             },
             parent=parent,
             source=self.source,
-            texts={JOB: yaml.safe_dump(dump_job(job), sort_keys=False)},
+            texts={JOB: job_yaml(job)},
         )
 
     def start_group(

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def provenance(*folders: Path) -> Provenance:
     """Collects the provenance of this process, with the commit of the first folder in a git checkout."""
     tags: dict[str, str] = {Tag.PYTHON: platform.python_version(), Tag.MACHINE: platform.machine()}
     tags |= {Tag.SOURCE_NAME: "mlcl", Tag.SOURCE_TYPE: "LOCAL"}
-    installed = {each.name: each.version for each in metadata.distributions()}
+    installed = _installed()
     packages = "".join(f"{name}=={installed[name]}\n" for name in sorted(installed, key=str.lower))
     tags[f"{VERSION_TAG}mlcl"] = installed["mlcl"]
     tags[Tag.LIBRARIES] = " ".join(f"{name}=={installed[name]}" for name in LIBRARIES if name in installed)
@@ -96,6 +97,12 @@ def provenance(*folders: Path) -> Provenance:
     if untracked:
         diff += "\n".join(["", "Untracked files:", *untracked.splitlines()]) + "\n"
     return Provenance(tags, diff, packages)
+
+
+@cache  # reading the metadata of some hundred packages takes a tenth of a second
+def _installed() -> dict[str, str]:
+    """Returns the version of each installed package, keyed by name."""
+    return {each.name: each.version for each in metadata.distributions()}
 
 
 def _carried(folders: tuple[Path, ...]) -> Provenance:

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -42,6 +41,7 @@ class Sender:
         self.cursor = Cursor.read(self.folder)
         self.cursor.try_again()
         self._tracker, self._client, self._announce = tracker, tracker.client, announce
+        self._artifact_uri: str | None = None
 
     @property
     def parent(self) -> str | None:
@@ -127,7 +127,7 @@ class Sender:
                 tags[Tag.PARENT] = Cursor.of(self._tracker.home, entry["parent"]).run_id
             name = entry["name"][:RUN_NAME]
             run = self._client.create_run(experiment, start_time=entry["time"], tags=tags, run_name=name)
-            found = [run.info.run_id]
+            found, self._artifact_uri = [run.info.run_id], str(run.info.artifact_uri)
         cursor.run_id, cursor.creating, cursor.experiment_id = found[0], False, experiment
         cursor.write(self.folder)
 
@@ -170,7 +170,7 @@ class Sender:
         self._client.log_inputs(self.cursor.run_id, [DatasetInput(data, [context])])
 
     def _artifact(self, path: Path) -> None:
-        if path.exists() and link_artifact(path, self._artifacts, path.name):
+        if path.exists() and link_artifact(path, self._artifacts(), path.name):
             return
         if path.is_dir():
             self._client.log_artifacts(self.cursor.run_id, str(path), path.name)
@@ -179,13 +179,15 @@ class Sender:
         else:
             self._announce(f"{path} was removed before MLflow had it")
 
-    @cached_property
     def _artifacts(self) -> str:
-        return str(self._client.get_run(self.cursor.run_id).info.artifact_uri)
+        """Returns the URI of the run's artifacts."""
+        if self._artifact_uri is None:
+            self._artifact_uri = str(self._client.get_run(self.cursor.run_id).info.artifact_uri)
+        return self._artifact_uri
 
     def _text(self, file: str, name: str) -> None:
         path = self.folder / TEXTS / file
-        if not link_artifact(path, self._artifacts, name):
+        if not link_artifact(path, self._artifacts(), name):
             text = path.read_text(encoding="utf-8", errors="replace")
             self._client.log_text(self.cursor.run_id, text, name)
 

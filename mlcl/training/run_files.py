@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-import yaml
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mlcl.config import dump_job
+from mlcl.config import job_yaml
 from mlcl.data import Split
 from mlcl.evaluation import ProbeResult
 from mlcl.files import new_file, remove_partial, replace_text
@@ -126,7 +125,7 @@ def _write_weights(
 
 def _write_about(folder: Path, job_data: JobData, result: Evaluation, first: str) -> None:
     """Writes job, name and fingerprint of the data, and decisions; `first` names the first predictor."""
-    replace_text(folder / JOB, yaml.safe_dump(dump_job(job_data.job), sort_keys=False))
+    replace_text(folder / JOB, job_yaml(job_data.job))
     info = json.dumps({"name": job_data.dataset.info.name, "fingerprint": job_data.fingerprint})
     replace_text(folder / DATASET, info + "\n")
     decisions = {prefix.strip("/") or first: each.to_json() for prefix, each in result.decisions.items()}

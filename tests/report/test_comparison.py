@@ -361,7 +361,7 @@ def test_on_paper_and_for_programs(found):
     assert r"test/accuracy against as written (higher is better)" in tex
     assert said[0] == found.rows[0].verdict.sentence
     assert said[0].startswith(
-        "Trial 3 is better than as written: test/accuracy 0.5567 against 0.5083, +0.0483 (97.5 %"
+        "trial 3 is better than as written: test/accuracy 0.5567 against 0.5083, +0.0483 (97.5 %"
     )
     assert "it speaks of the settings of one search (as written, trial 3)." in said[0]
     assert "trial 3 differs in lr." in said

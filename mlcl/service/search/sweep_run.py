@@ -11,9 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from mlcl.config import Goal, dump_job, job_hash
+from mlcl.config import Goal, dump_job, job_hash, job_yaml
 from mlcl.results.documents import write_result
 from mlcl.results.provenance import Tags, data_notes, lower_is_better, provenance_of
 from mlcl.results.sweep_arms import ArmResult
@@ -74,7 +72,7 @@ class SweepRun:
             }
         )
         self.log.params(plan.shared_params())
-        self.log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), JOB)
+        self.log.text(job_yaml(plan.job), JOB)
         self.log.text(plan.space_text, space_file(version))
         self._view(None)
 
