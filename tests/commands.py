@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from mlcl.cli import main
 
+TYPER_APP = main.app
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -31,7 +32,7 @@ class Answer:
 @cache
 def _command():
     """The command line as typer builds it for each call, in a quarter of a second."""
-    return get_command(main.app)
+    return get_command(TYPER_APP)
 
 
 def mlcl(*words, env=None):
@@ -39,13 +40,14 @@ def mlcl(*words, env=None):
     handlers, out, err = {n: signal.getsignal(n) for n in SIGNALS}, io.StringIO(), io.StringIO()
     surroundings = (
         patch.object(sys, "argv", ["mlcl", *map(str, words)]), patch.dict(os.environ, env or {}),
-        patch.object(main, "app", _command()),
         redirect_stdout(out), redirect_stderr(err),
     )  # fmt: skip
     try:
         with ExitStack() as stack:
             for each in surroundings:
                 stack.enter_context(each)
+            if main.app is TYPER_APP:  # a test may have put another one there
+                stack.enter_context(patch.object(main, "app", _command()))
             main.main()
     except SystemExit as ended:
         return Answer(ended.code or 0, out.getvalue(), err.getvalue())

@@ -115,8 +115,8 @@ class Verdict:
             Conclusion.NO_DIFFERENCE: f"{model} makes no difference to {baseline}",
             Conclusion.CANNOT_TELL: f"cannot tell whether {model} is {more} than {baseline}",
         }[self.answer]
-        starts_with_label = claim.startswith(self.treated.label)  # which keeps its spelling
-        return claim if starts_with_label else claim[0].upper() + claim[1:]
+        starts_with_label = self.question != "baseline" and self.answer is not Conclusion.CANNOT_TELL
+        return claim if starts_with_label else claim[0].upper() + claim[1:]  # a label keeps its spelling
 
     def _interval(self) -> str:
         form = f"+.{DIGITS}f"

@@ -90,6 +90,6 @@ def test_a_cell_of_a_table_has_its_figures_and_its_verdicts():
     text = model_evidence(table, "b2")
     assert "b, tiny of the table losses, 3 seeds:" in text
     assert "| test/accuracy | 0.7100 |" in text
-    assert "B is better than bce" in text
+    assert "b is better than bce" in text
     assert "A is better" not in text
     assert "- " not in model_evidence(table, "elsewhere")

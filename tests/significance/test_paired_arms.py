@@ -128,7 +128,7 @@ def test_pairs_of_one_search_are_subtracted_first():
 
     assert paired.interval == pytest.approx((0.015 - half, 0.015 + half))
     assert (paired.answer, unpaired.answer) == (Conclusion.HELPS, Conclusion.CANNOT_TELL)
-    assert paired.sentence.startswith("B is better than a: x 0.6150 against 0.6000")
+    assert paired.sentence.startswith("b is better than a: x 0.6150 against 0.6000")
     assert "outcomes of one seed were subtracted first" in paired.sentence
 
 

@@ -286,6 +286,7 @@ def _unordered(told):
     return {**told, "ledger": {**told["ledger"], "history": sorted(told["ledger"]["history"])}}
 
 
+@BUT_ARMS
 def test_a_killed_one_is_closed_by_any_command_and_goes_on_by_its_own(kind, unbroken):
     *_, whole = unbroken(kind, mlflow=True)
     world, plan = kind.make("killed", mlflow=True)
