@@ -14,7 +14,7 @@ os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 (Ray's own spe
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Temporary folders are in memory where there is room: a third of a slow disk's time is waiting for its syncs.
 SHM = Path("/dev/shm")
-if SHM.is_dir() and os.access(SHM, os.W_OK) and shutil.disk_usage(SHM).free > 8 * 2**30:
+if SHM.is_dir() and os.access(SHM, os.W_OK) and shutil.disk_usage(SHM).free > 4 * 2**30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHM))
 # Without a GPU, Triton interprets kernels on the processor.
 if not Path("/dev/nvidiactl").exists():

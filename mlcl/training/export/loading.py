@@ -129,7 +129,9 @@ class NetworkModel(ExportedModel):
 
     def probabilities(self, output_MO: Tensor, predictor: PredictorName) -> Tensor:
         """Computes a predictor's probabilities from the outputs (M, O)."""
-        setting, encoded_MO = self.index.predictors[predictor], output_MO[:, : self._encoded]
+        setting = self.index.predictors[predictor]
+        # Contiguous as in training: for other strides BLAS has other kernels, which round differently.
+        encoded_MO = output_MO[:, : self._encoded].contiguous()
         if predictor in self._network.layers:
             return self._layer(predictor)(encoded_MO)
         model = self._layer(next(iter(self.index.predictors)))(encoded_MO)
