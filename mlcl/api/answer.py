@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Answer:
     """The result of a sweep or a table, which may still be incomplete.
 
-    A notebook shows the verdicts with their intervals and where MLflow's pages are.
+    A notebook shows the verdicts, as sentences, a forest plot and a table, and where MLflow's pages are.
 
     Args:
         result: The typed result, with everything that the report shows.
@@ -158,13 +158,22 @@ class Answer:
         return "\n".join([head, *self.verdict.splitlines(), pages])
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{html.escape(line)}</p>" for line in repr(self).splitlines()]
-        if self.verdicts:
-            from mlcl.report.plots.charts import to_svg
-            from mlcl.report.plots.comparison_plots import forest_plot
+        state, *said, pages = (f"<p>{_with_link(line)}</p>" for line in repr(self).splitlines())
+        if not self.verdicts:
+            return state + pages
+        from mlcl.report.plots.charts import to_svg
+        from mlcl.report.plots.comparison_plots import forest_plot
 
-            parts.insert(1, to_svg(forest_plot(self.verdicts).figure()))
-        return "".join(parts)
+        plot = forest_plot(self.verdicts)
+        table = plot.table.to_html(index=False, float_format="{:.4f}".format, na_rep="")
+        return "".join([state, to_svg(plot.figure()), *said, table, pages])
+
+
+def _with_link(line: str) -> str:
+    """Returns a line as HTML in which the address of a server, its last word, is a link."""
+    *text, last = html.escape(line).split(" ")
+    is_address = last.startswith(("http://", "https://"))
+    return " ".join([*text, f'<a href="{last}">{last}</a>' if is_address else last])
 
 
 def _best_of_table(table: TableResult) -> str | None:

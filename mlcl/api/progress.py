@@ -15,6 +15,8 @@ from mlcl.training.events import Event
 
 PLAIN_EVERY = 10.0
 """Seconds between lines while nothing else is said."""
+REDRAW_EVERY = 0.5
+"""Seconds between two updates of a notebook's bar by steps."""
 
 
 class TrainingText:
@@ -37,18 +39,22 @@ class TrainingText:
 
 
 class TrainingLines:
-    """A listener of one training that writes a line for each validation, and a few for its steps."""
+    """A listener of one training that writes a line for each validation, and a few for its steps.
 
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write, self._text = write, TrainingText()
+    With the bar of a notebook, the bar shows steps and validations.
+    """
+
+    def __init__(self, write: Callable[[str], None], bar: NotebookBar | None = None) -> None:
+        self._write, self._bar, self._text = write, bar, TrainingText()
         self._began: tuple[float, int] | None = None
         self._last = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        """Writes a line for the event, for steps at most every `PLAIN_EVERY` s, for checkpoints none."""
+        """Shows the event; steps at most every `PLAIN_EVERY` s, `REDRAW_EVERY` s on a bar; checkpoints never."""
         now, details = time.monotonic(), self._text.details(event)
         began, first = self._began = self._began or (now, event.step)
-        if event.kind == "saving" or (event.kind == "step" and now - self._last < PLAIN_EVERY):
+        often = PLAIN_EVERY if self._bar is None else REDRAW_EVERY
+        if event.kind == "saving" or (event.kind == "step" and now - self._last < often):
             return
         self._last = now
         if event.kind in ("phase", "start", "note", "damage"):
@@ -61,7 +67,10 @@ class TrainingLines:
                 seconds = (now - began) / done * (event.steps - event.step)
                 details.insert(len(details) - (event.kind == "validation"), f"{duration(seconds)} left")
             at = (f"epoch {event.epoch}/{event.epochs}", f"step {event.step}/{event.steps}")
-            self._write("  ".join((*at, *details)))
+            if self._bar is None:
+                self._write("  ".join((*at, *details)))
+            else:
+                self._bar.redraw(event.step, event.steps, "  ".join((*at, *details)))
 
 
 def plain_lines(
@@ -123,22 +132,43 @@ KERNEL = "ZMQInteractiveShell"
 
 def listener_of(progress: Say) -> ProgressListener:
     """Returns the listener of a sweep or table: a bar in a notebook by default, else lines for `progress`."""
+    bar = notebook_bar(progress)
+    if bar is None:
+        return plain_lines(progress or silent)
+
+    def watch(event: ProgressEvent) -> None:
+        its = event.progress
+        if its is not None:
+            bar.redraw(
+                its.done, its.total, "  ".join([f"{its.stage}: {its.done} of {its.total}", *outlook(its)])
+            )
+        elif event.text:
+            print_line(event.text)
+
+    return watch
+
+
+def training_listener(progress: Say) -> TrainingLines:
+    """Returns the listener of one training: a bar in a notebook by default, else lines for `progress`."""
+    return TrainingLines(progress or silent, notebook_bar(progress))
+
+
+def notebook_bar(progress: Say) -> NotebookBar | None:
+    """Returns a new bar in a notebook unless `progress` is a function of the caller's; elsewhere None."""
     ipython = sys.modules.get("IPython")
     if progress is print_line and ipython and type(ipython.get_ipython()).__name__ == KERNEL:
         return NotebookBar(ipython.display)
-    return plain_lines(progress or silent)
+    return None
 
 
 class NotebookBar:
-    """A listener that redraws one bar by `IPython.display`: stage, trainings, best score, time left."""
+    """A bar with a text, redrawn by `IPython.display`."""
 
     def __init__(self, display: Any) -> None:
         self._draw, self._bar = display.HTML, display.display(display.HTML(""), display_id=True)
 
-    def __call__(self, event: ProgressEvent) -> None:
-        """Redraws the bar."""
-        its = event.progress
-        if its is None:
-            return
-        text = html.escape("  ".join([f"{its.stage}: {its.done} of {its.total}", *outlook(its)]))
-        self._bar.update(self._draw(f'<progress max="{its.total}" value="{its.done}"></progress> {text}'))
+    def redraw(self, done: int, total: int, text: str) -> None:
+        """Shows that `done` of `total` are done, with a text beside the bar."""
+        self._bar.update(
+            self._draw(f'<progress max="{total}" value="{done}"></progress> {html.escape(text)}')
+        )

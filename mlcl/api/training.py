@@ -66,10 +66,10 @@ def run(
         command = run_command(caller, job, fresh=fresh, options={"cpus": cpus, "gpus": gpus})
         return submitted_run(cluster, command, folder, say)
     checked = job_of(job, with_encoder(encoder, tokenizer, job, overrides, folder, say, collate=collate))
-    from mlcl.api.progress import TrainingLines
+    from mlcl.api.progress import training_listener
     from mlcl.service.run_job import run_job
 
-    lines, cpus = TrainingLines(say), 1 if cpus is None else cpus
+    lines, cpus = training_listener(progress), 1 if cpus is None else cpus
     return run_job(checked, home=folder, listener=lines, fresh=fresh, announce=say, cpus=cpus, gpus=gpus)
 
 
@@ -106,7 +106,7 @@ def baseline(
     """
     import pandas as pd
 
-    from mlcl.api.progress import TrainingLines
+    from mlcl.api.progress import training_listener
     from mlcl.config import default_mode, load_job
     from mlcl.service.run_baselines import BaselinePlan, best_baseline, run_baselines
     from mlcl.training.baselines.jobs import dataset_job
@@ -117,7 +117,7 @@ def baseline(
     job = load_job(dataset_job(its.folder, space if isinstance(space, str) else None))
     given = [names] if isinstance(names, str) else list(names)
     plan = BaselinePlan.of(job, given, folder)
-    found = run_baselines(plan, home=folder, listener=TrainingLines(say), announce=say)
+    found = run_baselines(plan, home=folder, listener=training_listener(progress), announce=say)
     rows = {name: {"state": str(its.state), "id": its.id, **its.metrics} for name, its in found.items()}
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("baseline")
     metric = job.evaluation.metric

@@ -15,6 +15,7 @@ from sweeps import World
 from torch import nn
 
 import mlcl
+from mlcl.api.answer import Answer
 from mlcl.config import job_hash, load_job
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
@@ -159,7 +160,11 @@ def test_a_comparison_is_a_table_against_the_classifier_alone(tables, monkeypatc
     assert {cell.row for cell in answer.result.cells} == {"cross_entropy", "supcon", "simclr"}
     assert {its.reference.label for its in answer.verdicts} == {"cross_entropy"}
     assert len(answer.verdicts) == len(answer.verdict.splitlines()) == 2
-    assert "<svg" in answer._repr_html_()
+    shown = answer._repr_html_()
+    assert "<svg" in shown
+    assert all(f"<td>{its.treated.label} against cross_entropy</td>" in shown for its in answer.verdicts)
+    at_a_server = Answer(answer.result, tables.home, "http://me:secret@lab:5000")._repr_html_()
+    assert at_a_server.endswith('MLflow: open <a href="http://lab:5000">http://lab:5000</a></p>')
     trained = len(tables.formula.trained)
     again = compared(tables)
     assert again.result.id == answer.result.id

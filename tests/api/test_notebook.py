@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from mlcl.api.common import print_line
-from mlcl.api.progress import KERNEL, NotebookBar, listener_of
+from mlcl.api.progress import KERNEL, listener_of, training_listener
 from mlcl.service.engine.progress import Progress, ProgressEvent
+from mlcl.training.events import Event
 
 
 @pytest.fixture
@@ -22,12 +23,20 @@ def drawn(monkeypatch):
     return texts
 
 
-def test_a_notebook_has_a_bar_that_is_redrawn(drawn):
+def test_a_notebook_has_a_bar_that_is_redrawn_and_notes_beside_it(drawn, capsys):
     listener = listener_of(print_line)
-    assert isinstance(listener, NotebookBar)
-    listener(ProgressEvent("note", "no bar"))
+    listener(ProgressEvent("note", "tracking.notify: no answer"))
     listener(ProgressEvent("close", progress=Progress("search", 3, 16, "val/f1", (), best=("<b>", 0.5))))
     assert drawn == ['<progress max="16" value="3"></progress> search: 3 of 16  best 0.5000 (&lt;b&gt;)']
+    assert capsys.readouterr().err == "tracking.notify: no answer\n"
+
+
+def test_a_training_in_a_notebook_has_a_bar_too(drawn, capsys):
+    listener = training_listener(print_line)
+    listener(Event("phase", 0, 0, 0, 0, note="embedding"))
+    listener(Event("validation", 1, 4, 5, 20, {"val/f1": 0.25}))
+    assert drawn == ['<progress max="20" value="5"></progress> epoch 1/4  step 5/20  val/f1 0.2500']
+    assert capsys.readouterr().err == "embedding\n"
 
 
 @pytest.mark.parametrize("asked", [True, False])
