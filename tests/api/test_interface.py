@@ -164,7 +164,9 @@ def test_a_comparison_is_a_table_against_the_classifier_alone(tables, monkeypatc
     assert "<svg" in shown
     assert all(f"<td>{its.treated.label} against cross_entropy</td>" in shown for its in answer.verdicts)
     at_a_server = Answer(answer.result, tables.home, "http://me:secret@lab:5000")._repr_html_()
-    assert at_a_server.endswith('MLflow: open <a href="http://lab:5000">http://lab:5000</a></p>')
+    assert at_a_server.endswith(
+        'MLflow: open <a href="http://me:***@lab:5000">http://me:***@lab:5000</a></p>'
+    )
     trained = len(tables.formula.trained)
     again = compared(tables)
     assert again.result.id == answer.result.id

@@ -35,7 +35,9 @@ def test_a_training_in_a_notebook_has_a_bar_too(drawn, capsys):
     listener = training_listener(print_line)
     listener(Event("phase", 0, 0, 0, 0, note="embedding"))
     listener(Event("validation", 1, 4, 5, 20, {"val/f1": 0.25}))
-    assert drawn == ['<progress max="20" value="5"></progress> epoch 1/4  step 5/20  val/f1 0.2500']
+    assert drawn == [
+        '<progress max="20" value="5"></progress> epoch 1/4  step 5/20  0m00s left  val/f1 0.2500'
+    ]
     assert capsys.readouterr().err == "embedding\n"
 
 
