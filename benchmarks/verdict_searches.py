@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.significance.arm_errors import arm_error, half_width, rows_variance
+from mlcl.significance.arm_errors import SEARCH_DEVIATION, arm_error, half_width, rows_variance
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -127,7 +127,7 @@ def simulate(random: Random, count: int, design: Design, corner: Corner, effect:
 
 def independent_searches(made: Made) -> tuple[Array, Array]:
     """Difference and half width of each experiment, as `compare_arms` finds them."""
-    first, second = arm_error(made.control), arm_error(made.heads)
+    first, second = (arm_error(its, 100 * SEARCH_DEVIATION) for its in (made.control, made.heads))
     difference = second.mean - first.mean
     without = without_blocks(difference, made.common + made.own[1].mean(1) - made.own[0].mean(1))
     variances = np.stack([first.variance, second.variance, rows_variance(without)], -1)

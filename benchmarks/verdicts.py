@@ -27,13 +27,17 @@ from verdict_searches import (
     without_blocks,
 )
 
+from mlcl.significance.arm_errors import SEARCH_DEVIATION
 from mlcl.significance.arms import Arm, Outcome
 from mlcl.significance.verdict import compare_arms
 
 MARGIN, RISK = 0.5, 0.05
 HELD = 0.93, 0.97
 EFFECTS = 0.5, 1.0, 2.0, 3.0
-DESIGNS = (Design(), Design(2, 12, 3), Design(6, 4, 1), Design(1, 24, 3, 10), Design(1, 24, 6, 5))
+DESIGNS = (
+    *(Design(), Design(2, 12, 3), Design(6, 4, 1), Design(1, 24, 3, 10), Design(1, 24, 6, 5)),
+    *(Design(1, 2, 3), Design(1, 4, 3), Design(1, 24, 6)),
+)
 
 
 def intervals(made: Made, design: Design) -> tuple[Array, Array]:
@@ -48,9 +52,8 @@ def same_as_the_product(made: Made, difference: float, half: float) -> None:
 
     def arm(label: str, values: Array, blocks: Array) -> Arm:
         found = tuple(float(each) for each in blocks)
-        return Arm(
-            label, tuple(tuple(Outcome(k, y, found) for k, y in enumerate(s)) for s in values.tolist())
-        )
+        searches = tuple(tuple(Outcome(k, y, found) for k, y in enumerate(s)) for s in values.tolist())
+        return Arm(label, searches, search_deviation=100 * SEARCH_DEVIATION)
 
     found = compare_arms(
         arm("control", made.control[0], np.zeros(BLOCKS)), arm("heads", made.heads[0], without),

@@ -50,7 +50,7 @@ class TrainingLines:
         self._last = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        """Shows the event; steps at most every `PLAIN_EVERY` s, or `REDRAW_EVERY` on a bar; no checkpoints."""
+        """Shows the event; steps at most every `PLAIN_EVERY` s, or `REDRAW_EVERY` on a bar, not saving."""
         now, details = time.monotonic(), self._text.details(event)
         began, first = self._began = self._began or (now, event.step)
         often = PLAIN_EVERY if self._bar is None else REDRAW_EVERY

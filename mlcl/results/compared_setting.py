@@ -12,6 +12,7 @@ from typing import Any
 
 from mlcl.config import MARGIN
 from mlcl.errors import UserError
+from mlcl.significance.arm_errors import SEARCH_DEVIATION
 from mlcl.significance.arms import Arm, Difference, Outcome
 from mlcl.significance.paired_arms import differences_of
 from mlcl.significance.roles import Role, figure_name
@@ -62,6 +63,8 @@ class ComparedSetting:
         picks: For a whole arm, the labels of the settings that its searches picked.
         rows: The number of test rows, 0 if unknown.
         searched: Whether a search chose the hyperparameters.
+        method: Whether it stands for whatever its search may find, as an arm or a tuned cell does, and not
+            only for the setting that was found.
     """
 
     label: str
@@ -82,6 +85,7 @@ class ComparedSetting:
     picks: tuple[str, ...] = ()
     rows: int = 0
     searched: bool = True
+    method: bool = False
 
     @property
     def metrics(self) -> set[str]:
@@ -145,6 +149,7 @@ def _joined(arm: str, picks: Sequence[ComparedSetting]) -> ComparedSetting:
         picks=tuple(name for each in picks for name in each.picks or (each.label,) if name != arm),
         job=dict(item for item in picks[0].job.items() if item in shared),
         names=(),
+        method=True,
     )
 
 
@@ -185,7 +190,8 @@ def _arm(setting: ComparedSetting, metric: str) -> Arm:
     )
     fixed = setting.is_fitted and len({each.value for its in searches for each in its}) == 1
     counted = ((searches[0][0],),) if fixed else searches
-    return Arm(setting.label, counted, fitted=fixed, searched=setting.searched)
+    deviation = SEARCH_DEVIATION if setting.method else 0.0
+    return Arm(setting.label, counted, fixed, setting.searched, deviation)
 
 
 def _draws(run: SeedRun) -> tuple[tuple[str, str], ...]:

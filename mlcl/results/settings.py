@@ -50,6 +50,7 @@ def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> 
         arm=setting.arm if setting in sweep.confirmations else "",
         search=setting.search,
         role=setting.role,
+        searched=bool(setting.arm) and setting.arm not in sweep.given_arms,
         rows=sweep.data.test_rows if sweep.data else 0,
     )
 
@@ -64,6 +65,7 @@ def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) ->
         _of_trainings(cell.label, word, cell.trainings, cell.params, without),
         lower_is_better=frozenset(lower_is_better) or None,
         searched=cell.search is not None,
+        method=cell.search is not None,
         searches=searches,
         rows=cell.test_rows,
     )

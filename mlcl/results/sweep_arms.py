@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Annotated
@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import PlainSerializer
 
 from mlcl.results.training_result import Number, RoleField, SettingResult, TrainingResult
+from mlcl.significance.arm_errors import SEARCH_DEVIATION
 from mlcl.significance.arms import Arm
 from mlcl.significance.roles import Role, figure_name
 from mlcl.significance.verdict import Question, Verdict, compare_arms
@@ -124,16 +125,23 @@ class ArmResult:
 
 
 def sweep_verdicts(
-    settings: Iterable[SettingResult], score: str, mode: str, *, margin: float, rows: int
+    settings: Iterable[SettingResult],
+    score: str,
+    mode: str,
+    *,
+    margin: float,
+    rows: int,
+    given: Container[str] = (),
 ) -> tuple[Verdict, ...]:
     """Returns the verdicts of a sweep: heads against control, then the best model against the best baseline.
 
     The best arm of a role, and the one setting that counts for each search, have the best mean of the
     validation metric `score`; the verdicts compare its counterpart on test. A verdict is left out where one
     of its arms has no complete training. `margin` is the largest difference that does not matter, in the
-    metric's units, `rows` the number of test rows, 0 if unknown.
+    metric's units, `rows` the number of test rows, 0 if unknown, `given` the arms whose settings no search
+    chose. An arm with one search has the error `SEARCH_DEVIATION` of searches.
     """
-    arms = _arms(settings, score, mode)
+    arms = _arms(settings, score, mode, given)
     metric = score.replace("val/", "test/")
 
     def compare(question: Question, reference: str, treated: str) -> Verdict:
@@ -181,6 +189,7 @@ class _Confirmed:
     name: str
     role: Role
     fitted: bool
+    searched: bool
     searches: tuple[tuple[TrainingResult, ...], ...]
 
     def validation(self, score: str) -> float:
@@ -193,10 +202,12 @@ class _Confirmed:
         searches = (
             tuple(its.outcome(figure_name(metric, its.metrics)) for its in search) for search in self.searches
         )
-        return Arm(self.name, tuple(searches), self.fitted)
+        return Arm(self.name, tuple(searches), self.fitted, self.searched, SEARCH_DEVIATION)
 
 
-def _arms(settings: Iterable[SettingResult], score: str, mode: str) -> dict[str, _Confirmed]:
+def _arms(
+    settings: Iterable[SettingResult], score: str, mode: str, given: Container[str]
+) -> dict[str, _Confirmed]:
     """Returns the arms, keyed by name, that have complete trainings with the score on validation and test."""
     found: dict[str, dict[int, list[SettingResult]]] = {}
     for each in settings:
@@ -206,8 +217,9 @@ def _arms(settings: Iterable[SettingResult], score: str, mode: str) -> dict[str,
         picks = [_best(its, score, mode) for _, its in sorted(searches.items())]
         counted = [pick for pick in picks if pick is not None]
         if counted:
-            trainings = tuple(_complete(each.seeds, score) for each in counted)
-            arms[name] = _Confirmed(name, counted[0].role, counted[0].is_fitted, trainings)
+            trainings, first = tuple(_complete(each.seeds, score) for each in counted), counted[0]
+            searched = bool(first.arm) and name not in given
+            arms[name] = _Confirmed(name, first.role, first.is_fitted, searched, trainings)
     return arms
 
 

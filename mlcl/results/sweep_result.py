@@ -125,13 +125,21 @@ class SweepResult:
         """Whether races, and not the single trials, chose k, lambda and temperature."""
         return self.fresh_score.startswith("knn/") and self.fresh_score != self.score
 
+    @property
+    def given_arms(self) -> frozenset[str]:
+        """The names of the arms whose only trial is the job as written, so that no search chose a setting."""
+        return frozenset(arm.name for arm in self.arms if all(each.trials < 2 for each in arm.searches))
+
     @computed_field
     @property
     def verdicts(self) -> Verdicts:
         """Verdicts on heads against control and best model against best baseline, see `sweep_verdicts`."""
-        margin = self.job.get("evaluation", {}).get("margin", MARGIN)
-        rows = self.data.test_rows if self.data else 0
-        return sweep_verdicts(self.confirmations, self.fresh_score, self.mode, margin=margin, rows=rows)
+        margin, (score, mode) = (
+            self.job.get("evaluation", {}).get("margin", MARGIN),
+            (self.fresh_score, self.mode),
+        )
+        rows, given = self.data.test_rows if self.data else 0, self.given_arms
+        return sweep_verdicts(self.confirmations, score, mode, margin=margin, rows=rows, given=given)
 
     @computed_field
     @property

@@ -15,7 +15,14 @@ from typing import Literal
 import numpy as np
 import scipy
 
-from mlcl.significance.arm_errors import Array, arm_error, half_width, pooled_freedom, rows_variance
+from mlcl.significance.arm_errors import (
+    ArmError,
+    Array,
+    arm_error,
+    half_width,
+    pooled_freedom,
+    rows_variance,
+)
 from mlcl.significance.deciders import Errors
 
 Pairing = Literal["", "seed", "search"]
@@ -38,13 +45,27 @@ class Arm:
     """The trainings of an arm on fresh seeds: `searches` has the outcomes of each search's pick on the seeds.
 
     A `fitted` arm is a deterministic baseline: one search of one outcome, with no variance from searches and
-    seeds. `searched` says whether a search chose its settings; `label` is its name in sentences.
+    seeds. `searched` says whether a search chose its settings; `label` is its name in sentences. If the arm
+    stands for more than the setting of its only search, `search_deviation` is the standard deviation of a
+    search's outcome; arms with several searches do not need it.
     """
 
     label: str
     searches: tuple[tuple[Outcome, ...], ...]
     fitted: bool = False
     searched: bool = True
+    search_deviation: float = 0.0
+
+    @property
+    def assumed_deviation(self) -> float:
+        """`search_deviation` where it counts: the arm has one search that chose its settings; else 0."""
+        alone = self.searched and not self.fitted and len(self.complete) == 1
+        return self.search_deviation if alone else 0.0
+
+    @property
+    def error(self) -> ArmError:
+        """The mean of the arm and its variance from searches and seeds."""
+        return arm_error(outcome_values(self), self.assumed_deviation)
 
     @property
     def complete(self) -> tuple[tuple[Outcome, ...], ...]:
@@ -82,9 +103,9 @@ class Difference:
 
     @property
     def is_known(self) -> bool:
-        """Whether the standard error of the difference could be estimated."""
+        """Whether the standard error of the difference is known; it is 0 where both arms are the same."""
         total = sum(self.errors.arms) + self.errors.rows
-        return math.isfinite(total) and (total > 0 or self.value == 0)
+        return self.same or (math.isfinite(total) and total > 0)
 
     @cached_property
     def p(self) -> float | None:
@@ -134,7 +155,7 @@ def difference_of(reference: Arm, treated: Arm, metric: str, mode: str) -> Diffe
 
 
 def _error_parts(arm: Arm) -> tuple[float, float, float]:
-    error = arm_error(outcome_values(arm))
+    error = arm.error
     return float(error.variance), float(error.freedom), float(error.seeds)
 
 
@@ -149,7 +170,7 @@ def build_difference(
     arms: tuple[Arm, Arm], errors: Errors, mode: str, *, same: bool = False, paired: Pairing = ""
 ) -> Difference:
     """Returns the difference of two arms with these errors; its value is 0 where both are the `same`."""
-    first, second = (float(arm_error(outcome_values(arm)).mean) for arm in arms)
+    first, second = (float(arm.error.mean) for arm in arms)
     value = 0.0 if same else (second - first) * (-1 if mode == "min" else 1)
     return Difference(arms, value, (first, second), errors, same, paired)
 
@@ -186,7 +207,7 @@ def mean_interval(arm: Arm, level: float) -> tuple[float, tuple[float, float] | 
     single training. Raises ValueError where the arm has no finite value.
     """
     check_values((arm,), "value")
-    error, (rows, blocks) = arm_error(outcome_values(arm)), row_variance((arm,))
+    error, (rows, blocks) = arm.error, row_variance((arm,))
     variances = np.array([float(error.variance), rows])
     if not (np.isfinite(variances).all() and variances.sum() > 0):
         return float(error.mean), None

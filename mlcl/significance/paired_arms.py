@@ -90,8 +90,9 @@ def _paired(arms: Sequence[Arm], units: Sequence[Units], kind: Pairing, mode: st
         whole = float(both.sum())
         parts = float(pooled_freedom(both, np.full(2, freedom)))
         part = whole if kind == "seed" else min(whole, _seeds_variance(kept[0], arm))
+        assumed = kept[0].assumed_deviation ** 2 + arm.assumed_deviation**2
         rows, blocks = row_variance((kept[0], arm))
-        errors = Errors((0.0, whole), (0.0, part), (1.0, min(parts, most)), rows, blocks)
+        errors = Errors((assumed, whole), (0.0, part), (math.inf, min(parts, most)), rows, blocks)
         found.append(build_difference((kept[0], arm), errors, mode, paired=kind))
     return found
 

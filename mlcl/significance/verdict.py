@@ -38,6 +38,8 @@ class Verdict:
         shares: The fractions of the variance that come from `searches`, `seeds` and test `rows`.
         rows_counted: Whether the interval includes the variance from the test rows.
         single: The labels of the searched arms that have only one search.
+        search_deviation: The standard deviation that their searches are taken to have; 0 where the verdict
+            speaks of the settings that they found.
         decider: An estimate of the seeds, searches or rows that would decide; None if the interval is narrow
             enough or unknown.
         level: The confidence level of the interval, corrected for the number of `tests`.
@@ -65,6 +67,7 @@ class Verdict:
     level: float = LEVEL
     tests: int = 1
     paired: Pairing = ""
+    search_deviation: float = 0.0
 
     @property
     def answer(self) -> Conclusion:
@@ -92,8 +95,11 @@ class Verdict:
             parts.append("both are the same trainings")
         elif not self.rows_counted:
             parts.append("the error of the test rows is not counted")
-        if self.single:
-            parts.append(f"it speaks of the settings of one search ({', '.join(self.single)})")
+        arms = ", ".join(self.single)
+        if self.search_deviation:
+            parts.append(f"one search ({arms}) is taken to vary by {self.search_deviation:g}: run three")
+        elif self.single:
+            parts.append(f"it speaks of the settings of one search ({arms})")
         return "; ".join(parts) + "."
 
     def as_dict(self) -> dict[str, Any]:
@@ -200,13 +206,18 @@ def _verdict(
         for arm, each in zip(found.arms, found.summaries, strict=True)
         if not (arm.fitted or found.same)
     ]
-    decider = found.is_known and cheapest_decider(
-        found.errors,
-        target=max(abs(found.value), margin - abs(found.value)),
-        searches=min((each.searches for _, each in trained), default=0),
-        seeds=found.seeds,
-        rows=rows if found.errors.blocks else 0,
-        level=level,
+    deviation = 0.0 if found.same else max(arm.assumed_deviation for arm in found.arms)
+    decider = (
+        found.is_known
+        and not deviation
+        and cheapest_decider(
+            found.errors,
+            target=max(abs(found.value), margin - abs(found.value)),
+            searches=min((each.searches for _, each in trained), default=0),
+            seeds=found.seeds,
+            rows=rows if found.errors.blocks else 0,
+            level=level,
+        )
     )
     return Verdict(
         question=question,
@@ -225,4 +236,5 @@ def _verdict(
         level=level,
         tests=tests,
         paired=found.paired,
+        search_deviation=deviation,
     )

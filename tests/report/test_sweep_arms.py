@@ -8,7 +8,9 @@ import pytest
 from mlcl.report.sweep_data import next_command, setting_to_use
 from mlcl.results.sweep_arms import ArmSearch, Entrant, best_seed, best_setting, sweep_verdicts
 from mlcl.results.training_result import SettingResult, TrainingResult
+from mlcl.significance.arm_errors import SEARCH_DEVIATION
 from mlcl.significance.roles import Role
+from mlcl.significance.verdict import Conclusion
 from mlcl.tracking import State
 
 SCORE = "knn_best/val/accuracy"
@@ -107,3 +109,17 @@ def test_what_to_use_is_what_no_verdict_says_is_worse(heads, svm, use, step):
     data = SimpleNamespace(result=result, best=None)
     assert setting_to_use(data) == use
     assert next_command(data)[1].startswith(step)
+
+
+def test_one_search_of_an_arm_has_the_error_of_a_search_unless_its_settings_were_given():
+    def one_search(name, role, test):
+        seeds = [training(seed, 0.5, test + seed / 1e4) for seed in (1, 2, 3)]
+        return setting(name, role, *seeds)
+
+    settings = [one_search("heads", Role.MODEL, 0.52), one_search("control", CONTROL, 0.5)]
+    found, _ = verdicts(*settings)
+    assert (found.answer, found.search_deviation) == (Conclusion.CANNOT_TELL, SEARCH_DEVIATION)
+    given, _ = sweep_verdicts(settings, SCORE, "max", margin=0.001, rows=100, given={"heads", "control"})
+    assert (given.answer, given.search_deviation, given.single) == (Conclusion.HELPS, 0.0, ())
+    far, _ = verdicts(one_search("heads", Role.MODEL, 0.6), settings[1])
+    assert far.answer is Conclusion.HELPS

@@ -101,7 +101,8 @@ def test_a_baseline_file_named_as_a_trial_stays_a_baseline_everywhere(misnamed, 
     assert labels == ["trial 1", "best found", "as written", "heads"]
     made = make_report(runs, "misnamed", home, folder=tmp_path / "it", embeddings=QUICK, log=False)
     text = (made.folder / "report.md").read_text()
-    assert f"Use {best}:" in text
+    assert verdict.answer is Conclusion.HURTS
+    assert "Use trial 1, baseline:" in text
     monkeypatch.setattr(Runs, "has", lambda *_: True)
     assert model_run(runs, "misnamed").data.tags["mlcl.id"].startswith(f"{best}, seed")
     frame = mlcl.results.load("misnamed", home=home, uri=store.tracker.uri)

@@ -10,6 +10,7 @@ from mlcl.results.cell_result import CellResult, FigureResult, SearchResult
 from mlcl.results.sweep_arms import ArmSearch
 from mlcl.results.table_verdicts import COUNTED, conclusions_of, table_verdicts
 from mlcl.results.training_result import TrainingResult
+from mlcl.significance.arm_errors import SEARCH_DEVIATION
 from mlcl.significance.verdict import Conclusion
 from mlcl.tracking import State
 
@@ -117,8 +118,23 @@ def test_the_settings_of_a_cell_as_written_are_of_no_search():
     search = SearchResult("val/accuracy", "max", {}, None, None, None)
     ((_, its),) = verdicts(cell("a", FIRST), cell("b", SECOND, search=search))
     assert its.single == ("b",)
-    assert "it speaks of the settings of one search (b)" in its.sentence
-    assert verdicts(cell("a", FIRST), cell("b", SECOND))[0][1].single == ()
+    assert "one search (b) is taken to vary by 0.016: run three" in its.sentence
+    assert its.interval[1] - its.interval[0] > 2 * 1.96 * SEARCH_DEVIATION
+    assert (its.decider, its.search_deviation) == (None, SEARCH_DEVIATION)
+    given = verdicts(cell("a", FIRST), cell("b", SECOND))[0][1]
+    assert (given.single, given.search_deviation) == ((), 0.0)
+    assert given.interval[1] - given.interval[0] < its.interval[1] - its.interval[0]
+
+
+def test_one_search_of_cells_that_are_paired_by_seed_counts_too():
+    search, drawn = SearchResult("val/accuracy", "max", {}, None, None, None), ("data.subset.seed",)
+    cells = [cell("a", (50.0, 60.0, 55.0), changes=drawn), cell("b", (52.0, 62.1, 57.0), changes=drawn)]
+    ((_, fixed),) = verdicts(*cells)
+    ((_, its),) = verdicts(cells[0], replace(cells[1], search=search))
+    assert (fixed.paired, its.paired) == ("seed", "seed")
+    half, alone = ((each.interval[1] - each.interval[0]) / 2 for each in (its, fixed))
+    assert (fixed.answer, its.answer) == (Conclusion.HELPS, Conclusion.CANNOT_TELL)
+    assert 1.96 * SEARCH_DEVIATION < half < alone + 4 * SEARCH_DEVIATION
 
 
 def searched(row, values):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from mlcl.significance.arm_errors import arm_error, half_width, rows_variance
+from mlcl.significance.arm_errors import SEARCH_DEVIATION, arm_error, half_width, rows_variance
 from mlcl.significance.arms import Arm, Outcome, difference_of
 from mlcl.significance.paired_tests import holm
 from mlcl.significance.verdict import Conclusion, Verdict, compare_arms, compare_family
@@ -138,6 +139,43 @@ def test_equal_trainings_have_no_difference_and_one_training_alone_no_interval()
     assert compare(one, one).answer is Conclusion.NO_DIFFERENCE
     assert compare(x, y).interval is None
     assert compare(x, y).answer is Conclusion.CANNOT_TELL
+
+
+def test_equal_values_of_different_trainings_tell_nothing() -> None:
+    never = [Arm(label, ((Outcome(1, 0.0), Outcome(2, 0.0)),)) for label in ("a", "b")]
+    others = [replace(its, searches=((Outcome(3, 0.0), Outcome(4, 0.0)),)) for its in never]
+    found = compare(never[0], others[1])
+    assert (found.answer, found.interval, found.decider) == (Conclusion.CANNOT_TELL, None, None)
+    assert "same trainings" not in found.sentence
+    assert "both are the same trainings" in compare(*never).sentence
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.01, 0.1])
+def test_one_search_has_the_deviation_that_searches_are_taken_to_have(deviation: float) -> None:
+    one, other = (arm(name, 0.5, 0.01, searches=1, seeds=4) for name in ("a", "b"))
+    found = compare(one, replace(other, search_deviation=deviation))
+    seeds = [statistics.variance([its.value for its in each.searches[0]]) / 4 for each in (one, other)]
+    without = [
+        statistics.fmean(b.blocks[k] for b in other.searches[0])
+        - statistics.fmean(a.blocks[k] for a in one.searches[0])
+        for k in range(20)
+    ]
+    rows = 19 / 20 * sum((each - statistics.fmean(without)) ** 2 for each in without)
+    total = sum(seeds) + rows + deviation**2
+    freedom = total**2 / (sum(v**2 / 3 for v in seeds) + rows**2 / 19)
+    half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(total)
+    assert found.interval == pytest.approx((found.difference - half, found.difference + half), abs=1e-12)
+    assert found.search_deviation == deviation
+    assert ("is taken to vary" in found.sentence) == (deviation > 0)
+    assert found.shares["searches"] == pytest.approx(deviation**2 / total)
+
+
+def test_an_assumed_deviation_is_for_one_search_of_an_arm_that_was_searched() -> None:
+    for its in (arm("a", 0.5, 0.01), replace(arm("a", 0.5, 0.01, searches=1), searched=False)):
+        assert replace(its, search_deviation=SEARCH_DEVIATION).assumed_deviation == 0.0
+    alone = replace(arm("a", 0.5, 0.01, searches=1), search_deviation=SEARCH_DEVIATION)
+    assert alone.assumed_deviation == SEARCH_DEVIATION
+    assert compare(alone, alone).search_deviation == 0.0
 
 
 def test_failed_trainings_are_left_out() -> None:
