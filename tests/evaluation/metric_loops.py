@@ -120,7 +120,10 @@ def of_labels(name, p, y, known, threshold=0.5):
     band, _, rest = name.partition("_")
     if band in BANDS:
         inside = [column for label, column in enumerate(columns) if label % 3 == BANDS.index(band)]
-        return of_counts(rest, inside, threshold)
+        occurs = [column for column in inside if any(true for _, true in column)]
+        if not occurs:
+            return math.nan
+        return of_counts(rest, occurs if rest == "macro_f1" else inside, threshold)
     if name in COUNTED:
         return of_counts(name, columns, threshold)
     if name == "micro_auc":

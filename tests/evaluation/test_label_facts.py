@@ -25,8 +25,18 @@ def test_a_band_without_labels_or_rows_has_no_value():
         "tail_accuracy", "tail_micro_f1", "tail_macro_f1",
     }  # fmt: skip
     of_labels = evaluate("multi_label", p, LabelRows.from_lists([[0], [0]], 2), only=BAND_NAMES, facts=facts)
-    assert math.isnan(of_labels["tail_micro_f1"])
-    assert of_labels["medium_micro_f1"] == 0
+    assert {name for name, value in of_labels.items() if math.isnan(value)} == {
+        f"{band}_{average}_f1" for band in ("medium", "tail") for average in ("micro", "macro")
+    }
+
+
+def test_a_macro_average_of_a_band_is_over_its_labels_that_a_row_has():
+    p = torch.tensor([[0.9, 0.1, 0.8], [0.8, 0.2, 0.1]])
+    found = evaluate(
+        "multi_label", p, LabelRows.from_lists([[0], [0]], 3), only=["tail_macro_f1", "tail_micro_f1"],
+        facts=LabelFacts(band=np.array([2, 2, 2])),
+    )  # fmt: skip
+    assert found == {"tail_macro_f1": 1.0, "tail_micro_f1": pytest.approx(4 / 5)}
 
 
 def test_each_aspect_has_bands_of_its_own():

@@ -1,7 +1,7 @@
 """F1 and accuracy of frequent, medium and rare labels, in bands by the number of training rows."""
 
 from mlcl.evaluation.metric import Metric
-from mlcl.evaluation.metrics.f1 import macro_f1, macro_f1_of_classes, micro_f1
+from mlcl.evaluation.metrics.f1 import macro_f1_of_classes, micro_f1
 from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
 from mlcl.evaluation.tasks import BANDS, Array
 
@@ -11,27 +11,23 @@ SOURCE = "bands as Liu et al. 2019, Large-scale long-tailed recognition"
 def f1_of_band(band: str, average: str) -> Metric:
     """Returns the metric `<band>_<average>_f1`: F1 over the labels or classes of the band.
 
-    The macro average is over all labels of the band, or over the classes of the band that at least one row
-    has. It is NaN if the band has no label, or no row has a class of the band.
+    The macro average is over the labels or classes of the band that at least one row has. It is NaN if no row
+    has one.
     """
-    of_labels, of_classes = {"micro": (micro_f1, micro_f1), "macro": (macro_f1, macro_f1_of_classes)}[average]
+    average_of = {"micro": micro_f1, "macro": macro_f1_of_classes}[average]
 
-    def labels(prediction: LabelPrediction) -> float:
-        inside_L = prediction.facts.in_band(band)
-        return float(of_labels(_part(prediction.counts, inside_L))) if inside_L.any() else float("nan")
-
-    def classes(prediction: ClassPrediction) -> float:
+    def of_band(prediction: LabelPrediction | ClassPrediction) -> float:
         counts = _part(prediction.counts, prediction.facts.in_band(band))
-        return float(of_classes(counts)) if counts.true.any() else float("nan")
+        return float(average_of(counts)) if counts.true.any() else float("nan")
 
     return Metric(
         name=f"{band}_{average}_f1",
         summary=f"{average} F1 of the labels or classes of the {band} band",
         source=SOURCE,
         group="bands",
-        labels=labels,
+        labels=of_band,
         masked=True,
-        classes=classes,
+        classes=of_band,
     )
 
 
