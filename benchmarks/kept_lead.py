@@ -1,4 +1,4 @@
-"""The share of a search's lead that fresh seeds keep, by races of other sizes, from recorded trials.
+"""The share of a search's lead that fresh seeds keep, and how often the pick is below the job as written.
 
     python benchmarks/kept_lead.py [TRIALS...] [--repeats 400]
 
@@ -10,6 +10,9 @@ sees each value with noise; its best ENTRANTS are trained on SEEDS fresh seeds, 
 The lead is that of the best score over the median score, and its kept part that of the pick's true value.
 Printed are the ratio of the sums over cells, and the median cell's ratio. A perfect race, which picks the
 best true value, bounds both: the best score's own luck is part of the lead.
+
+The job as written, the first recorded trial of each search, is a trial and races, too. Printed is the share
+of picks whose true value is below its own, and below it by more than .2 points.
 """
 
 from __future__ import annotations
@@ -27,16 +30,21 @@ from mlcl.results.table_trials import read_trials
 
 FIGURES = Path(__file__).parents[1] / "docs/leaderboard/figures/three-searches"
 LEAST_TRIALS = 12
+WORSE = 0.002
 TRIALS = 6, 18
 RACES = (1, 0), (2, 1), (4, 1), (2, 2), (4, 2), (4, 3)
 """Entrants and fresh seeds of each; without seeds the best score is the pick."""
 
 
 class Cell(NamedTuple):
-    """The true values of a cell's settings, about their median, and a score's standard deviation."""
+    """The true values of a cell's settings and of the job as written, and a score's standard deviation.
+
+    Values are differences to the median of their search.
+    """
 
     values: NDArray[np.float64]
     noise: float
+    written: float
 
 
 def read_cells(trials: pd.DataFrame) -> Iterator[Cell]:
@@ -50,29 +58,40 @@ def read_cells(trials: pd.DataFrame) -> Iterator[Cell]:
             scores = (searched["score"] - searched.groupby("search")["score"].transform("median")).to_numpy()
             noise = float(np.sqrt(variances.mean()))
             spread = np.subtract(*np.percentile(scores, [75, 25])) / 1.349
-            yield Cell(scores * np.sqrt(max(0.0, 1 - (noise / max(spread, 1e-12)) ** 2)), noise)
+            true = scores * np.sqrt(max(0.0, 1 - (noise / max(spread, 1e-12)) ** 2))
+            yield Cell(true, noise, float(true[(searched["number"] == 0).to_numpy()].mean()))
 
 
 def leads(
     cell: Cell, trials: int, entrants: int, seeds: float, repeats: int, random: np.random.Generator
-) -> tuple[float, float]:
-    """Returns the mean lead of the best score, and the mean part of it that the pick keeps."""
+) -> tuple[float, float, float, float]:
+    """Returns the mean lead of the best score, the mean part of it that the pick keeps, and two shares.
+
+    The shares are of picks that are worse than the job as written, and worse by more than `WORSE`.
+    """
     true = random.choice(cell.values, (repeats, trials))
+    true[:, 0] = cell.written
     scores = true + random.normal(0, cell.noise, true.shape)
     best = np.argsort(-scores, axis=1)[:, :entrants]
+    alone = (best != 0).all(1)  # the job as written is no entrant by its score
+    best = np.hstack([best, np.zeros((repeats, 1), int)])
     raced = np.take_along_axis(true, best, 1)
     if seeds:
         raced = raced + random.normal(0, cell.noise / np.sqrt(seeds), raced.shape)
+    raced[:, -1] = np.where(alone, raced[:, -1], -np.inf)
     pick = np.take_along_axis(best, raced.argmax(1)[:, None], 1) if seeds else best[:, :1]
     median = np.median(scores, axis=1)
-    kept = np.take_along_axis(true, pick, 1)[:, 0] - median
-    return float((scores.max(1) - median).mean()), float(kept.mean())
+    picked = np.take_along_axis(true, pick, 1)[:, 0]
+    below = cell.written - picked
+    lead, kept = scores.max(1) - median, picked - median
+    return float(lead.mean()), float(kept.mean()), float((below > 0).mean()), float((below > WORSE).mean())
 
 
-def shares(found: Sequence[tuple[float, float]]) -> str:
-    """Prints the ratio of the sums, and the median ratio, of leads and kept parts."""
-    lead, kept = np.array(found).T
-    return f"{kept.sum() / lead.sum():.2f} (sums), {np.median(kept / lead):.2f} (median cell)"
+def shares(found: Sequence[tuple[float, float, float, float]]) -> str:
+    """Prints the ratio of the sums, the median ratio, and the mean shares over the cells."""
+    lead, kept, below, far = np.array(found).T
+    text = f"{kept.sum() / lead.sum():.2f} (sums), {np.median(kept / lead):.2f} (median cell)"
+    return f"{text}; below the job as written {below.mean():.3f}, by more than .2 points {far.mean():.3f}"
 
 
 def main() -> None:
