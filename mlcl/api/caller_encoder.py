@@ -70,7 +70,7 @@ class CallerEncoder:
     size: str
 
     def overrides(self, tree: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the keys that give the job of a tree this encoder, with the size that the tree reads."""
+        """Returns the overrides that make this the encoder of a job; keeps the input size set in `tree`."""
         old, plugins = tree.get("encoder") or {}, tree.get("plugins") or []
         kept = {self.size: old[self.size]} if self.size in old else {}
         return {"encoder": {**self.section, **kept}, "plugins": [*plugins, dict(self.plugin)]}
@@ -196,7 +196,7 @@ def _tokenizer(tokenizer: Any) -> bytes | None:
 
 
 def _check_tokenizer(encoder: Any, reads: Reads, words: bytes | None) -> None:
-    """Raises UserError for a tokenizer of vectors, and for a module of texts whose tokens nothing decides."""
+    """Raises UserError for vectors with a tokenizer, and for texts without tokenizer or vocabulary_size."""
     if reads == "vectors" and words is not None:
         raise UserError("vectors have no tokens", key="tokenizer", found="a tokenizer", allowed="None")
     if (
@@ -219,7 +219,7 @@ def _check_collate(collate: Any, reads: Reads, words: bytes | None) -> None:
     if words is not None:
         problem, allowed = "the collate function makes the tokens", "None beside collate"
         raise UserError(problem, key="tokenizer", found="a tokenizer", allowed=allowed)
-    # The call is before the digest: it may change settings of the tokenizer that the function calls.
+    # The function is called before its digest is computed: a call may change settings of its tokenizer.
     CallerCollate(reads, lambda: collate).check()
     _identity(collate, "collate", f"{COLLATE_ALLOWED}; without open files and the like")
 

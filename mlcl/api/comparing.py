@@ -128,7 +128,7 @@ def _first_job(
         encoder, tokenizer, collate = module
         its = caller_encoder_of(encoder, tokenizer, home, modality=data.info.modality, collate=collate)
     section = None if its is None else its.section
-    space = labels if isinstance(labels, str) and not data.options else None  # that of a prepared data set
+    space = labels if isinstance(labels, str) and not data.options else None  # a prepared data set's space
     made = data.first_job(space, data.description(), section)
     # Averaging each arm with the same baseline would make the losses' differences smaller.
     made.job["evaluation"].pop("ensemble", None)

@@ -50,7 +50,7 @@ class TrainingLines:
         self._last = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        """Shows the event; steps at most every `PLAIN_EVERY` s, `REDRAW_EVERY` s on a bar; checkpoints never."""
+        """Shows an event: no checkpoint; a step every `PLAIN_EVERY` s at most, on a bar `REDRAW_EVERY` s."""
         now, details = time.monotonic(), self._text.details(event)
         began, first = self._began = self._began or (now, event.step)
         often = PLAIN_EVERY if self._bar is None else REDRAW_EVERY

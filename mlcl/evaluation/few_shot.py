@@ -31,7 +31,7 @@ most probable label of every row."""
 class FewShot:
     """The rows to learn from.
 
-    Args:
+    Attributes:
         embeddings: Embeddings (N, D), float32.
         targets: Classes, or label rows; every row has one of the C classes or labels.
         task: The kind of task, `single` or `multi_label`.

@@ -141,7 +141,7 @@ def parts(rows: Tensor, features: Features) -> Sequence[Tensor]:
 class ProbeRows:
     """The rows that a linear probe trains on.
 
-    Args:
+    Attributes:
         features: The features of this process's rows.
         targets: The targets of all N rows.
         first: The number of this process's first row; its rows are consecutive.

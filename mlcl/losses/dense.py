@@ -118,7 +118,7 @@ def constrained_terms(
     terms: Callable[[Tensor], Tensor],
     prototype_LD: Tensor | None = None,
 ) -> Tensor:
-    """Computes the anchors' terms (N,) of the loss.
+    """Computes the anchors' terms (N,) of a loss that is no sum of W_ip (-log p_ip), see `LossSpec.terms`.
 
     `terms` returns the terms of all rows (B,) given the logits s_ip / tau (B, B + L) of all pairs.
     """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GROUPS = ("sweep", "table")
 """The kinds of runs that have trainings as child runs."""
 HOW_TO_KEEP = "`tracking.keep=confirmed` keeps those of all trainings on fresh seeds, and `all` of all"
-"""How a sweep keeps models and embeddings that its job does not keep."""
+"""The advice of messages about a model or embeddings that a sweep did not keep."""
 NAMES = (Tag.ID, Tag.NAME)
 LAST = "@last"
 """The word that stands for the latest run, sweep or table."""

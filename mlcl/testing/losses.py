@@ -247,7 +247,7 @@ def call(loss: ContrastiveLoss, batch: LossBatch, z: Tensor) -> Tensor:
 def value_and_gradients(
     case: Case, batch: LossBatch, engine: Engine, tau: float, rows: Tensor | None = None, **how: Any
 ) -> list[Tensor]:
-    """Returns the value, and its gradients by the embeddings and by the logarithm of the temperature.
+    """Returns the value, and its gradients with respect to embeddings and logarithm of the temperature.
 
     `rows` are the indices of the rows to use, by default all; `how` are further options of `build_loss`.
     """

@@ -60,7 +60,7 @@ def run_experiment(
         listener: Receives the events on rank 0.
         should_stop: Called after each step; True ends the training with a checkpoint.
         test: Whether to evaluate on the test split, which otherwise stays unread.
-        stored: What is written beside the figures, see `Stored`.
+        stored: The type of the stored model, embeddings and probabilities; `figures` stores none.
 
     Raises:
         UserError: The checkpoint belongs to another job or other data.

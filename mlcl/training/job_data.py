@@ -146,7 +146,7 @@ class JobData:
         return build_sampler(self.job, self.train, rank, world_size)
 
     def targets(self, split: Split) -> Labels:
-        """Returns the classifier's targets of a split; for aspects classes (N, A), -1 if unknown."""
+        """Returns a split's targets for the classifier; for aspects, classes (N, A) with -1 for unknown."""
         return targets_of(split, self.job.objective.classifier.labels, self.task)
 
     def queries(self, split: Split, neighbours: Neighbours, model: Tensor) -> QueryRows:

@@ -267,7 +267,7 @@ class Loop:
         steps = self.window.read(self.position.window)
         first = next((n for n, its in enumerate(steps) if not all(map(math.isfinite, its.values()))), None)
         names, weights = zip(*self.model.named_parameters(), strict=True)
-        # Each weight's least and largest, NaN where it has one: isfinite would make copies of the weight.
+        # Minimum and maximum of each weight, NaN if it has a NaN: isfinite would copy the whole weight.
         bounds = torch.stack([torch.stack(weight.detach().aminmax()) for weight in weights])
         finite = bounds.isfinite().all(1).tolist()
         if not self.context.any(first is not None or not all(finite)):

@@ -1,7 +1,7 @@
 """Runs one command on one sweep or table: takes its lock, Ray and MLflow delivery, and writes how it ended.
 
 with open_command(subject, home, watch, find, count) as command:    # lock, Ray, delivery to MLflow
-    with command.start(identity, asked): ...                       # logs and study as the ledger says
+    with command.start(identity, asked): ...                       # the block brings the logs up to date
     with command.work(reporter, conclude) as end: ...                   # trains; `end` gets state and reason
 """
 
@@ -122,9 +122,9 @@ class Command:
     ) -> Iterator[None]:
         """Writes the record and the first events of the ledger, then runs the block of the context.
 
-        The block must bring logs and Optuna study to the state of the ledger. If it fails, the sweep or table
-        is closed as FAILED. All commands share `identity`; `asked` has the options of this one. `log` is the
-        id of the log, by default that of the sweep or table.
+        The block must bring the logs up to date with the ledger. If it fails, the sweep or table is closed as
+        FAILED. All commands share `identity`; `asked` has this one's options. `log` is the id of the log,
+        that of the sweep or table by default.
         """
         with self.stop.shielded():
             try:

@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """A note, the start of a stage, the end, or an event of a training; `rung` is an intermediate value."""
+    """A note, the start of a stage, the end, or a training's event; a `rung` is an intermediate value."""
 
     kind: Kind
     text: str = ""

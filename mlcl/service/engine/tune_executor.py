@@ -95,7 +95,7 @@ class _Feed(_DriverOnly, Searcher):
 
 
 class _Scheduler(_DriverOnly, FIFOScheduler):
-    """A scheduler of Tune that stops trainings early, and forgets lost processes once there was progress."""
+    """A Tune scheduler that stops trainings early, and resets a trial's failure count after progress."""
 
     def __init__(self, guard: _Guard) -> None:
         super().__init__(guard)

@@ -36,7 +36,7 @@ SCRATCH = "mlcl-ray-"
 SERVED = "mlflow-artifacts:/"
 """MLflow's URI scheme for artifacts that clients read and write through the server."""
 # To check a password takes a tenth of a second, and every request has one: the answer is cached for a minute.
-# The server is one process, so that a changed password counts at once.
+# The server is a single process, so a changed password takes effect at once.
 CONFIG = """[mlflow]
 default_permission = READ
 database_uri = sqlite:///{users}

@@ -32,7 +32,7 @@ from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 
 SLOWER = 3.0
-"""How many times slower than the median of all ranks a rank is when it is named."""
+"""A rank is reported if it takes more than this many times the median time of all ranks."""
 NOTES = {
     r"uncorrectable ecc|ecc error": "the memory of its GPU is faulty (ECC): take the node out",
     r"nccl.*(timeout|timed out)|watchdog": "the GPUs' network did not answer in time (NCCL)",

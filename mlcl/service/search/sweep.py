@@ -117,7 +117,7 @@ class Sweep:
     """
 
     def __init__(self, plan: SweepPlan, command: Command, data: DatasetInfo) -> None:
-        """Opens the searches, and brings the logs to the state of the ledger."""
+        """Opens the searches, and brings the logs up to date with the ledger."""
         ledger, home = command.ledger, command.logs.home
         self.plan, self.command, self.plans = plan, command, search_plans(plan)
         self.own = own = SweepRun(plan, command.record, ledger, command.logs)

@@ -90,7 +90,7 @@ def write_export(
         with new_folder(folder) as work:
             shutil.copyfile(run / MODEL / JOB, work / JOB)
             sections = contents.write(work)
-            shutil.copymode(work / JOB, work / NETWORK)  # safetensors keeps it from everybody else
+            shutil.copymode(work / JOB, work / NETWORK)  # safetensors creates files with mode 0600
             index = _index(work, job_data, contents.predictors, decisions, result, provenance)
             card = model_card(index, folder.name, [evidence, *sections])
             (work / README).write_text(card, encoding="utf-8")
