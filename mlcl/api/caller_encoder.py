@@ -22,7 +22,7 @@ from mlcl.config import JobConfig
 from mlcl.config.plugin_files import PluginFile
 from mlcl.data.tokens import Tokenizer, load_tokenizer, padded_tokenizer
 from mlcl.errors import UserError
-from mlcl.files import kept_file
+from mlcl.files import write_if_missing
 from mlcl.models import ENCODERS, build_encoder
 from mlcl.models.caller_collate import ALLOWED as BATCH
 from mlcl.models.caller_collate import CallerCollate
@@ -116,7 +116,7 @@ def caller_encoder_of(
     section = {"name": base.name}
     for key, suffix, content in (("weights", ".safetensors", weights), ("tokenizer", ".json", words)):
         if content is not None:
-            section[key] = str(kept_file(base.with_suffix(suffix), content))
+            section[key] = str(write_if_missing(base.with_suffix(suffix), content))
     file = base.with_suffix(".py")
     modules = {its.__name__ if isinstance(its, ModuleType) else its.__module__ for its in identity.own}
     if not file.exists():  # else an earlier call wrote it: a pickle of the same module may differ
@@ -133,7 +133,7 @@ def caller_encoder_of(
             pickled=_lines(packed),
             collate=f"\n    collate=(\n{_lines(batches)}\n    )," if batches else "",
         )
-        kept_file(file, text.encode())
+        write_if_missing(file, text.encode())
     source = file.read_text(encoding="utf-8")
     sha256 = hashlib.sha256(source.encode()).hexdigest()
     plugin = PluginFile(file=file.name, sha256=sha256, source=source).model_dump(exclude={"path"})

@@ -182,9 +182,9 @@ class Runs:
     def text(self, run: Run, artifact: str) -> str:
         """Returns the text of an artifact. Raises UserError where the run has none of that name."""
         with TemporaryDirectory(prefix="mlcl-") as folder:
-            return self.artifact(run, artifact, Path(folder)).read_text(encoding="utf-8")
+            return self.download_artifact(run, artifact, Path(folder)).read_text(encoding="utf-8")
 
-    def artifact(self, run: Run, artifact: str, folder: Path) -> Path:
+    def download_artifact(self, run: Run, artifact: str, folder: Path) -> Path:
         """Downloads an artifact to `folder` and returns its path. Raises UserError where there is none."""
         from mlflow.exceptions import MlflowException
 

@@ -118,7 +118,7 @@ class _Experiment:
 
         # A rank that stopped alone would leave the others waiting for it.
         check_stop = self._check_stop if self.context.world_size == 1 else lambda: None
-        result = evaluator.final(test=self.test, tell=phase, check_stop=check_stop)
+        result = evaluator.evaluate_final(test=self.test, tell=phase, check_stop=check_stop)
         for note in result.notes:
             loop.tell("note", note=note)
         write_results(self.folder, self.job_data, result, loop.model, self.stored)

@@ -123,7 +123,7 @@ class JobData:
         """The label space that the classifier predicts."""
         return self.dataset.info.space(self.job.objective.classifier.labels)
 
-    def rows(self, split: Split) -> Rows:
+    def encode(self, split: Split) -> Rows:
         """Encodes a split, with the labels that each head and the classifier learn from."""
         labels: dict[str, Labels] = {}
         for name, head in self.job.objective.heads.items():
@@ -137,7 +137,7 @@ class JobData:
         labels[CLASSIFIER] = self.targets(split)
         return Rows(self._inputs(split), labels, split.rows, self.job.data.augment)
 
-    def unlabelled(self, split: Split) -> Rows:
+    def encode_unlabelled(self, split: Split) -> Rows:
         """Encodes a split of any data set of the same modality, without labels."""
         return Rows(self._inputs(split), {}, split.rows, self.job.data.augment)
 

@@ -112,7 +112,7 @@ class Reporter:
         """Sends a message for the user."""
         self._watch(ProgressEvent("note", text))
 
-    def stage(self, stage: Stage, done: int, total: int, at_once: int) -> None:
+    def start_stage(self, stage: Stage, done: int, total: int, at_once: int) -> None:
         """Starts a stage of `total` trainings, of which `done` were ended by earlier commands."""
         self._stage, self._done, self._total, self._at_once = stage, done, total, at_once
         self._seconds = []  # another stage may train another encoder

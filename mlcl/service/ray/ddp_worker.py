@@ -21,7 +21,7 @@ from ray.util.queue import Queue
 
 from mlcl.config import load_job
 from mlcl.errors import UserError
-from mlcl.files import locked
+from mlcl.files import lock_file
 from mlcl.service.process.signals import STOP_FILE
 from mlcl.service.ray.folder import enter_workdir
 from mlcl.service.ray.references import resolve_references
@@ -201,7 +201,7 @@ def _only_writer(folder: Path, context: Context) -> Iterator[None]:
             yield
             return
     else:
-        with locked(folder / WRITER, PATIENCE) as mine:
+        with lock_file(folder / WRITER, PATIENCE) as mine:
             if not context.any(not mine):
                 yield
                 return

@@ -151,7 +151,7 @@ def _relabel(its: Confirmation, candidate: Candidate | None, ledger: Ledger, sto
     now = _with_labels(its, candidate)
     if now != its:
         ledger.open_confirmation(now)
-    store.attach(its.key).tags({Tag.CANDIDATE: " = ".join(now.labels) or "no longer"})
+    store.attach(its.key).log_tags({Tag.CANDIDATE: " = ".join(now.labels) or "no longer"})
 
 
 def _with_labels(confirmation: Confirmation, candidate: Candidate | None) -> Confirmation:
