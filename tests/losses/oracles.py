@@ -118,7 +118,7 @@ def knn(z, sets, tau, dynamic=True):
 
 
 def shared_levels(a, b):
-    """The number of levels that two paths, or any two of two sets, share from the root on; -1 is unequal."""
+    """The number of levels that two paths, or any two of two sets, share from the root on; -1 equals none."""
     if isinstance(a, frozenset):
         return max((shared_levels(one, other) for one in a for other in b), default=0)
     depth = 0

@@ -147,7 +147,7 @@ def drop_settings(ledger: Ledger, store: NestedTrials, scopes: Collection[str]) 
 
 
 def _relabel(its: Confirmation, candidate: Candidate | None, ledger: Ledger, store: NestedTrials) -> None:
-    """Writes the labels and roles of a candidate to its setting's ledger entry and log; None removes them."""
+    """Sets the labels (in ledger and log) and roles of a setting to the candidate's; None removes labels."""
     now = _with_labels(its, candidate)
     if now != its:
         ledger.open_confirmation(now)
