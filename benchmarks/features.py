@@ -75,7 +75,7 @@ def several_trainings(given: dict[str, Any], home: str, count: int) -> float:
 
 def plain(job_data: JobData) -> float:
     """CPU seconds of 20 epochs of the same network as dense layers, from those of a few."""
-    rows = job_data.rows(job_data.train)
+    rows = job_data.encode(job_data.train)
     x_NF = torch.cat([torch.from_numpy(_dense(x)) for x in rows.inputs.inputs.values()], dim=1)
     targets = job_data.targets(job_data.train)
     several = isinstance(targets, LabelRows)
@@ -132,7 +132,7 @@ def main() -> None:
         job["data"]["subset"] = {"n": 7_000, "labels": labels}
     job_data = JobData.of(load_job(job), given.home, verify=False)
     for split in ("train", "validation", "test"):  # into the cache
-        job_data.rows(job_data.train if split == "train" else job_data.dataset.split(split))
+        job_data.encode(job_data.train if split == "train" else job_data.dataset.split(split))
     columns = ", ".join(
         f"{name} {size:,}" for name, size in (job_data.features.columns if job_data.features else {}).items()
     )

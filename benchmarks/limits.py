@@ -1,4 +1,4 @@
-"""What one core can do, and what the steps of a training make of it.
+"""The rates that one core can reach, and those of the steps of a training.
 
     python benchmarks/limits.py [--seconds 3] [--only step loss]
 

@@ -173,7 +173,7 @@ def delivery_works() -> Iterator[Work]:
             id, uri = f"log-{next(numbers)}", tracker.uri
             log = RunLog.start(home, id, uri=uri, experiment="limits", name=id, owner=id, params={}, tags={})
             for step in range(STEPS):
-                log.metrics({f"m{i}": step + i / 100 for i in range(METRICS)}, step)
+                log.log_metrics({f"m{i}": step + i / 100 for i in range(METRICS)}, step)
             return log
 
         def delivered() -> None:

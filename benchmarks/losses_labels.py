@@ -1,4 +1,4 @@
-"""How much of a pass goes into labels: telling sets apart, and counting what pairs of them share."""
+"""The share of a pass that labels take: telling sets apart, and counting what pairs of them share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the interval of `compare_paired` holds a known effect, beside the percentile bootstrap.
+"""The frequency with which the interval of `compare_paired`, or a percentile bootstrap's, holds an effect.
 
     python benchmarks/paired.py [--experiments 1000]
 

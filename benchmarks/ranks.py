@@ -1,4 +1,4 @@
-"""How often the tests over data sets err where no method differs, and find a method that does.
+"""The error rates of the tests over data sets where no method differs, and their power where one does.
 
     python benchmarks/ranks.py [--tables 1000]
 

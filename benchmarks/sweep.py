@@ -161,7 +161,7 @@ def prepare(job: JobConfig, home: Path) -> None:
 
     job_data = JobData.of(job, home)
     for split in (job_data.train, job_data.dataset.split("validation")):
-        job_data.rows(split)
+        job_data.encode(split)
 
 
 def in_a_process(work: Callable[..., Result], *arguments: Any) -> Result:

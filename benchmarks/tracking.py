@@ -46,7 +46,7 @@ Writer = Callable[[Load, int, Path, str, Any], Written]
 
 @dataclass(frozen=True)
 class Contender:
-    """Who writes; `ours`: exact, or the benchmark fails. `silent`: the server says nothing meanwhile."""
+    """A writer; `ours`: exact, or the benchmark fails. `silent`: the server says nothing meanwhile."""
 
     name: str
     writer: Writer

@@ -17,7 +17,7 @@ from mlcl.service.local.servers import Server, mlflow_server
 from mlcl.service.local.settings import ServiceFolder, Settings, check_storage, read_secret, store_uri
 
 Points = Counter[tuple[str, int, float]]
-"""How often a store has a metric's value at a step."""
+"""The number of times that a store has a metric's value at a step."""
 PATIENCE = 300.0
 """Seconds that the server may take to answer."""
 

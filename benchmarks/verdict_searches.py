@@ -157,7 +157,7 @@ def resampled_search(made: Made, trials: int) -> tuple[Array, Array]:
 
 
 def resampled_best(trials: int, candidates: int) -> Array:
-    """How often each of the best `candidates` is the best of a resample of the trials: shares of 1.
+    """Returns the probability of each of the best `candidates` to be the best of a resample of the trials.
 
     The trial of rank r is, where all of the resample's draws have a rank of r or more and not all above r.
     """

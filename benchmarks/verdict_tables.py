@@ -1,4 +1,4 @@
-"""How often a table's verdicts are false, and how often they find an effect, by three errors.
+"""The frequencies of false verdicts of a table and of found effects, by three errors.
 
     python benchmarks/verdict_tables.py [--experiments 10000]
 

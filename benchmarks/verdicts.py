@@ -1,4 +1,4 @@
-"""How often a verdict on two arms is false, and how often it finds an effect, by simulated searches.
+"""The frequencies of false verdicts on two arms and of found effects, by simulated searches.
 
     python benchmarks/verdicts.py [--experiments 1000] [--corners]
 

@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _keep_objects() -> None:
-    """Leaves out the interpreter's last collection, unless Triton is loaded, which prints what is left."""
+    """Skips the garbage collection at exit, unless Triton is loaded, which would print what is left."""
     if "triton" not in sys.modules:
         gc.freeze()
 

@@ -70,7 +70,7 @@ def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
             os.fsync(file.fileno())
 
 
-def kept_file(file: Path, content: bytes) -> Path:
+def write_if_missing(file: Path, content: bytes) -> Path:
     """Writes a file that is named by its content, unless it is there, and returns its path."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
+def lock_file(path: Path, patience: float = 0.0) -> Iterator[bool]:
     """Locks the file while the context is open, after a wait of up to `patience` seconds.
 
     Yields whether the lock was taken: False if another process holds it. The lock ends with the process.
@@ -152,7 +152,7 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
 
 
 @contextmanager
-def locked_folder(folder: Path, parent: Path) -> Iterator[None]:
+def lock_folder(folder: Path, parent: Path) -> Iterator[None]:
     """Locks `folder` if it lies in `parent`, so that `mlcl doctor` sees that a process is writing it.
 
     A folder elsewhere is not locked, because the lock file would stay beside the user's own folders. What
@@ -162,6 +162,6 @@ def locked_folder(folder: Path, parent: Path) -> Iterator[None]:
         remove_partial(folder.parent, folder.name)
         yield
         return
-    with locked(parent / f".{folder.name}.lock", patience=float("inf")):
+    with lock_file(parent / f".{folder.name}.lock", patience=float("inf")):
         remove_partial(parent, folder.name)
         yield

@@ -148,8 +148,8 @@ class LabelRows:
         on_host = self.offsets if self.device.type == "cpu" else None
         return replace(
             self,
-            offsets=sent(self.offsets, device),
-            columns=sent(self.columns, device),
+            offsets=copy_to_device(self.offsets, device),
+            columns=copy_to_device(self.columns, device),
             on_host=on_host,
             unknown=None if self.unknown is None else self.unknown.to(device),
         )
@@ -174,7 +174,7 @@ class LabelRows:
         return [columns[a:b] for a, b in pairwise(bounds)]
 
 
-def sent(value: Tensor, device: torch.device) -> Tensor:
+def copy_to_device(value: Tensor, device: torch.device) -> Tensor:
     """Copies a tensor to a device. A copy from the host's memory to a GPU is asynchronous."""
     if device.type == "cuda" and value.device.type == "cpu":
         value = value.pin_memory()

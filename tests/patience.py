@@ -1,4 +1,4 @@
-"""How long a test waits: a hang ends it, a slow or busy machine does not."""
+"""The time that a test waits: a hang ends it, a slow or busy machine does not."""
 
 import time
 

@@ -133,7 +133,7 @@ class World:
         self.execute()
 
     def execute(self, **how: int) -> None:
-        """How trainings are run from now on."""
+        """Sets the options with which trainings are run from now on."""
 
         def run_trainings(callbacks, **usual):
             in_process(callbacks, **usual, **how)

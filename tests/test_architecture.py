@@ -24,7 +24,7 @@ NOT_NAMES = {
 """Metaphors, verbs and participles; some were module names once and said nothing of what is in the file."""
 SHARED_NAMES = {"Options", "Simplex", "LabelCollator"}
 """Names of several classes that mean one thing: of sources, spaces and adapters to trainers."""
-NO_SUBJECT = re.compile("(The same|That of|Those|What|Which) ")
+NO_SUBJECT = re.compile("(The same|That of|Those|What|Which|How|Why|This) ")
 """Beginnings of a docstring that leave out what it describes."""
 
 

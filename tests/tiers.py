@@ -23,7 +23,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent
 REFUSED = re.compile("chrom|gcs_server|initdb|mlcl|mlflow|postgres|python|ray|redis")
-"""How the names of programs begin that a quick test may not run; git and bash are quick."""
+"""Matches the beginnings of names of programs that a quick test may not run; git and bash are quick."""
 FULL = (
     "api/test_caller_collate.py",
     "api/test_caller_encoder.py",

@@ -136,7 +136,7 @@ class Answer:
         run = runs.get(self._best_run())
         assert run is not None
         with TemporaryDirectory(prefix="mlcl-") as scratch:
-            text = runs.artifact(run, f"{MODEL}/{JOB}", Path(scratch)).read_text(encoding="utf-8")
+            text = runs.download_artifact(run, f"{MODEL}/{JOB}", Path(scratch)).read_text(encoding="utf-8")
         target.write_text(text, encoding="utf-8")
         return target
 

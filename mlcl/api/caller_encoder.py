@@ -22,7 +22,7 @@ from mlcl.config import JobConfig
 from mlcl.config.plugin_files import PluginFile
 from mlcl.data.tokens import Tokenizer, load_tokenizer, padded_tokenizer
 from mlcl.errors import UserError
-from mlcl.files import kept_file
+from mlcl.files import write_if_missing
 from mlcl.models import ENCODERS, build_encoder
 from mlcl.models.caller_collate import ALLOWED as BATCH
 from mlcl.models.caller_collate import CallerCollate
@@ -70,7 +70,7 @@ class CallerEncoder:
     size: str
 
     def overrides(self, tree: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the keys that give the job of a tree this encoder, with the size that the tree reads."""
+        """Returns the overrides that make this the encoder of a job; keeps the input size set in `tree`."""
         old, plugins = tree.get("encoder") or {}, tree.get("plugins") or []
         kept = {self.size: old[self.size]} if self.size in old else {}
         return {"encoder": {**self.section, **kept}, "plugins": [*plugins, dict(self.plugin)]}
@@ -116,7 +116,7 @@ def caller_encoder_of(
     section = {"name": base.name}
     for key, suffix, content in (("weights", ".safetensors", weights), ("tokenizer", ".json", words)):
         if content is not None:
-            section[key] = str(kept_file(base.with_suffix(suffix), content))
+            section[key] = str(write_if_missing(base.with_suffix(suffix), content))
     file = base.with_suffix(".py")
     modules = {its.__name__ if isinstance(its, ModuleType) else its.__module__ for its in identity.own}
     if not file.exists():  # else an earlier call wrote it: a pickle of the same module may differ
@@ -133,7 +133,7 @@ def caller_encoder_of(
             pickled=_lines(packed),
             collate=f"\n    collate=(\n{_lines(batches)}\n    )," if batches else "",
         )
-        kept_file(file, text.encode())
+        write_if_missing(file, text.encode())
     source = file.read_text(encoding="utf-8")
     sha256 = hashlib.sha256(source.encode()).hexdigest()
     plugin = PluginFile(file=file.name, sha256=sha256, source=source).model_dump(exclude={"path"})
@@ -196,7 +196,7 @@ def _tokenizer(tokenizer: Any) -> bytes | None:
 
 
 def _check_tokenizer(encoder: Any, reads: Reads, words: bytes | None) -> None:
-    """Raises UserError for a tokenizer of vectors, and for a module of texts whose tokens nothing decides."""
+    """Raises UserError for vectors with a tokenizer, and for texts without tokenizer or vocabulary_size."""
     if reads == "vectors" and words is not None:
         raise UserError("vectors have no tokens", key="tokenizer", found="a tokenizer", allowed="None")
     if (
@@ -219,7 +219,7 @@ def _check_collate(collate: Any, reads: Reads, words: bytes | None) -> None:
     if words is not None:
         problem, allowed = "the collate function makes the tokens", "None beside collate"
         raise UserError(problem, key="tokenizer", found="a tokenizer", allowed=allowed)
-    # The call is before the digest: it may change settings of the tokenizer that the function calls.
+    # The function is called before its digest is computed: a call may change settings of its tokenizer.
     CallerCollate(reads, lambda: collate).check()
     _identity(collate, "collate", f"{COLLATE_ALLOWED}; without open files and the like")
 

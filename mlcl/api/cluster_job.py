@@ -92,9 +92,7 @@ def cluster_of(on: Any) -> ReadCluster:
         raise error.but(file=f"on={on}", **added) from None
 
 
-def submitted_sweep(
-    on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]
-) -> Answer:
+def submit_sweep(on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]) -> Answer:
     """Submits a sweep, follows it to its end, and returns its answer.
 
     Raises UserError before anything is submitted, or where the cluster refuses the command; MachineError for
@@ -103,18 +101,16 @@ def submitted_sweep(
     from mlcl.api.answer import Answer
     from mlcl.results.documents import read_sweep
 
-    job, store = _followed(on, command, home, say)
+    job, store = _submit_and_follow(on, command, home, say)
     return Answer(read_sweep(*_run_of(job, store, SWEEP)), store.home, store.uri)
 
 
-def submitted_run(
-    on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]
-) -> RunReport:
-    """Submits a run as `submitted_sweep`, and returns its report, whose folder is on the cluster."""
+def submit_run(on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]) -> RunReport:
+    """Submits a run as `submit_sweep`, and returns its report, whose folder is on the cluster."""
     from mlcl.service.run_job import RunReport
     from mlcl.store import RunFolders
 
-    job, store = _followed(on, command, home, say)
+    job, store = _submit_and_follow(on, command, home, say)
     runs, run = _run_of(job, store, PLAIN)
     tags, state = run.data.tags, State(run.data.tags[Tag.STATE])
     id = tags[Tag.ID]
@@ -130,7 +126,7 @@ def submitted_run(
     )
 
 
-def _followed(
+def _submit_and_follow(
     on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]
 ) -> tuple[EndedJob, ClusterResults]:
     """Checks and submits a command, says its lines, and returns its end and the store of its results."""

@@ -32,7 +32,7 @@ def print_line(text: str) -> None:
     print(text, file=own_stderr() or sys.stderr, flush=True)
 
 
-def silent(_text: str) -> None:
+def print_nothing(_text: str) -> None:
     """Prints nothing."""
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from mlcl.api.common import Overrides, Say, home_of, print_line, silent
+from mlcl.api.common import Overrides, Say, home_of, print_line, print_nothing
 from mlcl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def prepare(data: Any, *, home: str | Path | None = None, **columns: Any) -> Pat
     Raises:
         UserError: The data cannot be read, or the role of a column is ambiguous.
     """
-    return user_data(data, columns, home_of(home)).folder
+    return prepare_user_data(data, columns, home_of(home)).folder
 
 
 def compare(
@@ -103,11 +103,11 @@ def compare(
     from mlcl.service.tables.table import run_table
 
     folder = home_of(home)
-    its = user_data(data, columns, folder)
+    its = prepare_user_data(data, columns, folder)
     made = _first_job(its, columns.get("labels"), (encoder, tokenizer, collate), overrides, folder, progress)
     made.job["experiment"] = re.sub(r"[^A-Za-z0-9._-]+", "_", name or made.job["experiment"])
     table = comparison_table(made.job, made.space, losses, its, trials, seeds, baselines=baselines)
-    plan = TablePlan(*_written(folder, made.job, table), overrides=overrides or {})
+    plan = TablePlan(*_write_table(folder, made.job, table), overrides=overrides or {})
     return Answer(run_table(plan, home=folder, watch=listener_of(progress)), folder)
 
 
@@ -128,7 +128,7 @@ def _first_job(
         encoder, tokenizer, collate = module
         its = caller_encoder_of(encoder, tokenizer, home, modality=data.info.modality, collate=collate)
     section = None if its is None else its.section
-    space = labels if isinstance(labels, str) and not data.options else None  # that of a prepared data set
+    space = labels if isinstance(labels, str) and not data.options else None  # a prepared data set's space
     made = data.first_job(space, data.description(), section)
     # Averaging each arm with the same baseline would make the losses' differences smaller.
     made.job["evaluation"].pop("ensemble", None)
@@ -136,11 +136,11 @@ def _first_job(
         made.job["plugins"] = [dict(its.plugin)]
         if not its.size:
             made.job["encoder"] = dict(its.section)
-        its.check(load_job(made.job, overrides or {}), home, progress or silent)
+        its.check(load_job(made.job, overrides or {}), home, progress or print_nothing)
     return made
 
 
-def user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:
+def prepare_user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:
     """Prepares data, and returns them with the roles of their columns. Raises UserError for unusable data."""
     from mlcl.api.user_frames import data_paths, in_columns
     from mlcl.service.starter.first_job import prepare_user_data
@@ -267,7 +267,7 @@ def _metrics(leading: str, neighbours: str) -> dict[str, str]:
     }
 
 
-def _written(home: Path, job: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[Table, Path]:
+def _write_table(home: Path, job: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[Table, Path]:
     from mlcl.config.table.schema import load_table
     from mlcl.files import replace_text
 

@@ -179,7 +179,7 @@ def _state(value: Any) -> Any:
 
 
 def _globals(code: CodeType) -> list[str]:
-    """The names of the globals that code reads, with those of the functions in it."""
+    """Returns the names of the global variables that the code and its nested functions read."""
     names = [its.argval for its in dis.get_instructions(code) if its.opname == "LOAD_GLOBAL"]
     inner = [its for its in code.co_consts if isinstance(its, CodeType)]
     return list(dict.fromkeys([*names, *(name for its in inner for name in _globals(its))]))

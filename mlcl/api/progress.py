@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from mlcl.api.common import Say, print_line, silent
+from mlcl.api.common import Say, print_line, print_nothing
 from mlcl.markup import duration
 from mlcl.service.engine.progress import Progress, ProgressEvent, ProgressListener, Row
 from mlcl.training.events import Event
@@ -50,7 +50,7 @@ class TrainingLines:
         self._last = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        """Shows the event; steps at most every `PLAIN_EVERY` s, or `REDRAW_EVERY` on a bar, not saving."""
+        """Shows an event: no checkpoint; a step every `PLAIN_EVERY` s at most, on a bar `REDRAW_EVERY` s."""
         now, details = time.monotonic(), self._text.details(event)
         began, first = self._began = self._began or (now, event.step)
         often = PLAIN_EVERY if self._bar is None else REDRAW_EVERY
@@ -134,7 +134,7 @@ def listener_of(progress: Say) -> ProgressListener:
     """Returns the listener of a sweep or table: a bar in a notebook by default, else lines for `progress`."""
     bar = notebook_bar(progress)
     if bar is None:
-        return plain_lines(progress or silent)
+        return plain_lines(progress or print_nothing)
 
     def watch(event: ProgressEvent) -> None:
         its = event.progress
@@ -150,7 +150,7 @@ def listener_of(progress: Say) -> ProgressListener:
 
 def training_listener(progress: Say) -> TrainingLines:
     """Returns the listener of one training: a bar in a notebook by default, else lines for `progress`."""
-    return TrainingLines(progress or silent, notebook_bar(progress))
+    return TrainingLines(progress or print_nothing, notebook_bar(progress))
 
 
 def notebook_bar(progress: Say) -> NotebookBar | None:

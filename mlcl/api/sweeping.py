@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import yaml
 from typing_extensions import Unpack
 
-from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line, silent, with_encoder
+from mlcl.api.common import (
+    JobSource,
+    Overrides,
+    Say,
+    home_of,
+    job_of,
+    print_line,
+    print_nothing,
+    with_encoder,
+)
 from mlcl.config import JobConfig, Space, load_job, load_space
 from mlcl.config.packaged import find_file, job_and_space
 from mlcl.config.section import LONGEST_NAME
@@ -123,11 +132,11 @@ def sweep(
     numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
     _check_options(numbers, options)
     named = name or _default_name(job, space)
-    module = options.get("encoder"), options.get("tokenizer")
+    module, say = (options.get("encoder"), options.get("tokenizer")), progress or print_nothing
     if (on := options.get("on")) is not None:
-        return _sweep_on(on, job, space, overrides, named, folder, options, numbers, progress or silent)
+        return _sweep_on(on, job, space, overrides, named, folder, options, numbers, say)
     its = options.get("collate")
-    overrides = with_encoder(*module, job, overrides, folder, progress or silent, collate=its)
+    overrides = with_encoder(*module, job, overrides, folder, say, collate=its)
     own: dict[str, Any] = {**numbers, **{key: its for key, its in options.items() if key not in OF_CALLS}}
     checked, shared = job_of(job, overrides), _shared(overrides)
     plan = sweep_plan(checked, space, name=named, home=folder, shared=shared, **own)
@@ -161,14 +170,14 @@ def _sweep_on(
     say: Callable[[str], None],
 ) -> Answer:
     from mlcl.api.cluster_command import Caller, sweep_command
-    from mlcl.api.cluster_job import cluster_of, submitted_sweep
+    from mlcl.api.cluster_job import cluster_of, submit_sweep
 
     cluster = cluster_of(on)
     module, collate = (options.get("encoder"), options.get("tokenizer")), options.get("collate")
     caller = Caller.of(module, job, overrides, home, say, collate=collate)
     shared, given = _shared(caller.overrides), {**options}
     command = sweep_command(caller, job, space, name=name, shared=shared, numbers=numbers, options=given)
-    return submitted_sweep(cluster, command, home, say)
+    return submit_sweep(cluster, command, home, say)
 
 
 def _shared(overrides: Mapping[str, Any]) -> dict[str, Any]:

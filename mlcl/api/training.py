@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line, silent, with_encoder
-from mlcl.api.comparing import user_data
+from mlcl.api.common import (
+    JobSource,
+    Overrides,
+    Say,
+    home_of,
+    job_of,
+    print_line,
+    print_nothing,
+    with_encoder,
+)
+from mlcl.api.comparing import prepare_user_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,15 +65,15 @@ def run(
     Example:
         >>> mlcl.run("jobs/icd10cm_features.yaml", {"train.epochs": 5}).metrics["test/accuracy"]
     """
-    say, folder = progress or silent, home_of(home)
+    say, folder = progress or print_nothing, home_of(home)
     if on is not None:
         from mlcl.api.cluster_command import Caller, run_command
-        from mlcl.api.cluster_job import cluster_of, submitted_run
+        from mlcl.api.cluster_job import cluster_of, submit_run
 
         cluster, module = cluster_of(on), (encoder, tokenizer)
         caller = Caller.of(module, job, overrides, folder, say, collate=collate)
         command = run_command(caller, job, fresh=fresh, options={"cpus": cpus, "gpus": gpus})
-        return submitted_run(cluster, command, folder, say)
+        return submit_run(cluster, command, folder, say)
     checked = job_of(job, with_encoder(encoder, tokenizer, job, overrides, folder, say, collate=collate))
     from mlcl.api.progress import training_listener
     from mlcl.service.run_job import run_job
@@ -111,8 +120,8 @@ def baseline(
     from mlcl.service.run_baselines import BaselinePlan, best_baseline, run_baselines
     from mlcl.training.baselines.jobs import dataset_job
 
-    say, folder = progress or silent, home_of(home)
-    its = user_data(data, columns, folder)
+    say, folder = progress or print_nothing, home_of(home)
+    its = prepare_user_data(data, columns, folder)
     space = columns.get("labels") if not its.options else None  # of a prepared data set it is a label space
     job = load_job(dataset_job(its.folder, space if isinstance(space, str) else None))
     given = [names] if isinstance(names, str) else list(names)

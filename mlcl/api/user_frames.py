@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlcl.errors import UserError
-from mlcl.files import kept_file
+from mlcl.files import write_if_missing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +95,7 @@ def data_paths(data: Any, home: Path) -> list[Path]:
         return [Path(data)]
     if isinstance(data, (list, tuple)) and data and all(isinstance(each, (str, Path)) for each in data):
         return [Path(each) for each in data]
-    return [_written(_frame(data), home)]
+    return [_write_parquet(_frame(data), home)]
 
 
 def _frame(data: Any) -> pd.DataFrame:
@@ -184,7 +184,7 @@ def _plain_cell(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _written(frame: pd.DataFrame, home: Path) -> Path:
+def _write_parquet(frame: pd.DataFrame, home: Path) -> Path:
     """Writes a frame to a Parquet file in the home, named by its content's digest, and returns the file."""
     import pyarrow as pa
 
@@ -194,4 +194,4 @@ def _written(frame: pd.DataFrame, home: Path) -> Path:
         content = _plain(frame).to_parquet(index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
         raise UserError("cannot be a Parquet table", key="data", found=error) from None
-    return kept_file(home / FRAMES / f"{hashlib.sha256(content).hexdigest()[:16]}.parquet", content)
+    return write_if_missing(home / FRAMES / f"{hashlib.sha256(content).hexdigest()[:16]}.parquet", content)

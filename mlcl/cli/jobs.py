@@ -165,7 +165,7 @@ def stop(
     if view.is_active:
         client.stop(view)
         say("stopping: a checkpoint is written")
-        view = client.ended(id, STOP_WAIT)
+        view = client.wait_until_ended(id, STOP_WAIT)
     else:
         say(f"it does not run: {view.state}")
     answer(job_tree(view), f"{view.id} {view.state}", as_json=json)
@@ -241,7 +241,7 @@ def _follow(client: JobsClient, id: str) -> None:
     except KeyboardInterrupt:
         say(f"the job goes on: mlcl logs -f {id}, mlcl stop {id}")
         raise typer.Exit(Exit.DONE) from None
-    view = client.ended(id, STOP_WAIT)
+    view = client.wait_until_ended(id, STOP_WAIT)
     say(f"{view.id} {view.state}")
     raise typer.Exit(EXIT_OF.get(view.state, Exit.DONE))
 

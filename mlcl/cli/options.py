@@ -91,7 +91,7 @@ def check_writable(file: Path, key: str) -> None:
         raise UserError("cannot be written", file=file, key=key, found=error.strerror) from None
 
 
-def _checked(home: Path) -> Path:
+def _check_home(home: Path) -> Path:
     """Returns the home. Raises UserError if it is a file, or if a later version of mlcl has written to it."""
     if home.is_file():
         raise UserError("is a file", key="--home", found=home, allowed="a folder, which need not be there")
@@ -145,7 +145,7 @@ Home = Annotated[
     typer.Option(
         "--home",
         envvar="MLCL_HOME",
-        callback=_checked,
+        callback=_check_home,
         help="Where data, runs and the local tracking store live.",
     ),
 ]

@@ -120,7 +120,7 @@ def _about(table: Table, file: Path) -> dict[str, Any]:
 
 
 def _run(plan: TablePlan, figures: Path | None, home: Path, *, strict_code: bool, as_json: bool) -> NoReturn:
-    """Runs the missing trainings, prints the table and how to continue, and exits with the state's status."""
+    """Runs the missing trainings, writes cells to `figures`, prints the table and exits with a status."""
     from mlcl.cli.progress import progress_view
     from mlcl.results.documents import document
     from mlcl.service.tables.rendering import markdown

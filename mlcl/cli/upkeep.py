@@ -63,7 +63,7 @@ def clean(dry_run: DryRun = False, yes: Yes = False, json: Json = False, home: H
 
 
 def remove(found: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bool) -> None:
-    """Lists cache entries and removes them. With `ask`, first asks the user if the input is a terminal."""
+    """Lists cache entries and, without `dry_run`, removes them. `ask` asks for confirmation on a terminal."""
     from mlcl.data.cache_entries import remove_entry
 
     if not as_json:

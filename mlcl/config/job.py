@@ -204,7 +204,7 @@ Keep = Literal["best", "confirmed", "all"]
 
 
 class TrackingConfig(Section):
-    """Entries of the log and files that stay, which do not change a job's hash."""
+    """Settings of the log and of the kept files; these keys do not change a job's hash."""
 
     system_metrics: bool = Field(False, description="load and memory of processor and GPU, in MLflow's pages")
     notify: Annotated[str, AfterValidator(check_url)] | Reference | None = Field(

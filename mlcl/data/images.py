@@ -27,7 +27,7 @@ from torch.nn import functional
 from mlcl.data.cache_entries import read_cached
 from mlcl.data.split import Split
 from mlcl.errors import UserError
-from mlcl.labels import sent
+from mlcl.labels import copy_to_device
 
 MAX_PIXELS = 64_000_000
 """The most pixels of an image; a larger one, maybe a decompression bomb, is refused before it is decoded."""
@@ -65,7 +65,7 @@ class ImageRows:
     def batch(self, indices: Tensor) -> dict[str, Tensor]:
         """Returns `pixels` (B, 3, H, W) uint8 of the images at `indices`, on the device of the images."""
         if isinstance(self.pixels, Tensor):
-            return {"pixels": self.pixels[sent(indices, self.pixels.device)]}
+            return {"pixels": self.pixels[copy_to_device(indices, self.pixels.device)]}
         return {"pixels": torch.from_numpy(np.asarray(self.pixels[indices.numpy()]))}
 
     def resident(self, device: torch.device, free: int) -> ImageRows:

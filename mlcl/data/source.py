@@ -36,7 +36,7 @@ class Workspace(ExitStack):
 class Source(Generic[Options]):
     """The origin of a data set: a value at the top of a module of `mlcl.data.sources`, or of a plugin.
 
-    Args:
+    Attributes:
         name: The name of the source in a job.
         title: One line on the data, for lists.
         licence: The licence of the data.

@@ -141,7 +141,7 @@ def _has_any(labels: Tensor | LabelRows, classes: tuple[int, ...]) -> NDArray[np
 class Split:
     """Rows of one split: all of them, or some that `take` or a subset chose.
 
-    Args:
+    Attributes:
         whole: All rows of the split.
         index: The chosen rows of the split (N,) int64, None for all in order.
         warnings: Names the classes that have fewer rows than a subset asked for.

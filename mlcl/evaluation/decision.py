@@ -36,7 +36,7 @@ class Decision:
     Label l of row n is predicted if p_nl >= t_l, compared in float64; with `k` the k most probable labels of
     each row are predicted instead. Of equally probable labels the lower counts as the more probable one.
 
-    Args:
+    Attributes:
         mode: How the rule was chosen: `fixed`, `global`, `per_label` or `top_k`.
         thresholds: One threshold for all labels, or L of them; empty if `k` is set.
         k: The number of labels that are predicted for each row.

@@ -29,7 +29,7 @@ class Ensemble:
     aspect, they are logarithms of probabilities, of which a row's mean is subtracted, and the probabilities
     are the softmax of z.
 
-    Args:
+    Attributes:
         weight: The weight w of the second model; 0 is the first model alone.
         scale: The factor of the second model's logits.
         shift: The number that is added to them; 0 for classes, where it would have no effect.

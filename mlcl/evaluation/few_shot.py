@@ -31,7 +31,7 @@ most probable label of every row."""
 class FewShot:
     """The rows to learn from.
 
-    Args:
+    Attributes:
         embeddings: Embeddings (N, D), float32.
         targets: Classes, or label rows; every row has one of the C classes or labels.
         task: The kind of task, `single` or `multi_label`.
@@ -65,14 +65,14 @@ class FewShot:
             rng = np.random.default_rng([seed, draw])
             drawn = [rng.permutation(row_E[class_E == c])[:shots] for c in range(self.n_classes)]
             row_S = np.unique(np.concatenate(drawn))
-            values.append(self._metrics(self._fitted(row_S, queries_MD), targets))
+            values.append(self._metrics(self._fit_and_predict(row_S, queries_MD), targets))
         return {name: float(np.mean([each[name] for each in values])) for name in values[0]}
 
     def _metrics(self, probabilities: Tensor, targets: Targets) -> dict[str, float]:
         decision = Decision.fixed(0.5, at_least_one=True)
         return evaluate(self.task, probabilities, targets, decision, only=FEW_SHOT_METRICS[self.task])
 
-    def _fitted(self, row_S: Array, queries_MD: Tensor) -> Tensor:
+    def _fit_and_predict(self, row_S: Array, queries_MD: Tensor) -> Tensor:
         from sklearn.linear_model import LogisticRegression
         from sklearn.multiclass import OneVsRestClassifier
         from sklearn.preprocessing import normalize

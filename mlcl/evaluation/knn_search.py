@@ -77,7 +77,7 @@ class QueryRows:
 class PosthocResult:
     """The result of `search`.
 
-    Args:
+    Attributes:
         best: The best setting.
         decision: The rule that says which labels are predicted at the best setting.
         metrics: All metrics at the best setting.

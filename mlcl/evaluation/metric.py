@@ -27,7 +27,7 @@ class Metric:
     predictions; `hits`, `class_counts` or `classes` for classes, where the value of a task with aspects is
     the mean over aspects. A metric of embeddings is an `EmbeddingMetric`.
 
-    Args:
+    Attributes:
         name: The name in jobs and logs.
         summary: One line that explains the metric.
         source: Where it is defined.

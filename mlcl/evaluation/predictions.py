@@ -161,7 +161,7 @@ class ClassPrediction:
 class LabelPrediction:
     """A prediction of several labels per row.
 
-    Args:
+    Attributes:
         probabilities: Probabilities (N, L), float.
         predicted: Whether each label is predicted (N, L), bool; no unknown entry is.
         row: The row of each true entry (P,), int64.

@@ -34,7 +34,7 @@ from mlcl.labels import LabelRows
 class ProbeResult:
     """The trained layer that is best on validation.
 
-    Args:
+    Attributes:
         weight: The weights (C, D), (L, D) or (A, C, D) on the CPU, for features that are not standardised.
         bias: The biases (C,), (L,) or (A, C).
         lr: The learning rate of the layer.

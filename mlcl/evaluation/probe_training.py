@@ -141,7 +141,7 @@ def parts(rows: Tensor, features: Features) -> Sequence[Tensor]:
 class ProbeRows:
     """The rows that a linear probe trains on.
 
-    Args:
+    Attributes:
         features: The features of this process's rows.
         targets: The targets of all N rows.
         first: The number of this process's first row; its rows are consecutive.
@@ -228,7 +228,7 @@ class GridTraining:
         for epoch in range(1, grid.epochs + 1):
             order_N = self._known_N[torch.randperm(len(self._known_N), generator=generator)]
             for rows_B in torch.split(order_N, grid.batch_size):
-                self._gradient(rows_B, layers)
+                self._set_gradient(rows_B, layers)
                 optimizer.step()
                 schedule.step()
             if epoch in self._rungs:
@@ -251,7 +251,7 @@ class GridTraining:
         least = sorted(known, reverse=True)[math.ceil(len(known) / 2) - 1]
         return [number for number, value in zip(layers.kept, scores, strict=True) if value >= least]
 
-    def _gradient(self, rows_B: Tensor, layers: ProbeLayers) -> None:
+    def _set_gradient(self, rows_B: Tensor, layers: ProbeLayers) -> None:
         """Sets the layers' gradients to the gradient of the batch's loss."""
         total = self._rows.total
         own_b = rows_B if total is None else rows_B[self._is_own(rows_B)]

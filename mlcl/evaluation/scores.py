@@ -38,7 +38,7 @@ AT_HALF = Decision.fixed(0.5)
 class Scoring:
     """The metric by which choices are made on validation, and how predictions are made for it.
 
-    Args:
+    Attributes:
         metric: A name that `metric_names` returns.
         mode: Whether larger (`max`) or smaller (`min`) values are better.
         threshold: How the predicted labels are chosen if there are several, see `choose`.

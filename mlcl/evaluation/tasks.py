@@ -32,7 +32,7 @@ BANDS = ("head", "medium", "tail")
 class LabelFacts:
     """Frequency bands of labels, and classes in a hierarchy, which some metrics need; None if not available.
 
-    Args:
+    Attributes:
         band: The frequency band of each label (L,), for aspects (A, L), int64, as its index in `BANDS`.
         path: The class of each label at every level of a hierarchy (L, H) int64, the coarsest first and the
             label itself last.

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from mlcl.labels import sent
+from mlcl.labels import copy_to_device
 
 Similarity = Literal["dot", "euclidean"]
 """The similarity s_ip of two rows: the dot product, or minus the Euclidean distance."""
@@ -46,9 +46,8 @@ class Weighting:
 
     def to(self, device: torch.device) -> Weighting:
         """Returns a copy with all tensors on a device, without waiting for it."""
-        moved: dict[str, Any] = {
-            name: sent(value, device) for name, value in vars(self).items() if isinstance(value, Tensor)
-        }
+        tensors = {name: its for name, its in vars(self).items() if isinstance(its, Tensor)}
+        moved: dict[str, Any] = {name: copy_to_device(its, device) for name, its in tensors.items()}
         return replace(self, **moved)
 
 
@@ -118,7 +117,7 @@ def constrained_terms(
     terms: Callable[[Tensor], Tensor],
     prototype_LD: Tensor | None = None,
 ) -> Tensor:
-    """Computes the anchors' terms (N,) of the loss.
+    """Computes the anchors' terms (N,) of a loss that is no sum of W_ip (-log p_ip), see `LossSpec.terms`.
 
     `terms` returns the terms of all rows (B,) given the logits s_ip / tau (B, B + L) of all pairs.
     """

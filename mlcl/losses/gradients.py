@@ -56,9 +56,9 @@ class PairGradients(ABC):
     """Adds up the gradient over tiles.
 
     `ratios` are tau / tau_p, the factors from u to the logits of part p. `weighted` (P,) are
-    sum_ip W_ip u_ip over own anchors. `gradient` (N, D) is the gradient by the own rows, and
-    `prototype_gradient` (L, D) the part of the prototypes' gradient that comes from own anchors; both are
-    gradients by scaled rows, see `Similarities`.
+    sum_ip W_ip u_ip over own anchors. `gradient` (N, D) is the gradient with respect to the own
+    rows, and `prototype_gradient` (L, D) the part of the prototypes' gradient that comes from own anchors;
+    both are gradients with respect to scaled rows, see `Similarities`.
     """
 
     def __init__(

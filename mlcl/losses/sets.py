@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.labels import LabelRows, sent
+from mlcl.labels import LabelRows, copy_to_device
 from mlcl.losses import tiling
 from mlcl.losses.relations import LabelCounts
 
@@ -56,9 +56,9 @@ class LabelSets:
 
     def to(self, device: torch.device) -> LabelSets:
         """Returns a copy of the sets on a device, without waiting for it."""
-        ratings = None if self.ratings is None else sent(self.ratings, device)
+        ratings = None if self.ratings is None else copy_to_device(self.ratings, device)
         return LabelSets(
-            None if self.rows is None else self.rows.to(device), ratings, sent(self.sizes, device)
+            None if self.rows is None else self.rows.to(device), ratings, copy_to_device(self.sizes, device)
         )
 
     def drop_unique_labels(self) -> LabelSets:

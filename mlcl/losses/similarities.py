@@ -177,7 +177,7 @@ class Similarities:
         return u_IJ.fill_diagonal_(EXCLUDED) if rows == cols else u_IJ
 
     def by_products(self, derivative_IJ: Tensor, rows: slice, cols: slice) -> Tensor:
-        """Converts derivatives by u of a tile to derivatives by s / tau, in place."""
+        """Converts a tile's derivatives, in place, from those with respect to u to those for s / tau."""
         return derivative_IJ if self._factors is None else derivative_IJ.mul_(self._factors(rows, cols))
 
     def tiles(self) -> Iterator[tuple[slice, slice, bool]]:

@@ -73,7 +73,7 @@ class Softmax:
             gradients.add(derivative_IJ, u_IJ, rows, cols, mirrored)
 
     def _derivative(self, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> Tensor:
-        """Computes the derivative by u of a tile, sum_t ratio_t (R_i p_ij + R_j p_ji).
+        """Computes a tile's derivative with respect to u, sum_t ratio_t (R_i p_ij + R_j p_ji).
 
         The next call overwrites the returned tensor. This call may overwrite `u_IJ`, unless there are several
         temperatures, `moments` or distances.

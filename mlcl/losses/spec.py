@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, Protocol, get_args, get_origin
 
 from torch import Tensor
-from typing_extensions import get_type_hints  # Python 3.10's makes a default None Optional
+from typing_extensions import get_type_hints  # typing's makes hints with default None Optional in 3.10
 
 from mlcl.errors import did_you_mean
 from mlcl.losses.dense import Similarity, Weighting, weighting_of
@@ -25,7 +25,7 @@ LabelKind = Literal["none", "class", "multi_label", "ratings", "path"]
 class Interval:
     """The allowed values of an option that is a number: finite numbers from `low` to `high`.
 
-    Args:
+    Attributes:
         low: The smallest number; not allowed itself with `open_low`.
         high: The largest number.
         open_low: Whether `low` is excluded.
@@ -130,7 +130,7 @@ FROM_SIGNATURE: Mapping[str, Option] = MappingProxyType({})
 class LossSpec:
     """Declares a loss as a value at the top of a module of `mlcl.losses.rules`, or of a plugin.
 
-    Args:
+    Attributes:
         name: The name of the loss in a job.
         labels: The kind of labels that the loss reads; `to_rule` converts given labels to this kind.
         summary: One line on what the loss does.

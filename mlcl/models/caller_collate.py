@@ -39,7 +39,7 @@ class CallerCollate:
     @cached_property
     def example(self) -> dict[str, Tensor]:
         """The batch of two texts or two gray images; all batches have tensors of its names and types."""
-        return self._checked(self._two)
+        return self._check_batch(self._two)
 
     def check(self) -> None:
         """Raises UserError for a function whose batches of one and of two examples are wrong or differ."""
@@ -57,13 +57,13 @@ class CallerCollate:
         Raises UserError if the function fails, or returns other tensors than for the example.
         """
         expected = _types(self.example)
-        found = self._checked(contents)
+        found = self._check_batch(contents)
         if _types(found) != expected:
             problem = f"returns other names or types for {len(contents)} rows than for two examples"
             raise UserError(problem, key=KEY, found=_types(found), allowed=expected)
         return found
 
-    def _checked(self, contents: list[Any]) -> dict[str, Tensor]:
+    def _check_batch(self, contents: list[Any]) -> dict[str, Tensor]:
         function, rows = self.function, len(contents)
         try:
             batch = function(contents)

@@ -59,7 +59,7 @@ class CallerModule(nn.Module):
     def __init__(self, module: nn.Module, form: str, example: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.module, self._form = module, form
-        self.dim = self._checked(example)
+        self.dim = self._check_forward(example)
 
     def forward(self, **inputs: Tensor) -> Tensor:
         """Maps `pixels`, `column`, `input_ids` and `attention_mask`, or a batch to embeddings (B, D)."""
@@ -67,7 +67,7 @@ class CallerModule(nn.Module):
         h_BD: Tensor = self.module(**inputs) if by_name else self.module(*inputs.values())
         return h_BD
 
-    def _checked(self, example: Mapping[str, Tensor]) -> int:
+    def _check_forward(self, example: Mapping[str, Tensor]) -> int:
         name, (reads, rows) = type(self.module).__name__, next(iter(example.items()))
         allowed = f"{FORMS[self._form]}, that returns embeddings (B, D) float32"
         was_training = self.module.training
@@ -133,8 +133,8 @@ def caller_encoder(
     batches. `python` is the version that code in the pickle is for; None for a pickle without code.
     """
     fields = _fields(name, None if collate else reads, tokenizer, weights)
-    batches = CallerCollate(reads, partial(_opened, name, collate, python)) if collate else None
-    made = partial(_made, name, pickled, weights, python)
+    batches = CallerCollate(reads, partial(_unpickle, name, collate, python)) if collate else None
+    made = partial(_make_module, name, pickled, weights, python)
 
     def of_images(image_size: int, weights: str | None = None) -> nn.Module:
         return CallerModule(made(weights), reads, example_of(reads, image_size))
@@ -234,11 +234,11 @@ def takes(call: Callable[..., Any], name: str) -> bool:
     return any(each.name == name or each.kind is each.VAR_KEYWORD for each in its)
 
 
-def _made(
+def _make_module(
     name: str, pickled: str, digest: str | None, python: str | None, weights: str | None, **given: Any
 ) -> nn.Module:
     """Makes the module; without the file of weights these are zero, and are loaded later."""
-    made_of = _opened(name, pickled, python)
+    made_of = _unpickle(name, pickled, python)
     if digest is None:
         try:
             module = made_of(**{key: its for key, its in given.items() if takes(made_of, key)})
@@ -252,7 +252,7 @@ def _made(
     return _is_module(name, made_of)
 
 
-def _opened(name: str, pickled: str, python: str | None) -> Any:
+def _unpickle(name: str, pickled: str, python: str | None) -> Any:
     """Unpickles the text of `pack`. Raises UserError for one of another Python, or of missing packages."""
     if python not in (None, PYTHON):
         raise UserError(

@@ -60,7 +60,7 @@ class Encoder:
     vector for each label, and `label_vectors`, which takes the inputs and returns these vectors (B, L, D). In
     two phases the linear probe trains this layer.
 
-    Args:
+    Attributes:
         name: The name in a job.
         title: One line that describes the encoder.
         section: The keys of a job's `encoder`: `name`, the key of SIZES and, with a tokenizer, that of

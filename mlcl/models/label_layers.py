@@ -118,7 +118,7 @@ def label_graph(rows: LabelRows) -> Tensor:
     return graph_LL.fill_diagonal_(1).float()
 
 
-def normalized(log_graph: Tensor) -> Tensor:
+def normalize_graph(log_graph: Tensor) -> Tensor:
     """Computes A_ij / sqrt(r_i c_j), r and c the sums of rows and columns, from log A (L, L) or (B, L, L).
 
     For a symmetric graph this is D^(-1/2) A D^(-1/2) of Kipf and Welling 2017, Eq. 2. Graphs over labels are

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.errors import MachineError, UserError
-from mlcl.files import locked_folder, new_folder
+from mlcl.files import lock_folder, new_folder
 
 FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 """The files of a model: configuration, weights and tokenizer, neither pickled files nor code."""
@@ -44,7 +44,7 @@ def stored_model(uri: str) -> Path:
     version = sha256(repr([uri, *((each.base_name, each.size, each.mtime_ns) for each in files)]).encode())
     folder = cache_folder() / "mlcl" / f"{Path(path).name}-{version.hexdigest()[:16]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked_folder(folder, folder.parent):
+    with lock_folder(folder, folder.parent):
         if not folder.is_dir():
             check_room(folder, sum(each.size for each in files), uri)
             with new_folder(folder) as work:

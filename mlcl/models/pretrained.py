@@ -305,7 +305,7 @@ def _no_text(config: Any, folder: Path) -> UserError:
 
 def _recompute_layers(network: Any) -> None:
     try:
-        # This also has the embeddings ask for a gradient: below adapters nothing else would.
+        # The call also makes the embeddings require a gradient: below adapters nothing else would.
         network.activation_checkpointing_enable({"use_reentrant": False})
     except ValueError as error:
         raise UserError(

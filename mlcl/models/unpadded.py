@@ -51,7 +51,7 @@ def unpadded_states(network: nn.Module, input_ids: Tensor, attention_mask: Tenso
         return None
     if int(attention_mask.sum()) > LARGEST_SHARE * attention_mask.numel():
         return None
-    # RoBERTa counts positions from behind its padding id.
+    # RoBERTa's position ids start at pad_token_id + 1.
     first = config.pad_token_id + 1 if "roberta" in config.model_type else 0
     position_N = first + torch.arange(input_ids.shape[1]).expand_as(input_ids)[attention_mask]
     h_1ND: Tensor = network(

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 from mlflow.entities import Run
 
-from mlcl.files import locked_folder
+from mlcl.files import lock_folder
 from mlcl.report.document import (
     Code,
     Details,
@@ -115,7 +115,7 @@ def make_report(
     with embedding_plots(runs, home, announce, embeddings) as draw_embeddings:
         read = {"sweep": _sweep, "table": _table}.get(kind(group), _run)
         document = read(runs, group, draw_embeddings)
-        with locked_folder(folder, home / REPORTS):
+        with lock_folder(folder, home / REPORTS):
             write_report(document, folder, link, made)
     if log:
         replace_artifacts(runs.tracker, str(group.info.run_id), folder, ARTIFACT)

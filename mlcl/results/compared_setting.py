@@ -200,7 +200,7 @@ def _draws(run: SeedRun) -> tuple[tuple[str, str], ...]:
 
 
 def _draw_by_seed(setting: ComparedSetting) -> bool:
-    """Whether the setting's runs differ in a random draw from the data other than the validation rows."""
+    """Whether the runs of a setting differ in a seed of data sampling other than `data.validation_seed`."""
     drawn = ({**run.data_seeds, VALIDATION_SEED: ""} for run in setting.runs.values())
     return len({tuple(sorted(each.items())) for each in drawn}) > 1
 

@@ -42,9 +42,9 @@ def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
         problem = "the run left no embeddings"
         raise UserError(problem, key=EMBEDDINGS, found=f"run {run_id}", allowed=f"in a sweep {HOW_TO_KEEP}")
     folder.mkdir(exist_ok=True)
-    runs.artifact(run, EMBEDDINGS, folder)
+    runs.download_artifact(run, EMBEDDINGS, folder)
     # Without the weights beside it. Some stores keep the name of the folder, others do not.
-    runs.artifact(run, f"{MODEL}/{JOB}", folder).replace(folder / JOB)
+    runs.download_artifact(run, f"{MODEL}/{JOB}", folder).replace(folder / JOB)
     return folder
 
 

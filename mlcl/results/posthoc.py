@@ -141,7 +141,7 @@ def _measure(runs: Runs, setting: ComparedSetting, cache: JobDataCache) -> Neigh
         found = runs.get(run.run_id)
         assert found is not None
         for name in (RESULT, EMBEDDINGS, MODEL):
-            runs.artifact(found, name, left)
+            runs.download_artifact(found, name, left)
         job_data = cache(left / MODEL)
         write_export(export, left, job_data, {})
         size, device = (export / DATASTORE).stat().st_size, pick_device(job_data.job.train.device)
@@ -156,7 +156,7 @@ def _measure(runs: Runs, setting: ComparedSetting, cache: JobDataCache) -> Neigh
         output_MO = model.outputs([cast(Content, item.content) for item in part])
         alone = model.probabilities(output_MO, first)
         predicted = time.perf_counter()
-        store.blended(store.retrieve(output_MO, knn.k), alone, knn)
+        store.blend(store.retrieve(output_MO, knn.k), alone, knn)
         return predicted - started, time.perf_counter() - predicted
 
     parts = list(batches(items, job_data.job.evaluation.batch_size))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GROUPS = ("sweep", "table")
 """The kinds of runs that have trainings as child runs."""
 HOW_TO_KEEP = "`tracking.keep=confirmed` keeps those of all trainings on fresh seeds, and `all` of all"
-"""How a sweep keeps models and embeddings that its job does not keep."""
+"""The advice of messages about a model or embeddings that a sweep did not keep."""
 NAMES = (Tag.ID, Tag.NAME)
 LAST = "@last"
 """The word that stands for the latest run, sweep or table."""
@@ -182,9 +182,9 @@ class Runs:
     def text(self, run: Run, artifact: str) -> str:
         """Returns the text of an artifact. Raises UserError where the run has none of that name."""
         with TemporaryDirectory(prefix="mlcl-") as folder:
-            return self.artifact(run, artifact, Path(folder)).read_text(encoding="utf-8")
+            return self.download_artifact(run, artifact, Path(folder)).read_text(encoding="utf-8")
 
-    def artifact(self, run: Run, artifact: str, folder: Path) -> Path:
+    def download_artifact(self, run: Run, artifact: str, folder: Path) -> Path:
         """Downloads an artifact to `folder` and returns its path. Raises UserError where there is none."""
         from mlflow.exceptions import MlflowException
 

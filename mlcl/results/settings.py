@@ -177,7 +177,7 @@ def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
             problem = "names runs that are named already"
             raise UserError(problem, key=WHAT, found=setting.word, allowed="ID,ID,...")
         seen |= ids
-    # Settings of two sweeps may have one label, as "as written"; their words differ.
+    # Two sweeps may have settings with equal labels, as "as written"; the words on the command line differ.
     several = {label for label in labels if labels.count(label) > 1}
     return _named_by_job(
         [replace(each, label=each.word) if each.label in several else each for each in found]

@@ -208,7 +208,7 @@ class _Confirmed:
 def _arms(
     settings: Iterable[SettingResult], score: str, mode: str, given: Container[str]
 ) -> dict[str, _Confirmed]:
-    """Returns the arms, keyed by name, that have complete trainings with the score on validation and test."""
+    """Returns, by name, the arms with complete trainings, with the best setting of each search by `score`."""
     found: dict[str, dict[int, list[SettingResult]]] = {}
     for each in settings:
         found.setdefault(each.arm or each.name, {}).setdefault(each.search, []).append(each)

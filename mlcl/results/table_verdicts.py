@@ -159,7 +159,7 @@ def _same_seeds(cell: CellResult, other: CellResult) -> bool:
 
 
 def _draw_by_seed(cell: CellResult) -> bool:
-    """Whether a cell's seeds differ in a random draw from the data other than the validation rows."""
+    """Whether the trainings of a cell differ in a seed of data sampling other than `data.validation_seed`."""
     keys = {key for each in cell.trainings for key in each.changes if SEEDS.fullmatch(key)}
     return bool(keys - {VALIDATION_SEED})
 

@@ -145,7 +145,7 @@ class EpochSampler:
             raise ValueError(f"{rows} rows make no batch of {batch_size}")
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[Tensor]:
-        """This rank's slice (int64) of every batch of an epoch, from `start_step` on."""
+        """Yields this rank's slice (int64) of every batch of an epoch, from `start_step` on."""
         rows = self._rows(epoch)
         for step in range(start_step, self.steps_per_epoch):
             batch = rows[step * self.batch_size : (step + 1) * self.batch_size]

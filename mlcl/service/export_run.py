@@ -11,7 +11,7 @@ from mlflow.entities import Run
 
 from mlcl.config import load_job
 from mlcl.errors import UserError
-from mlcl.files import locked_folder
+from mlcl.files import lock_folder
 from mlcl.results.documents import read_sweep, read_table
 from mlcl.results.model_evidence import model_evidence
 from mlcl.results.runs import GROUPS, HOW_TO_KEEP, Runs, kind
@@ -88,11 +88,11 @@ def export_run(
         if folder.exists():
             raise UserError("is there already", file=folder, key="--to")
         for name in (RESULT, EMBEDDINGS, MODEL):
-            runs.artifact(run, name, Path(scratch))
+            runs.download_artifact(run, name, Path(scratch))
         job = load_job(Path(scratch) / MODEL / JOB)
         check_formats(formats, job)
         job_data = JobData.of(job, tracker.home, recorded=True)
-        with locked_folder(folder, tracker.home / MODELS):
+        with lock_folder(folder, tracker.home / MODELS):
             found = _provenance(runs, run), _evidence(runs, run)
             index = write_export(folder, Path(scratch), job_data, *found, formats)
         registered = pushed = None

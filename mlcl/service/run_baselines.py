@@ -50,7 +50,10 @@ class BaselinePlan:
 def run_baselines(
     plan: BaselinePlan, *, home: Path, listener: Listener, announce: Callable[[str], None]
 ) -> dict[str, RunReport]:
-    """Runs the baselines until a request to stop; a failed one is announced and has no report."""
+    """Runs the baselines until a request to stop; a failed one is announced and has no report.
+
+    Raises UserError if no baseline could be fitted.
+    """
     reports: dict[str, RunReport] = {}
     with stop_on_signal(announce) as stop:
         for name, job in plan.jobs.items():

@@ -11,7 +11,7 @@ from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.errors import MachineError
 from mlcl.service.engine.closing import backed_up, recover
 from mlcl.service.engine.entries import End, Entry
-from mlcl.service.engine.precision import decided_precision
+from mlcl.service.engine.precision import decide_precision
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.process.signals import StopRequest, stop_on_signal
 from mlcl.service.ray.address import placed_by_ray
@@ -103,11 +103,11 @@ def _with_precision(job_data: JobData, home: Path, gpus: float | None, *, fresh:
     if job.train.precision != AUTO:
         return job_data
 
-    def begun(precision: Precision) -> bool:
+    def was_begun(precision: Precision) -> bool:
         found = runs.unfinished(job_hash(in_precision(job, precision)), job_data.fingerprint)
         return found is not None and (not fresh or found.path.name == submitted_id())
 
-    return replace(job_data, job=in_precision(job, decided_precision(job_data, gpus, begun)))
+    return replace(job_data, job=in_precision(job, decide_precision(job_data, gpus, was_begun)))
 
 
 @dataclass
@@ -130,10 +130,10 @@ class _Run:
         try:
             log.set_state(State.RUNNING)
             if tags := submitted_tags():
-                log.tags(tags)
+                log.log_tags(tags)
             metrics = self._execute(folder, log)
             with self.stop.shielded():
-                log.artifacts(result_files(folder))
+                log.log_artifacts(result_files(folder))
             state = State.COMPLETE
         except (Stopped, KeyboardInterrupt):
             state = State.STOPPED

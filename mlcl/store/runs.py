@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from mlcl.backports import StrEnum
-from mlcl.files import is_locked, locked
+from mlcl.files import is_locked, lock_file
 from mlcl.store.database import KINDS as KINDS
 from mlcl.store.database import Database
 
@@ -110,9 +110,9 @@ class RunFolder:
             write.change_run(record.number, state=state)
 
     @contextmanager
-    def owned(self, patience: float = 0.0) -> Iterator[bool]:
+    def try_lock(self, patience: float = 0.0) -> Iterator[bool]:
         """Locks the folder after a wait of up to `patience` s; yields whether this process has the lock."""
-        with locked(self.path / LOCK, patience) as mine:
+        with lock_file(self.path / LOCK, patience) as mine:
             yield mine
 
     @property
@@ -142,7 +142,7 @@ class RunFolders:
         for folder, record in self.records():
             if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):
                 continue
-            with folder.owned() as free:
+            with folder.try_lock() as free:
                 if free:
                     return folder if record.state in RESUMABLE else None
         return None

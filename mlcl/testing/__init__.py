@@ -19,7 +19,7 @@ ORIGIN = "a test"
 
 
 @contextmanager
-def registered(registry: Registry[Any], modules: Sequence[str]) -> Iterator[None]:
+def register_plugins(registry: Registry[Any], modules: Sequence[str]) -> Iterator[None]:
     """Registers the plugins that these modules declare, and removes them when the context ends."""
     for module in modules:
         registry.add(import_module(module), ORIGIN)
@@ -37,5 +37,5 @@ class PluginTestCase:
 
     @pytest.fixture(autouse=True)
     def _registered(self) -> Iterator[None]:
-        with registered(self.registry, self.modules):
+        with register_plugins(self.registry, self.modules):
             yield

@@ -200,7 +200,7 @@ class EncoderTestCase(PluginTestCase):
         job_data = JobData.of(job, tmp_path / "home")
         model = build_model(job_data)
         model.train()
-        rows, wrapped = job_data.rows(job_data.train), DistributedDataParallel(model)
+        rows, wrapped = job_data.encode(job_data.train), DistributedDataParallel(model)
         passes = Passes(model, wrapped, CPU, "float32", 2, 8)
         for size in (8, 3, 8):
             model.zero_grad()
@@ -287,12 +287,12 @@ def _weights(run: Path) -> dict[str, Tensor]:
 
 def _batch(job_data: JobData, dtype: torch.dtype) -> Batch:
     """Returns a batch of `ROWS` samples with two views of each."""
-    batch = job_data.rows(job_data.train).batch(torch.arange(ROWS), 2, CPU.device)
+    batch = job_data.encode(job_data.train).batch(torch.arange(ROWS), 2, CPU.device)
     return replace(batch, inputs=_converted(batch.inputs, dtype))
 
 
 def _inputs(job_data: JobData, dtype: torch.dtype) -> dict[str, Tensor]:
-    return _converted(job_data.rows(job_data.train).plain(torch.arange(ROWS), CPU.device), dtype)
+    return _converted(job_data.encode(job_data.train).plain(torch.arange(ROWS), CPU.device), dtype)
 
 
 def _converted(inputs: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from mlcl.losses import LOSSES, ContrastiveLoss, LearnedTemperature, build_loss, tiling
 from mlcl.losses.loss import Engine, Reduction
-from mlcl.testing import PluginTestCase, registered
+from mlcl.testing import PluginTestCase, register_plugins
 from mlcl.testing.loss_batches import Case, LossBatch, case_id, cases_of, loss_batch, take
 from mlcl.testing.ranks import run_ranks
 
@@ -83,7 +83,7 @@ class LossTestCase(PluginTestCase):
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrises tests by case, and those that take an `engine` also by engine."""
-        with registered(LOSSES, self.modules):
+        with register_plugins(LOSSES, self.modules):
             cases = cases_of(self.names, self.more)
             engines = {name: engines_of(name) for name in self.names}
         if "engine" in metafunc.fixturenames:
@@ -247,7 +247,7 @@ def call(loss: ContrastiveLoss, batch: LossBatch, z: Tensor) -> Tensor:
 def value_and_gradients(
     case: Case, batch: LossBatch, engine: Engine, tau: float, rows: Tensor | None = None, **how: Any
 ) -> list[Tensor]:
-    """Returns the value, and its gradients by the embeddings and by the logarithm of the temperature.
+    """Returns the value, and its gradients with respect to embeddings and logarithm of the temperature.
 
     `rows` are the indices of the rows to use, by default all; `how` are further options of `build_loss`.
     """
@@ -269,7 +269,7 @@ def _on_rank(
     """Returns the values and gradients of all cases in one process, which has `SPLIT[rank]` rows."""
     tiling.TILE = 4
     rows = torch.split(torch.arange(sum(SPLIT)), list(SPLIT))[rank]
-    with registered(LOSSES, modules):
+    with register_plugins(LOSSES, modules):
         return [value_and_gradients(case, batch, "auto", TAU, rows, gather=True) for case in cases]
 
 

@@ -44,7 +44,7 @@ from mlcl.evaluation import (
 )
 from mlcl.evaluation.jackknife import blocks_of_groups, values_without_blocks
 from mlcl.labels import LabelRows
-from mlcl.testing import PluginTestCase, registered
+from mlcl.testing import PluginTestCase, register_plugins
 
 ROWS, LABELS, CLASSES, ASPECTS = 40, 16, 6, ("taste", "look", "feel")
 KS, LAMBDAS, TEMPERATURES = (1, 3), (0.0, 0.25, 0.5, 1.0), (0.1, 1.0)
@@ -76,7 +76,7 @@ class MetricTestCase(PluginTestCase):
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrises tests by the name of the metric and the tasks that it supports."""
-        with registered(METRICS, self.modules):
+        with register_plugins(METRICS, self.modules):
             names = [name for name in self.names if not isinstance(METRICS[name], EmbeddingMetric)]
             both = [(name, task) for name in names for task in METRICS[name].tasks]
         if "task" in metafunc.fixturenames:

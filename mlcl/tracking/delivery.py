@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from typing_extensions import Self
 
-from mlcl.files import LOOK_EVERY, locked
+from mlcl.files import LOOK_EVERY, lock_file
 from mlcl.tracking.cursor import LOCK, Cursor, delivered_logs, pending_entries, undelivered_logs
 from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.names import Tag
@@ -155,7 +155,9 @@ class Delivery:
                 self.deliver()
                 pause = POLL
             except Exception as error:  # the logs are kept, and the next try may succeed
-                self._failed(" ".join(self._tracker.safe(f"{type(error).__name__}: {error}").split())[:300])
+                self._count_failure(
+                    " ".join(self._tracker.safe(f"{type(error).__name__}: {error}").split())[:300]
+                )
                 pause = min(2 * pause, MAX_PAUSE)
             self._wake.wait(pause)
             self._wake.clear()
@@ -179,7 +181,7 @@ class Delivery:
                 if sender is None:
                     continue
                 for _ in sender.deliver():
-                    self._answered()
+                    self._reset_failures()
                     if sender.cursor.undeliverable:
                         self._tell(log, sender.cursor, "all of the log")
                     if self._ended.is_set():
@@ -199,7 +201,7 @@ class Delivery:
         """Resets the cursors of logs whose runs were lost with a deleted store: they are sent again."""
         for id in lost_logs(self._home, self._tracker.uri, self._tracker.client):
             folder = log_folder(self._home, id)
-            with locked(folder / LOCK) as mine:
+            with lock_file(folder / LOCK) as mine:
                 # Read again: another command may have done it a moment ago.
                 run_id = Cursor.read(folder).run_id
                 if mine and run_id is not None and existing_run(self._tracker.client, run_id) is None:
@@ -208,7 +210,7 @@ class Delivery:
     def _sender(self, log: _QueuedLog) -> Sender | None:
         """Returns the log's sender; None while another process has it, or its parent has no run."""
         if log.sender is None:
-            log.elsewhere = not log.lock.enter_context(locked(log.folder / LOCK))
+            log.elsewhere = not log.lock.enter_context(lock_file(log.folder / LOCK))
             if log.elsewhere:
                 log.release()
                 return None
@@ -246,14 +248,14 @@ class Delivery:
         for log in self._logs.values():
             log.release()
 
-    def _failed(self, reason: str) -> None:
+    def _count_failure(self, reason: str) -> None:
         if self._failures == 0:
             self._failing_since = time.monotonic()
         self._failures += 1
         if self._failures == ANNOUNCE_AFTER:
             self._announce(f"MLflow does not answer ({reason}); logs are kept and delivered later")
 
-    def _answered(self) -> None:
+    def _reset_failures(self) -> None:
         """Resets the count of failures after an entry was sent, and announces the end of an outage."""
         if self._failures >= ANNOUNCE_AFTER:
             self._announce("MLflow answers again; logs are being delivered")

@@ -177,20 +177,20 @@ class RunLog:
         log = cls(home, id)
         return log if log._is_started else None
 
-    def params(self, params: Mapping[str, str]) -> None:
+    def log_params(self, params: Mapping[str, str]) -> None:
         """Logs parameters. A parameter that the log already has keeps its value."""
         values = {name: value for name, value in params.items() if name not in self._params}
         if values:
             self._append({"kind": "params", "values": values})
 
-    def metrics(self, metrics: Mapping[str, float], step: int) -> None:
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Logs metrics at a step, except those that the log has at this or a later one, as after a resume."""
         values = {name: _number(its) for name, its in metrics.items() if self._last(name)[0] < step}
         if values:
             append(self._path, [{"kind": "metrics", "step": step, "time": _now(), "values": values}])
             self._points |= {name: (step, value) for name, value in values.items()}
 
-    def final_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+    def log_final_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Logs final metrics at a step, so that the last point of each, which MLflow shows, has this value.
 
         A metric without earlier steps is logged at step 0: MLflow draws it as a bar. A curve that has another
@@ -203,7 +203,7 @@ class RunLog:
             new = last < step or before == _number(value)
             at.setdefault(0 if last <= 0 else step if new else last + 1, {})[name] = value
         for each, values in at.items():
-            self.metrics(values, each)
+            self.log_metrics(values, each)
 
     def _last(self, name: str) -> tuple[int, float | str]:
         """Returns step and value of the last point of a metric in the log; step -1 if there is none."""
@@ -218,11 +218,11 @@ class RunLog:
                 points |= {name: (entry["step"], value) for name, value in entry["values"].items()}
         return points
 
-    def tags(self, tags: Mapping[str, str]) -> None:
+    def log_tags(self, tags: Mapping[str, str]) -> None:
         """Logs tags. A later value replaces an earlier one."""
         self._append({"kind": "tags", "values": dict(tags)})
 
-    def artifacts(self, paths: Sequence[Path]) -> None:
+    def log_artifacts(self, paths: Sequence[Path]) -> None:
         """Logs files or folders as artifacts. Their content is read only when they are sent to MLflow."""
         self._append(*({"kind": "artifact", "path": self._relative(path)} for path in paths))
 
@@ -235,11 +235,11 @@ class RunLog:
         root, path = self.home.resolve(), path.resolve()
         return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
-    def text(self, text: str, name: str) -> None:
+    def log_text(self, text: str, name: str) -> None:
         """Logs a text artifact. A later text of the same name replaces an earlier one."""
         self._append({"kind": "text", "file": self._store_text(text), "name": name})
 
-    def view(self, key: str, view: Mapping[str, Any]) -> None:
+    def log_view(self, key: str, view: Mapping[str, Any]) -> None:
         """Logs a shared view of MLflow's pages for the run's experiment, see `mlcl.tracking.shared_view`."""
         self._append({"kind": "view", "key": key, "view": dict(view)})
 
@@ -303,7 +303,7 @@ def mlflow_listener(log: RunLog, then: Listener = lambda _: None, *, system: boo
 
     def listen(event: Event) -> None:
         if event.metrics:
-            write = log.final_metrics if event.kind == "end" else log.metrics
+            write = log.log_final_metrics if event.kind == "end" else log.log_metrics
             machine = system_metrics() if system and event.kind != "end" else {}
             write({**event.metrics, **machine, "epoch": event.epoch}, event.step)
         if event.kind in ("saving", "end"):

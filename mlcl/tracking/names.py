@@ -36,8 +36,8 @@ class Tag(StrEnum):
     DROPPED = "mlcl.dropped"  # why a trial does not fit the sweep's latest space; empty where it does
     CANDIDATE = "mlcl.candidate"  # what a confirmed setting is: a baseline, as written, best found, ...
     SECONDS = "mlcl.seconds"  # wall-clock time of a training over all sessions
-    CPU_SECONDS = "mlcl.cpu_seconds"  # the same, times the CPUs that it held
-    GPU_SECONDS = "mlcl.gpu_seconds"  # the same, times the GPUs that it held
+    CPU_SECONDS = "mlcl.cpu_seconds"  # wall-clock time, times the CPUs that the training held
+    GPU_SECONDS = "mlcl.gpu_seconds"  # wall-clock time, times the GPUs that the training held
 
     # Inputs
     SEED = "mlcl.seed"  # train.seed
@@ -58,7 +58,7 @@ class Tag(StrEnum):
     CODE = "mlcl.code"  # of a sweep or table: the code of its commands, where it changed on the way
     COMMAND = "mlcl.command"  # the command that made a table
 
-    # Of a sweep.
+    # Sweeps
     SWEEP_TRIALS = "mlcl.sweep.trials"  # how many search trials were asked for
     SWEEP_SEEDS = "mlcl.sweep.seeds"  # how many fresh seeds were asked for
     SWEEP_CONFIRM = "mlcl.sweep.confirm"  # how many settings were to be confirmed
@@ -72,10 +72,10 @@ class Tag(StrEnum):
     BEST = "mlcl.best"  # name of the best trial
     BEST_RUN_ID = "mlcl.best_run_id"  # MLflow's id of the best trial
 
-    # Of a table.
+    # Tables
     SOURCE = "mlcl.source"  # the paper and the table in it
     OUTSIDE = "mlcl.outside"  # how many figures lie outside of the tolerance
-    TOLERANCE = "mlcl.tolerance"  # the tolerance by figure
+    TOLERANCE = "mlcl.tolerance"  # the tolerance of each figure, as NAME VALUE, NAME VALUE
 
 
 VERSION_TAG = "mlcl.version."
@@ -87,7 +87,7 @@ def count_tag(state: str) -> str:
     return f"mlcl.sweep.{state.lower()}"
 
 
-# Parameters.
+# Parameters
 LOG10 = "log10."
 """The prefix of a parameter that is the decimal logarithm of the parameter named after it."""
 CLASSIFIER_WEIGHT = "objective.classifier.weight_value"

@@ -68,7 +68,7 @@ def _untracked(folder: Path) -> Iterator[bytes]:
     names = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or ""
     for name in sorted(filter(None, names.split("\0"))):
         yield f"\0{name}\0".encode()
-        # One that is gone or may not be read cannot be imported either.
+        # A file that was deleted or cannot be read cannot be imported either.
         with suppress(OSError), (folder / name).open("rb") as file:
             yield bytes.fromhex(sha256_of(file))
 

@@ -75,9 +75,9 @@ class Sender:
                     case "text":
                         self._text(entry["file"], entry["name"])
                     case "view":
-                        self._view(entry["key"], entry["view"])
+                        self._set_view(entry["key"], entry["view"])
                     case "state":
-                        self._state(State(entry["state"]), entry.get("reason"), entry["time"])
+                        self._set_state(State(entry["state"]), entry.get("reason"), entry["time"])
             self.cursor.offset = end
             self.cursor.ended = kind == "state" and entry["state"] != State.RUNNING
             self.cursor.write(self.folder)
@@ -103,7 +103,7 @@ class Sender:
         if self.cursor.run_id is None:
             self._create(entry)
         self._params(entry["params"])
-        self._data(entry["tags"])
+        self._log_dataset(entry["tags"])
         for name, file in entry["texts"].items():
             self._text(file, name)
 
@@ -158,7 +158,7 @@ class Sender:
         listed = [RunTag(*item) for item in values.items()]
         self._client.log_batch(self.cursor.run_id, tags=listed, synchronous=True)
 
-    def _data(self, tags: Mapping[str, str]) -> None:
+    def _log_dataset(self, tags: Mapping[str, str]) -> None:
         """Logs the data set as an input of the run, with its name, fingerprint and numbers of rows."""
         if Tag.ROWS not in tags:
             return
@@ -191,7 +191,7 @@ class Sender:
             text = path.read_text(encoding="utf-8", errors="replace")
             self._client.log_text(self.cursor.run_id, text, name)
 
-    def _view(self, key: str, view: Mapping[str, Any]) -> None:
+    def _set_view(self, key: str, view: Mapping[str, Any]) -> None:
         """Sets the view as a tag of the experiment, and its links as the run's description if it has none."""
         run = self._client.get_run(self.cursor.run_id)
         experiment = str(run.info.experiment_id)
@@ -199,7 +199,7 @@ class Sender:
         if not run.data.tags.get(Tag.NOTE):
             self._tags({Tag.NOTE: view_note(experiment, key)})
 
-    def _state(self, state: State, reason: str | None, time: int) -> None:
+    def _set_state(self, state: State, reason: str | None, time: int) -> None:
         """Sets the run's status and tags; the tag of the reason is not changed if `reason` is None."""
         run_id = self.cursor.run_id
         tags: dict[str, str] = {Tag.STATE: state.value}

@@ -16,7 +16,7 @@ from torch import Tensor
 from mlcl.config import AugmentConfig, JobConfig
 from mlcl.data import DatasetInfo, ImageRows, Split, TokenRows, augment, class_tree, normalise
 from mlcl.errors import UserError
-from mlcl.labels import LabelRows, sent
+from mlcl.labels import LabelRows, copy_to_device
 from mlcl.samplers import Balanced, EpochSampler, Grouped
 from mlcl.samplers.epochs import Order
 from mlcl.training.classifier import Labels
@@ -134,7 +134,7 @@ def read_ahead(
 
     def fetch(indices_B: Tensor) -> tuple[Inputs, torch.cuda.Event]:
         with torch.cuda.stream(stream):
-            inputs = {name: sent(value, device) for name, value in read(indices_B).items()}
+            inputs = {name: copy_to_device(value, device) for name, value in read(indices_B).items()}
             return inputs, stream.record_event()
 
     def wait(indices_B: Tensor, coming: Future[tuple[Inputs, torch.cuda.Event]]) -> tuple[Tensor, Inputs]:

@@ -153,7 +153,7 @@ def build_loop(
     # PyTorch's convolutions take the weights' format, whatever that of the images.
     format_ = torch.channels_last if train.channels_last else memory_format(context.device)
     model.encoder.to(memory_format=format_)
-    rows = job_data.rows(job_data.train).resident(context.device)
+    rows = job_data.encode(job_data.train).resident(context.device)
     return Loop(
         model=model,
         rows=replace(rows, compile=bool(train.compile)),

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlcl.config import ClassifierConfig
-from mlcl.labels import LabelRows, sent
+from mlcl.labels import LabelRows, copy_to_device
 
 Labels = Tensor | LabelRows
 
@@ -125,7 +125,7 @@ class Classifier(nn.Module):
                 known_RK = mask_RL if term_RK.shape == mask_RL.shape else mask_RL.any(1, keepdim=True)
                 term_RK = term_RK.where(known_RK, 0)
         else:
-            targets = sent(targets, logits.device)
+            targets = copy_to_device(targets, logits.device)
             term_RK = self.loss(logits, targets)
             known_RK = targets.reshape(term_RK.shape) >= 0
         counted = known_RK.any(1) if self.reduction == "sum_labels" else known_RK

@@ -189,7 +189,7 @@ class Datastore:
             neighbours, self.labels, self.task, setting.k, setting.temperature, self.n_classes
         )
 
-    def blended(self, neighbours: Neighbours, model: Tensor, setting: Setting) -> Tensor:
+    def blend(self, neighbours: Neighbours, model: Tensor, setting: Setting) -> Tensor:
         """Blends the neighbours' votes with the model's probabilities of the same queries."""
         return blend(self.votes(neighbours, setting), model, setting.lambda_)
 

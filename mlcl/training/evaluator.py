@@ -116,8 +116,8 @@ class Evaluator:
         self._job_data, self._model, self._context = job_data, model, context
         self._config = job_data.job.evaluation
         self._validation = job_data.dataset.split("validation")
-        self._validation_rows = job_data.rows(self._validation)
-        self._train_rows = job_data.rows(job_data.train)
+        self._validation_rows = job_data.encode(self._validation)
+        self._train_rows = job_data.encode(job_data.train)
         self._metrics = job_data.metrics()
         precision = job_data.job.train.precision
         self._encoder = SplitEncoder(model.encoder, self._config.batch_size, precision, context)
@@ -141,7 +141,7 @@ class Evaluator:
             metrics |= self._metrics("knn/val", mixed, self._validation, self._decide(mixed))
         return metrics
 
-    def final(
+    def evaluate_final(
         self, *, test: bool, tell: Callable[[str], None], check_stop: Callable[[], None] = lambda: None
     ) -> Evaluation:
         """Evaluates the trained model on validation, and on the test split if `test`.
@@ -173,11 +173,11 @@ class Evaluator:
             return result
         tell("test")
         split = job_data.dataset.split("test")
-        self._measure(result, selection, "test", self._queries(split, job_data.rows(split), store), store)
+        self._measure(result, selection, "test", self._queries(split, job_data.encode(split), store), store)
         if job_data.transfer is not None:
             tell("transfer")
             result.metrics |= job_data.transfer.measure(
-                lambda split: self._encoder.embeddings(job_data.unlabelled(split)), self._encode
+                lambda split: self._encoder.embeddings(job_data.encode_unlabelled(split)), self._encode
             )
         if job_data.job.data.hold_out is not None:
             tell("unseen classes")
@@ -225,7 +225,7 @@ class Evaluator:
         tell("neighbours")
         settings = selection.settings
         settings["knn/"] = setting_of(knn)
-        result.decisions["knn/"] = self._decide(store.blended(neighbours, first, settings["knn/"]))
+        result.decisions["knn/"] = self._decide(store.blend(neighbours, first, settings["knn/"]))
         if knn.grid is not None:
             found = search(
                 self._job_data.queries(self._validation, neighbours, first),
@@ -265,7 +265,7 @@ class Evaluator:
         if store is None or neighbours is None:
             return
         for prefix, setting in selection.settings.items():
-            blended = store.blended(neighbours, result.probabilities[split.name], setting)
+            blended = store.blend(neighbours, result.probabilities[split.name], setting)
             overlap = store.overlap(neighbours, self._job_data.targets(split), setting.k)
             decision = result.decisions[prefix]
             result.metrics |= self._metrics(f"{prefix}{name}", blended, split, decision, overlap)
@@ -274,21 +274,21 @@ class Evaluator:
 
     def _probe(self, result: Evaluation, validation: Queries) -> Predictor:
         val_MD = self._embedding(validation.output_MO)
-        probe = result.probe = self._fitted(self._probe_rows(result), val_MD)
+        probe = result.probe = self._fit_probe(self._probe_rows(result), val_MD)
         return lambda output_MO: predict(probe, self._embedding(output_MO))
 
     def _train_label_layer(self, result: Evaluation, layer: nn.Linear) -> nn.Module:
         """Trains the encoder's layer on label vectors as a probe, and returns what reads its logits."""
         own = LabelVectors(self._encoder, self._train_rows, result.train.numbers)
         val = LabelVectors(self._encoder, self._validation_rows, range(len(self._validation)))
-        probe = self._fitted(replace(self._probe_rows(result), features=own), val)
+        probe = self._fit_probe(replace(self._probe_rows(result), features=own), val)
         layer.load_state_dict({"weight": probe.weight, "bias": probe.bias})
         return WithOwnLogits(int(self._model.encoder.dim))  # type: ignore[arg-type]
 
     def _probe_rows(self, result: Evaluation) -> ProbeRows:
         return result.train.for_probe(self._job_data.targets(self._job_data.train))
 
-    def _fitted(self, train: ProbeRows, val_features: Features) -> ProbeResult:
+    def _fit_probe(self, train: ProbeRows, val_features: Features) -> ProbeResult:
         job_data = self._job_data
         return linear_probe(
             train,
@@ -303,7 +303,7 @@ class Evaluator:
 
     def _encode(self, split: Split) -> Tensor:
         """Returns the embeddings (M, D) of a split of any data set."""
-        return self._embedding(self._encoder.outputs(self._job_data.unlabelled(split)))
+        return self._embedding(self._encoder.outputs(self._job_data.encode_unlabelled(split)))
 
     def _decide(self, probabilities: Tensor) -> Decision:
         """Chooses which labels are predicted, from the probabilities of the validation rows."""

@@ -60,7 +60,7 @@ def run_experiment(
         listener: Receives the events on rank 0.
         should_stop: Called after each step; True ends the training with a checkpoint.
         test: Whether to evaluate on the test split, which otherwise stays unread.
-        stored: What is written beside the figures, see `Stored`.
+        stored: The type of the stored model, embeddings and probabilities; `figures` stores none.
 
     Raises:
         UserError: The checkpoint belongs to another job or other data.
@@ -118,7 +118,7 @@ class _Experiment:
 
         # A rank that stopped alone would leave the others waiting for it.
         check_stop = self._check_stop if self.context.world_size == 1 else lambda: None
-        result = evaluator.final(test=self.test, tell=phase, check_stop=check_stop)
+        result = evaluator.evaluate_final(test=self.test, tell=phase, check_stop=check_stop)
         for note in result.notes:
             loop.tell("note", note=note)
         write_results(self.folder, self.job_data, result, loop.model, self.stored)

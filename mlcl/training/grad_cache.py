@@ -74,22 +74,22 @@ class Passes:
         """
         # The share decides, not this batch: ranks with fewer rows must take part in the same collectives.
         if size < self.share:
-            return self._cached(batch, math.ceil(len(batch) / (size * self.views)))
+            return self._backward_cached(batch, math.ceil(len(batch) / (size * self.views)))
         value = self._objective(self._encode(self.wrapped, batch.inputs), batch)
         value.total.backward()  # type: ignore[no-untyped-call]
         return value
 
-    def _cached(self, batch: Batch, parts: int) -> ObjectiveValue:
+    def _backward_cached(self, batch: Batch, parts: int) -> ObjectiveValue:
         """Adds the batch's gradient in micro-batches, see `mlcl.grad_cache`."""
         columns = [value.tensor_split(parts) for value in batch.inputs.values()]
         chunks = [dict(zip(batch.inputs, rows, strict=True)) for rows in zip(*columns, strict=True)]
         cache = GradCache(chunks, partial(self._encode, self.model), self.model.encoder)
-        z_RD = self._agreed(cache.forward)
+        z_RD = self._run_on_all_ranks(cache.forward)
         phi = [p for p in self.model.objective.parameters() if p.requires_grad]
         value = self._objective(z_RD.requires_grad_(), batch)
         gradient_RD, *gradients = torch.autograd.grad(value.total, [z_RD, *phi], materialize_grads=True)
         value = value.detach()
-        self._agreed(lambda: cache.backward_first(gradient_RD))
+        self._run_on_all_ranks(lambda: cache.backward_first(gradient_RD))
         # The last one alone goes through DDP, whose hooks then average all that has been added up: once a
         # step, at the same place on every rank, however many micro-batches each has. Here a rank can no
         # longer tell the others that memory ran out; but the last is never the largest.
@@ -108,7 +108,7 @@ class Passes:
             value: ObjectiveValue = self.model.objective(z_RD, batch.labels, batch.sample_ids)
         return value
 
-    def _agreed(self, work: Callable[[], T]) -> T:
+    def _run_on_all_ranks(self, work: Callable[[], T]) -> T:
         """Returns the result of `work`. Raises OutOfMemory on every rank if memory ran out on any."""
         results: list[T] = []
         # Suppressed here and not handled later: the error's traceback holds the tensors of the pass.

@@ -123,7 +123,7 @@ class JobData:
         """The label space that the classifier predicts."""
         return self.dataset.info.space(self.job.objective.classifier.labels)
 
-    def rows(self, split: Split) -> Rows:
+    def encode(self, split: Split) -> Rows:
         """Encodes a split, with the labels that each head and the classifier learn from."""
         labels: dict[str, Labels] = {}
         for name, head in self.job.objective.heads.items():
@@ -137,7 +137,7 @@ class JobData:
         labels[CLASSIFIER] = self.targets(split)
         return Rows(self._inputs(split), labels, split.rows, self.job.data.augment)
 
-    def unlabelled(self, split: Split) -> Rows:
+    def encode_unlabelled(self, split: Split) -> Rows:
         """Encodes a split of any data set of the same modality, without labels."""
         return Rows(self._inputs(split), {}, split.rows, self.job.data.augment)
 
@@ -146,7 +146,7 @@ class JobData:
         return build_sampler(self.job, self.train, rank, world_size)
 
     def targets(self, split: Split) -> Labels:
-        """Returns the classifier's targets of a split; for aspects classes (N, A), -1 if unknown."""
+        """Returns a split's targets for the classifier; for aspects, classes (N, A) with -1 for unknown."""
         return targets_of(split, self.job.objective.classifier.labels, self.task)
 
     def queries(self, split: Split, neighbours: Neighbours, model: Tensor) -> QueryRows:

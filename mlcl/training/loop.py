@@ -103,7 +103,7 @@ class Loop:
         """
         if self.checkpoint is None:
             return False
-        state = self._state_of_main(self.checkpoint)
+        state = self._load_main_state(self.checkpoint)
         if state is None:
             return False
         load_trained_weights(self.model, state["model"])
@@ -117,7 +117,7 @@ class Loop:
             set_rng_state(state["rng"][self.context.rank])
         return True
 
-    def _state_of_main(self, path: Path) -> dict[str, Any] | None:
+    def _load_main_state(self, path: Path) -> dict[str, Any] | None:
         """Loads on every rank the checkpoint that rank 0 chooses, so that all resume at the same step."""
         if not self.context.is_main:
             file = self.context.objects(None)[0]
@@ -219,7 +219,7 @@ class Loop:
         """Makes an optimiser step. Returns gradient norms to log if `full`: the step ends a log window."""
         objective, norms = self.model.objective, dict[str, float]()
         objective.set_progress(self.position.step / max(1, self.steps - 1))
-        value = self._gradient(passes, batch)
+        value = self._add_gradient(passes, batch)
         if full and self.train.log_gradients:
             norms = gradient_norms(objective, value.output, batch, self.context, self.train.precision)
         if self.position.step == 0:
@@ -233,7 +233,7 @@ class Loop:
         objective.push_queues()
         return {f"train/{name}": norm for name, norm in norms.items()}
 
-    def _gradient(self, passes: Passes, batch: Batch) -> ObjectiveValue:
+    def _add_gradient(self, passes: Passes, batch: Batch) -> ObjectiveValue:
         """Adds the batch's gradient; if memory runs out, halves the micro-batch for good until it fits."""
         size, least = self.micro_batch, least_samples(self.model.encoder)
         world_size = self.context.world_size
@@ -267,7 +267,7 @@ class Loop:
         steps = self.window.read(self.position.window)
         first = next((n for n, its in enumerate(steps) if not all(map(math.isfinite, its.values()))), None)
         names, weights = zip(*self.model.named_parameters(), strict=True)
-        # Each weight's least and largest, NaN where it has one: isfinite would make copies of the weight.
+        # Minimum and maximum of each weight, NaN if it has a NaN: isfinite would copy the whole weight.
         bounds = torch.stack([torch.stack(weight.detach().aminmax()) for weight in weights])
         finite = bounds.isfinite().all(1).tolist()
         if not self.context.any(first is not None or not all(finite)):

@@ -45,7 +45,7 @@ MODELS = (EMBEDDINGS, MODEL)
 PARTS = f".{EMBEDDINGS}.ranks.partial"
 """The folder that is renamed to `EMBEDDINGS` when every rank has written its part."""
 Stored = Literal["float32", "float16", "figures"]
-"""How a run is stored: model, embeddings and probabilities of this type, or figures without all of these."""
+"""The type in which a run's model, embeddings and probabilities are stored; `figures` stores none of them."""
 ROW_GROUP = 65_536
 """The number of rows that the writer encodes at once; it copies as many."""
 

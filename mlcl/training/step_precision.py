@@ -51,7 +51,7 @@ def _step(job_data: JobData, device: torch.device) -> Work:
     train, context = job_data.job.train, Context(device)
     model = build_model(job_data).to(device).train()
     indices = next(iter(job_data.sampler(0, train.workers).batches(0, 0)))
-    batch = job_data.rows(job_data.train).batch(indices, job_data.job.views, device)
+    batch = job_data.encode(job_data.train).batch(indices, job_data.job.views, device)
     share = len(indices)
     size, least = min(share, train.micro_batch_size or share), least_samples(model.encoder)
 

@@ -105,7 +105,7 @@ class StoredRun:
         blended, overlap = {}, {}
         for split in self.probabilities:
             neighbours = store.retrieve(self.embeddings[split], setting.k)
-            blended[split] = store.blended(neighbours, self.probabilities[split], setting)
+            blended[split] = store.blend(neighbours, self.probabilities[split], setting)
             overlap[split] = store.overlap(neighbours, job_data.targets(self.split(split)), setting.k)
         targets = job_data.targets(self.split("validation"))
         decision = job_data.scoring.decide(job_data.task, blended["validation"], targets)

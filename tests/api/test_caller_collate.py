@@ -99,7 +99,7 @@ def test_images_come_as_pillow_has_them_and_their_tensors_are_not_changed(images
     report = mlcl.run(images, home=home, encoder=Corner, collate=corner, progress=None)
     assert (report.state, report.metrics["test/accuracy"]) == ("COMPLETE", 1.0)
     data = JobData.of(job_with(images, home, Corner, corner), home)
-    rows, split, some = data.rows(data.train), data.train, torch.tensor([5, 0, 2])
+    rows, split, some = data.encode(data.train), data.train, torch.tensor([5, 0, 2])
     given = [split.images()[row] for row in some.tolist()]
     expected = corner(list(read_images(given, load_upright, None)))["pixels"]
     assert expected.flatten().tolist() == pytest.approx([230 / 255, 30 / 255, 30 / 255])

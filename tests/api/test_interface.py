@@ -258,10 +258,10 @@ def test_a_home_that_is_a_file_is_refused(tmp_path):
 
 
 def test_losses_have_the_heads_that_they_read(tmp_path):
-    from mlcl.api.comparing import comparison_table, user_data
+    from mlcl.api.comparing import comparison_table, prepare_user_data
 
     many = {"text": TEXTS, "area": ["fun", "life", "fun"] * 40, "topic": TOPICS}
-    data = user_data(many, {"text": "text", "labels": ("area", "topic")}, tmp_path)
+    data = prepare_user_data(many, {"text": "text", "labels": ("area", "topic")}, tmp_path)
     made = data.first_job(None, data.description())
     losses = ["supcon", "himulcon", "knn", "simclr"]
     table = comparison_table(made.job, made.space, losses, data, 6, 3, baselines=True)
@@ -281,9 +281,9 @@ def test_losses_have_the_heads_that_they_read(tmp_path):
 
 @pytest.mark.parametrize(("trials", "race", "neighbours"), [(3, None, "knn_best"), (6, 1, "knn")])
 def test_searches_of_one_trial_have_no_race_and_each_seed_its_neighbours(tmp_path, trials, race, neighbours):
-    from mlcl.api.comparing import comparison_table, user_data
+    from mlcl.api.comparing import comparison_table, prepare_user_data
 
-    data = user_data({"text": TEXTS, "topic": TOPICS}, {"text": "text", "labels": "topic"}, tmp_path)
+    data = prepare_user_data({"text": TEXTS, "topic": TOPICS}, {"text": "text", "labels": "topic"}, tmp_path)
     made = data.first_job(None, data.description())
     table = comparison_table(made.job, made.space, ["supcon"], data, trials, 3, baselines=True)
     assert {its["tune"].get("race_seeds") for its in table["rows"].values() if its["tune"]} == {race}

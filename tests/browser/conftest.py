@@ -27,7 +27,7 @@ from mlcl.service.local.processes import free_port
 from mlcl.service.local.settings import ServiceFolder, read_secret
 
 MILLISECONDS = 120_000
-"""How long a page may take: a test that waits in vain fails soon."""
+"""The largest time that a page may take: a test that waits in vain fails soon."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SPACE = """
 space:

@@ -14,7 +14,7 @@ def folder(root):
 
 @pytest.fixture
 def kustomization(root):
-    """What adds the secrets."""
+    """The Kustomize file that adds the secrets."""
     return yaml.safe_load((root / "docker" / "kuberay" / "kustomization.yaml").read_text())
 
 

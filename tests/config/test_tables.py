@@ -40,7 +40,7 @@ PRINTED = {
     "knn-table5": (12, 957.08),
     "knn-table6": (12, 901.7),
 }
-"""How many figures each table of the papers prints, and their sum; curves and our own tables have none."""
+"""The number of figures in each table of the papers, and their sum; curves and our own tables have none."""
 
 # Typed from the papers once more, a few cells of each table; knn-table3 has the Hamming loss in percent.
 SECOND_READING = """

@@ -25,7 +25,7 @@ DICE = overlap_loss("dice", dice_rule, summary="by the Dice coefficient", source
 
 @pytest.fixture
 def ran(mlcl, monkeypatch):
-    """How often the plugin of the job was run so far."""
+    """A function that counts the runs of the job's plugin."""
     (mlcl.folder / "dice.py").write_text(PLUGIN)
     tree = yaml.safe_load(mlcl.job.read_text())
     tree["objective"]["heads"] = {"tags": {"loss": "dice", "labels": "tags", "weight": 0.3}}

@@ -53,7 +53,7 @@ def command(home: Path, writer: int, experiment: str, gate: Any) -> int:
 
 def _log(log: RunLog, writer: int) -> None:
     for step in STEPS:
-        log.metrics({metric: value(writer, step, metric) for metric in METRICS}, step)
+        log.log_metrics({metric: value(writer, step, metric) for metric in METRICS}, step)
     log.set_state(State.COMPLETE)
 
 

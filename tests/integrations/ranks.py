@@ -13,7 +13,7 @@ ROWS = 8
 
 
 def rows_of(rank, split):
-    """This process's rows."""
+    """The rows of a rank."""
     start = sum(split[:rank])
     return slice(start, start + split[rank])
 

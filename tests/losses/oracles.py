@@ -118,7 +118,7 @@ def knn(z, sets, tau, dynamic=True):
 
 
 def shared_levels(a, b):
-    """How many levels two paths share from the root on, or any two of two sets; -1 is equal to nothing."""
+    """The number of levels that two paths, or any two of two sets, share from the root on; -1 equals none."""
     if isinstance(a, frozenset):
         return max((shared_levels(one, other) for one in a for other in b), default=0)
     depth = 0
@@ -128,7 +128,7 @@ def shared_levels(a, b):
 
 
 def equal_levels(a, b):
-    """How many levels from the root on have equal, non-empty sets of classes in two sets of paths."""
+    """The number of levels from the root on with equal, non-empty sets of classes in two sets of paths."""
     if not isinstance(a, frozenset):
         return shared_levels(a, b)
     depth = 0

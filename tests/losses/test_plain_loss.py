@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mlcl.losses import LOSSES, build_loss, loss, sharing_key
-from mlcl.testing import registered
+from mlcl.testing import register_plugins
 from mlcl.testing.losses import LossTestCase
 
 
@@ -23,7 +23,7 @@ class TestNeighbouring(LossTestCase):
 
 @pytest.fixture
 def known():
-    with registered(LOSSES, TestNeighbouring.modules):
+    with register_plugins(LOSSES, TestNeighbouring.modules):
         yield
 
 

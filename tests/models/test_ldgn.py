@@ -7,7 +7,7 @@ from torch.func import functional_call
 
 from mlcl.labels import LabelRows
 from mlcl.models.encoders.ldgn import Ldgn
-from mlcl.models.label_layers import label_graph, normalized
+from mlcl.models.label_layers import label_graph, normalize_graph
 
 ROWS = [[0, 1], [0, 1, 2], [2], [], [0]]
 LABELS = 4  # no row holds the last one
@@ -102,14 +102,14 @@ def test_the_graph_holds_conditional_probabilities():
 
 def test_normalized_never_lets_a_vector_grow():
     graph = torch.rand(20, 5, 5, dtype=torch.float64) ** 9
-    weight = normalized(graph.log())
+    weight = normalize_graph(graph.log())
     assert weight.max() <= 1
     assert torch.linalg.matrix_norm(weight, 2).max() <= 1 + 1e-12
 
 
 def test_labels_that_no_sigmoid_joins_leave_finite_weights_and_gradients():
     affinity = torch.tensor([[-500.0, -500.0], [500.0, -2e4]], requires_grad=True)
-    weight = normalized(F.logsigmoid(affinity))
+    weight = normalize_graph(F.logsigmoid(affinity))
     weight.square().sum().backward()
     assert torch.isfinite(weight).all()
     assert torch.isfinite(affinity.grad).all()

@@ -24,7 +24,7 @@ RANGE = "10.77.0"
 
 
 def missing() -> str:
-    """Why there can be no hosts here; empty where there can."""
+    """The reason why there can be no hosts here; empty where there can."""
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     if absent:
         return f"needs {', '.join(absent)}"

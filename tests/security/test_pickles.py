@@ -93,12 +93,12 @@ def arrays_of_objects(file, hostile):
 
 def test_caches_of_tokens(tiny, tmp_path, ran, hostile):
     job_data = JobData.of(tiny_job(tiny), tmp_path)
-    rows = job_data.rows(job_data.train)
+    rows = job_data.encode(job_data.train)
     files = list((tmp_path / "cache" / "tokens").glob("*/*.npy"))
     assert len(files) == 2
     for file in files:
         arrays_of_objects(file, hostile)
-    again = JobData.of(tiny_job(tiny), tmp_path).rows(job_data.train)
+    again = JobData.of(tiny_job(tiny), tmp_path).encode(job_data.train)
     assert not ran.exists()
     assert len(again) == len(rows)
     assert all(np.load(file, allow_pickle=False).dtype != object for file in files)

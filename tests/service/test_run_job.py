@@ -179,7 +179,7 @@ def test_a_log_of_a_job_has_the_parameters_given_and_those_chosen_later(job, tmp
         tags={"mlcl.kind": "trial"},
         params={"evaluation.knn.lambda": "0.5"},
     )
-    log.params({"evaluation.knn.k": "3"})
+    log.log_params({"evaluation.knn.k": "3"})
     text = (tmp_path / "logs" / "trial" / "log.jsonl").read_text()
     assert '"kind":"params","values":{"evaluation.knn.k":"3"}' in text
     assert "train.lr" not in text

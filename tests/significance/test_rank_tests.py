@@ -176,7 +176,7 @@ def test_what_the_bayesian_test_refuses(d, rope):
 
 
 def rejections(effect, n, tables=400, k=5):
-    """How often F finds something at 0.05, and how often the best and the worst are told apart."""
+    """The frequencies with which F rejects at 0.05, and with which best and worst differ."""
     random = np.random.default_rng(n)
     means = np.linspace(0, effect, k)[:, None]
     found = [rank_test(means + random.normal(size=(k, n)), higher=True) for _ in range(tables)]

@@ -1,8 +1,8 @@
 """A long sweep of simulated trainings, killed at random again and again; run by `make soak`.
 
 Each round is one sweep in its own home. Its command is killed (SIGKILL) after a random time and given again
-until it is complete. Ledger, study, logs and MLflow must then say what those of an unbroken sweep say. Prints
-a line a round and ends with status 1 at the first difference.
+until it is complete. Ledger, the study built from it, logs and MLflow must then equal those of an unbroken
+sweep. Prints a line a round and ends with status 1 at the first difference.
 """
 
 from __future__ import annotations

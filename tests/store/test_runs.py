@@ -25,11 +25,11 @@ def test_the_interrupted_run_of_a_job_and_data_is_found_unless_a_later_one_has_e
 def test_a_run_that_another_process_holds_is_not(tmp_path):
     folders = RunFolders(tmp_path)
     running = recorded(folders.new())
-    with running.owned() as mine:
+    with running.try_lock() as mine:
         assert mine
         assert running.is_owned
         assert folders.unfinished("j", "d") is None
-        with RunFolder(running.path).owned() as second:
+        with RunFolder(running.path).try_lock() as second:
             assert not second
     assert not running.is_owned
     assert folders.unfinished("j", "d").path == running.path
@@ -83,16 +83,16 @@ def test_a_held_folder_can_be_waited_for(tmp_path):
     held, done = threading.Event(), threading.Event()
 
     def hold():
-        with folder.owned():
+        with folder.try_lock():
             held.set()
             done.wait(60)
 
     holder = threading.Thread(target=hold)
     holder.start()
     assert held.wait(60)
-    with folder.owned(patience=0.1) as mine:
+    with folder.try_lock(patience=0.1) as mine:
         assert not mine
     done.set()
-    with folder.owned(patience=60) as mine:
+    with folder.try_lock(patience=60) as mine:
         assert mine
     holder.join()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mlflow.exceptions import MlflowException
 
-from mlcl.files import locked
+from mlcl.files import lock_file
 from mlcl.tracking import RunLog, Tracker, tracking_uri
 from mlcl.tracking.cursor import LOCK, Cursor
 from mlcl.tracking.log import log_folder
@@ -75,7 +75,7 @@ class Logs:
         tracker = Tracker(self.home, self.uri)
         tracker.client = client or tracker.client
         for id in ids:
-            with locked(log_folder(self.home, id) / LOCK) as free:
+            with lock_file(log_folder(self.home, id) / LOCK) as free:
                 assert free
                 for _ in Sender(tracker, id, lambda _: None).deliver():
                     pass

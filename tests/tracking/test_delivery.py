@@ -5,7 +5,7 @@ from patience import until
 from tracking.logs import Client
 
 from mlcl.errors import UserError
-from mlcl.files import locked
+from mlcl.files import lock_file
 from mlcl.tracking import State, Tracker, sender
 from mlcl.tracking.cursor import LOCK, UndeliveredLog, undelivered_logs
 from mlcl.tracking.delivery import Delivery, deliver_all
@@ -35,7 +35,7 @@ def test_a_log_is_delivered_while_it_grows(shared):
         assert delivery.run_id("run") is None
         delivery.add("run")
         assert delivery.wait_run_id("run", 60) == logs.run().info.run_id
-        log.metrics({"loss": 1.0}, 1)
+        log.log_metrics({"loss": 1.0}, 1)
         until(lambda: logs.history("loss") == [(1, 1.0)])
         log.set_state(State.COMPLETE)
         assert delivery.drain() == 0
@@ -65,7 +65,7 @@ def test_an_outage_is_told_once_and_loses_nothing(shared):
         assert delivery.wait_run_id("run", 60)
         store.client.on = False
         for step in range(5):
-            log.metrics({"loss": 1.0}, step)
+            log.log_metrics({"loss": 1.0}, step)
         until(lambda: said)
         asked = store.client.requests
         until(lambda: store.client.requests > asked)
@@ -138,8 +138,8 @@ def test_files_that_a_location_refuses_keep_nothing_else_back(shared, location, 
     logs.tracker.client.create_experiment(logs.experiment, artifact_location=place)
     for id in ("a", "b"):
         log = logs.start(id, texts={"job.yaml": "x"})
-        log.metrics({"loss": 1.0}, 1)
-        log.text("late", "note.txt")
+        log.log_metrics({"loss": 1.0}, 1)
+        log.log_text("late", "note.txt")
         log.set_state(State.COMPLETE)
     assert drained(logs.tracker, "a", "b", said=said.append) == 0
     assert drained(logs.tracker, said=said.append) == 0  # a later command does not try
@@ -160,8 +160,8 @@ def test_files_that_a_location_refuses_keep_nothing_else_back(shared, location, 
 def test_an_entry_that_cannot_be_read_or_taken_keeps_back_itself_alone(shared):
     logs, said = shared("odd"), []
     log = logs.start()
-    log.params({"k" * 251: "1"})
-    log.tags({"t": "1"})
+    log.log_params({"k" * 251: "1"})
+    log.log_tags({"t": "1"})
     with (log_folder(logs.home, "run") / LOG).open("a") as file:
         file.write('{"kind":"metrics","step":1}\n')
     log.set_state(State.COMPLETE)
@@ -198,7 +198,7 @@ def test_the_child_of_a_log_without_a_run_is_put_aside(shared):
 def test_one_process_at_a_time_delivers_a_log(shared):
     logs = shared("held")
     logs.start().set_state(State.COMPLETE)
-    with locked(log_folder(logs.home, "run") / LOCK) as mine:
+    with lock_file(log_folder(logs.home, "run") / LOCK) as mine:
         assert mine
         assert undelivered_logs(logs.home)[0].locked
         with Delivery(logs.tracker) as delivery:

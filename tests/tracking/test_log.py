@@ -29,7 +29,7 @@ def points(log):
 def test_a_log_tells_how_it_began_and_what_became_of_it(logs):
     source = Provenance({"commit": "abc"}, "diff")
     log = logs.start(owner="sweep", uri="https://me:secret@host/x", source=source, texts={"job.yaml": "x: 1"})
-    log.metrics({"train/loss": 0.5, "a": math.nan, "b": math.inf, "c": -math.inf}, 3)
+    log.log_metrics({"train/loss": 0.5, "a": math.nan, "b": math.inf, "c": -math.inf}, 3)
     log.set_state(State.FAILED, "because")
     start, metrics, state = entries(log)
     assert (start["owner"], start["uri"]) == ("sweep", "https://me:***@host/x")
@@ -45,16 +45,16 @@ def test_a_log_tells_how_it_began_and_what_became_of_it(logs):
 
 
 def test_a_resumed_run_keeps_its_parameters_repeats_steps_and_doubles_no_point(logs):
-    logs.start().params({"a.b": "2", "c": "3"})
+    logs.start().log_params({"a.b": "2", "c": "3"})
     log = logs.start(params={"other": "2"})
-    log.params({"c": "4"})
+    log.log_params({"c": "4"})
     start, params = entries(log)
     assert (start["params"], params["values"]) == ({"a.b": "1"}, {"c": "3"})
     for step in (1, 2, 3):
-        log.metrics({"loss": float(step)}, step)
+        log.log_metrics({"loss": float(step)}, step)
     again = RunLog.attach(log.home, "run")
     for step in (2, 3, 4):
-        again.metrics({"loss": float(step), "new": 0.0}, step)
+        again.log_metrics({"loss": float(step), "new": 0.0}, step)
     loss, new = [("loss", s, float(s)) for s in (1, 2, 3, 4)], [("new", s, 0.0) for s in (2, 3, 4)]
     assert sorted(points(log)) == loss + new
 
@@ -62,12 +62,12 @@ def test_a_resumed_run_keeps_its_parameters_repeats_steps_and_doubles_no_point(l
 @pytest.mark.parametrize("kept", [1, 20, -1])
 def test_a_torn_last_line_is_cut_off_before_the_next_append(logs, kept):
     log = logs.start()
-    log.metrics({"loss": 1.0}, 1)
+    log.log_metrics({"loss": 1.0}, 1)
     path = log_folder(log.home, "run") / LOG
     whole = path.read_bytes()
     path.write_bytes(whole + whole.splitlines(keepends=True)[1][:kept])
     again = RunLog.attach(log.home, "run")
-    again.metrics({"loss": 2.0}, 2)
+    again.log_metrics({"loss": 2.0}, 2)
     assert points(again) == [("loss", 1, 1.0), ("loss", 2, 2.0)]
 
 
@@ -83,7 +83,7 @@ def test_a_log_whose_start_is_torn_is_started_anew(logs):
 def write_many(home, name, count):
     log = RunLog.attach(home, "run")
     for step in range(count):
-        log.metrics({name: 1.0}, step)
+        log.log_metrics({name: 1.0}, step)
 
 
 def test_two_processes_write_whole_lines(logs):
@@ -101,7 +101,7 @@ def test_two_processes_write_whole_lines(logs):
 
 def test_a_state_is_written_once_and_the_end_removes_half_a_text_of_a_killed_process(logs):
     log = logs.start()
-    log.text("note", "note.txt")
+    log.log_text("note", "note.txt")
     texts = log_folder(log.home, "run") / TEXTS
     (texts / ".3da5c69d.d2012949.partial").write_text("no")
     for state, reason in [
@@ -128,8 +128,8 @@ def test_a_full_disk_leaves_a_log_that_can_be_gone_on_with(logs, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         with pytest.raises(OSError, match="No space"):
-            log.metrics({"loss": 1.0}, 1)
-    log.metrics({"loss": 1.0}, 1)
+            log.log_metrics({"loss": 1.0}, 1)
+    log.log_metrics({"loss": 1.0}, 1)
     assert points(log) == [("loss", 1, 1.0)]
 
 

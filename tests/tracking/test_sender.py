@@ -31,18 +31,18 @@ def fill(logs):
     }
     source = Provenance({"commit": "c"}, "diff")
     log = logs.start("trial", parent="sweep", owner="sweep", tags=data, source=source)
-    log.metrics({"loss": 1.0, "odd": math.nan, "far": math.inf}, 1)
-    log.metrics({"loss": 0.5}, 2)
-    log.tags({"t": "1"})
+    log.log_metrics({"loss": 1.0, "odd": math.nan, "far": math.inf}, 1)
+    log.log_metrics({"loss": 0.5}, 2)
+    log.log_tags({"t": "1"})
     log.set_state(State.STOPPED, "for now")
     log.set_state(State.RUNNING)
-    log.params({"chosen": "3"})
-    log.metrics({f"m{i}": float(i) for i in range(40)}, 3)
+    log.log_params({"chosen": "3"})
+    log.log_metrics({f"m{i}": float(i) for i in range(40)}, 3)
     (logs.home / "model").mkdir()
     (logs.home / "model" / "weights").write_text("w")
     (logs.home / "result.json").write_text("{}")
-    log.artifacts([logs.home / "model", logs.home / "result.json"])
-    log.text("note", "note.txt")
+    log.log_artifacts([logs.home / "model", logs.home / "result.json"])
+    log.log_text("note", "note.txt")
     log.set_state(State.COMPLETE)
     sweep.set_state(State.COMPLETE)
     return logs
@@ -104,7 +104,7 @@ def test_a_run_that_a_late_request_made_twice_is_one_in_the_end(shared):
     with pytest.raises(Killed):
         logs.deliver("run", client=Client(logs.tracker.client, 3))  # at create_run
     assert Cursor.read(log_folder(logs.home, "run")).creating
-    log.metrics({"loss": 1.0}, 1)
+    log.log_metrics({"loss": 1.0}, 1)
     logs.deliver("run")
     # The request that nobody heard of again is carried out after all.
     experiment = logs.tracker.experiment("twice")
@@ -120,7 +120,7 @@ def test_what_fails_is_known_also_where_mlflow_logs_asynchronously(shared, monke
     logs = shared("asynchronous")
     log = logs.start()
     logs.deliver("run")
-    log.metrics({"loss": 1.0}, 1)
+    log.log_metrics({"loss": 1.0}, 1)
     with monkeypatch.context() as away:
         away.setattr(SqlAlchemyStore, "log_batch", Mock(side_effect=OSError("away")))
         with pytest.raises(OSError, match="away"):
@@ -133,8 +133,8 @@ def test_many_points_fill_requests(shared):
     logs = shared("many")
     log = logs.start()
     for step in range(60):
-        log.metrics({f"m{i}": 1.0 for i in range(50)}, step)
-    log.metrics({f"wide{i}": 1.0 for i in range(POINTS + 1)}, 60)
+        log.log_metrics({f"m{i}": 1.0 for i in range(50)}, step)
+    log.log_metrics({f"wide{i}": 1.0 for i in range(POINTS + 1)}, 60)
     client = Client(logs.tracker.client)
     logs.deliver("run", client=client)
     assert client.requests <= 3 + 1 + 3 + 2
@@ -149,7 +149,7 @@ def test_many_points_fill_requests(shared):
 def test_every_end_has_its_status_tag_and_time(shared, state, status):
     logs = shared(state)
     log = logs.start()
-    log.artifacts([logs.home / "gone"])  # an artifact that was removed is left out
+    log.log_artifacts([logs.home / "gone"])  # an artifact that was removed is left out
     log.set_state(State(state), "because")
     logs.deliver("run")
     run = logs.run()

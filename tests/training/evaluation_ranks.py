@@ -130,7 +130,7 @@ def evaluated(data, folder, task, context):
     model = build_model(job_data)
     evaluator = Evaluator(job_data, model, context)
     quick = evaluator.quick()
-    result = evaluator.final(test=True, tell=lambda _: None)
+    result = evaluator.evaluate_final(test=True, tell=lambda _: None)
     run = folder / task
     if context.is_main:
         run.mkdir(parents=True)
@@ -152,7 +152,7 @@ def failures(data, folder, context):
     job_data = JobData.of(tiny_job(data, BATCHES), folder / "home")
     model = build_model(job_data)
     evaluator = Evaluator(job_data, model, context)
-    result = evaluator.final(test=False, tell=lambda _: None)
+    result = evaluator.evaluate_final(test=False, tell=lambda _: None)
     disk = mock.patch.object(run_files.pq, "write_table", side_effect=OSError("the disk is full"))
     with disk if last else nullcontext(), pytest.raises(OSError, match=r"disk|another rank") as full:
         write_embeddings(folder, job_data, result)

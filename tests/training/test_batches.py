@@ -88,7 +88,7 @@ def test_a_batch_is_read_while_a_gpu_works_on_the_one_before(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: current)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: kept.append((tensor, stream)))
-    monkeypatch.setattr(batches, "sent", lambda value, _device: value)
+    monkeypatch.setattr(batches, "copy_to_device", lambda value, _device: value)
 
     def inputs(rows):
         read[int(rows)].set()

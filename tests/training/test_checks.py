@@ -120,7 +120,7 @@ def test_an_unknown_loss_is_one_line_with_the_nearest():
 def test_a_head_on_a_hierarchy_gets_its_levels_coarse_first(tiny, tmp_path, name, options):
     head = f"objective.heads={{path: {{loss: {name}, labels: path, weight: 0.2, options: {options}}}}}"
     job_data = JobData.of(tiny_job(tiny, head), tmp_path)
-    assert job_data.rows(job_data.train).labels["path"].tolist() == [[i % 4 // 2, i % 4] for i in range(48)]
+    assert job_data.encode(job_data.train).labels["path"].tolist() == [[i % 4 // 2, i % 4] for i in range(48)]
 
 
 @pytest.mark.parametrize(

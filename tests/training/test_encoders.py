@@ -52,11 +52,11 @@ def test_in_two_phases_the_probe_trains_the_layer_on_label_vectors(tiny, models,
         seed_all(0)
         model = build_model(job_data)
         before = model.encoder.label_layer.weight.clone()
-        result = Evaluator(job_data, model, ONE_PROCESS).final(test=True, tell=lambda _: None)
+        result = Evaluator(job_data, model, ONE_PROCESS).evaluate_final(test=True, tell=lambda _: None)
         assert result.probe is None
         assert not torch.equal(model.encoder.label_layer.weight, before)
         split = job_data.dataset.split("test")
-        outputs = SplitEncoder(model.encoder, 7, "float32", ONE_PROCESS).outputs(job_data.rows(split))
+        outputs = SplitEncoder(model.encoder, 7, "float32", ONE_PROCESS).outputs(job_data.encode(split))
         torch.testing.assert_close(result.tested[""], outputs[:, model.encoder.dim :].sigmoid())
         found.append(result.metrics)
     assert found[0] == pytest.approx(found[1])

@@ -356,7 +356,7 @@ def test_noisy_labels_are_trained_on_and_clean_ones_tested(tiny, tmp_path):
     clean = JobData.of(tiny_job(tiny), tmp_path)
     assert not torch.equal(job_data.targets(job_data.train), clean.targets(clean.train))
     assert torch.equal(
-        job_data.rows(job_data.train).labels["topic"], job_data.rows(job_data.train).labels["detail"] // 2
+        job_data.encode(job_data.train).labels["topic"], job_data.encode(job_data.train).labels["detail"] // 2
     )
     for split in ("validation", "test"):
         assert torch.equal(

@@ -34,7 +34,7 @@ def model_and_batch(tiny, home, *overrides):
     job_data = JobData.of(tiny_job(tiny, *HEADS, *overrides), home)
     seed_all(0)
     model = build_model(job_data).double()
-    batch = job_data.rows(job_data.train).batch(torch.arange(SAMPLES), 2, CPU.device)
+    batch = job_data.encode(job_data.train).batch(torch.arange(SAMPLES), 2, CPU.device)
     return model, batch
 
 

@@ -25,7 +25,7 @@ def test_norms_are_those_of_the_summands(tiny, tmp_path, encoder):
     job_data = JobData.of(tiny_job(tiny, *LABELS, *ldgn), tmp_path)
     torch.manual_seed(0)
     model = build_model(job_data).double()
-    batch = job_data.rows(job_data.train).batch(torch.arange(9), 2, torch.device("cpu"))
+    batch = job_data.encode(job_data.train).batch(torch.arange(9), 2, torch.device("cpu"))
     output = model(batch.inputs)
     norms = gradient_norms(model.objective, output, batch, ONE_PROCESS, "float32")
     assert list(norms) == NAMES

@@ -28,7 +28,7 @@ def open_job(data, *overrides, **train):
 
 def test_heads_get_labels_alone_and_the_classifier_their_unknown_entries(findings, tmp_path):
     job_data = JobData.of(open_job(findings), tmp_path)
-    rows = job_data.rows(job_data.train)
+    rows = job_data.encode(job_data.train)
     assert rows.labels["sets"].unknown is None
     assert rows.labels["sets"].lists() == rows.labels["classifier"].lists()
     batch = rows.batch(torch.tensor([3, 7]), 2, torch.device("cpu"))

@@ -49,7 +49,7 @@ def steps(job, home, device, engine):
     """A function that makes a step on the device, and returns the weights that it did not reach."""
     data, context = JobData.of(job, home), Context(device)
     model = build_model(data).to(device)
-    rows = data.rows(data.train)
+    rows = data.encode(data.train)
     for _, head in model.objective.named_heads():
         head.loss.engine = engine
     loop = build_loop(data, model, context, Callbacks(lambda _: None, dict, lambda: False))

@@ -112,7 +112,7 @@ def rounds_rank(rank, folder, data):
     samples = torch.arange(11).split((7, 4))[rank]
     for _ in range(2):
         model.zero_grad()
-        passes(job_data.rows(job_data.train).batch(samples, 2, context.device), 2)
+        passes(job_data.encode(job_data.train).batch(samples, 2, context.device), 2)
         counts.append(sum(rounds))
         rounds.clear()
     return {"rounds": counts, "gradients": {name: p.grad for name, p in model.named_parameters()}}

@@ -200,7 +200,7 @@ def _resolve(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
 
 
 def _keys_of_choices(entries: Mapping[str, _SpaceEntry], tree: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the keys of the sections in choices, some of which the job may lack."""
+    """Yields the keys of all sections that choices offer, including keys that the job does not have."""
     known = list(nodes(tree))
     for pattern, entry in entries.items():
         sections = [each for each in entry.choice.values if isinstance(each, Mapping)] if entry.choice else []

@@ -1,4 +1,4 @@
-"""How the cells of a column write labels: names, lists, objects, separators, tags, paths, 0 and 1, or shares.
+"""Notations of labels in a column's cells: names, lists, objects, separators, tags, paths, 0 and 1, shares.
 
 Shares are numbers from 0 to 1, one for each class. A notation is recognised over the distinct cells of all
 rows. Both the guess of `mlcl init` and the reader of a column whose kind is given use `recognise`.
@@ -43,7 +43,7 @@ Form = Literal["names", "divided", "tags", "hashtags", "indicators", "shares"]
 
 @dataclass(frozen=True)
 class Notation:
-    """How a column writes its labels; `separator` is the text between labels, if cells are split at one."""
+    """The notation of a column's labels; `separator` is the text between labels, if cells are split."""
 
     form: Form
     separator: str | None = None

@@ -27,7 +27,7 @@ LISTED = re.compile(r"\s*\[\s*['\"].*['\"]\s*,?\s*\]\s*$", re.DOTALL)
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Why the content of a row cannot be read, and the value that was found."""
+    """The reason why the content of a row cannot be read, and the value that was found."""
 
     problem: str
     found: str | None = None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from mlcl.labels import sent
+from mlcl.labels import copy_to_device
 from mlcl.losses.dense import Weighting, pair_losses
 from mlcl.losses.rules.himulcon import (
     LevelWeights,
@@ -47,7 +47,7 @@ def himulcone_terms(
     paths = paths_of(labels, positives=positives)
     whole = slice(0, len(labels))
     loss_BB = pair_losses(logit_BB, whole)
-    depth_BB = sent(paths.depth(whole, whole), loss_BB.device).fill_diagonal_(0)
+    depth_BB = copy_to_device(paths.depth(whole, whole), loss_BB.device).fill_diagonal_(0)
     shares = level_shares(paths.levels, level_weights)
     term_B = 0 * loss_BB.sum(1)
     largest, largest_B = loss_BB.new_full((), -torch.inf), term_B

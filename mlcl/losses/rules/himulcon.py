@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from mlcl.labels import sent
+from mlcl.labels import copy_to_device
 from mlcl.losses.dense import Weighting, candidate_mask, safe_divide
 from mlcl.losses.sets import LabelSets
 from mlcl.losses.spec import LevelNumbers, LossSpec
@@ -100,7 +100,7 @@ def himulcon_closed(
     paths, own, dtype = paths_of(labels, ranks, positives), ranks.own, ranks.dtype
     count_HB = paths.counts()
     share_H = torch.tensor(level_shares(paths.levels, level_weights), dtype=dtype)
-    share_H1 = sent(share_H, count_HB.device)[:, None]
+    share_H1 = copy_to_device(share_H, count_HB.device)[:, None]
     if exclusive:
         count_HB[:-1] -= count_HB[1:].clone()
     weight_HB = safe_divide(share_H1, count_HB.to(dtype))

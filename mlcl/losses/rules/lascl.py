@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from mlcl.labels import sent
+from mlcl.labels import copy_to_device
 from mlcl.losses.dense import Weighting, candidate_mask, safe_divide, uniform_weighting
 from mlcl.losses.rules.himulcon import PathLabels, paths_of
 from mlcl.losses.spec import Interval, LossSpec
@@ -57,7 +57,7 @@ def lascl_terms(
     published code. There w is the cosine of the embeddings of the two classes' texts, which name parents.
     """
     paths, whole = paths_of(labels), slice(0, len(labels))
-    depth_BB = sent(paths.depth(whole, whole), logit_BB.device)
+    depth_BB = copy_to_device(paths.depth(whole, whole), logit_BB.device)
     w_BB = class_similarity(depth_BB, paths.levels, unrelated, logit_BB.dtype)
     among_BB = candidate_mask(whole, len(labels), logit_BB.device)
     if denominator == "negatives":

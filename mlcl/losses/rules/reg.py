@@ -75,7 +75,7 @@ class RegWeights(PairwiseWeights):
         super().__init__(LabelShares(rule, sets, ranks, merge=False), ranks)
 
     def losses(self, weight: Tensor, x: Tensor, row_sum: Tensor) -> PairLoss:
-        """Returns W x of pairs, with its derivatives, of which that by a positive's logit is limited."""
+        """Returns W x of pairs with its derivatives; the derivative for a positive's logit is limited."""
         # The engine's p, from which this one is subtracted, is at most 1 too, whatever the rounding.
         return PairLoss(weight * x, weight, _pull(weight, x.clamp(min=0), row_sum))
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mlcl.labels import sent
+from mlcl.labels import copy_to_device
 from mlcl.losses.sets import LabelSets
 from mlcl.losses.tiling import tiles
 
@@ -123,7 +123,7 @@ class PairWeights(ABC):
         """Moves all tensors of this object to a device, without waiting for it, and returns the object."""
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
-                setattr(self, name, sent(value, device))
+                setattr(self, name, copy_to_device(value, device))
         return self
 
     def at(self, _z_BD: Tensor, _lse_N: Tensor, _ratio: Number) -> PairWeights:
@@ -153,8 +153,8 @@ class DistinctSets:
         anchors = len(sets) - ranks.queued
         self.own = int(index[:own_rows].max()) + 1 if own_rows else 0
         self.anchors = int(index[:anchors].max()) + 1 if anchors else 0
-        self.rows = sent(torch.bincount(index, minlength=len(distinct)).to(ranks.dtype), device)
-        self.index, self.sets = sent(index, device), distinct.to(device)
+        self.rows = copy_to_device(torch.bincount(index, minlength=len(distinct)).to(ranks.dtype), device)
+        self.index, self.sets = copy_to_device(index, device), distinct.to(device)
         self.own_index = self.index[:own_rows]
         self.reduced = distinct.drop_unique_labels().to(device)
 

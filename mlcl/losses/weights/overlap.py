@@ -33,7 +33,7 @@ def share_label(counts: LabelCounts) -> tuple[Tensor, Tensor]:
 class OverlapRule:
     """W_ip = K_ip 1[p in P(i)] / n_i.
 
-    Args:
+    Attributes:
         factor: A function that computes K from the counts of pairs of label sets. Pairs that share a label
             are positive; for other positives, `factor` returns (positive as bool, K), with K = 0 for pairs
             that are not positive.

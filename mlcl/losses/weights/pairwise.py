@@ -1,8 +1,9 @@
 """Losses of pairs other than -log p_ip, for the tiled engine.
 
 With x_ip = lse_i - s_ip / tau, a loss L_i = sum_p f_i(W_ip, x_ip) and its gradient are those of weights W'
-and row sums R' that follow from the embeddings: W'_ip is minus the derivative of f by the logit s_ip / tau,
-and R'_i the sum over p of its derivatives by lse_i. They are computed tile by tile: memory stays O(B D).
+and row sums R' that follow from the embeddings: W'_ip is minus the derivative of f with respect to the
+logit s_ip / tau, and R'_i the sum over p of its derivatives with respect to lse_i. They are computed tile by
+tile: memory stays O(B D).
 
 Shapes: N own rows, B rows, D embedding, L prototypes, M labels of the own rows; I, J of a tile.
 """
@@ -26,7 +27,8 @@ from mlcl.losses.weights.overlap import OverlapWeights
 class PairLoss:
     """The losses f of a tile of pairs (I, J), 0 for pairs that are not positive.
 
-    `by_sum` are their derivatives by the logsumexp lse_i, and `pull` minus their derivatives by the logit.
+    `by_sum` are their derivatives with respect to the logsumexp lse_i, and `pull` minus their derivatives
+    with respect to the logit.
     """
 
     value: Tensor

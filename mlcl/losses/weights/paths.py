@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.labels import LabelRows, sent
+from mlcl.labels import LabelRows, copy_to_device
 from mlcl.losses.tiling import is_host
 from mlcl.losses.weights.base import BatchRanks
 from mlcl.losses.weights.incidence import IncidenceWeights, group_sizes, number_groups
@@ -37,7 +37,7 @@ class OnePath:
         """The group (H, B) of each row, on the embeddings' device; for no group an own negative number."""
         own_B = -1 - torch.arange(self._groups.shape[1], device=self._groups.device)
         keys_HB = torch.where(self._groups < 0, own_B, self._groups)
-        return sent(keys_HB, self._ranks.device or keys_HB.device)
+        return copy_to_device(keys_HB, self._ranks.device or keys_HB.device)
 
     @classmethod
     def of(cls, path_BH: Tensor, ranks: BatchRanks) -> OnePath:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.labels import LabelRows, sent
+from mlcl.labels import LabelRows, copy_to_device
 from mlcl.losses import tiling
 from mlcl.losses.sets import LabelSets, bag, cross
 from mlcl.losses.tiling import tiles
@@ -32,7 +32,7 @@ class NodeDepth:
         base = 2.0 * float(nodes.known_offsets.diff().max() + 1) if len(nodes) else 2.0
         score_H = base ** torch.arange(len(nodes.levels), dtype=torch.float64)
         self._scores = score_H.tolist()
-        self._score_L = sent(score_H.repeat_interleave(torch.tensor(nodes.levels)), nodes.device)
+        self._score_L = copy_to_device(score_H.repeat_interleave(torch.tensor(nodes.levels)), nodes.device)
 
     def __call__(self, rows: slice, cols: slice) -> Tensor:
         """Returns the depth of a tile of rows, int8 (I, J); for a row with itself, its number of levels."""

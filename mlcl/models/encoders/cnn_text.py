@@ -77,7 +77,7 @@ def _max_over_time(c_BFT: Tensor, words_B: Tensor, k: int) -> Tensor:
     start_T = torch.arange(c_BFT.shape[2], device=c_BFT.device)
     last_B = (words_B - k).clamp(min=0)
     beyond_BT = start_T > last_B.unsqueeze(1)
-    # 0 is the least that ReLU leaves and every text has a window, so 0 never wins over a real one.
+    # After ReLU no value is below 0 and every text has a window, so masked zeros do not change a maximum.
     return c_BFT.relu().masked_fill(beyond_BT.unsqueeze(1), 0).amax(2)
 
 

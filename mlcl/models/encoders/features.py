@@ -36,7 +36,7 @@ def _unset(value: FeatureInput | bool | None) -> bool:
 
 
 class TfidfInput(FeatureInput):
-    """Weighted counts of words and of their sequences in the training rows (TF-IDF)."""
+    """TF-IDF features of word n-grams, with the vocabulary and weights of the training rows."""
 
     modality = "text"
     analyzer: ClassVar[str] = "word"
@@ -47,7 +47,7 @@ class TfidfInput(FeatureInput):
 
 
 class CharactersInput(TfidfInput):
-    """Weighted counts of sequences of two and more characters within words (TF-IDF)."""
+    """TF-IDF features of character n-grams within words, with vocabulary and weights of the training rows."""
 
     analyzer = "char_wb"
     shortest = 2

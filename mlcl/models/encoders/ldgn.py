@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.models.encoder import Encoder
-from mlcl.models.label_layers import GraphConvolution, attend, normalized
+from mlcl.models.label_layers import GraphConvolution, attend, normalize_graph
 
 
 class LdgnConfig(EncoderConfig):
@@ -50,8 +50,8 @@ class Ldgn(nn.Module):
 
     Some choices are ours, and the paper's may differ: all label vectors keep the size K; W_a and W_b
     (convolutions of size 1 in the paper) and the weights of the graph convolutions have no bias, w has one;
-    dropout acts on word vectors and on U; label vectors c_i are initialised by Xavier. See also `normalized`
-    and `label_graph`.
+    dropout acts on word vectors and on U; label vectors c_i are initialised by Xavier. See also
+    `normalize_graph` and `label_graph`.
     Source: Ma et al. 2021, Label-Specific Dual Graph Neural Network for Multi-Label Text Classification. The
     maximum over labels is from kNN-MLTC, appendix A; taking it over O, which the classifier reads, is our
     choice.
@@ -84,7 +84,7 @@ class Ldgn(nn.Module):
         self.classifier = nn.Linear(self.dim, 1)
         self.dropout = nn.Dropout(dropout)
         self.graph_LL: Tensor
-        self.register_buffer("graph_LL", normalized(label_graph_LL.log()))
+        self.register_buffer("graph_LL", normalize_graph(label_graph_LL.log()))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Returns (B, D + L), at least float32: the embedding, then one logit per label.
@@ -119,7 +119,7 @@ class Ldgn(nn.Module):
         """Returns the label vectors [H^s, H^d] (B, L, D), computed along one graph and then the other."""
         statistical_BLK = self.statistical(u_BLK, self.graph_LL)
         affinity_BLL = self.left(statistical_BLK) @ self.right(statistical_BLK).mT
-        dynamic_BLK = self.dynamic(statistical_BLK, normalized(F.logsigmoid(affinity_BLL)))
+        dynamic_BLK = self.dynamic(statistical_BLK, normalize_graph(F.logsigmoid(affinity_BLL)))
         return torch.cat([statistical_BLK, dynamic_BLK], dim=-1)
 
 

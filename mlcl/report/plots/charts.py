@@ -118,7 +118,7 @@ def chart_plot(
 
 
 def draw(table: pd.DataFrame, x: Axis, y: Axis, points: Collection[str]) -> Figure:
-    """Draws the table of a chart as a figure, without the texts of points."""
+    """Draws a chart as a figure without text labels; the series in `points` are drawn without a line."""
     with style.matplotlib_style():
         figure = Figure()
         axes = figure.add_subplot()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mlcl.backports import SqliteCode, sqlite_code
 from mlcl.errors import UserError
-from mlcl.files import is_locked, locked, new_file
+from mlcl.files import is_locked, lock_file, new_file
 from mlcl.service.doctor.checks import Finding, Scope
 from mlcl.service.engine.closing import recover
 from mlcl.service.process.signals import STOP_FILE
@@ -169,7 +169,7 @@ def hold_locks(*locks: Path) -> Iterator[bool]:
     """Holds locks in the context; yields False if another process has one. Missing folders are skipped."""
     with ExitStack() as stack:
         there = dict.fromkeys(lock for lock in locks if lock.parent.is_dir())  # each once
-        yield all(stack.enter_context(locked(lock)) for lock in there)
+        yield all(stack.enter_context(lock_file(lock)) for lock in there)
 
 
 def all_folders(home: Path) -> list[RunFolder]:

@@ -122,7 +122,7 @@ def _state_of_log(home: Path, id: str) -> tuple[State, str] | None:
 
 
 def _state_of_owner(owner: RunFolder, log: str) -> tuple[State, str] | None:
-    """Returns the state and reason of an MLflow run without a delivered log: its record's, else killed.
+    """Returns state and reason for an MLflow run whose log is not delivered: as recorded, else as killed.
 
     None if a delivery was interrupted while it created a run for the log: the next delivery may use this run.
     """

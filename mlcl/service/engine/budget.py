@@ -133,11 +133,11 @@ class Forecasts:
 
     @property
     def wait_for_ends(self) -> bool:
-        """Whether `ended` may still announce a forecast."""
+        """Whether `on_training_end` may still announce a forecast."""
         return not self._from_ended
 
-    def ended(self, trials: Sequence[Entry], left: int) -> None:
-        """Called at the end of a training, with all ended trainings and the number of those left."""
+    def on_training_end(self, trials: Sequence[Entry], left: int) -> None:
+        """Announces a forecast once AFTER_TRIALS trainings have ended; `left` is the number of those left."""
         if not self._from_ended and len(trials) >= AFTER_TRIALS:
             self._from_ended = True
             self._tell([trial.cost for trial in trials], left)

@@ -55,13 +55,13 @@ def write_end(
 
 def _log_results(log: RunLog, entry: Entry) -> None:
     if entry.same_as:  # its process, which there was none of, logs the metrics of a training
-        log.metrics(entry.metrics, step=0)
+        log.log_metrics(entry.metrics, step=0)
     if entry.state is State.COMPLETE:
-        log.params(log_parameters(entry.chosen))
+        log.log_params(log_parameters(entry.chosen))
     if entry.ended and entry.score is not None:
-        log.metrics({SCORE: entry.score}, step=0)
+        log.log_metrics({SCORE: entry.score}, step=0)
     cost = entry.cost  # over all sessions: as tags, which a later session replaces
-    log.tags(
+    log.log_tags(
         {
             Tag.SECONDS: f"{cost.seconds:.3f}",
             Tag.CPU_SECONDS: f"{cost.cpu_seconds:.3f}",
@@ -83,7 +83,7 @@ def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:
     seeds = [entry.metrics for entry in ledger.seeds_of(key)]
     if state is State.COMPLETE:
         names = sorted(set.intersection(*(set(metrics) for metrics in seeds)))
-        log.metrics({n: math.fsum(m[n] for m in seeds) / len(seeds) for n in names}, step=len(seeds))
+        log.log_metrics({n: math.fsum(m[n] for m in seeds) / len(seeds) for n in names}, step=len(seeds))
     log.set_state(state, reason)
 
 
@@ -117,7 +117,7 @@ def recover(home: Path) -> None:
         for folder, record in RunFolders(home, kind).records():
             if record.state is not State.RUNNING:
                 continue
-            with folder.owned() as free:
+            with folder.try_lock() as free:
                 # Read again: its process may have ended by itself a moment ago.
                 present = folder.record
                 if not free or present is None or present.state is not State.RUNNING:
@@ -170,7 +170,7 @@ def _finish_run(home: Path, entry: Entry) -> None:
     """Copies the end of a training from the ledger to the record of its run, if a kill prevented that."""
     run = RunFolders(home).find(entry.key)
     if run is not None:
-        with run.owned() as free:
+        with run.try_lock() as free:
             record = run.record
             if free and record is not None and record.state in RESUMABLE:
                 write_end(entry.last_end, RunLog.find(home, record.log), run.path, run=run)

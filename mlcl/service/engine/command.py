@@ -1,7 +1,7 @@
 """Runs one command on one sweep or table: takes its lock, Ray and MLflow delivery, and writes how it ended.
 
 with open_command(subject, home, watch, find, count) as command:    # lock, Ray, delivery to MLflow
-    with command.start(identity, asked): ...                       # logs and study as the ledger says
+    with command.start(identity, asked): ...                       # the block brings the logs up to date
     with command.work(reporter, conclude) as end: ...                   # trains; `end` gets state and reason
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
-from mlcl.files import locked, remove_partial
+from mlcl.files import lock_file, remove_partial
 from mlcl.service.engine.budget import Account, Budget, Forecasts
 from mlcl.service.engine.closing import backed_up, close_trainings, recover, write_end
 from mlcl.service.engine.engine import Engine, StopConditions
@@ -122,9 +122,9 @@ class Command:
     ) -> Iterator[None]:
         """Writes the record and the first events of the ledger, then runs the block of the context.
 
-        The block must bring logs and Optuna study to the state of the ledger. If it fails, the sweep or table
-        is closed as FAILED. All commands share `identity`; `asked` has the options of this one. `log` is the
-        id of the log, by default that of the sweep or table.
+        The block must bring the logs up to date with the ledger. If it fails, the sweep or table is closed as
+        FAILED. All commands share `identity`; `asked` has this one's options. `log` is the id of the log,
+        that of the sweep or table by default.
         """
         with self.stop.shielded():
             try:
@@ -132,7 +132,7 @@ class Command:
                 yield
                 if len(self.ledger.codes) > 1:
                     codes: dict[str, str] = {Tag.CODE: ", then ".join(self.ledger.codes)}
-                    RunLog.attach(self.logs.home, self.record.log).tags(codes)
+                    RunLog.attach(self.logs.home, self.record.log).log_tags(codes)
             except Exception as error:
                 self._give_up(self.reason(error))
                 raise
@@ -247,7 +247,7 @@ def open_command(
         recover(home)
         stop = held.enter_context(stop_on_signal(announce))
         held.enter_context(backed_up(home, announce))
-        folder = held.enter_context(_held(home, subject, find, aside))
+        folder = held.enter_context(_lock_folder(home, subject, find, aside))
         log = "" if folder.record is None else folder.record.log
         whole = subject.kind == "sweep"  # a table gets another log, and with it another run
         tracker.open_experiment(subject.experiment, Cursor.of(home, log).run_id, announce, whole=whole)
@@ -274,17 +274,17 @@ def open_command(
 
 
 @contextmanager
-def _held(
+def _lock_folder(
     home: Path, subject: Subject, find: Callable[[], RunFolder], aside: Callable[[Path], None]
 ) -> Iterator[RunFolder]:
     """Yields the locked folder; at the end removes one without a record, whose standard error is kept."""
     kind, name = subject.kind, subject.name
     # By its name first: two commands that begin a sweep of one name at once must not make two.
-    with locked(home / f"{kind}s" / f".{name}.lock", LOCK_PATIENCE) as free:
+    with lock_file(home / f"{kind}s" / f".{name}.lock", LOCK_PATIENCE) as free:
         if not free:
             raise UserError(f"another command runs this {kind}", key=subject.option, found=name)
         folder = find()
-        with folder.owned(LOCK_PATIENCE) as mine:
+        with folder.try_lock(LOCK_PATIENCE) as mine:
             if not mine:
                 raise UserError(f"another process holds this {kind}", key=subject.option, found=name)
             _tidy(folder.path)  # after a command that was killed

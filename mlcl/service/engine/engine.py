@@ -156,7 +156,7 @@ class Engine:
             for source in self._sources:
                 self._source = source
                 done, total = source.start()
-                self.reporter.stage(source.stage, done, total, self._packing.concurrent)
+                self.reporter.start_stage(source.stage, done, total, self._packing.concurrent)
                 self._exhausted = done >= total
                 if not self._exhausted and not self.stop():
                     return True
@@ -286,7 +286,7 @@ class Engine:
         else:
             self._close(source, entry, _unfinished(entry, ended, result.get(REASON, "")))
 
-    def died(self, key: str, reason: str) -> None:
+    def on_died(self, key: str, reason: str) -> None:
         """Closes a training that Tune gave up on; a training that never began is queued again a few times."""
         entry, source = self._ledger.entries[key], self._current
         if key in self._running or self._unbegun[key] >= MAX_RESTARTS:
@@ -330,7 +330,7 @@ class Engine:
                 for each in self._ledger.entries.values()
                 if each.ended and each.confirmation is None and not each.same_as
             ]
-            self._forecasts.ended(ended, left)
+            self._forecasts.on_training_end(ended, left)
         self.reporter.tell("close", entry)
         for each in self._waiting.pop(entry.key, []):
             if entry.ended and not self._takes_results(source, each):

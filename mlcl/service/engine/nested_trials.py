@@ -125,7 +125,7 @@ class NestedTrials(TrainingStore):
         log, folder = self.attach(entry.key), self.folder(entry)
         new = [path for name in MODELS if (path := folder / name).exists() and not log.has_artifact(path)]
         if new:
-            log.artifacts(new)
+            log.log_artifacts(new)
             log.flush()
             self._logs.deliver(log.id)
 

@@ -13,7 +13,7 @@ from mlcl.training.precision import PRECISIONS, Precision
 from mlcl.training.step_precision import AUTO, step_precision
 
 
-def decided_precision(job_data: JobData, gpus: float | None, known: Callable[[Precision], bool]) -> Precision:
+def decide_precision(job_data: JobData, gpus: float | None, known: Callable[[Precision], bool]) -> Precision:
     """Returns the precision that `train.precision: auto` stands for.
 
     A precision in which an earlier command has begun the trainings (`known`) is kept, even on another

@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """A note, the start of a stage, the end, or an event of a training; `rung` is an intermediate value."""
+    """A note, the start of a stage, the end, or a training's event; a `rung` is an intermediate value."""
 
     kind: Kind
     text: str = ""
@@ -112,7 +112,7 @@ class Reporter:
         """Sends a message for the user."""
         self._watch(ProgressEvent("note", text))
 
-    def stage(self, stage: Stage, done: int, total: int, at_once: int) -> None:
+    def start_stage(self, stage: Stage, done: int, total: int, at_once: int) -> None:
         """Starts a stage of `total` trainings, of which `done` were ended by earlier commands."""
         self._stage, self._done, self._total, self._at_once = stage, done, total, at_once
         self._seconds = []  # another stage may train another encoder

@@ -45,11 +45,11 @@ class SharedRuns(TrainingStore):
         if fresh and (found is None or found.path.name != id):
             found = None
         folder, lock = found or self._runs.new(id), ExitStack()
-        if not lock.enter_context(folder.owned()):
+        if not lock.enter_context(folder.try_lock()):
             # Another command took it up a moment ago.
             lock.close()
             folder = self._runs.new()
-            lock.enter_context(folder.owned())
+            lock.enter_context(folder.try_lock())
         key = folder.path.name
         self._held[key], self._data[key] = lock, data
         folder.open(
@@ -118,7 +118,7 @@ class SharedRuns(TrainingStore):
         """Returns a text that names the folder if another command trains in it; an empty text otherwise."""
         self._release(entry.key)
         folder = self._folder(entry)
-        with folder.owned(PATIENCE) as free:
+        with folder.try_lock(PATIENCE) as free:
             if free:
                 return ""
         self._elsewhere.add(entry.key)

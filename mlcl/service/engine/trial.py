@@ -86,7 +86,7 @@ def run_trial(config: dict[str, str]) -> None:
 
     task = TrialTask.of(config)
     enter_workdir(task.cwd)
-    with RunFolder(Path(task.folder)).owned(PATIENCE) as mine:
+    with RunFolder(Path(task.folder)).try_lock(PATIENCE) as mine:
         if not mine:
             raise RuntimeError(f"another process is still training in {task.folder}")
         try:
@@ -118,7 +118,7 @@ def train(task: TrialTask, report: Report) -> None:
                 )
                 assert outcome is not None
                 metrics = outcome.metrics
-            log.artifacts(result_files(folder, models=task.logged))
+            log.log_artifacts(result_files(folder, models=task.logged))
             values = [metrics[figure_name(name, metrics)] for name in task.scores]
     except Stopped:
         report({ENDED: State.STOPPED, REASON: ""})
@@ -142,7 +142,7 @@ def _log(task: TrialTask) -> Iterator[RunLog]:
     except Stopped:
         raise
     except Exception:
-        log.text(traceback.format_exc(), "error.txt")
+        log.log_text(traceback.format_exc(), "error.txt")
         raise
     finally:
         log.flush()

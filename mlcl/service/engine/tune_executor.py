@@ -22,7 +22,7 @@ from ray.tune.search import Searcher
 from mlcl.service.engine.packing import Packing
 from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, RESUMED, SCORE, TrialTask, run_trial
 from mlcl.service.ray.ddp_group import MAX_RESTARTS
-from mlcl.service.ray.private import forget_failures, patched_tune
+from mlcl.service.ray.private import forget_failures, patch_tune
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class _TrialCallbacks(Protocol):
     def report(self, key: str, epoch: int, score: float) -> bool: ...
     def note(self, key: str, text: str) -> None: ...
     def end(self, key: str, result: dict[str, Any]) -> None: ...
-    def died(self, key: str, reason: str) -> None: ...
+    def on_died(self, key: str, reason: str) -> None: ...
     def abort(self) -> bool: ...
 
 
@@ -95,7 +95,7 @@ class _Feed(_DriverOnly, Searcher):
 
 
 class _Scheduler(_DriverOnly, FIFOScheduler):
-    """A scheduler of Tune that stops trainings early, and forgets lost processes once there was progress."""
+    """A Tune scheduler that stops trainings early, and resets a trial's failure count after progress."""
 
     def __init__(self, guard: _Guard) -> None:
         super().__init__(guard)
@@ -119,7 +119,7 @@ class _Scheduler(_DriverOnly, FIFOScheduler):
 
 
 class _Closer(_DriverOnly, Callback):
-    """A callback of Tune that calls `begin`, `end` and `died` when trainings start, end and fail."""
+    """A callback of Tune that calls `begin`, `end` and `on_died` when trainings start, end and fail."""
 
     def on_trial_start(self, *_: Any, trial: Any, **__: Any) -> None:
         self._guard.ask(self._guard.callbacks.begin, None, TrialTask.of(trial.config).key)
@@ -131,7 +131,7 @@ class _Closer(_DriverOnly, Callback):
 
     def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
         why = _why(trial.get_pickled_error(), trial.get_error())
-        self._guard.ask(self._guard.callbacks.died, None, TrialTask.of(trial.config).key, why)
+        self._guard.ask(self._guard.callbacks.on_died, None, TrialTask.of(trial.config).key, why)
 
 
 class _Abort(_DriverOnly, Stopper):
@@ -179,7 +179,7 @@ def run_trainings(
         ),
     )
     try:
-        with patched_tune():
+        with patch_tune():
             tuner.fit()
     finally:
         shutil.rmtree(folder / name, ignore_errors=True)

@@ -140,7 +140,7 @@ class JobsClient:
         """Asks a job to write a checkpoint and then to end."""
         self._call("stop_job", view.attempt)
 
-    def ended(self, id: str, seconds: float) -> JobView:
+    def wait_until_ended(self, id: str, seconds: float) -> JobView:
         """Waits until the job has ended, but for at most `seconds`, and returns it."""
         deadline = time.monotonic() + seconds
         view = self.get(id)

@@ -59,7 +59,7 @@ def _relative_weights(job: JobConfig) -> Iterator[tuple[str, str]]:
     encoder = job.encoder.model_dump()
     sections = {"encoder": encoder, **{f"encoder.{name}": part for name, part in encoder.items()}}
     for name, section in sections.items():
-        # Beside `model`, `weights` is the type of a network's numbers.
+        # In a section with `model`, `weights` is the data type of the network's weights.
         key = "model" if isinstance(section, Mapping) and "model" in section else "weights"
         value = section.get(key) if isinstance(section, Mapping) else None
         if isinstance(value, str) and not Path(value).is_absolute() and (key == "weights" or is_local(value)):

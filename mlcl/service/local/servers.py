@@ -36,7 +36,7 @@ SCRATCH = "mlcl-ray-"
 SERVED = "mlflow-artifacts:/"
 """MLflow's URI scheme for artifacts that clients read and write through the server."""
 # To check a password takes a tenth of a second, and every request has one: the answer is cached for a minute.
-# The server is one process, so that a changed password counts at once.
+# The server is a single process, so a changed password takes effect at once.
 CONFIG = """[mlflow]
 default_permission = READ
 database_uri = sqlite:///{users}
@@ -118,7 +118,7 @@ def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
     """Returns Ray's head, `ray start --head --block`, with all of its ports on the loopback address.
 
     It ends all of its processes at SIGTERM, or when one of them fails. The caller must add the option
-    `--temp-dir` with a folder from `ray_scratch` to the command.
+    `--temp-dir` with a folder from `create_ray_scratch` to the command.
     """
     options = {
         "node-ip-address": HOST,
@@ -154,7 +154,7 @@ def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
     )
 
 
-def ray_scratch(announce: Callable[[str], None]) -> str:
+def create_ray_scratch(announce: Callable[[str], None]) -> str:
     """Creates a folder for Ray's files, apart from those of another Ray, with short paths of sockets."""
     # Not under the home: the folder has sockets, whose paths must be short.
     parent = os.environ.get("RAY_TMPDIR", "/tmp")

@@ -21,11 +21,11 @@ from mlcl.service.local.servers import (
     MLFLOW,
     RAY,
     Server,
+    create_ray_scratch,
     mlflow_server,
     ray_head,
     ray_jobs,
     ray_nodes,
-    ray_scratch,
     servers_of,
 )
 from mlcl.service.local.settings import (
@@ -75,7 +75,7 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
     """
     folder = ServiceFolder(home)
     folder.make()
-    with folder.owned(), stop_on_signal(announce) as stop:
+    with folder.lock(), stop_on_signal(announce) as stop:
         before = read_state(folder)
         living = before.living() if before else {}
         settings = resolve_settings(options, folder, before.settings if before and living else None)
@@ -131,7 +131,7 @@ def _fresh(state: ServiceState, living: Mapping[str, RunningServer]) -> tuple[st
 
 
 def _start(server: Server, state: ServiceState, folder: ServiceFolder, announce: Announce) -> None:
-    scratch = ray_scratch(announce) if server.name == RAY else ""
+    scratch = create_ray_scratch(announce) if server.name == RAY else ""
     command = [*server.command, *([f"--temp-dir={scratch}"] if scratch else [])]
     process = start_process(command, server.environment, server.log)
     state.servers[server.name] = RunningServer((process,), scratch)
@@ -193,7 +193,7 @@ def down(home: Path, *, force: bool = False) -> DownResult:
     folder = ServiceFolder(home)
     if not folder.state.exists():
         return DownResult((), 0)
-    with folder.owned():
+    with folder.lock():
         if (state := read_state(folder)) is None:
             return DownResult((), 0)
         if not force and RAY in state.living():

@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, inspect, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from mlcl.errors import UserError
-from mlcl.files import locked, replace_text
+from mlcl.files import lock_file, replace_text
 from mlcl.service.local.processes import Process, process_tree, public_listeners
 from mlcl.tracking.uri import driver_error, shown
 
@@ -68,9 +68,9 @@ class ServiceFolder:
             raise UserError("cannot be written", key="--home", found=f"{self.path} ({error})") from None
 
     @contextmanager
-    def owned(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Locks the folder while the context is open. Raises UserError if another command has locked it."""
-        with locked(self.path / ".lock") as mine:
+        with lock_file(self.path / ".lock") as mine:
             if not mine:
                 raise UserError("another `mlcl up` or `mlcl down` is at work", file=self.path)
             yield

@@ -21,7 +21,7 @@ from ray.util.queue import Queue
 
 from mlcl.config import load_job
 from mlcl.errors import UserError
-from mlcl.files import locked
+from mlcl.files import lock_file
 from mlcl.service.process.signals import STOP_FILE
 from mlcl.service.ray.folder import enter_workdir
 from mlcl.service.ray.references import resolve_references
@@ -32,7 +32,7 @@ from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 
 SLOWER = 3.0
-"""How many times slower than the median of all ranks a rank is when it is named."""
+"""A rank is reported if it takes more than this many times the median time of all ranks."""
 NOTES = {
     r"uncorrectable ecc|ecc error": "the memory of its GPU is faulty (ECC): take the node out",
     r"nccl.*(timeout|timed out)|watchdog": "the GPUs' network did not answer in time (NCCL)",
@@ -201,7 +201,7 @@ def _only_writer(folder: Path, context: Context) -> Iterator[None]:
             yield
             return
     else:
-        with locked(folder / WRITER, PATIENCE) as mine:
+        with lock_file(folder / WRITER, PATIENCE) as mine:
             if not context.any(not mine):
                 yield
                 return

@@ -27,7 +27,7 @@ def default_folder() -> str:
 
 
 def short_folder(usual: str, announce: Callable[[str], None]) -> str | None:
-    """Returns, and announces, a shorter folder for Ray's files if `usual` is too long for sockets."""
+    """Returns and announces a folder for Ray's files if socket paths in `usual` are too long, else None."""
     if len(os.fsencode(usual + SOCKET)) <= MAX_SOCKET:
         return None
     parent, name = os.path.split(usual)

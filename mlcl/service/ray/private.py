@@ -19,7 +19,7 @@ TESTED = ">=2.54,<2.61"
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Replaces an attribute of a module or class while the context is open."""
     before = getattr(owner, name)
     setattr(owner, name, value)
@@ -29,7 +29,7 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-def killed_at_once() -> AbstractContextManager[None]:
+def kill_at_once() -> AbstractContextManager[None]:
     """Makes Ray end processes of the context with SIGKILL: they block SIGTERM, for which it would wait."""
     from ray._private import services
 
@@ -37,18 +37,18 @@ def killed_at_once() -> AbstractContextManager[None]:
         def terminate(self) -> None:
             self.kill()
 
-    return _replaced(services, "ConsolePopen", Killed)
+    return _replace_attribute(services, "ConsolePopen", Killed)
 
 
 def without_uv() -> AbstractContextManager[None]:
     """Makes `ray.init` start processes by this Python, also under `uv run`, which would install or wait."""
     from ray._private import ray_constants
 
-    return _replaced(ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False)
+    return _replace_attribute(ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False)
 
 
 @contextmanager
-def patched_tune() -> Iterator[None]:
+def patch_tune() -> Iterator[None]:
     """Makes Tune restart processes that run out of memory, and forward no AWS_* variables to its processes.
 
     Unpatched, Tune ends all trainings if Ray's memory monitor kills a process. Ray writes the variables that
@@ -65,8 +65,8 @@ def patched_tune() -> Iterator[None]:
             exception = RayActorError(error_msg=str(exception))
         task_failed(self, tracked_actor_task, exception)
 
-    replaced = _replaced(class_cache, "ENV_VARS_TO_PROPAGATE", forwarded)
-    with _replaced(RayActorManager, "_actor_task_failed", died), replaced:
+    replaced = _replace_attribute(class_cache, "ENV_VARS_TO_PROPAGATE", forwarded)
+    with _replace_attribute(RayActorManager, "_actor_task_failed", died), replaced:
         yield
 
 

@@ -20,7 +20,7 @@ from mlcl.service.process.limits import hopeless_limits, narrow_limits, usable_c
 from mlcl.service.process.signals import STOP_SIGNALS
 from mlcl.service.ray.address import FORMS, RAY, ask_cluster, is_dashboard, is_refused
 from mlcl.service.ray.folder import check_shared, default_folder, ensure_token, short_folder
-from mlcl.service.ray.private import ImportPath, killed_at_once, running_heads, without_uv
+from mlcl.service.ray.private import ImportPath, kill_at_once, running_heads, without_uv
 from mlcl.tracking.network import connection_error, host_and_port
 
 LOOK_EVERY = 5.0
@@ -37,7 +37,7 @@ BACK = "Ray's head at {} answers again"
 
 
 @contextmanager
-def _in_thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
+def _run_in_thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
     """Runs `work` in another thread, with an event that is set when the context ends."""
     over = threading.Event()
     threading.Thread(target=work, args=(over,), daemon=True).start()
@@ -47,7 +47,7 @@ def _in_thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
         over.set()
 
 
-def head_monitored(address: str, announce: Callable[[str], None]) -> AbstractContextManager[None]:
+def monitor_head(address: str, announce: Callable[[str], None]) -> AbstractContextManager[None]:
     """Announces, in a context, when the head at HOST:PORT stops answering, and when it answers again."""
 
     def watch(over: threading.Event) -> None:
@@ -57,17 +57,17 @@ def head_monitored(address: str, announce: Callable[[str], None]) -> AbstractCon
             if away != before and not over.is_set():
                 announce((AWAY if away else BACK).format(address))
 
-    return _in_thread(watch)
+    return _run_in_thread(watch)
 
 
-def _waits_announced(announce: Callable[[str], None], text: str) -> AbstractContextManager[None]:
+def _announce_wait(announce: Callable[[str], None], text: str) -> AbstractContextManager[None]:
     """Announces a text every SAY_EVERY seconds until the context ends."""
 
     def say(over: threading.Event) -> None:
         while not over.wait(SAY_EVERY):
             announce(text)
 
-    return _in_thread(say)
+    return _run_in_thread(say)
 
 
 def _head(address: str) -> str:
@@ -111,11 +111,11 @@ def ray_session(
     with ExitStack() as stack:
         # Ray prints deaths of its processes to standard output, which is for results; some while it ends.
         stack.enter_context(redirect_stdout(sys.stderr))
-        with _own_handlers(), without_uv():
+        with _restore_handlers(), without_uv():
             own = address in ("", "local")
             stack.enter_context(local_ray(cpus, announce) if own else _cluster(address, announce))
-        stack.enter_context(head_monitored(ray.get_runtime_context().gcs_address, announce))
-        with _waits_announced(announce, "waiting for the nodes of the Ray cluster"):
+        stack.enter_context(monitor_head(ray.get_runtime_context().gcs_address, announce))
+        with _announce_wait(announce, "waiting for the nodes of the Ray cluster"):
             check_shared(home)
         yield
 
@@ -124,7 +124,7 @@ def ray_session(
 def _cluster(address: str, announce: Callable[[str], None]) -> Iterator[None]:
     address = _head(address)
     try:
-        with _waits_announced(announce, f"still joining the Ray cluster at {address}"):
+        with _announce_wait(announce, f"still joining the Ray cluster at {address}"):
             ray.init(
                 address=address,
                 job_config=ImportPath(),
@@ -140,7 +140,7 @@ def _cluster(address: str, announce: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _own_handlers() -> Iterator[None]:
+def _restore_handlers() -> Iterator[None]:
     """Restores the signal handlers, which `ray.init` replaces, when the context ends."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -211,7 +211,7 @@ def _start(cpus: int, folder: str | None) -> Path:
     """Starts Ray, whose processes have the signals in HELD blocked. Returns the folder of its files."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
     try:
-        with killed_at_once():
+        with kill_at_once():
             # "local": a plain init would join whatever cluster an earlier session left behind.
             context = ray.init(
                 address="local",

@@ -59,7 +59,7 @@ def _key(job: JobConfig) -> str:
 
 
 def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
-    """Returns the settings of a search's race: the job as written, then its best trials, equal ones once."""
+    """Returns the candidates of a search's race: the job as written, then the best trials, no duplicates."""
     trained = [trial for trial in trials if not trial.same_as]
     count = entrant_count(search.plan.confirm, len(ranked(trained, search.plan.space.mode)))
     found = _settings(search, trials, count)

@@ -147,11 +147,11 @@ def drop_settings(ledger: Ledger, store: NestedTrials, scopes: Collection[str]) 
 
 
 def _relabel(its: Confirmation, candidate: Candidate | None, ledger: Ledger, store: NestedTrials) -> None:
-    """Writes the present labels of a setting to ledger and log; a candidate of None removes them."""
+    """Sets the labels (in ledger and log) and roles of a setting to the candidate's; None removes labels."""
     now = _with_labels(its, candidate)
     if now != its:
         ledger.open_confirmation(now)
-    store.attach(its.key).tags({Tag.CANDIDATE: " = ".join(now.labels) or "no longer"})
+    store.attach(its.key).log_tags({Tag.CANDIDATE: " = ".join(now.labels) or "no longer"})
 
 
 def _with_labels(confirmation: Confirmation, candidate: Candidate | None) -> Confirmation:

@@ -44,7 +44,7 @@ def check_plan(plan: SweepPlan, home: Path) -> JobData:
             _check_corners(search.plan, info)
     control = [(CONTROL, plan.control)] if plan.control is not None else []
     for name, job in [*control, *plan.baselines]:
-        verify = job.baseline is None  # a fitted one has the swept job's own data
+        verify = job.baseline is None  # a fitted baseline reads the swept job's data, already verified
         _check_baseline(name, JobData.of(plan.with_grid(job), home, verify=verify), job_data)
     return job_data
 

@@ -90,7 +90,7 @@ def _simplex(parameter: Mapping[str, Any]) -> Simplex:
 
 
 def _weights(settings: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yields the weights of a simplex by key; the items of a list by key and index."""
+    """Yields the key and weight of each entry of a simplex; weights in a list get the key `key.index`."""
     for key, value in settings.items():
         if isinstance(value, list):
             yield from ((f"{key}.{index}", weight) for index, weight in enumerate(value))

@@ -32,8 +32,8 @@ from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
-from mlcl.service.search.sweep_plan import SweepPlan, decided, sweep_folder, sweep_identity
-from mlcl.service.search.sweep_run import SweepReader, SweepRun, kept_on_disk
+from mlcl.service.search.sweep_plan import SweepPlan, complete_plan, sweep_folder, sweep_identity
+from mlcl.service.search.sweep_run import SweepReader, SweepRun, write_results_on_close
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolder
 from mlcl.tracking import State
@@ -50,7 +50,7 @@ def run_sweep(
 ) -> SweepResult:
     """Runs a sweep, or resumes that of the plan's name; a wrong plan is refused before any training."""
     job_data = check_plan(plan, home)
-    plan = decided(plan, job_data, home)
+    plan = complete_plan(plan, job_data, home)
     identity = sweep_identity(plan, job_data, home)
     if plan.warm_start is not None:
         # By its id from here on: a name may come to mean another sweep, with --fresh this one.
@@ -106,7 +106,7 @@ def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, sco
     counted = {entry.key for entry in ledger.counted(scope)}
     for entry in ledger.trials(scope=scope):
         reason = "" if entry.key in counted else version.dropped.get(entry.key, "of an earlier space")
-        store.attach(entry.key).tags({Tag.DROPPED: reason})
+        store.attach(entry.key).log_tags({Tag.DROPPED: reason})
 
 
 class Sweep:
@@ -117,7 +117,7 @@ class Sweep:
     """
 
     def __init__(self, plan: SweepPlan, command: Command, data: DatasetInfo) -> None:
-        """Opens the searches, and brings the logs to the state of the ledger."""
+        """Opens the searches, and brings the logs up to date with the ledger."""
         ledger, home = command.ledger, command.logs.home
         self.plan, self.command, self.plans = plan, command, search_plans(plan)
         self.own = own = SweepRun(plan, command.record, ledger, command.logs)
@@ -126,7 +126,7 @@ class Sweep:
         reporter = Reporter(
             ledger,
             command.account,
-            kept_on_disk(self.reader, command.watch),
+            write_results_on_close(self.reader, command.watch),
             metric=plan.space.metric,
             score=plan.score,
             best=lambda: own.best,
@@ -148,7 +148,7 @@ class Sweep:
             self.searches[each.scope] = Search(each.plan, ledger, each.scope, reporter.note)
         self.store.close_all()
         own.log_request()
-        own.curve()
+        own.log_curve()
         self.engine = command.engine(reporter, plan.space.search.max_failed)
         write_result(self.reader.result(State.RUNNING, ""))
         self.kept = KeptFiles(plan.job.tracking.keep, ledger, self.store, self.plans)
@@ -180,7 +180,7 @@ class Sweep:
         """Yields the source of searches, if one of them has trials; `later` are the searches after them."""
         now, then = ([self.searches[e.scope] for e in its if e.is_searched] for its in (plans, later))
         if now:
-            yield SearchSource(now, self.store, self.kept, self.own.point, then)
+            yield SearchSource(now, self.store, self.kept, self.own.log_last_point, then)
 
     def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
         """Yields the source of the races, if there are any, then chooses the settings to confirm."""
@@ -253,7 +253,7 @@ class Sweep:
         if its.best_training is not None:
             self.kept.log(its.best_training.key)
         said = "\n".join(each.sentence for each in its.verdicts)
-        self.own.log.artifacts([write_result(its)])
+        self.own.log.log_artifacts([write_result(its)])
         self.own.conclude(run_id=run_id, spent=its.spent, verdict=said)
         return said
 

@@ -22,7 +22,7 @@ from mlcl.data.validation_rows import redraws_validation
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
-from mlcl.service.engine.precision import decided_precision
+from mlcl.service.engine.precision import decide_precision
 from mlcl.service.search.sampling import grid_size
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import log_parameters, params_of, tracking_uri
@@ -180,7 +180,7 @@ def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
     return racing
 
 
-def decided(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
+def complete_plan(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
     """Returns the plan with all that its options leave open: `with_scores`, `redraws`, and the precision.
 
     The precision of the sweep's first command is kept; a new sweep measures it on the data of the swept job,
@@ -190,7 +190,7 @@ def decided(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
     if precision == "auto":
         folder = _known_folder(plan, home)
         begun = None if folder is None else Ledger(folder.path).head.get("job_hash")
-        precision = decided_precision(
+        precision = decide_precision(
             job_data, plan.resources.gpus, lambda each: begun == job_hash(in_precision(plan.job, each))
         )
     return replace(

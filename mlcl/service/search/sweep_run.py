@@ -59,7 +59,7 @@ class SweepRun:
         """Logs options, job and space (by version) of this command in place of an earlier command's."""
         plan, budget, version = self._plan, self._plan.resources.budget, self._ledger.versions()[-1].number
         goals = zip(plan.scores, plan.space.goals, strict=True)
-        self.log.tags(
+        self.log.log_tags(
             {
                 Tag.SWEEP_TRIALS: str(plan.trials),
                 Tag.SWEEP_SEEDS: str(plan.seeds),
@@ -71,15 +71,15 @@ class SweepRun:
                 **submitted_tags(),
             }
         )
-        self.log.params(plan.shared_params())
-        self.log.text(job_yaml(plan.job), JOB)
-        self.log.text(plan.space_text, space_file(version))
+        self.log.log_params(plan.shared_params())
+        self.log.log_text(job_yaml(plan.job), JOB)
+        self.log.log_text(plan.space_text, space_file(version))
         self._view(None)
 
     def _view(self, metric: str | None) -> None:
         plan, id = self._plan, self.log.id
         space, keys = plan.space, [*plan.searched, *plan.free]
-        self.log.view(id, trials_view(id, keys, space.metric, space.mode, metric))
+        self.log.log_view(id, trials_view(id, keys, space.metric, space.mode, metric))
 
     def _counted(self) -> list[Entry]:
         """Returns the comparable trials of the swept job's searches, see `Ledger.counted`."""
@@ -106,11 +106,11 @@ class SweepRun:
         name = f"{RUNG}{last}/{self._plan.space.metric.rpartition('/')[2]}"
         for each in ended:
             log = RunLog.attach(self._logs.home, log_id(self.log.id, each.key))
-            log.metrics({name: dict(each.intermediate)[last]}, step=0)
+            log.log_metrics({name: dict(each.intermediate)[last]}, step=0)
             self._logs.deliver(log.id)
         self._view(name)
 
-    def curve(self) -> None:
+    def log_curve(self) -> None:
         """Logs the best score after each ended trial; steps go on after the space has changed."""
         best: float | None = None
         better = max if self._plan.space.mode == "max" else min
@@ -122,28 +122,28 @@ class SweepRun:
             if entry.key in counted and entry.state is State.COMPLETE and entry.score is not None:
                 best = entry.score if best is None else better(best, entry.score)
             if best is not None:
-                self.log.metrics({SWEEP_BEST: best}, step)
+                self.log.log_metrics({SWEEP_BEST: best}, step)
 
-    def point(self) -> None:
+    def log_last_point(self) -> None:
         """Logs the last point of the curve: the best score so far, at the number of ended trials."""
         ended, best = self._ended(), self.best
         if best is not None and best.score is not None and ended:
-            self.log.metrics({SWEEP_BEST: best.score}, ended)
+            self.log.log_metrics({SWEEP_BEST: best.score}, ended)
 
     def conclude(self, *, run_id: str | None, spent: str, verdict: str) -> None:
         """Logs the counts of trials by state, the used time, the verdict, and the best trial's metrics."""
         trials, best = self._counted(), self.best
         # Tags, for a later command's counts replace these.
         counts = Counter(trial.state for trial in trials)
-        self.log.tags({count_tag(state): str(counts[state]) for state in State})
-        self.log.tags({Tag.SWEEP_SPENT: spent, Tag.SWEEP_VERDICT: verdict})
+        self.log.log_tags({count_tag(state): str(counts[state]) for state in State})
+        self.log.log_tags({Tag.SWEEP_SPENT: spent, Tag.SWEEP_VERDICT: verdict})
         metrics: dict[str, float] = {}
         if best is not None:
             metrics |= {**best.metrics, SCORE: best.score or 0.0}
             settings: Mapping[str, Any] = {**best.settings, **best.chosen}
-            self.log.tags({Tag.BEST: best.label, **({Tag.BEST_RUN_ID: run_id} if run_id else {})})
-            self.log.text(json.dumps(settings, indent=2), BEST_SETTINGS)
-        self.log.metrics(metrics, step=self._ended())
+            self.log.log_tags({Tag.BEST: best.label, **({Tag.BEST_RUN_ID: run_id} if run_id else {})})
+            self.log.log_text(json.dumps(settings, indent=2), BEST_SETTINGS)
+        self.log.log_metrics(metrics, step=self._ended())
 
 
 WRITE_EVERY = 10.0
@@ -292,7 +292,7 @@ class SweepReader:
         )
 
 
-def kept_on_disk(reader: SweepReader, watch: ProgressListener) -> ProgressListener:
+def write_results_on_close(reader: SweepReader, watch: ProgressListener) -> ProgressListener:
     """Wraps a listener, and writes `sweep.json` after trainings end, at most every WRITE_EVERY seconds."""
     last = -WRITE_EVERY
 

@@ -97,7 +97,7 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
 
 
 def _estimates(runs: Sequence[TableRun], done: Mapping[Key, RunFolder], home: Path) -> Iterator[_Estimate]:
-    """Yields the estimated cost of each run, from the median time per row of finished runs of its kind."""
+    """Yields each run's estimated cost, from the median time per row of runs with its encoder and data."""
     samples: dict[str, int] = {}  # opening the data takes a while, and most runs are on equal rows
     rows: dict[Key, int] = {}
     rates: dict[str, list[float]] = {}

@@ -109,7 +109,7 @@ def check_metrics(cell: Cell, job_data: JobData, file: Path, *, races_choose: bo
     """Raises UserError if the table shows a metric that the runs of a cell will not have."""
     known = [name for name in run_metrics(job_data) if not (races_choose and name.startswith("knn_best/"))]
     if cell.neighbours:
-        # Stored embeddings give the metrics of other neighbours, but not those of coarser levels.
+        # Metrics at other neighbour settings are computed from stored embeddings, but not for coarser levels.
         coarse = {f"accuracy_{level}" for level in _coarser(job_data)}
         known = [
             name for name in known if not (name.startswith("knn/") and name.rpartition("/")[2] in coarse)

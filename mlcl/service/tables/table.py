@@ -77,7 +77,7 @@ def run_table(
                 if tuned:
                     tags = TrainingResults(home, command.delivery.run_id).tags
                     write_trials(report, tuned, tags)
-                    log.artifacts([report.folder / TABLE_TRIALS])
+                    log.log_artifacts([report.folder / TABLE_TRIALS])
                 write_files(report, log)
             end.state, end.reason = report.state, report.reason
             end.verdict = "\n".join(report.conclusions)

@@ -45,7 +45,7 @@ def start_log(plan: TablePlan, command: Command) -> RunLog:
     log = logs.start_group("table", record, params, tags)
     figures = (figure for cell in plan.cells for figure in cell.figures)
     metrics = {figure.metric: plan.table.is_better_higher(figure.name) for figure in figures}
-    log.view(record.id, cells_view(metrics, _differing(plan)))
+    log.log_view(record.id, cells_view(metrics, _differing(plan)))
     logs.deliver(log.id)
     return log
 
@@ -55,12 +55,12 @@ def write_files(report: TableResult, log: RunLog) -> None:
     for name, text in ((TABLE_MARKDOWN, markdown(report)), (TABLE_LATEX, latex(report))):
         replace_text(report.folder / name, text)
     write_result(report)
-    log.artifacts([report.folder / name for name in (TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON)])
+    log.log_artifacts([report.folder / name for name in (TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON)])
     there = sum(run is not None for cell in report.cells for run in cell.runs)
-    log.metrics(_metrics(report), step=there)
+    log.log_metrics(_metrics(report), step=there)
     if report.limits:
         limits = ", ".join(f"{name} {limit:g}" for name, limit in report.limits.items())
-        log.tags({Tag.OUTSIDE: str(len(report.outside)), Tag.TOLERANCE: limits})
+        log.log_tags({Tag.OUTSIDE: str(len(report.outside)), Tag.TOLERANCE: limits})
 
 
 def check_folder(folder: Path) -> None:

@@ -188,7 +188,7 @@ def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
     for cell in plan.cells:
         data = _data_key(cell.jobs[0])
         refuse_auto(cell.jobs[0], "a table")
-        job_data = _checked(cell, home, verify=data not in infos)
+        job_data = _open_data(cell, home, verify=data not in infos)
         infos[data] = job_data.dataset.info
         check_prepared(job_data, plan.data)
         if cell.tuning is None:
@@ -224,7 +224,7 @@ def _data_key(job: JobConfig) -> str:
     return json.dumps([data.get(key) for key in keys], sort_keys=True)
 
 
-def _checked(cell: Cell, home: Path, *, verify: bool) -> JobData:
+def _open_data(cell: Cell, home: Path, *, verify: bool) -> JobData:
     try:
         return JobData.of(cell.jobs[0], home, verify=verify)
     except UserError as error:

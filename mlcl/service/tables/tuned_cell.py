@@ -52,7 +52,7 @@ class TunedCell:
             raise UserError(
                 "a table gives all methods equally many trials", key="search.stop", allowed="null"
             )
-        self.cell, self.scope = cell, cell.id.replace("/", "_")  # no id has this sign
+        self.cell, self.scope = cell, cell.id.replace("/", "_")  # no id contains an underscore
         self.control, self._follows, self._tuning = control, control is None, cell.tuning
         self._seed_keys = table.table.seed_keys
         plan = SweepPlan(

@@ -31,7 +31,7 @@ TEXT_ENCODER: tuple[str, tuple[Part, ...]] = (
 class Problem:
     """The training rows to which a baseline is fitted, and the validation rows that choose its settings.
 
-    Args:
+    Attributes:
         task: The kind of prediction: one class, several labels or a rating for each aspect.
         n_classes: The number of classes or labels.
         rows: Training features (N, F) float32, sparse or dense; (N, 0) if the baseline reads nothing.
@@ -54,7 +54,7 @@ class Problem:
 class Fitted:
     """A fitted baseline.
 
-    Args:
+    Attributes:
         probabilities: Returns float32 probabilities for rows (M, F), in the shape of the task, see `Task`.
         chosen: The settings that were chosen on validation, keyed by name.
         tensors: The fitted values, from which `Baseline.restore` rebuilds `probabilities`; empty if the
@@ -70,7 +70,7 @@ class Fitted:
 class Baseline:
     """A baseline, declared as a value at the top level of a module in `methods/` or of a plugin.
 
-    Args:
+    Attributes:
         name: The name that jobs use.
         title: One line that describes the baseline.
         reads: The features of a row that it is fitted to, side by side; empty if it reads labels alone.

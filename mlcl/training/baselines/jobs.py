@@ -172,7 +172,7 @@ def read_rows(baseline: Baseline, job: JobConfig, cache: FeatureCache, split: Sp
 
 
 def joined(parts: Mapping[Part, Matrix], rows: int) -> Matrix:
-    """Returns the rows (N, F) of several kinds of features side by side, sparse if one of them is.
+    """Returns the rows (N, F) of several kinds of features side by side, as CSR if there are several.
 
     Rows of the features in `UNIT` are scaled to unit length. Without features they are (N, 0).
     """

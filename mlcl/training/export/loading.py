@@ -140,7 +140,7 @@ class NetworkModel(ExportedModel):
             model = self.index.ensemble.ensemble(self.index.task, model, other)
         if setting is None:
             return model
-        return self._store.blended(self._store.retrieve(encoded_MO, setting.k), model, setting.setting)
+        return self._store.blend(self._store.retrieve(encoded_MO, setting.k), model, setting.setting)
 
     def _layer(self, name: PredictorName) -> Predictor:
         layer = self._network.layers[name]

@@ -78,19 +78,19 @@ def write_export(
     if folder.exists():
         raise UserError("is there already", file=folder, key="--to")
     check_formats(formats, job_data.job)
-    result = _left(run / RESULT)
+    result = _read_json(run / RESULT)
     _check_data(run / MODEL / DATASET, job_data)
     contents: NetworkContents | BaselineContents
     if job_data.job.baseline is not None:
         contents = BaselineContents.of(job_data)
     else:
         contents = NetworkContents.of(run, job_data, formats, result)
-    decisions = {name: Decision.from_json(its) for name, its in _left(run / MODEL / DECISIONS).items()}
+    decisions = {name: Decision.from_json(its) for name, its in _read_json(run / MODEL / DECISIONS).items()}
     try:
         with new_folder(folder) as work:
             shutil.copyfile(run / MODEL / JOB, work / JOB)
             sections = contents.write(work)
-            shutil.copymode(work / JOB, work / NETWORK)  # safetensors keeps it from everybody else
+            shutil.copymode(work / JOB, work / NETWORK)  # safetensors creates files with mode 0600
             index = _index(work, job_data, contents.predictors, decisions, result, provenance)
             card = model_card(index, folder.name, [evidence, *sections])
             (work / README).write_text(card, encoding="utf-8")
@@ -101,7 +101,7 @@ def write_export(
     return index
 
 
-def _left(file: Path) -> Any:
+def _read_json(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -109,7 +109,7 @@ def _left(file: Path) -> Any:
 
 
 def _check_data(file: Path, job_data: JobData) -> None:
-    expected = _left(file)["fingerprint"]
+    expected = _read_json(file)["fingerprint"]
     found, place = job_data.fingerprint, job_data.dataset.place
     if expected != found:
         problem = "not the data that the run was trained on"

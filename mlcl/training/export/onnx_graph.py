@@ -128,7 +128,7 @@ def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:
 def _prepared(job_data: JobData) -> dict[str, Tensor]:
     """Returns some validation rows as the graph's inputs."""
     split = job_data.dataset.split("validation")
-    inputs = dict(job_data.unlabelled(split).inputs.batch(torch.arange(min(TRIED, len(split)))))
+    inputs = dict(job_data.encode_unlabelled(split).inputs.batch(torch.arange(min(TRIED, len(split)))))
     columns = {} if job_data.features is None else job_data.features.columns
     for name in set(SPARSE) & columns.keys():
         column_BT, value_BT = inputs.pop(f"{name}_columns"), inputs.pop(f"{name}_values")

@@ -49,7 +49,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class TableColumns:
-    """How a table is read.
+    """The columns and the format by which a table is read.
 
     `content` are the columns of the content, by default that named after the modality; `id` is the column of
     ids, by default `id`, or row numbers if there is none; `dialect` the encoding and the form of a text file,

@@ -66,13 +66,13 @@ class FeatureCache:
         """
         if not EXTRACTORS[name].cached:
             return self.extractor(name, section)(self._contents(section, split))
-        return self._kept(
+        return self._read_or_write(
             self._about(name, section, split),
-            lambda work: _write(work, self._computed(name, section, split)),
+            lambda work: _write(work, self._compute(name, section, split)),
             _read,
         )
 
-    def _computed(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
+    def _compute(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
         """Computes the rows of a split; a pretrained network's of redrawn splits are those of the stored
         ones.
         """
@@ -97,14 +97,14 @@ class FeatureCache:
         if not kind.learns:
             return kind.fit(section, None, device, precision(device, self.cache))
         if not kind.cached:
-            return self._fitted(kind, section)
-        return self._kept(
+            return self._fit(kind, section)
+        return self._read_or_write(
             self._about(name, section),
-            lambda work: self._fitted(kind, section).save(work),
+            lambda work: self._fit(kind, section).save(work),
             lambda folder: kind.load(section, folder, device),
         )
 
-    def _fitted(self, kind: Kind, section: FeatureInput) -> Extractor:
+    def _fit(self, kind: Kind, section: FeatureInput) -> Extractor:
         return kind.fit(section, self._contents(section, self.train), torch.device(self.device), "float32")
 
     def _contents(self, section: FeatureInput, split: Split) -> Any:
@@ -129,7 +129,9 @@ class FeatureCache:
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
         return self.cache / FOLDER / digest
 
-    def _kept(self, about: dict[str, Any], write: Callable[[Path], None], read: Callable[[Path], T]) -> T:
+    def _read_or_write(
+        self, about: dict[str, Any], write: Callable[[Path], None], read: Callable[[Path], T]
+    ) -> T:
         """Reads the cache entry that `about` describes; if there is none yet, writes it first."""
 
         def write_entry(work: Path) -> None:

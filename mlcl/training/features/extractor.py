@@ -51,7 +51,7 @@ class Extractor(Protocol):
 class Kind:
     """A kind of extractor, declared as a value at the end of a module of this package.
 
-    Args:
+    Attributes:
         fit: Builds the extractor from an input's section, the contents of the training rows, which are None
             unless the kind `learns`, the device, and the precision in which a network may compute.
         load: Builds the extractor from a section, the folder that `Extractor.save` wrote, and the device.

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from doctored import Swept, left, look, mended, statuses, tree
 
-from mlcl.files import locked
+from mlcl.files import lock_file
 from mlcl.service.engine.entries import End, Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.store import BACKUP, Database
@@ -55,7 +55,7 @@ def test_what_lives_is_left_alone(home):
     logged = write(home / "logs" / run.path.name / ".cursor.json.ab.partial")
     with ExitStack() as living:
         for folder in (run, sweep.folder):
-            assert living.enter_context(folder.owned())
+            assert living.enter_context(folder.try_lock())
         before = tree(home)
         assert set(statuses(look(home))) <= {"NOTE"}  # its command delivers
         assert set(statuses(look(home, fix=True, uri="sqlite:///other.db"))) <= {"NOTE"}
@@ -86,7 +86,7 @@ def test_a_half_written_file_of_a_living_writer_is_not(home):
     data = write(home / "data" / ".digits-1.ab.partial" / "part.parquet")
     with ExitStack() as living:
         for lock in (trial.with_name(".lock"), log.with_name(LOCK), home / "data" / ".digits-1.lock"):
-            assert living.enter_context(locked(lock))
+            assert living.enter_context(lock_file(lock))
         assert look(home, "partial-files", fix=True) == []
     assert all(path.exists() for path in (trial, log, data))
     assert statuses(look(home, "partial-files", fix=True)) == ["MENDED"] * 3
@@ -112,7 +112,7 @@ def test_a_damaged_database_is_replaced_by_the_backup(home):
     whole = database.file.read_bytes()
     for content in (whole.replace(b"STOPPED", b"STOPPEE"), b"", None):
         database.file.unlink() if content is None else database.file.write_bytes(content)
-        with run.owned():
+        with run.try_lock():
             assert statuses(look(home, "database", fix=True))[0] == "LEFT"  # a command is at work
         assert mended(home, "database") == [str(database.file)]
         database.check()

@@ -101,9 +101,9 @@ def test_forecasts_from_the_pace_and_from_what_ended(budget, needs):
     assert len(told) == 1
     assert "forecast: 4 trials need" in told[0]
     ended = [Entry(str(n), "", {}, {}, cost=Cost(600.0, 1200.0, 300.0)) for n in range(3)]
-    forecasts.ended(ended[:2], 4)
+    forecasts.on_training_end(ended[:2], 4)
     assert len(told) == 1
-    forecasts.ended(ended, 4)
-    forecasts.ended(ended, 3)
+    forecasts.on_training_end(ended, 4)
+    forecasts.on_training_end(ended, 3)
     assert len(told) == 2
     assert f"forecast: 4 trials need {needs}" in told[1]

@@ -90,7 +90,7 @@ def test_a_killed_run_is_stopped_whatever_its_log_says(tmp_path, log_state):
 @pytest.mark.parametrize("kind", ["runs", "sweeps", "tables"])
 def test_what_lives_or_has_ended_is_left_alone(tmp_path, kind):
     living, ended = left(tmp_path, kind), left(tmp_path, kind, State.COMPLETE)
-    with living.owned():
+    with living.try_lock():
         recover(tmp_path)
     assert living.record.state is in_log(tmp_path, living.path.name)[0] is State.RUNNING
     assert ended.record.state is State.COMPLETE
@@ -124,7 +124,7 @@ def test_a_killed_tables_run_is_what_the_ledger_says(tmp_path, state):
 def test_a_run_that_another_command_has_is_not_closed_for_a_killed_table(tmp_path):
     folder, run = left(tmp_path, "tables"), left(tmp_path)
     with_trainings(folder, run.path.name, event="table").close(run.path.name, End(State.FAILED))
-    with run.owned():
+    with run.try_lock():
         recover(tmp_path)
     assert run.record.state is in_log(tmp_path, run.path.name)[0] is State.RUNNING
 

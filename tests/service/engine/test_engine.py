@@ -125,7 +125,7 @@ def test_those_that_never_began_take_nobodys_turn(make, monkeypatch):
     def with_a_dead_process(callbacks, **how):
         if not lost:
             lost.append(callbacks.next().key)
-            callbacks.died(lost[0], "its process died")
+            callbacks.on_died(lost[0], "its process died")
         in_process(callbacks, **how)
 
     monkeypatch.setattr(engine, "run_trainings", with_a_dead_process)
@@ -141,7 +141,7 @@ def test_one_that_never_begins_is_given_up(make, monkeypatch):
         while task := callbacks.next():
             tries.append(task.key)
             if task.key == tries[0]:
-                callbacks.died(task.key, "its process died")
+                callbacks.on_died(task.key, "its process died")
             else:
                 callbacks.begin(task.key)
                 callbacks.end(task.key, {"ended": State.FAILED, "reason": "x"})

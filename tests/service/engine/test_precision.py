@@ -9,7 +9,7 @@ from mlcl.errors import UserError
 from mlcl.service.engine import precision
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.run_job import run_job
-from mlcl.service.search.sweep_plan import decided
+from mlcl.service.search.sweep_plan import complete_plan
 from mlcl.store import RunFolders
 from mlcl.tracking import State
 from mlcl.training.events import Stopped
@@ -49,7 +49,7 @@ def test_all_jobs_of_a_sweep_take_one_precision(begun, chosen, tiny, tmp_path, m
         folder = RunFolders(tmp_path, "sweeps").new()
         folder.open(experiment="e", fingerprint="d", log="l", uri="u", name=plan.name, **head)
         Ledger(folder.path).append("sweep", id="s", name=plan.name, **head)
-    found = decided(plan, JobData.of(job, tmp_path), tmp_path)
+    found = complete_plan(plan, JobData.of(job, tmp_path), tmp_path)
     assert (found.job.train.precision, found.control.train.precision) == (chosen, chosen)
     assert [each.train.precision for _, each in found.baselines] == ["float32"]
 
@@ -60,4 +60,4 @@ def test_a_process_without_the_trainings_gpu_does_not_measure(gpus, tiny, tmp_pa
     job_data = JobData.of(tiny_job(tiny, AUTO, "train.device=auto"), tmp_path)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(UserError, match="has no GPU, unlike the trainings"):
-        precision.decided_precision(job_data, gpus, lambda _: False)
+        precision.decide_precision(job_data, gpus, lambda _: False)

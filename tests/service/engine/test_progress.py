@@ -42,14 +42,14 @@ def reporter(tmp_path, clock, told):
 def test_a_baseline_has_no_epochs(reporter, told):
     entry = Entry("b", "tfidf_svm", {**JOB, "baseline": "tfidf_svm"}, {}, state=State.COMPLETE)
     entry.metrics, entry.score = {"val/accuracy": 0.5}, 0.5
-    reporter.stage("confirmation", 0, 1, 1)
+    reporter.start_stage("confirmation", 0, 1, 1)
     reporter.tell("close", entry)
     assert event_text(told[-1]) == "[1/1] tfidf_svm COMPLETE val/accuracy 0.5000  1.0 h left"
 
 
 def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     entry = reporter._ledger.entries["t0"]
-    reporter.stage("search", 1, 4, 2)
+    reporter.start_stage("search", 1, 4, 2)
     assert (told[-1].kind, told[-1].text) == ("stage", "search: 4 trainings, 1 done, up to 2 at once")
     assert told[-1].progress.seconds_left is None
     entry.cost.begin(clock[0], 1, 0)
@@ -78,7 +78,7 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
 
 def test_what_is_interrupted_is_not_done_and_a_note_has_no_progress(reporter, told):
     entry = reporter._ledger.entries["t0"]
-    reporter.stage("confirmation", 0, 4, 2)
+    reporter.start_stage("confirmation", 0, 4, 2)
     reporter.tell("begin", entry)
     entry.state = State.STOPPED
     reporter.tell("close", entry)

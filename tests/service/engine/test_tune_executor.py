@@ -26,7 +26,7 @@ from mlcl.service.engine.tune_executor import (
     _Scheduler,
     run_trainings,
 )
-from mlcl.service.ray.private import patched_tune
+from mlcl.service.ray.private import patch_tune
 
 
 class TrialCallbacks:
@@ -51,7 +51,7 @@ class TrialCallbacks:
     def end(self, key, result):
         self.heard.append(("end", key, result))
 
-    def died(self, key, reason):
+    def on_died(self, key, reason):
         self.heard.append(("died", key, reason))
 
     def abort(self):
@@ -178,7 +178,7 @@ def test_a_process_that_ray_killed_for_memory_is_a_dead_process():
     failed = SimpleNamespace(_tracked_actor=actor, _on_error=lambda _, error: heard.append(error))
     manager = RayActorManager.__new__(RayActorManager)
     manager._failed_actor_ids, manager._cleanup_actor = set(), lambda tracked_actor: None
-    with patched_tune():
+    with patch_tune():
         manager._actor_task_failed(failed, OutOfMemoryError("node running low"))
     assert [type(error) for error in heard] == [RayActorError, RayActorError]
     assert "node running low" in str(heard[0])

@@ -19,7 +19,7 @@ from mlcl.config.cluster import load_cluster
 from mlcl.errors import MachineError, UserError
 from mlcl.service.local import service as local
 from mlcl.service.local.processes import free_port, process_tree, start_process
-from mlcl.service.local.servers import Server, ServerProblem, mlflow_server, ray_scratch
+from mlcl.service.local.servers import Server, ServerProblem, create_ray_scratch, mlflow_server
 from mlcl.service.local.service import mlflow_address, read_state, service_status
 from mlcl.service.local.settings import ServiceFolder, read_secret, resolve_settings
 from mlcl.service.ray import folder as ray_folder
@@ -249,10 +249,10 @@ def test_a_folder_that_is_too_long_for_rays_sockets_is_replaced_or_refused(servi
     monkeypatch.setattr(ray_folder, "MAX_SOCKET", 107)
     monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "short")
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")
-    Path(ray_scratch(pytest.fail)).rmdir()
+    Path(create_ray_scratch(pytest.fail)).rmdir()
     (tmp_path / f"{80 * 'x'}").mkdir()
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / f"{80 * 'x'}"))
-    assert Path(ray_scratch(said.append)).parent == tmp_path / "short"
+    assert Path(create_ray_scratch(said.append)).parent == tmp_path / "short"
     assert len(said) == 1
     (tmp_path / "file").touch()
     monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "file" / "short")
@@ -367,7 +367,7 @@ def test_databases_that_a_kill_left_half_made_are_made_whole(service, monkeypatc
 
 def test_what_keeps_a_command_from_starting_is_named(service, monkeypatch):
     service.folder.make()
-    with service.folder.owned(), pytest.raises(UserError, match="is at work"):
+    with service.folder.lock(), pytest.raises(UserError, match="is at work"):
         service.up()
     monkeypatch.setitem(sys.modules, "flask_wtf", None)
     with pytest.raises(UserError, match=r"mlcl\[service\]"):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mlcl.errors import MachineError
-from mlcl.service.engine.command import _held
+from mlcl.service.engine.command import _lock_folder
 from mlcl.service.process.stderr import stderr_to_file
 from mlcl.store import RunFolder
 
@@ -75,7 +75,7 @@ def test_what_made_a_first_command_fail_outlives_its_folder(tmp_path, monkeypatc
     sweep = SimpleNamespace(kind="sweep", name="new", option="--name")
 
     def fail():
-        with stderr_to_file() as aside, _held(tmp_path, sweep, lambda: folder, aside):
+        with stderr_to_file() as aside, _lock_folder(tmp_path, sweep, lambda: folder, aside):
             os.write(2, b"of the raylet\n")
             raise MachineError("Ray did not start")
 

@@ -12,7 +12,7 @@ from ray.train import TrainingFailedError
 from ray.train.torch import TorchConfig
 
 from mlcl.errors import UserError
-from mlcl.files import is_locked, locked
+from mlcl.files import is_locked, lock_file
 from mlcl.service.ray import ddp_group, ddp_worker
 from mlcl.service.ray.ddp_group import _missing, _resources
 from mlcl.service.ray.ddp_worker import FailureNotes, interface
@@ -180,7 +180,7 @@ def test_a_second_group_does_not_write_beside_the_first(tmp_path, monkeypatch, m
     busy = pytest.raises(RuntimeError, match="still training") if writer or others else nullcontext()
     with ExitStack() as stack:
         if writer:
-            stack.enter_context(locked(file))
+            stack.enter_context(lock_file(file))
         stack.enter_context(busy)
         with ddp_worker._only_writer(tmp_path, rank):
             assert is_locked(file) == main

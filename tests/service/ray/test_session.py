@@ -22,7 +22,7 @@ from mlcl.service.ray import address, folder, session
 from mlcl.service.ray.address import ask_cluster
 from mlcl.service.ray.folder import default_folder, ensure_token, enter_workdir, short_folder
 from mlcl.service.ray.private import ImportPath
-from mlcl.service.ray.session import head_monitored, ray_session
+from mlcl.service.ray.session import monitor_head, ray_session
 from mlcl.tracking.network import connection_error
 
 
@@ -133,7 +133,7 @@ def test_a_cluster_that_takes_long_to_join_is_announced(monkeypatch, tmp_path):
 
 def without_cluster(monkeypatch):
     monkeypatch.setattr(session, "check_shared", lambda _: None)
-    monkeypatch.setattr(session, "head_monitored", lambda *_: nullcontext())
+    monkeypatch.setattr(session, "monitor_head", lambda *_: nullcontext())
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=""))
 
 
@@ -285,7 +285,7 @@ def test_a_head_that_stops_answering_and_answers_again_is_announced(monkeypatch)
     heard = []
     head, port = listening()
     assert not connection_error("127.0.0.1", port)
-    with head_monitored(f"127.0.0.1:{port}", heard.append):
+    with monitor_head(f"127.0.0.1:{port}", heard.append):
         head.close()
         until(lambda: len(heard) == 1)
         assert "refused" in connection_error("127.0.0.1", port)

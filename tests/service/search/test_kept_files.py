@@ -1,4 +1,4 @@
-"""Which trainings of a sweep keep their model, also after a kill."""
+"""The trainings of a sweep that keep their model, also after a kill."""
 
 import json
 

@@ -267,7 +267,7 @@ def test_processes_that_die_again_and_again(world, job, monkeypatch):
         task = callbacks.next()
         callbacks.begin(task.key)
         callbacks.begin(task.key)  # a second process
-        callbacks.died(task.key, "its process died again and again")
+        callbacks.on_died(task.key, "its process died again and again")
         callbacks.end(task.key, {})  # Tune says both
 
     monkeypatch.setattr("mlcl.service.engine.engine.run_trainings", deadly)

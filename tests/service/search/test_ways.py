@@ -126,7 +126,7 @@ def test_from_a_validation_to_mlflow(ways):
         "training/loop.py:_validate",
         "training/loop.py:tell",
         "tracking/log.py:listen",
-        "tracking/log.py:metrics",
+        "tracking/log.py:log_metrics",
         "tracking/log.py:append",
     ]
     thread = [

@@ -1,4 +1,4 @@
-"""How `mlcl init` reads labels that other readers take for something else."""
+"""`mlcl init` reads labels that other readers take for something else."""
 
 import io
 import json

@@ -10,7 +10,7 @@ from formula import in_process
 from reproduced import TUNED
 
 from mlcl.errors import UserError
-from mlcl.files import locked
+from mlcl.files import lock_file
 from mlcl.service import run_job
 from mlcl.service.engine import command, engine, shared_runs, trial
 from mlcl.service.engine.closing import recover
@@ -212,12 +212,12 @@ def deadly(its, _tables):
     while task := its.next():
         its.begin(task.key)
         its.begin(task.key)  # a second process
-        its.died(task.key, "its process died again and again")
+        its.on_died(task.key, "its process died again and again")
         its.end(task.key, {})  # Tune says both
 
 
 def never_begun(its, tables):
-    its.died(its.next().key, "its process died")
+    its.on_died(its.next().key, "its process died")
     tables.request.set()
     assert its.next() is None
 
@@ -225,9 +225,9 @@ def never_begun(its, tables):
 def another_command_trains(its, tables):
     task = its.next()
     its.begin(task.key)
-    with locked(tables.home / "runs" / task.key / ".lock") as mine:
+    with lock_file(tables.home / "runs" / task.key / ".lock") as mine:
         assert mine
-        its.died(task.key, "another process is still training")
+        its.on_died(task.key, "another process is still training")
     while its.next():
         tables.request.set()
 
@@ -299,7 +299,7 @@ def test_a_training_that_waits_for_a_process_is_not_another_commands(tables, mon
 
 def test_a_second_command_and_a_share_that_fits_nowhere_leave_nothing(tables, monkeypatch):
     monkeypatch.setattr(command, "LOCK_PATIENCE", 0.0)
-    with locked(tables.home / "tables" / ".table.lock") as mine:
+    with lock_file(tables.home / "tables" / ".table.lock") as mine:
         assert mine
         with pytest.raises(UserError, match="another command runs this table"):
             tables.run(tables.plan())
