@@ -16,7 +16,7 @@ NAMED = re.compile(
     r"[\w./-]*(?:\.(?:py|yaml|yml|sbatch|sh)\b|\w/(?![\w{*<]))"
 )
 """A file of the repository, or a folder with its slash behind it."""
-NOT_HERE = {"mlcl/data/sources/NAME.py", "cluster/lab.yaml", "jobs/my_texts_features.yaml"}
+NOT_HERE = {"mlcl/data/sources/NAME.py", "jobs/my_texts_features.yaml"}
 """Names that stand for others."""
 
 

@@ -13,6 +13,7 @@ FILES = (
     "cluster/local.yaml",
     "cluster/ray-aws.mlcl.yaml",
     "cluster/kuberay/kuberay.mlcl.yaml",
+    "cluster/lab.yaml",
     "docker/cluster.yaml",
 )
 
@@ -76,3 +77,17 @@ def test_the_launcher_puts_the_storage_where_jobs_look_for_it(root, launcher):
     assert any(
         f"{Path(storage).parent}" in command and "mount" in command for command in launcher["setup_commands"]
     )
+
+
+def test_models_and_images_go_to_a_folder_that_the_launcher_makes_for_the_user(root, launcher):
+    cluster = load_cluster(root / "cluster/ray-aws.mlcl.yaml")
+    (made,) = [command for command in launcher["setup_commands"] if command.endswith(" /local/mlcl")]
+    assert made.startswith("sudo install -d -o ubuntu ")
+    assert (cluster.cache, cluster.scratch) == ("/local/mlcl", "/local/mlcl")
+
+
+def test_rays_default_installs_nothing_into_the_systems_python(launcher):
+    names = ("setup_commands", "head_setup_commands", "worker_setup_commands")
+    pips = [command for name in names for command in launcher[name] if "pip install" in command]
+    assert pips
+    assert all("~/venv/bin/python -m pip" in command for command in pips)

@@ -11,6 +11,8 @@ import pytest
 import yaml
 from project import PROJECT
 
+from mlcl.config.cluster import load_cluster
+
 
 def tool(name):
     return shutil.which(name) or shutil.which(name, path=Path(sys.executable).parent)
@@ -80,6 +82,17 @@ def test_secrets_are_files_and_nothing_else(compose):
         assert "password" not in json.dumps(service.get("command", "")).lower()
 
 
+def test_models_and_images_go_to_a_volume(root, compose, dockerfile):
+    cluster = load_cluster(root / "docker/cluster.yaml")
+    assert (cluster.cache, cluster.scratch) == ("/local", "/local")
+    for name in ("head", "worker"):
+        assert "local:/local" in compose["services"][name]["volumes"]
+        assert "local:/local" not in compose["services"][name]["tmpfs"]
+    assert "local" in compose["volumes"]
+    # A new volume has the owner of the image's folder.
+    assert re.search(r"install --directory --owner mlcl .* /local$", dockerfile, re.MULTILINE)
+
+
 def test_every_image_is_pinned_to_a_version(compose, dockerfile):
     images = {service["image"] for service in compose["services"].values()} - {"mlcl:cpu"}
     stages = set(re.findall(r"^FROM \S+ AS (\S+)", dockerfile, re.MULTILINE))
@@ -111,6 +124,22 @@ def test_the_image_gets_what_exists(root, dockerfile):
     for source in " ".join(copied).split():
         assert (root / source).exists(), source
         assert f"!{source}" in ignored, source
+
+
+@pytest.mark.parametrize(("index", "left"), [("", 3), ("https://wheels.example.org/cu126", 1)])
+def test_an_image_for_older_drivers_takes_pytorch_from_another_index(dockerfile, tmp_path, index, left):
+    (run,) = re.findall(r"^ARG TORCH_INDEX.*?^RUN (.*?)$", dockerfile, re.MULTILINE | re.DOTALL)
+    (tmp_path / "pip").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "pip").chmod(0o755)
+    (tmp_path / "constraints.txt").write_text("cuda-toolkit==13.2\nnvidia-cublas==13.4\ntorch==2.15.0\n")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TORCH_INDEX": index}
+    done = subprocess.run(
+        ["sh", "-c", run], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert (f"--extra-index-url {index}" in done.stdout) == bool(index)
+    assert done.stdout.split()[-1] == ".[all]"
+    # Other libraries of CUDA would fit no PyTorch of the other index.
+    assert len((tmp_path / "constraints.txt").read_text().splitlines()) == left
 
 
 def test_nothing_secret_gets_into_a_layer(root, dockerfile):

@@ -11,6 +11,7 @@ from typer.main import get_command
 from mlcl.cli.jobs import check_words
 from mlcl.cli.main import app
 from mlcl.config.cluster import Reference, load_cluster
+from mlcl.service.jobs.submit import runtime_env
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -73,6 +74,26 @@ def test_every_mounted_volume_is_there(root):
         volumes = {volume["name"] for volume in pod["volumes"]}
         assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == volumes
         assert volumes >= {"storage"}
+
+
+def test_models_and_images_go_to_a_volume_that_is_large_enough(root):
+    cluster, spec = (
+        load_cluster(root / "cluster/kuberay/kuberay.mlcl.yaml"),
+        manifest(root, "raycluster.yaml")["spec"],
+    )
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        for folder in (cluster.cache, cluster.scratch):
+            claim = volumes[mounts[folder]]["ephemeral"]["volumeClaimTemplate"]["spec"]
+            assert claim["resources"]["requests"]["storage"] == "200Gi"
+    variables = yaml.safe_load(manifest(root, "rayjob.yaml")["spec"]["runtimeEnvYAML"])["env_vars"]
+    submitted = runtime_env(cluster, "id", root)["env_vars"]
+    assert {name: variables[name] for name in ("HF_HOME", "MLCL_SCRATCH")} == {
+        "HF_HOME": submitted["HF_HOME"],
+        "MLCL_SCRATCH": submitted["MLCL_SCRATCH"],
+    }
 
 
 def test_the_job_finds_its_secrets_and_the_storage(root):

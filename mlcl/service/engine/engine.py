@@ -119,6 +119,7 @@ class Engine:
         self._running: set[str] = set()
         self._pruned: set[str] = set()
         self._handed: set[str] = set()
+        self._noted: set[str] = set()
         self._returned: list[Entry] = []
         self._waiting: dict[str, list[Entry]] = {}
         """Trainings that wait for the results of one that runs with the same job, by its key."""
@@ -271,7 +272,10 @@ class Engine:
         return early
 
     def note(self, key: str, text: str) -> None:
-        """Shows a note of a training to the user."""
+        """Shows a note of a training to the user, unless an earlier training had the same."""
+        if text in self._noted:
+            return
+        self._noted.add(text)
         self.reporter.note(f"{self._ledger.entries[key].label}: {text}")
 
     def end(self, key: str, result: dict[str, Any]) -> None:

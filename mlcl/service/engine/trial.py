@@ -18,6 +18,7 @@ from typing import Any
 
 from mlcl.config import JobConfig, load_job
 from mlcl.errors import UserError
+from mlcl.service.ray.failures import with_node
 from mlcl.service.ray.folder import enter_workdir
 from mlcl.service.ray.references import resolve_references
 from mlcl.significance.roles import figure_name
@@ -25,7 +26,7 @@ from mlcl.store import RunFolder
 from mlcl.tracking import RunLog, State, mlflow_listener
 from mlcl.training.checkpoint import UnreadableCheckpointError
 from mlcl.training.context import Context
-from mlcl.training.events import Event, Listener, Stopped
+from mlcl.training.events import Diverged, Event, Listener, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.grad_cache import give_back
 from mlcl.training.job_data import JobData
@@ -124,10 +125,11 @@ def train(task: TrialTask, report: Report) -> None:
         report({ENDED: State.STOPPED, REASON: ""})
     except UnreadableCheckpointError:
         raise  # may be over soon, and beginning anew would lose the training
-    except UserError as error:
-        report({ENDED: State.FAILED, REASON: error.line()})
     except Exception as error:
-        report({ENDED: State.FAILED, REASON: f"{type(error).__name__}: {error}"[:5000]})
+        line = error.line() if isinstance(error, UserError) else f"{type(error).__name__}: {error}"[:5000]
+        # A loss is not finite on any node, and a group's notes name the node of each rank that failed.
+        anywhere = isinstance(error, Diverged) or task.job["train"]["workers"] > 1
+        report({ENDED: State.FAILED, REASON: line if anywhere else with_node(line)})
     else:
         report({ENDED: State.COMPLETE, VALUES: json.dumps(values), REASON: ""})
 
@@ -184,13 +186,13 @@ def _reporter(metric: str, report: Report) -> Listener:
     """Returns a listener that reports `metric` at every validation except that of the last epoch.
 
     A resumed training first reports the number of its steps, and then all validations up to its checkpoint
-    again, since a killed driver may not have received them. Damaged checkpoints are reported, too.
+    again, since a killed driver may not have received them. Notes and damaged checkpoints are reported, too.
     """
 
     def listen(event: Event) -> None:
         if event.kind == "start" and event.step:
             report({RESUMED: event.step, ENDED: ""})
-        if event.kind == "damage":
+        if event.kind in ("damage", "note"):
             report({NOTE: event.note, ENDED: ""})
         validations = {event.epoch: event.metrics} if event.kind == "validation" else event.validations
         for epoch, metrics in validations.items():

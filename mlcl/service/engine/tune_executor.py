@@ -6,6 +6,7 @@ The searcher, scheduler, callback and stopper that Tune gets call the engine, in
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -191,7 +192,9 @@ def _why(error: Exception | None, log: str | None) -> str:
     """Returns the reason of an error as one line; Tune keeps only the text `log` of some errors."""
     cause = getattr(error, "cause", None) or error
     if isinstance(cause, RayActorError) or not (cause or log):
-        return "its process died again and again (killed, or out of memory)"
+        node = re.search(r"\bip: ([^\s,]+)", str(cause), re.IGNORECASE)  # of the last process, in Ray's text
+        where = f", at last on {node[1]}" if node else ""
+        return f"its process died again and again (killed, or out of memory){where}"
     reason = f"{type(cause).__name__}: {cause}" if cause else str(log).strip().rpartition("\n")[2]
     return " ".join(reason.split())[:5000]
 

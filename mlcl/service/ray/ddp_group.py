@@ -34,6 +34,8 @@ ROOM_SECONDS = 1800.0
 SAY_EVERY = 60.0
 """Seconds between two announcements of that."""
 LOOK_EVERY = 1.0
+ROUNDING = 1e-6
+"""The amount by which a quotient of resources may be too small: .7 / .1 is just below 7."""
 
 
 @dataclass(frozen=True)
@@ -135,30 +137,39 @@ def _await_resources(
 ) -> None:
     """Waits for nodes of a cluster's autoscaler; refuses too few in time. A stop raises Stopped."""
     began = said = time.monotonic()
-    while missing := _missing(job, resources):
-        if not on_cluster() or time.monotonic() - began >= ROOM_SECONDS:
-            raise missing
-        if should_stop():
-            raise Stopped
-        if said == began or time.monotonic() - said >= SAY_EVERY:
-            request_resources(bundles=[resources] * job.train.workers)
-            announce(f"waiting for nodes: {missing.problem}; {missing.found}; now {missing.allowed}")
-            said = time.monotonic()
-        time.sleep(LOOK_EVERY)
+    try:
+        while missing := _missing(job, resources):
+            if not on_cluster() or time.monotonic() - began >= ROOM_SECONDS:
+                raise missing
+            if should_stop():
+                raise Stopped
+            if said == began or time.monotonic() - said >= SAY_EVERY:
+                request_resources(bundles=[resources] * job.train.workers)
+                announce(f"waiting for nodes: {missing.problem}; {missing.found}; now {missing.allowed}")
+                said = time.monotonic()
+            time.sleep(LOOK_EVERY)
+    finally:
+        if said != began:
+            request_resources(bundles=[])  # Ray keeps a request until the next one, with its nodes
 
 
 def _missing(job: JobConfig, resources: dict[str, float]) -> UserError | None:
-    """Returns the error for a cluster with too few resources; None if there are enough."""
+    """Returns the error for a cluster whose nodes have no room for all workers; None if they have."""
     workers, total = job.train.workers, ray.cluster_resources()
-    for kind, share in resources.items():
-        if total.get(kind, 0) < workers * share:
-            return UserError(
-                f"more workers than {kind}s in the cluster",
-                key="train.workers",
-                found=f"{workers} with {share:g} {kind} each",
-                allowed=f"at most {int(total.get(kind, 0) / share)}",
-            )
-    return None
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    room = sum(
+        min(int(node.get(kind, 0) / share + ROUNDING) for kind, share in resources.items()) for node in nodes
+    )
+    if room >= workers:
+        return None
+    few = [kind for kind, share in resources.items() if total.get(kind, 0) < workers * share]
+    kinds = few[:1] or list(resources)
+    return UserError(
+        f"more workers than {kinds[0]}s in the cluster" if few else "more workers than fit on the nodes",
+        key="train.workers",
+        found=f"{workers} with {' and '.join(f'{resources[kind]:g} {kind}' for kind in kinds)} each",
+        allowed=f"at most {room}",
+    )
 
 
 def _here() -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.files import lock_file
 from mlcl.service.process.signals import STOP_FILE
+from mlcl.service.ray.failures import failure_note
 from mlcl.service.ray.folder import enter_workdir
 from mlcl.service.ray.references import resolve_references
 from mlcl.tracking import RunLog, mlflow_listener
@@ -33,22 +33,8 @@ from mlcl.training.job_data import JobData
 
 SLOWER = 3.0
 """A rank is reported if it takes more than this many times the median time of all ranks."""
-NOTES = {
-    r"uncorrectable ecc|ecc error": "the memory of its GPU is faulty (ECC): take the node out",
-    r"nccl.*(timeout|timed out)|watchdog": "the GPUs' network did not answer in time (NCCL)",
-    r"cuda error|cublas|cudnn": "its GPU failed",
-    r"died|crashed|unavailable|preempted": "its process or node is lost",
-}
-"""Maps a pattern of an error's text to its meaning for the user."""
 NODES: list[str] = []
 """The addresses of the nodes of all ranks, in the process of Ray's controller."""
-
-
-def failure_note(rank: int, node: str, error: object) -> str:
-    """Returns the line that names the rank and the node of an error, and its meaning if that is known."""
-    text = " ".join(str(error).split())
-    found = (note for pattern, note in NOTES.items() if re.search(pattern, text, re.IGNORECASE))
-    return f"rank {rank} on {node}: {next(found, 'an error')}: {text[-300:]}"
 
 
 class FailureNotes(UserCallback):

@@ -151,6 +151,25 @@ def test_one_that_never_begins_is_given_up(make, monkeypatch):
     assert tries.count(tries[0]) == engine.MAX_RESTARTS + 1
 
 
+def test_a_note_reaches_the_user_once_however_many_trainings_have_it(make, monkeypatch):
+    world, plan = make
+    slow, labels = "rank 1 on 10.0.0.2: 3.5 times slower", []
+
+    def noting(callbacks, **how):
+        task = callbacks.next()
+        callbacks.begin(task.key)
+        for text in (slow, "out of memory", slow):
+            callbacks.note(task.key, text)
+        labels.append(callbacks._ledger.entries[task.key].label)
+        callbacks.end(task.key, play(task, callbacks))
+        in_process(callbacks, **how)
+
+    monkeypatch.setattr(engine, "run_trainings", noting)
+    assert world.run(plan()).state is State.COMPLETE
+    for text in (slow, "out of memory"):
+        assert world.notes().count(f"{labels[0]}: {text}") == 1
+
+
 def test_it_is_said_where_no_training_begins(make, monkeypatch):
     world, plan = make
     said = []

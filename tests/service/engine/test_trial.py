@@ -10,8 +10,10 @@ import pytest
 from builders import tiny_job
 
 from mlcl.config import dump_job
-from mlcl.service.engine.trial import ENDED, REASON, RESUMED, VALUES, TrialTask, train
+from mlcl.errors import UserError
+from mlcl.service.engine.trial import ENDED, NOTE, REASON, RESUMED, VALUES, TrialTask, train
 from mlcl.tracking import RunLog, State
+from mlcl.training.events import Diverged, Event, Stopped
 
 
 @pytest.fixture
@@ -156,3 +158,53 @@ def test_a_two_phase_job_is_judged_by_its_neighbours(task, world, monkeypatch):
     reports = played(task)
     assert epochs(reports) == [1, 2, 3]
     assert reports[-1]["ended"] == "COMPLETE"
+
+
+def told(task, monkeypatch, *, note="", error=None):
+    """The reports of a training whose first event is a note, and which ends with an error."""
+
+    def training(*_arguments, listener, **_how):
+        listener(Event("note", 0, 4, 0, 40, note=note))
+        raise error
+
+    monkeypatch.setattr("mlcl.service.engine.trial.run_experiment", training)
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "10.0.0.4")
+    reports = []
+    train(task, reports.append)
+    return reports
+
+
+def test_notes_of_a_training_are_reported(task, monkeypatch):
+    note = "rank 1 on 10.0.0.2: 3.5 times slower than the others, which wait for it"
+    first, last = told(task, monkeypatch, note=note, error=Stopped())
+    assert (first, last[ENDED]) == ({NOTE: note, ENDED: ""}, State.STOPPED)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            RuntimeError("CUDA error: uncorrectable ECC error"),
+            "RuntimeError: CUDA error: uncorrectable ECC error "
+            "(on 10.0.0.4: the memory of its GPU is faulty (ECC): take the node out)",
+        ),
+        (KeyError("x"), "KeyError: 'x' (on 10.0.0.4)"),
+        (
+            UserError("no GPU is visible", key="train.device"),
+            "key train.device: no GPU is visible (on 10.0.0.4)",
+        ),
+        (Diverged("the loss is not finite"), "Diverged: the loss is not finite"),
+    ],
+)
+def test_a_failure_names_its_node_unless_it_would_be_the_same_on_any(task, monkeypatch, error, reason):
+    assert told(task, monkeypatch, error=error)[-1] == {ENDED: State.FAILED, REASON: reason}
+
+
+def test_the_failure_of_a_group_does_not_name_the_node_of_its_driver(task, monkeypatch):
+    def group(*_):
+        raise RuntimeError("rank 1 failed")
+
+    monkeypatch.setattr("mlcl.service.engine.trial._group", group)
+    reports, job = [], dump_job(tiny_job(task.job["data"]["path"], workers=2))
+    train(replace(task, job=job), reports.append)
+    assert reports == [{ENDED: State.FAILED, REASON: "RuntimeError: rank 1 failed"}]

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from ray.air.execution._internal import RayActorManager
-from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+from ray.core.generated.common_pb2 import ActorDiedErrorContext
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, RayTaskError
 from ray.train._internal.storage import StorageContext
 from ray.tune import TuneError
 from ray.tune.execution import class_cache
@@ -121,11 +122,26 @@ def test_begin_and_end_are_told_and_an_end_without_a_last_report_is_a_stop(task,
     assert callbacks.heard == [("begin", "t"), ("end", "t", end)]
 
 
+def died_on(node):
+    """The error of Ray for a dead process, with Ray's own text."""
+    error = ActorDiedError(ActorDiedErrorContext(node_ip_address=node, actor_id=bytes(16), pid=7))
+    error.args = ()  # as Ray's core makes it; the arguments cannot be pickled
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
         (None, "its process died again and again (killed, or out of memory)"),
         (RayActorError(), "its process died again and again (killed, or out of memory)"),
+        (
+            died_on("10.0.0.4"),
+            "its process died again and again (killed, or out of memory), at last on 10.0.0.4",
+        ),
+        (
+            RayActorError(error_msg="Task was killed: memory on the node (IP: 10.0.0.4, ID: abc) is low"),
+            "its process died again and again (killed, or out of memory), at last on 10.0.0.4",
+        ),
         (RayTaskError("f", "trace", RuntimeError("still\ntraining")), "RuntimeError: still training"),
         (TuneError("Traceback\nTuneError: no resources"), "TuneError: no resources"),
     ],

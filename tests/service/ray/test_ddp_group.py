@@ -1,5 +1,7 @@
 """Worker groups: what each worker is given, and that a group can be started from inside of an actor."""
 
+import os
+from collections import Counter
 from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 
@@ -22,6 +24,14 @@ from mlcl.training.events import Event, Stopped
 AUTO, CPU = ("train.device=auto",), ()
 
 
+def has_nodes(monkeypatch, *resources):
+    """Ray has these nodes, and another one that is dead."""
+    nodes = [{"Alive": True, "Resources": each} for each in resources]
+    monkeypatch.setattr(ray, "nodes", lambda: [*nodes, {"Alive": False, "Resources": {"CPU": 99, "GPU": 99}}])
+    total = sum(map(Counter, resources), Counter())
+    monkeypatch.setattr(ray, "cluster_resources", lambda: dict(total))
+
+
 @pytest.mark.parametrize(
     ("total", "overrides", "share", "expected"),
     [
@@ -40,7 +50,7 @@ AUTO, CPU = ("train.device=auto",), ()
 def test_gpus_are_used_where_there_are_enough_and_a_group_that_does_not_fit_is_refused(
     monkeypatch, total, overrides, share, expected
 ):
-    monkeypatch.setattr(ray, "cluster_resources", lambda: total)
+    has_nodes(monkeypatch, total)
     job = tiny_job(".", *overrides, workers=2)
     found = _resources(job, *share)
     if not isinstance(expected, str):
@@ -49,13 +59,35 @@ def test_gpus_are_used_where_there_are_enough_and_a_group_that_does_not_fit_is_r
     assert expected in _missing(job, found[1]).line()
 
 
+@pytest.mark.parametrize(
+    ("nodes", "share", "room"),
+    [
+        ([{"CPU": 3}, {"CPU": 3}, {"CPU": 2}], {"CPU": 4}, 0),
+        ([{"CPU": 7}, {"CPU": 1}], {"CPU": 4}, 1),
+        ([{"CPU": 1, "GPU": 2}, {"CPU": 8}], {"CPU": 4, "GPU": 1}, 0),
+        ([{"CPU": 4, "GPU": 1}, {"CPU": 4, "GPU": 1}], {"CPU": 4, "GPU": 1}, 2),
+        ([{"CPU": 8, "GPU": 0.6}], {"CPU": 1, "GPU": 0.2}, 3),
+    ],
+)
+def test_a_worker_fits_on_one_node_and_not_on_the_sum_of_several(monkeypatch, nodes, share, room):
+    has_nodes(monkeypatch, *nodes)
+    assert room < 1 or _missing(tiny_job(".", workers=room), share) is None
+    line = _missing(tiny_job(".", workers=2), share)
+    assert (line is None) == (room >= 2)
+    if line is not None:
+        each = " and ".join(f"{amount:g} {kind}" for kind, amount in share.items())
+        assert line.line().endswith(
+            f"more workers than fit on the nodes; found: 2 with {each} each; allowed: at most {room}"
+        )
+
+
 def test_the_network_is_told_by_an_address():
     assert psutil.net_if_addrs()[interface("127.0.0.1")]
     assert interface("192.0.2.1") is None  # an address for documents: nobody has it
 
 
 def test_who_knows_that_there_was_room_waits_for_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 1})
+    has_nodes(monkeypatch, {"CPU": 1})
     monkeypatch.setattr(ddp_group, "ray_session", lambda *_: nullcontext())
     monkeypatch.setattr(ddp_group, "_here", dict)
     monkeypatch.setattr(ddp_group, "Queue", lambda **_: SimpleNamespace(shutdown=lambda: None))
@@ -93,6 +125,23 @@ def test_a_group_that_loses_a_worker_while_it_starts_is_started_again(monkeypatc
     ]
 
 
+@pytest.mark.parametrize(("set_before", "expected"), [(None, "1"), ("3", "3")])
+def test_each_worker_ends_when_a_collective_fails(monkeypatch, set_before, expected):
+    name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+    monkeypatch.setenv(name, "to be restored")
+    monkeypatch.delenv(name)
+    if set_before is not None:
+        monkeypatch.setenv(name, set_before)
+    seen = []
+    monkeypatch.setattr(TorchConfig().backend_cls, "on_start", lambda *_: seen.append(os.environ.get(name)))
+
+    def execute(function):
+        return ["10.0.0.1"] if function is ray.util.get_node_ip_address else [function()]
+
+    ddp_worker.GroupConfig().backend_cls().on_start(SimpleNamespace(execute=execute), None)
+    assert seen == [expected]  # before the group of processes is made
+
+
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
@@ -120,12 +169,13 @@ def growing(monkeypatch):
     """A cluster that gets another CPU at every look, after a node was asked for."""
     asked, cpus = [], [1]
 
-    def total():
+    def nodes():
         cpus[0] += bool(asked)
-        return {"CPU": cpus[0]}
+        return [{"Alive": True, "Resources": {"CPU": cpus[0]}}]
 
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    monkeypatch.setattr(ray, "cluster_resources", total)
+    monkeypatch.setattr(ray, "nodes", nodes)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": cpus[0]})
     monkeypatch.setattr(ddp_group, "request_resources", lambda bundles: asked.append(bundles))
     monkeypatch.setattr(ddp_group, "LOOK_EVERY", 0.0)
     return asked
@@ -134,11 +184,24 @@ def growing(monkeypatch):
 def test_an_autoscaler_is_asked_for_nodes_and_given_time(growing):
     said, job = [], tiny_job(".", workers=4)
     ddp_group._await_resources(job, {"CPU": 1}, lambda: False, said.append)
-    assert growing == [[{"CPU": 1}] * 4]
+    assert growing == [[{"CPU": 1}] * 4, []]
     line = "waiting for nodes: more workers than CPUs in the cluster; 4 with 1 CPU each; now at most 1"
     assert said == [line]
     with pytest.raises(Stopped):
         ddp_group._await_resources(tiny_job(".", workers=99), {"CPU": 1}, lambda: True, said.append)
+    assert growing[2:] == []
+
+
+@pytest.mark.parametrize(("stops", "error"), [(True, Stopped), (False, UserError)])
+def test_the_request_for_nodes_is_withdrawn_however_the_wait_ends(growing, monkeypatch, stops, error):
+    def announce(_):
+        monkeypatch.setattr(ddp_group, "ROOM_SECONDS", 99.0 if stops else 0.0)
+
+    with pytest.raises(error):
+        ddp_group._await_resources(
+            tiny_job(".", workers=99), {"CPU": 1}, lambda: stops and bool(growing), announce
+        )
+    assert growing == [[{"CPU": 1}] * 99, []]
 
 
 def test_nodes_that_do_not_come_in_time_are_an_error(growing, monkeypatch):
