@@ -15,11 +15,11 @@ from mlcl.losses import build_loss
 STEPS, BATCH_SIZE = 150, 128
 
 
-def train(images: torch.Tensor, digits: torch.Tensor) -> torch.nn.Module:
-    """Returns an encoder that `supcon` has trained on the images (N, 64) and their digits (N,)."""
-    encoder = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 16))
+def train(encoder: torch.nn.Module, images: torch.Tensor, digits: torch.Tensor) -> None:
+    """Trains the encoder with `supcon` on the images (N, 64) and their digits (N,)."""
     loss = build_loss("supcon", temperature=0.1, normalize=True)
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-2)
+    values = []
     for _ in range(STEPS):
         batch_B = torch.randint(len(images), (BATCH_SIZE,))
         z_BD = encoder(images[batch_B])
@@ -27,20 +27,28 @@ def train(images: torch.Tensor, digits: torch.Tensor) -> torch.nn.Module:
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-    print(f"loss of the last batch: {value.item():.3f}")
-    return encoder
+        values.append(value.item())
+    print(f"loss: {values[0]:.3f} at the first step, {values[-1]:.3f} at the last")
+
+
+def accuracy(encoder: torch.nn.Module, images: torch.Tensor, digits: torch.Tensor) -> float:
+    """Returns the accuracy of the five nearest of the first 1,000 embeddings for the other ones."""
+    with torch.no_grad():
+        embeddings = torch.nn.functional.normalize(encoder(images), dim=1)
+    neighbours = KNeighborsClassifier(5).fit(embeddings[:1000], digits[:1000])
+    return float(neighbours.score(embeddings[1000:], digits[1000:]))
 
 
 def main() -> None:
-    """Trains on 1,000 digits and classifies the others by the five nearest embeddings."""
+    """Trains on 1,000 digits and classifies the others by their neighbours, before and after."""
     torch.manual_seed(0)
-    digits = load_digits()
-    images, classes = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
-    encoder = train(images[:1000], classes[:1000])
-    with torch.no_grad():
-        embeddings = torch.nn.functional.normalize(encoder(images), dim=1).numpy()
-    neighbours = KNeighborsClassifier(5).fit(embeddings[:1000], digits.target[:1000])
-    print(f"accuracy of five neighbours: {neighbours.score(embeddings[1000:], digits.target[1000:]):.3f}")
+    data = load_digits()
+    images, digits = torch.tensor(data.data / 16, dtype=torch.float32), torch.tensor(data.target)
+    encoder = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 16))
+    before = accuracy(encoder, images, digits)
+    train(encoder, images[:1000], digits[:1000])
+    after = accuracy(encoder, images, digits)
+    print(f"accuracy of neighbours: {before:.3f} before, {after:.3f} after")
 
 
 if __name__ == "__main__":

@@ -72,6 +72,17 @@ class GradCache(Generic[Chunk]):
 
     Raises:
         ValueError: There is no micro-batch.
+
+    Example:
+        >>> encoder, classes = torch.nn.Linear(8, 4), torch.arange(6) % 2
+        >>> loss = build_loss("supcon", normalize=True)
+        >>> cache = GradCache(torch.randn(6, 8).split(2), encoder)
+        >>> z = cache.forward().requires_grad_()
+        >>> gradient, _ = loss_gradients(loss(z, classes), z, [])
+        >>> cache.backward_first(gradient)
+        >>> cache.backward_last(encoder)
+        >>> encoder.weight.grad.shape
+        torch.Size([4, 8])
     """
 
     def __init__(

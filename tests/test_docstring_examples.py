@@ -1,4 +1,4 @@
-"""The examples in docstrings of losses, models, evaluation and samplers run as they are printed."""
+"""Examples in docstrings of losses, models, evaluation, samplers and grad_cache run as they are printed."""
 
 import doctest
 import importlib
@@ -17,6 +17,7 @@ def modules():
     for package in map(importlib.import_module, PACKAGES):
         for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             yield importlib.import_module(found.name), package
+    yield importlib.import_module("mlcl.grad_cache"), importlib.import_module("mlcl.losses")
 
 
 def examples():

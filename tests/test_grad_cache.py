@@ -2,39 +2,49 @@
 
 import pytest
 import torch
+from grad_cache_ranks import encoder, gradients, parts_of, work
 from torch import nn
 
 from mlcl.grad_cache import cached_backward, loss_gradients
-from mlcl.losses import LearnedTemperature, build_loss
+from mlcl.losses import LOSSES, LearnedTemperature, build_loss
+from mlcl.testing.ranks import run_ranks
 
 CLASSES = torch.arange(12) % 3
-
-
-def encoder(*layers):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), *layers, nn.Linear(16, 4)).double()
 
 
 def rows():
     return torch.randn(12, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def gradients(module):
-    return [parameter.grad for parameter in module.parameters()]
+def one_pass(name, **size):
+    """The loss, and the gradients of the encoder and of the loss's own parameters, by autograd at once."""
+    model, loss, x, value_of = parts_of(name, **size)
+    value = value_of(model(x))
+    value.backward()
+    return value.detach(), gradients(model), gradients(loss)
 
 
-@pytest.mark.parametrize("sizes", [[12], [4, 4, 4], [5, 5, 2], [1] * 12])
-def test_the_gradient_is_that_of_one_pass(sizes):
-    loss = build_loss("supcon", temperature=LearnedTemperature(0.2), normalize=True).double()
-    whole, parts = encoder(nn.Tanh()), encoder(nn.Tanh())
-    expected = loss(whole(rows()), CLASSES)
-    expected.backward()
-    of_temperature = [parameter.grad.clone() for parameter in loss.parameters()]
-    loss.zero_grad()
-    value = cached_backward(rows().split(sizes), parts, lambda z: loss(z, CLASSES))
-    torch.testing.assert_close(value, expected.detach())
-    torch.testing.assert_close(gradients(parts), gradients(whole))
-    torch.testing.assert_close(gradients(loss), of_temperature)
+@pytest.mark.parametrize("name", list(LOSSES))
+@pytest.mark.parametrize("sizes", [[14], [5, 5, 4], [1] * 14])
+def test_the_gradient_is_that_of_one_pass(name, sizes):
+    model, loss, x, value_of = parts_of(name, samples=7)
+    value = cached_backward(x.split(sizes), model, value_of)
+    found = value, gradients(model), gradients(loss)
+    torch.testing.assert_close(found, one_pass(name, samples=7), rtol=1e-11, atol=1e-13)
+    assert all(its.abs().max() > 0 for its in [*found[1], *found[2]])
+
+
+def test_two_processes_in_ddp_have_the_gradient_of_one():
+    """Also with unequal rows, or none; the mean of the loss's own gradients, which DDP does not take, too."""
+    jobs = [(name, split) for name in LOSSES for split in ((3, 5), (8, 0))]
+    first, second = run_ranks(work, (jobs,), 2)
+    for job, (value, of_model, own), (other_value, of_other, others) in zip(jobs, first, second, strict=True):
+        torch.testing.assert_close(of_model, of_other, rtol=0, atol=0)
+        mean = [(a + b) / 2 for a, b in zip(own, others, strict=True)]
+        found = (value + other_value) / 2, of_model, mean
+        expected = one_pass(job[0])
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9, msg=lambda t, j=job: f"{j}: {t}")
+        assert expected[1][0].abs().max() > 1e-3
 
 
 def test_dropout_has_the_random_numbers_of_the_first_pass_and_the_state_goes_on():

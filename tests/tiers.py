@@ -96,6 +96,7 @@ FULL = (
     "store/test_database.py",
     "test_architecture.py",
     "test_examples.py",
+    "test_grad_cache.py::test_two_processes_in_ddp_have_the_gradient_of_one",
     "test_tutorial.py",
     "testing",
     "tools",

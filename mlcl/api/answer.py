@@ -198,6 +198,9 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
 
     Raises:
         UserError: There is no such sweep or table.
+
+    Example:
+        >>> mlcl.load("my-sweep").frame
     """
     from mlcl.results.documents import read_sweep, read_table
     from mlcl.results.runs import Runs, kind

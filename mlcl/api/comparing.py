@@ -45,6 +45,10 @@ def prepare(data: Any, *, home: str | Path | None = None, **columns: Any) -> Pat
 
     Raises:
         UserError: The data cannot be read, or the role of a column is ambiguous.
+
+    Example:
+        >>> folder = mlcl.prepare(frame, text="text", labels="topics")
+        >>> mlcl.run("job.yaml", {"data.path": str(folder)})
     """
     return prepare_user_data(data, columns, home_of(home)).folder
 

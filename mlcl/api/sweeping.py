@@ -64,6 +64,10 @@ class SweepOptions(TypedDict, total=False):
         on: A cluster file: the sweep is a job there, as with `mlcl submit`. An interrupt leaves the job
             running, and the same call follows it, or resumes it. CPUs, GPUs and `parallel` are by default
             those of the file. Default: this machine.
+
+    Example:
+        >>> options: SweepOptions = {"parallel": 2, "budget": "2h", "try_first": [{"train.lr": 0.01}]}
+        >>> mlcl.sweep("jobs/icd10cm_features.yaml", space, trials=6, seeds=6, **options)
     """
 
     control: JobSource | Literal[False] | None

@@ -39,7 +39,7 @@ class GradCacheMixin:
     _collected: Sequence[Any] = ()
 
     def collect(self: Any, batch: Any, every: int) -> list[Any]:
-        """Keeps a batch. Returns all kept batches at every `every`th batch and the epoch's last, else none.
+        """Keeps a batch. Returns the kept batches once there are `every`, and at the epoch's last; else none.
 
         A training that continues from a checkpoint does not have the batches that were kept before it.
 

@@ -33,6 +33,12 @@ class LossStats:
     `zero_rows` counts all own rows. Only rows count as positives, not prototypes. For hicone and himulcone, W
     is computed as if no pair loss were raised. `embeddings` (B, D) are normalised if the loss normalises;
     `anchors` is the number of own rows.
+
+    Example:
+        >>> loss = build_loss("supcon", normalize=True)
+        >>> value = loss(torch.randn(4, 8), torch.tensor([0, 0, 0, 1]))
+        >>> loss.stats.positives_per_anchor, loss.stats.without_positive
+        (1.5, 0.25)
     """
 
     spec: LossSpec

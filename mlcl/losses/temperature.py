@@ -109,6 +109,11 @@ class LearnedTemperature(Temperature):
     """A learned temperature tau = exp(log_tau), with the parameter log_tau, so that it stays above 0.
 
     Raises ValueError for an initial value that is not above 0.
+
+    Example:
+        >>> loss = build_loss("supcon", temperature=LearnedTemperature(0.5))
+        >>> round(loss.temperature.number(), 6)
+        0.5
     """
 
     def __init__(self, initial: float) -> None:

@@ -123,6 +123,13 @@ class PrototypeClassifier(nn.Module):
 
     Source: Landrieu and Garnot 2021, Leveraging Class Hierarchies with Metric-Guided Prototype Learning, the
     prototypical network and its metric-guided regulariser.
+
+    Example:
+        >>> classifier = PrototypeClassifier(16, tree_distances(torch.tensor([[0, 0], [0, 1], [1, 2]])))
+        >>> classifier(torch.randn(4, 16)).shape
+        torch.Size([4, 3])
+        >>> bool(classifier.regulariser() >= 0)
+        True
     """
 
     def __init__(self, encoder_dim: int, distance_CC: Tensor, *, weight: float = 1.0) -> None:

@@ -120,6 +120,10 @@ class EpochSampler:
     Raises:
         ValueError: For a batch size below max(world_size, 2), a rank outside the world, and too few rows for
             one batch.
+
+    Example:
+        >>> [len(batch) for batch in EpochSampler(10, batch_size=4, seed=0).batches(epoch=0)]
+        [4, 4, 2]
     """
 
     def __init__(

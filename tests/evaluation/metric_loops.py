@@ -111,6 +111,17 @@ def of_row(name, q, y, threshold):
     return gain / math.fsum(1 / math.log2(2 + rank) for rank in range(n))
 
 
+def calibration_error(cells):
+    """The distance of mean probability and share of true ones in each of 15 bins, weighted by its size."""
+    total = 0.0
+    for m in range(1, 16):
+        inside = [(q, true) for q, true in cells if (q > (m - 1) / 15 or m == 1) and (q <= m / 15 or m == 15)]
+        if inside:
+            shares = [math.fsum(column) / len(inside) for column in zip(*inside, strict=True)]
+            total += len(inside) / len(cells) * abs(shares[1] - shares[0])
+    return total
+
+
 def of_labels(name, p, y, known, threshold=0.5):
     """A metric of label sets."""
     if name.startswith("hierarchical_"):
@@ -126,6 +137,8 @@ def of_labels(name, p, y, known, threshold=0.5):
         return of_counts(rest, occurs if rest == "macro_f1" else inside, threshold)
     if name in COUNTED:
         return of_counts(name, columns, threshold)
+    if name == "calibration_error":
+        return calibration_error([cell for column in columns for cell in column])
     if name == "micro_auc":
         return auc([cell for column in columns for cell in column])
     if name in ("map", "labels_scored", "macro_auc", "labels_scored_auc"):
@@ -150,6 +163,8 @@ def of_classes(name, p, targets):
         return 2 * right / size if occurs else math.nan
     if name == "accuracy":
         return mean(a == y for a, y in pairs)
+    if name == "calibration_error":
+        return calibration_error([(max(q), a == y) for q, (a, y) in zip(p, pairs, strict=True)])
     if name == "macro_f1":
         return mean(f1_of_class(pairs, c) for c in set(targets))
     if name == "macro_f1_predicted":

@@ -51,6 +51,40 @@ def test_aspects():
     assert set(got) == set(metric_names("aspects", aspects=["Service", "Room view"]))
 
 
+@pytest.mark.parametrize(
+    ("p", "true", "expected"),
+    [([0.25] * 4, [0], 0),
+     ([0.25] * 4, [], 0.25),
+     ([0.25, 0.25, 0.75, 0.75], [2], (0.5 + 0.5) / 4),
+     ([0.41, 0.46], [0], (0.59 - 0.46) / 2),
+     ([0.39, 0.46], [0], (0.61 + 0.46) / 2),
+     ([6 / 15, math.nextafter(6 / 15, 1)], [0], 0.5),
+     ([0, 0.05], [1], 0.475),
+     ([0, 1], [1], 0),
+     ([0, 1], [0], 1)],
+)  # fmt: skip
+def test_calibration_error(p, true, expected):
+    """Surplus and lack of probability are added up within a bin, and their sizes over bins."""
+    p = torch.tensor(p, dtype=torch.float64)
+    rows = torch.isin(torch.arange(len(p)), torch.tensor(true, dtype=torch.int64))
+    for shape in ((-1, 1), (1, -1)):
+        labels = LabelRows.from_dense(rows.reshape(shape))
+        found = evaluate("multi_label", p.reshape(shape), labels, only=["calibration_error"])
+        assert found["calibration_error"] == pytest.approx(expected, abs=1e-15)
+
+
+def test_the_calibration_of_classes_is_that_of_the_most_probable_one():
+    p = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.7, 0.2], [0.3, 0.3, 0.4], [0.9, 0.1, 0.0]]).double()
+    targets = torch.tensor([0, 2, 2, -1])
+    found = evaluate("single", p, targets, only=["calibration_error"])["calibration_error"]
+    assert found == pytest.approx((2 * 0.7 - 1 + 1 - 0.4) / 3)
+    both = torch.stack([targets, torch.ones_like(targets)], 1)
+    twice = p[:, None].expand(-1, 2, -1)
+    of_aspects = evaluate("aspects", twice, both, only=["calibration_error"])["calibration_error"]
+    second = (abs(2 * 0.7 - 1) + 0.4 + 0.9) / 4
+    assert of_aspects == pytest.approx((found + second) / 2)
+
+
 ONE, OF_CLASS = torch.tensor([[0.5, 0.5]]), torch.tensor([0])
 
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import socket
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,13 @@ BLOCKS = [
 TESTS = [(name, *test) for name in PAGES for test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGES[name])]
 WITH_RANKS = "init_process_group"
 INDEX = {
-    row[0].strip(" `"): row
-    for row in (line.strip("|").split("|") for line in PAGES["README.md"].splitlines())
-    if row[0].strip(" `") in LOSSES
+    name: (page, *cells)
+    for name, page, rest in re.findall(
+        r"^\| \[`(\w+)`\]\((.+\.md)\) \|(.*) \|$", PAGES["README.md"], re.MULTILINE
+    )
+    for cells in [[cell.strip() for cell in rest.split("|")]]
 }
+"""The page of each loss, and the cells after its name: what attracts, labels, paper and year, verdict."""
 
 
 @pytest.mark.parametrize(("code", "printed"), [b for b in BLOCKS if WITH_RANKS not in b.values[0]])
@@ -53,16 +57,31 @@ def test_the_block_with_processes_gives_the_loss_of_all_rows():
     assert answers[0]["whole"] == pytest.approx(answers[1]["whole"], rel=1e-5)
 
 
-def test_the_index_has_every_loss_the_labels_it_reads_and_its_year():
+def test_the_index_has_every_loss_the_labels_it_reads_its_paper_and_year():
     assert sorted(INDEX) == list(LOSSES)
     for name, spec in LOSSES.items():
-        assert f"`{spec.labels}`" in INDEX[name][2]
-        assert INDEX[name][4].strip() == str(spec.year)
+        _, _, labels, paper, _ = INDEX[name]
+        assert labels == f"`{spec.labels}`"
+        assert re.fullmatch(rf"(\d{{4}}\.\d{{5}}|AAAI|ACL), {spec.year}", paper)
+        for number in re.findall(r"\d{4}\.\d{5}", spec.source):
+            assert paper.startswith(number)
+
+
+def test_the_verdicts_of_the_index_are_those_of_the_leaderboard():
+    board = ROOT / "docs" / "leaderboard"
+    rows = (board / "data-sets.md").read_text().replace("supcon and global (MLCL)", "jaccard").splitlines()
+    others = (board / "README.md").read_text()
+    for name in LOSSES:
+        found = Counter(row.split("|")[4] for row in rows if row.startswith(f"|{name}|"))
+        counted = ", ".join(f"{verdict} ({count})" for verdict, count in found.most_common())
+        measured = re.search(rf"^\| {name} \|", others, re.MULTILINE) is not None
+        verdict = INDEX[name][4]
+        assert verdict == counted or (not counted and (verdict == "not measured") is not measured)
 
 
 @pytest.mark.parametrize("name", list(LOSSES))
 def test_the_page_of_a_loss_names_it_and_its_options(name):
-    page = PAGES[re.search(r"\((.+\.md)\)", INDEX[name][3])[1]]
+    page = PAGES[INDEX[name][0]]
     assert f"`{name}`" in page
     for option in LOSSES[name].options:
         assert re.search(rf"`{option}[`=]", page)

@@ -63,7 +63,7 @@ def test_losses_of_paths_train_with_several_a_row(name, tmp_path):
     assert watched["positives_per_anchor"] > 0
 
 
-@pytest.mark.parametrize("name", ["knn", "msc", "himulcone", "lascl"])
+@pytest.mark.parametrize("name", ["sincere", "knn", "himulcone", "lascl", "jscl", "msc", "reg"])
 def test_half_precision_and_micro_batches(name, tiny, tmp_path):
     watched = train(name, tiny, tmp_path, "train.precision=bf16", "train.micro_batch_size=5")
     assert math.isfinite(watched["loss"])

@@ -67,7 +67,7 @@ CASES = {
     "groups of metrics": ("evaluation.metrics=[bands, hierarchy, retrieval, clustering]",),
     "groups of metrics, aspects": (*RATINGS, "evaluation.metrics=[bands, retrieval]"),
     "groups of metrics, labels": (*TAGS, "evaluation.bands=[8, 7]", "evaluation.threshold=0.5",
-        "evaluation.metrics=[bands, hierarchy, ranking, retrieval, clustering]",
+        "evaluation.metrics=[bands, calibration, hierarchy, ranking, retrieval, clustering]",
         "evaluation.metric=val/tail_micro_f1"),
     "another setting": KNN,
     "another setting, labels": (*TAGS, *KNN),

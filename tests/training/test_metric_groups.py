@@ -16,7 +16,8 @@ from mlcl.training.stored_run import StoredRun
 
 JOBS = {
     "single": ("evaluation.metrics=[bands, hierarchy, retrieval, clustering]",),
-    "multi_label": (*TAGS, "evaluation.metrics=[bands, hierarchy, ranking, retrieval, clustering]",
+    "multi_label": (*TAGS,
+        "evaluation.metrics=[bands, calibration, hierarchy, ranking, retrieval, clustering]",
         "evaluation.bands=[8, 7]", "evaluation.metric=val/tail_micro_f1", "evaluation.threshold=0.5"),
     "aspects": ("evaluation.metrics=[bands, retrieval]", "objective.heads={}",
         "objective.classifier.labels=ratings"),

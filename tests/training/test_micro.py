@@ -8,10 +8,12 @@ import pytest
 import torch
 from builders import tiny_job
 from torch import nn
+from training.test_every_loss import SPACES
 from training.training_ranks import limited, loop_of, windows
 
 from mlcl.errors import UserError
 from mlcl.grad_cache import rng_state
+from mlcl.losses import LOSSES
 from mlcl.models.encoders.cnn_image import CnnImage
 from mlcl.training.builders import build_model
 from mlcl.training.checkpoint import seed_all
@@ -54,17 +56,32 @@ def plain_gradients(model, batch):
     return value, gradients(model)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 10, 11, 100])
-def test_the_gradient_is_that_of_the_whole_batch(tiny, tmp_path, size):
-    model, batch = model_and_batch(tiny, tmp_path, "encoder.dropout=0")
+def check_gradient(model, batch, size):
+    """Compares value and gradients of micro-batches with those of autograd through the whole batch."""
     expected_value, expected = plain_gradients(model, batch)
     model.zero_grad()
     value = passes(model)(batch, size)
-    assert "objective.heads.topic_head.loss.temperature.log_tau" in expected
     for name, gradient in gradients(model).items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-12, atol=1e-14, msg=name)
     torch.testing.assert_close(value.total, expected_value.total, rtol=1e-13, atol=0)
     assert value.parts.keys() == expected_value.parts.keys()
+    return expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 10, 11, 100])
+def test_the_gradient_is_that_of_the_whole_batch(tiny, tmp_path, size):
+    expected = check_gradient(*model_and_batch(tiny, tmp_path, "encoder.dropout=0"), size)
+    assert "objective.heads.topic_head.loss.temperature.log_tau" in expected
+
+
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_every_loss_has_the_gradient_of_the_whole_batch(tiny, tmp_path, name):
+    space = SPACES[LOSSES[name].labels] or "null"
+    head = f"loss: {name}, labels: {space}, temperature: {{learned: 0.3}}, weight: 0.2"
+    expected = check_gradient(
+        *model_and_batch(tiny, tmp_path, "encoder.dropout=0", f"objective.heads.detail={{{head}}}"), 4
+    )
+    assert expected["objective.heads.detail_head.loss.temperature.log_tau"] != 0
 
 
 def watched(module):

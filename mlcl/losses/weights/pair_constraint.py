@@ -51,8 +51,8 @@ class _Tile:
 class ConstrainedPairs(Constrained):
     """The constraint between pairs: pair losses below the largest of the finer levels are raised to it.
 
-    It takes three passes over the tiles in which rows share a level, since only these have positives: for the
-    largest losses, for the weights' row sums, and for the product.
+    It takes two passes over the tiles in which rows share a level, since only these have positives: for the
+    largest losses, and for the weights' row sums and product.
     """
 
     def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
@@ -64,8 +64,8 @@ class ConstrainedPairs(Constrained):
         loss_BH = self.ranks.share(self._largest(z_BD, lse_B, ratio))
         largest_H = loss_BH.amax(0)
         floor_H, source_H = _floors(largest_H)
-        raised = _RaisedPairs(self, lse_B, ratio, floor_H, ratio * z_BD.square().sum(1).max())
-        raised_NH = raised.fill_row_sums(z_BD)
+        raised = _RaisedPairs(self, z_BD, lse_B, ratio, floor_H)
+        raised_NH = raised.fill()
         if self.detach:
             raised.constant = raised_NH @ floor_H.clamp(min=0)
             return raised
@@ -175,66 +175,56 @@ class _RaisedPairs(PairWeights):
     """
 
     def __init__(
-        self, levels: ConstrainedPairs, lse_B: Tensor, ratio: Number, floor_H: Tensor, bound: Tensor
+        self, levels: ConstrainedPairs, z_BD: Tensor, lse_B: Tensor, ratio: Number, floor_H: Tensor
     ) -> None:
         self._levels = levels
+        self._z_BD = z_BD
         self._lse_B = lse_B
         self._ratio = ratio
         # Both ends of a pair compute its loss and round differently; both must keep a pair at the floor.
+        bound = ratio * z_BD.square().sum(1).max()
         slack = 4 * torch.finfo(levels.dtype).eps
         floor_H = floor_H - slack * (bound + floor_H.abs())
         self._floors = torch.where(floor_H > 0, floor_H, -torch.inf).unbind()
         self._each_HB = safe_divide(levels.share_H[:, None], levels.count.to(levels.dtype))
-        self._pairs: tuple[Tensor, Tensor, Tensor] | None = None
         self.row_sums = lse_B.new_zeros(levels.own)
+        # The last row is for the rows of other processes.
+        self._product = z_BD.new_zeros(levels.own + 1, z_BD.shape[1])
 
     def positives(self) -> Tensor:
         return self._levels.positives()
 
-    def fill_row_sums(self, z_BD: Tensor) -> Tensor:
-        """Computes `row_sums`; returns the weight of each own anchor's raised pairs at each level (N, H)."""
-        own = len(self.row_sums)
+    def fill(self) -> Tensor:
+        """Computes row sums and product; returns the weight of own anchors' raised pairs by level (N, H)."""
+        own, z_BD = len(self.row_sums), self._z_BD
         kept_HN = torch.zeros_like(self._each_HB[:, :own])
         for tile in self._levels.tiles():
-            for anchors, axis, loss_IJ in tile.losses(tile.logits(z_BD, self._ratio), self._lse_B):
-                for level, kept_N in enumerate(kept_HN):
-                    kept_N[anchors] += self._kept(loss_IJ, tile, level).sum(axis)
+            logit_IJ = tile.logits(z_BD, self._ratio)
+            weight_IJ = torch.zeros_like(logit_IJ)
+            for anchors, axis in ((tile.rows, 1), (tile.cols, 0)):
+                loss_IJ = self._lse_B[anchors].unsqueeze(axis) - logit_IJ
+                for level, each_B in enumerate(self._each_HB):
+                    kept_IJ = self._kept(loss_IJ, tile, level).to(loss_IJ.dtype)
+                    weight_IJ.addcmul_(kept_IJ, each_B[anchors].unsqueeze(axis))
+                    if axis or tile.mirrored:
+                        kept_HN[level][anchors] += kept_IJ.sum(axis)
+            self._product.index_add_(0, tile.rows, weight_IJ @ z_BD[tile.cols])
+            if tile.mirrored:
+                self._product.index_add_(0, tile.cols, weight_IJ.T @ z_BD[tile.rows])
         each_HN = self._each_HB[:, :own]
         self.row_sums += (each_HN * kept_HN).sum(0)
         return (each_HN * (self._levels.count[:, :own] - kept_HN)).T.contiguous()
 
     def add_pairs(self, anchor_H: Tensor, partner_H: Tensor, mass_H: Tensor) -> None:
         """Adds weights `mass_H` to the pairs of `anchor_H` with `partner_H`, one pair for each level."""
-        self._pairs = anchor_H, partner_H, mass_H
         own = len(self.row_sums)
-        # The weight of other processes' rows goes to a last entry.
+        for one_H, other_H in ((anchor_H, partner_H), (partner_H, anchor_H)):
+            self._product.index_add_(0, one_H.clamp(max=own), mass_H[:, None] * self._z_BD[other_H])
         self.row_sums = F.pad(self.row_sums, (0, 1)).index_add_(0, anchor_H.clamp(max=own), mass_H)[:own]
 
-    def attract(self, z_BD: Tensor) -> Tensor:
-        own = len(self.row_sums)
-        sum_ND = z_BD.new_zeros(own + 1, z_BD.shape[1])
-        for tile in self._levels.tiles():
-            weight_IJ = self._weights(tile, tile.logits(z_BD, self._ratio))
-            sum_ND.index_add_(0, tile.rows, weight_IJ @ z_BD[tile.cols])
-            if tile.mirrored:
-                sum_ND.index_add_(0, tile.cols, weight_IJ.T @ z_BD[tile.rows])
-        if self._pairs is not None:
-            anchor_H, partner_H, mass_H = self._pairs
-            for one_H, other_H in ((anchor_H, partner_H), (partner_H, anchor_H)):
-                sum_ND.index_add_(0, one_H.clamp(max=own), mass_H[:, None] * z_BD[other_H])
-        return sum_ND[:own]
-
-    def _weights(self, tile: _Tile, logit_IJ: Tensor) -> Tensor:
-        """Returns A_ij + A_ji of a tile (I, J), without the weights that `add_pairs` moves."""
-        weight_IJ = torch.zeros_like(logit_IJ)
-        for lse, each_HX in (
-            (self._lse_B[tile.rows, None], self._each_HB[:, tile.rows, None]),
-            (self._lse_B[tile.cols], self._each_HB[:, tile.cols]),
-        ):
-            loss_IJ = lse - logit_IJ
-            for level, each_X in enumerate(each_HX):
-                weight_IJ.addcmul_(self._kept(loss_IJ, tile, level).to(loss_IJ.dtype), each_X)
-        return weight_IJ
+    def attract(self, _z_BD: Tensor) -> Tensor:
+        """Returns the product that `fill` and `add_pairs` computed with these embeddings."""
+        return self._product[: len(self.row_sums)]
 
     def _kept(self, loss_IJ: Tensor, tile: _Tile, level: int) -> Tensor:
         """Whether pairs are positive at the level and not raised (I, J)."""

@@ -29,6 +29,10 @@ class ExportedModel(ABC):
     `index` describes the model, `classes_` are the names of the columns of probabilities, which are ratings
     for a model with aspects, and `aspects_` are the names of the aspects. `store` has the training rows of a
     network.
+
+    Example:
+        >>> model = mlcl.load_model("model")
+        >>> model.predict_proba(["fracture of the left arm"]).shape, len(model.classes_)
     """
 
     def __init__(self, index: Index, job: JobConfig, store: Datastore | None) -> None:
