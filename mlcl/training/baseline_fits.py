@@ -93,6 +93,7 @@ def _fit(job_data: JobData, device: str, *, test: bool, check_stop: Callable[[],
         validation=read_rows(baseline, job, cache, validation),
         score=validation_score(job_data),
         check_stop=check_stop,
+        path=job_data.facts.path,
     )
     fitted = baseline.fit(problem)
     probabilities = {"validation": fitted.probabilities(problem.validation)}

@@ -76,6 +76,13 @@ def test_every_task_and_a_frozen_encoder(task, name, models, tmp_path):
     assert model.index.baseline == name
 
 
+def test_a_hierarchy_is_in_the_model(tmp_path):
+    job = baseline_job(tiny_job(text_dataset(tmp_path / "data")), "tfidf_hierarchy")
+    metrics, folder = exported(job, tmp_path)
+    assert metrics["test/accuracy"] > 0.9
+    check(job, tmp_path, metrics, folder)
+
+
 @pytest.fixture
 def made(tmp_path):
     job = baseline_job(load_job(dataset_job(small_dataset(tmp_path / "data", "text"))), "tfidf_svm")

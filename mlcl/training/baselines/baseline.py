@@ -12,6 +12,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from mlcl.evaluation import Targets, Task
+from mlcl.evaluation.tasks import Array
 from mlcl.plugins import Registry
 
 Part = Literal["tfidf", "characters", "words", "pixels", "column", "encoder"]
@@ -39,6 +40,8 @@ class Problem:
         validation: Validation features (M, F), of the type of `rows`.
         score: Returns the job's metric for probabilities of the validation rows; larger is better.
         check_stop: Called between steps of a few seconds; raises if a stop was requested.
+        path: The class of each class at every level of a hierarchy (C, H), coarsest first, itself last; None
+            without a hierarchy.
     """
 
     task: Task
@@ -48,6 +51,7 @@ class Problem:
     validation: Any
     score: Callable[[Tensor], float]
     check_stop: Callable[[], None] = lambda: None
+    path: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class Baseline:
         fit: Fits the baseline. Equal problems must give equal results: one fit serves the runs of all seeds.
         each_class: Whether one model is fitted for each class or label, which takes long for thousands.
         in_sweeps: Whether sweeps and comparisons fit it without being asked.
+        hierarchical: Whether it needs single classes with coarser levels, see `Problem.path`.
         restore: Returns the probabilities of a fitted baseline, given the task, the number of classes and
             `Fitted.tensors`; None if it cannot be exported.
 
@@ -90,6 +95,7 @@ class Baseline:
     fit: Callable[[Problem], Fitted] = field(repr=False)
     each_class: bool = False
     in_sweeps: bool = True
+    hierarchical: bool = False
     restore: Callable[[Task, int, Mapping[str, Tensor]], Callable[[Any], Tensor]] | None = field(
         default=None, repr=False
     )

@@ -33,6 +33,7 @@ from mlcl.training.baselines.baseline import BASELINES, Baseline, Part
 from mlcl.training.features.cache import EXTRACTORS, FeatureCache
 from mlcl.training.features.extractor import Matrix
 from mlcl.training.features.inputs import sections
+from mlcl.training.split_metrics import hierarchy_of
 from mlcl.unit_rows import unit_rows
 
 ENCODERS: dict[str, dict[str, Any]] = {
@@ -128,6 +129,8 @@ def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
     for _, section in found.values():
         if section.modality != info.modality:
             return f"reads {plural(section.modality)}, the data set {info.name} holds {plural(info.modality)}"
+    if not _has_levels(baseline, job, info):
+        return f"{job.objective.classifier.labels} has no coarser levels of single classes"
     try:
         if "words" in found:
             EXTRACTORS["words"].state(found["words"][1])
@@ -136,10 +139,17 @@ def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
     return ""
 
 
+def _has_levels(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> bool:
+    """Whether the job's classes have the coarser levels that the baseline needs, if any."""
+    labels = job.objective.classifier.labels
+    single = info.space(labels).kind == "single"
+    return not baseline.hierarchical or (single and hierarchy_of(info, labels) is not None)
+
+
 def fitting_baselines(
     job: JobConfig, info: DatasetInfo, *, in_sweeps: bool = False
 ) -> tuple[list[str], dict[str, str]]:
-    """Finds the baselines that fit a job's data, and the reason for each other one of this modality.
+    """Finds the baselines that fit a job's data, and the reason for each other one for data of this kind.
 
     With `in_sweeps` they are those that sweeps fit without being asked: those with `Baseline.in_sweeps`, and
     those that read nothing but inputs of the job's network. A baseline with one model per class is left out
@@ -151,7 +161,8 @@ def fitting_baselines(
     for name, baseline in BASELINES.items():
         modalities = {INPUTS[part][1].modality for part in baseline.reads if part in INPUTS}
         wanted = baseline.in_sweeps or bool(baseline.reads and of_network.issuperset(baseline.reads))
-        if modalities - {info.modality} or (in_sweeps and not wanted):
+        unlike = modalities - {info.modality} or not _has_levels(baseline, job, info)
+        if unlike or (in_sweeps and not wanted):
             continue
         reason = unfit(baseline, job, info)
         # A text has about ten times as many sequences of characters as of words.

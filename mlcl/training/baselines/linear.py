@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,13 +51,24 @@ def probabilities(task: Task, n_classes: int, score_MK: Array) -> Tensor:
     return (score.reshape(len(score), -1, n_classes) if task == "aspects" else score).softmax(-1)
 
 
-def one_vs_rest(problem: Problem, make: Callable[[float], Any], values: Sequence[float]) -> Fitted:
-    """Fits a linear classifier of scikit-learn, `make(C)`, per column; validation chooses C of `values`."""
+def one_vs_rest(
+    problem: Problem,
+    make: Callable[[float], Any],
+    values: Sequence[float],
+    columns: Sequence[tuple[Array, Array]] | None = None,
+    finish: Callable[[Array, Array], Fitted] | None = None,
+) -> Fitted:
+    """Fits a linear classifier of scikit-learn, `make(C)`, per column; validation chooses C of `values`.
+
+    `columns` are by default those of `target_columns`, and `finish`, which takes the weights (K, F) and
+    biases (K,), is `linear`.
+    """
     from scipy.sparse import csr_matrix, issparse
 
     kind = csr_matrix if issparse(problem.rows) else np.asarray
     rows = kind(problem.rows, dtype=np.float64)  # liblinear would convert them at each fit
-    columns = list(target_columns(problem))
+    columns = list(target_columns(problem)) if columns is None else columns
+    finish = finish or partial(linear, problem)
 
     def fit(value: float) -> Fitted:
         weight_KF = np.zeros((len(columns), rows.shape[1]), dtype=np.float32)
@@ -71,7 +83,7 @@ def one_vs_rest(problem: Problem, make: Callable[[float], Any], values: Sequence
                 warnings.simplefilter("ignore")  # validation also judges a model that has not converged
                 model = make(value).fit(inside, has)
             weight_KF[number], bias_K[number] = model.coef_[0], model.intercept_[0]
-        return linear(problem, weight_KF, bias_K)
+        return finish(weight_KF, bias_K)
 
     return best_of(problem, values, "C", fit)
 

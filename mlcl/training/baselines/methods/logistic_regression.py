@@ -21,7 +21,8 @@ TOLERANCE = 0.1
 Weight = Literal["balanced"] | None
 
 
-def _machine(weight: Weight, value: float) -> Any:
+def logistic_machine(weight: Weight, value: float) -> Any:
+    """Returns LIBLINEAR's logistic regression for sparse rows, with the C `value`."""
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(
@@ -43,7 +44,7 @@ def _of_texts(
     title = f"{title} and logistic regression for each label"
     if weight == "balanced":
         title += ", in which rows with and without it weigh the same"
-    fit = partial(one_vs_rest, make=partial(_machine, weight), values=SPARSE_VALUES)
+    fit = partial(one_vs_rest, make=partial(logistic_machine, weight), values=SPARSE_VALUES)
     return Baseline(name, title, reads, fit, each_class=True, in_sweeps=in_sweeps, restore=restore_linear)
 
 
