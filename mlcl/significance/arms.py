@@ -44,10 +44,11 @@ class Outcome:
 class Arm:
     """The trainings of an arm on fresh seeds: `searches` has the outcomes of each search's pick on the seeds.
 
-    A `fitted` arm is a deterministic baseline: one search of one outcome, with no variance from searches and
-    seeds. `searched` says whether a search chose its settings; `label` is its name in sentences. If the arm
-    stands for more than the setting of its only search, `search_deviation` is the standard deviation of a
-    search's outcome; arms with several searches do not need it.
+    A `fitted` arm is a deterministic baseline: each search has one outcome, and several searches differ only
+    in their validation rows. With one search it has no variance from searches and seeds. `searched` says
+    whether a search chose its settings; `label` is its name in sentences. If the arm stands for more than the
+    setting of its only search, `search_deviation` is the standard deviation of a search's outcome; arms with
+    several searches do not need it.
     """
 
     label: str
@@ -136,9 +137,9 @@ class Difference:
 
     @property
     def seeds(self) -> int:
-        """The smallest number of complete trainings of a search, over the arms that are not fitted."""
+        """The smallest number of trainings of a search that has several; else 1, or 0 if both are fitted."""
         counts = [len(its) for arm in self.arms if not arm.fitted for its in arm.complete]
-        return min(counts, default=0)
+        return min((count for count in counts if count > 1), default=min(counts, default=0))
 
 
 def difference_of(reference: Arm, treated: Arm, metric: str, mode: str) -> Difference:
@@ -148,7 +149,8 @@ def difference_of(reference: Arm, treated: Arm, metric: str, mode: str) -> Diffe
     """
     check_values((reference, treated), metric)
     arms, same = (reference, treated), reference.searches == treated.searches
-    known = [(0.0, 1.0, 0.0) if same or arm.fitted else _error_parts(arm) for arm in arms]
+    fixed = [same or (arm.fitted and len(arm.complete) == 1) for arm in arms]
+    known = [(0.0, 1.0, 0.0) if alone else _error_parts(arm) for arm, alone in zip(arms, fixed, strict=True)]
     variances, freedom, seeds = zip(*known, strict=True)
     rows, blocks = (0.0, 0) if same else row_variance(arms)
     return build_difference(arms, Errors(variances, seeds, freedom, rows, blocks), mode, same=same)

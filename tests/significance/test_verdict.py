@@ -170,6 +170,17 @@ def test_one_search_has_the_deviation_that_searches_are_taken_to_have(deviation:
     assert found.shares["searches"] == pytest.approx(deviation**2 / total)
 
 
+def test_a_fitted_baseline_has_the_error_of_its_validation_rows_where_they_were_drawn_again() -> None:
+    model = arm("a", 0.5, 0.01)
+    values = (0.45, 0.47, 0.49)
+    draws = Arm("svm", tuple((Outcome(1, value),) for value in values), fitted=True, searched=False)
+    one = replace(draws, searches=draws.searches[:1])
+    found, alone = (difference_of(its, model, "x", "max") for its in (draws, one))
+    assert found.errors.arms == pytest.approx((0.02**2 / 3, float(model.error.variance)))
+    assert alone.errors.arms == pytest.approx((0.0, float(model.error.variance)))
+    assert (found.seeds, alone.seeds) == (2, 2)
+
+
 def test_an_assumed_deviation_is_for_one_search_of_an_arm_that_was_searched() -> None:
     for its in (arm("a", 0.5, 0.01), replace(arm("a", 0.5, 0.01, searches=1), searched=False)):
         assert replace(its, search_deviation=SEARCH_DEVIATION).assumed_deviation == 0.0

@@ -91,10 +91,10 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
 
 
 def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:
-    """Returns the searches of a control or baseline; one without trials if nothing is to be searched.
+    """Returns the searches of a control or baseline; without trials if nothing is to be searched.
 
     That is so for fitted baselines, which get one seed as it changes nothing, for jobs without a key of the
-    space, and for jobs that equal the swept job.
+    space, and for jobs that equal the swept job. There are several only where each draws validation rows.
     """
     own = plan.with_grid(job)
     space, text = plan.spaces.get(name) or (shared_space(plan.space, job), plan.space_text)
@@ -103,10 +103,18 @@ def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list
         plan, job=own, space=space, space_text=text, seeds=seeds, name=name, baselines=(), control=None,
         warm_start=None,
     )  # fmt: skip
-    searched = job.baseline is None and bool(space.parameters)
-    if searched and job_hash(own) != job_hash(plan.search_job()):
-        return [arm_search(plan, name, role, number, its) for number in range(1, plan.searches + 1)]
-    return [SearchPlan(name, role, 1, its, scope_of(its), is_searched=False)]
+    searched = (
+        job.baseline is None and bool(space.parameters) and job_hash(own) != job_hash(plan.search_job())
+    )
+    if not (searched or (plan.redraws and job.data.validation_seed is None)):
+        return [SearchPlan(name, role, 1, its, scope_of(its), is_searched=False)]
+    found = [arm_search(plan, name, role, number, its) for number in range(1, plan.searches + 1)]
+    if searched:
+        return found
+    return [
+        replace(each, is_searched=False, plan=replace(each.plan, seeds=min(each.plan.seeds, seeds)))
+        for each in found
+    ]
 
 
 def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPlan) -> SearchPlan:

@@ -1,5 +1,7 @@
 """A trained baseline is searched over the keys that it shares, with as many trials as the sweep's own job."""
 
+from dataclasses import replace
+
 import pytest
 import yaml
 from builders import tiny_job
@@ -89,6 +91,40 @@ def test_who_is_searched(world, job, plain):
     assert len(search_plans(plan(world, job, plain, seeds=0))) == 1
     other, _ = searched(plan(world, job, load_job(dump_job(plain), {"experiment": "x"})))
     assert other.scope == search.scope == scope_of(its)
+
+
+def test_what_is_not_searched_is_trained_on_the_validation_rows_of_each_search(world, job, plain):
+    fitted = load_job(dump_job(job), {"baseline": "majority"})
+    fixed = load_job(dump_job(fitted), {"data.validation_seed": 7})
+    names = {"baselines": [("majority", fitted), ("fixed", fixed)], "seeds": 6, "searches": 3}
+    once = [each for each in search_plans(plan(world, job, plain, **names)) if not each.is_searched]
+    assert [(each.arm, each.number, each.plan.seeds) for each in once] == [
+        ("majority", 1, 1),
+        ("fixed", 1, 1),
+    ]
+    asked = replace(plan(world, job, plain, **names), redraws=True)
+    found = [each for each in search_plans(asked) if each.arm == "majority"]
+    assert [each.plan.job.data.validation_seed for each in found] == [None, 2, 3]
+    assert [(each.number, each.plan.seeds, each.is_searched) for each in found] == [
+        (number, 1, False) for number in (1, 2, 3)
+    ]
+    assert len({each.scope for each in found}) == 3
+    assert found[0].scope == once[0].scope
+    assert [each.number for each in search_plans(asked) if each.arm == "fixed"] == [1]
+
+
+def test_the_fits_of_a_baseline_on_several_validation_rows_are_one_arm(world, job, plain):
+    fitted = load_job(dump_job(job), {"baseline": "majority"})
+    asked = plan(world, job, plain, baselines=[("majority", fitted)], seeds=4, searches=2)
+    report = world.run(replace(asked, redraws=True))
+    assert report.state is State.COMPLETE
+    fits = [its for its in report.confirmations if its.arm == "majority"]
+    assert [(its.name, its.search, len(its.seeds)) for its in fits] == [
+        ("majority", 1, 1), ("majority, search 2", 2, 1),
+    ]  # fmt: skip
+    (verdict,) = report.verdicts
+    assert (verdict.reference.label, verdict.reference.searches) == ("majority", 2)
+    assert verdict.single == ()
 
 
 def test_a_baseline_is_searched_first_and_its_pick_is_confirmed(world, job, plain):
