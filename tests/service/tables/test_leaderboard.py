@@ -43,7 +43,8 @@ def test_a_loss_from_a_file_is_one_entry(tmp_path, cases):
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "plugins.md").read_text(), re.DOTALL)
     (tmp_path / "jobs" / "dice.py").write_text(code)
     page = (ROOT / "docs" / "leaderboard" / "README.md").read_text()
-    row, column = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    row, column = ({name: entry} for name, entry in yaml.safe_load(text).items())
     shutil.copy(ROOT / "jobs" / "codiesp_features.yaml", tmp_path / "jobs" / "my_texts_features.yaml")
     file = tmp_path / "tables" / f"{NAME}.yaml"
     tree = yaml.safe_load(file.read_text())
