@@ -29,7 +29,7 @@ from mlcl.training.context import pick_device
 FEWEST_TUNED = 2_000
 """The least number of training rows for fine-tuning; with 1,200 it stays below a frozen encoder."""
 EPOCHS, BATCH = 6, 32
-TUNED = {"epochs": EPOCHS, "batch_size": BATCH, "lr": 2e-3, "encoder_lr": 1e-4}
+TUNED = {"epochs": EPOCHS, "batch_size": BATCH, "lr": 2e-3, "encoder_lr": 1e-4, "precision": "auto"}
 """The section `train` of a job that fine-tunes an encoder."""
 FORWARD = 1 / 3
 """The cost of a forward pass alone, as a share of a training step."""
