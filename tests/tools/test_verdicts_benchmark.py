@@ -91,4 +91,13 @@ def test_it_prints_a_line_for_each_design(bench, monkeypatch, capsys, corner):
 
     assert lines[0] == "8 experiments of each of 1 corners. Columns:"
     assert sum(line.startswith(("3 x 8, 2", "1 x 24, best 10 x 3")) for line in lines) == 4
+    assert sum(line.startswith(("1 x 2, 3", "1 x 4, 3", "1 x 24, 6")) for line in lines) == 6
     assert all(design.trainings in (46, 54) for design in bench.DESIGNS)
+    assert all((design.searches, design.candidates) == (1, 0) for design in bench.ONE_SEARCH)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_one_search_counts_the_error_that_is_assumed_of_searches(bench, nested):
+    corner = bench.Corner(settings=2, validation=1.5, seeds=0.1, rows=10_000, modes=False)
+    found = bench.measure(np.random.default_rng(0), 200, bench.ONE_SEARCH[1], corner, nested)
+    assert found[1] + found[2] <= 0.05

@@ -53,7 +53,7 @@ train.sampler.labels | stays clean
 evaluation.metrics=[band] | evaluation.metrics | did you mean bands
 evaluation.metrics=[ranking] | evaluation.metrics | labels detail (single)
 evaluation.metrics=[hierarchy] ; objective.classifier.labels=topic | evaluation.metrics | \
-allowed: averages, bands, clustering, retrieval
+allowed: averages, bands, calibration, clustering, retrieval
 evaluation.metric=val/tail_accuracy | evaluation.metric | no such metric
 train.workers=20 | train.batch_size | fewer samples in a batch than workers
 data.subset={n: 1000} | data.subset.n | more
