@@ -12,9 +12,7 @@ import pandas as pd
 from mlcl.config import POSTHOC, JobConfig, Space, load_job, load_space
 from mlcl.config.safe_yaml import load_yaml
 from mlcl.results.frame import frame_of, sweep_trainings
-from mlcl.results.sweep_arms import best_setting
 from mlcl.results.sweep_result import SweepResult
-from mlcl.significance.roles import Role
 from mlcl.significance.verdict import Conclusion
 from mlcl.store import State
 from mlcl.tracking.names import space_file
@@ -111,17 +109,8 @@ def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
 
 
 def setting_to_use(data: SweepData) -> str | None:
-    """Returns the name of the best model, or of the control or baseline that verdicts say is better.
-
-    Without fresh seeds it is the best trial's name; None where no trial is complete.
-    """
-    result = data.result
-    best = best_setting(result.confirmations, result.fresh_score, result.mode)
-    better = {its.reference.label for its in result.verdicts if its.answer is Conclusion.HURTS}
-    if better:
-        known = [each for each in result.confirmations if better & {each.arm, each.name}]
-        best = best_setting(known, result.fresh_score, result.mode, role=Role.BASELINE)
-    if best is not None:
+    """Returns the name of the recommended setting, without fresh seeds of the best trial, or None."""
+    if (best := data.result.recommended) is not None:
         return best.name
     if data.best is None:
         return None
@@ -178,6 +167,8 @@ def next_command(data: SweepData) -> tuple[str, str]:
     answers = [its.answer for its in verdicts]
     if not answers or (answers[-1] is Conclusion.HELPS and Conclusion.HURTS not in answers):
         return "Export the model", f"mlcl export {name}"
+    if verdicts[0].search_deviation and verdicts[0].answer is Conclusion.CANNOT_TELL:
+        return "Two more searches", f"{sweep} --trials {3 * trials} --seeds {3 * seeds} --searches 3"
     decider = verdicts[0].decider
     if verdicts[0].answer is Conclusion.CANNOT_TELL and decider is not None and decider.about:
         if decider.what == "seeds" and decider.about <= MOST_SEEDS:

@@ -14,6 +14,7 @@ from mlcl.config import MARGIN, Goal
 from mlcl.results.sweep_arms import ArmResult, Verdicts, best_seed, best_setting, sweep_verdicts
 from mlcl.results.training_result import RunId, SettingResult, TrainingResult
 from mlcl.significance.roles import Role
+from mlcl.significance.verdict import Conclusion
 from mlcl.tracking import State
 
 
@@ -148,9 +149,17 @@ class SweepResult:
         return next(iter(ranked(self.trials, self.mode)), None)
 
     @property
+    def recommended(self) -> SettingResult | None:
+        """The best model, or the control or baseline that a verdict calls better; None without seeds."""
+        better = {its.reference.label for its in self.verdicts if its.answer is Conclusion.HURTS}
+        known = [its for its in self.confirmations if not better or better & {its.arm, its.name}]
+        role = Role.BASELINE if better else Role.MODEL
+        return best_setting(known, self.fresh_score, self.mode, role=role)
+
+    @property
     def best_training(self) -> TrainingResult | None:
-        """The best seed, on validation, of the best confirmed model; without one, the best trial, or None."""
-        setting = best_setting(self.confirmations, self.fresh_score, self.mode)
+        """The best seed, on validation, of `recommended`; without fresh seeds the best trial, or None."""
+        setting = self.recommended
         return self.best if setting is None else best_seed(setting, self.fresh_score, self.mode)
 
     @computed_field

@@ -7,6 +7,7 @@ import pytest
 
 from mlcl.report.sweep_data import next_command, setting_to_use
 from mlcl.results.sweep_arms import ArmSearch, Entrant, best_seed, best_setting, sweep_verdicts
+from mlcl.results.sweep_result import SweepResult
 from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.significance.arm_errors import SEARCH_DEVIATION
 from mlcl.significance.roles import Role
@@ -106,6 +107,7 @@ def test_what_to_use_is_what_no_verdict_says_is_worse(heads, svm, use, step):
         confirmations=settings, verdicts=verdicts(*settings), fresh_score=SCORE, mode="max", name="it",
         asked=SimpleNamespace(trials=4, seeds=4, searches=2),
     )  # fmt: skip
+    result.recommended = SweepResult.recommended.fget(result)
     data = SimpleNamespace(result=result, best=None)
     assert setting_to_use(data) == use
     assert next_command(data)[1].startswith(step)
@@ -123,3 +125,7 @@ def test_one_search_of_an_arm_has_the_error_of_a_search_unless_its_settings_were
     assert (given.answer, given.search_deviation, given.single) == (Conclusion.HELPS, 0.0, ())
     far, _ = verdicts(one_search("heads", Role.MODEL, 0.6), settings[1])
     assert far.answer is Conclusion.HELPS
+    asked = SimpleNamespace(trials=4, seeds=2, searches=1)
+    result = SimpleNamespace(verdicts=(found,), name="it", asked=asked)
+    more = "mlcl sweep JOB SPACE --name it --trials 12 --seeds 6 --searches 3"
+    assert next_command(SimpleNamespace(result=result)) == ("Two more searches", more)

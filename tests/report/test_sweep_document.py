@@ -104,7 +104,8 @@ def test_a_baseline_file_named_as_a_trial_stays_a_baseline_everywhere(misnamed, 
     assert verdict.answer is Conclusion.HURTS
     assert "Use trial 1, baseline:" in text
     monkeypatch.setattr(Runs, "has", lambda *_: True)
-    assert model_run(runs, "misnamed").data.tags["mlcl.id"].startswith(f"{best}, seed")
+    run = model_run(runs, "misnamed").data
+    assert (run.params["encoder.dropout"], run.tags["mlcl.id"]) == ("0.1", "trial 1, seed 1")
     frame = mlcl.results.load("misnamed", home=home, uri=store.tracker.uri)
     fresh = frame[frame["kind"] == "confirmation"].groupby("setting")["encoder.dropout"].unique()
     dropouts = dict(zip(baselines, (0.1, 0.2, 0.3), strict=True)) | {best: 0.5}
