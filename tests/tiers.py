@@ -68,6 +68,7 @@ FULL = (
     "security",
     "service/doctor",
     "service/engine/test_checkpoints.py",
+    "service/engine/test_encoding_beside.py",
     "service/engine/test_engine.py",
     "service/engine/test_kills_at_writes.py",
     "service/engine/test_closing.py",

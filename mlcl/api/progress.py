@@ -54,10 +54,17 @@ class TrainingLines:
         now, details = time.monotonic(), self._text.details(event)
         began, first = self._began = self._began or (now, event.step)
         often = PLAIN_EVERY if self._bar is None else REDRAW_EVERY
-        if event.kind == "saving" or (event.kind == "step" and now - self._last < often):
+        often_told = event.kind in ("step", "encoding") and now - self._last < often
+        if event.kind == "saving" or often_told:
             return
         self._last = now
-        if event.kind in ("phase", "start", "note", "damage"):
+        if event.kind == "encoding":
+            self._began = None  # the time left of the training counts from its own beginning
+            if self._bar is None:
+                self._write(event.note)
+            else:
+                self._bar.redraw(event.step, event.steps, event.note)
+        elif event.kind in ("phase", "start", "note", "damage"):
             training = f"training {event.epochs} epochs, {event.steps} steps" if event.epochs else ""
             if event.note or training:
                 self._write(event.note or training)
@@ -81,7 +88,7 @@ def plain_lines(
 
     def watch(event: ProgressEvent) -> None:
         nonlocal last
-        often = event.kind in ("begin", "rung") and clock() - last < PLAIN_EVERY
+        often = event.kind in ("begin", "rung", "encoding") and clock() - last < PLAIN_EVERY
         text = "" if often else event_text(event)
         if text:
             last = clock()
@@ -139,9 +146,8 @@ def listener_of(progress: Say) -> ProgressListener:
     def watch(event: ProgressEvent) -> None:
         its = event.progress
         if its is not None:
-            bar.redraw(
-                its.done, its.total, "  ".join([f"{its.stage}: {its.done} of {its.total}", *outlook(its)])
-            )
+            text = "  ".join([f"{its.stage}: {its.done} of {its.total}", *outlook(its)])
+            bar.redraw(its.done, its.total, event.text if event.kind == "encoding" else text)
         elif event.text:
             print_line(event.text)
 

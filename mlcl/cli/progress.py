@@ -46,8 +46,9 @@ class RunProgress:
         self._bar: Progress | None = None
         self._text, self._lines = TrainingText(), TrainingLines(say)
         if is_interactive():
-            counts, details = TextColumn("{task.completed}/{task.total} steps"), "{task.fields[details]}"
-            columns = (TextColumn("{task.description}"), BarColumn(), counts, TextColumn(details))
+            counts = TextColumn("{task.completed}/{task.total} {task.fields[unit]}")
+            details = TextColumn("{task.fields[details]}")
+            columns = (TextColumn("{task.description}"), BarColumn(), counts, details)
             self._bar = Progress(*columns, TimeRemainingColumn(), console=errors, transient=True)
 
     def __enter__(self) -> Self:
@@ -68,12 +69,19 @@ class RunProgress:
 
     def _draw(self, event: Event, bar: Progress) -> None:
         if not bar.tasks:
-            bar.add_task("", total=event.steps, details="")
+            bar.add_task("", total=event.steps, unit="steps", details="")
+        task, encodes = bar.tasks[0], event.kind == "encoding"
         if event.kind in ("note", "damage"):
             bar.console.print(event.note)
-        what = f"epoch {event.epoch}/{event.epochs}" if event.kind != "phase" else event.note
-        details = "  ".join(self._text.details(event))
-        bar.update(bar.tasks[0].id, completed=event.step, description=what, details=details)
+        what = event.note if event.kind == "phase" else f"epoch {event.epoch}/{event.epochs}"
+        bar.update(
+            task.id,
+            total=event.steps or task.total,
+            completed=event.step,
+            description="encoding" if encodes else what,
+            unit="rows" if encodes else "steps",
+            details="  ".join(self._text.details(event)),
+        )
 
 
 def progress_view(*, as_json: bool) -> AbstractContextManager[ProgressListener]:
@@ -96,6 +104,7 @@ class SweepTable:
         self._told = clock()
         self._progress: SweepProgress | None = None
         self._ended: tuple[Row, ...] = ()
+        self._encoding = ""
         self._live = Live(
             console=errors,
             transient=True,
@@ -114,6 +123,7 @@ class SweepTable:
     def __call__(self, event: ProgressEvent) -> None:
         """Records an event, which the next redraw shows."""
         row = event.row
+        self._encoding = event.text if event.kind == "encoding" else ""
         if event.kind == "stage":
             self._ended = ()
         if event.kind == "close" and row is not None:
@@ -123,7 +133,7 @@ class SweepTable:
             self._told = self._clock()
             self._progress = event.progress
             self._live.start()
-        if row is None or row.state is State.FAILED:
+        if not self._encoding and (row is None or row.state is State.FAILED):
             text = event_text(event)
             if text:
                 errors.print(text, markup=False)
@@ -133,6 +143,8 @@ class SweepTable:
         its = self._progress
         if its is None:
             return ""
+        if self._encoding:
+            return Text(self._encoding, no_wrap=True, overflow="ellipsis")
         console = self._live.console
         room = max(1, console.height - AROUND)
         running = its.running[:room]

@@ -14,6 +14,7 @@ from mlcl.cli.output import fitted_table, results, tell
 from mlcl.markup import duration, megabytes
 from mlcl.results.sweep_result import SweepResult, ranked
 from mlcl.results.training_result import SettingResult, TrainingResult
+from mlcl.service.engine.encoding import forecast_text
 from mlcl.tracking import State
 
 BEST_SHOWN = 5
@@ -171,5 +172,7 @@ def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
         "after training": f"{free} of the neighbours" if free else "nothing is left to choose",
         "writes": f"{tree['writes']['folder']}; tracking {tree['writes']['tracking']}",
     }
+    if its["encoding"] is None or its["encoding"]["rows"]:
+        lines["frozen inputs"] = forecast_text(its["encoding"])
     width = max(map(len, lines))
     return [f"{name:{width}}  {text}" for name, text in lines.items()]

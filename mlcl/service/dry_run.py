@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job
+from mlcl.service.engine.encoding import forecast, forecast_text
 from mlcl.service.ray.address import placed_by_ray
 from mlcl.tracking import shown, tracking_uri
 from mlcl.training.context import pick_device
@@ -18,6 +19,7 @@ def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
     if not placed_by_ray(job):
         pick_device(job.train.device)
     return job_plan(JobData.of(job, home)) | {
+        "frozen_inputs": forecast_text(None if placed_by_ray(job) else forecast([job], home, None)),
         "writes": {
             "folder": str(home / "runs" / "<run id>"),
             "files": ["checkpoint.pt", RESULT, EMBEDDINGS, f"{MODEL}/"],

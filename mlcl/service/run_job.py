@@ -10,6 +10,7 @@ from pathlib import Path
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.errors import MachineError
 from mlcl.service.engine.closing import backed_up, recover
+from mlcl.service.engine.encoding import Work, encode_for_run
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.precision import decide_precision
 from mlcl.service.engine.shared_runs import SharedRuns
@@ -23,7 +24,7 @@ from mlcl.tracking.provenance import submitted_id, submitted_tags
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.checkpoint import CHECKPOINT, UnreadableCheckpointError
 from mlcl.training.context import Context, pick_device
-from mlcl.training.events import Diverged, Listener, Stopped
+from mlcl.training.events import Diverged, Event, Listener, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 from mlcl.training.precision import Precision
@@ -151,6 +152,16 @@ class _Run:
         hash_ = job_hash(self.job_data.job)
         return RunReport(id, state, folder, log.id, metrics, resumed, reason, job_hash=hash_)
 
+    def _encode(self) -> None:
+        """Encodes frozen inputs with all CPUs, where this process trains."""
+        job = self.job_data.job
+
+        def show(done: int, total: int, _left: float | None, text: str) -> None:
+            self.listener(Event("encoding", 0, 0, done, total, note=text))
+
+        work = Work([job], self.home, pick_device(job.train.device).type)
+        encode_for_run(work, show, self.stop)
+
     def _execute(self, folder: Path, log: RunLog) -> dict[str, float]:
         job_data, job = self.job_data, self.job_data.job
         if placed_by_ray(job):
@@ -160,6 +171,7 @@ class _Run:
             return run_group(
                 job, folder, log, self.home, self.listener, self.stop, share=share, announce=announce
             )
+        self._encode()
         outcome = run_experiment(
             job_data,
             folder=folder,

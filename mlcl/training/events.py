@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["start", "step", "validation", "saving", "phase", "note", "damage", "end"]
+Kind = Literal["start", "step", "validation", "saving", "phase", "note", "damage", "end", "encoding"]
 
 TIMES = ("time/train_seconds", "time/evaluation_seconds")
 """The metrics with the seconds of training and of evaluation."""
@@ -21,7 +21,8 @@ class Event:
     `note` with a message to the user, `damage` with a message about a damaged checkpoint. `epoch` and `step`
     count what is complete, of `epochs` and `steps`. `metrics` of a step are there if it closes a logging
     window. `note` is the message, or the name of the phase. At the `start` of a resumed run `validations` has
-    the metrics of its earlier validations, keyed by epoch.
+    the metrics of its earlier validations, keyed by epoch. Before the start, `encoding` says that `step` of
+    `steps` rows of frozen inputs are encoded.
     """
 
     kind: Kind

@@ -7,6 +7,7 @@ import math
 import pytest
 from rich.console import Console
 
+from mlcl.api import progress as api_progress
 from mlcl.api.progress import PLAIN_EVERY, event_text, plain_lines
 from mlcl.cli import output
 from mlcl.cli import progress as view
@@ -157,7 +158,36 @@ def test_a_terminal_that_is_short_or_narrow_counts_rows_and_cuts_lines(console):
     assert all(len(line) <= 40 for line in lines)
 
 
+ENCODING = ProgressEvent(
+    "encoding",
+    "encoding: 200 of 1,000 rows, 100 a second, about 0m08s left",
+    progress=Progress("encoding", 200, 1000, "", seconds_left=8.0),
+)
+
+
+def test_rows_that_are_encoded_are_a_line(console, monkeypatch):
+    table = SweepTable()
+    monkeypatch.setattr(table._live, "start", lambda: None)
+    table(ENCODING)
+    console.print(table.render())
+    assert console.file.getvalue().splitlines() == [ENCODING.text]
+    table(PRUNED)
+    console.print(table.render())
+    assert "trial 2" in console.file.getvalue()
+    assert console.file.getvalue().count(ENCODING.text) == 1
+
+
+def test_plain_lines_of_encoding_are_ten_seconds_apart():
+    clock, lines = Clock(), []
+    watch = plain_lines(lines.append, clock)
+    for seconds in (2.0, 6.0, 4.0, 6.0):
+        clock.now += seconds
+        watch(ENCODING)
+    assert lines == [ENCODING.text]
+
+
 EVENTS = [
+    Event("encoding", 0, 0, 200, 1000, note="encoding: 200 of 1,000 rows, 100 a second, about 0m08s left"),
     Event("start", 0, 2, 0, 4),
     Event("step", 0, 2, 1, 4),
     Event("step", 0, 2, 2, 4, {"train/loss": 1.5, "train/rows_per_second": 1234.0}),
@@ -174,6 +204,7 @@ def test_a_run_is_shown(monkeypatch, terminal):
     monkeypatch.setattr(output, "errors", console)
     monkeypatch.setattr(view, "errors", console)
     monkeypatch.setattr(view, "is_interactive", lambda: terminal)
+    monkeypatch.setattr(api_progress, "PLAIN_EVERY", 0.0)
     with RunProgress() as show:
         for event in EVENTS:
             show(event)
@@ -182,6 +213,10 @@ def test_a_run_is_shown(monkeypatch, terminal):
     text = console.file.getvalue()
     for expected in ("epoch 1/2", "loss 1.5000", "1,234 rows/s", "val/accuracy 0.2500", "test"):
         assert expected in text
-    if not terminal:
+    if terminal:
+        assert "200/1000 rows" in text
+        assert "2/4 steps" in text
+    else:
+        assert EVENTS[0].note in text
         assert "\x1b" not in text
         assert "0m00s left" in text

@@ -103,7 +103,7 @@ def test_a_saved_extractor_gives_the_same_bits(kind, data, tmp_path, request):
     (tmp_path / "saved").mkdir()
     extractor.save(tmp_path / "saved")
     loaded = declared.load(section, tmp_path / "saved", CPU)
-    contents = cache._contents(section, split)
+    contents = cache.contents(section, split)
     once, again = (dense(each(contents)) for each in (extractor, loaded))
     np.testing.assert_array_equal(once, again)
     assert once.shape == (len(split), extractor.columns)
@@ -185,13 +185,13 @@ def test_features_of_redrawn_rows_are_those_of_the_stored_splits_unless_they_are
     kind, data, tmp_path, bert, monkeypatch
 ):
     section = {"tfidf": TfidfInput(), "transformer": bert, "image": ImageInput(image_size=4)}[kind]
-    extracted, contents = [], FeatureCache._contents
+    extracted, contents = [], FeatureCache.contents
 
     def counted(self, section, split):
         extracted.append(len(split))
         return contents(self, section, split)
 
-    monkeypatch.setattr(FeatureCache, "_contents", counted)
+    monkeypatch.setattr(FeatureCache, "contents", counted)
     data = data(section.modality)
     for seed in (1, 2):
         drawn = redraw_validation(data, seed)

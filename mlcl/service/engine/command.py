@@ -8,8 +8,8 @@ with open_command(subject, home, watch, find, count) as command:    # lock, Ray,
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from mlcl.errors import UserError
 from mlcl.files import lock_file, remove_partial
 from mlcl.service.engine.budget import Account, Budget, Forecasts
 from mlcl.service.engine.closing import backed_up, close_trainings, recover, write_end
+from mlcl.service.engine.encoding import Work, encoded, local_device
 from mlcl.service.engine.engine import Engine, StopConditions
 from mlcl.service.engine.entries import End
 from mlcl.service.engine.ledger import Ledger
@@ -42,6 +43,7 @@ from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import MAX_REASON, Tag
 from mlcl.tracking.provenance import code
 from mlcl.tracking.tracker import Tracker
+from mlcl.training.encoding import network_inputs
 
 LOCK_PATIENCE = 5.0
 """Seconds to wait for the lock of a folder, which processes of a killed command may still hold."""
@@ -115,6 +117,17 @@ class Command:
             safe=self.tracker.safe,
             models=models,
         )
+
+    def encoding(
+        self, engine: Engine, jobs: Sequence[JobConfig], *, test: bool = True
+    ) -> AbstractContextManager[None]:
+        """Returns a context of trainings whose frozen inputs are encoded before, see `encoded`."""
+        reading = [job for job in jobs if network_inputs(job)]
+        device = local_device(reading[0].train.device, self.packing.gpus) if reading else None
+        if device is None:
+            return nullcontext()
+        work, its = Work(reading, self.logs.home, device), engine.reporter
+        return encoded(work, test=test, show=its.encoding, note=its.note, stop=engine.stop)
 
     @contextmanager
     def start(

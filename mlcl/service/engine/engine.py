@@ -10,7 +10,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from mlcl.service.ray.ddp_group import MAX_RESTARTS
 from mlcl.tracking import State
 from mlcl.tracking.names import MAX_REASON
 
+Around = Callable[[], AbstractContextManager[None]]
 GRACE = 30.0
 """Seconds that running trainings have to write a checkpoint before their processes are ended."""
 
@@ -129,22 +130,25 @@ class Engine:
         self._unstarted: set[str] = set()
         """The trainings that waited for a process at the last beat, if none ran then."""
 
-    def run(self, sources: Iterable[TrainingSource]) -> None:
+    def run(self, sources: Iterable[TrainingSource], around: Around = nullcontext) -> None:
         """Runs all trainings of the sources, one source after the other, in the same processes.
 
-        A source is started when all trainings of the previous one have ended. After a request to stop,
-        `start` and `end` of the remaining sources are called, but nothing is trained. No entry is left
-        RUNNING.
+        The context `around` is entered before the first training and left after the last. A source starts
+        when all trainings of the previous one have ended. After a request to stop, `start` and `end` of the
+        remaining sources are called, but nothing is trained. No entry is left RUNNING.
         """
         self._sources, self._returned = iter(sources), []
         try:
-            while self._advance():
-                self._finished = False
-                try:
-                    folder, shield = self._ledger.folder, self.stop.shielded
-                    run_trainings(self, folder=folder, packing=self._packing, shield=shield)
-                except KeyboardInterrupt:
-                    self.stop.insist()
+            with ExitStack() as held:
+                while self._advance():
+                    self._finished = False
+                    try:
+                        held.enter_context(around())
+                        around = nullcontext
+                        folder, shield = self._ledger.folder, self.stop.shielded
+                        run_trainings(self, folder=folder, packing=self._packing, shield=shield)
+                    except KeyboardInterrupt:
+                        self.stop.insist()
         finally:
             self._sources = iter(())  # frees what a generator holds, such as locks of folders
             with self.stop.shielded():

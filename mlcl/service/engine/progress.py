@@ -18,8 +18,8 @@ from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger, now
 from mlcl.tracking import State
 
-Stage = Literal["search", "race", "confirmation", "table"]
-Kind = Literal["note", "stage", "begin", "rung", "close", "end"]
+Stage = Literal["search", "race", "confirmation", "table", "encoding"]
+Kind = Literal["note", "stage", "encoding", "begin", "rung", "close", "end"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Row:
 class Progress:
     """The present state of a sweep or table: `done` of `total` trainings of the stage have ended.
 
+    The stage `encoding`, of which `total` are rows of frozen inputs, comes before the first training.
+
     `best` is the label and the score of the best search trial; `seconds_left` is the expected time to the end
     of the stage, None until a training of it has ended; `budget_left` is a text such as `1.2 gpu-h`.
     """
@@ -61,7 +63,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """A note, the start of a stage, the end, or a training's event; a `rung` is an intermediate value."""
+    """A note, the start of a stage, the end, or a training's event; a `rung` is an intermediate value.
+
+    `encoding` says how many rows of frozen inputs are encoded.
+    """
 
     kind: Kind
     text: str = ""
@@ -122,6 +127,12 @@ class Reporter:
         if stage == "table":
             text = f"{trainings}, up to {at_once} at once"
         self._watch(ProgressEvent("stage", text, progress=self._progress()))
+
+    def encoding(self, done: int, total: int, seconds_left: float | None, text: str) -> None:
+        """Sends how many rows of frozen inputs are encoded."""
+        left = self._account.left_text()
+        progress = Progress("encoding", done, total, "", seconds_left=seconds_left, budget_left=left)
+        self._watch(ProgressEvent("encoding", text, progress=progress))
 
     def tell(self, kind: Kind, entry: Entry) -> None:
         """Sends an event of a training: `begin`, `rung` or `close`."""

@@ -10,6 +10,7 @@ from mlcl.config import corners, default_mode, dump_job, load_job
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.files import bytes_on_disk
+from mlcl.service.engine.encoding import forecast
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.precision import refuse_auto
 from mlcl.service.engine.progress import resolve_target
@@ -138,6 +139,9 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "most_epochs_each": epochs,
             "most_epochs": trained * epochs,
             "disk": _disk(plan, plans, home),
+            "encoding": forecast(
+                [each.plan.job for each in plans], home, plan.resources.gpus, test=plan.seeds > 0
+            ),
             "time": _time(plan.name, home, trained * epochs),
             "budget": plan.resources.budget and plan.resources.budget.text,
             "searched": describe(space, plan.job),

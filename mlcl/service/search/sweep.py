@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def run_sweep(
         with command.start(identity, {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}):
             sweep = Sweep(plan, command, job_data.dataset.info)
         with command.work(sweep.engine.reporter, sweep.conclude) as end:
-            sweep.engine.run(sweep.stages())
+            sweep.engine.run(sweep.stages(), sweep.encoding)
             end.state, end.reason = sweep.outcome()
         sweep.attempt("the experiment is not described", sweep.describe)
         sweep.attempt(UNREGISTERED, sweep.register)
@@ -173,6 +174,11 @@ class Sweep:
         if self.plan.seeds and self.own.best is not None:
             yield from self._choose(own)
             yield from self._confirm()
+
+    def encoding(self) -> AbstractContextManager[None]:
+        """Returns the context in which the trainings of all searches find their frozen inputs encoded."""
+        jobs = [each.plan.job for each in self.plans]
+        return self.command.encoding(self.engine, jobs, test=self.plan.seeds > 0)
 
     def _search(
         self, plans: Sequence[SearchPlan], later: Sequence[SearchPlan] = ()

@@ -12,6 +12,7 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job
 from mlcl.samplers import EpochSampler
 from mlcl.service.engine.budget import amount_text
+from mlcl.service.engine.encoding import forecast, forecast_text
 from mlcl.service.engine.entries import Entry, Unit
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.tables.origin import without_empty
@@ -56,6 +57,7 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
         seconds += trainings
         searches[cell.cell.id] = {**cell.cost, "left": left, "time_one_at_a_time": _time(trainings, "clock")}
     left, job = table.remaining(ledgers), plan.cells[0].jobs[0]
+    jobs = [each.run.job for each in missing] + [its for cell in table.tuned for its in cell.jobs]
     figures = [figure.name for cell in plan.cells for figure in cell.figures]
     return {
         "table": {
@@ -78,6 +80,7 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             "missing": left,
             **_amount(missing),
             "time_one_at_a_time": _time(seconds, "clock"),
+            "frozen_inputs": forecast_text(forecast(jobs, home, plan.resources.gpus)),
             "cpu_time": _time([each * plan.resources.cpus * job.train.workers for each in seconds], "cpu"),
             "kinds": _kinds(missing),
             **({"tuned": searches} if searches else {}),

@@ -70,7 +70,10 @@ def run_table(
             # Found before this table begins a search: then it is its own.
             tuned = {cell: its or ledger for cell, its in table.ledgers(ledger).items()}
         with command.work(reporter) as end:
-            engine.run(_sources(source, tuned, command, engine, log.id))
+            jobs = [run.job for run in table.missing()]
+            jobs += [job for cell, its in tuned.items() if its is ledger for job in cell.jobs]
+            sources = _sources(source, tuned, command, engine, log.id)
+            engine.run(sources, lambda: command.encoding(engine, jobs))
             end.state, end.reason = _outcome(table, tuned, engine.stop)
             report = _result(table, tuned, source, command, log, end.state, end.reason)
             with command.stop.shielded():

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import dump_job, job_hash
+from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
 from mlcl.data.validation_rows import redraws_validation
@@ -116,6 +116,11 @@ class TunedCell:
     def data(self) -> DatasetInfo:
         """The data set of the cell."""
         return self._data.dataset.info
+
+    @property
+    def jobs(self) -> list[JobConfig]:
+        """The job of each search."""
+        return [each.plan.job for each in self._searches]
 
     @property
     def scopes(self) -> list[str]:

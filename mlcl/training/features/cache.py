@@ -28,7 +28,7 @@ from mlcl.data import Dataset, Split, decode_all
 from mlcl.data.cache_entries import ABOUT, read_cached
 from mlcl.models.encoder import FeatureInput, InputName
 from mlcl.models.encoders.features import ColumnInput, ImageInput
-from mlcl.training.features.extractor import COLUMN, Extractor, Kind, Matrix, precision
+from mlcl.training.features.extractor import COLUMN, BatchRun, Extractor, Kind, Matrix, precision
 from mlcl.training.features.image import IMAGE
 from mlcl.training.features.tfidf import TFIDF
 from mlcl.training.features.transformer import TRANSFORMER
@@ -52,12 +52,13 @@ class FeatureCache:
     """The cached outputs of extractors, fitted to the rows `train`.
 
     `cache` is the cache folder of a home. `device` is the type of the device on which networks compute; the
-    precision used there is part of a key.
+    precision used there is part of a key. `run` says how, by default with as many threads as PyTorch has.
     """
 
     cache: Path
     train: Split
     device: str = "cpu"
+    run: BatchRun | None = None
 
     def rows(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
         """Returns the rows (N, F) of a split, dense or sparse float32; memory-mapped if they are cached.
@@ -65,7 +66,7 @@ class FeatureCache:
         Raises UserError if the data set has another modality, or the cache cannot be written.
         """
         if not EXTRACTORS[name].cached:
-            return self.extractor(name, section)(self._contents(section, split))
+            return self.extractor(name, section)(self.contents(section, split))
         return self._read_or_write(
             self._about(name, section, split),
             lambda work: _write(work, self._compute(name, section, split)),
@@ -76,10 +77,12 @@ class FeatureCache:
         """Computes the rows of a split; a pretrained network's of redrawn splits are those of the stored
         ones.
         """
-        if EXTRACTORS[name].learns or not split.is_redrawn or split.index is not None:
-            return self.extractor(name, section)(self._contents(section, split))
-        stored, parts = Dataset.open(split.whole.reader.place), []
-        for part in (stored.split("train"), stored.split("validation")):
+        sources = () if EXTRACTORS[name].learns else self.sources(split)
+        if not sources:
+            run = self.run or BatchRun(torch.get_num_threads())
+            return self.extractor(name, section)(self.contents(section, split), run)
+        parts = []
+        for part in sources:
             _, own, its = np.intersect1d(split.rows, part.rows, assume_unique=True, return_indices=True)
             parts.append((own, self.rows(name, section, part)[its]))
         row_NF = np.empty((len(split), parts[0][1].shape[1]), np.float32)
@@ -87,9 +90,27 @@ class FeatureCache:
             row_NF[own] = values
         return row_NF
 
+    @staticmethod
+    def sources(split: Split) -> tuple[Split, ...]:
+        """Returns the stored train and validation rows, of which redrawn ones are; else none."""
+        if not split.is_redrawn or split.index is not None:
+            return ()
+        stored = Dataset.open(split.whole.reader.place)
+        return stored.split("train"), stored.split("validation")
+
+    def contents(self, section: FeatureInput, split: Split) -> Any:
+        """Returns what an extractor reads of a split."""
+        if isinstance(section, ImageInput):
+            return np.asarray(decode_all(split, section.image_size, self.cache).pixels)
+        return split.vectors() if isinstance(section, ColumnInput) else split.texts()
+
     def holds(self, name: InputName, section: FeatureInput, split: Split) -> bool:
         """Whether the rows of a split are cached. Raises UserError if a model or weights file is missing."""
-        return self._entry(self._about(name, section, split)).exists()
+        return self.entry(name, section, split).exists()
+
+    def entry(self, name: InputName, section: FeatureInput, split: Split) -> Path:
+        """Returns the folder of a split's rows, whether or not they are cached; raises as `holds` does."""
+        return self._entry(self._about(name, section, split))
 
     def extractor(self, name: InputName, section: FeatureInput) -> Extractor:
         """Returns the extractor; if its kind learns from rows, it is fitted to the training rows."""
@@ -105,12 +126,7 @@ class FeatureCache:
         )
 
     def _fit(self, kind: Kind, section: FeatureInput) -> Extractor:
-        return kind.fit(section, self._contents(section, self.train), torch.device(self.device), "float32")
-
-    def _contents(self, section: FeatureInput, split: Split) -> Any:
-        if isinstance(section, ImageInput):
-            return np.asarray(decode_all(split, section.image_size, self.cache).pixels)
-        return split.vectors() if isinstance(section, ColumnInput) else split.texts()
+        return kind.fit(section, self.contents(section, self.train), torch.device(self.device), "float32")
 
     def _about(self, name: InputName, section: FeatureInput, split: Split | None = None) -> dict[str, Any]:
         """Returns, as plain data, everything that determines an extractor's state, or its rows of a split."""

@@ -6,10 +6,12 @@ Shapes: N rows, F columns.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from mlcl.models.encoders.features import ColumnInput
 from mlcl.torch_versions import cpu_capabilities
 from mlcl.training.precision import Precision, Work, faster_precision
 
+T = TypeVar("T")
 Matrix = Any
 """Rows (N, F) float32, as a NumPy array or a `scipy.sparse.csr_array` with sorted int32 indices."""
 Contents = Any
@@ -28,6 +31,22 @@ Contents = Any
 COLUMN_FILE = "column.json"
 ROWS_AT_ONCE = 32
 """The number of rows of a batch; larger batches are not faster on a CPU."""
+
+
+@dataclass(frozen=True)
+class BatchRun:
+    """The way in which a frozen network computes its batches.
+
+    On a CPU, `threads` batches are computed at once, each by one thread alone, so that the numbers do not
+    depend on `threads`; None leaves one batch after another to PyTorch's threads. `done` is called with the
+    number of rows after each batch, in the caller's thread; its exception ends the computation.
+    """
+
+    threads: int | None = None
+    done: Callable[[int], None] = lambda _rows: None
+
+
+ONE_BY_ONE = BatchRun()
 
 
 class Extractor(Protocol):
@@ -38,8 +57,11 @@ class Extractor(Protocol):
         """The number of columns F."""
         ...
 
-    def __call__(self, contents: Contents) -> Matrix:
-        """Returns the rows (N, F) of contents. A row does not depend on the other ones, up to rounding."""
+    def __call__(self, contents: Contents, run: BatchRun = ONE_BY_ONE, /) -> Matrix:
+        """Returns the rows (N, F) of contents. A row does not depend on the other ones, up to rounding.
+
+        `run` is for networks alone.
+        """
         ...
 
     def save(self, folder: Path) -> None:
@@ -59,6 +81,7 @@ class Kind:
             if a file is missing.
         learns: Whether the extractor is fitted to the training rows.
         cached: Whether its rows are kept on disk.
+        network: Whether a network computes the rows in batches, which may take minutes.
     """
 
     fit: Callable[[Any, Contents | None, torch.device, Precision], Extractor]
@@ -66,6 +89,7 @@ class Kind:
     state: Callable[[Any], object]
     learns: bool = False
     cached: bool = True
+    network: bool = False
 
 
 PRODUCT = (256, 384, 1536)
@@ -98,24 +122,55 @@ def _layer() -> Work:
     return multiply
 
 
-@torch.no_grad()
 def outputs(
     network: nn.Module,
     batches: Iterable[tuple[NDArray[np.int64], dict[str, Tensor]]],
     shape: tuple[int, int],
     device: torch.device,
     precision: Precision,
+    run: BatchRun,
 ) -> NDArray[np.float32]:
     """Computes a network's outputs (N, F), of the given `shape`.
 
     Each batch has the numbers of its rows in the result, and the network's inputs by name.
     """
     output_NF = np.empty(shape, dtype=np.float32)
-    for rows, inputs in batches:
+
+    def compute(batch: tuple[NDArray[np.int64], dict[str, Tensor]]) -> int:
+        rows, inputs = batch
         on_device = {name: value.to(device) for name, value in inputs.items()}
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+        # Both contexts hold for a thread alone.
+        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             output_NF[rows] = network(**on_device).float().cpu().numpy()
+        return len(rows)
+
+    if run.threads is None or device.type != "cpu":
+        for batch in batches:
+            run.done(compute(batch))
+    else:
+        _in_threads(compute, batches, run.threads, run.done)
     return output_NF
+
+
+def _in_threads(
+    compute: Callable[[T], int], batches: Iterable[T], threads: int, done: Callable[[int], None]
+) -> None:
+    """Computes batches in threads of one processor each; after an error, those that wait are dropped."""
+    usual, waiting = torch.get_num_threads(), deque[Future[int]]()
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            try:
+                for batch in batches:
+                    waiting.append(pool.submit(compute, batch))
+                    if len(waiting) > threads:
+                        done(waiting.popleft().result())
+                while waiting:
+                    done(waiting.popleft().result())
+            finally:
+                for future in waiting:
+                    future.cancel()
+    finally:
+        torch.set_num_threads(usual)  # the number of threads that are created from now on
 
 
 def freeze(network: nn.Module, device: torch.device) -> nn.Module:
@@ -134,7 +189,7 @@ class Column:
 
     columns: int
 
-    def __call__(self, contents: NDArray[np.float32]) -> NDArray[np.float32]:
+    def __call__(self, contents: NDArray[np.float32], _: BatchRun = ONE_BY_ONE) -> NDArray[np.float32]:
         """Returns the vectors. Raises ValueError if they have another size than the training rows'."""
         if contents.shape[1] != self.columns:
             raise ValueError(f"vectors of {contents.shape[1]} numbers, not {self.columns}")

@@ -19,7 +19,16 @@ from mlcl.data.images import Pixels
 from mlcl.errors import UserError
 from mlcl.models.encoders.features import ImageInput
 from mlcl.models.encoders.resnet import ResNet
-from mlcl.training.features.extractor import ROWS_AT_ONCE, Contents, Kind, freeze, outputs, save_weights
+from mlcl.training.features.extractor import (
+    ONE_BY_ONE,
+    ROWS_AT_ONCE,
+    BatchRun,
+    Contents,
+    Kind,
+    freeze,
+    outputs,
+    save_weights,
+)
 from mlcl.training.precision import Precision
 
 WEIGHTS = "weights.safetensors"
@@ -36,12 +45,12 @@ class Image:
     columns: int
     device: torch.device
 
-    def __call__(self, contents: Pixels) -> NDArray[np.float32]:
+    def __call__(self, contents: Pixels, run: BatchRun = ONE_BY_ONE) -> NDArray[np.float32]:
         """Returns rows (N, D) float32 of images (N, 3, H, W) uint8."""
         count = len(contents)
         rows = (np.arange(first, min(first + ROWS_AT_ONCE, count)) for first in range(0, count, ROWS_AT_ONCE))
         batches = ((its, {"pixels": normalise(torch.from_numpy(np.array(contents[its])))}) for its in rows)
-        return outputs(self.network, batches, (count, self.columns), self.device, "float32")
+        return outputs(self.network, batches, (count, self.columns), self.device, "float32", run)
 
     def save(self, folder: Path) -> None:
         """Writes the network's weights; for pixels a file without tensors."""
@@ -77,4 +86,4 @@ def _state(section: ImageInput) -> object:
     return [file.stat().st_size, file.stat().st_mtime_ns]
 
 
-IMAGE = Kind(_fit, _load, _state)
+IMAGE = Kind(_fit, _load, _state, network=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mlcl.errors import UserError
 from mlcl.models.encoders.features import TfidfInput
-from mlcl.training.features.extractor import Contents, Kind, Matrix
+from mlcl.training.features.extractor import ONE_BY_ONE, BatchRun, Contents, Kind, Matrix
 from mlcl.training.precision import Precision
 
 TERMS, IDF = "terms.json", "idf.npy"
@@ -51,7 +51,7 @@ class Tfidf:
         """The number of columns F."""
         return len(self.terms)
 
-    def __call__(self, contents: Sequence[str]) -> Matrix:
+    def __call__(self, contents: Sequence[str], _: BatchRun = ONE_BY_ONE) -> Matrix:
         """Returns the sparse rows (N, F) float32 of texts."""
         from scipy.sparse import csr_array
 

@@ -23,7 +23,16 @@ from mlcl.models import model_folder
 from mlcl.models.encoders.features import TransformerInput
 from mlcl.models.encoders.transformer import TextTransformer as Pooled
 from mlcl.models.pretrained import load_pretrained, rebuild_pretrained, save_config
-from mlcl.training.features.extractor import ROWS_AT_ONCE, Contents, Kind, freeze, outputs, save_weights
+from mlcl.training.features.extractor import (
+    ONE_BY_ONE,
+    ROWS_AT_ONCE,
+    BatchRun,
+    Contents,
+    Kind,
+    freeze,
+    outputs,
+    save_weights,
+)
 from mlcl.training.precision import Precision
 from mlcl.unit_rows import unit_rows
 
@@ -54,10 +63,10 @@ class Transformer:
         """The number of columns D."""
         return self.network.dim
 
-    def __call__(self, contents: Sequence[str]) -> NDArray[np.float32]:
+    def __call__(self, contents: Sequence[str], run: BatchRun = ONE_BY_ONE) -> NDArray[np.float32]:
         """Returns the rows (N, D) float32 of texts."""
         shape = (len(contents), self.columns)
-        row_ND = outputs(self.network, self._batches(contents), shape, self.device, self.precision)
+        row_ND = outputs(self.network, self._batches(contents), shape, self.device, self.precision, run)
         return unit_rows(torch.from_numpy(row_ND)).numpy() if self.unit else row_ND
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
@@ -114,4 +123,4 @@ def _own_keys() -> Iterator[None]:
         raise error.but(key=key) from error
 
 
-TRANSFORMER = Kind(_fit, _load, _state)
+TRANSFORMER = Kind(_fit, _load, _state, network=True)

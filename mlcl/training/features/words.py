@@ -25,7 +25,7 @@ from torch import Tensor
 from mlcl.data import Tokenizer, encode, load_tokenizer
 from mlcl.errors import UserError
 from mlcl.models.encoders.features import WordsInput
-from mlcl.training.features.extractor import Contents, Kind
+from mlcl.training.features.extractor import ONE_BY_ONE, BatchRun, Contents, Kind
 from mlcl.training.precision import Precision
 
 PACKAGE = "wordllama"
@@ -47,7 +47,7 @@ class Words:
         """The number of columns D."""
         return int(self.vector_VD.shape[1])
 
-    def __call__(self, contents: Sequence[str]) -> NDArray[np.float32]:
+    def __call__(self, contents: Sequence[str], _: BatchRun = ONE_BY_ONE) -> NDArray[np.float32]:
         """Returns the rows (N, D) float32 of texts."""
         tokens = encode(self.tokenizer, contents, self.max_length)
         ids, offsets = torch.from_numpy(tokens.tokens).long(), torch.from_numpy(tokens.offsets)

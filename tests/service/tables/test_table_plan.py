@@ -185,6 +185,7 @@ def test_a_dry_run_counts_and_starts_nothing(tables):
     assert told["trainings"] | {"share": None, "kinds": None} == {
         "all": 8, "done": 0, "missing": 8, "epochs": 32, "rows_to_encode": 8 * 4 * 48 * 2, "kinds": None,
         "share": None, "time_one_at_a_time": cost.UNKNOWN, "cpu_time": cost.UNKNOWN,
+        "frozen_inputs": "nothing to encode",
     }  # fmt: skip
     assert told["trainings"]["share"]["gpus"] == "one where there are any"
     assert told["cells"]["cold/all"] == {"seeds": 2, "printed": {"Acc": 9}}

@@ -1,0 +1,232 @@
+"""Encodes the frozen inputs of a command's trainings with all CPUs, and says how far it is.
+
+Rows of train and validation are encoded before the first training, and test rows in a process beside the
+trainings, which has the lowest priority. Trainings that other machines may run encode for themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcl.config import JobConfig, dump_job, load_job
+from mlcl.markup import duration
+from mlcl.service.process.limits import TRAINING, free_memory, usable_cpus
+from mlcl.service.ray.address import on_cluster
+from mlcl.service.ray.folder import enter_workdir
+from mlcl.service.ray.references import resolve_references
+from mlcl.training.context import pick_device
+from mlcl.training.encoding import (
+    Missing,
+    encode,
+    missing_rows,
+    network_inputs,
+    row_count,
+    seconds_to_encode,
+)
+from mlcl.training.events import Stopped
+from mlcl.training.job_data import JobData
+
+AHEAD, TEST = ("train", "validation"), ("test",)
+SPLITS = (*AHEAD, *TEST)
+QUIET = 2.0
+"""Seconds for which nothing is said: most inputs take less."""
+EVERY = 2.0
+"""Seconds between two messages."""
+SHORT = 5.0
+"""Seconds up to which test rows are encoded before the trainings: a process takes as long to start."""
+LOWEST = 19
+"""The niceness of the process, which takes the time that trainings leave."""
+CANCEL_SECONDS = 10.0
+"""Seconds that the process has to end after its batches."""
+
+Show = Callable[[int, int, float | None, str], None]
+"""A function of the rows that are done, of all rows, of the seconds left, and of all this as a text."""
+
+
+class Pace:
+    """Shows how far an encoding is, from `QUIET` seconds on and every `EVERY` seconds."""
+
+    def __init__(self, show: Show, clock: Callable[[], float] = time.monotonic) -> None:
+        self._show, self._clock = show, clock
+        self._first: tuple[float, int] | None = None
+        self._began = clock()
+        self._shown = self._began + QUIET - EVERY
+        self.is_shown = False
+
+    def __call__(self, done: int, total: int) -> None:
+        """Called with the rows that are done after each batch."""
+        now = self._clock()
+        if done == 0 or self._first is None:
+            self._first = (now, done) if done else None  # loading a network is left out of the rate
+            return
+        at, rows = self._first
+        if done > rows and now - self._shown >= EVERY:
+            self._shown, self.is_shown = now, True
+            pace = (done - rows) / (now - at)
+            left = (total - done) / pace
+            text = f"encoding: {done:,} of {total:,} rows, {pace:,.0f} a second"
+            self._show(done, total, left, f"{text}, about {duration(left)} left")
+
+    @property
+    def took(self) -> str:
+        """The time since the beginning as a text."""
+        return duration(self._clock() - self._began)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Jobs of a home whose trainings compute on a type of device of this machine."""
+
+    jobs: Sequence[JobConfig]
+    home: Path
+    device: str
+
+    def missing(self, splits: Iterable[str]) -> list[Missing]:
+        """Returns the rows of splits that the cache lacks, each once."""
+        found, seen, names = dict[Path, Missing](), set[str](), tuple(splits)
+        for job in self.jobs:
+            inputs = [[name, section.model_dump(mode="json")] for name, section in network_inputs(job)]
+            labels = job.objective.classifier.labels  # a subset may have rows of each class
+            key = json.dumps([dump_job(job)["data"], labels, inputs], sort_keys=True, default=str)
+            if inputs and key not in seen:  # opening data takes a while
+                found |= missing_rows(JobData.of(job, self.home, verify=False), self.device, names)
+            seen.add(key)
+        return list(found.values())
+
+
+def encoding_threads() -> int:
+    """Returns the number of threads: one for each usable CPU, if memory has room for its batch."""
+    return max(1, min(usable_cpus(), free_memory() // TRAINING))
+
+
+def local_device(device: str, gpus: float | None) -> str | None:
+    """Returns the type of device on which trainings compute; None if another machine may run them.
+
+    `gpus` are those of a training, None for what there is.
+    """
+    if on_cluster() and not _is_only_node():
+        return None
+    return "cpu" if gpus == 0 else pick_device(device).type
+
+
+def _is_only_node() -> bool:
+    """Whether the Ray cluster that this process has joined consists of this machine."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return False
+    alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    return bool(alive == [ray.get_runtime_context().get_node_id()])
+
+
+def forecast(
+    jobs: Sequence[JobConfig], home: Path, gpus: float | None, *, test: bool = True
+) -> dict[str, Any] | None:
+    """Returns the rows of frozen networks that the cache lacks, and estimated seconds to encode them.
+
+    None if other machines may run the trainings.
+    """
+    missing, reading = list[Missing](), [job for job in jobs if network_inputs(job)]
+    if reading:
+        device = local_device(reading[0].train.device, gpus)
+        if device is None:
+            return None
+        missing = Work(reading, home, device).missing(SPLITS if test else AHEAD)
+    return {"rows": row_count(missing), "seconds": seconds_to_encode(missing, encoding_threads())}
+
+
+def forecast_text(found: Mapping[str, Any] | None) -> str:
+    """Returns what `forecast` returns as a text."""
+    if found is None:
+        return "by the first training that reads a frozen input"
+    if not found["rows"]:
+        return "nothing to encode"
+    return f"{found['rows']:,} rows, about {duration(found['seconds'])}"
+
+
+def encode_for_run(work: Work, show: Show, stop: Callable[[], bool]) -> None:
+    """Encodes all rows that a single training reads. Raises Stopped after a request to stop."""
+    _encode(work.missing(SPLITS), Pace(show), stop)
+
+
+@contextmanager
+def encoded(
+    work: Work, *, test: bool, show: Show, note: Callable[[str], None], stop: Callable[[], bool]
+) -> Iterator[None]:
+    """Encodes rows of train and validation, then lets trainings run in the block.
+
+    With `test`, test rows are encoded meanwhile; before, if they take less than `SHORT` or on a GPU. A
+    request to stop ends either. After an error the trainings encode for themselves.
+    """
+    pace, later = Pace(show), list[Missing]()
+    try:
+        _encode(work.missing(AHEAD), pace, stop)
+        later = work.missing(TEST) if test else []
+        if work.device != "cpu" or seconds_to_encode(later, encoding_threads()) < SHORT:
+            _encode(later, pace, stop)
+            later = []
+    except Stopped:
+        pass
+    except Exception as error:
+        note(_left(error))
+        later = []
+    if pace.is_shown and not stop():
+        note(f"frozen inputs: {pace.took}")
+    if later and not stop():
+        note(f"{row_count(later):,} test rows are encoded beside the trainings")
+        with _beside(work, note):
+            yield
+    else:
+        yield
+
+
+def _left(error: Exception) -> str:
+    return " ".join(f"frozen inputs are left to the trainings: {type(error).__name__}: {error}".split())
+
+
+def _encode(missing: Sequence[Missing], pace: Pace, stop: Callable[[], bool]) -> None:
+    def tell(done: int, total: int) -> None:
+        if stop():
+            raise Stopped
+        pace(done, total)
+
+    if missing:
+        encode(missing, encoding_threads(), tell)
+
+
+@contextmanager
+def _beside(work: Work, note: Callable[[str], None]) -> Iterator[None]:
+    """Encodes test rows in a process of Ray, which ends with the block at the latest."""
+    import ray
+
+    task = ray.remote(num_cpus=0, max_retries=0, max_calls=1)(encode_beside)
+    jobs, places = [dump_job(job) for job in work.jobs], [str(work.home.resolve()), str(Path.cwd())]
+    running = task.remote(jobs, *places, work.device)
+    try:
+        yield
+    finally:
+        try:
+            ray.cancel(running)
+            if not ray.wait([running], timeout=CANCEL_SECONDS)[0]:
+                ray.cancel(running, force=True)
+            ray.get(running)
+        except (ray.exceptions.TaskCancelledError, ray.exceptions.WorkerCrashedError):
+            pass
+        except Exception as error:
+            note(_left(getattr(error, "cause", None) or error))
+
+
+def encode_beside(jobs: Sequence[Mapping[str, Any]], home: str, cwd: str, device: str) -> None:
+    """Encodes the test rows of jobs with the lowest priority, in a process of its own."""
+    enter_workdir(cwd)
+    os.nice(LOWEST)
+    resolve_references(worker=True)
+    missing = Work([load_job(job) for job in jobs], Path(home), device).missing(TEST)
+    encode(missing, encoding_threads(), lambda _done, _total: None)

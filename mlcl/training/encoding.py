@@ -1,0 +1,107 @@
+"""Encodes the rows of frozen networks that a job's trainings will read, before they read them.
+
+Without this, the first training that needs a row computes it, and the others wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from mlcl.config import JobConfig
+from mlcl.data import Split
+from mlcl.models.encoder import FeatureInput, InputName
+from mlcl.training.baselines.baseline import BASELINES
+from mlcl.training.baselines.jobs import inputs_of
+from mlcl.training.features.cache import EXTRACTORS, FeatureCache
+from mlcl.training.features.extractor import ROWS_AT_ONCE, BatchRun
+from mlcl.training.features.inputs import sections
+from mlcl.training.grad_cache import give_back
+from mlcl.training.job_data import JobData
+
+Told = Callable[[int, int], None]
+"""A function that is called with the number of encoded rows, and of all rows; its exception ends the work."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The rows of a split that a frozen network computes and that the cache lacks."""
+
+    name: InputName
+    section: FeatureInput
+    cache: FeatureCache
+    split: Split
+
+
+def network_inputs(job: JobConfig) -> list[tuple[InputName, FeatureInput]]:
+    """Returns the inputs of a job, and of the baselines that it fits, that a frozen network computes."""
+    found = list(sections(job.encoder).items()) if job.baseline is None else []
+    for name in (job.baseline, job.evaluation.ensemble):
+        if name is not None:
+            found += inputs_of(BASELINES[name], job).values()
+    return [its for its in found if EXTRACTORS[its[0]].network]
+
+
+def missing_rows(job_data: JobData, device: str, splits: Iterable[str]) -> dict[Path, Missing]:
+    """Returns the rows of splits (`train`, `validation`, `test`) that the cache lacks, by their entry in it.
+
+    `device` is the type of the device on which the job's trainings compute.
+    """
+    cache, found = FeatureCache(job_data.cache, job_data.train, device), dict[Path, Missing]()
+    inputs = network_inputs(job_data.job)
+    for name in splits:
+        split = job_data.train if name == "train" else job_data.dataset.split(name)
+        for part in cache.sources(split) or (split,):
+            for its in inputs:
+                entry = cache.entry(*its, part)
+                if not entry.exists():
+                    found[entry] = Missing(*its, cache, part)
+    return found
+
+
+def row_count(missing: Iterable[Missing]) -> int:
+    """Returns the number of rows to encode."""
+    return sum(len(each.split) for each in missing)
+
+
+def encode(missing: Sequence[Missing], threads: int, tell: Told) -> None:
+    """Encodes rows into the cache, on a CPU with so many threads, and calls `tell` after each batch.
+
+    What was complete before an exception of `tell` stays in the cache; of the rest nothing does.
+    """
+    total, before = row_count(missing), 0
+    for each in missing:
+        done = before
+
+        def count(rows: int) -> None:
+            nonlocal done
+            done += rows
+            tell(done, total)
+
+        tell(done, total)
+        cache = replace(each.cache, run=BatchRun(threads, count))
+        cache.rows(each.name, each.section, each.split)
+        before += len(each.split)
+    give_back()
+
+
+def seconds_to_encode(missing: Iterable[Missing], threads: int) -> float:
+    """Estimates the seconds that `encode` takes, from a batch of each input and split."""
+    return sum(_seconds_of_a_row(each) * len(each.split) / threads for each in missing)
+
+
+def _seconds_of_a_row(its: Missing) -> float:
+    """Times one batch, on one thread of a CPU; its rows are spread over the split."""
+    extract, taken = its.cache.extractor(its.name, its.section), 0.0
+    count = min(ROWS_AT_ONCE, len(its.split))
+    for rows in (1, count):  # the first one warms up and does not count
+        spread = torch.linspace(0, len(its.split) - 1, rows).long()
+        contents = its.cache.contents(its.section, its.split.take(spread))
+        began = time.perf_counter()
+        extract(contents, BatchRun(threads=1))
+        taken = time.perf_counter() - began
+    return taken / count
