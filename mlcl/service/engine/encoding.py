@@ -177,7 +177,7 @@ def encoded(
     except Exception as error:
         note(_left(error))
         later = []
-    if pace.is_shown:
+    if pace.is_shown and not stop():
         note(f"frozen inputs: {pace.took}")
     if later and not stop():
         note(f"{row_count(later):,} test rows are encoded beside the trainings")
