@@ -36,9 +36,11 @@ def table_verdicts(
 ) -> list[tuple[str, Verdict]]:
     """Compares the cells with the same data with one of them, for each figure.
 
+    With a control that is a row or a column, these are cells of one column or of one row.
+
     Returns pairs of the row or column that the compared cells share (empty for none) and a verdict. Verdicts
     have the values of the trainings' metrics, not the table's unit. Holm's correction is over the verdicts on
-    one figure with the same data. Cells whose `data` is empty are left out.
+    one figure of such cells. Cells whose `data` is empty are left out.
 
     Args:
         cells: The cells of a table.
@@ -47,10 +49,12 @@ def table_verdicts(
             mean on validation, or else the first cell with a value.
         unit: The unit of the figures, `percent` or `share`.
     """
-    groups: dict[str, list[CellResult]] = {}
+    groups: dict[tuple[str, str], list[CellResult]] = {}
+    rows, columns = ({getattr(each, side) for each in cells} for side in ("row", "column"))
     for cell in cells:
+        apart = cell.column if control in rows else cell.row if control in columns else ""
         if cell.data:
-            groups.setdefault(cell.data, []).append(cell)
+            groups.setdefault((cell.data, apart), []).append(cell)
     return [
         (shared, verdict)
         for group in groups.values()

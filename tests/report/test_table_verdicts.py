@@ -40,6 +40,17 @@ def pairs(found):
     return [(its.treated.label, its.reference.label) for _, its in found]
 
 
+def test_columns_with_the_same_data_have_a_control_each():
+    cells = [
+        cell(row, FIRST, column=c, data="same") for c in ("trained", "frozen") for row in ("CE", "a", "b")
+    ]
+    found = verdicts(*cells, control="CE")
+    assert [(shared, its.treated.label, its.reference.label) for shared, its in found] == [
+        (column, row, "CE") for column in ("trained", "frozen") for row in ("a", "b")
+    ]
+    assert {its.tests for _, its in found} == {2}
+
+
 def test_the_control_is_the_reference_of_each_column_that_has_it():
     cells = [cell(row, FIRST, column=c, data=c) for c in ("x", "y") for row in ("a", "CE", "b")]
     found = verdicts(*cells, cell("a", FIRST, data="z"), cell("b", FIRST, data="z"), control="CE")
