@@ -1,7 +1,6 @@
 """Changes of the environment for all tests; imported before any library reads it."""
 
 import os
-import shutil
 from pathlib import Path
 
 # No telemetry, no hub, no stray configuration of the person who tests.
@@ -12,10 +11,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 (Ray's own spelling)
 # Threads that wait for one another on a busy machine cost more than they compute on tensors this small.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Temporary folders are in memory where there is room: a third of a slow disk's time is waiting for its syncs.
-SHM = Path("/dev/shm")
-if SHM.is_dir() and os.access(SHM, os.W_OK) and shutil.disk_usage(SHM).free > 4 * 2**30:
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHM))
 # Without a GPU, Triton interprets kernels on the processor.
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
