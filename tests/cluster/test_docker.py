@@ -126,19 +126,19 @@ def test_the_image_gets_what_exists(root, dockerfile):
         assert f"!{source}" in ignored, source
 
 
-@pytest.mark.parametrize(("index", "left"), [("", 3), ("https://wheels.example.org/cu126", 1)])
-def test_an_image_for_older_drivers_takes_pytorch_from_another_index(dockerfile, tmp_path, index, left):
-    (run,) = re.findall(r"^ARG TORCH_INDEX.*?^RUN (.*?)$", dockerfile, re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize(("options", "left"), [("", 3), ("--find-links https://wheels.example.org/cu126", 1)])
+def test_an_image_for_older_drivers_has_pytorch_for_an_older_cuda(dockerfile, tmp_path, options, left):
+    (run,) = re.findall(r"^ARG TORCH_OPTIONS.*?^RUN (.*?)$", dockerfile, re.MULTILINE | re.DOTALL)
     (tmp_path / "pip").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "pip").chmod(0o755)
     (tmp_path / "constraints.txt").write_text("cuda-toolkit==13.2\nnvidia-cublas==13.4\ntorch==2.15.0\n")
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TORCH_INDEX": index}
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TORCH_OPTIONS": options}
     done = subprocess.run(
         ["sh", "-c", run], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert (f"--extra-index-url {index}" in done.stdout) == bool(index)
-    assert done.stdout.split()[-1] == ".[all]"
-    # Other libraries of CUDA would fit no PyTorch of the other index.
+    given = ["install", "--no-cache-dir", "--constraint", "constraints.txt"]
+    assert done.stdout.split() == [*given, *options.split(), ".[all]"]
+    # Other libraries of CUDA would fit no PyTorch for another CUDA.
     assert len((tmp_path / "constraints.txt").read_text().splitlines()) == left
 
 

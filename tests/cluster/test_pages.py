@@ -54,4 +54,4 @@ def test_the_driver_of_the_pages_is_that_of_the_wheels_cuda(root):
     oldest = {"12": "525", "13": "580"}[pinned["cuda-toolkit"].partition(".")[0]]
     assert f"PyTorch with CUDA {pinned['cuda-toolkit']}, which needs **NVIDIA's driver {oldest}**" in page
     assert f"drivers older than {oldest}" in dockerfile
-    assert "TORCH_INDEX" in page
+    assert "TORCH_OPTIONS" in page

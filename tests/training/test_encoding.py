@@ -21,11 +21,9 @@ SPLITS = ("train", "validation", "test")
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    from tiny_models import tiny_model
-
-    return {"model": str(tiny_model(tmp_path_factory.mktemp("bert"), "bert")), "max_length": 6}
+@pytest.fixture
+def bert(models):
+    return {"model": str(models["bert"]), "max_length": 6}
 
 
 @pytest.fixture

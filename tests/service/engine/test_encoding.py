@@ -30,11 +30,9 @@ from mlcl.training.features import transformer
 SPACE = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none, metric: val/accuracy}"
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    from tiny_models import tiny_model
-
-    return {"model": str(tiny_model(tmp_path_factory.mktemp("bert"), "bert")), "max_length": 6}
+@pytest.fixture
+def bert(models):
+    return {"model": str(models["bert"]), "max_length": 6}
 
 
 @pytest.fixture
