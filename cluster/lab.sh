@@ -4,7 +4,7 @@
 #
 #   cluster/lab.sh HEAD
 set -eu
-head=$1
+head=${1:?"usage: lab.sh HEAD"}
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH" RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$PWD/outputs/ray.token"
 case " $(hostname -I) " in

@@ -6,7 +6,7 @@
 # It uses the command `aws` with your credentials and region, and two zones of the default VPC that have the
 # workers' machines. In the clone, after `make setup`. A second call changes what is there.
 set -eu
-ssh_from=$1 bucket=${2:-}
+ssh_from=${1:?"usage: set_up.sh ADDRESSES [BUCKET]"} bucket=${2:-}
 cd "$(dirname "$0")/../.."
 region=${AWS_REGION:-$(aws configure get region)}
 export AWS_REGION="$region" AWS_DEFAULT_REGION="$region"

@@ -6,7 +6,8 @@
 #
 # STORAGE-CLASS has ReadWriteMany: NFS, EFS, Filestore, CephFS. BUCKET is of S3. A second call changes what is there.
 set -eu
-image=$1 class=$2 bucket=$3
+usage="usage: set_up.sh IMAGE STORAGE-CLASS BUCKET"
+image=${1:?$usage} class=${2:?$usage} bucket=${3:?$usage}
 cd "$(dirname "$0")/../.."
 for target in cpu gpu; do
   docker build --file docker/Dockerfile --target "$target" --tag "$image:$target" .

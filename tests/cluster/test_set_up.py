@@ -209,3 +209,10 @@ def test_the_operator_is_where_the_network_policy_expects_it(root):
     (policy,) = [tree for tree in policies if tree["kind"] == "NetworkPolicy"]
     label = {"kubernetes.io/metadata.name": operator["namespace"]}
     assert {"namespaceSelector": {"matchLabels": label}} in policy["spec"]["ingress"][0]["from"]
+
+
+@pytest.mark.parametrize("script", ["cluster/lab.sh", "cluster/aws/set_up.sh", "docker/kuberay/set_up.sh"])
+def test_without_arguments_a_script_says_how_it_is_used(root, script):
+    done = subprocess.run(["sh", root / script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"usage: {script.rpartition('/')[2]} " in done.stderr
