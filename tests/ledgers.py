@@ -11,7 +11,7 @@ def events(home: Path) -> list[dict[str, Any]]:
     """The events of the one sweep or table of a home, as they are while its command runs; none before."""
     for _, record in home_records(home):
         if record.kind != "runs":
-            return Database(home).events(record.number)[0]
+            return [event for event, _ in Database(home).events(record.number)]
     return []
 
 

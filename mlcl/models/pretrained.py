@@ -304,9 +304,12 @@ def _no_text(config: Any, folder: Path) -> UserError:
 
 
 def _recompute_layers(network: Any) -> None:
+    recompute = getattr(network, "activation_checkpointing_enable", None)
+    if recompute is None:  # older versions of transformers name it otherwise
+        recompute = network.gradient_checkpointing_enable
     try:
         # The call also makes the embeddings require a gradient: below adapters nothing else would.
-        network.activation_checkpointing_enable({"use_reentrant": False})
+        recompute({"use_reentrant": False})
     except ValueError as error:
         raise UserError(
             "this model cannot compute its layers once more",

@@ -40,8 +40,8 @@ from mlcl.store import State
 from mlcl.training.events import TIMES
 
 FLATTERS = "It was selected by that figure, which therefore flatters it; fresh seeds were not."
-TOP = 10
-"""The number of search trials that are shown before `All trials` is opened."""
+TOP, MOST = 10, 1000
+"""The number of search trials that are shown at once, and the largest number in the table to open."""
 
 
 def sweep_document(
@@ -188,9 +188,17 @@ def _search(data: SweepData) -> tuple[Block, ...]:
         trials_table(data.best_first.head(TOP), *columns),
         *(Text(f"{line}.") for arm in data.result.arms for line in arm.stops),
         *_races(data),
-        Details("All trials", (trials_table(data.search, *columns),)),
+        _all_trials(data, columns),
         *_failures(data.search),
     )
+
+
+def _all_trials(data: SweepData, columns: tuple[str, list[str], tuple[str, ...]]) -> Details:
+    """Returns a hidden table of all trials; of more than `MOST` those with the best scores."""
+    if len(data.search) <= MOST:
+        return Details("All trials", (trials_table(data.search, *columns),))
+    said = f"mlcl.load({data.result.name!r}).frame has all {len(data.search):,} trials."
+    return Details(f"The best {MOST:,}", (Text(said), trials_table(data.best_first.head(MOST), *columns)))
 
 
 def _failures(runs: pd.DataFrame) -> list[Block]:

@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 FEWEST = 8
 """The smallest number of scores to fit: with fewer, noise and shape cannot be told apart."""
+MOST = 500
+"""The largest number of scores to fit, since the time of a fit grows with its cube."""
 POINTS = 60
 """The number of points at which a fitted curve is evaluated."""
 
@@ -48,13 +50,17 @@ def expected_scores(x_ND: Array, score: ArrayLike, at_GD: Array, *, log: list[bo
     """Returns mean and standard deviation (G,) of the expected score at the points `at_GD`, from N scores.
 
     The kernel is a constant times a squared exponential (one length scale for each key) plus white noise; its
-    hyperparameters maximise the marginal likelihood. Keys with `log` enter as their logarithms.
+    hyperparameters maximise the marginal likelihood. Keys with `log` enter as their logarithms. Of more than
+    `MOST` scores, so many are fitted, spread evenly over their order.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
     y = np.asarray(score, float)
+    if len(y) > MOST:
+        fitted = np.linspace(0, len(y) - 1, MOST).astype(int)
+        x_ND, y = x_ND[fitted], y[fitted]
     place_ND, place_GD = (
         np.stack([np.log(x) if its else x for x, its in zip(points.T, log, strict=True)], axis=1)
         for points in (x_ND, at_GD)

@@ -94,11 +94,11 @@ class Runs:
         return list(self._source.tagged(tag, value, how))
 
     def by_log(self, owner: str, logs: Collection[str]) -> dict[str, Run]:
-        """Returns runs by log id: one request for those of `owner`, and one for each other log."""
+        """Returns runs by log id: one request for those of `owner`, and one for each log of another."""
         found = {run.data.tags.get(Tag.LOG, ""): run for run in self.tagged(Tag.OWNER, owner)}
         for log in logs:
-            runs = [] if log in found else self.tagged(Tag.LOG, log)
-            found |= dict(zip([log], runs, strict=False))
+            if log not in found and not log.startswith(f"{owner}."):
+                found |= dict(zip([log], self.tagged(Tag.LOG, log), strict=False))
         return found
 
     def named(self, word: str) -> list[Run]:

@@ -47,10 +47,10 @@ def _copy(source: Path, folder: RunFolder, record: RunRecord, home: Path) -> Run
     with new_folder(target.path) as partial:
         shutil.copytree(folder.path, partial, dirs_exist_ok=True, ignore=shutil.ignore_patterns(LOCK))
     fields = {name: value for name, value in asdict(record).items() if name != "number"}
-    events, last = Database(source).events(record.number)[0], ""
+    last = ""
     with Database(home).transaction() as write:
         number = write.add_run(fields)
-        for event in events:
+        for event, _ in Database(source).events(record.number):
             last = write.add_event(number, json.dumps(event), after=last)
     copied = target.record
     assert copied is not None

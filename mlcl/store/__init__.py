@@ -1,6 +1,6 @@
 """The database of a home, with its runs, sweeps and tables, and the events of their commands."""
 
-from mlcl.store.database import BACKUP, DATABASE, Database
+from mlcl.store.database import BACKUP, DATABASE, Database, read_event
 from mlcl.store.runs import (
     KINDS,
     LOCK,
@@ -26,4 +26,5 @@ __all__ = [
     "State",
     "home_records",
     "new_id",
+    "read_event",
 ]

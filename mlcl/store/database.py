@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -44,6 +45,8 @@ SYNCHRONOUS = "FULL"
 """SQLite's `synchronous` setting with which a committed transaction survives a power cut."""
 PATIENCE = 60.0
 """The number of seconds that a transaction waits for transactions of other commands."""
+PAGE = 10_000
+"""The number of events that are read at once."""
 CURE = "`mlcl doctor --fix`, which takes the backup of the last command, or a copy of the file"
 
 
@@ -51,6 +54,16 @@ def digest(before: str, text: str) -> str:
     """Returns the digest of `text` chained to `before`, the digest of the texts before it."""
     # A flipped bit may make bytes of a text, which the format turns into another text.
     return hashlib.sha256(f"{before}{text}".encode()).hexdigest()[:16]
+
+
+def read_event(content: str) -> dict[str, Any]:
+    """Decodes an event; equal keys of all events share one string in memory."""
+    event: dict[str, Any] = json.loads(content, object_pairs_hook=_with_shared_keys)
+    return event
+
+
+def _with_shared_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {sys.intern(key): value for key, value in pairs}
 
 
 class Database:
@@ -106,7 +119,8 @@ class Database:
         if found != "ok":
             raise self._damaged(found)
         for run in self.runs():
-            self.events(run)
+            for _ in self.events(run):
+                pass
 
     def _has_tables(self, connection: sqlite3.Connection) -> bool:
         """Whether the file has tables, before the first command none; lost ones raise UserError."""
@@ -148,25 +162,40 @@ class Database:
             raise self._damaged("rows of runs are missing")
         return {number: self._run(number, content, sum) for number, content, sum in rows}
 
-    def events(self, run: int) -> tuple[list[dict[str, Any]], str]:
-        """Returns the events of a sweep or table, by its number, in order, and the digest of the last one."""
+    def events(self, run: int) -> Iterator[tuple[dict[str, Any], str]]:
+        """Yields each event of a sweep or table, by its number, with its digest, in order.
+
+        Events that are added after the first one was read are left out. The database is locked for one page
+        of events at a time, so that readers of a long sweep do not block the command that runs it.
+        """
         with self._connected("rw") as connection:
-            connection.execute("BEGIN")
             known = connection.execute("SELECT content, digest FROM runs WHERE number = ?", (run,)).fetchone()
-            rows = connection.execute(
-                "SELECT content, digest FROM events WHERE run = ? ORDER BY number", (run,)
-            ).fetchall()
-            connection.execute("COMMIT")
         if known is None:
             raise self._damaged(f"run {run} is missing")
-        last, found = self._run(run, *known)["last_event"], ""
-        for number, (content, sum) in enumerate(rows, start=1):
-            found = digest(found, content)
-            if found != sum:
-                raise self._damaged(f"event {number} of run {run} was changed, or one before it is missing")
-        if found != last:
-            raise self._damaged(f"the last events of run {run} are missing")
-        return [json.loads(content) for content, _ in rows], last
+        last, found, count = self._run(run, *known)["last_event"], "", 0
+        page: list[tuple[int, str, str]] = []
+        while found != last:
+            page = self._page(run, after=page[-1][0] if page else 0)
+            if not page:
+                raise self._damaged(f"the last events of run {run} are missing")
+            for _, content, sum in page:
+                found, count = digest(found, content), count + 1
+                if found != sum:
+                    raise self._damaged(
+                        f"event {count} of run {run} was changed, or one before it is missing"
+                    )
+                yield read_event(content), found
+                if found == last:
+                    break
+
+    def _page(self, run: int, after: int) -> list[tuple[int, str, str]]:
+        """Returns the next events of a run after a row, as row number, content and digest."""
+        with self._connected("rw") as connection:
+            return connection.execute(
+                "SELECT number, content, digest FROM events WHERE run = ? AND number > ? "
+                f"ORDER BY number LIMIT {PAGE}",
+                (run, after),
+            ).fetchall()
 
     def back_up(self) -> None:
         """Replaces the backup file by a copy of the present content, atomically."""

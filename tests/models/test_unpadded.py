@@ -10,6 +10,9 @@ from mlcl.models.pretrained import LoraConfig, load_pretrained, token_states
 
 transformers = pytest.importorskip("transformers")
 
+recent = pytest.mark.skipif(
+    int(transformers.__version__.split(".")[0]) < 5, reason="transformers 4 computes texts with padding"
+)
 LENGTHS = [11, 2, 7, 1, 3]
 TOKENS, MASK = token_batch(LENGTHS, 12)
 FAMILIES = {
@@ -57,6 +60,7 @@ def test_the_families_are_those_that_are_tested():
     assert set(FAMILIES) == set(unpadded.FAMILIES)
 
 
+@recent
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_states_and_gradients_are_those_of_the_padded_batch(family, kind):
     network = family(kind).eval()
@@ -108,6 +112,7 @@ def test_decoders_are_padded(models):
     assert unpadded.unpadded_states(network, TOKENS, MASK) is None
 
 
+@recent
 @pytest.mark.parametrize(
     "options", [{"lora": LoraConfig(r=2)}, {"gradient_checkpointing": True}, {"dropout": 0.3}]
 )

@@ -11,6 +11,7 @@ from report.test_report import QUICK, table_below
 from sweeps import World
 
 import mlcl.results
+from mlcl.report import sweep_document
 from mlcl.report.report import make_report
 from mlcl.report.sweep_document import time_shares
 from mlcl.results.comparison import compare_settings
@@ -51,6 +52,17 @@ def test_the_first_line_is_the_command_s(twins):
     )  # both searches find the same
     result = text.partition("## Result\n")[2].lstrip()
     assert result.startswith(verdict.sentence)
+
+
+def test_of_very_many_trials_the_best_are_shown(twins, store, tmp_path, monkeypatch):
+    found, whole = twins
+    monkeypatch.setattr(sweep_document, "MOST", 1)
+    made = make_report(Runs(store.tracker), found.id, tmp_path, embeddings=QUICK, log=False)
+    best = (made.folder / "report.md").read_text().partition("### The best 1\n")[2]
+    assert "mlcl.load('twins').frame has all 2 trials." in best
+    table = best.partition("\n#")[0]
+    assert (table.count("COMPLETE"), "trial 1" in table) == (1, False)
+    assert whole.partition("### All trials\n")[2].partition("\n#")[0].count("COMPLETE") == 2
 
 
 def test_a_sweep_is_exported_as_the_best_seed_of_its_confirmed_setting(twins, store, monkeypatch):

@@ -15,7 +15,7 @@ from ledgers import new_ledger, recorded
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import Training
 from mlcl.service.engine.ledger import Ledger
-from mlcl.store import BACKUP, Database, RunFolders, State, home_records
+from mlcl.store import BACKUP, Database, RunFolders, State, database, home_records, read_event
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def told(home):
     """All that a home says."""
     Database(home).check()
     records = [record for _, record in home_records(home)]
-    return repr([records, [Database(home).events(record.number) for record in records]])
+    return repr([records, [list(Database(home).events(record.number)) for record in records]])
 
 
 def refused(home, match):
@@ -43,6 +43,29 @@ def refused(home, match):
         Database(home).check()
     assert "home.db" in caught.value.line()
     assert "mlcl doctor --fix" in str(caught.value.allowed)
+
+
+def test_events_are_read_in_pages_that_lock_the_file_for_a_moment_each(home, monkeypatch):
+    sweep = max(record.number for _, record in home_records(home))
+    whole = list(Database(home).events(sweep))
+    monkeypatch.setattr(database, "PAGE", 3)
+    events = Database(home).events(sweep)
+    begun = [next(events) for _ in range(4)]
+    Ledger(home / "sweeps" / "mlcl-sweep").append("value", key="t1", epoch=2, score=0.5)
+    assert [*begun, *events] == whole, "what was added since is left out"
+    assert len(list(Database(home).events(sweep))) == len(whole) + 1
+
+
+def test_a_damaged_page_is_refused_when_it_is_reached(home, monkeypatch):
+    monkeypatch.setattr(database, "PAGE", 3)
+    with Database(home)._connected("rw") as connection:
+        connection.execute("UPDATE events SET content = replace(content, '2.375', '2.5')")
+    refused(home, "damaged")
+
+
+def test_equal_keys_of_events_are_one_string(home):
+    first, second = (read_event('{"new_key_of_events": 1}') for _ in range(2))
+    assert next(iter(first)) is next(iter(second))
 
 
 def test_none_of_a_thousand_flipped_bits_changes_what_is_read(home):

@@ -29,7 +29,7 @@ from mlcl.service.engine.entries import (
     Training,
     Unit,
 )
-from mlcl.store import Database, RunFolder, State
+from mlcl.store import Database, RunFolder, State, read_event
 
 
 def share(tree: Any, like: Any) -> Any:
@@ -108,8 +108,8 @@ class Ledger:
         record = RunFolder(folder).record
         if record is not None:
             self._run = record.number
-            events, self._last = self._database.events(record.number)
-            for event in events:
+            for event, digest in self._database.events(record.number):
+                self._last = digest
                 self._apply(event)
 
     def append(self, event: str, **content: Any) -> None:
@@ -122,7 +122,7 @@ class Ledger:
         with self._database.transaction() as write:
             last = write.add_event(self._run, text, after=self._last)
         self._last = last
-        self._apply(json.loads(text))
+        self._apply(read_event(text))
 
     def open(self, training: Training) -> Entry:
         """Writes a new training, whose state is RUNNING, and returns its entry."""

@@ -10,17 +10,23 @@ from mlcl.config import job_hash, load_job
 from mlcl.results.provenance import Tags, log_start
 from mlcl.results.training_result import TrainingResult, changes
 from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.ledger import share
 from mlcl.tracking import State, plain_parameters, typed_params
 from mlcl.tracking.names import Tag
 
 
 class TrainingResults:
-    """Builds the results of trainings. Logs and jobs are cached, since results are built again and again."""
+    """Builds the results of trainings.
+
+    What logs and jobs say is cached, since results are built again and again; equal parts share memory.
+    """
 
     def __init__(self, home: Path, run_id: Callable[[str], str | None]) -> None:
         self._home, self.run_id = home, run_id
         self._starts: dict[str, dict[str, Any]] = {}
-        self._jobs: dict[str, tuple[dict[str, Any], str]] = {}
+        self._last: dict[str, Any] = {}
+        self._settings: dict[str, tuple[dict[str, Any], str]] = {}
+        self._changes: dict[str, tuple[Mapping[str, Any], dict[str, Any], str]] = {}
 
     def tags(self, log: str) -> Tags:
         """Returns the tags with which a log was started; empty if the log is gone."""
@@ -28,25 +34,32 @@ class TrainingResults:
         return tags
 
     def start(self, log: str) -> dict[str, Any]:
-        """Returns the first entry of a log, as `log_start` reads it; empty if the log is gone."""
+        """Returns time and tags of the start of a log, see `log_start`; empty if the log is gone."""
         if not self._starts.get(log):
-            self._starts[log] = log_start(self._home, log)
+            first = log_start(self._home, log)
+            self._last = share({name: first[name] for name in ("time", "tags") if name in first}, self._last)
+            self._starts[log] = self._last
         return self._starts[log]
 
     def job(self, log: str, job: Mapping[str, Any], free: Collection[str] = ()) -> tuple[dict[str, Any], str]:
-        """Returns the parameters but the `free` keys, and the hash of a job; cached by its log."""
-        if log not in self._jobs:
-            parsed = load_job(job)
-            self._jobs[log] = typed_params(parsed, free), job_hash(parsed)
-        return self._jobs[log]
+        """Returns the parameters but the `free` keys, and the hash of a setting's job; cached by its log."""
+        if log not in self._settings:
+            self._settings[log] = _params_and_hash(job, free)
+        return self._settings[log]
 
     def build(
         self, entry: Entry, log: str, shared: Mapping[str, Any], free: Collection[str] = ()
     ) -> TrainingResult:
         """Returns the result of a training; its `changes` are the parameters that differ from `shared`."""
-        params, hash_ = self.job(log, entry.job, free)
+        known, differing, hash_ = self._changes.get(log, (None, {}, ""))
+        if known is not shared and known != shared:
+            params, hash_ = _params_and_hash(entry.job, free)
+            differing = changes(shared, params)
+            self._changes[log] = shared, differing, hash_
         if entry.state is State.COMPLETE:
-            params = params | plain_parameters(entry.chosen)
+            chosen = plain_parameters(entry.chosen)
+            kept = {key: value for key, value in differing.items() if key not in chosen}
+            differing = kept | changes({key: shared[key] for key in chosen if key in shared}, chosen)
         return TrainingResult(
             key=entry.key,
             label=entry.label,
@@ -62,7 +75,7 @@ class TrainingResults:
             number=entry.number,
             origin=entry.origin,
             seed=entry.job["train"]["seed"],
-            changes=changes(shared, params),
+            changes=differing,
             job_hash=hash_,
             fingerprint=self.tags(log).get(Tag.FINGERPRINT, ""),
             started=self.start(log).get("time"),
@@ -72,3 +85,8 @@ class TrainingResults:
             log=log,
             run_id=self.run_id(log),
         )
+
+
+def _params_and_hash(job: Mapping[str, Any], free: Collection[str]) -> tuple[dict[str, Any], str]:
+    parsed = load_job(job)
+    return typed_params(parsed, free), job_hash(parsed)

@@ -53,6 +53,8 @@ class Search:
         self._add_starts(Start(point, "prior") for point in prior_starts(plan.space, self._flat))
         self._asked = list(asked_starts(plan.space, self._job, plan.try_first))
         self._waiting: list[Entry] = []
+        self._points = {_hashable(its.params) for its in self._version.kept.values()}
+        self._points_read = self._jobs_read = 0
         self._keys_of: dict[bytes, list[str]] = {}
         self.pruner = ReplayPruner(
             plan.space.search,
@@ -114,21 +116,25 @@ class Search:
                 self._starts.append(each)
 
     @property
-    def _tried(self) -> list[dict[str, Any]]:
+    def _tried(self) -> set[frozenset[tuple[str, Any]]]:
         """The points of all trials, those of earlier spaces that fit the present one included."""
-        return [*(its.params for its in self._version.kept.values()), *(its.params for its in self.trials)]
+        new = self.trials[self._points_read :]
+        self._points.update(_hashable(its.params) for its in new)
+        self._points_read += len(new)
+        return self._points
 
     @property
     def _queued(self) -> list[Start]:
         """The settings that the user asked for and that no trial has."""
         if not self._asked:
             return []
-        tried = [*self._tried, *(its.point for its in self._written)]
-        return [
-            its
-            for n, its in enumerate(self._asked)
-            if its.point not in [*tried, *(other.point for other in self._asked[:n])]
-        ]
+        if not self._asked:
+            return []
+        tried = self._tried | {_hashable(its.point) for its in self._written}
+        asked: dict[frozenset[tuple[str, Any]], Start] = {}
+        for its in self._asked:
+            asked.setdefault(_hashable(its.point), its)
+        return [its for point, its in asked.items() if point not in tried]
 
     @property
     def trials(self) -> list[Entry]:
@@ -157,14 +163,16 @@ class Search:
             return self._waiting.pop(0)
         if self._room() <= 0:
             return None
-        starts, tried, queued = [its.point for its in self._starts], self._tried, self._queued
-        first = all(its.point in tried for its in self._written)
+        tried, queued, trials = self._tried, self._queued, self.trials
+        first = all(_hashable(its.point) in tried for its in self._written)
         asked = queued[0].point if queued and first else None
-        settings, trial = draw_trial(self.plan.space, self._version, self.trials, starts, asked)
+        begun = len(trials) >= len(self._starts) + len(self._asked)
+        starts = [] if begun else [its.point for its in self._starts]
+        settings, trial = draw_trial(self.plan.space, self._version, trials, starts, asked)
         known = [*self._written, *queued, *self._starts]
-        begun = next((its for its in known if its.point == trial.params), Start(trial.params, "drawn"))
-        settings = begun.exact(settings)
-        job = begun.job or load_job(dump_job(self._job), settings)
+        its = next((its for its in known if its.point == trial.params), Start(trial.params, "drawn"))
+        settings = its.exact(settings)
+        job = its.job or load_job(dump_job(self._job), settings)
         number = len(self._ledger.trials(scope=self.scope))
         return self._ledger.open(
             Training(
@@ -177,14 +185,15 @@ class Search:
                 scope=self.scope,
                 params=trial.params,
                 system_attrs=trial.system_attrs,
-                origin="drawn" if trial.params in tried else begun.origin,
+                origin="drawn" if _hashable(trial.params) in tried else its.origin,
             )
         )
 
     def twin(self, entry: Entry) -> Entry | None:
         """Returns the first earlier trial with the same job that has not failed; None if there is none."""
-        trials = self._ledger.trials(scope=self.scope)
-        for its in trials[sum(map(len, self._keys_of.values())) :]:
+        new = self._ledger.trials(scope=self.scope)[self._jobs_read :]
+        self._jobs_read += len(new)
+        for its in new:
             self._keys_of.setdefault(_digest(its.job), []).append(its.key)
         earlier = takewhile(lambda key: key != entry.key, self._keys_of[_digest(entry.job)])
         known = (self._ledger.entries[key] for key in earlier)
@@ -202,10 +211,14 @@ class Search:
         """Returns the number of trials still to draw; settings that the user asked for have room always."""
         left = self.plan.trials - self._trial_count
         if self.plan.points is not None:
-            left = min(left, self.plan.points - len({frozenset(point.items()) for point in self._tried}))
+            left = min(left, self.plan.points - len(self._tried))
         if stop_of(self.plan, self._ledger, self.scope) is not None:
             left = 0
         return max(left, len(self._queued))
+
+
+def _hashable(point: Mapping[str, Any]) -> frozenset[tuple[str, Any]]:
+    return frozenset(point.items())
 
 
 def _digest(job: Mapping[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ Optuna 5.0; nothing else here or in `pruner.py` uses private parts.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import heapq
 import io
@@ -28,7 +29,7 @@ import optuna
 from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.samplers import BaseSampler, CmaEsSampler
 from optuna.storages import BaseStorage
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState
 
 from mlcl.config import SearchConfig, Space
 from mlcl.config.space.search import SAMPLERS
@@ -141,6 +142,13 @@ STATES = {
 """Optuna's state for each state of a training; an interrupted one is WAITING, since it can be resumed."""
 
 
+class _EarlierTrial(FrozenTrial):
+    """A trial whose copies share its parts, which nothing changes; copying these takes most of a draw."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FrozenTrial:
+        return copy.copy(self)
+
+
 def build_study(
     version: SpaceVersion,
     trials: Sequence[Entry],
@@ -180,20 +188,23 @@ def _frozen(
     values = trial.values if trial.state is State.COMPLETE else None
     if trial.state is State.PRUNED and intermediate:
         values = [intermediate[max(intermediate)]]
-    frozen = create_trial(
-        state=STATES[trial.state],
+    state, began, ended = STATES[trial.state], datetime.now(), datetime.now()
+    if isinstance(trial, Entry) and trial.cost.seen:
+        began, ended = (datetime.fromtimestamp(trial.cost.seen - past) for past in (trial.cost.seconds, 0))
+    return _EarlierTrial(
+        number=-1,  # the study numbers its trials itself
+        trial_id=-1,
+        state=state,
+        value=None,
         values=values,
+        datetime_start=began,
+        datetime_complete=ended if state.is_finished() else None,
         params=trial.params,
         distributions={name: known[name] for name in trial.params},
         intermediate_values=intermediate,
         user_attrs=user_attrs,
-        system_attrs=system_attrs,
+        system_attrs=system_attrs or {},
     )
-    if isinstance(trial, Entry) and trial.cost.seen:  # Optuna's own times are those of this call
-        frozen.datetime_start = datetime.fromtimestamp(trial.cost.seen - trial.cost.seconds)
-        if frozen.datetime_complete is not None:
-            frozen.datetime_complete = datetime.fromtimestamp(trial.cost.seen)
-    return frozen
 
 
 def trials_to_learn(trials: Sequence[Entry], space: Space, version: SpaceVersion) -> Sequence[Entry]:
@@ -229,11 +240,18 @@ def draw_trial(
     running = [replace(each, state=State.RUNNING) if each.resumable else each for each in known]
     sampler = build_sampler(space.search, len(trials) - len(known))
     study = build_study(version, running, "draw", sampler=sampler)
+    first = _next_start(version, trials, starts) if asked is None and starts else asked
+    if first is not None:
+        study.enqueue_trial(dict(first))
+    settings = draw(space, study.ask())
+    return settings, study.get_trials(deepcopy=False)[-1]
+
+
+def _next_start(
+    version: SpaceVersion, trials: Sequence[Entry], starts: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
     earlier = [each.params for each in version.kept.values()]
     earlier += [each.params for each in trials if each.origin == "asked for"]
     waiting = [point for point in starts if point not in earlier]
     begun = sum(each.origin != "asked for" for each in trials)
-    if asked is not None or begun < len(waiting):
-        study.enqueue_trial(dict(waiting[begun] if asked is None else asked))
-    settings = draw(space, study.ask())
-    return settings, study.get_trials(deepcopy=False)[-1]
+    return waiting[begun] if begun < len(waiting) else None

@@ -146,8 +146,8 @@ class SweepRun:
         self.log.log_metrics(metrics, step=self._ended())
 
 
-WRITE_EVERY = 10.0
-"""The smallest number of seconds between two writes of `sweep.json` while trainings run."""
+WRITE_EVERY, WRITE_SHARE = 10.0, 50
+"""The least time between two writes of `sweep.json` during trainings: in seconds, and in times of a write."""
 
 
 class SweepReader:
@@ -293,15 +293,19 @@ class SweepReader:
 
 
 def write_results_on_close(reader: SweepReader, watch: ProgressListener) -> ProgressListener:
-    """Wraps a listener, and writes `sweep.json` after trainings end, at most every WRITE_EVERY seconds."""
-    last = -WRITE_EVERY
+    """Wraps a listener, and writes `sweep.json` after trainings end.
+
+    After a write the next one waits for WRITE_EVERY seconds, and WRITE_SHARE times as long as the write took.
+    """
+    due = 0.0
 
     def listen(event: ProgressEvent) -> None:
-        nonlocal last
+        nonlocal due
         watch(event)
-        if event.kind == "close" and time.monotonic() - last >= WRITE_EVERY:
+        if event.kind == "close" and (began := time.monotonic()) >= due:
             with suppress(OSError):  # a full disk stops the sweep where the ledger is written
                 write_result(reader.result(State.RUNNING, ""))
-            last = time.monotonic()
+            ended = time.monotonic()
+            due = ended + max(WRITE_EVERY, WRITE_SHARE * (ended - began))
 
     return listen

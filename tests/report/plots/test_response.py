@@ -5,6 +5,7 @@ import pytest
 
 from mlcl.report.plots.charts import PlotSkipped
 from mlcl.report.plots.search_plots import MOST, gamma_plot, heads_weight, response_plots, score_stages
+from mlcl.results import gaussian_process
 from mlcl.results.gaussian_process import FEWEST, fitted_curve
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
@@ -65,6 +66,14 @@ def test_the_curve_finds_the_shape_under_the_noise(log):
     assert 0.005 < curve.deviation.mean() < 0.05  # of the mean, not of one score
     again = fitted_curve(x, np.zeros(40), log=log)
     assert again is None
+
+
+def test_many_scores_are_thinned_out_evenly(monkeypatch):
+    monkeypatch.setattr(gaussian_process, "MOST", 40)
+    x = np.linspace(0.1, 1, 79)
+    score = np.sin(3 * x) + np.tile([0.0, 50.0], 40)[:79]  # every second score, from the first, is fitted
+    curve = fitted_curve(x, score, log=False)
+    assert np.abs(curve.mean - np.sin(3 * curve.x)).max() < 0.05
 
 
 def test_few_or_equal_points_have_no_curve():

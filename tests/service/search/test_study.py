@@ -271,6 +271,16 @@ def test_what_has_no_search_has_no_study(tmp_path):
         write_studies(new_ledger(tmp_path / "sweeps" / "id"), tmp_path / "study.log")
 
 
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "gp", "random"])
+def test_a_draw_changes_no_earlier_trial(tmp_path, sampler):
+    """Its study shares the values of the earlier trials."""
+    search = Search(tmp_path, space(sampler))
+    search.run(6)
+    before = [repr(trial) for trial in search.ledger.trials()]
+    search.draw()
+    assert [repr(trial) for trial in search.ledger.trials()[:6]] == before
+
+
 @pytest.mark.parametrize(("sampler", "mode"), [("tpe", "max"), ("tpe", "min"), ("brute_force", "max")])
 def test_a_draw_learns_from_the_best_and_the_latest_of_many_trials(sampler, mode):
     """The work of a draw is bounded, and its seed is still the trial's number."""

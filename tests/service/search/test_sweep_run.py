@@ -1,11 +1,14 @@
 """The sweep's own run: what was asked, how the best grew, what came out."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from builders import tiny_job
 
 from mlcl.config import load_job
+from mlcl.service.search import sweep_run
+from mlcl.service.search.sweep_run import write_results_on_close
 from mlcl.tracking import State, params_of
 
 SPACE = (
@@ -15,6 +18,25 @@ SPACE = (
 
 def log_of(world):
     return world.everything()["logs"]["SWEEP"]
+
+
+def test_results_are_written_at_most_for_a_fiftieth_of_the_time(monkeypatch):
+    now, writes = [100.0], []
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+
+    def write(_result):
+        writes.append(now[0])
+        now[0] += 1.0  # seconds that a write takes
+
+    monkeypatch.setattr(sweep_run, "time", clock)
+    monkeypatch.setattr(sweep_run, "write_result", write)
+    reader = SimpleNamespace(result=lambda _state, _reason: None)
+    listen = write_results_on_close(reader, lambda _event: None)
+    for _ in range(120):
+        listen(SimpleNamespace(kind="close"))
+        listen(SimpleNamespace(kind="begin"))
+        now[0] += 1.0
+    assert writes == [100.0, 151.0, 202.0]
 
 
 @pytest.mark.parametrize(("mode", "better"), [("max", max), ("min", min)])

@@ -157,7 +157,7 @@ def test_a_key_that_a_later_mlcl_adds_without_a_value_is_no_other_job():
 def said(home):
     """The contents of a home's database in a fixed order: imports may come in any."""
     records = [record for _, record in home_records(home)]
-    events = {record.id: Database(home).events(record.number)[0] for record in records}
+    events = {record.id: [event for event, _ in Database(home).events(record.number)] for record in records}
     return sorted((replace(record, number=0) for record in records), key=repr), events
 
 
