@@ -97,7 +97,7 @@ class EmbeddingPlots:
         if self.options.quick:
             return [], [(_NAME, "left out by --quick")]
         if not ids:
-            return [], [(_NAME, "no run is complete")]
+            return [], [(_NAME, "no run is complete and in MLflow")]
         if not self._announced:
             self.announce("plots of embeddings: the data set is opened, t-SNE takes a while")
         self._announced = True

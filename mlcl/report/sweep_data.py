@@ -91,10 +91,14 @@ class SweepData:
 
     @property
     def complete_runs(self) -> dict[str, list[str]]:
-        """The ids of each confirmed setting's complete runs; without any, the best trial's run."""
+        """The ids of each confirmed setting's complete runs; without any, the best trial's run.
+
+        Runs that MLflow does not have yet are left out.
+        """
         done = self.confirmation[self.confirmation["state"] == State.COMPLETE]
         if done.empty:
             done = self.best_first.head(1)
+        done = done[done["run_id"].notna()]
         return {str(name): list(runs["run_id"]) for name, runs in done.groupby("setting", sort=False)}
 
 

@@ -50,6 +50,9 @@ class SweepLogOnly(AtOnce):
         if not self._logs:
             super().add(id)
 
+    def add_undelivered(self, **_):
+        return None
+
 
 class Meter:
     """Runs trainings in this process in place of Tune, and prints a line at each of POINTS."""

@@ -69,9 +69,9 @@ def positives_plot(data: SweepData) -> Plot:
 
 
 def curve_runs(data: SweepData) -> dict[str, list[str]]:
-    """Returns the run ids of each setting to draw. Raises PlotSkipped where no training is complete."""
+    """Returns the run ids of each setting to draw. Raises PlotSkipped where there is none."""
     if not data.complete_runs:
-        raise PlotSkipped("no training is complete")
+        raise PlotSkipped("no training is complete and in MLflow")
     return data.complete_runs
 
 

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from mlcl.config import Goal
+from mlcl.report.plots.charts import PlotSkipped
 from mlcl.report.plots.learning_curves import confirmation_plots, curve_runs, learning_plot, mean_curve
 
 SEEDS = pd.DataFrame(
@@ -74,6 +76,14 @@ def test_best_trial_stands_in_where_nothing_was_confirmed(search_of):
     assert curve_runs(data) == {data.best["setting"]: [data.best["run_id"]]}
 
 
+def test_runs_that_mlflow_does_not_have_yet_are_left_out(search_of):
+    data = search_of()
+    unsent = replace(data, search=data.search.assign(run_id=None))
+    assert unsent.complete_runs == {}
+    with pytest.raises(PlotSkipped, match=r"no training is complete and in MLflow"):
+        curve_runs(unsent)
+
+
 def test_single_runs_have_no_band(search_of):
     plots, _ = plots_of(search_of(history=lambda run, metric: [(1, 0.5), (2, 0.6)]))
     assert "low" not in plots["learning"].table
@@ -85,7 +95,7 @@ def test_nothing_logged_and_no_training_complete(search_of):
     assert left_out["learning"] == left_out["positives"] == "fewer than two steps of it were logged"
     plots, left_out = plots_of(search_of(3, change=lambda frame: frame.assign(state="FAILED")))
     assert not plots
-    assert set(left_out.values()) == {"no training is complete"}
+    assert set(left_out.values()) == {"no training is complete and in MLflow"}
     assert mean_curve("s", [[(1, 0.5)], [(2, 0.5)]]).empty  # no common step
 
 
