@@ -1,4 +1,4 @@
-"""Compares methods over several data sets: ranks, tests against a control, wins and losses of pairs."""
+"""Compares methods over several data sets: their ranks, and tests against a control."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm, paired_p
+from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm
 from mlcl.significance.rank_tests import LEAST, RankTest, bayesian_signed_rank, rank_test
 
 Seeds = Mapping[int, float]
 """The values of a figure in one cell, keyed by the seed."""
 Cells = Mapping[tuple[str, str], Seeds]
 """The complete cells, keyed by (method, data set)."""
-Record = tuple[int, int, int]
-"""The numbers of data sets on which a method wins, ties and loses against another."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,6 @@ class MethodComparison:
         test: The ranks, in the order of `methods`, and the Friedman test.
         control: The method with which the others are compared.
         against: The comparison of each other method with the control.
-        wins: `wins[i][j]` is the record of method i against method j. A win is a data set on which the
-            sign-flip test over the seeds that both have gives p <= 0.05 in the method's favour, uncorrected.
         rope: The largest difference without practical importance; None if the Bayesian test is not asked for.
         digits: The number of decimals that are shown.
         not_compared: The methods that the caller left out.
@@ -66,7 +62,6 @@ class MethodComparison:
     test: RankTest
     control: str
     against: tuple[AgainstControl, ...]
-    wins: tuple[tuple[Record, ...], ...]
     rope: float | None = None
     digits: int = 2
     not_compared: tuple[str, ...] = ()
@@ -124,7 +119,6 @@ def compare_methods(
         test=rank_test([means[row] for row in rows], higher=higher),
         control=control,
         against=_against(means, control, rope, higher=higher),
-        wins=_records(cells, rows, columns, higher=higher),
         rope=rope,
         digits=digits,
         not_compared=tuple(method for method in methods if method in leave_out),
@@ -145,31 +139,3 @@ def _against(
         bayes = None if rope is None else bayesian_signed_rank(gains, rope)
         found.append(AgainstControl(method, pair, own, adjusted, bayes))
     return tuple(found)
-
-
-def _records(
-    cells: Cells, methods: Sequence[str], data_sets: Sequence[str], *, higher: bool
-) -> tuple[tuple[Record, ...], ...]:
-    """Returns the records of all pairs of methods. Each is tested once: one's win is the other's loss."""
-    k = len(methods)
-    net = {(i, j): [_outcome(cells[methods[i], name], cells[methods[j], name], higher=higher)
-                    for name in data_sets] for i in range(k) for j in range(i)}  # fmt: skip
-
-    def record(i: int, j: int) -> Record:
-        sign, known = (1, net[i, j]) if i > j else (-1, net[j, i])
-        return known.count(sign), known.count(0), known.count(-sign)
-
-    return tuple(
-        tuple((0, len(data_sets), 0) if i == j else record(i, j) for j in range(k)) for i in range(k)
-    )
-
-
-def _outcome(mine: Seeds, theirs: Seeds, *, higher: bool) -> int:
-    """1 for a significant difference in favour of `mine`, -1 for one against it, 0 for none."""
-    seeds = sorted(mine.keys() & theirs.keys())
-    if not seeds:
-        return 0
-    a, b = [theirs[seed] for seed in seeds], [mine[seed] for seed in seeds]
-    if paired_p(a, b) > 1 - LEVEL:
-        return 0
-    return 1 if (sum(b) > sum(a)) == higher else -1

@@ -11,11 +11,6 @@ from mlcl.significance.method_comparison import AgainstControl, MethodComparison
 from mlcl.significance.paired_tests import LEVEL, smallest_p
 
 RISK = 1 - LEVEL
-ABOUT_WINS = (
-    "A method wins on a data set where the paired sign-flip test over the seeds gives p <= 0.05 in its "
-    "favour, without correction, and loses where it is in the other's; the rest are ties, all of them with "
-    "fewer than six seeds."
-)
 
 
 def sentences(its: MethodComparison) -> list[str]:
@@ -27,15 +22,15 @@ def sentences(its: MethodComparison) -> list[str]:
         found.append(f"Left out, for they lack cells: {', '.join(its.left_out)}.")
     if its.not_compared:
         found.append(f"Not compared, as the table asks: {', '.join(its.not_compared)}.")
-    return [sentence for sentence in (*found, ABOUT_WINS) if sentence]
+    return [sentence for sentence in found if sentence]
 
 
 def tables(its: MethodComparison) -> list[dict[str, Any]]:
-    """Returns two tables, of methods by rank against the control, and of wins, ties and losses.
+    """Returns a table of the methods by rank, with their tests against the control.
 
-    Each has `heads`, the heads of its columns, and `rows`, tuples of plain text.
+    It has `heads`, the heads of its columns, and `rows`, tuples of plain text.
     """
-    return [_ranks(its), _wins(its)]
+    return [_ranks(its)]
 
 
 def as_dict(its: MethodComparison) -> dict[str, Any]:
@@ -102,7 +97,7 @@ def _open(its: MethodComparison) -> str:
 
 def _ranks(its: MethodComparison) -> dict[str, Any]:
     heads = ["method", "average rank", f"difference from {its.control}", f"{LEVEL:.0%} interval"]
-    heads += ["wins/ties/losses", "p (Wilcoxon)", "p (Holm)", "further data sets"]
+    heads += ["p (Wilcoxon)", "p (Holm)", "further data sets"]
     heads += [] if its.rope is None else ["P(worse)", f"P(within {its.rope:g})", "P(better)"]
     against = {each.method: each for each in its.against}
     rows = [_rank_row(its, place, against.get(its.methods[place]), len(heads)) for place in _by_rank(its)]
@@ -114,24 +109,13 @@ def _rank_row(its: MethodComparison, place: int, each: AgainstControl | None, wi
     if each is None:
         return (*first, "control", *[""] * (width - 3))
     form, interval = f"+.{its.digits}f", each.paired.interval
-    record = its.wins[place][its.methods.index(its.control)]
     further = each.paired.further_seeds(len(its.against), each.p)
     return (
         *first,
         f"{each.paired.difference:{form}}",
         "" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}",
-        "/".join(map(str, record)),
         f"{each.p:.3g}",
         f"{each.adjusted:.3g}",
         "decided" if each.decided else "unknown" if further is None else str(further),
         *(f"{share:.2f}" for share in each.bayes or ()),
     )
-
-
-def _wins(its: MethodComparison) -> dict[str, Any]:
-    order, rows = _by_rank(its), []
-    for number, i in enumerate(order, start=1):
-        records = ["" if i == j else "/".join(map(str, its.wins[i][j])) for j in order]
-        rows.append((f"{number} {its.methods[i]}", *records))
-    heads = ("wins/ties/losses against", *(str(number) for number in range(1, len(order) + 1)))
-    return {"heads": heads, "rows": tuple(rows)}

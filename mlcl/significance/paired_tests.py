@@ -112,11 +112,6 @@ def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> 
     )
 
 
-def paired_p(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> float:
-    """Returns only the p-value of the sign-flip test, see `compare_paired`. Raises the same ValueError."""
-    return _sign_flip(_pairs(a, b)[2], seed)
-
-
 def smallest_p(n: int) -> float:
     """Returns the smallest two-sided p-value that a sign-flip or signed-rank test over n pairs can give.
 
