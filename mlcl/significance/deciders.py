@@ -62,15 +62,13 @@ class Errors:
 class Decider:
     """An estimate of what would decide an undecided verdict: `about` so many of `what`, in total.
 
-    `about` is None if no affordable number decides. `rows` is the present number of test rows, 0 if unknown,
-    `rows_share` the fraction of the variance that comes from them. `impossible` says that their variance
-    alone is too large, so that no number of further trainings decides.
+    `about` is None if no affordable number decides. `rows` is the present number of test rows, 0 if unknown.
+    `impossible` says that their variance alone is too large, so that no number of further trainings decides.
     """
 
     what: Literal["seeds", "searches", "rows", "nothing"]
     about: int | None
     rows: int
-    rows_share: float
     impossible: bool
 
     @property
@@ -78,10 +76,9 @@ class Decider:
         """The estimate as a sentence without a full stop."""
         would = f"about {self.about:,} {self.what}" if self.about else ""
         if self.impossible:
-            share = f"{self.rows_share:.0%} of the interval's variance comes from the "
-            share += f"{self.rows:,} test rows" if self.rows else "test rows"
+            few = f"the {self.rows:,} test rows" if self.rows else "the test rows"
             end = f", {would.replace('rows', 'test rows')} would" if would else ""
-            return f"{share}: more trainings cannot decide this{end}"
+            return f"{few} are too few: more trainings cannot decide this{end}"
         if not would:
             return "no affordable number of seeds, searches or test rows would decide"
         unit = "of test" if self.what == "rows" else "an arm"
@@ -102,17 +99,16 @@ def cheapest_decider(
 
     if half("rows", 1.0) <= target:
         return None
-    share = errors.shares()["rows"]
     reach = float(scipy.special.ndtri((1 + level) / 2)) * math.sqrt(errors.rows)
     impossible = reach > target
     if not impossible:
         if seeds and (enough := _enough(half, "seeds", seeds, target)):
-            return Decider("seeds", enough * max(searches, 1), rows, share, False)
+            return Decider("seeds", enough * max(searches, 1), rows, False)
         if searches > 1 and (enough := _enough(half, "searches", searches, target)):
-            return Decider("searches", enough, rows, share, False)
+            return Decider("searches", enough, rows, False)
     if rows and (enough := _enough(half, "rows", rows, target)):
-        return Decider("rows", two_digits(enough), rows, share, impossible)
-    return Decider("nothing", None, rows, share, impossible)
+        return Decider("rows", two_digits(enough), rows, impossible)
+    return Decider("nothing", None, rows, impossible)
 
 
 def _enough(half: Callable[[str, float], float], what: str, now: int, target: float) -> int | None:

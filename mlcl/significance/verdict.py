@@ -83,7 +83,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict as a sentence, with means, difference and interval."""
+        """The verdict as a sentence, with means, difference, interval, and what the interval comes from."""
         means = f"{self.treated.mean:.{DIGITS}f} against {self.reference.mean:.{DIGITS}f}"
         last = " without heads" if self.question == "heads" else ""
         parts = [f"{self._claim()}: {self.metric} {means}{last}, {self._interval()}"]
@@ -134,7 +134,10 @@ class Verdict:
         within = f", within {self.margin:g}" if self.answer is Conclusion.NO_DIFFERENCE else ""
         corrected = f", corrected for {self.tests} comparisons" if self.tests > 1 else ""
         interval = f"{self.level * 100:.3g} % interval {low:{form}} to {high:{form}}"
-        return f"{difference} ({interval}{within}{corrected})"
+        names = {"searches": "searches", "seeds": "seeds", "rows": "test rows"}
+        shares = [f"{names[part]} {its:.0%}" for part, its in self.shares.items() if its >= 0.005]
+        parts = f"; variance: {', '.join(shares)}" if shares else ""
+        return f"{difference} ({interval}{within}{corrected}{parts})"
 
 
 def compare_arms(

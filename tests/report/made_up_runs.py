@@ -100,7 +100,8 @@ class Store:
         sweep, found = self.add("sweeps", "sweep", name=name, tags=tags), []
         for order, (label, by_seed) in enumerate(settings.items()):
             log = f"{id}.confirm-{order}"
-            parent = self.add("sweeps", "confirmation", name=label, parent=sweep, tags={"mlcl.log": log})
+            own = {"mlcl.log": log, "mlcl.owner": id}
+            parent = self.add("sweeps", "confirmation", name=label, parent=sweep, tags=own)
             seeds = tuple(self._seed(label, log, parent, *its) for its in by_seed.items())
             role = Role.BASELINE if label in baselines or label in fitted else Role.MODEL
             params = {"baseline": label} if label in fitted else {"lr": label}
@@ -121,7 +122,7 @@ class Store:
         metrics, log = its, f"{group}-seed{seed}"
         if not isinstance(its, Mapping):
             metrics = {"test/accuracy": its, "val/accuracy": its + 0.1, "test/hamming_loss": 1 - its}
-        tags, name = {"mlcl.log": log}, f"{label}, seed {seed}"
+        tags, name = {"mlcl.log": log, "mlcl.owner": group.partition(".")[0]}, f"{label}, seed {seed}"
         self.add("sweeps", "confirmation", name=name, seed=seed, metrics=metrics, parent=parent, tags=tags)
         how = {"metrics": metrics, "seed": seed, "log": log, "fingerprint": "data1"}
         return TrainingResult(log, name, State.COMPLETE, **how)

@@ -102,7 +102,7 @@ def test_what_would_decide_names_the_rows_of_test():
     )
     ((_, its),) = verdicts(first, second)
     assert (its.rows, its.decider.what) == (400, "rows")
-    assert "of the interval's variance comes from the 400 test rows" in its.sentence
+    assert "; variance: test rows 100%); the 400 test rows are too few: more trainings cannot" in its.sentence
     assert f"about {its.decider.about:,} test rows would" in its.sentence
     ((_, unknown),) = verdicts(replace(first, test_rows=0), second)
     assert (unknown.rows, unknown.decider.what) == (0, "nothing")
