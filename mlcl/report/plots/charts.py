@@ -147,6 +147,7 @@ def _draw_marks(axes: Axes, rows: pd.DataFrame, look: dict[str, Any], *, line: b
         markersize=6 if line or len(rows) < style.CLOUD else 3,
         markevery=max(1, len(rows) // _MARKS) if line else None,
         label=style.as_text(rows["series"].iloc[0]),
+        rasterized=len(rows) > style.MOST_SHAPES,
     )
     if "low" not in rows or rows["low"].isna().all():
         return

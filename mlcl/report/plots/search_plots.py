@@ -183,7 +183,7 @@ def _draw_stage(axes: Axes, points: pd.DataFrame, axis: Axis) -> None:
         if len(its):
             inside, edge = "none" if state == "pruned" else colour, "black" if state == "best" else colour
             marks = axes.scatter(its["x"], its["score"], s=size, marker=marker, label=state, zorder=3)
-            marks.set(facecolor=inside, edgecolor=edge)
+            marks.set(facecolor=inside, edgecolor=edge, rasterized=len(its) > style.MOST_SHAPES)
 
 
 def short(key: str) -> str:

@@ -24,6 +24,8 @@ BAND = 0.2
 """The opacity of the band around a curve."""
 CLOUD = 150
 """The number of points of a series from which they are drawn smaller."""
+MOST_SHAPES = 2000
+"""The largest number of marks that are drawn as shapes; more become one image, which takes less room."""
 WIDTH, HEIGHT = 5.6, 3.9
 """The size of a plot in inches: narrow, so that its text can be read on a phone."""
 _RC: Any = {

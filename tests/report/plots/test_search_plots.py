@@ -7,6 +7,7 @@ import pytest
 from matplotlib import pyplot
 
 from mlcl.config import Goal
+from mlcl.report.plots import style
 from mlcl.report.plots.charts import to_svg
 from mlcl.report.plots.search_plots import history_plot, search_plots
 
@@ -86,3 +87,13 @@ def test_what_cannot_be_drawn_is_left_out_with_its_reason(search_of, trials, cha
     assert left_out.items() >= reasons.items()
     assert not plots
     assert len(left_out) == 4
+
+
+def test_very_many_trials_are_drawn_as_an_image(search_of, monkeypatch):
+    def with_images():
+        drawn = {name: to_svg(plot.figure()) for name, plot in plots_of(search_of(30))[0].items()}
+        return {name for name, image in drawn.items() if "data:image/png" in image}
+
+    assert with_images() == set()
+    monkeypatch.setattr(style, "MOST_SHAPES", 10)
+    assert {"history", "gamma"} <= with_images()
