@@ -59,7 +59,7 @@ SEARCHED = Space(
 def drawn(ledger):
     """One more trial of CMA-ES, which completes."""
     (version,), trials = ledger.versions(), ledger.trials()
-    settings, trial = draw_trial(SEARCHED, version, trials, [])
+    settings, trial = draw_trial(SEARCHED, version, trials, len(trials))
     training = Training(f"t{len(trials)}", "", {}, settings, number=len(trials), params=trial.params)
     ledger.open(replace(training, system_attrs=trial.system_attrs))
     ledger.close(f"t{len(trials)}", End(State.COMPLETE, values=[sum(trial.params.values())]))

@@ -96,7 +96,8 @@ class Ledger:
         self._jobs: dict[str, Any] = {}
         """The last job of each scope, with which the next one shares its equal parts."""
         self._versions: dict[str, list[SpaceVersion]] = {}
-        self._trials: dict[tuple[str, int | None], dict[str, Entry]] = {}
+        self._trials: dict[tuple[str, int | None], list[str]] = {}
+        """The keys of the trials by search and version; those of all versions at None."""
         self._left: dict[tuple[str, int | None], set[str]] = {}
         """The keys of the trials in `_trials` that have not ended."""
         self._ranks: dict[tuple[str, str], list[Entry]] = {}
@@ -195,9 +196,9 @@ class Ledger:
             if entry.key in self.running:
                 self.running[entry.key] = entry
         self.entries[entry.key] = entry
-        if entry.number is not None:
+        if entry.number is not None and before is None:
             for version in (None, entry.version):
-                self._trials.setdefault((entry.scope, version), {})[entry.key] = entry
+                self._trials.setdefault((entry.scope, version), []).append(entry.key)
         self._count_open(entry)
         self.confirmation_states.pop(event["confirmation"], None)  # it has one seed more to wait for
 
@@ -286,9 +287,12 @@ class Ledger:
         """Returns the versions of a search's space in order, the present one last."""
         return self._versions.get(scope, [])
 
-    def trials(self, version: int | None = None, scope: str = "") -> list[Entry]:
-        """Returns the trials of a search in order: those of one version of its space, or of all versions."""
-        return list(self._trials.get((scope, version), {}).values())
+    def trials(self, version: int | None = None, scope: str = "", *, start: int = 0) -> list[Entry]:
+        """Returns the trials of a search in order: those of one version of its space, or of all versions.
+
+        The first `start` trials are left out.
+        """
+        return [self.entries[key] for key in self._trials.get((scope, version), [])[start:]]
 
     def trial_count(self, version: int | None = None, scope: str = "") -> int:
         """Returns the length of `trials`."""

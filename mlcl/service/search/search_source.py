@@ -20,7 +20,7 @@ from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.pruner import ReplayPruner, stop_of, stop_reason
 from mlcl.service.search.sampling import prior_starts, start
 from mlcl.service.search.starts import Start, asked_starts, control_start
-from mlcl.service.search.study import draw_trial
+from mlcl.service.search.study import draw_trial, next_start, trials_to_learn
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import figure_name
 from mlcl.tracking import State
@@ -118,7 +118,7 @@ class Search:
     @property
     def _tried(self) -> set[frozenset[tuple[str, Any]]]:
         """The points of all trials, those of earlier spaces that fit the present one included."""
-        new = self.trials[self._points_read :]
+        new = self._ledger.trials(self._version.number, self.scope, start=self._points_read)
         self._points.update(_hashable(its.params) for its in new)
         self._points_read += len(new)
         return self._points
@@ -163,17 +163,19 @@ class Search:
             return self._waiting.pop(0)
         if self._room() <= 0:
             return None
-        tried, queued, trials = self._tried, self._queued, self.trials
-        first = all(_hashable(its.point) in tried for its in self._written)
-        asked = queued[0].point if queued and first else None
-        begun = len(trials) >= len(self._starts) + len(self._asked)
-        starts = [] if begun else [its.point for its in self._starts]
-        settings, trial = draw_trial(self.plan.space, self._version, trials, starts, asked)
+        tried, queued, count = self._tried, self._queued, self._trial_count
+        first: Mapping[str, Any] | None = None
+        if queued and all(_hashable(its.point) in tried for its in self._written):
+            first = queued[0].point
+        elif count < len(self._starts) + len(self._asked):
+            first = next_start(self._version, self.trials, [its.point for its in self._starts])
+        learnt = trials_to_learn(self._ledger, self.plan.space, self._version, self.scope)
+        settings, trial = draw_trial(self.plan.space, self._version, learnt, count, first)
         known = [*self._written, *queued, *self._starts]
         its = next((its for its in known if its.point == trial.params), Start(trial.params, "drawn"))
         settings = its.exact(settings)
         job = its.job or load_job(dump_job(self._job), settings)
-        number = len(self._ledger.trials(scope=self.scope))
+        number = self._ledger.trial_count(scope=self.scope)
         return self._ledger.open(
             Training(
                 key=scoped(self.scope, f"trial-{number:04d}"),
@@ -191,7 +193,7 @@ class Search:
 
     def twin(self, entry: Entry) -> Entry | None:
         """Returns the first earlier trial with the same job that has not failed; None if there is none."""
-        new = self._ledger.trials(scope=self.scope)[self._jobs_read :]
+        new = self._ledger.trials(scope=self.scope, start=self._jobs_read)
         self._jobs_read += len(new)
         for its in new:
             self._keys_of.setdefault(_digest(its.job), []).append(its.key)

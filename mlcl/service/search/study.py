@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import heapq
 import io
 import math
 import pickle
@@ -23,6 +22,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import optuna
@@ -35,6 +35,7 @@ from mlcl.config import SearchConfig, Space
 from mlcl.config.space.search import SAMPLERS
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import EarlierTrial, Entry, SpaceVersion
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.sampling import draw
 from mlcl.tracking import State
 
@@ -207,49 +208,51 @@ def _frozen(
     )
 
 
-def trials_to_learn(trials: Sequence[Entry], space: Space, version: SpaceVersion) -> Sequence[Entry]:
-    """Returns the trials that a draw learns from, in the order in which they were drawn.
+def trials_to_learn(ledger: Ledger, space: Space, version: SpaceVersion, scope: str = "") -> list[Entry]:
+    """Returns the trials of a version that a draw learns from, in the order in which they were drawn.
 
-    Of more than LEARNT trials, the best BEST and the latest are taken, LEARNT in all, so that a draw does not
-    take longer as trials accumulate. A search with several goals, or with a sampler that needs every trial,
-    takes all of them.
+    Of more than LEARNT trials, the best BEST complete ones and the latest are taken, LEARNT in all, so that a
+    draw does not take longer as trials accumulate. A search with several goals, or with a sampler that needs
+    every trial, takes all of them.
     """
-    if len(trials) <= LEARNT or len(version.modes) > 1 or space.search.sampler not in FORGETFUL:
-        return trials
-    earlier, latest = trials[: BEST - LEARNT], trials[BEST - LEARNT :]
-    sign = -1 if version.modes[0] == "max" else 1
-    scored = [(sign * each.score, n) for n, each in enumerate(earlier) if each.score is not None]
-    best = heapq.nsmallest(BEST, ((score, n) for score, n in scored if not math.isnan(score)))
-    return [*(earlier[n] for n in sorted(n for _, n in best)), *latest]
+    count = ledger.trial_count(version.number, scope)
+    if count <= LEARNT or len(version.modes) > 1 or space.search.sampler not in FORGETFUL:
+        return ledger.trials(version.number, scope)
+    latest = ledger.trials(version.number, scope, start=count + BEST - LEARNT)
+    first = latest[0].number or 0
+    ranked = ledger.ranked(scope, version.modes[0])
+    earlier = (each for each in ranked if each.version == version.number and (each.number or 0) < first)
+    return [*sorted(islice(earlier, BEST), key=lambda each: each.number or 0), *latest]
 
 
 def draw_trial(
     space: Space,
     version: SpaceVersion,
-    trials: Sequence[Entry],
-    starts: Sequence[Mapping[str, Any]],
-    asked: Mapping[str, Any] | None = None,
+    known: Sequence[Entry],
+    count: int,
+    first: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], FrozenTrial]:
-    """Draws a new trial; returns its settings by job key, and the Optuna trial.
+    """Draws the trial number `count` of a version; returns its settings by job key, and the Optuna trial.
 
-    `trials` are all of the version so far; an interrupted one counts as running. `starts` are the points of
-    the first trials of a version, without those of reused trials, and `asked` is a point that the user asked
-    for.
+    `known` are the trials to learn from; an interrupted one counts as running. The trial is at the point
+    `first` if that is given.
     """
-    known = trials_to_learn(trials, space, version)
     running = [replace(each, state=State.RUNNING) if each.resumable else each for each in known]
-    sampler = build_sampler(space.search, len(trials) - len(known))
+    sampler = build_sampler(space.search, count - len(known))
     study = build_study(version, running, "draw", sampler=sampler)
-    first = _next_start(version, trials, starts) if asked is None and starts else asked
     if first is not None:
         study.enqueue_trial(dict(first))
     settings = draw(space, study.ask())
     return settings, study.get_trials(deepcopy=False)[-1]
 
 
-def _next_start(
+def next_start(
     version: SpaceVersion, trials: Sequence[Entry], starts: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
+    """Returns the next of the points `starts` that no reused or asked-for trial has; None if none is left.
+
+    `trials` are all of the version so far.
+    """
     earlier = [each.params for each in version.kept.values()]
     earlier += [each.params for each in trials if each.origin == "asked for"]
     waiting = [point for point in starts if point not in earlier]

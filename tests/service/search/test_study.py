@@ -23,7 +23,15 @@ from mlcl.errors import UserError
 from mlcl.service.engine.entries import Cost, EarlierTrial, End, Entry, SpaceVersion, Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.sampling import distributions
-from mlcl.service.search.study import BEST, LEARNT, build_sampler, build_study, draw_trial, trials_to_learn
+from mlcl.service.search.study import (
+    BEST,
+    LEARNT,
+    build_sampler,
+    build_study,
+    draw_trial,
+    next_start,
+    trials_to_learn,
+)
 from mlcl.service.search.study_copy import write_studies
 from mlcl.tracking import State
 
@@ -54,7 +62,9 @@ class Search:
         if self.restarts:
             self.ledger = Ledger(self.folder)
         (version,), trials = self.ledger.versions(), self.ledger.trials()
-        settings, drawn = draw_trial(self.space, version, trials, self.starts)
+        known = trials_to_learn(self.ledger, self.space, version)
+        first = next_start(version, trials, self.starts)
+        settings, drawn = draw_trial(self.space, version, known, len(trials), first)
         training = Training(f"t{len(trials)}", "", {}, settings, number=len(trials))
         return self.ledger.open(replace(training, params=drawn.params, system_attrs=drawn.system_attrs))
 
@@ -150,7 +160,8 @@ def test_the_job_as_written_is_drawn_first_unless_an_earlier_trial_was_it(tmp_pa
     assert [its.draw().params in (start, control) for _ in range(3)] == [True, True, False]
     (before,) = its.ledger.versions()
     for kept, first in (({}, True), ({"a": EarlierTrial(start, State.PRUNED, [], [])}, False)):
-        _, drawn = draw_trial(its.space, replace(before, kept=kept), [], [start])
+        version = replace(before, kept=kept)
+        _, drawn = draw_trial(its.space, version, [], 0, next_start(version, [], [start]))
         assert (drawn.number, drawn.params == start) == (len(kept), first)
 
 
@@ -282,20 +293,27 @@ def test_a_draw_changes_no_earlier_trial(tmp_path, sampler):
 
 
 @pytest.mark.parametrize(("sampler", "mode"), [("tpe", "max"), ("tpe", "min"), ("brute_force", "max")])
-def test_a_draw_learns_from_the_best_and_the_latest_of_many_trials(sampler, mode):
+def test_a_draw_learns_from_the_best_and_the_latest_of_many_trials(tmp_path, sampler, mode):
     """The work of a draw is bounded, and its seed is still the trial's number."""
     its = space(sampler, (Goal("val/accuracy", mode),))
-    version = SpaceVersion(0, "", "", {}, (mode,), {}, {})
+    version = SpaceVersion(1, "", "", {}, (mode,), {}, {})
     count = LEARNT + 300
-    trials = [SimpleNamespace(key=n, score=math.nan if n == 7 else float(n % 400)) for n in range(count)]
-    found = [each.key for each in trials_to_learn(trials, its, version)]
+    ledger = new_ledger(tmp_path / "sweeps" / "id")
+    ledger.open_version(replace(version, number=0))
+    ledger.open_version(version)
+    for number in range(-1, count):  # the first one is of an earlier version, and the best
+        training = Training(f"t{number}", "", {}, {}, number=number + 1, version=min(number + 1, 1))
+        state = State.PRUNED if number == 7 else State.COMPLETE
+        best = 1e3 if mode == "max" else -1e3
+        ledger.open(training)
+        ledger.close(training.key, End(state, score=best if number == -1 else float(number % 400)))
+    found = [int(each.key[1:]) for each in trials_to_learn(ledger, its, version)]
     if sampler == "brute_force":
         assert found == list(range(count))
         return
     assert (len(found), found[BEST:]) == (LEARNT, list(range(count - LEARNT + BEST, count)))
     ends = range(300, 400) if mode == "max" else [*range(7), *range(8, 101)]
     assert found[:BEST] == list(ends)
-    assert trials_to_learn(trials[:LEARNT], its, version) == trials[:LEARNT]
     seeds = [
         build_sampler(its.search, left)._at(SimpleNamespace(number=5 - left))._rng.rng for left in (0, 3)
     ]
