@@ -160,10 +160,17 @@ def prepare_user_data(data: Any, columns: Mapping[str, Any], home: Path) -> User
             raise UserError(f"no such option{did_you_mean(key, known)}", key=key, allowed=sorted(known))
     data, options = in_columns(data, columns)
     lists = {key: options[key] for key in ("text", "labels", "classes") if key in options}
-    options |= {key: (value,) if isinstance(value, str) else tuple(value) for key, value in lists.items()}
+    options |= {key: _names(key, value) for key, value in lists.items()}
     given = UserOptions(**options)
     paths = [path.absolute() for path in data_paths(data, home)]
     return prepare_user_data(paths, home, given)
+
+
+def _names(key: str, value: Any) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) or not hasattr(value, "__iter__") else tuple(value)
+    if other := [name for name in names if not isinstance(name, str)]:
+        raise UserError("no name", key=key, found=repr(other[0]), allowed="a text, or a list of texts")
+    return names
 
 
 def comparison_table(

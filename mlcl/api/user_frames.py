@@ -33,12 +33,12 @@ def in_columns(data: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, An
     Other data are returned as they are. Beside a list, `labels` in `columns` has a value for each row, or is
     a mapping or frame of such columns; `split`, `group` and `id` may have values, too.
     """
-    kind = _contents(data)
+    kind = _kind_of(data)
     if kind is None:
         return data, dict(columns)
     labels = columns.get("labels")
     if labels is None or isinstance(labels, str):
-        problem = f"a list of {kind}s needs the values of its labels"
+        problem = f"a list of {kind.removesuffix('s')}s needs the values of its labels"
         allowed = f"{len(data)} values, or a mapping of column names to {len(data)} values each"
         raise UserError(problem, key="labels", found=labels or "none", allowed=allowed)
     several = isinstance(labels, Mapping) or hasattr(labels, "columns")
@@ -47,12 +47,11 @@ def in_columns(data: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, An
     if taken := sorted(spaces.keys() & {kind, *rows}):
         raise UserError("another column has this name", key="labels", found=taken)
     names = {**dict.fromkeys(rows), "labels": list(spaces)} | {key: key for key in rows}
-    named = {} if kind == "vector" else {kind: kind}
-    return {kind: data, **spaces, **rows}, {**columns, **names, **named}
+    return {kind: data, **spaces, **rows}, {**columns, **names, kind: kind}
 
 
-def _contents(data: Any) -> str | None:
-    """Tells whether data is a list of texts, images or vectors: what one is, else None."""
+def _kind_of(data: Any) -> str | None:
+    """Returns `text`, `image` or `vectors` for a list of such contents; None for other data."""
     if isinstance(data, (str, Mapping)) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         return None
     if hasattr(data, "columns") or hasattr(data, "to_pandas") or not len(data):
@@ -63,7 +62,7 @@ def _contents(data: Any) -> str | None:
     if isinstance(first, str):
         return None if _exists(first) or _is_table(first) else "text"
     numbers = isinstance(first, (list, tuple)) and all(isinstance(each, (int, float)) for each in first)
-    return "vector" if numbers or getattr(first, "ndim", 0) == 1 else None
+    return "vectors" if numbers or getattr(first, "ndim", 0) == 1 else None
 
 
 def _exists(name: str) -> bool:
@@ -106,7 +105,7 @@ def _frame(data: Any) -> pd.DataFrame:
     if hasattr(data, "features") and hasattr(data, "to_pandas"):
         return _named(data.to_pandas(), data.features)
     if isinstance(data, Mapping):
-        if data and all(hasattr(each, "to_pandas") for each in data.values()):
+        if data and all(isinstance(its, pd.DataFrame) or hasattr(its, "to_pandas") for its in data.values()):
             return pd.concat([_frame(its).assign(**{SPLIT: name}) for name, its in data.items()])
         return pd.DataFrame(_columns(data))
     if isinstance(data, (list, tuple)) and all(isinstance(each, Mapping) for each in data):
@@ -137,10 +136,15 @@ def _is_tensor(values: Any) -> bool:
 def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
     """Returns a frame of a Hugging Face data set with the names of classes in place of their indices."""
     for column, feature in features.items():
+        inner = getattr(feature, "feature", None)
         if (names := getattr(feature, "names", None)) is not None:
-            frame[column] = [None if each is None or each < 0 else names[each] for each in frame[column]]
-        elif (names := getattr(getattr(feature, "feature", None), "names", None)) is not None:
-            frame[column] = [[names[each] for each in its] for its in frame[column]]
+            known = (each is not None and each >= 0 for each in frame[column])
+            frame[column] = [
+                names[int(each)] if its else None for each, its in zip(frame[column], known, strict=True)
+            ]
+        elif (names := getattr(inner, "names", None)) is not None:
+            lists: Any = [its if its is None else [names[each] for each in its] for its in frame[column]]
+            frame[column] = lists
     return frame
 
 
@@ -174,7 +178,7 @@ def _plain_cell(value: Any) -> Any:
     from mlcl.data.tables.roles import IMAGE
 
     if isinstance(value, (set, frozenset)):
-        return sorted(value)
+        return sorted(value, key=repr)
     if isinstance(value, str):
         return str(Path(value).absolute()) if IMAGE.search(value[-6:]) and _exists(value) else value
     if isinstance(value, Path):
@@ -192,6 +196,6 @@ def _write_parquet(frame: pd.DataFrame, home: Path) -> Path:
         raise UserError("no rows", key="data", allowed=ALLOWED)
     try:
         content = _plain(frame).to_parquet(index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise UserError("cannot be a Parquet table", key="data", found=error) from None
     return write_if_missing(home / FRAMES / f"{hashlib.sha256(content).hexdigest()[:16]}.parquet", content)

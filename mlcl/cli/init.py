@@ -22,6 +22,7 @@ Paths = Annotated[
     ),
 ]
 Image = Annotated[str | None, typer.Option("--image", help="The column of images.")]
+Vectors = Annotated[str | None, typer.Option("--vectors", help="The column of vectors.")]
 Labels = Annotated[
     list[str] | None,
     typer.Option("--labels", help="The column of the labels, or a pattern as 'is_*'; several are levels."),
@@ -61,6 +62,7 @@ def init(
     paths: Paths,
     text: Text = None,
     image: Image = None,
+    vectors: Vectors = None,
     labels: Labels = None,
     kind: Kind = None,
     separator: Separator = None,
@@ -87,7 +89,7 @@ def init(
     from mlcl.service.starter.table_options import UserOptions
 
     given = UserOptions(
-        encoding, delimiter, header, tuple(text or ()), image, tuple(labels or ()), kind, separator,
+        encoding, delimiter, header, tuple(text or ()), image, vectors, tuple(labels or ()), kind, separator,
         _names(names), threshold, missing, uncertain, id, split, group, twins, allow_untrained,
     )  # fmt: skip
     ask = None if yes or json or not sys.stdin.isatty() else _ask

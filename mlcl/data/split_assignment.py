@@ -26,6 +26,8 @@ SPLIT_NAMES = {name: name for name in SPLITS} | {
     "testing": "test",
     "tst": "test",
     "holdout": "test",
+    "publictest": "validation",
+    "privatetest": "test",
 }
 """Maps names of splits, in small letters, to the splits."""
 RARE, FEW = 200, 5_000

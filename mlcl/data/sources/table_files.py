@@ -6,6 +6,7 @@ The files are read twice: once for ids, splits and labels, which are checked who
 from __future__ import annotations
 
 import codecs
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -210,7 +211,7 @@ def _row_keys(options: TableOptions, rows: TableRows, kept: Sequence[int], conte
         ids,
         places,
         [content.digests[row] for row in kept],
-        [] if options.group is None else _filled(rows, options.group),
+        [] if options.group is None else _groups(rows, options.group),
         _given_splits(options, rows),
         [content.twins[row] for row in kept] if content.twins else [],
     )
@@ -238,6 +239,11 @@ def _filled(rows: TableRows, column: str) -> list[str]:
         if value is None or value != value or (isinstance(value, str) and not value.strip()):
             raise rows.error(row, "empty", column)
     return [str(value).strip() for value in values]
+
+
+def _groups(rows: TableRows, column: str) -> list[str]:
+    """Returns the group of each row. One number is one group, also where pandas has written it as `1.0`."""
+    return [re.sub(r"(?<=\d)\.0+$", "", value) for value in _filled(rows, column)]
 
 
 def _source(name: str, title: str, options: type[TableOptions]) -> Source[Any]:

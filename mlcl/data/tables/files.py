@@ -110,7 +110,14 @@ def text_lines(path: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]
     line = [1]
     with _decoding(path, line, encoding), open_text(path, encoding) as file:
         for line[0], text in enumerate(file, 1):
+            _check_no_nul(path, line[0], [text])
             yield line[0], text
+
+
+def _check_no_nul(path: Path, line: int, texts: Sequence[str]) -> None:
+    if any("\0" in text for text in texts):
+        allowed = "text; for a file in UTF-16 without a mark encoding utf-16-le or utf-16-be"
+        raise UserError(f"a NUL in line {line}", file=path, key="encoding", allowed=allowed)
 
 
 @contextmanager
@@ -213,6 +220,7 @@ def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, 
         reader = csv.reader(file, delimiter=delimiter, strict=True, quoting=quoting)
         for fields in reader:
             if fields:
+                _check_no_nul(path, line[0], fields)
                 yield line[0], fields
             line[0] = reader.line_num + 1
 

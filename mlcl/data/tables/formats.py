@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -75,13 +76,13 @@ def lines_table(path: Path, dialect: files.Dialect) -> files.TableFile:
     """
     first = [text for _, text in islice(files.text_lines(path, dialect.encoding), files.ROWS_TRIED)]
     tabs = {text.count("\t") for text in first}
-    if len(first) > 1 and len(tabs) == 1 and tabs != {0}:
-        return files.csv_table(path, replace(dialect, delimiter="\t"))
     tagged = "".join(first[:1]).startswith(FASTTEXT)
+    if not tagged and len(first) > 1 and len(tabs) == 1 and tabs != {0}:
+        return files.csv_table(path, replace(dialect, delimiter="\t"))
 
     def rows() -> files.Records:
         for line, text in files.text_lines(path, dialect.encoding):
-            words = text.rstrip("\r\n").split(" ")
+            words = re.split("[ \t]" if tagged else " ", text.rstrip("\r\n"))
             tags = [word for word in words if tagged and word.startswith(FASTTEXT)]
             rest = " ".join(word for word in words if word not in tags)
             yield line, (rest, [tag.removeprefix(FASTTEXT) for tag in tags])
@@ -101,11 +102,19 @@ def parquet_table(path: Path, _dialect: files.Dialect) -> files.TableFile:
         first = 0
         with _whole(path), pq.ParquetFile(path, memory_map=True) as file:
             for batch in file.iter_batches(files.ROWS_AT_ONCE, columns=list(wanted)):
-                columns = {name: batch.column(name).to_pylist() for name in wanted}
+                columns = {name: _values(path, batch, name) for name in wanted}
                 yield files.object_frame(columns, pd.RangeIndex(first, first + len(batch)))
                 first += len(batch)
 
     return files.TableFile(path, tuple(schema.names), read, "row", _class_names(schema.metadata or {}))
+
+
+def _values(path: Path, batch: pa.RecordBatch, name: str) -> list[Any]:
+    """Returns the values of a column, of several with this name the first one."""
+    try:
+        return list(batch.column(batch.schema.names.index(name)).to_pylist())
+    except OverflowError as error:
+        raise UserError("a value that Python does not have", file=path, key=name, found=error) from None
 
 
 def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:

@@ -14,6 +14,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 SEPARATORS = (";", "|", ",")
@@ -32,7 +33,14 @@ FLAGS = {
 TAGS = re.compile(r"(\s*<[^<>]+>)+\s*")
 HASHTAGS = re.compile(r"(#[^\s#]+\s*)+")
 TAGGED: dict[Literal["tags", "hashtags"], re.Pattern[str]] = {"tags": TAGS, "hashtags": HASHTAGS}
-INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
+INVISIBLE = frozenset("\u034f\u115f\u1160\u3164\uffa0")
+"""Signs without a picture that Unicode counts among letters and marks."""
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
+"""Matches a number as a label: without an exponent or a sign between digits, which codes may have."""
+_ARRAY = re.compile(r"(?:np\.|torch\.)?(?:array|tensor)\((\[.*\])(?:,\s*dtype=[\w.]+)?\)", re.DOTALL)
+"""Matches an array as NumPy or PyTorch represents it."""
+_SCALAR = re.compile(r"np\.(?:(?:str|bool|u?int|float)\w*\(([^()]*)\)|(True|False)_)")
+"""Matches an item of a list as NumPy 2 represents it, such as `np.int64(1)`."""
 _TOKEN = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|,|[^\s,'"\[\]]+)\s*""", re.DOTALL)
 """Matches a part of a list: an item in quotes, a comma, or a word."""
 
@@ -77,6 +85,8 @@ def cell_of(value: Any) -> Cell:
     if isinstance(value, Mapping):
         return _flagged(value)
     text = text_of(value)
+    if array := _ARRAY.fullmatch(text):
+        text = array[1]
     if text.startswith("[{"):
         return tuple(map(_item, _parsed(text, list)))
     if text.startswith("{") and ":" in text:
@@ -122,22 +132,33 @@ def text_of(value: Any) -> str:
     """Converts a text or a number to the name of a class; a missing value becomes "".
 
     Names are brought to the Unicode form NFC, with ordinary spaces and without invisible characters, so that
-    equal-looking names are equal. Raises ValueError for any other value.
+    equal-looking names are equal. Raises ValueError for any other value, and for a text with a NUL.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float):
+        if value.is_integer() and abs(value) < 2**53:  # codes, which pandas turns to floats beside a blank
+            return str(int(value))
         short = f"{value:g}"
         return short if float(short) == value else repr(value)
     if isinstance(value, bytes | Mapping | list | tuple | set):
         raise ValueError("no name of a class")
     text = str(value)
-    if not text.isascii():
+    if not (text.isascii() and text.isprintable()):
         if not is_unicode(text):
             raise ValueError("no Unicode text: half of a surrogate pair")
-        text = unicodedata.normalize("NFC", text).translate(INVISIBLE)
-        text = "".join(" " if sign.isspace() else sign for sign in text)
+        if "\0" in text:
+            raise ValueError("a NUL: is it UTF-16?")
+        text = "".join(map(_visible, unicodedata.normalize("NFC", text)))
     return text.strip()
+
+
+def _visible(sign: str) -> str:
+    """Returns a character, a space for any white space, and "" for a character that is not seen."""
+    if sign.isspace():
+        return " "
+    hidden = unicodedata.category(sign) in ("Cc", "Cf") or "\ufe00" <= sign <= "\ufe0f" or sign in INVISIBLE
+    return "" if hidden else sign
 
 
 def is_unicode(text: str) -> bool:
@@ -156,13 +177,15 @@ def items_of(text: str) -> list[str] | None:
     """
     if not text.startswith("["):
         return None
+    text = _SCALAR.sub(lambda item: item[1] or item[2], text)
     tokens, place, end = list[str](), len(text) - len(text[1:].lstrip()), len(text) - 1
     while place < end and (found := _TOKEN.match(text, place, end)):
         tokens.append(found[1])
         place = found.end()
     groups = _between_commas(tokens) if "," in tokens else [[token] for token in tokens]
     bare = [token for token in tokens if token[0] not in "'\","]
-    words = "," not in tokens and len(tokens) > 1 and any(number_of(token) is None for token in bare)
+    named = [token for token in bare if number_of(token) is None and token not in ("True", "False")]
+    words = "," not in tokens and len(tokens) > 1 and bool(named)
     several = any(len(group) > 1 and not set(group) <= set(bare) for group in groups)
     if text[end] != "]" or place < end or not all(groups) or words or several or "..." in bare:
         raise ValueError("begins with [ and is no list of labels")
@@ -290,6 +313,6 @@ def form_of(label: str) -> str:
 
     Single spaces are kept, and neither quotes nor brackets at its ends.
     """
-    if (number := number_of(label)) is not None:
-        return f"{number:g}" if float(f"{number:g}") == number else repr(number)
+    if NUMBER.fullmatch(label):
+        return f"{Decimal(label).normalize():f}"
     return " ".join(label.casefold().split()).strip("'\"[]{}() ")

@@ -47,7 +47,9 @@ LABEL_NAMES = {
 }  # fmt: skip
 """Words in names of label columns, in small letters, singular, without a number."""
 ID_NAMES = {"id", "uid", "key", "uuid", "index", "idx"}
-SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition"}
+SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition", "usage"}
+MOST_SPLITS = 10
+"""The largest number of unknown values with which a column named `split` is taken as the split."""
 IMAGE = re.compile(r"\.(png|jpe?g|jfif|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 MOST_CLASSES = 2_000
 MOST_UNNAMED = 20
@@ -142,8 +144,8 @@ def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole
     words = sum(len(text.split()) for text in texts) / max(1, len(texts))
     if not texts:
         return None
-    names = words < 2 and len(cells) > len(texts) / 2
-    if names and all(IMAGE.search(cell) or files.find(cell) for cell in cells[:20]):
+    distinct = len(cells) > len(texts) / 2
+    if distinct and all(IMAGE.search(cell) or (words < 2 and files.find(cell)) for cell in cells[:20]):
         return ColumnRole(name, "image", named=True, example=cells[0])
     if texts[0].startswith("[") or all(number_of(text) is not None for text in cells[:100]):
         return None
@@ -299,5 +301,7 @@ def _is_id(name: str, rows: TableRows) -> bool:
 def _is_split(name: str, rows: TableRows) -> bool:
     named = {str(value).strip().lower() for value in rows.frame[name].map(str).unique()}
     known = named & SPLIT_NAMES.keys()
-    # One unknown value of a column that is named so is refused with its place when the column is read.
-    return bool(known) and (name.lower() in SPLIT_COLUMNS or (len(named) > 1 and named == known))
+    # An unknown value is refused with its place when the column is read.
+    if name.lower() in SPLIT_COLUMNS and (known or (name.lower() == "split" and len(named) <= MOST_SPLITS)):
+        return True
+    return len(known) > 1 and all(value in known or text_of(value) in MISSING for value in named)

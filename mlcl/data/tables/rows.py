@@ -145,8 +145,9 @@ class ImageFiles:
         anywhere below the table's folder if it is unique there, with or without its suffix.
         """
         for base in (self._folder, self._folder.parent):
-            if (base / name).is_file():
-                return base / name
+            with suppress(OSError, ValueError):  # a text that cannot be a file's name
+                if (base / name).is_file():
+                    return base / name
         return None if "/" in name else self._by_name.get(name)
 
     @cached_property

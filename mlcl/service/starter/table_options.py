@@ -38,6 +38,7 @@ class UserOptions(Dialect):
 
     text: tuple[str, ...] = ()
     image: str | None = None
+    vectors: str | None = None
     labels: tuple[str, ...] = ()
     kind: Literal["single", "multi_label", "path"] | None = None
     separator: str | None = None
@@ -74,7 +75,7 @@ def table_options(
     if next(table.chunks(table.columns[:1]), None) is None:
         raise UserError("no rows", file=paths[0])
     labels = [c for pattern in given.labels for c in fnmatch.filter(table.columns, pattern) or [pattern]]
-    named = {"image": [given.image], "id": [given.id], "split": [given.split], "group": [given.group]}
+    named = {key: [getattr(given, key)] for key in ("image", "vectors", "id", "split", "group")}
     for key, columns in (*named.items(), ("text", given.text), ("labels", labels)):
         for column in columns:
             if column is not None:
@@ -125,7 +126,7 @@ class _ColumnChoice:
         if given.text:
             joined = ", which are joined" if len(given.text) > 1 else ""
             return "text", given.text, [f"text: the {_columns(given.text)}{joined}"]
-        for key, roles, named in (("image", images, given.image), ("vectors", vectors, None)):
+        for key, roles, named in (("image", images, given.image), ("vectors", vectors, given.vectors)):
             if named or (roles and not texts):
                 names = [role.name for role in roles]
                 name = named or self._ask_column(key, f"Which column is the {key}?", names)
