@@ -51,7 +51,12 @@ class LabelRows:
 
     @classmethod
     def from_classes(cls, class_B: Tensor, width: int) -> LabelRows:
-        """Builds one-hot rows from class indices (B,); -1, a missing class, gives an empty row."""
+        """Builds one-hot rows from class indices (B,); -1, a missing class, gives an empty row.
+
+        Raises ValueError for an index above L - 1, which is looked for on the CPU alone.
+        """
+        if class_B.device.type == "cpu" and bool((class_B >= width).any()):
+            raise ValueError(f"class index above {width - 1}")
         known_B = class_B >= 0
         return cls(_offsets(known_B.long()), class_B[known_B].long(), width)
 
@@ -71,7 +76,9 @@ class LabelRows:
 
     @classmethod
     def cat(cls, parts: Sequence[LabelRows]) -> LabelRows:
-        """Concatenates the rows of several parts, which must have the same width."""
+        """Concatenates the rows of several parts. Raises ValueError for parts of different widths."""
+        if len(widths := {part.width for part in parts}) != 1:
+            raise ValueError(f"rows of different widths: {sorted(widths)}")
         counts = torch.cat([part.counts() for part in parts])
         columns = torch.cat([part.columns for part in parts])
         unknown = None

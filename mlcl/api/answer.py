@@ -132,6 +132,8 @@ class Answer:
         target = Path(file)
         if target.exists():
             raise UserError("is there already: nothing is replaced", file=target, key="to_job")
+        if not target.absolute().parent.is_dir():
+            raise UserError("its folder does not exist", file=target, key="to_job")
         runs = Runs(self._tracker())
         run = runs.get(self._best_run())
         assert run is not None
@@ -205,6 +207,8 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     from mlcl.results.documents import read_sweep, read_table
     from mlcl.results.runs import Runs, kind
 
+    if not isinstance(name, str):
+        raise UserError("no name", key="load", found=repr(name)[:60], allowed="that of a sweep or a table")
     folder = home_of(home)
     runs = Runs(Tracker.existing(folder, uri))
     run = runs.require_group(name)

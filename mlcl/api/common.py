@@ -44,6 +44,15 @@ def home_of(home: str | Path | None) -> Path:
     return found
 
 
+def checked_overrides(overrides: Overrides) -> dict[str, Any]:
+    """Returns overrides as a dict, empty for None. Raises UserError for other data than a mapping of keys."""
+    given = {} if overrides is None else overrides
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        allowed = "a mapping such as {'train.epochs': 30}"
+        raise UserError("no overrides", key="overrides", found=repr(overrides)[:60], allowed=allowed)
+    return dict(given)
+
+
 def with_encoder(
     encoder: Any,
     tokenizer: Any,
@@ -61,7 +70,7 @@ def with_encoder(
     """
     from mlcl.api.caller_encoder import caller_encoder_of, modality_of
 
-    given = dict(overrides or {})
+    given = checked_overrides(overrides)
     if encoder is None and tokenizer is None and collate is None:
         return given
     written = read_job(dump_job(source) if isinstance(source, JobConfig) else source).with_overrides(given)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from mlcl.api.common import Overrides, Say, home_of, print_line, print_nothing
+from mlcl.api.common import Overrides, Say, checked_overrides, home_of, print_line, print_nothing
 from mlcl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -106,12 +106,12 @@ def compare(
     from mlcl.service.tables.plan import TablePlan
     from mlcl.service.tables.table import run_table
 
-    folder = home_of(home)
+    folder, overrides = home_of(home), checked_overrides(overrides)
     its = prepare_user_data(data, columns, folder)
     made = _first_job(its, columns.get("labels"), (encoder, tokenizer, collate), overrides, folder, progress)
     made.job["experiment"] = re.sub(r"[^A-Za-z0-9._-]+", "_", name or made.job["experiment"])
     table = comparison_table(made.job, made.space, losses, its, trials, seeds, baselines=baselines)
-    plan = TablePlan(*_write_table(folder, made.job, table), overrides=overrides or {})
+    plan = TablePlan(*_write_table(folder, made.job, table), overrides=overrides)
     return Answer(run_table(plan, home=folder, watch=listener_of(progress)), folder)
 
 
@@ -188,6 +188,9 @@ def comparison_table(
     from mlcl.training.baselines.jobs import fitting_baselines
 
     title, control = str(job["experiment"]), str(job["objective"]["classifier"]["loss"])
+    for key, number in (("trials", trials), ("seeds", seeds)):
+        if type(number) is not int:
+            raise UserError("no whole number", key=key, found=repr(number))
     if trials < SEARCHES or seeds < SEARCHES:
         problem, allowed = "each search needs one at least", f"{SEARCHES} or more of both"
         raise UserError(problem, key="trials, seeds", found=[trials, seeds], allowed=allowed)
@@ -202,7 +205,7 @@ def comparison_table(
     tune = alone | {"control": control, "hold": [key for key in HOLD if key in drawn]}
     tune["start"] = [key for key in drawn if key not in HOLD]
     rows: dict[str, Any] = {control: {"set": {"objective.heads": {}, "train.views": 2}, "tune": alone}}
-    named = [losses] if isinstance(losses, str) else list(losses)
+    named = list(_names("losses", losses))
     for loss in dict.fromkeys(named):
         if loss != control:
             rows[loss] = _row(loss, job, data, space, tune)
@@ -279,10 +282,12 @@ def _metrics(leading: str, neighbours: str) -> dict[str, str]:
 
 
 def _write_table(home: Path, job: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[Table, Path]:
-    from mlcl.config.table.schema import load_table
+    from mlcl.config.section import validate
+    from mlcl.config.table.schema import Table, load_table
     from mlcl.files import replace_text
 
     file = home / FOLDER / f"{job['experiment']}.yaml"
+    validate(Table, dict(table), file)  # a wrong argument replaces no file
     file.parent.mkdir(parents=True, exist_ok=True)
     for target, tree in ((file.with_name(str(table["job"])), job), (file, table)):
         replace_text(target, yaml.safe_dump(dict(tree), sort_keys=False, default_flow_style=None, width=110))

@@ -109,7 +109,7 @@ def sweep(
         job: A job file, a mapping with a job's keys, or a loaded job.
         space: A space file, or a mapping with the keys `space` and `search`.
         overrides: Dotted keys of the job with their values.
-        trials: Search trials of each arm.
+        trials: Search trials of each arm, rounded up so that its searches have equally many.
         seeds: Fresh seeds of each arm, on which its best settings are trained again; 0 for none.
         searches: Searches that divide the trials and fresh seeds of an arm.
         confirm: The number of best trials of each search that are compared on fresh seeds.
@@ -222,7 +222,7 @@ def sweep_plan(
     from mlcl.training.job_data import open_dataset
 
     resources = Resources.of(cpus, gpus, parallel, budget)
-    if not re.fullmatch(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}", name):
+    if not (isinstance(name, str) and re.fullmatch(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}", name)):
         allowed = f"at most {LONGEST_NAME} letters, digits and . _ -"
         raise UserError("not a name", key="--name", found=name, allowed=allowed)
     if isinstance(space, Mapping):
@@ -255,6 +255,9 @@ def _baselines(
     """Returns the jobs of baselines and, with the search of `space`, their own spaces, both by name."""
     from mlcl.service.search.arms import CONTROL
 
+    if isinstance(given, (str, bool)):
+        allowed = "a list of job files; fitted=False leaves out the baselines of scikit-learn"
+        raise UserError("no list", key="baselines", found=given, allowed=allowed)
     files = [job_and_space(each) for each in given]
     names = [path.stem for path, _ in files]
     if CONTROL in names:

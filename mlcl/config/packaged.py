@@ -67,6 +67,8 @@ def find_file(kind: str, given: str | Path) -> Path:
         >>> find_file("job", "icd10cm_ce").name
         'icd10cm_ce.yaml'
     """
+    if not isinstance(given, (str, Path)):
+        raise UserError(f"no {kind}", found=type(given).__name__, allowed="a file, a name, or a mapping")
     path = Path(given)
     if path.suffix or len(path.parts) != 1 or path.is_file():
         return path

@@ -23,8 +23,11 @@ def check_shapes(
     """Checks dtypes and shapes of a loss's inputs.
 
     Raises ValueError, with both shapes, for inputs of the wrong kind or of different numbers of rows, and
-    TypeError for a sparse tensor as labels.
+    TypeError for a sparse tensor, or embeddings that are no tensor.
     """
+    if not isinstance(embeddings, Tensor) or embeddings.layout is not torch.strided:
+        found = getattr(embeddings, "layout", type(embeddings).__name__)
+        raise TypeError(f"embeddings must be a dense tensor (B, D); found: {found}")
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise ValueError(f"embeddings must be floating (B, D); found: {_shape(embeddings)}")
     if sample_ids is not None:

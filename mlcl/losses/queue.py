@@ -28,8 +28,8 @@ class Queue:
     """
 
     def __init__(self, size: int) -> None:
-        if size < 1:
-            raise ValueError(f"queue; found: {size}; allowed: 1 or more rows")
+        if type(size) is not int or size < 1:
+            raise ValueError(f"queue; found: {size!r}; allowed: 1 or more rows")
         self.size = size
         self._rows: LossRows | None = None
         self._last: LossRows | None = None

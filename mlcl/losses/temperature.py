@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from mlcl.losses import tiling
 
@@ -67,6 +68,11 @@ class ConstantTemperature(Temperature):
     def engine_value(self) -> float:
         """Returns the temperature as a float."""
         return self._number
+
+    def _apply(self, *arguments: Any, **options: Any) -> Self:
+        super()._apply(*arguments, **options)  # type: ignore[no-untyped-call]
+        self.tau = self.tau.new_tensor(self._number, dtype=torch.float64)  # half() would round it
+        return self
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
         super()._load_from_state_dict(*arguments, **options)

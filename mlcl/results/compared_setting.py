@@ -29,7 +29,7 @@ class SeedRun:
     `data` is the fingerprint of the data set with its split, `data_seeds` has the job keys that match
     `SEEDS`, with their values as text. `blocks` has, for each test metric, its values with one block of test
     rows left out at a time (jackknife). `folder` has the run's files; None where it is not known to be on
-    this machine.
+    this machine. `job_hash` is the hash of its job, empty if unknown.
     """
 
     run_id: str
@@ -39,6 +39,7 @@ class SeedRun:
     data_seeds: Mapping[str, str] = field(default_factory=dict)
     blocks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     folder: Path | None = None
+    job_hash: str = ""
 
 
 @dataclass(frozen=True)
@@ -181,10 +182,10 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
 def _arm(setting: ComparedSetting, metric: str) -> Arm:
     """Returns the setting's runs as an arm, by search; one outcome for a fitted baseline of equal values."""
     own_rows = len({run.data_seeds.get(SPLIT_SEED) for run in setting.runs.values()}) > 1
-    outcomes = {
-        seed: Outcome(run.seed, run.metrics[metric], () if own_rows else tuple(run.blocks.get(metric, ())))
-        for seed, run in setting.runs.items()
-    }
+    outcomes = {}
+    for seed, run in setting.runs.items():
+        blocks = () if own_rows else tuple(run.blocks.get(metric, ()))
+        outcomes[seed] = Outcome(run.seed, run.metrics[metric], blocks, run.job_hash)
     searches = tuple(
         tuple(outcomes[seed] for seed in seeds) for seeds in setting.searches or (tuple(setting.runs),)
     )

@@ -99,7 +99,7 @@ def _of_trainings(
             seeds = {key: text for key, text in params.items() if SEEDS.fullmatch(key)}
             place = None if folder is None else training_folder(folder, each.key)
             its = (each.run_id or "", each.seed, each.fingerprint, each.metrics, seeds, each.blocks, place)
-            found[each.seed] = SeedRun(*its)
+            found[each.seed] = SeedRun(*its, each.job_hash)
     job = {key: text for key, text in _texts(shared).items() if key not in {SEED, VALIDATION_SEED, *without}}
     return ComparedSetting(
         label, word, dict(sorted(found.items())), job, score=job.get("evaluation.metric", "")
@@ -121,7 +121,9 @@ def read_setting(label: str, word: str, runs: Iterable[Run]) -> ComparedSetting:
         if tags.get(Tag.STATE) != State.COMPLETE or not tags.get(Tag.SEED, "").isdigit():
             continue
         seed, data = int(tags[Tag.SEED]), tags.get(Tag.FINGERPRINT, "")
-        found.setdefault(seed, SeedRun(run.info.run_id, seed, data, dict(run.data.metrics), _data_seeds(run)))
+        hash_ = tags.get(Tag.JOB_HASH, "")
+        its = SeedRun(run.info.run_id, seed, data, dict(run.data.metrics), _data_seeds(run), job_hash=hash_)
+        found.setdefault(seed, its)
         job = job or setting_keys(run)
         if Tag.LOWER_IS_BETTER in tags:
             lower = (lower or frozenset()) | frozenset(json.loads(tags[Tag.LOWER_IS_BETTER]))

@@ -144,7 +144,8 @@ def _arm(
         training = cell.training(place)
         blocks = () if training is None or own_rows else training.blocks.get(figure.metric, ())
         seed = place if training is None or training.seed is None else training.seed
-        outcomes[place] = Outcome(seed, value / scale, tuple(blocks))
+        job = "" if training is None else training.job_hash
+        outcomes[place] = Outcome(seed, value / scale, tuple(blocks), job)
     if cell.baseline and len({each.value for each in outcomes.values()}) == 1:
         return Arm(label, (tuple(outcomes.values())[:1],), fitted=True, searched=False)
     alike = like is not None and cell.search is None and _same_seeds(cell, like)

@@ -90,7 +90,8 @@ class TrainingResult:
 
     def outcome(self, metric: str) -> Outcome:
         """Returns the value of a metric that the training has, with its values without each block."""
-        return Outcome(self.seed or 0, self.metrics[metric], tuple(self.blocks.get(metric, ())))
+        blocks = tuple(self.blocks.get(metric, ()))
+        return Outcome(self.seed or 0, self.metrics[metric], blocks, self.job_hash)
 
     def params(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the training's parameters: the `shared` ones, updated with its `changes`."""

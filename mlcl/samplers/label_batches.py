@@ -102,6 +102,8 @@ def _listed(labels: Any) -> list[Any]:
         return list(labels)
     array = np.asarray(labels.tolist())
     if array.ndim == 2:
+        if not np.isin(array, (0, 1)).all():
+            raise ValueError("multi-hot labels (N, L) must be 0 or 1; paths are a list of tuples")
         return [np.flatnonzero(row).tolist() for row in array]
     if array.ndim != 1:
         raise ValueError(f"labels of shape {array.shape}, not (N,) or (N, L)")

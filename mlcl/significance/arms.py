@@ -32,12 +32,14 @@ Pairing = Literal["", "seed", "search"]
 class Outcome:
     """The result of one training: its seed and the `value` of the test metric.
 
-    `blocks` has the metric with one block of test rows left out at a time (jackknife); empty if unknown.
+    `blocks` has the metric with one block of test rows left out at a time (jackknife), `job` is the hash of
+    the training's job; both are empty if unknown.
     """
 
     seed: int
     value: float
     blocks: tuple[float, ...] = ()
+    job: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,12 +150,18 @@ def difference_of(reference: Arm, treated: Arm, metric: str, mode: str) -> Diffe
     `metric` is for error messages, `mode` is max or min. Raises ValueError where an arm has no finite value.
     """
     check_values((reference, treated), metric)
-    arms, same = (reference, treated), reference.searches == treated.searches
+    arms, same = (reference, treated), are_same(reference, treated)
     fixed = [same or (arm.fitted and len(arm.complete) == 1) for arm in arms]
     known = [(0.0, 1.0, 0.0) if alone else _error_parts(arm) for arm, alone in zip(arms, fixed, strict=True)]
     variances, freedom, seeds = zip(*known, strict=True)
     rows, blocks = (0.0, 0) if same else row_variance(arms)
     return build_difference(arms, Errors(variances, seeds, freedom, rows, blocks), mode, same=same)
+
+
+def are_same(one: Arm, other: Arm) -> bool:
+    """Whether two arms have the same trainings; those of different jobs differ, also with equal values."""
+    known = all(each.job for search in one.searches for each in search)
+    return known and one.searches == other.searches
 
 
 def _error_parts(arm: Arm) -> tuple[float, float, float]:

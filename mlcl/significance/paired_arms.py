@@ -14,6 +14,7 @@ from mlcl.significance.arms import (
     Difference,
     Outcome,
     Pairing,
+    are_same,
     build_difference,
     check_values,
     difference_of,
@@ -51,7 +52,7 @@ def differences_of(
     elif seeds and len(reference.complete) == 1:
         kind = "seed"
     own, units = _units(reference, kind), [_units(arm, kind) for arm in others]
-    apart = [reference.searches != arm.searches for arm in others]
+    apart = [not are_same(reference, arm) for arm in others]
     whole = [place for place, its in enumerate(units) if apart[place] and its.keys() == own.keys()]
     found = [difference_of(reference, arm, metric, mode) for arm in others]
     if len(own) < 2:

@@ -121,6 +121,8 @@ def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monk
         ({"searches": 0}, "key searches: "), ({"confirm": True}, "key confirm: "),
         ({"parallel": 0}, "key parallel: "),
         ({"trial": 3}, r"key trial: no such option; did you mean trials\?"),
+        ({"baselines": False}, "key baselines: no list; found: False; .*fitted=False"),
+        ({"name": 3}, "not a name; found: 3"),
     ],
 )  # fmt: skip
 def test_wrong_options_of_a_sweep_are_refused_before_anything_is_written(tree, tmp_path, options, problem):
@@ -237,6 +239,11 @@ def test_a_comparison_with_a_module_and_a_collate_function_of_the_callers(tables
         ({"losses": ["himulcon"]}, "himulcon needs a hierarchy"),
         ({"losses": ["cross_entropy"]}, "nothing to compare with cross_entropy"),
         ({"trials": 2}, "each search needs one at least"),
+        ({"trials": "3"}, "key trials: no whole number; found: '3'"),
+        ({"seeds": 3.5}, "key seeds: no whole number; found: 3.5"),
+        ({"losses": None}, "key losses: no name; found: None"),
+        ({"losses": [3]}, "key losses: no name"),
+        ({"overrides": ["train.epochs=2"]}, "key overrides: no overrides"),
         ({"label": "topic"}, "no such option; did you mean labels"),
         ({"text": "body"}, "body"),
         ({"data": {"text": TEXTS, "topic": ["same"] * 120}}, "one class alone"),
@@ -249,6 +256,22 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(tables, h
         mlcl.compare(given.pop("data", {"text": TEXTS, "topic": TOPICS}), **given)
     assert tables.formula.trained == []
     assert not list(tables.home.glob("tables/*"))
+    assert not list(tables.home.glob("comparisons/*"))
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda home: mlcl.run(None, home=home), "no job; found: NoneType"),
+        (lambda home: mlcl.sweep("icd10cm_ce", None, home=home), "no space; found: NoneType"),
+        (lambda home: mlcl.run("icd10cm_ce", ["train.epochs=2"], home=home), "key overrides: no overrides"),
+        (lambda home: mlcl.run("icd10cm_ce", {3: 4}, home=home), "key overrides: no overrides"),
+        (lambda home: mlcl.load(None, home=home), "key load: no name; found: None"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_refused(tmp_path, call, problem):
+    with pytest.raises(UserError, match=problem):
+        call(tmp_path)
 
 
 def test_a_home_that_is_a_file_is_refused(tmp_path):

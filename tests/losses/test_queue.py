@@ -125,8 +125,9 @@ def test_prototypes_beside_a_queue(name, rows):
 def test_what_takes_no_queue_says_so(rows):
     with pytest.raises(ValueError, match="himulcone takes no queue; found: 8; allowed: None"):
         build_loss("himulcone", queue=8)
-    with pytest.raises(ValueError, match="queue; found: 0; allowed: 1 or more rows"):
-        build_loss("any", queue=0)
+    for size in (0, 1.5, True, "5"):
+        with pytest.raises(ValueError, match=f"queue; found: {size!r}; allowed: 1 or more rows"):
+            build_loss("any", queue=size)
     loss = build_loss("any", queue=8)
     with pytest.raises(ValueError, match="a loss with a queue needs sample_ids"):
         loss(rows.z, rows.labels("any"))

@@ -132,6 +132,19 @@ def test_a_missing_class_is_an_empty_row():
     assert torch.equal(w, weights("any", [[], [], [0], [0]]))
 
 
+def test_classes_outside_and_rows_of_other_widths_are_refused():
+    with pytest.raises(ValueError, match="class index above 2"):
+        LabelRows.from_classes(torch.tensor([5, 0]), 3)
+    with pytest.raises(ValueError, match=r"rows of different widths: \[3, 5\]"):
+        LabelRows.cat([LabelRows.from_lists([[0]], width) for width in (3, 5)])
+
+
+@pytest.mark.parametrize("z", [[[1.0, 0.0]], None, torch.eye(2).numpy(), torch.eye(2).to_sparse()])
+def test_embeddings_are_a_dense_tensor(z):
+    with pytest.raises(TypeError, match=r"embeddings must be a dense tensor \(B, D\)"):
+        build_loss("supcon")(z, torch.tensor([0, 1]))
+
+
 def test_all_matches_empty_rows_unless_told_not_to():
     lists = [[], [], [0, 1], [0, 1], [0]]
     assert weights("all", lists)[0].tolist() == [0, 1, 0, 0, 0]

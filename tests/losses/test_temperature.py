@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from mlcl.losses import ConstantTemperature, LearnedTemperature, ScheduledTemperature, build_loss
 
@@ -72,3 +73,10 @@ def test_a_temperature_is_above_zero(bad):
 def test_an_unknown_schedule_is_refused():
     with pytest.raises(ValueError, match="allowed: linear, cosine"):
         ScheduledTemperature(0.1, 0.2, "step")
+
+
+@pytest.mark.parametrize("change", [nn.Module.half, nn.Module.bfloat16, nn.Module.double])
+@pytest.mark.parametrize("temperature", [ConstantTemperature(0.07), ScheduledTemperature(0.07, 0.3)])
+def test_a_module_in_another_precision_keeps_its_number(temperature, change):
+    found = change(nn.Sequential(temperature))[0]
+    assert (found.number(), float(found.value()), found.value().dtype) == (0.07, 0.07, torch.float64)

@@ -87,6 +87,7 @@ def test_a_data_loader_takes_it():
         (CLASSES, {"k": 0}, "at least 1"),
         (torch.zeros(2, 2, 2), {}, r"shape \(2, 2, 2\)"),
         (["a"] * 1, {}, "1 rows make no batch of 16"),
+        (torch.tensor([[0, 2], [1, 3]] * 16), {}, "multi-hot labels .* must be 0 or 1; paths"),
     ],
 )
 def test_labels_that_make_no_batches_are_refused(labels, how, problem):

@@ -24,7 +24,9 @@ def arm(label, values, seeds=((1, 2), (1001, 1002), (2001, 2002))):
     return Arm(
         label,
         tuple(
-            tuple(Outcome(seed, float(value)) for seed, value in zip(*pair, strict=True))
+            tuple(
+                Outcome(seed, float(value), job=f"{label} {seed}") for seed, value in zip(*pair, strict=True)
+            )
             for pair in zip(seeds, values, strict=True)
         ),
     )

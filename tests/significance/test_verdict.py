@@ -24,7 +24,7 @@ def arm(label: str, mean: float, spread: float, searches: int = 3, seeds: int = 
         tuple(
             tuple(
                 Outcome(10 * s + k, value := drawn.gauss(mean, spread),
-                        tuple(value + drawn.gauss(0, 1e-4) for _ in range(blocks)))
+                        tuple(value + drawn.gauss(0, 1e-4) for _ in range(blocks)), f"{label}{s}{k}")
                 for k in range(seeds)
             )
             for s in range(searches)
@@ -142,12 +142,16 @@ def test_equal_trainings_have_no_difference_and_one_training_alone_no_interval()
 
 
 def test_equal_values_of_different_trainings_tell_nothing() -> None:
-    never = [Arm(label, ((Outcome(1, 0.0), Outcome(2, 0.0)),)) for label in ("a", "b")]
-    others = [replace(its, searches=((Outcome(3, 0.0), Outcome(4, 0.0)),)) for its in never]
-    found = compare(never[0], others[1])
-    assert (found.answer, found.interval, found.decider) == (Conclusion.CANNOT_TELL, None, None)
-    assert "same trainings" not in found.sentence
-    assert "both are the same trainings" in compare(*never).sentence
+    def trained(*jobs: str) -> Arm:
+        return Arm("b", (tuple(Outcome(seed, 0.0, (0.0, 0.0), job) for seed, job in enumerate(jobs)),))
+
+    one = trained("x", "y")
+    for other in (trained("x", "z"), trained("v", "w"), trained("", "")):
+        found = compare(one, other)
+        assert (found.answer, found.interval, found.decider) == (Conclusion.CANNOT_TELL, None, None)
+        assert "same trainings" not in found.sentence
+    assert compare(trained("", ""), trained("", "")).interval is None, "whose jobs are not known"
+    assert "both are the same trainings" in compare(one, trained("x", "y")).sentence
 
 
 @pytest.mark.parametrize("deviation", [0.0, 0.01, 0.1])

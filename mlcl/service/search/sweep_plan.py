@@ -52,7 +52,7 @@ class SweepPlan:
 
     Attributes:
         space_text: The text of the space file.
-        trials: The number of search trials of each arm, divided among its searches.
+        trials: The number of search trials of each arm, divided among its searches and rounded up.
         seeds: The number of fresh seeds of each arm, divided among its searches.
         confirm: The number of best settings that enter the race; without a race, that are confirmed.
         searches: The number of independent searches of each arm.
