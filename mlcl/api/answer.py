@@ -74,7 +74,9 @@ class Answer:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """A pandas frame with one row for each training, see `mlcl.results.load`."""
+        """A pandas frame with one row for each training (of a comparison those of its cells), see
+        `mlcl.results.load`.
+        """
         from mlcl.results.frame import sweep_frame, table_frame
 
         its = self.result

@@ -83,6 +83,14 @@ def test_fasttext_has_a_blank_or_a_tab_after_its_labels(tmp_path, sign):
     assert set(dataset.split("train").texts()) <= set(texts())
 
 
+def test_fields_in_quotes_may_follow_a_blank(tmp_path):
+    lines = [f'"{text}, truly", "{label}"' for text, label in zip(texts(), LABELS, strict=True)]
+    (tmp_path / "it.csv").write_text("\n".join(["text, label", *lines]))
+    dataset = prepared(tmp_path / "home", tmp_path / "it.csv")
+    assert classes(dataset) == POLES
+    assert set(dataset.split("train").texts()) <= {f"{text}, truly" for text in texts()}
+
+
 def test_codes_that_pandas_turned_into_floats_are_whole_numbers(tmp_path):
     codes = [[10_000_000, 12_345_678, 43_211_503][row % 3] if row % 10 else None for row in range(COUNT)]
     assert classes(prepared(tmp_path, labelled(codes))) == ["10000000", "12345678", "43211503"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from sweep_contents import document
 
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.study import build_study
@@ -47,6 +49,7 @@ def trace(home: Path, uri: str) -> Trace:
 def _table(home: Path, folder: Path) -> Trace:
     """The table's files, and what is left of its runs."""
     found: Trace = {f"table: {path.name}": path.read_text() for path in sorted(folder.glob("table.*"))}
+    found["table: table.json"] = json.dumps(document(folder / "table.json"))  # without times
     runs = list(RunFolders(home).records())
     found["left: runs"] = {record.id: record.state for _, record in runs}
     found["left: files of runs"] = {

@@ -217,12 +217,26 @@ def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, 
     with _decoding(path, line, encoding), open_text(path, encoding, newline="") as file:
         bare = delimiter == "\t" and _unquoted(path, encoding)
         quoting: Any = csv.QUOTE_NONE if bare else csv.QUOTE_MINIMAL
-        reader = csv.reader(file, delimiter=delimiter, strict=True, quoting=quoting)
+        spaced = not bare and _is_spaced(path, encoding, delimiter)
+        reader = csv.reader(file, delimiter=delimiter, strict=True, quoting=quoting, skipinitialspace=spaced)
         for fields in reader:
             if fields:
                 _check_no_nul(path, line[0], fields)
                 yield line[0], fields
             line[0] = reader.line_num + 1
+
+
+def _is_spaced(path: Path, encoding: str, delimiter: str) -> bool:
+    """Whether a blank stands between the delimiter and a quote in each of the first lines but the header."""
+    with open_text(path, encoding) as file:
+        lines = [line for line in islice(file, ROWS_TRIED) if line.strip()]
+    if not lines[1:] or not all(f'{delimiter} "' in line for line in lines[1:]):
+        return False
+    try:
+        records = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
+        return len({len(fields) for fields in records}) == 1
+    except csv.Error:
+        return False
 
 
 def _unquoted(path: Path, encoding: str) -> bool:

@@ -42,7 +42,7 @@ from mlcl.tracking.names import Tag
 from mlcl.tracking.shared_view import describe_experiment
 
 UNREGISTERED, AGAIN = "the best model is not registered", "the same command does it"
-RUN_PATIENCE = 5.0
+RUN_PATIENCE = 15.0
 """Seconds to wait for the best trial's run to appear in MLflow, whose id is written to the sweep's run."""
 
 
