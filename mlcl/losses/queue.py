@@ -23,8 +23,8 @@ class Queue:
     `join` adds them to a batch, `push` makes the last batch their newest rows. They are candidates of every
     anchor, positive or not by their labels, and are no anchors. A sample that the batch has is left out, so
     that no anchor is compared with an older embedding of itself. The rows are the same, in the same order, in
-    every process and for any number of processes. Source: MoCo (He et al. 2020), section 3.1, without its
-    momentum encoder.
+    every process and for any number of processes. A copy of a loss, also by pickle, has an empty queue;
+    `state` and `load` store it. Source: MoCo (He et al. 2020), section 3.1, without its momentum encoder.
     """
 
     def __init__(self, size: int) -> None:

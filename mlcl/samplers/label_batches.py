@@ -23,11 +23,12 @@ class LabelBatchSampler(Sampler[list[int]]):
     Args:
         labels: One label for each row: a class (a number or text), a list or set of labels, which may be
             empty, or a path (a tuple, the coarsest class first, of one length for all rows). A tensor or
-            array (N,) has classes, one (N, L) of 0 and 1 has sets of labels.
+            array (N,) has classes, one (N, L) of 0 and 1 has sets of labels. Rows without a label are a
+            class of their own, also those of the class -1.
         batch_size: The number of rows in a batch, of all processes together.
         order: `random` shuffles the rows. `balanced` draws each class equally often, see `Balanced`. `pk`
-            draws some classes for a batch and `k` rows of each, so that every anchor has positives, see
-            `Grouped`; of paths it draws classes below classes.
+            draws some classes for a batch and `k` rows of each, so that every anchor with a label has
+            positives, see `Grouped`; of paths it draws classes below classes.
         k: The rows of a class in a batch, for `pk`.
         power: Classes are drawn in proportion to (rows of the class)^power, for `balanced`.
         branches: The classes below each class of a path, for `pk`.
