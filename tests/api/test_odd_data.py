@@ -21,7 +21,7 @@ WORDS = "quick brown fox jumps over lazy dogs while seven clever birds sing".spl
 
 
 def texts(sign=" "):
-    """As many texts that differ, of which each has eight words with a sign between."""
+    """COUNT different texts of eight words, joined by `sign`."""
     order = np.random.default_rng(0)
     return [sign.join([*order.permutation(WORDS)[:7], f"n{row}"]) for row in range(COUNT)]
 
