@@ -197,7 +197,7 @@ def _all_trials(data: SweepData, columns: tuple[str, list[str], tuple[str, ...]]
     """Returns a hidden table of all trials; of more than `MOST` those with the best scores."""
     if len(data.search) <= MOST:
         return Details("All trials", (trials_table(data.search, *columns),))
-    said = f"mlcl.load({data.result.name!r}).frame has all {len(data.search):,} trials."
+    said = f"All {len(data.search):,} trials: mlcl.load({data.result.name!r}).frame."
     return Details(f"The best {MOST:,}", (Text(said), trials_table(data.best_first.head(MOST), *columns)))
 
 

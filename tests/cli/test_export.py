@@ -147,8 +147,9 @@ def test_a_sweep_stands_for_its_best_trial(home, report, client, tmp_path):
 
 def test_the_card_of_a_sweeps_run_has_the_sweeps_figures_and_verdicts(home, tiny, client, tmp_path):
     report = run(home, tiny, "train.seed=9", epochs=1)
-    own = TrainingResult("a", "", State.COMPLETE, seed=9, log=report.id)
-    other = replace(own, key="b", log="", seed=1, metrics={**report.metrics, "test/accuracy": 0.5})
+    own = TrainingResult("a", "", State.COMPLETE, seed=9, log=report.id, job_hash="j9")
+    metrics = {**report.metrics, "test/accuracy": 0.5}
+    other = replace(own, key="b", log="", seed=1, metrics=metrics, job_hash="j1")
     seeds, score = (own, other), "val/accuracy"
     heads = SettingResult(
         "heads", ("best found",), State.COMPLETE, {}, seeds, "heads", Role.MODEL, arm="heads"

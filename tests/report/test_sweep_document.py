@@ -59,7 +59,7 @@ def test_of_very_many_trials_the_best_are_shown(twins, store, tmp_path, monkeypa
     monkeypatch.setattr(sweep_document, "MOST", 1)
     made = make_report(Runs(store.tracker), found.id, tmp_path, embeddings=QUICK, log=False)
     best = (made.folder / "report.md").read_text().partition("### The best 1\n")[2]
-    assert "mlcl.load('twins').frame has all 2 trials." in best
+    assert "All 2 trials: mlcl.load('twins').frame." in best
     table = best.partition("\n#")[0]
     assert (table.count("COMPLETE"), "trial 1" in table) == (1, False)
     assert whole.partition("### All trials\n")[2].partition("\n#")[0].count("COMPLETE") == 2

@@ -143,7 +143,7 @@ STATES = {
 """Optuna's state for each state of a training; an interrupted one is WAITING, since it can be resumed."""
 
 
-class _EarlierTrial(FrozenTrial):
+class _SharedTrial(FrozenTrial):
     """A trial whose copies share its parts, which nothing changes; copying these takes most of a draw."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FrozenTrial:
@@ -192,7 +192,7 @@ def _frozen(
     state, began, ended = STATES[trial.state], datetime.now(), datetime.now()
     if isinstance(trial, Entry) and trial.cost.seen:
         began, ended = (datetime.fromtimestamp(trial.cost.seen - past) for past in (trial.cost.seconds, 0))
-    return _EarlierTrial(
+    return _SharedTrial(
         number=-1,  # the study numbers its trials itself
         trial_id=-1,
         state=state,
