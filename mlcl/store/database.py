@@ -169,10 +169,17 @@ class Database:
         of events at a time, so that readers of a long sweep do not block the command that runs it.
         """
         with self._connected("rw") as connection:
+            connection.execute("BEGIN")
             known = connection.execute("SELECT content, digest FROM runs WHERE number = ?", (run,)).fetchone()
+            newest = connection.execute(
+                "SELECT digest FROM events WHERE run = ? ORDER BY number DESC LIMIT 1", (run,)
+            ).fetchone()
+            connection.execute("COMMIT")
         if known is None:
             raise self._damaged(f"run {run} is missing")
         last, found, count = self._run(run, *known)["last_event"], "", 0
+        if last != (newest[0] if newest else ""):
+            raise self._damaged(f"the last events of run {run} are missing")
         page: list[tuple[int, str, str]] = []
         while found != last:
             page = self._page(run, after=page[-1][0] if page else 0)

@@ -138,12 +138,12 @@ def test_vectors_may_be_whole_numbers_or_between_0_and_1(tmp_path):
 
 
 @pytest.mark.parametrize("sign", ["\u200e", "\ufe0f", "\u2069", "\u034f", "\u3164", "\x07"])
-def test_signs_that_are_not_seen_make_no_class(tmp_path, sign):
+def test_invisible_characters_make_no_other_class(tmp_path, sign):
     rows = [label + sign * (row % 4 == 0) for row, label in enumerate(LABELS)]
     assert classes(prepared(tmp_path, labelled(rows))) == POLES
 
 
-def test_codes_that_only_a_computer_takes_for_numbers_differ(tmp_path):
+def test_codes_with_an_exponent_or_many_digits_are_different_classes(tmp_path):
     codes = ["90", "9E1", "12", "1_2", "12345678901234567890", "12345678901234567891"]
     found = prepared(tmp_path, labelled([codes[row % 6] for row in range(COUNT)]), labels="label")
     assert set(classes(found)) == set(codes)

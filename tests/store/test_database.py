@@ -60,6 +60,10 @@ def test_a_damaged_page_is_refused_when_it_is_reached(home, monkeypatch):
     monkeypatch.setattr(database, "PAGE", 3)
     with Database(home)._connected("rw") as connection:
         connection.execute("UPDATE events SET content = replace(content, '2.375', '2.5')")
+    read = []
+    with pytest.raises(UserError, match="event 41 of run 2 was changed"):
+        read.extend(Database(home).events(max(record.number for _, record in home_records(home))))
+    assert len(read) == 40
     refused(home, "damaged")
 
 
@@ -105,6 +109,7 @@ def test_a_flipped_bit_in_a_value_is_always_refused(home):
         "UPDATE events SET content = replace(content, '0.125', '0.625')",
         "UPDATE runs SET content = replace(content, 'COMPLETE', 'FAILED')",
         "UPDATE events SET number = number + 100 WHERE number = 5",
+        "INSERT INTO events (run, content, digest) SELECT run, content, digest FROM events WHERE number = 5",
     ],
 )
 def test_rows_that_were_changed_or_taken_out_are_missed(home, statement):

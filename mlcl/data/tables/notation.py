@@ -34,7 +34,7 @@ TAGS = re.compile(r"(\s*<[^<>]+>)+\s*")
 HASHTAGS = re.compile(r"(#[^\s#]+\s*)+")
 TAGGED: dict[Literal["tags", "hashtags"], re.Pattern[str]] = {"tags": TAGS, "hashtags": HASHTAGS}
 INVISIBLE = frozenset("\u034f\u115f\u1160\u3164\uffa0")
-"""Signs without a picture that Unicode counts among letters and marks."""
+"""Invisible characters that Unicode classes as letters or marks."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
 """Matches a number as a label: without an exponent or a sign between digits, which codes may have."""
 _ARRAY = re.compile(r"(?:np\.|torch\.)?(?:array|tensor)\((\[.*\])(?:,\s*dtype=[\w.]+)?\)", re.DOTALL)
@@ -149,16 +149,21 @@ def text_of(value: Any) -> str:
             raise ValueError("no Unicode text: half of a surrogate pair")
         if "\0" in text:
             raise ValueError("a NUL: is it UTF-16?")
-        text = "".join(map(_visible, unicodedata.normalize("NFC", text)))
+        text = unicodedata.normalize("NFC", text).translate(_VISIBLE)
     return text.strip()
 
 
-def _visible(sign: str) -> str:
-    """Returns a character, a space for any white space, and "" for a character that is not seen."""
-    if sign.isspace():
-        return " "
-    hidden = unicodedata.category(sign) in ("Cc", "Cf") or "\ufe00" <= sign <= "\ufe0f" or sign in INVISIBLE
-    return "" if hidden else sign
+class _Visible(dict[int, str]):
+    """Maps a code point to its character, to a space for white space, and to "" if it is invisible."""
+
+    def __missing__(self, code: int) -> str:
+        sign = chr(code)
+        hidden = unicodedata.category(sign) in ("Cc", "Cf") or "\ufe00" <= sign <= "\ufe0f"
+        self[code] = " " if sign.isspace() else "" if hidden or sign in INVISIBLE else sign
+        return self[code]
+
+
+_VISIBLE = _Visible()
 
 
 def is_unicode(text: str) -> bool:
