@@ -54,7 +54,7 @@ class Search:
         self._asked = list(asked_starts(plan.space, self._job, plan.try_first))
         self._waiting: list[Entry] = []
         self._points = {_hashable(its.params) for its in self._version.kept.values()}
-        self._points_read = self._jobs_read = 0
+        self._points_read = self._jobs_read = self._asked_for = 0
         self._keys_of: dict[bytes, list[str]] = {}
         self.pruner = ReplayPruner(
             plan.space.search,
@@ -121,6 +121,7 @@ class Search:
         new = self._ledger.trials(self._version.number, self.scope, start=self._points_read)
         self._points.update(_hashable(its.params) for its in new)
         self._points_read += len(new)
+        self._asked_for += sum(its.origin == "asked for" for its in new)
         return self._points
 
     @property
@@ -167,7 +168,7 @@ class Search:
         first: Mapping[str, Any] | None = None
         if queued and all(_hashable(its.point) in tried for its in self._written):
             first = queued[0].point
-        elif count < len(self._starts) + len(self._asked):
+        elif count - self._asked_for < len(self._starts):
             first = next_start(self._version, self.trials, [its.point for its in self._starts])
         learnt = trials_to_learn(self._ledger, self.plan.space, self._version, self.scope)
         settings, trial = draw_trial(self.plan.space, self._version, learnt, count, first)

@@ -54,6 +54,15 @@ def test_a_prior_comes_after_them(world, plan, tmp_path):
     assert origins(world) == ["as written", "asked for", "prior", "drawn", "drawn"]
 
 
+def test_a_prior_comes_after_those_of_an_earlier_command(world, plan, tmp_path):
+    prior = tmp_path / "prior.yaml"
+    prior.write_text("{about: a test, points: [{train.lr: 0.02}]}")
+    text = SPACE.replace("search: {", f"search: {{prior: {prior}, ")
+    world.run(plan(3, text=text, try_first=[ONE, TWO]))
+    world.run(plan(5, text=text))
+    assert origins(world) == ["as written", "asked for", "asked for", "prior", "drawn"]
+
+
 def test_a_command_that_goes_on_trains_none_twice_and_takes_new_ones(world, plan):
     its = plan(4, try_first=[ONE, TWO])
     world.stop_when(lambda _job, epoch: (len(world.ledger.trials()), epoch) == (2, 2))
