@@ -18,7 +18,7 @@ from mlcl.tracking.names import Tag
 class TrainingResults:
     """Builds the results of trainings.
 
-    What logs and jobs say is cached, since results are built again and again; equal parts share memory.
+    The contents of logs and jobs are cached, since results are built repeatedly; equal parts share memory.
     """
 
     def __init__(self, home: Path, run_id: Callable[[str], str | None]) -> None:

@@ -129,8 +129,8 @@ class _Seeded(BaseSampler):
 
 LEARNT, BEST = 400, 100
 """The number of trials that a draw learns from, and how many of these are the best of all earlier ones."""
-FORGETFUL = ("tpe", "gp", "random")
-"""The samplers that can do without some of the earlier trials."""
+BOUNDED = ("tpe", "gp", "random")
+"""The samplers that learn from at most LEARNT trials; the others need all of them."""
 
 STATES = {
     State.RUNNING: TrialState.RUNNING,
@@ -216,7 +216,7 @@ def trials_to_learn(ledger: Ledger, space: Space, version: SpaceVersion, scope: 
     every trial, takes all of them.
     """
     count = ledger.trial_count(version.number, scope)
-    if count <= LEARNT or len(version.modes) > 1 or space.search.sampler not in FORGETFUL:
+    if count <= LEARNT or len(version.modes) > 1 or space.search.sampler not in BOUNDED:
         return ledger.trials(version.number, scope)
     latest = ledger.trials(version.number, scope, start=count + BEST - LEARNT)
     first = latest[0].number or 0
