@@ -1,35 +1,43 @@
 """A sweep of very many simulated trainings through the real engine: what grows with their number.
 
-    python tests/soak/scale.py [--trials 10000]
+    python tests/soak/scale.py [--trials 10000] [--nodes 8 [--seconds 0.1]]
 
-Search, ledger, records, logs and report are the product's own; trainings are a formula, without Ray, and
-only the sweep's log is sent to MLflow. A line at each of several numbers of trials has processor milliseconds
-per trial since the line before, and of that the median to hand a training out (which draws its settings) and
-to close it; memory; and bytes on disk. Nothing is synchronised to the disk.
+Search, ledger, records, logs and report are the product's own; trainings are a formula, and only the sweep's
+log is sent to MLflow. With `--nodes`, Ray Tune runs the trainings, of so many seconds each, in processes of a
+cluster of fake nodes on this machine; otherwise this process computes them. A line at each of several numbers
+of trials has wall milliseconds and the driver's processor milliseconds per trial since the line before, and
+of that the median to hand a training out (which draws its settings) and to close it; the driver's memory; and
+bytes on disk. Nothing is synchronised to the disk.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psutil
 import pytest
+import ray
 from builders import text_dataset, tiny_job
-from formula import play
+from formula import Formula, play
 from sweeps import AtOnce, World
 
 from mlcl.report.report import make_report
 from mlcl.results.runs import Runs
-from mlcl.service.engine import command, engine
+from mlcl.service.engine import command, engine, trial, tune_executor
+from mlcl.service.engine.trial import TrialTask
 from mlcl.service.search import sweep_run
 from mlcl.service.search.sweep import run_sweep
 from mlcl.tracking import Tracker
@@ -55,23 +63,27 @@ class SweepLogOnly(AtOnce):
 
 
 class Meter:
-    """Runs trainings in this process in place of Tune, and prints a line at each of POINTS."""
+    """Callbacks of the engine for its executor; prints a line at each of POINTS."""
 
     def __init__(self, home: Path) -> None:
-        self._home, self._began, self._done = home, time.process_time(), 0
+        self._home, self._done, self.engine = home, 0, None
+        self._processor, self._wall = time.process_time(), time.monotonic()
         self._handed: list[float] = []
         self._closed: list[float] = []
-        print("| trials | ms a trial | hand out ms | close ms | MiB | KiB a trial on disk |")
-        print("|---|---|---|---|---|---|", flush=True)
+        print("| trials | wall ms a trial | driver ms | hand out ms | close ms | MiB | KiB a trial on disk |")
+        print("|---|---|---|---|---|---|---|", flush=True)
 
-    def __call__(self, callbacks: Any, **_: object) -> None:
-        while (task := self._timed(callbacks.next, self._handed)) is not None:
-            callbacks.begin(task.key)
-            result = play(task, callbacks)
-            self._timed(lambda key=task.key, last=result: callbacks.end(key, last), self._closed)
-            self._done += 1
-            if self._done in POINTS:
-                self._line()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def next(self) -> TrialTask | None:
+        return self._timed(self.engine.next, self._handed)
+
+    def end(self, key: str, result: dict[str, Any]) -> None:
+        self._timed(lambda: self.engine.end(key, result), self._closed)
+        self._done += 1
+        if self._done in POINTS:
+            self._line()
 
     def _timed(self, work: Callable[[], Any], times: list[float]) -> Any:
         began = time.process_time()
@@ -80,10 +92,12 @@ class Meter:
         return answer
 
     def _line(self) -> None:
-        took, count = time.process_time() - self._began, len(self._closed)
+        count = len(self._closed)
+        processor, wall = time.process_time() - self._processor, time.monotonic() - self._wall
         memory = psutil.Process().memory_info().rss / 2**20
         size = sum(file.stat().st_size for file in self._home.rglob("*") if file.is_file()) / 2**10
-        cells = (1e3 * took / count, statistics.median(self._handed), statistics.median(self._closed))
+        medians = (statistics.median(self._handed), statistics.median(self._closed))
+        cells = (1e3 * wall / count, 1e3 * processor / count, *medians)
         texts = [
             f"{self._done:,}",
             *(f"{cell:.1f}" for cell in cells),
@@ -91,7 +105,45 @@ class Meter:
             f"{size / self._done:.1f}",
         ]
         print(f"| {' | '.join(texts)} |", flush=True)
-        self._handed, self._closed, self._began = [], [], time.process_time()
+        self._handed, self._closed = [], []
+        self._processor, self._wall = time.process_time(), time.monotonic()
+
+
+def in_this_process(meter: Meter) -> None:
+    """Runs trainings one after the other, in place of Tune."""
+    while (task := meter.next()) is not None:
+        meter.begin(task.key)
+        meter.end(task.key, play(task, meter))
+
+
+def simulate_on(seconds: float) -> Callable[[dict[str, str]], None]:
+    """Returns the function of Tune's trials: the product's, whose experiment is a formula and a pause."""
+
+    def run_trial(config: dict[str, str]) -> None:
+        formula = Formula()
+        formula.before = lambda _job, _epoch: time.sleep(seconds)
+        trial.run_experiment = formula
+        trial.JobData = SimpleNamespace(of=lambda job, *_, **__: SimpleNamespace(job=job))
+        trial.run_trial(config)
+
+    return run_trial
+
+
+@contextmanager
+def fake_cluster(nodes: int) -> Iterator[None]:
+    """Connects to a Ray cluster of `nodes` fake nodes of two CPUs each, and a head without any."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(nodes):
+        cluster.add_node(num_cpus=2)
+    here = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=here)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
 
 
 def main() -> None:
@@ -100,12 +152,28 @@ def main() -> None:
     )
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--sampler", default="tpe")
+    parser.add_argument("--nodes", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=0.1)
     a = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="mlcl-scale-") as folder, pytest.MonkeyPatch.context() as patch:
+    with (
+        tempfile.TemporaryDirectory(prefix="mlcl-scale-") as folder,
+        fake_cluster(a.nodes) if a.nodes else nullcontext(),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        present = ray.nodes
         text_dataset(Path(folder) / "data")
         store = Tracker(Path(folder) / "home", None)
         world = World(store.home, patch, store.uri)
-        patch.setattr(engine, "run_trainings", Meter(world.home))
+        meter, tune = Meter(world.home), tune_executor.run_trainings
+
+        def run_trainings(callbacks: Any, **how: Any) -> None:
+            meter.engine = callbacks
+            tune(meter, **how) if a.nodes else in_this_process(meter)
+
+        patch.setattr(engine, "run_trainings", run_trainings)
+        if a.nodes:
+            patch.setattr(ray, "nodes", present)
+            patch.setattr(tune_executor, "run_trial", simulate_on(a.seconds))
         patch.setattr(command, "Delivery", SweepLogOnly)
         patch.setattr(sweep_run, "WRITE_EVERY", 10.0)
         job = tiny_job(Path(folder) / "data", epochs=1)

@@ -6,6 +6,7 @@ The searcher, scheduler, callback and stopper that Tune gets call the engine, in
 from __future__ import annotations
 
 import logging
+import pickle
 import re
 import shutil
 import time
@@ -131,8 +132,8 @@ class _Closer(_DriverOnly, Callback):
         self._guard.ask(self._guard.callbacks.end, None, TrialTask.of(trial.config).key, last)
 
     def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
-        why = _why(trial.get_pickled_error(), trial.get_error())
-        self._guard.ask(self._guard.callbacks.on_died, None, TrialTask.of(trial.config).key, why)
+        key = TrialTask.of(trial.config).key
+        self._guard.ask(self._guard.callbacks.on_died, None, key, _why(*_last_error(trial)))
 
 
 class _Abort(_DriverOnly, Stopper):
@@ -186,6 +187,18 @@ def run_trainings(
         shutil.rmtree(folder / name, ignore_errors=True)
     if guard.error is not None:
         raise guard.error
+
+
+def _last_error(trial: Any) -> tuple[Exception | None, str | None]:
+    """Returns the last error of a Tune trial and its log, from the driver's own files.
+
+    `Trial.get_error` reads copies, which another thread writes at the same time.
+    """
+    pickled, log = trial.pickled_error_file, trial.error_file
+    return (
+        pickle.loads(Path(pickled).read_bytes()) if pickled else None,
+        Path(log).read_text() if log else None,
+    )
 
 
 def _why(error: Exception | None, log: str | None) -> str:

@@ -148,8 +148,11 @@ def died_on(node):
 )
 def test_a_training_that_was_given_up_says_why_in_one_line(task, monkeypatch, tmp_path, error, reason):
     callbacks, place = TrialCallbacks(), StorageContext(tmp_path, "e", trial_dir_name="t")
-    monkeypatch.setattr(StorageContext, "trial_driver_staging_path", place.trial_fs_path)
+    monkeypatch.setattr(StorageContext, "trial_driver_staging_path", str(tmp_path / "driver"))
+    (tmp_path / "driver").mkdir()
     Path(place.trial_fs_path).mkdir(parents=True)
+    for copied in ("error.pkl", "error.txt"):  # as Tune's copying thread leaves them for a moment
+        (Path(place.trial_fs_path) / copied).touch()
     given_up = Trial("any", stub=True, config=task.config(), storage=place)
     if error is not None:
         given_up.handle_error(error)
