@@ -48,6 +48,7 @@ space:
   train.lr: {log_float: [0.0005, 0.05]}
 search: {sampler: SAMPLER, scheduler: none}
 """
+START = 60.0
 POINTS = (100, 300, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 30_000, 50_000, 100_000)
 
 
@@ -120,8 +121,9 @@ def simulate_on(seconds: float) -> Callable[[dict[str, str]], None]:
     """Returns the function of Tune's trials: the product's, whose experiment is a formula and a pause."""
 
     def run_trial(config: dict[str, str]) -> None:
+        first = not isinstance(trial.run_experiment, Formula)  # lasts until the other processes have started
         formula = Formula()
-        formula.before = lambda _job, _epoch: time.sleep(seconds)
+        formula.before = lambda _job, _epoch: time.sleep(START if first else seconds)
         trial.run_experiment = formula
         trial.JobData = SimpleNamespace(of=lambda job, *_, **__: SimpleNamespace(job=job))
         trial.run_trial(config)

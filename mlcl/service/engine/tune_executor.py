@@ -17,7 +17,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from ray import tune
 from ray.exceptions import RayActorError
-from ray.tune import Callback, FailureConfig, RunConfig, Stopper, TuneConfig
+from ray.tune import FailureConfig, RunConfig, Stopper, TuneConfig
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
@@ -120,8 +121,14 @@ class _Scheduler(_DriverOnly, FIFOScheduler):
         return TrialScheduler.STOP if early else TrialScheduler.CONTINUE
 
 
-class _Closer(_DriverOnly, Callback):
-    """A callback of Tune that calls `begin`, `end` and `on_died` when trainings start, end and fail."""
+class _Closer(_DriverOnly, TrialProgressCallback):
+    """A callback of Tune that calls `begin`, `end` and `on_died` when trainings start, end and fail.
+
+    It takes the place of Tune's `TrialProgressCallback`, which keeps all trials and prints nothing here.
+    """
+
+    def on_trial_result(self, *_: Any, **__: Any) -> None:
+        """Does nothing, since `_Scheduler` gets the reports."""
 
     def on_trial_start(self, *_: Any, trial: Any, **__: Any) -> None:
         self._guard.ask(self._guard.callbacks.begin, None, TrialTask.of(trial.config).key)

@@ -49,15 +49,17 @@ def without_uv() -> AbstractContextManager[None]:
 
 @contextmanager
 def patch_tune() -> Iterator[None]:
-    """Makes Tune restart processes that run out of memory, and forward no AWS_* variables to its processes.
+    """Makes Tune restart processes that run out of memory, forward no AWS_* variables, and drop ended trials.
 
     Unpatched, Tune ends all trainings if Ray's memory monitor kills a process. Ray writes the variables that
     Tune forwards, which may be secret, to its logs; local processes inherit them, other nodes have their own.
+    Tune keeps 60 KiB of each ended trial in memory, and writes them all at every snapshot.
     """
     from ray.air.execution._internal import RayActorManager
     from ray.tune.execution import class_cache
+    from ray.tune.execution.tune_controller import TuneController
 
-    task_failed = RayActorManager._actor_task_failed
+    task_failed, step_ended = RayActorManager._actor_task_failed, TuneController.on_step_end
     forwarded = {name for name in class_cache.ENV_VARS_TO_PROPAGATE if not name.startswith("AWS_")}
 
     def died(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
@@ -65,8 +67,19 @@ def patch_tune() -> Iterator[None]:
             exception = RayActorError(error_msg=str(exception))
         task_failed(self, tracked_actor_task, exception)
 
-    replaced = _replace_attribute(class_cache, "ENV_VARS_TO_PROPAGATE", forwarded)
-    with _replace_attribute(RayActorManager, "_actor_task_failed", died), replaced:
+    def drop_ended(controller: Any) -> None:
+        step_ended(controller)
+        for trial in [trial for trial in controller.get_trials() if trial.is_finished()]:
+            controller.get_trials().remove(trial)
+            controller._trial_metadata.pop(trial.trial_id, None)
+            for kept in (controller._stopped_trials, controller._failed_trials, controller._trials_to_cache):
+                kept.discard(trial)
+
+    with (
+        _replace_attribute(RayActorManager, "_actor_task_failed", died),
+        _replace_attribute(TuneController, "on_step_end", drop_ended),
+        _replace_attribute(class_cache, "ENV_VARS_TO_PROPAGATE", forwarded),
+    ):
         yield
 
 

@@ -1,5 +1,6 @@
 """One training of a sweep: what it reports, however often it is begun."""
 
+import gc
 import json
 import math
 from contextlib import suppress
@@ -11,7 +12,7 @@ from builders import tiny_job
 
 from mlcl.config import dump_job
 from mlcl.errors import UserError
-from mlcl.service.engine.trial import ENDED, NOTE, REASON, RESUMED, VALUES, TrialTask, train
+from mlcl.service.engine.trial import ENDED, NOTE, REASON, RESUMED, VALUES, TrialTask, run_trial, train
 from mlcl.tracking import RunLog, State
 from mlcl.training.events import Diverged, Event, Stopped
 
@@ -51,6 +52,20 @@ def test_embeddings_and_model_are_written_and_logged_as_asked(task, world, how, 
     log = RunLog.attach(world.home, task.log)
     assert {name for name in FILES if log.has_artifact(Path(task.folder) / name)} == logged
     assert played(replace(task, **how))[-1][VALUES] == json.dumps(values)
+
+
+def test_libraries_are_collected_once_in_a_process_and_not_after_each_training(task, monkeypatch):
+    reports: list = []
+    monkeypatch.setattr("ray.tune.report", reports.append)
+    gc.unfreeze()
+    try:
+        run_trial(task.config())
+        frozen = gc.get_freeze_count()
+        run_trial(replace(task, folder=f"{task.folder}-2").config())
+        assert (gc.get_freeze_count(), frozen > 10_000) == (frozen, True)
+    finally:
+        gc.unfreeze()
+    assert [report[ENDED] for report in reports if report[ENDED]] == [State.COMPLETE] * 2
 
 
 def test_a_share_of_a_gpu_that_is_not_there_fails_the_trial(task, tiny, monkeypatch):

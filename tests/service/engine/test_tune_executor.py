@@ -12,6 +12,7 @@ from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, RayT
 from ray.train._internal.storage import StorageContext
 from ray.tune import TuneError
 from ray.tune.execution import class_cache
+from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
@@ -204,17 +205,38 @@ def test_a_process_that_ray_killed_for_memory_is_a_dead_process():
     assert manager._failed_actor_ids == {"a"}
 
 
+def test_tune_drops_trials_that_have_ended_and_no_other(monkeypatch):
+    trials = [Trial("any", stub=True, trial_id=name) for name in "abc"]
+    for ended, status in ((trials[0], Trial.TERMINATED), (trials[2], Trial.ERROR)):
+        ended.set_status(status)
+    monkeypatch.setattr(TuneController, "on_step_end", lambda _: None)
+    controller = TuneController.__new__(TuneController)
+    controller._trials, controller._trial_metadata = list(trials), dict.fromkeys("abc", "{}")
+    controller._stopped_trials, controller._failed_trials = {trials[0]}, {trials[2]}
+    controller._trials_to_cache = set(trials)
+    with patch_tune():
+        controller.on_step_end()
+    assert controller.get_trials() == [trials[1]]
+    assert (controller._trial_metadata, controller._trials_to_cache) == ({"b": "{}"}, {trials[1]})
+    assert controller._stopped_trials | controller._failed_trials == set()
+
+
 def test_tune_is_patched_only_while_it_works(monkeypatch, tmp_path):
     def now():
-        return RayActorManager._actor_task_failed, class_cache.ENV_VARS_TO_PROPAGATE
+        return (
+            RayActorManager._actor_task_failed,
+            TuneController.on_step_end,
+            class_cache.ENV_VARS_TO_PROPAGATE,
+        )
 
     usual, seen = now(), []
     monkeypatch.setattr("ray.tune.Tuner.fit", lambda _: seen.append(now()) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run_trainings(TrialCallbacks(), folder=tmp_path, packing=Packing(1, 1, 1, 0))
-    ((task_failed, variables),) = seen
+    ((task_failed, step_ended, variables),) = seen
     assert task_failed is not usual[0]
+    assert step_ended is not usual[1]
     assert now() == usual
     # Ray writes what Tune hands to its processes into its logs.
-    assert set(usual[1] - variables) == {name for name in usual[1] if name.startswith("AWS_")}
-    assert usual[1] - variables
+    assert set(usual[2] - variables) == {name for name in usual[2] if name.startswith("AWS_")}
+    assert usual[2] - variables
