@@ -185,7 +185,7 @@ class _Query:
         rows, scoring = self.splits[0], self.scoring
         mixed = blend(self._votes(rows, setting.k, setting.temperature), rows.model, setting.lambda_)
         decision = scoring.decide(self.task, mixed, rows.targets)
-        return _Decided(setting, mixed, decision, self._sign * self.value(rows, mixed, decision))
+        return _Decided(setting, mixed, decision, scoring.sign * self.value(rows, mixed, decision))
 
     def values(self, grid: Grid) -> Array:
         """Returns the metric at every setting, for every split (S, K, G, T)."""
@@ -198,10 +198,12 @@ class _Query:
         Unless `values` come from rounded probabilities, there is one: the best. Otherwise there are the best
         lambda of up to `FINALISTS` pairs of k and temperature, smallest k first, after the model alone.
         """
-        signed_KGT = np.where(np.isnan(value_KGT), -np.inf, self._sign * value_KGT)
+        signed_KGT = np.where(np.isnan(value_KGT), -np.inf, self.scoring.sign * value_KGT)
         if not np.isfinite(signed_KGT).any():
             raise ValueError(f"{self.scoring.metric} has no value at any setting")
-        if not self._is_rounded:
+        given = isinstance(self.scoring.threshold, float) and not self.scoring.at_least_one
+        counted = self.task == "multi_label" and METRICS[self.scoring.metric].counts is not None
+        if given or not counted:
             return [Setting(*grid.settings[signed_KGT.argmax()])]
         best_KT, value_KT = signed_KGT.argmax(axis=1), signed_KGT.max(axis=1)
         pairs = np.argsort(-value_KT, axis=None, kind="stable")[:FINALISTS]
@@ -213,16 +215,6 @@ class _Query:
             settings = [max(settings, key=lambda setting: one.decide(setting).value)]
         alone = [Setting(*grid.settings[0])] if grid.lambdas[0] == 0 else []
         return [*alone, *settings]
-
-    @property
-    def _sign(self) -> int:
-        return 1 if self.scoring.mode == "max" else -1
-
-    @property
-    def _is_rounded(self) -> bool:
-        """Whether `values` come from rounded probabilities and a single best threshold."""
-        given = isinstance(self.scoring.threshold, float) and not self.scoring.at_least_one
-        return self.task == "multi_label" and METRICS[self.scoring.metric].counts is not None and not given
 
     def _values(self, grid: Grid) -> Iterator[Array]:
         """Yields the metric (S, G) of each split at each lambda, for every temperature and then every k."""
@@ -261,7 +253,7 @@ class _Query:
             for votes, its in zip(ballots, inputs, strict=True)
         ]
         for values in zip(*each_split, strict=True):
-            best_G1 = (self._sign * values[0]).argmax(1)[:, None]
+            best_G1 = (self.scoring.sign * values[0]).argmax(1)[:, None]
             yield np.stack([np.take_along_axis(value_GJ, best_G1, 1)[:, 0] for value_GJ in values])
 
     def _of_hits(self, rows: QueryRows, metric: Metric, aspect: int | None, grid: Grid) -> Iterator[Array]:

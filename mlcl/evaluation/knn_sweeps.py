@@ -162,28 +162,21 @@ def sweep_hits(
         won_R = np.logical_and.reduceat(below_E & (gap_E <= -CLOSE) | is_own_E, start_R)
         open_E = (known_R & ~lost_R & ~won_R)[cells.row]
         always = count(np.flatnonzero(known_R & won_R))
-        rows = _OpenRows(cells.row[open_E], is_own_E[open_E])
-        parts = m_E[open_E], q_E[open_E]
-        yield np.stack([always + count(rows.right(*parts, lambda_)) for lambda_ in grid.lambdas])
+        parts = (each[open_E] for each in (cells.row, is_own_E, m_E, q_E))
+        yield np.stack([always + count(row_S) for row_S in _right_rows(grid.lambdas, *parts)])
 
 
-class _OpenRows:
-    """Rows whose predicted class depends on lambda, with their cells (S,), of which one a row is its own."""
-
-    def __init__(self, row_S: Array, is_own_S: Array) -> None:
-        self._row, self._start = np.unique(row_S, return_index=True)
-        size = np.diff(self._start, append=len(row_S))
-        self._own = np.flatnonzero(is_own_S)
-        self._own_S, self._every_S = np.repeat(self._own, size), np.arange(len(row_S))
-
-    def right(self, m_S: Array, q_S: Array, lambda_: float) -> Array:
-        """Returns the rows whose own cell has the highest blend, and the first place among equal ones."""
-        if not len(self._row):
-            return self._row
+def _right_rows(
+    lambdas: Sequence[float], row_S: Array, is_own_S: Array, m_S: Array, q_S: Array
+) -> Iterator[Array]:
+    """Yields, for each lambda, the rows whose own cell has the highest blend, the first of equal ones."""
+    row_R, start_R = np.unique(row_S, return_index=True)
+    own_S = np.repeat(np.flatnonzero(is_own_S), np.diff(start_R, append=len(row_S)))
+    before_own_S = np.arange(len(row_S)) < own_S
+    for lambda_ in lambdas:
         blend_S = m_S + lambda_ * (q_S - m_S)
-        own_S = blend_S[self._own_S]
-        beaten_S = (blend_S > own_S) | ((blend_S == own_S) & (self._every_S < self._own_S))
-        return self._row[~np.logical_or.reduceat(beaten_S, self._start)]
+        beaten_S = (blend_S > blend_S[own_S]) | ((blend_S == blend_S[own_S]) & before_own_S)
+        yield row_R[~np.logical_or.reduceat(beaten_S, start_R)]
 
 
 class Levels:

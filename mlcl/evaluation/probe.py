@@ -114,7 +114,7 @@ def linear_probe(
     decision = scoring.decide(task, predicted, val_targets)
     metrics = evaluate(task, predicted, val_targets, decision, scoring.aspects, facts=val_facts)
     fields = [("lr", np.float64), ("weight_decay", np.float64), (scoring.metric, np.float64)]
-    rows = [(*pair, _sign(scoring) * its[2]) for pair, its in zip(grid.pairs(), trained, strict=True)]
+    rows = [(*pair, scoring.sign * its[2]) for pair, its in zip(grid.pairs(), trained, strict=True)]
     return replace(layer, decision=decision, metrics=metrics, table=np.array(rows, dtype=fields))
 
 
@@ -149,10 +149,7 @@ def _train_layers(
         weight, bias = weight_OD.reshape(*shape, -1), bias_O.reshape(shape)
         return ProbeResult(weight, bias, lr, decay, {}, np.empty(0), task)
 
-    def value(weight_OD: Tensor, bias_O: Tensor) -> float:
-        return score(layer(weight_OD, bias_O))
-
-    training = GridTraining(train, y, known_N, grid, math.prod(shape), value)
+    training = GridTraining(train, y, known_N, grid, math.prod(shape), lambda *its: score(layer(*its)))
     for pair, weight_OD, bias_O, ended in zip(grid.pairs(), *training.layers(), strict=True):
         yield layer(weight_OD, bias_O, *pair), ended
 
@@ -165,8 +162,4 @@ def _score(
     if not torch.isfinite(probabilities).all():
         return math.nan
     metrics = scoring.evaluate(layer.task, probabilities, targets, [scoring.metric], facts)
-    return _sign(scoring) * metrics[scoring.metric]
-
-
-def _sign(scoring: Scoring) -> int:
-    return 1 if scoring.mode == "max" else -1
+    return scoring.sign * metrics[scoring.metric]

@@ -252,7 +252,6 @@ class GridTraining:
         return [number for number, value in zip(layers.kept, scores, strict=True) if value >= least]
 
     def _set_gradient(self, rows_B: Tensor, layers: ProbeLayers) -> None:
-        """Sets the layers' gradients to the gradient of the batch's loss."""
         total = self._rows.total
         own_b = rows_B if total is None else rows_B[self._is_own(rows_B)]
         layers.clear()
@@ -291,7 +290,6 @@ class GridTraining:
         return parts(rows, self._x) if len(rows) else ()
 
     def _is_own(self, rows: Tensor) -> Tensor:
-        """Whether this process holds each of the rows."""
         return (rows >= self._rows.first) & (rows < self._rows.first + self._x.shape[0])
 
     def _targets(self, rows: Tensor) -> Targets:

@@ -146,9 +146,13 @@ def _search_float64(x_nD: Array, q_UD: Array, k: int) -> Iterator[tuple[Array, A
     Equal rows are measured once: a collapsed encoder makes all of them candidates.
     """
     distinct_GD, group_n = np.unique(x_nD, axis=0, return_inverse=True)
+    x_nD = x_nD.astype(np.float64)
+    length_n = np.einsum("nd,nd->n", x_nD, x_nD)
     for first in range(0, len(q_UD), CHUNK):
-        q_BD = q_UD[first : first + CHUNK]
-        for q_D, square_n, rounding in zip(q_BD, *_squares(x_nD, q_BD), strict=True):
+        q_BD = q_UD[first : first + CHUNK].astype(np.float64)
+        length_Bn = length_n + np.einsum("bd,bd->b", q_BD, q_BD)[:, None]
+        square_Bn, rounding_B = length_Bn - 2 * q_BD @ x_nD.T, _rounding(x_nD, q_BD, np.float64)
+        for q_D, square_n, rounding in zip(q_BD, square_Bn, rounding_B, strict=True):
             kth = np.partition(square_n, k - 1)[k - 1]
             # 1e-6 covers rows whose distances differ in float64 and are equal in float32.
             found_F = np.flatnonzero(square_n <= kth + abs(kth) * 1e-6 + 2 * rounding)
@@ -156,13 +160,6 @@ def _search_float64(x_nD: Array, q_UD: Array, k: int) -> Iterator[tuple[Array, A
             distance_F = _distance(distinct_GD[groups], q_D)[member_F]
             order_F = np.argsort(distance_F, kind="stable")
             yield distance_F[order_F], found_F[order_F]
-
-
-def _squares(x_nD: Array, q_BD: Array) -> tuple[Array, Array]:
-    """Returns squared distances (B, n) from float64 products, and a bound on their error (B,)."""
-    x_nD, q_BD = x_nD.astype(np.float64), q_BD.astype(np.float64)
-    lengths_Bn = np.einsum("nd,nd->n", x_nD, x_nD) + np.einsum("bd,bd->b", q_BD, q_BD)[:, None]
-    return lengths_Bn - 2 * q_BD @ x_nD.T, _rounding(x_nD, q_BD, np.float64)
 
 
 def _rounding(x_nD: Array, q_MD: Array, dtype: type[np.floating]) -> Array:

@@ -52,6 +52,11 @@ class Scoring:
     aspects: Sequence[str] | None = None
     at_least_one: bool = False
 
+    @property
+    def sign(self) -> int:
+        """1, or -1 if smaller values are better: the factor with which larger values are always better."""
+        return 1 if self.mode == "max" else -1
+
     def better(self, value: float, than: float) -> bool:
         """Whether the metric's value `value` is better than the value `than`."""
         return value > than if self.mode == "max" else value < than

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -63,10 +64,7 @@ def baseline_result(
     whole, part = (folder / f"{_identity(job_data)}-{name}.npz" for name in ("test", "validation"))
     file = whole if test or whole.exists() else part
     lock = FileLock(file.with_suffix(".lock"))
-
-    def fit() -> BaselineResult:
-        return _fit(job_data, device, test=file == whole, check_stop=check_stop)
-
+    fit = partial(_fit, job_data, device, test=file == whole, check_stop=check_stop)
     while True:
         check_stop()
         try:
@@ -111,8 +109,8 @@ def validation_score(job_data: JobData) -> Callable[[Tensor], float]:
 
     def score(probabilities: Tensor) -> float:
         only = [scoring.metric]
-        value = scoring.evaluate(job_data.task, probabilities, targets, only, facts)[scoring.metric]
-        return value if scoring.mode == "max" else -value
+        values = scoring.evaluate(job_data.task, probabilities, targets, only, facts)
+        return scoring.sign * values[scoring.metric]
 
     return score
 

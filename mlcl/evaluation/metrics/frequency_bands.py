@@ -3,7 +3,7 @@
 from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.metrics.f1 import macro_f1_of_classes, micro_f1
 from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
-from mlcl.evaluation.tasks import BANDS, Array
+from mlcl.evaluation.tasks import BANDS
 
 SOURCE = "bands as Liu et al. 2019, Large-scale long-tailed recognition"
 
@@ -17,7 +17,9 @@ def f1_of_band(band: str, average: str) -> Metric:
     average_of = {"micro": micro_f1, "macro": macro_f1_of_classes}[average]
 
     def of_band(prediction: LabelPrediction | ClassPrediction) -> float:
-        counts = _part(prediction.counts, prediction.facts.in_band(band))
+        whole, inside_L = prediction.counts, prediction.facts.in_band(band)
+        right, predicted, true = (each[inside_L] for each in (whole.right, whole.predicted, whole.true))
+        counts = Counts(right, predicted, true, whole.cells)
         return float(average_of(counts)) if counts.true.any() else float("nan")
 
     return Metric(
@@ -29,11 +31,6 @@ def f1_of_band(band: str, average: str) -> Metric:
         masked=True,
         classes=of_band,
     )
-
-
-def _part(whole: Counts, inside_L: Array) -> Counts:
-    """Returns the counts of the labels that `inside_L` selects."""
-    return Counts(whole.right[inside_L], whole.predicted[inside_L], whole.true[inside_L], whole.cells)
 
 
 def accuracy_of_band(band: str) -> Metric:

@@ -18,8 +18,6 @@ from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
 from mlcl.evaluation.tasks import Array
 
-KIRITCHENKO = "Kiritchenko et al. 2006, Learning and evaluation in the presence of class hierarchies"
-
 
 def shared_nodes(prediction: LabelPrediction | ClassPrediction) -> tuple[float, float, float]:
     """Returns sum_i |T_i & P_i|, sum_i |P_i| and sum_i |T_i|.
@@ -59,7 +57,7 @@ def of_nodes(kind: str, summary: str, value: Callable[[float, float, float], flo
     return Metric(
         name=f"hierarchical_{kind}",
         summary=summary,
-        source=KIRITCHENKO,
+        source="Kiritchenko et al. 2006, Learning and evaluation in the presence of class hierarchies",
         group="hierarchy",
         labels=of_prediction,
         classes=of_prediction,
