@@ -177,24 +177,20 @@ def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
 
 def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int) -> EpochSampler:
     """Builds a process's sampler. Raises UserError for too few rows, or rows of one class only."""
-    given, size, order = job.train, job.train.batch_size, _order(job, train)
+    given, size, labels = job.train, job.train.batch_size, sampler_labels(job, train.info)
+    order: Order | None = None
+    if labels is not None:
+        levels = class_tree(train, labels)
+        if len(levels[0].members) < 2:
+            raise UserError("the training rows are of one class", key="train.sampler.labels", found=labels)
+        if given.sampler.name == "balanced":
+            order = Balanced(levels[-1], len(train), size, given.sampler.power or 0.0)
+        else:
+            order = Grouped(levels, len(train), size, *group_sizes(job))
     try:
         return EpochSampler(len(train), size, given.seed, rank, world_size, given.drop_last, order)
     except ValueError as error:
         raise UserError(str(error), key="train.batch_size", found=size) from None
-
-
-def _order(job: JobConfig, train: Split) -> Order | None:
-    labels, size = sampler_labels(job, train.info), job.train.batch_size
-    if labels is None:
-        return None
-    levels = class_tree(train, labels)
-    if len(levels[0].members) < 2:
-        raise UserError("the training rows are of one class", key="train.sampler.labels", found=labels)
-    if job.train.sampler.name == "balanced":
-        return Balanced(levels[-1], len(train), size, job.train.sampler.power or 0.0)
-    k, branches = group_sizes(job)
-    return Grouped(levels, len(train), size, k, branches)
 
 
 def group_sizes(job: JobConfig) -> tuple[int, int]:

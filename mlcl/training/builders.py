@@ -32,7 +32,7 @@ from mlcl.models import (
     label_graph,
     tree_distances,
 )
-from mlcl.training.batches import memory_format
+from mlcl.training.batches import build_sampler, memory_format
 from mlcl.training.classifier import Classifier, classifier_loss, target_weight
 from mlcl.training.context import Context
 from mlcl.training.embeddings import label_logits
@@ -157,7 +157,7 @@ def build_loop(
     return Loop(
         model=model,
         rows=replace(rows, compile=bool(train.compile)),
-        sampler=job_data.sampler(context.rank, context.world_size),
+        sampler=build_sampler(job, job_data.train, context.rank, context.world_size),
         context=context,
         train=train,
         views=job.views,

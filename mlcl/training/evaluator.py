@@ -114,7 +114,7 @@ class Evaluator:
 
     def __init__(self, job_data: JobData, model: ContrastiveModel, context: Context) -> None:
         self._job_data, self._model, self._context = job_data, model, context
-        self._config = job_data.job.evaluation
+        self._config, self._embedding = job_data.job.evaluation, model.objective.embedding
         self._validation = job_data.dataset.split("validation")
         self._validation_rows = job_data.encode(self._validation)
         self._train_rows = job_data.encode(job_data.train)
@@ -130,7 +130,7 @@ class Evaluator:
         metrics: dict[str, float] = {}
         model = None if self._model.objective.classifier is None else self._classify(val_MO)
         if model is not None:
-            metrics |= self._metrics("val", model, self._validation, self._decide(model))
+            metrics |= self._metrics("val", model, self._validation, self._job_data.decide(model))
         if model is None or self._config.metric.startswith("knn/"):
             setting = setting_of(self._config.knn or KnnConfig())
             store = self._job_data.datastore(self._encoder.embeddings(self._train_rows))
@@ -138,7 +138,7 @@ class Evaluator:
             mixed = store.votes(neighbours, setting)
             if model is not None:
                 mixed = blend(mixed, model, setting.lambda_)
-            metrics |= self._metrics("knn/val", mixed, self._validation, self._decide(mixed))
+            metrics |= self._metrics("knn/val", mixed, self._validation, self._job_data.decide(mixed))
         return metrics
 
     def evaluate_final(
@@ -208,9 +208,11 @@ class Evaluator:
             models[""] = self._classify
         if self._layer is None or (self._config.probe is not None and not two_phases):
             tell("linear probe")
-            models["" if two_phases else "probe/"] = self._probe(result, validation)
+            val_MD = self._embedding(validation.output_MO)
+            probe = result.probe = self._fit_probe(self._probe_rows(result), val_MD)
+            models["" if two_phases else "probe/"] = lambda output: predict(probe, self._embedding(output))
         probabilities = {prefix: model(validation.output_MO) for prefix, model in models.items()}
-        result.decisions |= {prefix: self._decide(p) for prefix, p in probabilities.items()}
+        result.decisions |= {prefix: self._job_data.decide(p) for prefix, p in probabilities.items()}
         result.notes += self._notes(probabilities[""])
         selection, first = Selection(models), probabilities[""]
         if member:
@@ -218,14 +220,14 @@ class Evaluator:
             selection = replace(selection, ensemble=ensemble, member=member)
             first = ensemble(self._job_data.task, first, member["validation"])
             result.metrics |= ensemble_metrics(ensemble)
-            result.decisions[ENSEMBLE] = self._decide(first)
+            result.decisions[ENSEMBLE] = self._job_data.decide(first)
         knn, neighbours = self._config.knn, validation.neighbours
         if knn is None or store is None or neighbours is None:
             return selection
         tell("neighbours")
         settings = selection.settings
         settings["knn/"] = setting_of(knn)
-        result.decisions["knn/"] = self._decide(store.blend(neighbours, first, settings["knn/"]))
+        result.decisions["knn/"] = self._job_data.decide(store.blend(neighbours, first, settings["knn/"]))
         if knn.grid is not None:
             found = search(
                 self._job_data.queries(self._validation, neighbours, first),
@@ -272,11 +274,6 @@ class Evaluator:
             if name == "test":
                 result.tested[prefix] = blended
 
-    def _probe(self, result: Evaluation, validation: Queries) -> Predictor:
-        val_MD = self._embedding(validation.output_MO)
-        probe = result.probe = self._fit_probe(self._probe_rows(result), val_MD)
-        return lambda output_MO: predict(probe, self._embedding(output_MO))
-
     def _train_label_layer(self, result: Evaluation, layer: nn.Linear) -> nn.Module:
         """Trains the encoder's layer on label vectors as a probe, and returns what reads its logits."""
         own = LabelVectors(self._encoder, self._train_rows, result.train.numbers)
@@ -305,11 +302,6 @@ class Evaluator:
         """Returns the embeddings (M, D) of a split of any data set."""
         return self._embedding(self._encoder.outputs(self._job_data.encode_unlabelled(split)))
 
-    def _decide(self, probabilities: Tensor) -> Decision:
-        """Chooses which labels are predicted, from the probabilities of the validation rows."""
-        targets = self._job_data.targets(self._validation)
-        return self._job_data.scoring.decide(self._job_data.task, probabilities, targets)
-
     def _notes(self, probabilities: Tensor) -> list[str]:
         """Returns a note if no validation probability reaches the job's threshold, by default one half."""
         given = self._config.threshold
@@ -323,9 +315,6 @@ class Evaluator:
     def _classify(self, output_MO: Tensor) -> Tensor:
         assert self._layer is not None
         return classify(self._layer, output_MO, self._job_data.task, self._context)
-
-    def _embedding(self, output_MO: Tensor) -> Tensor:
-        return self._model.objective.embedding(output_MO)
 
 
 @torch.no_grad()

@@ -137,8 +137,7 @@ class _Experiment:
         )
         fitted = time.perf_counter()
         metrics = {f"baseline/{name}": float(value) for name, value in found.chosen.items()}
-        targets = job_data.targets(job_data.dataset.split("validation"))
-        decision = job_data.scoring.decide(job_data.task, found.probabilities["validation"], targets)
+        decision = job_data.decide(found.probabilities["validation"])
         metrics |= decision_metrics("", decision)
         score = job_data.metrics()
         for name, probabilities in found.probabilities.items():

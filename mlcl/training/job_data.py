@@ -31,6 +31,7 @@ from mlcl.data.format import SPLITS
 from mlcl.data.validation_rows import redraw_validation
 from mlcl.errors import UserError
 from mlcl.evaluation import METRICS, LabelFacts, Neighbours, QueryRows, Scoring, Task, frequency_bands
+from mlcl.evaluation.decision import Decision
 from mlcl.evaluation.tasks import as_label_sets, known_rows
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
@@ -141,13 +142,13 @@ class JobData:
         """Encodes a split of any data set of the same modality, without labels."""
         return Rows(self._inputs(split), {}, split.rows, self.job.data.augment)
 
-    def sampler(self, rank: int, world_size: int) -> EpochSampler:
-        """Returns the sampler that gives one of several processes its rows of each training batch."""
-        return build_sampler(self.job, self.train, rank, world_size)
-
     def targets(self, split: Split) -> Labels:
         """Returns a split's targets for the classifier; for aspects, classes (N, A) with -1 for unknown."""
         return targets_of(split, self.job.objective.classifier.labels, self.task)
+
+    def decide(self, probabilities: Tensor) -> Decision:
+        """Chooses which labels are predicted, from the probabilities of the validation rows."""
+        return self.scoring.decide(self.task, probabilities, self.targets(self.dataset.split("validation")))
 
     def queries(self, split: Split, neighbours: Neighbours, model: Tensor) -> QueryRows:
         """Returns a split's rows for `search`, with their neighbours and the model's probabilities."""
@@ -203,20 +204,14 @@ def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
         tokenizer = load_tokenizer(Path(origin).read_text(encoding="utf-8"))
     else:
         tokenizer = hugging_face_tokenizer(str(model_folder(origin)))
-    _check_room(tokenizer, encoder.size(section))
+    least, size = tokenizer.num_special_tokens_to_add(is_pair=False) + 1, encoder.size(section)
+    if size < least:  # the library would not truncate texts at all
+        problem, key = "no room for a word beside the model's special tokens", "encoder.max_length"
+        raise UserError(problem, key=key, found=size, allowed=f"{least} or more")
     return tokenizer
 
 
-def _check_room(tokenizer: Tokenizer, max_length: int) -> None:
-    """Raises UserError if special tokens use up the length: the library would not truncate texts at all."""
-    least = tokenizer.num_special_tokens_to_add(is_pair=False) + 1
-    if max_length < least:
-        problem, key = "no room for a word beside the model's special tokens", "encoder.max_length"
-        raise UserError(problem, key=key, found=max_length, allowed=f"{least} or more")
-
-
 def _check_validation(job_data: JobData) -> None:
-    """Raises UserError if no validation row has a target of the classifier."""
     labels, dataset = job_data.job.objective.classifier.labels, job_data.dataset
     if not known_rows(job_data.task, job_data.targets(dataset.split("validation"))).any():
         problem, key = "no validation row has a label of it", "objective.classifier.labels"
@@ -224,7 +219,6 @@ def _check_validation(job_data: JobData) -> None:
 
 
 def _check_band(job_data: JobData) -> None:
-    """Raises UserError if the metric is of a frequency band in which no validation row has a label."""
     given = job_data.job.evaluation
     metric = given.metric.rpartition("/")[2]
     if metric not in METRICS or METRICS[metric].group != "bands":

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from mlcl.data.columns import label_rows, vectors
 from mlcl.data.row_groups import row_groups
 from mlcl.evaluation import Decision, LabelFacts, Targets, Task, metric_names
 from mlcl.evaluation.jackknife import blocks_of_groups, values_without_blocks
@@ -115,7 +116,7 @@ class PredictedRows:
         table, about = pq.read_table(file), json.loads(metadata[FACTS])
         aspects = [len(about["aspects"])] if about["task"] == "aspects" else []
         probabilities = {
-            prefix: torch.from_numpy(_as_array(table[_predictor(prefix)]).astype(np.float32)).reshape(
+            prefix: torch.from_numpy(vectors(table[_predictor(prefix)]).astype(np.float32)).reshape(
                 len(table), *aspects, -1
             )
             for prefix in about["decisions"]
@@ -123,18 +124,19 @@ class PredictedRows:
         targets: Targets
         if about["task"] == "multi_label":
             width = next(iter(probabilities.values())).shape[1]
-            unknown = _as_rows(table["unknown"], width) if "unknown" in table.column_names else None
-            targets = _as_rows(table["target"], width, unknown)
+            unknown = label_rows(table["unknown"], width) if "unknown" in table.column_names else None
+            targets = replace(label_rows(table["target"], width), unknown=unknown)
         else:
-            targets = torch.from_numpy(_as_array(table["target"]).astype(np.int64))
+            values = vectors(table["target"]) if aspects else table["target"].to_numpy()
+            targets = torch.from_numpy(values.astype(np.int64))
         band, path = (None if about[name] is None else np.array(about[name]) for name in ("band", "path"))
-        row_path = _as_array(table["path"]) if "path" in table.column_names else None
+        row_path = vectors(table["path"]) if "path" in table.column_names else None
         return cls(
             task=about["task"],
             aspects=tuple(about["aspects"]),
             targets=targets,
             facts=LabelFacts(band, path, row_path),
-            block=_as_array(table["block"]).astype(np.int64),
+            block=table["block"].to_numpy().astype(np.int64),
             probabilities=probabilities,
             decisions={prefix: Decision.from_json(its) for prefix, its in about["decisions"].items()},
         )
@@ -207,25 +209,7 @@ def _as_column(values: Array) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
 
 
-def _as_array(column: pa.ChunkedArray) -> Array:
-    """Returns the values of a column that `_as_column` built."""
-    whole = column.combine_chunks()
-    if not pa.types.is_fixed_size_list(whole.type):
-        return np.asarray(whole.to_numpy(zero_copy_only=False))
-    return np.asarray(whole.flatten().to_numpy(zero_copy_only=False)).reshape(len(whole), -1)
-
-
 def _as_lists(rows: LabelRows) -> pa.Array:
     """Returns an Arrow column with a list of each row's labels, as int32."""
     offsets, columns = (each.cpu().numpy().astype(np.int32) for each in (rows.offsets, rows.columns))
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(columns))
-
-
-def _as_rows(column: pa.ChunkedArray, width: int, unknown: LabelRows | None = None) -> LabelRows:
-    """Returns the label rows of a column that `_as_lists` built."""
-    whole = column.combine_chunks()
-    offsets, columns = (
-        torch.from_numpy(each.to_numpy(zero_copy_only=False).astype(np.int64))
-        for each in (whole.offsets, whole.values)
-    )
-    return LabelRows(offsets, columns, width, unknown=unknown)

@@ -111,7 +111,6 @@ def keep_figures_alone(folder: Path) -> None:
 def _write_weights(
     folder: Path, job_data: JobData, model: ContrastiveModel, probe: ProbeResult | None
 ) -> None:
-    """Writes trained weights, probe and tokenizer."""
     tensors = {name: tensor.cpu().contiguous() for name, tensor in trained_weights(model).items()}
     with new_file(folder / WEIGHTS) as path:
         save_file(tensors, path)

@@ -6,6 +6,7 @@ import torch
 
 from mlcl.config import JobConfig, dump_job, load_job
 from mlcl.grad_cache import rng_state, set_rng_state
+from mlcl.training.batches import build_sampler
 from mlcl.training.builders import build_model
 from mlcl.training.context import Context, pick_device
 from mlcl.training.grad_cache import Passes, fit, least_samples
@@ -50,7 +51,7 @@ def _step(job_data: JobData, device: torch.device) -> Work:
     """Returns the forward and the backward of the first worker's first batch, without compilation."""
     train, context = job_data.job.train, Context(device)
     model = build_model(job_data).to(device).train()
-    indices = next(iter(job_data.sampler(0, train.workers).batches(0, 0)))
+    indices = next(iter(build_sampler(job_data.job, job_data.train, 0, train.workers).batches(0, 0)))
     batch = job_data.encode(job_data.train).batch(indices, job_data.job.views, device)
     share = len(indices)
     size, least = min(share, train.micro_batch_size or share), least_samples(model.encoder)

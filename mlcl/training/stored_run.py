@@ -107,8 +107,7 @@ class StoredRun:
             neighbours = store.retrieve(self.embeddings[split], setting.k)
             blended[split] = store.blend(neighbours, self.probabilities[split], setting)
             overlap[split] = store.overlap(neighbours, job_data.targets(self.split(split)), setting.k)
-        targets = job_data.targets(self.split("validation"))
-        decision = job_data.scoring.decide(job_data.task, blended["validation"], targets)
+        decision = job_data.decide(blended["validation"])
         metrics = decision_metrics("knn/", decision)
         for split, probabilities in blended.items():
             prefix = f"knn/{METRIC_NAMES[split]}"

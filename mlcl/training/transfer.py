@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -41,7 +42,6 @@ DRAWS = 10
 """The number of random draws of rows on which the probe of held-out classes is trained."""
 UNSEEN = ("unseen/1nn/test/", f"unseen/{SHOTS}shot/test/")
 """The prefixes of the metrics of held-out classes, of the nearest neighbour and of the probe."""
-KINDS: dict[str, Task] = {"single": "single", "multi_label": "multi_label", "aspects": "aspects"}
 
 
 def probe_grid(job: JobConfig) -> ProbeGrid:
@@ -105,17 +105,16 @@ class Transfer:
             space = info.space(config.labels)
         except UserError as error:
             raise error.but(file=place, key=f"{key}.labels") from None
-        task = KINDS.get(space.kind)
-        if task is None:
-            found = f"{config.labels} ({space.kind})"
-            raise UserError("cannot be predicted", key=f"{key}.labels", found=found, allowed=list(KINDS))
-        names = metric_names(task, aspects=space.aspects, n_labels=space.n_classes)
+        if space.kind == "hierarchy":
+            found, allowed = f"{config.labels} ({space.kind})", get_args(Task)
+            raise UserError("cannot be predicted", key=f"{key}.labels", found=found, allowed=allowed)
+        names = metric_names(space.kind, aspects=space.aspects, n_labels=space.n_classes)
         if space.unknown:
             names = tuple(name for name in names if METRICS[name].takes_unknown)
         if config.metric not in names:
             problem = "no such metric for this task"
             raise UserError(problem, key=f"{key}.metric", found=config.metric, allowed=names)
-        return cls(dataset, config, job, task)
+        return cls(dataset, config, job, space.kind)
 
     @property
     def space(self) -> LabelSpace:

@@ -158,7 +158,7 @@ def test_rows_of_one_class_make_no_pk_batches(tiny, tmp_path):
 def test_the_labels_of_a_sampler(tiny, tmp_path, overrides, labels):
     job_data = JobData.of(tiny_job(tiny, *overrides), tmp_path)
     assert sampler_labels(job_data.job, job_data.dataset.info) == labels
-    assert sum(map(len, job_data.sampler(0, 1).batches(0))) == 48
+    assert sum(map(len, build_sampler(job_data.job, job_data.train, 0, 1).batches(0))) == 48
 
 
 def test_a_data_set_without_a_test_split(tmp_path):

@@ -168,7 +168,6 @@ def _predictors(index: Index) -> str:
 
 
 def _labels(decision: Decision) -> str:
-    """Describes the rule that says which labels are predicted."""
     if decision.k is not None:
         return f"the {decision.k} most probable labels"
     at = "their own threshold" if len(decision.thresholds) > 1 else f"{decision.thresholds[0]:.3g}"

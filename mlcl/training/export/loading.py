@@ -14,6 +14,7 @@ from torch import Tensor
 from mlcl.config import AugmentConfig, JobConfig, load_job
 from mlcl.data import Tokenizer, load_tokenizer
 from mlcl.errors import UserError
+from mlcl.evaluation import Ensemble, Setting
 from mlcl.models.encoders import ENCODERS
 from mlcl.plugins import only_reading
 from mlcl.training.baselines import BASELINES
@@ -137,10 +138,11 @@ class NetworkModel(ExportedModel):
         model = self._layer(next(iter(self.index.predictors)))(encoded_MO)
         if self._member is not None and self.index.ensemble is not None:
             other = self._member.probabilities(output_MO[:, self._encoded :], predictor)
-            model = self.index.ensemble.ensemble(self.index.task, model, other)
+            model = Ensemble(**dict(self.index.ensemble))(self.index.task, model, other)
         if setting is None:
             return model
-        return self._store.blend(self._store.retrieve(encoded_MO, setting.k), model, setting.setting)
+        neighbours, its = self._store.retrieve(encoded_MO, setting.k), Setting(**dict(setting))
+        return self._store.blend(neighbours, model, its)
 
     def _layer(self, name: PredictorName) -> Predictor:
         layer = self._network.layers[name]

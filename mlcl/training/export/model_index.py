@@ -12,7 +12,7 @@ from typing_extensions import Self
 from mlcl.config.section import Section, validate
 from mlcl.data.format import LabelSpace, Modality
 from mlcl.errors import UserError
-from mlcl.evaluation import Decision, Ensemble, Setting, Task
+from mlcl.evaluation import Decision, Task
 from mlcl.files import sha256_of
 from mlcl.training.features.inputs import FEATURES
 from mlcl.training.run_files import JOB, TOKENIZER
@@ -40,11 +40,6 @@ class KnnSetting(Section):
     lambda_: float = Field(alias="lambda", ge=0, le=1)
     temperature: float = Field(gt=0)
 
-    @property
-    def setting(self) -> Setting:
-        """The setting in the form that `mlcl.evaluation` takes."""
-        return Setting(self.k, self.lambda_, self.temperature)
-
 
 class EnsembleSetting(Section):
     """The weight of an ensemble's baseline, and how its logits are rescaled, see `Ensemble`."""
@@ -52,11 +47,6 @@ class EnsembleSetting(Section):
     weight: float = Field(ge=0, le=1)
     scale: float
     shift: float
-
-    @property
-    def ensemble(self) -> Ensemble:
-        """The setting in the form that `mlcl.evaluation` takes."""
-        return Ensemble(self.weight, self.scale, self.shift)
 
 
 class Level(Section):

@@ -79,7 +79,10 @@ def write_export(
         raise UserError("is there already", file=folder, key="--to")
     check_formats(formats, job_data.job)
     result = _read_json(run / RESULT)
-    _check_data(run / MODEL / DATASET, job_data)
+    trained_on, found = _read_json(run / MODEL / DATASET)["fingerprint"], job_data.fingerprint
+    if trained_on != found:
+        problem, place = "not the data that the run was trained on", job_data.dataset.place
+        raise UserError(problem, file=place, key="fingerprint", found=found, allowed=trained_on)
     contents: NetworkContents | BaselineContents
     if job_data.job.baseline is not None:
         contents = BaselineContents.of(job_data)
@@ -106,14 +109,6 @@ def _read_json(file: Path) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError("the run left no such file, or it is damaged", file=file, found=error) from None
-
-
-def _check_data(file: Path, job_data: JobData) -> None:
-    expected = _read_json(file)["fingerprint"]
-    found, place = job_data.fingerprint, job_data.dataset.place
-    if expected != found:
-        problem = "not the data that the run was trained on"
-        raise UserError(problem, file=place, key="fingerprint", found=found, allowed=expected)
 
 
 @dataclass(frozen=True)
@@ -164,10 +159,7 @@ class NetworkContents:
 def _predictor_settings(
     job: JobConfig, network: Network, result: Mapping[str, float]
 ) -> dict[PredictorName, KnnSetting | None]:
-    """Returns the setting of the neighbours of each predictor, None for one that uses none.
-
-    The votes of neighbours are blended with the ensemble, or with the first predictor if there is none.
-    """
+    """Returns the setting of the neighbours of each predictor, None for one that uses none."""
     layers: tuple[PredictorName, ...] = ("classifier", "probe")
     predictors: dict[PredictorName, KnnSetting | None] = {}
     predictors |= dict.fromkeys(layer for layer in layers if layer in network.layers)

@@ -6,13 +6,12 @@ Shapes: D embedding, K the projection's size.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
@@ -145,10 +144,8 @@ def _write_tokenizer(job_data: JobData, length: int, folder: Path) -> None:
 def _write_dense(layer: nn.Linear, activation: str, folder: Path) -> None:
     sizes = {"in_features": layer.in_features, "out_features": layer.out_features, "bias": True}
     _write_json(folder / "config.json", {**sizes, "activation_function": activation})
-    weights: Mapping[str, Tensor] = {
-        f"linear.{name}": tensor.detach().contiguous() for name, tensor in layer.state_dict().items()
-    }
-    save_file(dict(weights), folder / WEIGHTS)
+    weights = {f"linear.{name}": tensor.contiguous() for name, tensor in layer.state_dict().items()}
+    save_file(weights, folder / WEIGHTS)
 
 
 def _write_json(file: Path, content: Any) -> None:

@@ -104,12 +104,11 @@ class FeatureCache:
             return np.asarray(decode_all(split, section.image_size, self.cache).pixels)
         return split.vectors() if isinstance(section, ColumnInput) else split.texts()
 
-    def holds(self, name: InputName, section: FeatureInput, split: Split) -> bool:
-        """Whether the rows of a split are cached. Raises UserError if a model or weights file is missing."""
-        return self.entry(name, section, split).exists()
-
     def entry(self, name: InputName, section: FeatureInput, split: Split) -> Path:
-        """Returns the folder of a split's rows, whether or not they are cached; raises as `holds` does."""
+        """Returns the folder of a split's rows, whether or not they are cached.
+
+        Raises UserError if a model or weights file is missing.
+        """
         return self._entry(self._about(name, section, split))
 
     def extractor(self, name: InputName, section: FeatureInput) -> Extractor:

@@ -83,7 +83,7 @@ class FrozenInputs:
             return None
         features = FeatureCache(cache, train, pick_device(job.train.device).type)
         for name, section in inputs.items():
-            if not features.holds(name, section, train):
+            if not features.entry(name, section, train).exists():
                 features.extractor(name, section)
         return cls(inputs, features)
 

@@ -30,14 +30,6 @@ def logistic_machine(weight: Weight, value: float) -> Any:
     )
 
 
-def _standardised(problem: Problem) -> Fitted:
-    return best_of(problem, STANDARDISED_VALUES, "C", DenseLogistic.of(problem).fit)
-
-
-def _unit(problem: Problem) -> Fitted:
-    return best_of(problem, UNIT_VALUES, "C", DenseLogistic.of(problem, standardise=False).fit)
-
-
 def _of_texts(
     name: str, title: str, reads: tuple[Part, ...], *, weight: Weight = None, in_sweeps: bool = False
 ) -> Baseline:
@@ -48,7 +40,11 @@ def _of_texts(
     return Baseline(name, title, reads, fit, each_class=True, in_sweeps=in_sweeps, restore=restore_linear)
 
 
-def _dense(reads: Part, what: str, fit: Any, *, in_sweeps: bool = True) -> Baseline:
+def _dense(reads: Part, what: str, *, unit: bool = False, in_sweeps: bool = True) -> Baseline:
+    def fit(problem: Problem) -> Fitted:
+        values = UNIT_VALUES if unit else STANDARDISED_VALUES
+        return best_of(problem, values, "C", DenseLogistic.of(problem, standardise=not unit).fit)
+
     title = f"{what} and logistic regression"
     return Baseline(f"{reads}_logreg", title, (reads,), fit, in_sweeps=in_sweeps, restore=restore_linear)
 
@@ -59,7 +55,7 @@ TFIDF_LOGREG_BALANCED = _of_texts(
 )
 TEXT_LOGREG = _of_texts("text_logreg", *TEXT)
 TEXT_ENCODER_LOGREG = _of_texts("text_encoder_logreg", *TEXT_ENCODER, in_sweeps=True)
-PIXELS_LOGREG = _dense("pixels", "pixels", _standardised)
-COLUMN_LOGREG = _dense("column", "the data set's vectors", _standardised)
-WORDS_LOGREG = _dense("words", "means of static vectors of words", _unit, in_sweeps=False)
-ENCODER_LOGREG = _dense("encoder", "outputs of the frozen encoder", _unit)
+PIXELS_LOGREG = _dense("pixels", "pixels")
+COLUMN_LOGREG = _dense("column", "the data set's vectors")
+WORDS_LOGREG = _dense("words", "means of static vectors of words", unit=True, in_sweeps=False)
+ENCODER_LOGREG = _dense("encoder", "outputs of the frozen encoder", unit=True)
