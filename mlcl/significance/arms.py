@@ -152,8 +152,8 @@ def difference_of(reference: Arm, treated: Arm, metric: str, mode: str) -> Diffe
     check_values((reference, treated), metric)
     arms, same = (reference, treated), are_same(reference, treated)
     fixed = [same or (arm.fitted and len(arm.complete) == 1) for arm in arms]
-    known = [(0.0, 1.0, 0.0) if alone else _error_parts(arm) for arm, alone in zip(arms, fixed, strict=True)]
-    variances, freedom, seeds = zip(*known, strict=True)
+    known = [(0.0, 1.0, 0.0) if alone else arm.error[1:] for arm, alone in zip(arms, fixed, strict=True)]
+    variances, freedom, seeds = (tuple(map(float, part)) for part in zip(*known, strict=True))
     rows, blocks = (0.0, 0) if same else row_variance(arms)
     return build_difference(arms, Errors(variances, seeds, freedom, rows, blocks), mode, same=same)
 
@@ -162,11 +162,6 @@ def are_same(one: Arm, other: Arm) -> bool:
     """Whether two arms have the same trainings; those of different jobs differ, also with equal values."""
     known = all(each.job for search in one.searches for each in search)
     return known and one.searches == other.searches
-
-
-def _error_parts(arm: Arm) -> tuple[float, float, float]:
-    error = arm.error
-    return float(error.variance), float(error.freedom), float(error.seeds)
 
 
 def check_values(arms: Sequence[Arm], metric: str) -> None:

@@ -30,7 +30,12 @@ def tables(its: MethodComparison) -> list[dict[str, Any]]:
 
     It has `heads`, the heads of its columns, and `rows`, tuples of plain text.
     """
-    return [_ranks(its)]
+    heads = ["method", "average rank", f"difference from {its.control}", f"{LEVEL:.0%} interval"]
+    heads += ["p (Wilcoxon)", "p (Holm)", "further data sets"]
+    heads += [] if its.rope is None else ["P(worse)", f"P(within {its.rope:g})", "P(better)"]
+    against = {each.method: each for each in its.against}
+    rows = [_rank_row(its, place, against.get(its.methods[place]), len(heads)) for place in _by_rank(its)]
+    return [{"heads": tuple(heads), "rows": tuple(rows)}]
 
 
 def as_dict(its: MethodComparison) -> dict[str, Any]:
@@ -93,15 +98,6 @@ def _open(its: MethodComparison) -> str:
                 f"; Wilcoxon's test with Holm's correction over {m} methods needs at least {least} data sets"
             )
     return f"What would decide between {its.methods[best]} and {its.methods[other]}: {said}."
-
-
-def _ranks(its: MethodComparison) -> dict[str, Any]:
-    heads = ["method", "average rank", f"difference from {its.control}", f"{LEVEL:.0%} interval"]
-    heads += ["p (Wilcoxon)", "p (Holm)", "further data sets"]
-    heads += [] if its.rope is None else ["P(worse)", f"P(within {its.rope:g})", "P(better)"]
-    against = {each.method: each for each in its.against}
-    rows = [_rank_row(its, place, against.get(its.methods[place]), len(heads)) for place in _by_rank(its)]
-    return {"heads": tuple(heads), "rows": tuple(rows)}
 
 
 def _rank_row(its: MethodComparison, place: int, each: AgainstControl | None, width: int) -> tuple[str, ...]:
