@@ -17,8 +17,9 @@ L_i = sum_p W_ip (-log p_ip), the author writes `definition` instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, get_args
 
 import pytest
@@ -220,7 +221,7 @@ class LossTestCase(PluginTestCase):
             shares, gradients, _ = zip(*(rank[number] for rank in ranks), strict=True)
             # The mean over processes, which DDP takes, of values and of gradients is that of one process.
             own = torch.cat(gradients) / len(ranks)
-            named = _naming(case_id(case))
+            named = partial("{}: {}".format, case_id(case))
             torch.testing.assert_close(torch.stack(shares).mean(), value, rtol=1e-12, atol=1e-12, msg=named)
             torch.testing.assert_close(own, gradient, rtol=1e-11, atol=1e-12, msg=named)
 
@@ -295,7 +296,3 @@ def log_probability(z: Sequence[Sequence[float]], i: int, p: int, tau: float, ki
     logits = [similarity(z[i], z[a], kind) / tau for a in range(len(z)) if a != i]
     top = max(logits)
     return similarity(z[i], z[p], kind) / tau - top - math.log(math.fsum(math.exp(x - top) for x in logits))
-
-
-def _naming(case: str) -> Callable[[str], str]:
-    return lambda text: f"{case}: {text}"
