@@ -30,7 +30,6 @@ def settings_table(
 
 
 def _with_spreads(names: Sequence[str]) -> list[str]:
-    """Returns the two column heads for each name, for the cells of `mean_and_spread`."""
     return [head for name in names for head in (name, "± sd")]
 
 
@@ -38,12 +37,9 @@ def mean_and_spread(runs: pd.DataFrame, metric: str) -> list[ReportCell]:
     """Returns two cells, mean and sample standard deviation of a metric; empty where there is no value."""
     known = runs[runs[metric].notna()] if metric in runs else runs.iloc[:0]
     values, ids = [float(value) for value in known.get(metric, [])], list(known["run_id"])
-    if not values:
-        return [ReportCell(""), ReportCell("")]
-    mean = number_cell(statistics.fmean(values), metric, ids, "mean")
-    if len(values) == 1:
-        return [mean, ReportCell("")]
-    return [mean, number_cell(statistics.stdev(values), metric, ids, "sd")]
+    mean = statistics.fmean(values) if values else None
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return [number_cell(mean, metric, ids, "mean"), number_cell(deviation, metric, ids, "sd")]
 
 
 def seeds_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> ReportTable:

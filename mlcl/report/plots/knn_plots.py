@@ -82,17 +82,12 @@ def neighbour_plots(
         except ValueError as reason:
             skipped[f"curves of {setting}", str(reason)] = None
     metric = next((each[0].evaluation.metric for each in jobs.values()), "").rpartition("/")[2]
-    plots, reasons = build_plots(
-        {**_curves(scores, metric), OVERLAP: lambda: overlap_plot(shares, ks, split)}
-    )
+    builders: dict[str, Callable[[], Plot]] = {}
+    if scores:
+        builders["knn_heat"] = partial(heat_plot, scores, metric)
+        builders |= {f"knn_{axis}": partial(curve_plot, axis, scores, metric) for axis in SHOWN}
+    plots, reasons = build_plots({**builders, OVERLAP: lambda: overlap_plot(shares, ks, split)})
     return plots, [*skipped, *reasons], {setting: best_words(each) for setting, each in scores.items()}
-
-
-def _curves(scores: Mapping[str, KnnScores], metric: str) -> dict[str, Callable[[], Plot]]:
-    if not scores:
-        return {}
-    curves = {f"knn_{axis}": partial(curve_plot, axis, scores, metric) for axis in SHOWN}
-    return {"knn_heat": partial(heat_plot, scores, metric), **curves}
 
 
 def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[int], split: str) -> Plot:

@@ -20,7 +20,6 @@ from mlcl.report.plots.charts import (
 )
 from mlcl.report.sweep_data import Histories, SweepData
 
-History = Sequence[tuple[int, float]]
 _BAND = (
     "Mean over the seeds of each setting, as far as all of them came; the band is their standard deviation."
 )
@@ -75,7 +74,7 @@ def curve_runs(data: SweepData) -> dict[str, list[str]]:
     return data.complete_runs
 
 
-def mean_curve(name: str, histories: Sequence[History]) -> pd.DataFrame:
+def mean_curve(name: str, histories: Sequence[Sequence[tuple[int, float]]]) -> pd.DataFrame:
     """Returns a series with mean and standard deviation over runs, at the steps that all runs have."""
     runs = [dict(history) for history in histories]
     steps = sorted(set.intersection(*map(set, runs))) if runs else []

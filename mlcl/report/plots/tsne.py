@@ -6,10 +6,8 @@ Shapes: N rows, D embedding, K neighbours.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import torch
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
@@ -18,9 +16,10 @@ from mlcl.data import Split, class_parents
 from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation.knn import label_similarity
 from mlcl.evaluation.tasks import Array, Task, array, as_classes
+from mlcl.markup import counted
 from mlcl.report.plots import style
 from mlcl.report.plots.charts import Plot, PlotSkipped
-from mlcl.report.plots.groups import RowGroup, picture_labels, row_groups, row_texts, sample
+from mlcl.report.plots.groups import picture_labels, row_groups, row_texts, sample
 from mlcl.report.plots.panels import Mark, panel_plot, points
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
@@ -87,25 +86,15 @@ def tsne_plot(
     if len(rows_N) < FEWEST:
         raise PlotSkipped(f"{len(rows_N)} {split} rows of these classes are too few")
     texts = row_texts(job_data, whole, rows_N)
-    rows = [
-        each
-        for setting, run in runs.items()
-        for each in _by_group(setting, array(run.embeddings[split])[rows_N], groups, rows_N, texts, seed)
-    ]
+    rows = []
+    for setting, run in runs.items():
+        points_N2 = project(array(run.embeddings[split])[rows_N], seed)
+        for group in groups:
+            here = np.flatnonzero(np.isin(rows_N, group.rows)).tolist()
+            rows.append(points(setting, group.name, [texts[i] for i in here], points_N2[here].tolist()))
     marks = {group.name: Mark(group.colour, marker) for marker, group in enumerate(groups)}
     caption = _caption(job_data, f"{len(rows_N):,} {split} rows", len(runs))
     return panel_plot(TSNE_NAME, f"The representation of {split} rows (t-SNE)", caption, rows, marks)
-
-
-def _by_group(
-    setting: str, x_ND: Array, groups: Sequence[RowGroup], rows_N: Array, texts: Sequence[str], seed: int
-) -> list[pd.DataFrame]:
-    points_N2 = project(x_ND, seed)
-    found = []
-    for group in groups:
-        here = np.flatnonzero(np.isin(rows_N, group.rows)).tolist()
-        found.append(points(setting, group.name, [texts[i] for i in here], points_N2[here].tolist()))
-    return found
 
 
 def _caption(job_data: JobData, rows: str, panels: int) -> str:
@@ -120,21 +109,6 @@ def _caption(job_data: JobData, rows: str, panels: int) -> str:
         f"{rows} of a few {several}{same}. {marks}. "
         "t-SNE keeps near rows near; distances between groups and the directions mean little."
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Instance:
-    """A row of a split, whose nearest training rows are drawn.
-
-    `text` has its id and labels. `rank_N` has the rank of each training row by the labels that it shares with
-    this row, and `names` the names of the ranks; see `label_overlap`.
-    """
-
-    split: str
-    row: int
-    text: str
-    names: list[str]
-    rank_N: Array
 
 
 def neighbourhood_plot(
@@ -152,11 +126,19 @@ def neighbourhood_plot(
     names, rank_N = label_overlap(run, split, row)
     if len(rank_N) < FEWEST:
         raise PlotSkipped(f"{len(rank_N)} training rows are too few")
-    star = Instance(split, row, text, names, rank_N)
-    rows = [part for setting, each in runs.items() for part in _around(setting, each, star, seed)]
-    marks = {f"the {split} row": Mark(_BEST, _STAR, stands_out=True)}
+    count, kind, rows = min(NEIGHBOURS, len(rank_N)), f"the {split} row", []
+    for setting, each in runs.items():
+        query_1D = each.embeddings[split][row : row + 1]
+        index_K = array(each.datastore().retrieve(query_1D, count).index[0])
+        x_KD = torch.cat([query_1D, each.embeddings["train"][index_K]])
+        [here, *near] = project(array(x_KD), seed).tolist()
+        texts = row_texts(each.job_data, each.split("train"), index_K)
+        rows.append(points(setting, kind, [text], [here]))
+        for rank, name in enumerate(names):
+            alike = np.flatnonzero(rank_N[index_K] == rank)
+            rows.append(points(setting, name, [texts[i] for i in alike], [near[i] for i in alike]))
+    marks = {kind: Mark(_BEST, _STAR, stands_out=True)}
     marks |= {name: Mark(_COLOURS[rank % len(_COLOURS)], rank) for rank, name in enumerate(names)}
-    count = min(NEIGHBOURS, len(rank_N))
     caption = (
         f"The star is the {split} row {text}. Around it are its {count} nearest training rows in the run's "
         "own representation, marked by what they share with it. t-SNE keeps near rows near; the directions "
@@ -202,7 +184,7 @@ def label_overlap(run: StoredRun, split: str, row: int) -> tuple[list[str], Arra
     own = int(query.counts()[0])
     most = min(MOST, own)
     what = "rating" if job_data.task == "aspects" else "label"
-    names = [f"{count} {what}{'s' if count > 1 else ''} shared" for count in range(1, most + 1)]
+    names = [f"{counted(count, what)} shared" for count in range(1, most + 1)]
     if own > MOST:
         names[-1] = f"{MOST} or more {what}s shared"
     return [f"no {what} shared", *names], np.minimum(shared_N, most)
@@ -215,16 +197,3 @@ def _depth(train: Split, split: Split, levels: Sequence[str], row: int) -> Array
         class_N, own = as_classes(train.labels(level)), as_classes(split.labels(level))[row]
         depth_N[(class_N == own) & (own >= 0)] = number
     return depth_N
-
-
-def _around(setting: str, run: StoredRun, star: Instance, seed: int) -> list[pd.DataFrame]:
-    query_1D = run.embeddings[star.split][star.row : star.row + 1]
-    index_K = array(run.datastore().retrieve(query_1D, min(NEIGHBOURS, len(star.rank_N))).index[0])
-    x_KD = torch.cat([query_1D, run.embeddings["train"][index_K]])
-    [here, *near] = project(array(x_KD), seed).tolist()
-    texts = row_texts(run.job_data, run.split("train"), index_K)
-    found = [points(setting, f"the {star.split} row", [star.text], [here])]
-    for rank, name in enumerate(star.names):
-        alike = np.flatnonzero(star.rank_N[index_K] == rank)
-        found.append(points(setting, name, [texts[i] for i in alike], [near[i] for i in alike]))
-    return found
