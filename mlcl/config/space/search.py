@@ -145,16 +145,12 @@ def read_goals(search: SearchConfig, default: str) -> tuple[tuple[Goal, ...], Go
         raise UserError(problem, key="search.mode", found=modes, allowed=allowed)
     if len(metrics) > 1 and not SAMPLERS[search.sampler].several_goals:
         problem, found = "follows one metric only", search.sampler
-        raise UserError(problem, key="search.sampler", found=found, allowed=for_several())
+        allowed = ", ".join(name for name, sampler in SAMPLERS.items() if sampler.several_goals)
+        raise UserError(problem, key="search.sampler", found=found, allowed=allowed)
     if len(metrics) > 1 and search.stop is not None:
         raise UserError("looks at one metric only", key="search.stop", found=search.stop, allowed="null")
     goals = tuple(Goal(metric, mode) for metric, mode in zip(metrics, modes, strict=True))
     return goals, _prune_by(search, goals)
-
-
-def for_several() -> str:
-    """Returns the names of the samplers that support several metrics."""
-    return ", ".join(name for name, sampler in SAMPLERS.items() if sampler.several_goals)
 
 
 def _prune_by(search: SearchConfig, goals: tuple[Goal, ...]) -> Goal:

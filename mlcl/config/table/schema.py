@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -224,10 +225,7 @@ class Table(Section):
 
     def _metric_of(self) -> dict[str, str]:
         """Returns the metric of each figure, keyed by its name. The metrics of the table have priority."""
-        found: dict[str, str] = {}
-        for metrics in self._all_metrics():
-            found = {**metrics, **found}
-        return found
+        return dict(ChainMap(*self._all_metrics()))
 
     @property
     def control(self) -> str:
