@@ -88,8 +88,7 @@ class SearchConfig(Section):
         10, ge=1, description="random trials first; for median also complete trials before it stops any"
     )
     prior: str | None = Field(
-        None,
-        description="settings of other data that come first: `features`, `features_labels`, or a file",
+        None, description="settings of other data that come first: `features`, `features_labels`, or a file"
     )
     stop: Literal["evidence"] | None = Field(
         None, description="evidence: leave out trials that are expected to gain less than evaluation.margin"

@@ -32,11 +32,7 @@ TAGS = {
     "service": "Service",
 }
 """Maps an aspect to the tag of its rating; the aspects and their names are MLCL's."""
-REVIEWS = reviews.ReviewSet(
-    aspects=tuple(TAGS),
-    scale=(1, 2, 3, 4, 5),
-    neutral=(3, 3),
-)
+REVIEWS = reviews.ReviewSet(aspects=tuple(TAGS), scale=(1, 2, 3, 4, 5), neutral=(3, 3))
 HEADS = ("Author", "Content", "Date", *TAGS.values())
 """The tags that are read."""
 TAG = re.compile(rf"<({'|'.join(map(re.escape, HEADS))})>(.*)")
