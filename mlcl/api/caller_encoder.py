@@ -199,15 +199,11 @@ def _check_tokenizer(encoder: Any, reads: Reads, words: bytes | None) -> None:
     """Raises UserError for vectors with a tokenizer, and for texts without tokenizer or vocabulary_size."""
     if reads == "vectors" and words is not None:
         raise UserError("vectors have no tokens", key="tokenizer", found="a tokenizer", allowed="None")
-    if (
-        reads == "text"
-        and words is None
-        and (isinstance(encoder, nn.Module) or not takes(encoder, "vocabulary_size"))
-    ):
+    counts_words = not isinstance(encoder, nn.Module) and takes(encoder, "vocabulary_size")
+    if reads == "text" and words is None and not counts_words:
+        problem = "a module of texts needs its tokenizer"
         allowed = "tokenizer=TOKENIZER, or a class with the argument vocabulary_size"
-        raise UserError(
-            "a module of texts needs its tokenizer", key="tokenizer", found="none", allowed=allowed
-        )
+        raise UserError(problem, key="tokenizer", found="none", allowed=allowed)
 
 
 def _check_collate(collate: Any, reads: Reads, words: bytes | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -148,12 +148,11 @@ def sweep_command(
 
 def _option_words(options: Mapping[str, Any]) -> list[str]:
     """Returns options as words, without those that are None; a number is written as the cluster file's."""
-    pairs: Iterable[tuple[str, Any]] = ((name, value) for name, value in options.items() if value is not None)
-    return [
-        word
-        for name, its in pairs
-        for word in (f"--{name}", f"{its:g}" if isinstance(its, float) else str(its))
-    ]
+    words = []
+    for name, its in options.items():
+        if its is not None:
+            words += [f"--{name}", f"{its:g}" if isinstance(its, float) else str(its)]
+    return words
 
 
 def override_word(key: str, value: Any) -> str:

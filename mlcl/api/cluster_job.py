@@ -129,7 +129,6 @@ def submit_run(on: ReadCluster, command: ClusterCommand, home: Path, say: Callab
 def _submit_and_follow(
     on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]
 ) -> tuple[EndedJob, ClusterResults]:
-    """Checks and submits a command, says its lines, and returns its end and the store of its results."""
     cluster, file = on
     client = JobsClient(cluster, file)
     needed = check_command(command.words[0], command.given, cluster.working_dir.root, command.files)
@@ -166,13 +165,10 @@ def _run_of(job: EndedJob, store: ClusterResults, kind: str) -> tuple[Runs, Run]
 def _uri(cluster: ClusterConfig) -> str | None:
     """Returns the address of the cluster file's MLflow, with user and password if this machine has them."""
     its = cluster.mlflow
-    if (
-        its is None
-        or its.username is None
-        or its.password is None
-        or "MLFLOW_TRACKING_USERNAME" in os.environ
-    ):
-        return None if its is None else its.uri
+    if its is None:
+        return None
+    if its.username is None or its.password is None or "MLFLOW_TRACKING_USERNAME" in os.environ:
+        return its.uri
     try:
         login = ":".join(quote(each.resolve("mlflow"), safe="") for each in (its.username, its.password))
     except UserError:  # they are on the head alone

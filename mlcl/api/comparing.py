@@ -116,12 +116,7 @@ def compare(
 
 
 def _first_job(
-    data: UserData,
-    labels: Any,
-    module: tuple[Any, Any, Any],
-    overrides: Overrides,
-    home: Path,
-    progress: Say,
+    data: UserData, labels: Any, module: tuple[Any, Any, Any], overrides: Overrides, home: Path, progress: Say
 ) -> FirstJob:
     """The first job on the data, with a caller's module, tokenizer and collate function where given."""
     from mlcl.api.caller_encoder import caller_encoder_of

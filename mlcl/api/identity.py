@@ -28,19 +28,8 @@ ALWAYS = ("mlcl", "torch", "numpy", "builtins")
 INSTALLED = {"site-packages", "dist-packages"}
 """Names of the folders that hold installed packages."""
 PLAIN = (
-    str,
-    bytes,
-    int,
-    float,
-    complex,
-    bool,
-    type(None),
-    type(...),
-    torch.dtype,
-    torch.device,
-    torch.Size,
-    Path,
-)
+    str, bytes, int, float, complex, bool, type(None), type(...), torch.dtype, torch.device, torch.Size, Path,
+)  # fmt: skip
 OF_CLASS = ("__dict__", "__weakref__", "__doc__", "__firstlineno__", "__module__", "__static_attributes__")
 """Members of a class that say nothing of what it does."""
 

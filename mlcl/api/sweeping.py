@@ -135,7 +135,8 @@ def sweep(
     folder = home_of(home)
     numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
     _check_options(numbers, options)
-    named = name or _default_name(job, space)
+    files = [Path(each).stem for each in (job, space) if isinstance(each, (str, Path))]
+    named = name or "-".join(files) or job_of(job).experiment
     module, say = (options.get("encoder"), options.get("tokenizer")), progress or print_nothing
     if (on := options.get("on")) is not None:
         return _sweep_on(on, job, space, overrides, named, folder, options, numbers, say)
@@ -186,12 +187,6 @@ def _sweep_on(
 
 def _shared(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in overrides.items() if key.startswith(SHARED)}
-
-
-def _default_name(job: JobSource, space: str | Path | Mapping[str, Any]) -> str:
-    """Returns names of files joined by a hyphen; without a file the experiment of the job."""
-    files = [Path(each).stem for each in (job, space) if isinstance(each, (str, Path))]
-    return "-".join(files) or job_of(job).experiment
 
 
 def sweep_plan(

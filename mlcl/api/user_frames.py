@@ -60,7 +60,9 @@ def _kind_of(data: Any) -> str | None:
     if _is_image(first):
         return "image"
     if isinstance(first, str):
-        return None if _exists(first) or _is_table(first) else "text"
+        from mlcl.service.starter.table_options import SOURCES
+
+        return None if _exists(first) or Path(first).suffix.lower() in SOURCES else "text"
     numbers = isinstance(first, (list, tuple)) and all(isinstance(each, (int, float)) for each in first)
     return "vectors" if numbers or getattr(first, "ndim", 0) == 1 else None
 
@@ -70,12 +72,6 @@ def _exists(name: str) -> bool:
         return Path(name).exists()
     except OSError:  # a text that is too long for a name
         return False
-
-
-def _is_table(name: str) -> bool:
-    from mlcl.service.starter.table_options import SOURCES
-
-    return Path(name).suffix.lower() in SOURCES
 
 
 def _is_image(value: Any) -> bool:

@@ -53,7 +53,6 @@ class _SourceHelp(typer.core.TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Prints the help of the command and the options of the source."""
         from mlcl.data import SOURCES
 
         super().format_help(ctx, formatter)

@@ -150,11 +150,7 @@ def logs(
 
 
 def stop(
-    id: Id,
-    cluster: ClusterFile = None,
-    force: Force = False,
-    json: Json = False,
-    home: Home = DEFAULT_HOME,
+    id: Id, cluster: ClusterFile = None, force: Force = False, json: Json = False, home: Home = DEFAULT_HOME
 ) -> None:
     """Stop a job, which first writes a checkpoint and its state."""
     from mlcl.service.jobs.client import check_owner

@@ -41,15 +41,12 @@ from mlcl.tracking.uri import KEY, shown
 
 MAX_PROBLEM = 500
 """The largest number of characters of an unexpected error that are printed."""
-DENIED = "no permission"
-FULL, NO_LOCKS = "no space left on the device", "give a --home on a disk with file locks: there are none"
 DISK_FAULTS = {
-    errno.ENOSPC: FULL,
-    errno.EDQUOT: FULL,
-    errno.ENOLCK: NO_LOCKS,
-    errno.EOPNOTSUPP: NO_LOCKS,
-    errno.EACCES: DENIED,
-    errno.EPERM: DENIED,
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "no space left on the device"),
+    **dict.fromkeys(
+        (errno.ENOLCK, errno.EOPNOTSUPP), "give a --home on a disk with file locks: there are none"
+    ),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "no permission"),
     errno.EROFS: "the disk is read-only",
     errno.ENOTDIR: "a file is where a folder should be",
     errno.EFBIG: "larger than `ulimit -f` or the disk allows",
@@ -118,10 +115,8 @@ for _group, _commands in COMMANDS.items():
             context_settings={"submit": jobs.WORDS, "resume": jobs.MORE}.get(_name),
         )(_command)
 app.command("cluster-check", hidden=True)(cluster_check.cluster_check)
-app.add_typer(packaged.app, name="jobs", rich_help_panel=PARTS)
-app.add_typer(data.app, name="data", rich_help_panel=PARTS)
-app.add_typer(models.app, name="models", rich_help_panel=PARTS)
-app.add_typer(space.app, name="space", rich_help_panel=PARTS)
+for _name, _part in {"jobs": packaged, "data": data, "models": models, "space": space}.items():
+    app.add_typer(_part.app, name=_name, rich_help_panel=PARTS)
 
 
 def _version(wanted: bool) -> None:

@@ -112,8 +112,7 @@ Delimiter = Annotated[
     str | None, typer.Option("--delimiter", help="Between the fields of CSV; default: as the file has it.")
 ]
 Header = Annotated[
-    bool | None,
-    typer.Option("--header/--no-header", help="Whether the first line of CSV names the columns."),
+    bool | None, typer.Option("--header/--no-header", help="Whether the first line of CSV names the columns.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
 Cpus = Annotated[float, typer.Option("--cpus", min=0.01, help="CPUs of a training's process.")]
@@ -127,9 +126,7 @@ BudgetText = Annotated[str | None, typer.Option("--budget", help="Stop there: 2h
 Parallel = Annotated[
     int | None,
     typer.Option(
-        "--parallel",
-        min=1,
-        help="Trainings at once; default: what fits. On a cluster, more wait for nodes.",
+        "--parallel", min=1, help="Trainings at once; default: what fits. On a cluster, more wait for nodes."
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")]

@@ -96,7 +96,7 @@ def print_event(event: ProgressEvent) -> None:
     errors.out(json.dumps(document(event), allow_nan=False), highlight=False)
 
 
-class SweepTable:
+class SweepTable(AbstractContextManager["SweepTable"]):
     """A listener and context manager that shows running and just ended trainings in a live table."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -113,9 +113,6 @@ class SweepTable:
             redirect_stdout=False,
             redirect_stderr=False,
         )
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         self._live.stop()

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from mlcl.cli.options import (
-    DEFAULT_HOME,
-    BudgetText,
-    Cpus,
-    DryRun,
-    Gpus,
-    Home,
-    Json,
-    Parallel,
-    StrictCode,
-)
+from mlcl.cli.options import DEFAULT_HOME, BudgetText, Cpus, DryRun, Gpus, Home, Json, Parallel, StrictCode
 from mlcl.cli.output import answer, boxed_table, finish, print_tree, say
 from mlcl.config import parse_override
 from mlcl.config.table.cells import cells_of

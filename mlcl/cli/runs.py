@@ -14,15 +14,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from mlcl.cli.jobs import SERVICE, ClusterFile, client_of, job_tree, jobs_table, known_jobs
-from mlcl.cli.options import (
-    DEFAULT_HOME,
-    Home,
-    Json,
-    beginning,
-    check_writable,
-    home_in_shell,
-    local_names,
-)
+from mlcl.cli.options import DEFAULT_HOME, Home, Json, beginning, check_writable, home_in_shell, local_names
 from mlcl.cli.output import fitted_table, metrics_table, print_json, results, say, tell
 from mlcl.errors import UserError, did_you_mean
 from mlcl.files import bytes_on_disk

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 JobFile = Annotated[Path, typer.Argument(help="The job file.")]
 SpaceFile = Annotated[Path, typer.Argument(help="The space file.")]
 Trials = Annotated[
-    int,
-    typer.Option("--trials", min=1, help="Search trials of each arm, in all its searches."),
+    int, typer.Option("--trials", min=1, help="Search trials of each arm, in all its searches.")
 ]
 Seeds = Annotated[int, typer.Option("--seeds", min=0, help="Fresh seeds of each arm that confirm the best.")]
 Searches = Annotated[

@@ -143,16 +143,14 @@ class ClusterConfig(Section):
 
     @field_validator("storage")
     @classmethod
-    def _absolute(cls, storage: str) -> str:
+    def _no_uri(cls, storage: str) -> str:
         if "://" in storage:
             raise ValueError("folders of runs have locks: a file system that all nodes share is needed")
-        if not PurePosixPath(storage).is_absolute():
-            raise ValueError("not an absolute path")
         return storage
 
-    @field_validator("cache", "scratch")
+    @field_validator("storage", "cache", "scratch")
     @classmethod
-    def _absolute_folder(cls, folder: str | None) -> str | None:
+    def _absolute(cls, folder: str | None) -> str | None:
         if folder is not None and not PurePosixPath(folder).is_absolute():
             raise ValueError("not an absolute path")
         return folder

@@ -250,8 +250,7 @@ class JobConfig(Section):
         None, description="fit this in place of the network, see `mlcl baselines`"
     )
     plugins: tuple[PluginFile, ...] = Field(
-        (),
-        description="Python files that declare losses, encoders and other plugins; they are run",
+        (), description="Python files that declare losses, encoders and other plugins; they are run"
     )
 
     @model_validator(mode="after")

@@ -117,7 +117,6 @@ class _Loader(yaml.SafeLoader):
         return self.root
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Composes a node, unless it is nested too deeply."""
         if parent and self.nested > MOST_NESTED:
             raise ConstructorError(None, None, "nested too deeply", parent.start_mark)
         self.nested += 1

@@ -183,8 +183,7 @@ class SamplerConfig(Section):
         "uniform", description="[what each is for](concepts.md#which-rows-are-in-a-batch)"
     )
     labels: str | None = Field(
-        None,
-        description="label space; default: the classifier's; hierarchical: the first head's hierarchy",
+        None, description="label space; default: the classifier's; hierarchical: the first head's hierarchy"
     )
     k: int | None = Field(
         None, ge=2, description="of pk and hierarchical: rows of a class in a batch; default: 4, and 2"

@@ -156,7 +156,6 @@ def _describe_labels(split: Split, name: str, space: LabelSpace) -> LabelDescrip
 
 
 def _describe_content(split: Split) -> dict[str, float]:
-    """Returns quantiles of the sizes of a split's texts, images or vectors."""
     if split.info.modality == "text":
         sizes = {"words": [len(text.split()) for text in split.texts()]}
     elif split.info.modality == "vectors":

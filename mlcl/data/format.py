@@ -55,9 +55,7 @@ class LabelSpace(Section):
 
     @model_validator(mode="after")
     def _parts(self) -> Self:
-        has = {"single": "classes", "multi_label": "classes", "hierarchy": "levels", "aspects": "aspects"}[
-            self.kind
-        ]
+        has = {"hierarchy": "levels", "aspects": "aspects"}.get(self.kind, "classes")
         names = getattr(self, has)
         if not names:
             raise ValueError(f"a {self.kind} space needs {has}")

@@ -6,6 +6,7 @@ Shapes: N rows of several splits, K of them with both classes, C classes of the 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -199,12 +200,11 @@ def _blanks(data: Dataset, rows: _SplitClasses, coarse: str, fine: str) -> str:
 
 def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
     """Notes levels above the finest at which paths end. Raises UserError for a label without its parent."""
-    ending: dict[tuple[str, str], int] = {}
+    ending = Counter[tuple[str, str]]()
     for split in map(data.split, splits):
         for space in data.info.label_spaces.values():
             for (coarse, fine), parents in zip(pairwise(space.levels), space.parents, strict=False):
-                rows = _ending_rows(split, coarse, fine, parents)
-                ending[coarse, fine] = ending.get((coarse, fine), 0) + rows
+                ending[coarse, fine] += _ending_rows(split, coarse, fine, parents)
     return [
         f"{coarse}: {rows} rows have a class of it without one of {fine} below"
         for (coarse, fine), rows in ending.items()

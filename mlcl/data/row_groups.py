@@ -41,23 +41,15 @@ def content_keys(split: Split) -> Iterable[Hashable]:
 def _keys(split: Split) -> Iterable[Hashable]:
     if split.info.grouped:
         return split.groups()
-    space = _declared(split)
-    if space is not None:
-        labels = split.labels(space)
-        assert not isinstance(labels, LabelRows)
-        return labels.tolist()
-    return content_keys(split)
-
-
-def _declared(split: Split) -> str | None:
-    """Returns the label space that the data set's source declares as groups; None if there is none."""
     # Later than the module: a source may be declared in a plugin that reads data sets.
     from mlcl.data.sources import SOURCES
 
-    if split.info.name not in SOURCES:
-        return None
-    source = SOURCES[split.info.name]
-    return source.groups if source.origin == split.info.source else None
+    source = SOURCES.get(split.info.name)
+    if source is None or source.groups is None or source.origin != split.info.source:
+        return content_keys(split)
+    labels = split.labels(source.groups)
+    assert not isinstance(labels, LabelRows)
+    return labels.tolist()
 
 
 def class_tree(split: Split, labels: str) -> tuple[Groups, ...]:

@@ -15,19 +15,10 @@ import numpy as np
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
 
-SPLIT_NAMES = {name: name for name in SPLITS} | {
-    "training": "train",
-    "trn": "train",
-    "val": "validation",
-    "valid": "validation",
-    "dev": "validation",
-    "eval": "validation",
-    "evaluation": "validation",
-    "testing": "test",
-    "tst": "test",
-    "holdout": "test",
-    "publictest": "validation",
-    "privatetest": "test",
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training", "trn"), "train"),
+    **dict.fromkeys(("validation", "val", "valid", "dev", "eval", "evaluation", "publictest"), "validation"),
+    **dict.fromkeys(("test", "testing", "tst", "holdout", "privatetest"), "test"),
 }
 """Maps names of splits, in small letters, to the splits."""
 RARE, FEW = 200, 5_000

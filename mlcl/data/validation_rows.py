@@ -18,14 +18,7 @@ from mlcl.data.columns import as_rows
 from mlcl.data.dataset import Dataset
 from mlcl.data.row_groups import content_keys
 from mlcl.data.split import Split
-from mlcl.data.split_assignment import (
-    Classes,
-    digest_of,
-    least_names,
-    position,
-    stratify,
-    train_every_class,
-)
+from mlcl.data.split_assignment import Classes, digest_of, least_names, position, stratify, train_every_class
 from mlcl.errors import UserError
 
 KEY = "data.validation_seed"

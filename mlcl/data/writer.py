@@ -143,7 +143,11 @@ def write_dataset(folder: Path, made: NewDataset, shard_rows: int = 65_536) -> D
             text = info.model_dump_json(indent=1, exclude=None if made.notes else {"notes"})
             (work / INFO_FILE).write_text(text + "\n", encoding="utf-8")
     except FileExistsError:
-        return _same(folder, info)
+        found = Dataset.open(folder).info
+        if found.fingerprint == info.fingerprint:
+            return found
+        problem, allowed = "another data set is there", info.fingerprint
+        raise UserError(problem, file=folder, found=found.fingerprint, allowed=allowed) from None
     except ValidationError as error:
         raise UserError("no data set", file=folder, found=error.errors()[0]["msg"]) from None
     except OSError as error:
@@ -151,19 +155,9 @@ def write_dataset(folder: Path, made: NewDataset, shard_rows: int = 65_536) -> D
     return info
 
 
-def _same(folder: Path, info: DatasetInfo) -> DatasetInfo:
-    found = Dataset.open(folder).info
-    if found.fingerprint != info.fingerprint:
-        raise UserError(
-            "another data set is there", file=folder, found=found.fingerprint, allowed=info.fingerprint
-        )
-    return found
-
-
 def _write_shards(
     folder: Path, batches: Iterable[RowBatch], types: Mapping[str, Any], group_rows: int, shard_rows: int
 ) -> tuple[dict[SplitName, int], tuple[Shard, ...]]:
-    """Writes the shards; returns the rows of each split, and the shards."""
     schema = pa.schema(list(types.items()))
     writers = {split: SplitWriter(folder, split, schema, group_rows, shard_rows) for split in SPLITS}
     for batch in batches:

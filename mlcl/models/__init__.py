@@ -2,13 +2,7 @@
 
 from mlcl.models.encoder import Encoder
 from mlcl.models.encoders import ENCODERS, build_encoder
-from mlcl.models.heads import (
-    LinearClassifier,
-    Projection,
-    PrototypeClassifier,
-    WithOwnLogits,
-    tree_distances,
-)
+from mlcl.models.heads import LinearClassifier, Projection, PrototypeClassifier, WithOwnLogits, tree_distances
 from mlcl.models.label_layers import label_graph
 from mlcl.models.model_folder import model_folder
 

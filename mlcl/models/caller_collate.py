@@ -77,10 +77,8 @@ class CallerCollate:
             if not isinstance(name, str) or not isinstance(its, Tensor):
                 problem, found = "returns no tensors by name", f"{name!r}: {type(its).__name__}"
             elif its.shape[:1] != (rows,) or its.device.type != "cpu":
-                problem, found = (
-                    f"returns a tensor of no {rows} rows",
-                    f"{name} {(*its.shape,)} on {its.device}",
-                )
+                problem = f"returns a tensor of no {rows} rows"
+                found = f"{name} {(*its.shape,)} on {its.device}"
             else:
                 continue
             raise UserError(problem, key=KEY, found=found, allowed=ALLOWED)

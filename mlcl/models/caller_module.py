@@ -238,18 +238,20 @@ def _make_module(
     name: str, pickled: str, digest: str | None, python: str | None, weights: str | None, **given: Any
 ) -> nn.Module:
     """Makes the module; without the file of weights these are zero, and are loaded later."""
-    made_of = _unpickle(name, pickled, python)
+    module = _unpickle(name, pickled, python)
     if digest is None:
         try:
-            module = made_of(**{key: its for key, its in given.items() if takes(made_of, key)})
+            module = module(**{key: its for key, its in given.items() if takes(module, key)})
         except Exception as error:  # foreign code may raise anything
             raise _not_here(name, error) from error
-        return _is_module(name, module)
-    for tensor in made_of.state_dict(keep_vars=True).values():
-        tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
-    if weights is not None:
-        made_of.load_state_dict(_read(Path(weights), digest))
-    return _is_module(name, made_of)
+    else:
+        for tensor in module.state_dict(keep_vars=True).values():
+            tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
+        if weights is not None:
+            module.load_state_dict(_read(Path(weights), digest))
+    if not isinstance(module, nn.Module):
+        raise UserError(f"{name} makes no torch.nn.Module", key=KEY, found=type(module).__name__)
+    return module
 
 
 def _unpickle(name: str, pickled: str, python: str | None) -> Any:
@@ -290,13 +292,6 @@ def _own_classes() -> Iterator[None]:
     finally:
         for name, its in held.items():
             setattr(cloudpickle, name, its)
-
-
-def _is_module(name: str, module: Any) -> nn.Module:
-    if not isinstance(module, nn.Module):
-        found = type(module).__name__
-        raise UserError(f"{name} makes no torch.nn.Module", key=KEY, found=found)
-    return module
 
 
 def _read(file: Path, digest: str) -> dict[str, Tensor]:

@@ -24,17 +24,9 @@ PACKAGES = ("transformers", "peft")
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 SAFE = {"local_files_only": True, "trust_remote_code": False}
 DROPOUTS = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "dropout",
-    "attention_dropout",
-    "hidden_dropout",
-    "embedding_dropout",
-    "mlp_dropout",
-    "embd_pdrop",
-    "resid_pdrop",
-    "attn_pdrop",
-)
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "hidden_dropout",
+    "embedding_dropout", "mlp_dropout", "embd_pdrop", "resid_pdrop", "attn_pdrop",
+)  # fmt: skip
 """The names that families of models give the dropout of hidden states and of attention weights."""
 POSITIONS = ("position_embeddings", "embed_positions", "wpe")
 """The names that families of models give the embedding layer of learned positions."""

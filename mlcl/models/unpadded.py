@@ -55,9 +55,7 @@ def unpadded_states(network: nn.Module, input_ids: Tensor, attention_mask: Tenso
     first = config.pad_token_id + 1 if "roberta" in config.model_type else 0
     position_N = first + torch.arange(input_ids.shape[1]).expand_as(input_ids)[attention_mask]
     h_1ND: Tensor = network(
-        input_ids=input_ids[attention_mask][None],
-        position_ids=position_N[None],
-        text_mask=attention_mask,
+        input_ids=input_ids[attention_mask][None], position_ids=position_N[None], text_mask=attention_mask
     ).last_hidden_state
     h_BTD = h_1ND.new_zeros(*input_ids.shape, h_1ND.shape[-1])
     return h_BTD.masked_scatter(attention_mask[..., None], h_1ND)
@@ -76,15 +74,13 @@ def _attention(
     """Computes scaled dot-product attention; with `text_mask` (B, T), of rows (1, H, N, C), text by text."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+    attention: Any = sdpa_attention_forward
     if text_mask is None:
-        return cast(
-            "tuple[Tensor, None]",
-            sdpa_attention_forward(module, query, key, value, attention_mask, **options),
-        )
+        return attention(module, query, key, value, attention_mask, **options)[0], None
     (texts, tokens), places_N = text_mask.shape, text_mask.flatten().nonzero()[:, 0]
     padded = (_padded(x_1HNC, places_N, texts, tokens) for x_1HNC in (query, key, value))
     mask_B1TT = text_mask[:, None, None, :].expand(texts, 1, tokens, tokens)
-    out_BTHC = cast(Any, sdpa_attention_forward)(module, *padded, mask_B1TT, **options)[0]
+    out_BTHC = attention(module, *padded, mask_B1TT, **options)[0]
     return out_BTHC.flatten(0, 1)[places_N][None], None
 
 

@@ -46,9 +46,6 @@ class _Range:
     number: ClassVar[type[int] | type[float]] = float
     continuous: ClassVar[bool] = False
 
-    def keys_of(self, name: str) -> tuple[str, ...]:
-        return (name,)
-
     def ends(self, name: str) -> list[dict[str, Any]]:
         return [{name: self.low}, {name: self.high}]
 
@@ -73,9 +70,8 @@ class Float(_Range):
     log: bool = False
     continuous = True
 
-    def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
+    def groups(self, _name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
         """Returns the middle of each interval between the bounds in the conditions."""
-        del name
         bounds = {x for term in terms for x in (term.above, term.below) if x is not None}
         inside = sorted(x for x in bounds if self.low < x < self.high)
         return [((low + high) / 2, 1) for low, high in pairwise([self.low, *inside, self.high])]
@@ -104,9 +100,8 @@ class Int(_Range):
     high: int
     number = int
 
-    def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
+    def groups(self, _name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
         """Returns the first number and the length of each interval in which no condition changes."""
-        del name
         cuts = {math.floor(term.above) + 1 for term in terms if term.above is not None}
         cuts |= {math.ceil(term.below) for term in terms if term.below is not None}
         values = [value for term in terms for value in term.values if isinstance(value, (int, float))]
@@ -135,10 +130,6 @@ class Choice:
 
     values: tuple[Any, ...]
     continuous: ClassVar[bool] = False
-
-    def keys_of(self, name: str) -> tuple[str, ...]:
-        """Returns the key of the job that the parameter sets."""
-        return (name,)
 
     def ends(self, name: str) -> list[dict[str, Any]]:
         """Returns the settings with each value."""
@@ -210,19 +201,12 @@ class Simplex:
         """The number of weights."""
         return self.size or len(self.keys)
 
-    def keys_of(self, name: str) -> tuple[str, ...]:
-        """Returns the keys of all weights."""
-        del name
-        return self.keys
-
-    def ends(self, name: str) -> list[dict[str, Any]]:
+    def ends(self, _name: str) -> list[dict[str, Any]]:
         """Returns the settings with equal weights that have the lowest and the highest sum."""
-        del name
         return [self._settings([total / self.count] * self.count) for total in (self.low, self.high)]
 
-    def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
+    def groups(self, _name: str, _terms: Sequence[Term]) -> list[tuple[Any, int]]:
         """Returns one group, since conditions cannot refer to weights."""
-        del name, terms
         return [(None, 1)]
 
     def dimensions(self, name: str) -> dict[str, Dimension]:

@@ -88,8 +88,7 @@ class SearchConfig(Section):
         10, ge=1, description="random trials first; for median also complete trials before it stops any"
     )
     prior: str | None = Field(
-        None,
-        description="settings of other data that come first: `features`, `features_labels`, or a file",
+        None, description="settings of other data that come first: `features`, `features_labels`, or a file"
     )
     stop: Literal["evidence"] | None = Field(
         None, description="evidence: leave out trials that are expected to gain less than evaluation.margin"
@@ -145,16 +144,12 @@ def read_goals(search: SearchConfig, default: str) -> tuple[tuple[Goal, ...], Go
         raise UserError(problem, key="search.mode", found=modes, allowed=allowed)
     if len(metrics) > 1 and not SAMPLERS[search.sampler].several_goals:
         problem, found = "follows one metric only", search.sampler
-        raise UserError(problem, key="search.sampler", found=found, allowed=for_several())
+        allowed = ", ".join(name for name, sampler in SAMPLERS.items() if sampler.several_goals)
+        raise UserError(problem, key="search.sampler", found=found, allowed=allowed)
     if len(metrics) > 1 and search.stop is not None:
         raise UserError("looks at one metric only", key="search.stop", found=search.stop, allowed="null")
     goals = tuple(Goal(metric, mode) for metric, mode in zip(metrics, modes, strict=True))
     return goals, _prune_by(search, goals)
-
-
-def for_several() -> str:
-    """Returns the names of the samplers that support several metrics."""
-    return ", ".join(name for name, sampler in SAMPLERS.items() if sampler.several_goals)
 
 
 def _prune_by(search: SearchConfig, goals: tuple[Goal, ...]) -> Goal:

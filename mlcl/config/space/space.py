@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config.job import covers
-from mlcl.config.space.domains import Choice, Domain
+from mlcl.config.space.domains import Choice, Domain, Simplex
 from mlcl.config.space.keys import Term
 from mlcl.config.space.search import Goal, Mode, SearchConfig
 
@@ -27,7 +27,7 @@ class Parameter:
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of the job that the parameter sets."""
-        return self.domain.keys_of(self.name)
+        return self.domain.keys if isinstance(self.domain, Simplex) else (self.name,)
 
     @property
     def condition(self) -> str | None:

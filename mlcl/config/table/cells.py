@@ -159,7 +159,6 @@ def _printed(lines: Mapping[str, TableLine]) -> tuple[str, ...]:
 
 
 def _only(pairs: list[tuple[str, str]], only: Sequence[str], file: Path) -> list[tuple[str, str]]:
-    """Returns the pairs that match a pattern, or all pairs if there are no patterns."""
     matching = {pattern: [pair for pair in pairs if _matches(pair, pattern)] for pattern in only}
     for pattern, found in matching.items():
         if not found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -57,22 +58,17 @@ class Tune(Section):
     )
     confirm: int = Field(4, ge=1, description="best trials of a search that race, half of them at most")
     control: str | None = Field(
-        None,
-        description="row that each column searches first, and whose best trial this search follows",
+        None, description="row that each column searches first, and whose best trial this search follows"
     )
     hold: tuple[str, ...] = Field((), description="keys of the space that keep the value of the control")
     start: tuple[str, ...] = Field((), description="keys that have it in the first trial")
 
     @model_validator(mode="after")
-    def _followed(self) -> Self:
+    def _fits(self) -> Self:
         keys = (*self.hold, *self.start)
         if bool(keys) != (self.control is not None):
             raise ValueError("control goes with hold or start")
         _check_names("hold and start", "key", keys, set(keys))
-        return self
-
-    @model_validator(mode="after")
-    def _raced(self) -> Self:
         if "confirm" in self.model_fields_set and not self.race_seeds:
             raise ValueError("confirm goes with race_seeds")
         return self
@@ -85,8 +81,7 @@ class RankTests(Section):
         None, description="row with which each other one is compared; default: the first"
     )
     rope: Positive | None = Field(
-        None,
-        description="difference, in the unit, that does not matter; adds the Bayesian signed-rank test",
+        None, description="difference, in the unit, that does not matter; adds the Bayesian signed-rank test"
     )
     leave_out: tuple[str, ...] = Field(
         (), description="rows that are neither ranked nor tested, such as the most frequent class"
@@ -168,8 +163,7 @@ class Table(Section):
         None, description="row whose gains over the others, and the deviation of all, stand below the table"
     )
     places: tuple[str, ...] = Field(
-        (),
-        description="keys of paths: another file or folder there does not change the paper's setting",
+        (), description="keys of paths: another file or folder there does not change the paper's setting"
     )
     clean: bool = Field(
         False, description="true: train, and write the figures of cells, from committed code alone"
@@ -208,10 +202,6 @@ class Table(Section):
         for key, value in by_name.items():
             if isinstance(value, dict):
                 _check_names(key, "figure", value, self._metric_of())
-        return self
-
-    @model_validator(mode="after")
-    def _distinct_names(self) -> Self:
         _check_distinct("rows", self.rows)
         _check_distinct("columns", self.columns)
         for metrics in self._all_metrics():
@@ -224,10 +214,7 @@ class Table(Section):
 
     def _metric_of(self) -> dict[str, str]:
         """Returns the metric of each figure, keyed by its name. The metrics of the table have priority."""
-        found: dict[str, str] = {}
-        for metrics in self._all_metrics():
-            found = {**metrics, **found}
-        return found
+        return dict(ChainMap(*self._all_metrics()))
 
     @property
     def control(self) -> str:

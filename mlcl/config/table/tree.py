@@ -128,6 +128,5 @@ def _version_of(tree: dict[str, Any], section: str) -> str:
 
 
 def _source_of(tree: dict[str, Any], section: str) -> str | None:
-    """Returns the source that a section of the tree names; None if it names none."""
     source = value_at(tree, f"{section}.source")
     return source if isinstance(source, str) else None

@@ -113,11 +113,17 @@ class Cifar:
         for split, names in self.splits.items():
             for name in names:
                 for records in _records(files, name, spaces):
-                    batch = _batch(records, split, found[split], list(spaces))
+                    ids = [f"{split}-{found[split] + row:05d}" for row in range(len(records))]
+                    splits = [split] * len(records)
                     if split == "train":
-                        batch["split"] = [assign_validation(i, seed, options.validation) for i in batch["id"]]
+                        splits = [assign_validation(row_id, seed, options.validation) for row_id in ids]
                     found[split] += len(records)
-                    yield batch
+                    yield {
+                        "id": ids,
+                        "split": splits,
+                        "image": [_png(record[len(spaces) :]) for record in records],
+                        **{space: records[:, column].tolist() for column, space in enumerate(spaces)},
+                    }
         if options.check_counts:
             compare_counts(files.path, self.counts, found)
 
@@ -137,15 +143,6 @@ def _records(files: Distribution, name: str, spaces: dict[str, LabelSpace]) -> I
                     raise files.error(name, problem, records[row, column], allowed).but(key=space_name)
             yield records
             first += len(records)
-
-
-def _batch(records: NDArray[np.uint8], split: str, first: int, spaces: list[str]) -> dict[str, list[Any]]:
-    return {
-        "id": [f"{split}-{first + row:05d}" for row in range(len(records))],
-        "split": [split] * len(records),
-        "image": [_png(record[len(spaces) :]) for record in records],
-        **{name: records[:, column].tolist() for column, name in enumerate(spaces)},
-    }
 
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:

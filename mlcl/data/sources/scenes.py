@@ -185,6 +185,7 @@ def fitted(shares: Mapping[str, float], labels: int, size: float) -> dict[LabelS
         size: The mean number of labels of a set.
     """
     from scipy.optimize import minimize
+    from scipy.special import softmax
 
     orbits = _orbits(labels)
     pairs_KOO = _pairs(orbits)
@@ -192,7 +193,7 @@ def fitted(shares: Mapping[str, float], labels: int, size: float) -> dict[LabelS
     sizes_O = np.array([len(orbit[0]) for orbit in orbits], dtype=float)
 
     def loss(logit_O: Array) -> tuple[float, Array]:
-        p_O = _softmax(logit_O)
+        p_O: Array = softmax(logit_O)
         half_KO = pairs_KOO @ p_O
         error_K, excess = half_KO @ p_O - wanted_K, p_O @ sizes_O - size
         log_O = np.log(p_O + 1e-300)
@@ -205,21 +206,14 @@ def fitted(shares: Mapping[str, float], labels: int, size: float) -> dict[LabelS
         start = np.random.default_rng(seed).normal(size=len(orbits))
         found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 300})
         if found.fun < best:
-            best, p_O = found.fun, _softmax(found.x)
+            best, p_O = found.fun, softmax(found.x)
     # Rounded, since the last digits may differ between machines.
     p_O = p_O.round(4)
     each = zip(orbits, p_O / p_O.sum(), strict=True)
     return {its: float(p) / len(orbit) for orbit, p in each if p > 0 for its in orbit}
 
 
-def _softmax(logit_O: Array) -> Array:
-    power_O: Array = np.exp(logit_O - logit_O.max())
-    power_O /= power_O.sum()
-    return power_O
-
-
 def _orbits(labels: int) -> list[list[LabelSet]]:
-    """Returns the orbits, each as a list of its distinct sets."""
     left = dict.fromkeys(
         frozenset(chosen)
         for size in range(1, min(MOST, labels) + 1)

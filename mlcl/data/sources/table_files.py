@@ -168,7 +168,6 @@ def _read_contents(options: TableOptions, rows: TableRows) -> _Contents:
 
 
 def _contents(options: TableOptions, tables: Sequence[TableFile]) -> Iterator[Content | Unreadable]:
-    """Yields the content of each row, or why it cannot be read."""
     for table in tables:
         files = ImageFiles(table.path.parent)
         for frame in table.chunks(options.content):
@@ -248,13 +247,7 @@ def _groups(rows: TableRows, column: str) -> list[str]:
 
 def _source(name: str, title: str, options: type[TableOptions]) -> Source[Any]:
     return Source(
-        name=name,
-        title=title,
-        licence="the file's own",
-        version="3",
-        options=options,
-        read=read,
-        state=state,
+        name=name, title=title, licence="the file's own", version="3", options=options, read=read, state=state
     )
 
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common import reviews
@@ -32,23 +32,14 @@ TAGS = {
     "service": "Service",
 }
 """Maps an aspect to the tag of its rating; the aspects and their names are MLCL's."""
-REVIEWS = reviews.ReviewSet(
-    aspects=tuple(TAGS),
-    scale=(1, 2, 3, 4, 5),
-    neutral=(3, 3),
-)
+REVIEWS = reviews.ReviewSet(aspects=tuple(TAGS), scale=(1, 2, 3, 4, 5), neutral=(3, 3))
 HEADS = ("Author", "Content", "Date", *TAGS.values())
 """The tags that are read."""
 TAG = re.compile(rf"<({'|'.join(map(re.escape, HEADS))})>(.*)")
 MARKUP = re.compile(r"</?[A-Za-z!]")
 SCRIPT = re.compile(r"(?<!\s)\s*showReview\(\d+, '\w+'\);\s*")
-
-
-class Fields(NamedTuple):
-    """A review before it is parsed: its place in the file, and a mapping of tags to texts."""
-
-    place: str
-    values: Mapping[str, Any]
+Fields = tuple[str, Mapping[str, Any]]
+"""A review before it is parsed: its place in the file, and a mapping of tags to texts."""
 
 
 def state(options: reviews.ReviewOptions) -> str:
@@ -80,19 +71,16 @@ def hotels(path: Path) -> list[Path]:
 def _reviews(path: Path) -> Iterator[reviews.Review]:
     for file in hotels(path):
         try:
-            text = reviews.decode_western(file.read_bytes())
+            content = reviews.decode_western(file.read_bytes())
         except OSError as error:
             raise UserError("cannot be read", file=file, found=error) from None
-        written = _from_json(text, file) if file.suffix == ".json" else _from_tags(text)
-        for number, fields in enumerate(written):
-            yield _review(f"{file.stem}/{number}", fields, file)
-
-
-def _review(review_id: str, fields: Fields, file: Path) -> reviews.Review:
-    title = str(fields.values.get("Title") or "").strip('“”" ')
-    content = SCRIPT.sub(" ", str(fields.values.get("Content") or "")).strip()
-    ratings = [REVIEWS.rating(fields.values.get(tag), fields.place, file) for tag in TAGS.values()]
-    return reviews.Review(review_id, f"{title}\n{content}" if title and content else content, tuple(ratings))
+        written = _from_json(content, file) if file.suffix == ".json" else _from_tags(content)
+        for number, (place, values) in enumerate(written):
+            title = str(values.get("Title") or "").strip('“”" ')
+            body = SCRIPT.sub(" ", str(values.get("Content") or "")).strip()
+            text = f"{title}\n{body}" if title and body else body
+            ratings = [REVIEWS.rating(values.get(tag), place, file) for tag in TAGS.values()]
+            yield reviews.Review(f"{file.stem}/{number}", text, tuple(ratings))
 
 
 def _from_tags(text: str) -> Iterator[Fields]:
@@ -103,19 +91,19 @@ def _from_tags(text: str) -> Iterator[Fields]:
             tag = found[1]
             if tag == "Author":
                 if place:
-                    yield Fields(place, reviews.join_lines(values))
+                    yield place, reviews.join_lines(values)
                 place, values = f"line {number}", {}
             values[tag] = [found[2]]
         elif tag == "Content" and not MARKUP.match(line):
             values[tag].append(line)
     if place:
-        yield Fields(place, reviews.join_lines(values))
+        yield place, reviews.join_lines(values)
 
 
 def _from_json(text: str, file: Path) -> Iterator[Fields]:
     try:
         for number, review in enumerate(json.loads(text)["Reviews"]):
-            yield Fields(f"Reviews[{number}]", {**review, **review["Ratings"]})
+            yield f"Reviews[{number}]", {**review, **review["Ratings"]}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         allowed = "an object with Reviews, each with Ratings and Content"
         raise UserError("no hotel of TripAdvisor", file=file, found=repr(error), allowed=allowed) from None

@@ -23,7 +23,6 @@ from mlcl.data.tables.notation import (
     form_of,
     number_of,
     recognise,
-    text_of,
 )
 from mlcl.data.tables.options import MultiLabelColumn, SingleColumn
 from mlcl.data.tables.rows import TableRows
@@ -251,8 +250,3 @@ def _odd_cells(column: CellColumn, notation: Notation, given: Sequence[str]) -> 
     nothing = [text for text in texts if text and text in MISSING - set(given)]
     notes += [f'{column.name}: "{text}" is no label ({counted(count[text], "row")})' for text in nothing]
     return notes
-
-
-def given_names(label: SingleColumn | MultiLabelColumn) -> tuple[str, ...]:
-    """Returns the class names in the options, normalised in the way in which cells are read."""
-    return tuple(map(text_of, label.classes or ()))

@@ -7,14 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 from typing_extensions import Self
 
 from mlcl.config.section import Section, UserPath, exactly_one, listed
@@ -175,8 +168,7 @@ class TableOptions(Section):
     name: str | None = Field(None, description="of the data set; default: the file's name")
     licence: str = Field("not stated", description="the data's licence")
     twins: Literal["apart", "together"] = Field(
-        "apart",
-        description="together: texts equal but for numbers or a side stay in one split",
+        "apart", description="together: texts equal but for numbers or a side stay in one split"
     )
     allow_untrained: bool = Field(False, description="accept labels that only the test split has")
 

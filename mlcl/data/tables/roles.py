@@ -214,7 +214,6 @@ def _label(rows: TableRows, name: str, given: bool) -> ColumnRole:
 def _kind(
     cells: Sequence[Cell], filled: int, named: bool, given: bool, mostly_flags: bool
 ) -> tuple[Kind, Notation | None]:
-    """Determines the kind of a column from its distinct cells, and the notation of its labels."""
     texts = [text for cell in cells if (text := alone(cell)) is not None]
     numbers = [number for text in texts if (number := number_of(text)) is not None]
     texts = [cell for cell in cells if isinstance(cell, str)]

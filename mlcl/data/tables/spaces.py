@@ -16,7 +16,7 @@ import pandas as pd
 
 from mlcl.data.format import LabelSpace
 from mlcl.data.hierarchies import hierarchy_of, pairs_in_rows, pairs_of_paths, paths_in_file
-from mlcl.data.tables.labels import CellColumn, Labels, given_names, named_labels, notation_of
+from mlcl.data.tables.labels import CellColumn, Labels, named_labels, notation_of
 from mlcl.data.tables.notation import FLAGS, MISSING, Notation, alone, number_of, text_of
 from mlcl.data.tables.options import (
     AspectColumns,
@@ -129,7 +129,7 @@ def _labels(rows: TableRows, label: SingleColumn | MultiLabelColumn) -> Labels:
     """Reads the labels of one label space. Raises UserError with the first row that is ambiguous."""
     if isinstance(label, MultiLabelColumn) and label.columns is not None:
         return _from_columns(rows, label, list(label.wanted(rows.tables[0].columns).values()))
-    given = given_names(label)
+    given = tuple(map(text_of, label.classes or ()))  # in the form in which cells are read
     column = CellColumn.of(rows, label.column or "", given)
     notation = notation_of(column, label, given)
     if isinstance(label, MultiLabelColumn):

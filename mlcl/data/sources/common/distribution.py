@@ -17,14 +17,13 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
 from pydantic import Field
-from typing_extensions import Self
 
 from mlcl.config.section import Section, UserPath
 from mlcl.data.source import distinct
@@ -105,7 +104,6 @@ class _Archive:
         return cast(IO[bytes], self._file.extractfile(member))
 
     def folders(self) -> Iterator[str]:
-        """Yields prefixes of names: the root (`""`), and folders of two levels, each with a final slash."""
         folders = [name.split("/")[:-1] for name in self._members]
         prefixes = {"".join(f"{part}/" for part in parts[:deep]) for parts in folders for deep in range(3)}
         yield from sorted(prefixes, key=lambda prefix: (prefix.count("/"), prefix))
@@ -124,7 +122,7 @@ def _open_store(path: Path) -> _Folder | _Archive:
         raise UserError("cannot be read", file=path, found=error, allowed=allowed) from None
 
 
-class Distribution:
+class Distribution(AbstractContextManager["Distribution"]):
     """The files of a distribution, by the names that it gives them; a context manager that closes them.
 
     `title` has name and publisher, for messages. `expected` are the files that must be there; a tuple has the
@@ -137,14 +135,13 @@ class Distribution:
         self._title = title
         self._expected = [(names,) if isinstance(names, str) else names for names in expected]
         self._store = _open_store(path)
-        self._base = self._find_base()
+        first = self._expected[0]
+        places = (at for at in self._store.folders() if any(self._store.has(at + name) for name in first))
+        self._base = next(places, "")
         missing = [" or ".join(names) for names in self._expected if self.first(*names) is None]
         if missing:
             self._store.close()
             raise UserError(f"files of {title} are missing", file=path, found=f"no {', '.join(missing)}")
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._store.close()
@@ -239,10 +236,6 @@ class Distribution:
             with os.scandir(folder) as entries:
                 files += sorted(Path(entry) for entry in entries if entry.is_dir())
         return [file_state(file) for file in files]
-
-    def _find_base(self) -> str:
-        first = self._expected[0]
-        return next((f for f in self._store.folders() if any(self._store.has(f + n) for n in first)), "")
 
 
 @dataclass(frozen=True)
