@@ -90,7 +90,7 @@ def compare_settings(
         problem = "needs two settings or more" + (f" that have {metric}" if left_out else "")
         raise UserError(problem, key="WHAT", found=settings[0].label if settings else "none")
     name = _metric(settings, metric)
-    settings = [_completed(name, each, blocks_of) for each in settings]
+    settings = [_under(name, _with_blocks(name, each, blocks_of)) for each in settings]
     mode = _mode(name, settings)
     reference, *others = settings
     pairs = [compare_pair(reference, other, name, mode or "max") for other in others]
@@ -169,18 +169,33 @@ def _own_name(name: str, setting: ComparedSetting) -> str:
     return figure_name(name, setting.metrics) if setting.is_fitted else name
 
 
-def _completed(name: str, setting: ComparedSetting, blocks_of: BlocksOf | None) -> ComparedSetting:
-    """Returns the setting with blocks of the metric also for local runs that have not recorded them.
+def _with_blocks(name: str, setting: ComparedSetting, blocks_of: BlocksOf | None) -> ComparedSetting:
+    """Returns the setting with the blocks of the metric added to local runs that have not recorded them."""
+    if blocks_of is None:
+        return setting
+    own = _own_name(name, setting)
+    runs = {
+        seed: run
+        if run.folder is None or own in run.blocks
+        else replace(run, blocks={**run.blocks, **blocks_of(run.folder, [own])})
+        for seed, run in setting.runs.items()
+    }
+    return replace(setting, runs=runs)
 
-    A baseline with another name for the metric has it under `name`, too.
-    """
-    own, runs = _own_name(name, setting), {}
-    for seed, run in setting.runs.items():
-        blocks = dict(run.blocks)
-        if blocks_of is not None and run.folder is not None and own not in blocks:
-            blocks |= blocks_of(run.folder, [own])
-        blocks[name] = blocks.get(own, ())
-        runs[seed] = replace(run, metrics={**run.metrics, name: run.metrics[own]}, blocks=blocks)
+
+def _under(name: str, setting: ComparedSetting) -> ComparedSetting:
+    """Returns the setting with its metric copied to `name`, if it is a baseline with another name for it."""
+    own = _own_name(name, setting)
+    if own == name:
+        return setting
+    runs = {
+        seed: replace(
+            run,
+            metrics={**run.metrics, name: run.metrics[own]},
+            blocks={**run.blocks, name: run.blocks.get(own, ())},
+        )
+        for seed, run in setting.runs.items()
+    }
     return replace(setting, runs=runs)
 
 
