@@ -16,7 +16,7 @@ from mlcl.config.job import KnnConfig
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
 from mlcl.results.compared_setting import ComparedSetting
-from mlcl.results.knn_scores import JobDataCache, KnnScores, fetch_all, knn_scores, knn_table
+from mlcl.results.knn_scores import JobDataCache, KnnScores, fetch, knn_scores, knn_table
 from mlcl.results.runs import Runs
 from mlcl.training.context import pick_device
 from mlcl.training.embeddings import setting_of
@@ -75,8 +75,7 @@ def _metric(settings: Sequence[ComparedSetting]) -> str:
 def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores, list[StoredRun]]:
     """Returns the scores of the grid over the setting's seeds, and its runs, loaded into memory."""
     with TemporaryDirectory(prefix="mlcl-") as scratch:
-        ids = {setting.label: [run.run_id for run in setting.runs.values()]}
-        (folders,) = fetch_all(runs, ids, Path(scratch)).values()
+        folders = [fetch(runs, run.run_id, Path(scratch)) for run in setting.runs.values()]
         job_data_cache = JobDataCache(home)
         stored = [StoredRun.read(folder, job_data_cache(folder), test=False) for folder in folders]
         try:

@@ -143,11 +143,11 @@ class Runs:
             return list(islice((run for log in own for run in self.tagged(Tag.LOG, log)), 1)) or latest
         return latest
 
-    def group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run | None:
+    def group(self, word: str) -> Run | None:
         """Returns the latest sweep or table of this MLflow id, mlcl id or name; None where there is none."""
         by_id = self.get(word)
         found = ([] if by_id is None else [by_id]) + self.named(word)
-        return next((run for run in found if kind(run) in kinds), None)
+        return next((run for run in found if kind(run) in GROUPS), None)
 
     def require_group(self, word: str) -> Run:
         """Returns the sweep or table that `group` finds. Raises a UserError that suggests a similar name."""

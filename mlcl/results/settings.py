@@ -143,7 +143,6 @@ def same_setting(one: Run, other: Run) -> bool:
 
 
 def _data_seeds(run: Run) -> dict[str, str]:
-    """Returns a run's job keys that match `SEEDS`, with their values as text."""
     return {key: text for key, text in run.data.params.items() if SEEDS.fullmatch(key)}
 
 

@@ -43,7 +43,7 @@ class ClientRuns:
         return run if run.info.lifecycle_stage == "active" else None
 
     def tagged(self, tag: str, value: str, how: str) -> Iterator[Run]:
-        """Yields the runs whose `tag` is `value`, or with LIKE matches it, latest first."""
+        """Yields the runs whose `tag` is `value`, or compares with it as `how` says, latest first."""
         quote = '"' if "'" in value else "'"
         exact, asked = how == "=", value
         if quote in value:  # MLflow's filters have no escape, but _ matches any character
@@ -60,7 +60,6 @@ class ClientRuns:
 
 
 def _all(search: Callable[..., Any]) -> Iterator[Any]:
-    """Yields all results of a paged search of MLflow's client."""
     token = None
     while True:
         page = search(page_token=token)

@@ -163,11 +163,10 @@ def sweep_verdicts(
 
 
 def best_setting(
-    settings: Iterable[SettingResult], score: str, mode: str, *, arm: str = "", role: Role = Role.MODEL
+    settings: Iterable[SettingResult], score: str, mode: str, *, role: Role = Role.MODEL
 ) -> SettingResult | None:
-    """Returns the setting, of an arm or a role, with the best mean on validation; None without a training."""
-    known = [each for each in settings if (arm in (each.arm, each.name) if arm else role in each.role)]
-    return _best(known, score, mode)
+    """Returns the setting of a role with the best mean on validation; None without a training."""
+    return _best((each for each in settings if role in each.role), score, mode)
 
 
 def _best(settings: Iterable[SettingResult], score: str, mode: str) -> SettingResult | None:

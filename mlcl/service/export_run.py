@@ -29,12 +29,7 @@ MODELS = "models"
 """The name of the folder of exported models in the home."""
 ALIAS = "champion"
 """The default alias of a registered version."""
-TAGS = {
-    "name": Tag.ID,
-    "seed": Tag.SEED,
-    "code": Tag.COMMIT,
-    "trained_with": f"{VERSION_TAG}mlcl",
-}
+TAGS = {"name": Tag.ID, "seed": Tag.SEED, "code": Tag.COMMIT, "trained_with": f"{VERSION_TAG}mlcl"}
 """The entries on the run in an exported model's index and README, with the tags that have their values."""
 
 

@@ -52,9 +52,7 @@ def _copy(source: Path, folder: RunFolder, record: RunRecord, home: Path) -> Run
         number = write.add_run(fields)
         for event, _ in Database(source).events(record.number):
             last = write.add_event(number, json.dumps(event), after=last)
-    copied = target.record
-    assert copied is not None
-    return copied
+    return target.written_record
 
 
 def _with_parents(home: Path, id: str) -> Iterator[str]:

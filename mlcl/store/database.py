@@ -58,12 +58,10 @@ def digest(before: str, text: str) -> str:
 
 def read_event(content: str) -> dict[str, Any]:
     """Decodes an event; equal keys of all events share one string in memory."""
-    event: dict[str, Any] = json.loads(content, object_pairs_hook=_with_shared_keys)
+    event: dict[str, Any] = json.loads(
+        content, object_pairs_hook=lambda pairs: {sys.intern(key): value for key, value in pairs}
+    )
     return event
-
-
-def _with_shared_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {sys.intern(key): value for key, value in pairs}
 
 
 class Database:
@@ -182,7 +180,12 @@ class Database:
             raise self._damaged(f"the last events of run {run} are missing")
         page: list[tuple[int, str, str]] = []
         while found != last:
-            page = self._page(run, after=page[-1][0] if page else 0)
+            with self._connected("rw") as connection:
+                page = connection.execute(
+                    "SELECT number, content, digest FROM events WHERE run = ? AND number > ? "
+                    f"ORDER BY number LIMIT {PAGE}",
+                    (run, page[-1][0] if page else 0),
+                ).fetchall()
             if not page:
                 raise self._damaged(f"the last events of run {run} are missing")
             for _, content, sum in page:
@@ -195,15 +198,6 @@ class Database:
                 if found == last:
                     break
 
-    def _page(self, run: int, after: int) -> list[tuple[int, str, str]]:
-        """Returns the next events of a run after a row, as row number, content and digest."""
-        with self._connected("rw") as connection:
-            return connection.execute(
-                "SELECT number, content, digest FROM events WHERE run = ? AND number > ? "
-                f"ORDER BY number LIMIT {PAGE}",
-                (run, after),
-            ).fetchall()
-
     def back_up(self) -> None:
         """Replaces the backup file by a copy of the present content, atomically."""
         if not self.file.exists():
@@ -211,11 +205,8 @@ class Database:
         with new_file(self.home / BACKUP) as partial:
             with self._connected("rw") as connection, closing(sqlite3.connect(partial)) as copy:
                 connection.backup(copy)
-            descriptor = os.open(partial, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
 
     def _run(self, number: int, content: str, sum: str) -> dict[str, Any]:
         if digest(str(number), content) != sum:

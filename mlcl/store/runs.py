@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 from mlcl.backports import StrEnum
 from mlcl.files import is_locked, lock_file
-from mlcl.store.database import KINDS as KINDS
 from mlcl.store.database import Database
 
 
@@ -75,6 +74,13 @@ class RunFolder:
         """The record in the home's database; None before the first command has written it."""
         return _records(self.home).get((self.path.parent.name, self.path.name))
 
+    @property
+    def written_record(self) -> RunRecord:
+        """The record in the home's database, which a command must have written before."""
+        record = self.record
+        assert record is not None
+        return record
+
     def open(
         self, *, experiment: str, job_hash: str, fingerprint: str, log: str, uri: str, name: str = ""
     ) -> RunRecord:
@@ -98,22 +104,17 @@ class RunFolder:
                 write.add_run({**fixed, **fields})
             else:
                 write.change_run(before.number, **fields)
-        record = self.record
-        assert record is not None
-        return record
+        return self.written_record
 
     def set_state(self, state: State) -> None:
         """Writes the state to the record, which must exist."""
-        record = self.record
-        assert record is not None
+        number = self.written_record.number
         with Database(self.home).transaction() as write:
-            write.change_run(record.number, state=state)
+            write.change_run(number, state=state)
 
-    @contextmanager
-    def try_lock(self, patience: float = 0.0) -> Iterator[bool]:
+    def try_lock(self, patience: float = 0.0) -> AbstractContextManager[bool]:
         """Locks the folder after a wait of up to `patience` s; yields whether this process has the lock."""
-        with lock_file(self.path / LOCK, patience) as mine:
-            yield mine
+        return lock_file(self.path / LOCK, patience)
 
     @property
     def is_owned(self) -> bool:

@@ -77,12 +77,6 @@ def append(path: Path, entries: Iterable[Entry]) -> None:
         os.close(descriptor)
 
 
-def sync(path: Path) -> None:
-    """Waits until the file's content is on the disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
 LOG, TEXTS = "log.jsonl", "files"
 MEGABYTE = 2**20
 METRICS = b'{"kind":"metrics"'
@@ -206,7 +200,6 @@ class RunLog:
             self.log_metrics(values, each)
 
     def _last(self, name: str) -> tuple[int, float | str]:
-        """Returns step and value of the last point of a metric in the log; step -1 if there is none."""
         return self._points.get(name, (-1, ""))
 
     @cached_property
@@ -256,7 +249,8 @@ class RunLog:
 
     def flush(self) -> None:
         """Waits until all entries are on the disk. It never waits for the network."""
-        sync(self._path)
+        with self._path.open("rb") as file:
+            os.fsync(file.fileno())
 
     def _store_text(self, text: str) -> str:
         """Writes the text to a file; returns the file's name, a digest of the text."""

@@ -101,7 +101,6 @@ def provenance(*folders: Path) -> Provenance:
 
 @cache  # reading the metadata of some hundred packages takes a tenth of a second
 def _installed() -> dict[str, str]:
-    """Returns the version of each installed package, keyed by name."""
     return {each.name: each.version for each in metadata.distributions()}
 
 

@@ -169,7 +169,6 @@ def _example(index: Index) -> pd.DataFrame:
 
 
 def _requirements(encoder: str) -> list[str]:
-    """Returns the packages that predicting needs, with their installed versions."""
     found = []
     for name in (*NEEDED, *ENCODERS[encoder].packages):
         # Some are optional, as peft, which only adapters need.

@@ -85,19 +85,17 @@ class Sender:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Records a refusal in the context, if the run exists; raises any other error."""
+        """Records a refusal in the context, if the run was not deleted; raises any other error."""
         try:
             yield
         except Exception as error:
             reason = refusal(error)
-            if reason is None or not self._has_run():
+            id = self.cursor.run_id
+            if reason is None or id is None:
+                raise
+            if self._client.get_run(id).info.lifecycle_stage != LifecycleStage.ACTIVE:
                 raise
             self.cursor.refuse(self._tracker.safe(reason))
-
-    def _has_run(self) -> bool:
-        """Whether the log has a run in MLflow that was not deleted. Raises MlflowException in an outage."""
-        id = self.cursor.run_id
-        return id is not None and self._client.get_run(id).info.lifecycle_stage == LifecycleStage.ACTIVE
 
     def _start(self, entry: Mapping[str, Any]) -> None:
         if self.cursor.run_id is None:
@@ -159,7 +157,6 @@ class Sender:
         self._client.log_batch(self.cursor.run_id, tags=listed, synchronous=True)
 
     def _log_dataset(self, tags: Mapping[str, str]) -> None:
-        """Logs the data set as an input of the run, with its name, fingerprint and numbers of rows."""
         if Tag.ROWS not in tags:
             return
         rows = json.loads(tags[Tag.ROWS])
@@ -180,7 +177,6 @@ class Sender:
             self._announce(f"{path} was removed before MLflow had it")
 
     def _artifacts(self) -> str:
-        """Returns the URI of the run's artifacts."""
         if self._artifact_uri is None:
             self._artifact_uri = str(self._client.get_run(self.cursor.run_id).info.artifact_uri)
         return self._artifact_uri
@@ -238,29 +234,17 @@ def _batches(path: Path, offset: int) -> Iterator[tuple[list[Any], int]]:
 
 def link_artifact(path: Path, uri: str, name: str) -> bool:
     """Links a file or folder as the artifact `name`; False if the store at `uri` is not on its disk."""
-    target = _local_folder(uri)
-    if target is None:
+    parts = urlsplit(uri)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         return False
+    target = Path(unquote(parts.path), name)
     try:
-        for file in _files(path):
-            _link(file, target / name / file.relative_to(path))
+        files = [each for each in sorted(path.rglob("*")) if each.is_file()] if path.is_dir() else [path]
+        for file in files:
+            _link(file, target / file.relative_to(path))
     except OSError:  # another disk, or one without links: then MLflow copies
         return False
     return True
-
-
-def _local_folder(uri: str) -> Path | None:
-    parts = urlsplit(uri)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return Path(unquote(parts.path))
-    return None
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from (each for each in sorted(path.rglob("*")) if each.is_file())
-    else:
-        yield path
 
 
 def _link(file: Path, target: Path) -> None:

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from mlflow import MlflowClient
-from mlflow.entities import Run
 
 from mlcl.markup import counted
+from mlcl.results.stores import ClientRuns
 from mlcl.service.doctor.checks import Finding, Scope
 from mlcl.service.doctor.files import all_folders, any_locked, hold_locks, log_locks
 from mlcl.service.engine.closing import KILLED
@@ -23,8 +23,6 @@ from mlcl.tracking.network import unreachable_reason
 from mlcl.tracking.tracker import Trashed, trashed
 from mlcl.tracking.uri import shown, sqlite_file, stored_uri
 
-PAGE = 1000
-"""The number of runs that one request to MLflow returns."""
 SHOWN_IDS = 3
 
 
@@ -70,7 +68,7 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
         return
     client, foreign = MlflowClient(tracking_uri=scope.uri), []
     folders = {folder.path.name: folder for folder in all_folders(scope.home)}
-    for run in _owned_runs(client):
+    for run in ClientRuns(client).tagged(Tag.OWNER, "", "!="):
         id, tags = str(run.info.run_id), run.data.tags
         log, owner = tags.get(Tag.LOG, ""), folders.get(tags[Tag.OWNER])
         locks = [] if owner is None else [owner.path / LOCK]
@@ -101,17 +99,6 @@ def _has_tables(scope: Scope) -> bool:
     """Whether the store is a server, or a file that exists. A request to a missing file would create it."""
     file = sqlite_file(scope.uri)
     return file is None or (file.exists() and file.stat().st_size > 0)
-
-
-def _owned_runs(client: MlflowClient) -> Iterator[Run]:
-    """Yields the runs in MLflow that a home has logged and that were not deleted."""
-    experiments = [each.experiment_id for each in client.search_experiments()]
-    token: str | None = ""
-    while experiments and token is not None:
-        where = f"tags.`{Tag.OWNER}` != ''"
-        found = client.search_runs(experiments, where, max_results=PAGE, page_token=token or None)
-        yield from found
-        token = found.token or None
 
 
 def _state_of_log(home: Path, id: str) -> tuple[State, str] | None:

@@ -108,7 +108,6 @@ def find_server_versions(scope: Scope) -> Iterator[Finding]:
 
 
 def _compare(server: str, there: str, here: str | None, parts: int) -> Iterator[Finding]:
-    """Yields a finding if the first `parts` numbers of two versions differ."""
     numbers = [(version or "").split(".")[:parts] for version in (there, here)]
     if there[:1].isdigit() and numbers[0] != numbers[1]:
         yield Finding(

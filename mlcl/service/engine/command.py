@@ -17,7 +17,7 @@ from pathlib import Path
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.files import lock_file, remove_partial
-from mlcl.service.engine.budget import Account, Budget, Forecasts
+from mlcl.service.engine.budget import Account, Forecasts
 from mlcl.service.engine.closing import backed_up, close_trainings, recover, write_end
 from mlcl.service.engine.encoding import Work, encoded, local_device
 from mlcl.service.engine.engine import Engine, StopConditions
@@ -86,7 +86,6 @@ class Command:
     ledger: Ledger
     logs: JobLogs
     packing: Packing
-    budget: Budget | None
     tracker: Tracker
     delivery: Delivery
     stop: StopRequest
@@ -96,14 +95,12 @@ class Command:
     @cached_property
     def account(self) -> Account:
         """The account of the budget, which includes the time that earlier commands used."""
-        return Account(self.budget, self.ledger)
+        return Account(self.subject.resources.budget, self.ledger)
 
     @property
     def record(self) -> RunRecord:
         """The folder's record in the home's database; `start` must have written it."""
-        record = self.folder.record
-        assert record is not None
-        return record
+        return self.folder.written_record
 
     def engine(self, reporter: Reporter, max_failed: int | None, *, models: bool = True) -> Engine:
         """Returns a new engine; `models` says whether trainings keep their model and embeddings."""
@@ -277,7 +274,6 @@ def open_command(
             ledger=ledger,
             logs=JobLogs(home, tracker.uri, provenance(), delivery.add),
             packing=packing,
-            budget=subject.resources.budget,
             tracker=tracker,
             delivery=delivery,
             stop=stop,
@@ -315,7 +311,6 @@ def _lock_folder(
 
 
 def _check_code(ledger: Ledger, announce: Callable[[str], None], strict: bool) -> None:
-    """Announces that the last command ran other code, if it did; if `strict`, raises UserError instead."""
     codes, present = ledger.codes, code()
     if codes and codes[-1] != present:
         if strict:

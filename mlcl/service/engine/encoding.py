@@ -23,14 +23,7 @@ from mlcl.service.ray.address import on_cluster
 from mlcl.service.ray.folder import enter_workdir
 from mlcl.service.ray.references import resolve_references
 from mlcl.training.context import pick_device
-from mlcl.training.encoding import (
-    Missing,
-    encode,
-    missing_rows,
-    network_inputs,
-    row_count,
-    seconds_to_encode,
-)
+from mlcl.training.encoding import Missing, encode, missing_rows, network_inputs, row_count, seconds_to_encode
 from mlcl.training.events import Stopped
 from mlcl.training.job_data import JobData
 

@@ -319,7 +319,6 @@ class Engine:
 
     @property
     def _current(self) -> TrainingSource:
-        """The source whose trainings run."""
         assert self._source is not None
         return self._source
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from mlcl.tracking import State
+from mlcl.store import RESUMABLE, State
 
 Unit = Literal["clock", "cpu", "gpu"]
 """The unit of an amount of time: wall-clock seconds, CPU-seconds or GPU-seconds."""
@@ -121,7 +121,7 @@ class Entry(Training):
     @property
     def resumable(self) -> bool:
         """Whether a later command resumes the training."""
-        return self.state in (State.RUNNING, State.STOPPED, State.BUDGET)
+        return self.state in RESUMABLE
 
     @property
     def ended(self) -> bool:

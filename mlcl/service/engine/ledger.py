@@ -20,15 +20,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mlcl.results.sweep_result import is_ranked, rank_key, ranked
-from mlcl.service.engine.entries import (
-    Confirmation,
-    End,
-    Entry,
-    SearchStop,
-    SpaceVersion,
-    Training,
-    Unit,
-)
+from mlcl.service.engine.entries import Confirmation, End, Entry, SearchStop, SpaceVersion, Training, Unit
 from mlcl.store import Database, RunFolder, State, read_event
 
 
@@ -116,9 +108,7 @@ class Ledger:
     def append(self, event: str, **content: Any) -> None:
         """Writes an event to the disk, then applies it. The folder must have a record."""
         if self._run == 0:
-            record = RunFolder(self.folder).record
-            assert record is not None
-            self._run = record.number
+            self._run = RunFolder(self.folder).written_record.number
         text = json.dumps({"event": event, "at": now(), **content}, default=str)
         with self._database.transaction() as write:
             last = write.add_event(self._run, text, after=self._last)
@@ -247,7 +237,6 @@ class Ledger:
             self._count_end(entry)
 
     def _count_open(self, entry: Entry) -> None:
-        """Counts a trial among those that have not ended."""
         if entry.number is not None:
             for version in (None, entry.version):
                 self._left.setdefault((entry.scope, version), set()).add(entry.key)

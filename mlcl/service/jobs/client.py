@@ -143,14 +143,11 @@ class JobsClient:
     def wait_until_ended(self, id: str, seconds: float) -> JobView:
         """Waits until the job has ended, but for at most `seconds`, and returns it."""
         deadline = time.monotonic() + seconds
-        view = self.get(id)
-        while view.is_active and time.monotonic() < deadline:
+        while (view := self.get(id)).is_active and time.monotonic() < deadline:
             time.sleep(0.5)
-            view = self.get(id)
         return view
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Calls a method of Ray's client and turns its exceptions into UserError."""
         from ray.exceptions import AuthenticationError
 
         address = self.cluster.ray.address

@@ -95,8 +95,6 @@ def problems_of(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 class _Node:
-    """An actor on a node, which measures it."""
-
     def now(self) -> float:
         return time.time()
 

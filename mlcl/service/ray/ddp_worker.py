@@ -6,7 +6,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -181,16 +181,13 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def _only_writer(folder: Path, context: Context) -> Iterator[None]:
     """Holds the folder's lock: workers of a node that does not answer may still write. All ranks wait."""
-    if not context.is_main:
-        busy = context.any(False)
-        if not busy:
+    lock: AbstractContextManager[bool] = nullcontext(True)
+    if context.is_main:
+        lock = lock_file(folder / WRITER, PATIENCE)
+    with lock as mine:
+        if not context.any(not mine):
             yield
             return
-    else:
-        with lock_file(folder / WRITER, PATIENCE) as mine:
-            if not context.any(not mine):
-                yield
-                return
     raise RuntimeError(f"other workers are still training in {folder}")
 
 

@@ -20,7 +20,6 @@ TESTED = ">=2.54,<2.61"
 
 @contextmanager
 def _replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replaces an attribute of a module or class while the context is open."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:

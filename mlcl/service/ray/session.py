@@ -126,10 +126,7 @@ def _cluster(address: str, announce: Callable[[str], None]) -> Iterator[None]:
     try:
         with _announce_wait(announce, f"still joining the Ray cluster at {address}"):
             ray.init(
-                address=address,
-                job_config=ImportPath(),
-                log_to_driver=False,
-                logging_level=logging.WARNING,
+                address=address, job_config=ImportPath(), log_to_driver=False, logging_level=logging.WARNING
             )
     except ConnectionError as error:
         raise _refused(address, str(error.__cause__)) from None
@@ -155,7 +152,6 @@ def _restore_handlers() -> Iterator[None]:
 
 
 def _refused(address: str, cause: str) -> UserError:
-    """Returns the error for a cluster that refuses the connection, often because of its token."""
     if is_refused(cause):
         return UserError(
             "the Ray cluster refuses the token",

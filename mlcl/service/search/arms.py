@@ -81,13 +81,9 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
         return [arm_search(plan, own_arm(plan), Role.MODEL, 1, replace(plan, baselines=()))]
     arms = [(CONTROL, plan.control, Role.BASELINE | Role.CONTROL)] if plan.control is not None else []
     arms += [(name, job, Role.BASELINE) for name, job in plan.baselines]
-    found = []
-    for name, job, role in arms:
-        found += _searches_of(plan, name, job, role)
-    for number in range(1, plan.searches + 1):
-        own = replace(plan, baselines=(), control=None)
-        found.append(arm_search(plan, own_arm(plan), Role.MODEL, number, own))
-    return found
+    others = [search for name, job, role in arms for search in _searches_of(plan, name, job, role)]
+    own, numbers = replace(plan, baselines=(), control=None), range(1, plan.searches + 1)
+    return others + [arm_search(plan, own_arm(plan), Role.MODEL, number, own) for number in numbers]
 
 
 def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:

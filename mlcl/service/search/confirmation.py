@@ -62,7 +62,7 @@ def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
     """Returns the candidates of a search's race: the job as written, then the best trials, no duplicates."""
     trained = [trial for trial in trials if not trial.same_as]
     count = entrant_count(search.plan.confirm, len(ranked(trained, search.plan.space.mode)))
-    found = _settings(search, trials, count)
+    found = confirmed_candidates(search, trials, count)
     return [replace(each, key=f"race-{job_hash(each.job)[:12]}") for each in found]
 
 
@@ -79,13 +79,10 @@ def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
     return replace(entrant, key=_key(job), job=job, settings={**entrant.settings, **chosen})
 
 
-def confirmed_candidates(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
-    """Returns what is confirmed without a race: the job as written, then the best or Pareto trials."""
-    return _settings(search, trials, search.plan.confirm)
-
-
-def _settings(search: SearchPlan, trials: Sequence[Entry], count: int) -> list[Candidate]:
-    """Returns the job as written and the `count` best trials, in which equal jobs are merged."""
+def confirmed_candidates(
+    search: SearchPlan, trials: Sequence[Entry], count: int | None = None
+) -> list[Candidate]:
+    """Returns the job as written and the `count` best or Pareto trials, in which equal jobs are merged."""
     plan, prefix = search.plan, f"{search.plan.name}, " if search.scope else ""
     if not search.is_searched:
         return [_written(search, plan.name)]
@@ -93,7 +90,8 @@ def _settings(search: SearchPlan, trials: Sequence[Entry], count: int) -> list[C
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
     found = [_written(search, f"{prefix}{AS_WRITTEN}")]
-    for rank, trial in enumerate(ranked(trials, plan.space.mode)[:count], start=1):
+    best = ranked(trials, plan.space.mode)[: plan.confirm if count is None else count]
+    for rank, trial in enumerate(best, start=1):
         name = "best found" if rank == 1 else f"no. {rank} found"
         its = replace(best_candidate(trial), labels=(f"{name} ({trial.label})",), role=search.role)
         found.append(its)
@@ -106,7 +104,6 @@ def _written(search: SearchPlan, name: str) -> Candidate:
 
 
 def _merged(found: Sequence[Candidate]) -> list[Candidate]:
-    """Merges settings whose jobs are equal, and joins their labels."""
     merged: list[Candidate] = []
     jobs: list[dict[str, Any]] = []
     for one in found:

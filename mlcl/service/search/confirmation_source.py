@@ -155,7 +155,6 @@ def _relabel(its: Confirmation, candidate: Candidate | None, ledger: Ledger, sto
 
 
 def _with_labels(confirmation: Confirmation, candidate: Candidate | None) -> Confirmation:
-    """Returns the confirmation with the candidate's labels and roles; without labels for None."""
     if candidate is None:
         return replace(confirmation, labels=())
     return replace(confirmation, labels=candidate.labels, roles=candidate.role.names, trial=candidate.trial)

@@ -151,16 +151,13 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
         **job_plan(job_data),
         "writes": {
             "folder": str(home / "sweeps" / "<sweep id>"),
-            "files": [
-                f"trials/<trial>/{{checkpoint.pt,{RESULT},{EMBEDDINGS},{MODEL}/}}",
-            ],
+            "files": [f"trials/<trial>/{{checkpoint.pt,{RESULT},{EMBEDDINGS},{MODEL}/}}"],
             "tracking": shown(tracking_uri(home)),
         },
     }
 
 
 def _fresh_trainings(search: SearchPlan) -> int:
-    """Returns the largest number of trainings in the race and in the confirmation of a search."""
     if not search.races:
         return search.plan.seeds * (1 + search.plan.confirm if search.is_searched else 1)
     entrants = 1 + (entrant_count(search.plan.confirm, search.plan.most) if search.is_searched else 0)

@@ -22,11 +22,7 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 
-ENDED = {
-    State.COMPLETE: TrialState.COMPLETE,
-    State.PRUNED: TrialState.PRUNED,
-    State.FAILED: TrialState.FAIL,
-}
+ENDED = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAILED: TrialState.FAIL}
 """Optuna's state for each state of an ended trial."""
 
 

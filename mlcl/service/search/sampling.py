@@ -12,14 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, flatten, load_job
+from mlcl.config import JobConfig, Space, covers, dump_job, flatten, load_job
 from mlcl.config.space.domains import CLOSE, Dimension, Misfit
 from mlcl.config.space.keys import same
 from mlcl.config.space.prior import begin_at
@@ -172,7 +167,10 @@ def describe(space: Space, job: JobConfig) -> dict[str, Any]:
     """Describes a space, resolved against its job, as a dict of plain data."""
     combinations = grid_size(space)
     return {
-        "parameters": [_described(parameter) for parameter in space.parameters],
+        "parameters": [
+            {"name": each.name, **each.domain.description(), "when": each.condition}
+            for each in space.parameters
+        ],
         "combinations": CONTINUOUS if combinations is None else combinations,
         "posthoc": _described_posthoc(space, job),
         "goals": [{"metric": goal.metric, "mode": goal.mode} for goal in space.goals],
@@ -182,10 +180,6 @@ def describe(space: Space, job: JobConfig) -> dict[str, Any]:
         "seed": space.search.seed,
         "example": example(space, space.search.seed),
     }
-
-
-def _described(parameter: Parameter) -> dict[str, Any]:
-    return {"name": parameter.name, **parameter.domain.description(), "when": parameter.condition}
 
 
 def _described_posthoc(space: Space, job: JobConfig) -> dict[str, Any] | None:

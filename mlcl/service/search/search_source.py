@@ -126,9 +126,6 @@ class Search:
 
     @property
     def _queued(self) -> list[Start]:
-        """The settings that the user asked for and that no trial has."""
-        if not self._asked:
-            return []
         if not self._asked:
             return []
         tried = self._tried | {_hashable(its.point) for its in self._written}

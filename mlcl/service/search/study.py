@@ -88,8 +88,6 @@ def build_sampler(search: SearchConfig, left_out: int = 0) -> BaseSampler:
 
 
 class _Seeded(BaseSampler):
-    """A sampler that builds a new, seeded sampler for each draw."""
-
     def __init__(self, make: Callable[[int], BaseSampler], seed: int, left_out: int) -> None:
         self._make, self._seed, self._left_out = make, seed, left_out
         self._joint: BaseSampler | None = None
@@ -118,11 +116,7 @@ class _Seeded(BaseSampler):
         return sampler.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
         """Does nothing: BruteForceSampler would stop the study's optimize loop, which is not used here."""
 

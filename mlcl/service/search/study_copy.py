@@ -60,7 +60,6 @@ def _with_values(version: SpaceVersion, trials: Sequence[Entry]) -> tuple[SpaceV
 def _distributions(
     parameter: Mapping[str, Any], drawn: Mapping[str, BaseDistribution]
 ) -> Iterator[tuple[str, BaseDistribution]]:
-    """Yields the distribution of each value of a parameter."""
     name = parameter["name"]
     if parameter["kind"] == "choice":
         yield name, CategoricalDistribution([_plain(value) for value in parameter["values"]])
@@ -99,5 +98,4 @@ def _weights(settings: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _plain(value: Any) -> str | float | bool | None:
-    """Returns a value of a choice as Optuna can store it."""
     return value if isinstance(value, (str, int, float, bool, type(None))) else json.dumps(value)

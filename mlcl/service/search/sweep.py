@@ -103,7 +103,6 @@ def _most(plan: SweepPlan) -> int:
 
 
 def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, scope: str) -> None:
-    """Tags the MLflow runs of trials that do not fit the present space with the reason."""
     counted = {entry.key for entry in ledger.counted(scope)}
     for entry in ledger.trials(scope=scope):
         reason = "" if entry.key in counted else version.dropped.get(entry.key, "of an earlier space")

@@ -7,16 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import (
-    POSTHOC,
-    JobConfig,
-    Space,
-    covers,
-    dump_job,
-    flatten,
-    job_hash,
-    load_job,
-)
+from mlcl.config import POSTHOC, JobConfig, Space, covers, dump_job, flatten, job_hash, load_job
 from mlcl.config.space.search import SAMPLERS
 from mlcl.data.validation_rows import redraws_validation
 from mlcl.errors import UserError

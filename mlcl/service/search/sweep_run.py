@@ -239,7 +239,6 @@ class SweepReader:
         return [entry for scope in scopes for entry in self._ledger.counted(scope)]
 
     def _data(self, own: Tags, tags: Sequence[Tags]) -> DataSummary:
-        """Describes the data set from the tags of the sweep's own log and of its trainings."""
         return DataSummary(
             name=next(iter(tags), own).get(Tag.DATA, ""),
             fingerprint=own.get(Tag.FINGERPRINT, ""),
@@ -247,9 +246,12 @@ class SweepReader:
             test_rows=self._test_rows,
         )
 
-    def _built(self, entries: Collection[Entry]) -> tuple[TrainingResult, ...]:
+    def _built(
+        self, entries: Collection[Entry], params: Mapping[str, Any] | None = None
+    ) -> tuple[TrainingResult, ...]:
         build, free = self._trainings.build, self._plan.free
-        return tuple(build(entry, log_id(self._id, entry.key), self._params, free) for entry in entries)
+        shared = self._params if params is None else params
+        return tuple(build(entry, log_id(self._id, entry.key), shared, free) for entry in entries)
 
     def _settings(self) -> dict[str, SettingResult]:
         """Returns the confirmed settings by key; a number or `baseline` tells equal names apart."""
@@ -267,7 +269,6 @@ class SweepReader:
     def _setting(self, confirmation: Confirmation, order: int) -> SettingResult:
         log = log_id(self._id, confirmation.key)
         params, hash_ = self._trainings.job(log, confirmation.job, self._plan.free)
-        build, free = self._trainings.build, self._plan.free
         search = next((each for each in self._searches if each.scope == confirmation.scope), None)
         state, _ = self._ledger.confirmation_states.get(confirmation.key, (State.RUNNING, ""))
         return SettingResult(
@@ -276,10 +277,7 @@ class SweepReader:
             order=order,
             state=state,
             settings=confirmation.settings,
-            seeds=tuple(
-                build(entry, log_id(self._id, entry.key), params, free)
-                for entry in self._ledger.seeds_of(confirmation.key)
-            ),
+            seeds=self._built(self._ledger.seeds_of(confirmation.key), params),
             name=confirmation.label,
             role=Role.named(confirmation.roles),
             arm="" if search is None else search.arm,

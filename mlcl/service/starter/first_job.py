@@ -132,7 +132,6 @@ def _target(info: DatasetInfo, description: Description, labels: str | None) -> 
 def _encoder(
     info: DatasetInfo, description: Description, given: Mapping[str, Any] | None, *, gpu: bool
 ) -> tuple[dict[str, Any], str]:
-    """Returns the section `encoder`, and a line with the rule by which it was chosen."""
     if given is not None:
         sides = {"image_size": _image_size(description)} if info.modality == "image" else {}
         return sides | dict(given), "as given"

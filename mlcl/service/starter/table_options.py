@@ -225,7 +225,6 @@ class _ColumnChoice:
         return found
 
     def _space(self, role: ColumnRole, given: UserOptions) -> tuple[dict[str, Any], str]:
-        """Returns the label space of a column, and a line that describes it."""
         guess = role.kind if role.kind in ("multi_label", "path") else "single"
         kind = given.kind or ("multi_label" if guess == "single" and given.separator else guess)
         space: dict[str, Any] = {"kind": kind, "column": role.name}

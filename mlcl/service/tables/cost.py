@@ -156,7 +156,6 @@ def _mean_seconds(tuned: TunedCell, searched: Sequence[Entry]) -> float:
 
 
 def _task(job: Mapping[str, Any]) -> tuple[Any, str]:
-    """Returns the data section of a job, and the name of the labels that it classifies."""
     return without_empty(job["data"]), job["objective"]["classifier"]["labels"]
 
 

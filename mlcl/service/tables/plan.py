@@ -224,7 +224,6 @@ def places(sources: Sequence[str]) -> str:
 
 
 def _sources(job: JobConfig) -> list[tuple[str, Mapping[str, object]]]:
-    """Returns the known data sources that a job names, with their options."""
     named = (job.data, job.evaluation.transfer_to)
     return [(its.source, its.options) for its in named if its and its.source and its.source in SOURCES]
 

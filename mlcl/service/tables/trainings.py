@@ -19,13 +19,7 @@ from mlcl.service.engine.precision import refuse_auto
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.engine.source import TrainingSource
 from mlcl.service.tables.origin import digest
-from mlcl.service.tables.plan import (
-    TablePlan,
-    check_metrics,
-    check_prepared,
-    check_sources,
-    download_hint,
-)
+from mlcl.service.tables.plan import TablePlan, check_metrics, check_prepared, check_sources, download_hint
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import State
