@@ -46,16 +46,12 @@ def _batches(options: Options, seed: int) -> Iterator[dict[str, list[Any]]]:
         own = np.flatnonzero(digit_split == split)
         rng = np.random.default_rng([seed, number])
         count = round(options.scenes * share)
-        images, labels = list[bytes](), list[list[int]]()
-        for _ in range(count):
-            chosen = rng.choice(own, size=rng.integers(1, 4), replace=False)
-            images.append(draw(pixels[chosen], options.size, rng))
-            labels.append(sorted({int(label) for label in target[chosen]}))
+        drawn = [_scene(pixels, target, own, options.size, rng) for _ in range(count)]
         yield {
             "id": [f"{split}-{i}" for i in range(count)],
             "split": [split] * count,
-            "image": images,
-            "digits": labels,
+            "image": [image for image, _ in drawn],
+            "digits": [labels for _, labels in drawn],
         }
 
 
@@ -70,6 +66,17 @@ def load() -> tuple[Pixels, NDArray[np.int64]]:
 def divided(images: int, seed: int) -> NDArray[np.str_]:
     """Returns the split of each image of a digit."""
     return np.array([assign(str(i), seed) for i in range(images)])
+
+
+def _scene(
+    pixels: Pixels,
+    target: NDArray[np.int64],
+    own: NDArray[np.int64],
+    size: int,
+    rng: np.random.Generator,
+) -> tuple[bytes, list[int]]:
+    chosen = rng.choice(own, size=rng.integers(1, 4), replace=False)
+    return draw(pixels[chosen], size, rng), sorted({int(label) for label in target[chosen]})
 
 
 def draw(digits: Pixels, size: int, rng: np.random.Generator) -> bytes:
