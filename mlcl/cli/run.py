@@ -55,7 +55,7 @@ def run(
         print_job(checked, job, overrides or [], as_json=json)
         return
     if dry_run:
-        from mlcl.service.run_job import plan_run
+        from mlcl.service.dry_run import plan_run
 
         print_tree(plan_run(checked, home), as_json=json)
         return

@@ -1,4 +1,4 @@
-"""Runs one job as a single run, in this process or in a worker group of Ray, and plans it."""
+"""Runs one job as a single run, in this process or in a worker group of Ray."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.errors import MachineError
 from mlcl.service.engine.closing import backed_up, recover
-from mlcl.service.engine.encoding import Work, encode_for_run, forecast, forecast_text
+from mlcl.service.engine.encoding import Work, encode_for_run
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.precision import decide_precision
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.process.signals import StopRequest, stop_on_signal
 from mlcl.service.ray.address import placed_by_ray
 from mlcl.store import RunFolders
-from mlcl.tracking import RunLog, State, mlflow_listener, provenance, shown, tracking_uri
+from mlcl.tracking import RunLog, State, mlflow_listener, provenance
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.provenance import submitted_id, submitted_tags
@@ -27,9 +26,9 @@ from mlcl.training.checkpoint import CHECKPOINT, UnreadableCheckpointError
 from mlcl.training.context import Context, pick_device
 from mlcl.training.events import Diverged, Event, Listener, Stopped
 from mlcl.training.experiment import run_experiment
-from mlcl.training.job_data import JobData, job_plan
+from mlcl.training.job_data import JobData
 from mlcl.training.precision import Precision
-from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT, result_files
+from mlcl.training.run_files import result_files
 from mlcl.training.step_precision import AUTO, in_precision
 
 
@@ -154,6 +153,7 @@ class _Run:
         return RunReport(id, state, folder, log.id, metrics, resumed, reason, job_hash=hash_)
 
     def _encode(self) -> None:
+        """Encodes frozen inputs with all CPUs, where this process trains."""
         job = self.job_data.job
 
         def show(done: int, total: int, _left: float | None, text: str) -> None:
@@ -181,18 +181,3 @@ class _Run:
         )
         assert outcome is not None
         return outcome.metrics
-
-
-def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
-    """Returns the plan of a run as plain data, after all checks; prepares the data set if necessary."""
-    if not placed_by_ray(job):
-        pick_device(job.train.device)
-    return job_plan(JobData.of(job, home)) | {
-        "frozen_inputs": forecast_text(None if placed_by_ray(job) else forecast([job], home, None)),
-        "writes": {
-            "folder": str(home / "runs" / "<run id>"),
-            "files": ["checkpoint.pt", RESULT, EMBEDDINGS, f"{MODEL}/"],
-            "tracking": shown(tracking_uri(home)),
-        },
-        "job": dump_job(job),
-    }

@@ -6,7 +6,6 @@ The searcher, scheduler, callback and stopper that Tune gets call the engine, in
 from __future__ import annotations
 
 import logging
-import pickle
 import re
 import shutil
 import time
@@ -18,6 +17,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune import FailureConfig, RunConfig, Stopper, TuneConfig
+from ray.tune.error import TuneError
 from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -25,7 +25,7 @@ from ray.tune.search import Searcher
 from mlcl.service.engine.packing import Packing
 from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, RESUMED, SCORE, TrialTask, run_trial
 from mlcl.service.ray.ddp_group import MAX_RESTARTS
-from mlcl.service.ray.private import forget_failures, patch_tune
+from mlcl.service.ray.private import forget_failures, last_error, patch_tune
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -140,7 +140,7 @@ class _Closer(_DriverOnly, TrialProgressCallback):
 
     def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
         key = TrialTask.of(trial.config).key
-        self._guard.ask(self._guard.callbacks.on_died, None, key, _why(*_last_error(trial)))
+        self._guard.ask(self._guard.callbacks.on_died, None, key, _why(last_error(trial)))
 
 
 class _Abort(_DriverOnly, Stopper):
@@ -196,26 +196,15 @@ def run_trainings(
         raise guard.error
 
 
-def _last_error(trial: Any) -> tuple[Exception | None, str | None]:
-    """Returns the last error of a Tune trial and its log, from the driver's own files.
-
-    `Trial.get_error` reads copies, which another thread writes at the same time.
-    """
-    pickled, log = trial.pickled_error_file, trial.error_file
-    return (
-        pickle.loads(Path(pickled).read_bytes()) if pickled else None,
-        Path(log).read_text() if log else None,
-    )
-
-
-def _why(error: Exception | None, log: str | None) -> str:
-    """Returns the reason of an error as one line; Tune keeps only the text `log` of some errors."""
+def _why(error: Exception | None) -> str:
+    """Returns the reason of an error as one line; the text of a TuneError is a traceback."""
     cause = getattr(error, "cause", None) or error
-    if isinstance(cause, RayActorError) or not (cause or log):
+    if cause is None or isinstance(cause, RayActorError):
         node = re.search(r"\bip: ([^\s,]+)", str(cause), re.IGNORECASE)  # of the last process, in Ray's text
         where = f", at last on {node[1]}" if node else ""
         return f"its process died again and again (killed, or out of memory){where}"
-    reason = f"{type(cause).__name__}: {cause}" if cause else str(log).strip().rpartition("\n")[2]
+    last = str(cause).strip().rpartition("\n")[2]
+    reason = last if isinstance(cause, TuneError) else f"{type(cause).__name__}: {cause}"
     return " ".join(reason.split())[:5000]
 
 

@@ -52,12 +52,15 @@ def patch_tune() -> Iterator[None]:
 
     Unpatched, Tune ends all trainings if Ray's memory monitor kills a process. Ray writes the variables that
     Tune forwards, which may be secret, to its logs; local processes inherit them, other nodes have their own.
-    Tune keeps 60 KiB of each ended trial in memory, and writes them all at every snapshot.
+    Tune keeps 60 KiB of each ended trial in memory, and writes them all at every snapshot. Each trial keeps
+    its `last_error`, which Tune would read from a file that another of its threads may be copying.
     """
     from ray.air.execution._internal import RayActorManager
     from ray.tune.execution import class_cache
     from ray.tune.execution.tune_controller import TuneController
+    from ray.tune.experiment import Trial
 
+    handle_error = Trial.handle_error
     task_failed, step_ended = RayActorManager._actor_task_failed, TuneController.on_step_end
     forwarded = {name for name in class_cache.ENV_VARS_TO_PROPAGATE if not name.startswith("AWS_")}
 
@@ -65,6 +68,10 @@ def patch_tune() -> Iterator[None]:
         if isinstance(exception, OutOfMemoryError):
             exception = RayActorError(error_msg=str(exception))
         task_failed(self, tracked_actor_task, exception)
+
+    def keep_error(trial: Any, error: Exception | None = None) -> None:
+        trial.temporary_state.error = error
+        handle_error(trial, error)
 
     def drop_ended(controller: Any) -> None:
         step_ended(controller)
@@ -77,9 +84,15 @@ def patch_tune() -> Iterator[None]:
     with (
         _replace_attribute(RayActorManager, "_actor_task_failed", died),
         _replace_attribute(TuneController, "on_step_end", drop_ended),
+        _replace_attribute(Trial, "handle_error", keep_error),
         _replace_attribute(class_cache, "ENV_VARS_TO_PROPAGATE", forwarded),
     ):
         yield
+
+
+def last_error(trial: Any) -> Exception | None:
+    """Returns the last error of a Tune trial that failed within `patch_tune`."""
+    return getattr(trial.temporary_state, "error", None)
 
 
 def forget_failures(trial: Any) -> None:

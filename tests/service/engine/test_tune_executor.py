@@ -156,7 +156,8 @@ def test_a_training_that_was_given_up_says_why_in_one_line(task, monkeypatch, tm
         (Path(place.trial_fs_path) / copied).touch()
     given_up = Trial("any", stub=True, config=task.config(), storage=place)
     if error is not None:
-        given_up.handle_error(error)
+        with patch_tune():
+            given_up.handle_error(error)
     _Closer(guarded(callbacks)).on_trial_error(1, [], trial=given_up)
     assert callbacks.heard == [("died", "t", reason)]
 
