@@ -126,7 +126,7 @@ def test_the_image_gets_what_exists(root, dockerfile):
         assert f"!{source}" in ignored, source
 
 
-@pytest.mark.parametrize(("options", "left"), [("", 3), ("--find-links older-cuda", 1)])
+@pytest.mark.parametrize(("options", "left"), [("", 3), ("--pre", 1)])
 def test_an_image_for_older_drivers_has_pytorch_for_an_older_cuda(dockerfile, tmp_path, options, left):
     (run,) = re.findall(r"^ARG TORCH_OPTIONS.*?^RUN (.*?)$", dockerfile, re.MULTILINE | re.DOTALL)
     (tmp_path / "pip").write_text('#!/bin/sh\necho "$@"\n')

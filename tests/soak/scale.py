@@ -49,6 +49,7 @@ space:
 search: {sampler: SAMPLER, scheduler: none}
 """
 START = 60.0
+"""Seconds of the first training of a process, by whose end all processes have started."""
 POINTS = (100, 300, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 30_000, 50_000, 100_000)
 
 
@@ -117,11 +118,11 @@ def in_this_process(meter: Meter) -> None:
         meter.end(task.key, play(task, meter))
 
 
-def simulate_on(seconds: float) -> Callable[[dict[str, str]], None]:
+def simulated_trial(seconds: float) -> Callable[[dict[str, str]], None]:
     """Returns the function of Tune's trials: the product's, whose experiment is a formula and a pause."""
 
     def run_trial(config: dict[str, str]) -> None:
-        first = not isinstance(trial.run_experiment, Formula)  # lasts until the other processes have started
+        first = not isinstance(trial.run_experiment, Formula)
         formula = Formula()
         formula.before = lambda _job, _epoch: time.sleep(START if first else seconds)
         trial.run_experiment = formula
@@ -175,17 +176,18 @@ def main() -> None:
         patch.setattr(engine, "run_trainings", run_trainings)
         if a.nodes:
             patch.setattr(ray, "nodes", present)
-            patch.setattr(tune_executor, "run_trial", simulate_on(a.seconds))
+            patch.setattr(tune_executor, "run_trial", simulated_trial(a.seconds))
         patch.setattr(command, "Delivery", SweepLogOnly)
         patch.setattr(sweep_run, "WRITE_EVERY", 10.0)
         job = tiny_job(Path(folder) / "data", epochs=1)
         plan = world.plan(job, SPACE.replace("SAMPLER", a.sampler), trials=a.trials)
         began = time.process_time()
         result = run_sweep(plan, home=world.home, watch=lambda _event: None)
-        print(f"{result.state}: {time.process_time() - began:.0f} s in all", flush=True)
+        print(f"{result.state}: {time.process_time() - began:.0f} s of the processor in all", flush=True)
         began = time.process_time()
         page = make_report(Runs(store), result.id, world.home, log=False).page
-        print(f"report: {time.process_time() - began:.0f} s, {page.stat().st_size / 2**20:.1f} MiB")
+        took, size = time.process_time() - began, page.stat().st_size / 2**20
+        print(f"report: {took:.0f} s of the processor, {size:.1f} MiB")
 
 
 if __name__ == "__main__":

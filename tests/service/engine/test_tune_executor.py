@@ -227,6 +227,7 @@ def test_tune_is_patched_only_while_it_works(monkeypatch, tmp_path):
         return (
             RayActorManager._actor_task_failed,
             TuneController.on_step_end,
+            Trial.handle_error,
             class_cache.ENV_VARS_TO_PROPAGATE,
         )
 
@@ -234,10 +235,11 @@ def test_tune_is_patched_only_while_it_works(monkeypatch, tmp_path):
     monkeypatch.setattr("ray.tune.Tuner.fit", lambda _: seen.append(now()) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run_trainings(TrialCallbacks(), folder=tmp_path, packing=Packing(1, 1, 1, 0))
-    ((task_failed, step_ended, variables),) = seen
+    ((task_failed, step_ended, handle_error, variables),) = seen
     assert task_failed is not usual[0]
     assert step_ended is not usual[1]
+    assert handle_error is not usual[2]
     assert now() == usual
     # Ray writes what Tune hands to its processes into its logs.
-    assert set(usual[2] - variables) == {name for name in usual[2] if name.startswith("AWS_")}
-    assert usual[2] - variables
+    assert set(usual[3] - variables) == {name for name in usual[3] if name.startswith("AWS_")}
+    assert usual[3] - variables
