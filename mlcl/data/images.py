@@ -82,7 +82,7 @@ def decode_all(split: Split, size: int, cache: Path, *, stretch: bool = False) -
     `decode`. A folder in MLCL_SCRATCH, on the machine's own disk, takes the place of `cache`. Raises
     UserError for an image that cannot be decoded, with its shard, row and id.
     """
-    content = f"{split.fingerprint}/{size}" + ("/stretch" if stretch else "")
+    content = f"{split.fingerprint}/{size}/white" + ("/stretch" if stretch else "")
     key = hashlib.sha256(content.encode()).hexdigest()[:24]
     file = Path(os.environ.get("MLCL_SCRATCH") or cache) / "images" / f"{key}.npy"
 
@@ -156,7 +156,7 @@ def decode(data: bytes | Image.Image, size: int, *, stretch: bool = False) -> Pi
 
 
 def load_upright(data: bytes | Image.Image, side: int | None = None) -> Image.Image:
-    """Decodes an image, or converts Pillow's: upright and in RGB.
+    """Decodes an image, or converts Pillow's: upright, in RGB, and on white where it is transparent.
 
     With `side`, a large JPEG is decoded at a smaller size, of at least twice `side`, which is faster. Raises
     ValueError for bytes that are no whole image, for one above `MAX_PIXELS`, and for one of more than 8 bits
@@ -180,7 +180,11 @@ def _upright(image: Image.Image, side: int | None = None) -> Image.Image:
         raise ValueError(f"mode {image.mode}: more than 8 bits a channel")
     if side is not None:
         image.draft("RGB", (2 * side, 2 * side))
-    return ImageOps.exif_transpose(image).convert("RGB")
+    upright = ImageOps.exif_transpose(image)
+    if upright.has_transparency_data:
+        upright = upright.convert("RGBA")
+        upright = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright)
+    return upright.convert("RGB")
 
 
 def to_png(image: bytes | Image.Image) -> bytes:

@@ -106,9 +106,7 @@ class PredictedRows:
         table = pa.table(columns).replace_schema_metadata({FACTS: json.dumps(about)})
         split = [f"{_predictor(prefix)}.list.element" for prefix in self.probabilities]
         with new_file(file) as path:  # a fifth smaller: exponents compress, the other bytes of numbers do not
-            pq.write_table(
-                table, path, compression="zstd", use_dictionary=False, use_byte_stream_split=split
-            )
+            pq.write_table(table, path, compression="zstd", use_dictionary=False, use_byte_stream_split=split)
 
     @classmethod
     def read(cls, file: Path) -> Self | None:

@@ -34,6 +34,23 @@ def test_every_mode_becomes_rgb_but_those_of_more_than_eight_bits(mode):
         decode(data, 4)
 
 
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "PA"])
+def test_what_is_transparent_is_white(mode):
+    image = Image.new("RGBA", (16, 16), (0, 0, 0, 0))
+    image.paste((0, 0, 0, 255), (0, 0, 16, 8))
+    pixels = decode(encoded(image.convert(mode), "TIFF" if mode == "PA" else "PNG"), 16)
+    assert (pixels[:, :8].max(), pixels[:, 8:].min()) == (0, 255)
+
+
+def test_a_colour_of_a_palette_may_be_transparent():
+    image = Image.new("P", (16, 16))
+    image.putpalette([255, 0, 0, 0, 0, 255])
+    image.paste(1, (0, 0, 16, 8))
+    red, green, blue = decode(encoded(image, "PNG", transparency=0), 16)
+    assert (red[:8].max(), blue[:8].min()) == (0, 255)
+    assert (red[8:].min(), green[8:].min(), blue[8:].min()) == (255, 255, 255)
+
+
 def test_the_centre_of_a_wide_image_is_kept_and_a_camera_on_its_side_is_set_upright():
     image = Image.new("RGB", (48, 16))
     image.paste((0, 255, 0), (16, 0, 32, 16))

@@ -1,5 +1,7 @@
+import importlib
 import json
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -107,6 +109,26 @@ def test_another_encoding_is_read_as_asked(opened, csv_file):
     rows = [tuple(cell.replace("Two", "Café") for cell in row) for row in ROWS]
     data = opened("csv", csv_file(rows, encoding="latin-1"), encoding="latin-1")
     assert data.split("train").texts()[1].startswith("Café\n")
+
+
+def test_keys_of_json_that_stand_side_by_side_may_differ_in_case_alone(tmp_path, opened):
+    rows = [{"body": f"text {i}", "Body": "other", "kind": "ab"[i % 2]} for i in range(8)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    labels = {"kind": {"kind": "single", "column": "kind"}}
+    options = {"text": "body", "labels": labels, "id": None, "split": None, "fractions": [1, 0, 0]}
+    assert opened("jsonl", tmp_path / "data.jsonl", **options).split("train").texts()[3] == "text 3"
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_periods_of_pandas_are_read_as_they_are_written(tmp_path, opened, registered):
+    if registered:
+        importlib.import_module("pandas.io.parquet").PyArrowImpl()  # registers the type with Arrow
+    months = pd.PeriodIndex(["2024-02", "2024-01", None], freq="M")
+    frame = pd.DataFrame({"key": list("abc"), "body": list("tuv"), "part": ["train"] * 3, "colour": months})
+    frame.to_parquet(tmp_path / "data.parquet")
+    data = opened("parquet", tmp_path / "data.parquet", labels=COLOUR)
+    assert data.info.space("colour").classes == ("2024-01", "2024-02")
+    assert data.split("train").labels("colour").tolist() == [1, 0, -1]
 
 
 @pytest.mark.parametrize(
@@ -471,6 +493,10 @@ class TestJsonl(SourceTestCase):
     warts = (
         Wart({"data.jsonl": '{"body": '}, "not valid JSON at line 1"),
         Wart({"data.jsonl": '{"key": "a1", "part": "train"}\n'}, "no such column; found: body"),
+        Wart(
+            {"data.jsonl": '{"body": "x"}\n{"Body ": "y"}\n'},
+            "one key in two spellings; found: 'body' and 'Body '",
+        ),
     )
 
 

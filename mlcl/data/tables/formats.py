@@ -56,10 +56,24 @@ def json_table(path: Path, dialect: files.Dialect) -> files.TableFile:
                 raise UserError(problem, file=path, found=type(value).__name__)
             yield number, value
 
-    columns = tuple(dict.fromkeys(key for _, row in objects() for key in row))
+    forms = dict.fromkeys(tuple(row) for _, row in objects())
+    columns = tuple(dict.fromkeys(key for form in forms for key in form))
+    _check_spellings(path, columns, forms)
     return files.TableFile(
         path, columns, lambda wanted: files.frames(objects(), {name: name for name in wanted}), unit
     )
+
+
+def _check_spellings(path: Path, columns: Sequence[str], forms: Collection[Sequence[str]]) -> None:
+    """Refuses keys that differ in case or blanks alone, unless some object has both.
+
+    `forms` has the keys of the objects.
+    """
+    first: dict[str, str] = {}
+    for key in columns:
+        other = first.setdefault(" ".join(key.casefold().split()), key)
+        if other != key and not any({key, other} <= set(form) for form in forms):
+            raise UserError("one key in two spellings", file=path, found=f"{other!r} and {key!r}")
 
 
 def _json(path: Path, place: str, text: str) -> Any:
@@ -110,11 +124,24 @@ def parquet_table(path: Path, _dialect: files.Dialect) -> files.TableFile:
 
 
 def _values(path: Path, batch: pa.RecordBatch, name: str) -> list[Any]:
-    """Returns the values of a column, of several with this name the first one."""
+    """Returns the values of a column, of several with this name the first one; periods as text."""
+    place = batch.schema.names.index(name)
     try:
-        return list(batch.column(batch.schema.names.index(name)).to_pylist())
+        values = list(batch.column(place).to_pylist())
+        freq = _frequency(batch.schema.field(place))
+        if freq is None:
+            return values
+        return [None if each is None else str(pd.Period(ordinal=each, freq=freq)) for each in values]
     except OverflowError as error:
         raise UserError("a value that Python does not have", file=path, key=name, found=error) from None
+
+
+def _frequency(field: pa.Field) -> str | None:
+    """Returns the frequency of a column of pandas' periods, which are integers in Parquet; else None."""
+    metadata = field.metadata or {}
+    if metadata.get(b"ARROW:extension:name") == b"pandas.period":
+        return str(json.loads(metadata[b"ARROW:extension:metadata"])["freq"])
+    return getattr(field.type, "freq", None)  # once pandas has registered its type with Arrow
 
 
 def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
