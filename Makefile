@@ -25,7 +25,7 @@ $(READY): pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/mlcl sweep jobs/icd10cm_features.yaml tune_spaces/features_heads.yaml \
-	  tracking.keep=best --trials 12 --seeds 6
+	  tracking.keep=best train.precision=auto --trials 12 --seeds 6
 	$(BIN)/mlcl report icd10cm_features-features_heads
 
 test-quick: setup
