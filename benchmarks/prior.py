@@ -3,9 +3,9 @@
     python benchmarks/prior.py "AAPD 750" --data aapd-750=FILE [--home FOLDER] [KEY=VALUE...]
     python benchmarks/prior.py --summary
 
-`tools/build_prior.py` builds a prior from the other columns of the data set's table. The control and two
-losses are then searched with five trials (the job as in the table, and the prior's four points), race as in
-the table, and have three test seeds. Their test figures are compared with the cells in
+`tools/build_prior.py` builds a prior from the columns of other data in the data set's table. The control
+and two losses are then searched with five trials (the job as in the table, and the prior's four points),
+race as in the table, and have three test seeds. Their test figures are compared with the cells in
 docs/leaderboard/figures/three-searches, of three searches with six trials each: about 11 trainings beside
 33. The result is appended to --out. KEY=VALUE are overrides of the jobs, as for `mlcl reproduce`.
 """
@@ -46,9 +46,14 @@ def trials_of(column_id: str) -> Path:
     return FIGURES / f"{column_id}-trials.parquet"
 
 
+def data_of(column: str) -> str:
+    """The data set in a column's name: ICD-10-CM of "ICD-10-CM 5"."""
+    return column.rpartition(" ")[0] or column
+
+
 def build(table: str, columns: dict[str, str], column: str, out: Path) -> None:
-    """Writes the prior of a table's other columns, given as names with their ids."""
-    files = [str(trials_of(its)) for name, its in columns.items() if name != column]
+    """Writes the prior of a table's columns of other data, given as names with their ids."""
+    files = [str(trials_of(its)) for name, its in columns.items() if data_of(name) != data_of(column)]
     script = str(ROOT / "tools/build_prior.py")
     command = [sys.executable, script, "--out", str(out), "--metric", TABLES[table][0], *files]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
