@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 Cell = Mapping[str, Any]
 HEAD = """# The leaderboard by data set
 
@@ -25,6 +27,7 @@ Percent of test, the mean of three searches with two seeds each; baselines with 
 are to the control, in points, with the interval that Holm's correction over the methods of a data set leaves.
 In bold: decided.
 """
+KEPT = "Of the best trials' lead over the median ones on validation picks keep on fresh seeds:"
 ALONE = " without neighbours"
 DECIDED = {"helps": "better", "hurts": "worse"}
 WORDS = {**DECIDED, "makes no difference": "no difference", "cannot tell": "cannot tell"}
@@ -108,18 +111,16 @@ def counted(boards: Mapping[str, Sequence[Cell]]) -> Iterator[str]:
             )
             for a in DECIDED
         ]
-        halves = sorted(
-            50 * (its["interval"][1] - its["interval"][0]) for its in found.values() if its["interval"]
-        )
-        middle = f"{halves[len(halves) // 2]:.2f}" if halves else ""
+        halves = [50 * (its["interval"][1] - its["interval"][0]) for its in found.values() if its["interval"]]
+        middle = f"{statistics.median(halves):.2f}" if halves else ""
         numbers = [str(counts[answer]) for answer in ("makes no difference", "cannot tell")]
         mean = f"{figure_of(control, name)['mean']:.2f}"
         row = [column, f"{control['test_rows']:,}", mean, *(its or "none" for its in named), *numbers, middle]
         yield f"|{'|'.join(row)}|"
 
 
-def kept(cells: Sequence[Cell]) -> str:
-    """The share of the searches' leads that their picks keep on fresh seeds; empty without a lead."""
+def kept(table: str, cells: Sequence[Cell]) -> str:
+    """The share of the leads of a table's searches that picks keep on fresh seeds; empty without a lead."""
     found = [its["search"] for its in cells if its.get("search")]
     leads = [(its["best"] - its["median"], its["fresh"] - its["median"]) for its in found]
     whole = sum(lead for lead, _ in leads)
@@ -127,10 +128,39 @@ def kept(cells: Sequence[Cell]) -> str:
         return ""
     share = sum(kept for _, kept in leads) / whole
     middle = statistics.median(kept / lead for lead, kept in leads if lead > 0)
+    return f"{table} {100 * share:.0f} % (sums over {len(leads)} cells; the median cell {100 * middle:.0f} %)"
+
+
+def least_weights(cells: Sequence[Cell], trials: pd.DataFrame) -> tuple[int, int]:
+    """In how many searches of a row with a head the pick is the control's setting, and of how many.
+
+    This is trial 1, the second one, in which the head has the least weight of the space.
+    """
+    second = trials[(trials["stage"] == "search") & (trials["number"] == 1)]
+    weighted = second[second["settings"].str.contains(r"objective\.heads\.[^\"]*\.weight")]
+    picks = [
+        its["pick"].endswith("trial 1")
+        for cell in cells
+        if cell["row"] in set(weighted["row"])
+        for its in cell["search"]["searches"]
+    ]
+    return sum(picks), len(picks)
+
+
+def near_control(folder: Path, boards: Mapping[str, Sequence[Cell]]) -> str:
+    """A sentence with the counts of `least_weights` over the data sets whose trials are in the folder."""
+    found = {}
+    for column, cells in boards.items():
+        file = folder / f"{cells[0]['id'].partition('/')[2]}-trials.parquet"
+        if file.exists():
+            found[column] = least_weights(cells, pd.read_parquet(file))
+    picked, searches = (sum(its) for its in zip(*found.values(), strict=True)) if found else (0, 0)
+    if not searches:
+        return ""
+    each = ", ".join(f"{column} {count}/{of}" for column, (count, of) in found.items())
     return (
-        "Of the lead that the best trials have over the median ones on validation, the picks keep "
-        f"{100 * share:.0f} % on fresh seeds (the ratio of the sums over {len(leads)} cells; in the median "
-        f"cell {100 * middle:.0f} %)."
+        f"In {picked} of {searches} searches with a head the pick is the control's setting with the least "
+        f"weight of the head: {each}."
     )
 
 
@@ -138,7 +168,12 @@ def page(folder: Path) -> Iterator[str]:
     """The lines of the page."""
     boards = read(folder)
     yield from (HEAD, "## All", "", *counted(boards), "")
-    if said := kept([cell for cells in boards.values() for cell in cells]):
+    whole = [cell for cells in boards.values() for cell in cells]
+    tables = dict.fromkeys(cell["table"] for cell in whole)
+    shares = [kept(table, [cell for cell in whole if cell["table"] == table]) for table in tables]
+    if any(shares):
+        yield from (f"{KEPT} {', '.join(filter(None, shares))}.", "")
+    if said := near_control(folder, boards):
         yield from (said, "")
     for column, cells in boards.items():
         yield from (f"## {column}", "", *data_set(cells), "")

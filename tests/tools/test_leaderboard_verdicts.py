@@ -3,6 +3,7 @@
 import importlib
 import json
 
+import pandas as pd
 import pytest
 
 
@@ -28,8 +29,8 @@ def write(folder, row, mean, *verdicts, baseline=False, column="Set"):
         )
     ]
     cell = {
-        "table": "board", "row": row, "column": column, "figures": figures, "verdicts": verdicts,
-        "baseline": baseline, "test_rows": 1_500,
+        "table": "board", "row": row, "column": column, "id": f"{row}/{column}", "figures": figures,
+        "verdicts": verdicts, "baseline": baseline, "test_rows": 1_500,
     }  # fmt: skip
     (folder / row).mkdir(parents=True, exist_ok=True)
     (folder / row / f"{column}.json").write_text(json.dumps(cell))
@@ -67,15 +68,32 @@ def test_each_method_has_its_figure_and_verdict_the_best_first(tool, folder):
 def test_a_data_set_has_a_line_of_what_is_decided_of_trained_methods(tool, folder):
     lines = list(tool.page(folder))
     (line,) = [each for each in lines if each.startswith("|Set|")]
-    assert line == "|Set|1,500|70.00|supcon +2.50|none|0|1|1.50|"
+    assert line == "|Set|1,500|70.00|supcon +2.50|none|0|1|1.25|"
 
 
 def test_the_share_of_the_lead_that_fresh_seeds_keep_is_a_ratio_of_sums(tool):
     searches = [{"median": 0.5, "best": 0.7, "fresh": 0.6}, {"median": 0.4, "best": 0.5, "fresh": 0.45}]
-    said = tool.kept([{"search": its} for its in [*searches, None]])
-    assert "the picks keep 50 % on fresh seeds" in said
-    assert "2 cells; in the median cell 50 %" in said
-    assert tool.kept([{"search": None}]) == ""
+    said = tool.kept("labels", [{"search": its} for its in [*searches, None]])
+    assert said == "labels 50 % (sums over 2 cells; the median cell 50 %)"
+    assert tool.kept("labels", [{"search": None}]) == ""
+
+
+def test_picks_that_are_the_control_with_the_least_weight_of_a_head_are_counted(tool):
+    def cell(row, *picks):
+        searches = [{"pick": f"{row}, trial {pick}"} for pick in picks]
+        return {"row": row, "id": f"{row}/set", "search": {"searches": searches}}
+
+    weighted = json.dumps({"train.lr": 0.1, "objective.heads.*.weight": 0.03})
+    trials = pd.DataFrame(
+        [
+            ("CE", "search", 1, '{"train.lr": 0.1}'),
+            ("knn", "search", 1, weighted),
+            ("msc", "search", 1, weighted),
+        ],
+        columns=["row", "stage", "number", "settings"],
+    )
+    cells = [cell("CE", 1, 1), cell("knn", 1, 11, 0), cell("msc", 3, 1, 1)]
+    assert tool.least_weights(cells, trials) == (3, 6)
 
 
 def test_a_folder_without_cells_and_an_empty_cell_are_refused(tool, tmp_path):
