@@ -183,8 +183,9 @@ def write_part(folder: Path, tables: list[pa.Table], context: Context) -> None:
 
 def _write(path: Path, tables: list[pa.Table]) -> None:
     table, options = pa.concat_tables(tables), {"compression": "zstd", "row_group_size": ROW_GROUP}
-    # Vectors have no values in common, so that a dictionary only takes time.
-    pq.write_table(table, path, use_dictionary=["id", "split"], **options)
+    # Vectors have no values in common, so that a dictionary only takes time; their exponents compress.
+    vectors = [f"{name}.list.element" for name in table.column_names if pa.types.is_nested(table[name].type)]
+    pq.write_table(table, path, use_dictionary=["id", "split"], use_byte_stream_split=vectors, **options)
 
 
 def _table(
