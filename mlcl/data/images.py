@@ -176,7 +176,9 @@ def load_upright(data: bytes | Image.Image, side: int | None = None) -> Image.Im
 def _upright(image: Image.Image, side: int | None = None) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS}")
-    if image.mode.startswith(WIDE):
+    # Pillow keeps the upper byte of colours of 16 bits, in which the values of 12 bits are black.
+    cut = any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
+    if cut or image.mode.startswith(WIDE):
         raise ValueError(f"mode {image.mode}: more than 8 bits a channel")
     if side is not None:
         image.draft("RGB", (2 * side, 2 * side))

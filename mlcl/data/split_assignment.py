@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -194,15 +195,15 @@ class RowKeys:
 def split_of_name(name: str) -> str | None:
     """Returns the split in a name such as `reviews_train` or `Val2017`; None for no split, or several.
 
-    Train and validation together count as train.
+    `train_val` and `trainval` count as train.
     """
     words = re.findall("[A-Z]?[a-z]+|[A-Z]+", name)
     words = [word.lower().removesuffix("set") for word in words]
     found = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
     if len(found) > 1:  # as in GermEval21_TestData
         found = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES and word != "eval"}
-    if found == {"train", "validation"} or "trainval" in words:
-        return "train"
+    if "trainval" in words or ("train", "val") in pairwise(words):
+        return "train" if found <= {"train", "validation"} else None
     return found.pop() if len(found) == 1 else None
 
 

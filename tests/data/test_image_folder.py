@@ -3,6 +3,7 @@ from data.conftest import png
 from PIL import Image
 
 from mlcl.data import Dataset, prepare
+from mlcl.errors import UserError
 from mlcl.testing.sources import SourceTestCase, Wart
 
 
@@ -92,3 +93,26 @@ class TestImageFolder(SourceTestCase):
         Wart({"dog/small/0.png": png(0)}, "dog/small/0.png: every image must lie equally deep"),
         Wart({f"{kind}/{i}.png": None for kind in ("cat", "dog") for i in range(20)}, "no image files"),
     )
+
+
+def test_a_folder_of_images_in_each_class_is_no_level(tree, opened):
+    data = opened(tree(*(f"train/{kind}/images/{i}.png" for kind in ("cat", "dog") for i in range(9))))
+    assert {name: space.classes for name, space in data.info.label_spaces.items()} == {
+        "class": ("cat", "dog")
+    }
+
+
+def test_links_to_folders_and_to_nothing_are_refused(tree, opened, tmp_path):
+    root = tree(*(f"{kind}/{i}.png" for kind in ("cat", "dog") for i in range(9)))
+    (root / "bird").symlink_to(root / "cat", target_is_directory=True)
+    with pytest.raises(UserError, match=r"bird: a link to a folder, or to nothing, is not followed"):
+        opened(root)
+    (root / "bird").unlink()
+    (root / "cat" / "x.png").symlink_to(tmp_path / "gone.png")
+    with pytest.raises(UserError, match=r"x.png: a link to a folder, or to nothing"):
+        opened(root)
+
+
+def test_a_class_may_begin_with_underscores(tree, opened):
+    data = opened(tree(*(f"{kind}/{i}.png" for kind in ("__background__", "dog") for i in range(9))))
+    assert data.info.label_spaces["class"].classes == ("__background__", "dog")

@@ -1,4 +1,6 @@
 import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -138,3 +140,19 @@ def test_a_corrupt_image_is_named_and_leaves_no_cache(write_images, image_batch,
         decode_all(split, 8, tmp_path / "cache")
     assert error.value.file.endswith("train-00000.parquet")
     assert list((tmp_path / "cache" / "images").glob("[!.]*")) == []
+
+
+def test_colours_of_sixteen_bits_are_refused():
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    rows = b"".join(b"\0" + struct.pack(">6H", *[4095] * 6) for _ in range(2))
+    header = struct.pack(">2I5B", 2, 2, 16, 2, 0, 0, 0)
+    png = (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+    with pytest.raises(ValueError, match="mode RGB: more than 8 bits a channel"):
+        decode(png, 2)

@@ -10,6 +10,7 @@ from data.conftest import png, splits_of
 
 from mlcl.data import Dataset, prepare
 from mlcl.data.split_assignment import split_of_name
+from mlcl.data.tables.rows import ImageFiles
 from mlcl.errors import UserError
 from mlcl.testing.sources import SourceTestCase, Wart
 
@@ -526,10 +527,52 @@ SAYS = {
     "train": "reviews_train seg_train trainset train_val trainval2017 TrainData GermEval21_TrainData",
     "validation": "val2017 DEV evaluation eval",
     "test": "Testing GermEval21_TestData holdout test-00000-of-00001",
-    None: "train_test contest latest trainer more",
+    None: "train_test contest latest trainer more train_dev valid_from_train",
 }
 
 
 @pytest.mark.parametrize(("split", "name"), [(k, its) for k, names in SAYS.items() for its in names.split()])
 def test_the_split_that_a_name_says(split, name):
     assert split_of_name(name) == split
+
+
+def test_folders_of_files_with_one_name_say_the_splits(tmp_path):
+    for split in ("train", "test"):
+        (tmp_path / split).mkdir()
+        rows = "".join(f"{split} {i},{'ab'[i % 2]}\n" for i in range(12))
+        (tmp_path / split / "data.csv").write_text(f"text,kind\n{rows}")
+    files = [str(tmp_path / split / "data.csv") for split in ("train", "test")]
+    labels = {"kind": {"kind": "single", "column": "kind"}}
+    data = Dataset.open(prepare("csv", tmp_path / "home", {"path": files, "text": "text", "labels": labels}))
+    assert all(text.startswith("test") for text in data.split("test").texts())
+    assert data.info.rows["test"] == 12
+
+
+def test_a_column_of_splits_that_is_not_read_is_said(csv_file, opened):
+    rows = [(*row[:2], "train", *row[3:]) for row in ROWS]
+    file = csv_file(rows, header=("key", "body", "split", *HEADER[3:]))
+    data = opened("csv", file, split=None, labels=COLOUR, fractions=[1, 0, 0])
+    assert "the column split is not read: split=split takes the splits from it" in data.info.notes
+
+
+def test_an_image_is_looked_for_below_the_table_before_it_is_above(tmp_path):
+    for place in ("0.png", "set/images/0.png", "set/images/1.png", "2.png"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_bytes(png(0))
+    files = ImageFiles(tmp_path / "set")
+    assert files.find("0.png") == tmp_path / "set/images/0.png"
+    assert files.find("2.png") == tmp_path / "2.png"
+    assert files.find("images/1.png") == tmp_path / "set/images/1.png"
+    (tmp_path / "set/more").mkdir()
+    (tmp_path / "set/more/0.png").write_bytes(png(1))
+    assert ImageFiles(tmp_path / "set").find("0.png") is None  # which of the two is not known
+
+
+@pytest.mark.parametrize("value", [b"\x00\x00\x80?", {"0": 0.5, "1": 1.5}])
+def test_bytes_and_objects_are_no_vectors(tmp_path, opened, value):
+    rows = [{"emb": value, "kind": "ab"[i % 2]} for i in range(8)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
+    labels = {"kind": {"kind": "single", "column": "kind"}}
+    options = {"text": None, "vectors": "emb", "id": None, "split": None, "labels": labels}
+    with pytest.raises(UserError, match="no list of numbers at row 0"):
+        opened("parquet", tmp_path / "data.parquet", **options)

@@ -92,10 +92,17 @@ def image_files(root: Path) -> tuple[list[Path], list[Path]]:
     images: list[Path] = []
     others: list[Path] = []
     for place, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
+        folders[:] = sorted(name for name in folders if not _is_hidden(name))
+        for file in (Path(place) / name for name in (*folders, *sorted(names))):
+            if file.is_symlink() and (file.is_dir() or not file.exists()):
+                raise UserError("a link to a folder, or to nothing, is not followed", file=file)
         for file in (Path(place) / name for name in sorted(names) if not name.startswith(".")):
             (images if _is_image(file) else others).append(file)
     return sorted(images), others
+
+
+def _is_hidden(folder: str) -> bool:
+    return folder.startswith(".") or folder in ("__MACOSX", "__pycache__")
 
 
 def _is_image(file: Path) -> bool:
@@ -126,6 +133,9 @@ def find(root: Path) -> tuple[list[FoundImage], list[str]]:
         constant += 1
         for parts in folders:
             parts.pop(0)
+    while all(len(parts) > 1 for parts in folders) and len({parts[-1] for parts in folders}) == 1:
+        for parts in folders:  # class/images/*
+            parts.pop()
     images = [
         FoundImage(file, tuple(map(text_of, parts)), split)
         for file, parts, split in zip(files, folders, splits, strict=True)
@@ -191,7 +201,7 @@ def _check_classes(root: Path, files: list[Path]) -> None:
     """Raises UserError for a class folder without an image."""
     there = {parent for file in files for parent in file.relative_to(root).parents}
     for place, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith((".", "__"))]
+        folders[:] = [name for name in folders if not _is_hidden(name)]
         here = Path(place).relative_to(root)
         if not folders and here not in there and not _unlabelled((here.parts or ("",))[0]):
             found = [name for name in sorted(names) if not name.startswith(".")][:3] or "no files"

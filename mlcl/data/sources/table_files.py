@@ -36,6 +36,7 @@ from mlcl.data.tables.spaces import check_levels, read_columns, spaces_of
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
+SPLIT = "split"
 MOST_LEFT_OUT = 0.95
 """The largest fraction of rows without a content; above it, another column must be meant."""
 
@@ -104,6 +105,8 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
     keys = _row_keys(options, rows, kept, content)
     notes = divide(keys, [its.indices(spaces[n]) for n, its in named.items()], options.fractions, split_seed)
     notes += [note for its in named.values() for note in its.notes]
+    if options.split is None and SPLIT in tables[0].columns:
+        notes.append(f"the column {SPLIT} is not read: split={SPLIT} takes the splits from it")
     held: dict[str, Any] = {"id": keys.ids, "split": keys.splits}
     if keys.groups:
         held[GROUP] = keys.groups
@@ -226,6 +229,9 @@ def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
                 raise rows.error(row, "unknown split", options.split, name, SPLITS)
         return [str(found[name]) for name in names]
     of_files = [split_of_name(path.name) if len(options.path) > 1 else None for path in options.path]
+    of_folders = [split_of_name(path.parent.name) for path in options.path]
+    if len(of_files) > 1 and set(of_files) == {None} and None not in of_folders:
+        of_files = of_folders
     if None in of_files and set(of_files) != {None}:
         file, allowed = options.path[of_files.index(None)], "a name such as test.csv, or a column with split"
         raise UserError("the name says no split, as those of other files do", file=file, allowed=allowed)

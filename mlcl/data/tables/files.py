@@ -192,6 +192,9 @@ def _delimiter(path: Path, encoding: str) -> str:
             return sign
     best = max(counts, key=lambda sign: counts[sign], default=",")
     if counts.get(best, 0) > 1:
+        if len(found := [sign for sign in counts if counts[sign] == counts[best]]) > 1:
+            problem = "two signs divide each of the first lines alike"
+            raise UserError(problem, file=path, key="delimiter", found=" ".join(found), allowed="one of them")
         return best
     with _decoding(path, [1], encoding), open_text(path, encoding) as file:
         return max(",;\t|", key=file.readline(LONGEST_FIELD).count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -78,9 +79,18 @@ def _check_spellings(path: Path, columns: Sequence[str], forms: Collection[Seque
 
 def _json(path: Path, place: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise UserError(f"not valid JSON at {place}", file=path, found=error) from None
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object of JSON. Raises ValueError if it has a key twice, of which json keeps the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice!r} twice in an object")
+    return found
 
 
 def lines_table(path: Path, dialect: files.Dialect) -> files.TableFile:

@@ -23,14 +23,17 @@ from mlcl.data.tables.notation import (
     form_of,
     number_of,
     recognise,
+    without_entities,
 )
 from mlcl.data.tables.options import MultiLabelColumn, SingleColumn
 from mlcl.data.tables.rows import TableRows
 from mlcl.errors import UserError, did_you_mean
 from mlcl.markup import counted
 
-JOINING = (" ", "/", "+", "_", ":", "&", "\n", "\t")
-"""Characters at which labels are never split; a note says where a class consists of others joined by one."""
+JOINING = (" ", "/", "+", "_", ":", "&", "#", "~", "\n", "\t", "\u3001", "\uff0c", "\uff1b", "\u060c")
+"""Characters at which labels are never split; a note says where a class consists of others joined by one.
+
+The last four are commas and semicolons of Chinese and Arabic."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,18 @@ def _sorted(labels: Iterable[str]) -> list[str]:
     return sorted(numbers, key=lambda label: (numbers[label], label))
 
 
+def _class_names(rows: TableRows, name: str) -> Sequence[str]:
+    """Returns the names of the classes in the metadata of the files; () without. All must have the same."""
+    first: Sequence[str] = ()
+    for table in rows.tables:
+        names = table.names.get(name, first)
+        if first and list(names) != list(first):
+            problem, allowed = "the metadata name other classes than another file's", list(first)
+            raise UserError(problem, file=table.path, key=name, found=list(names), allowed=allowed)
+        first = names
+    return first
+
+
 @dataclass(frozen=True)
 class CellColumn:
     """A column of texts or lists: `first` maps each distinct cell to its first row."""
@@ -124,7 +139,7 @@ class CellColumn:
         read = zip(of_row, rows.frame[name], strict=True)
         if any(isinstance(cell, tuple) and _is_object(value) for cell, value in read):
             notes.append(f"{name}: an object's names with 1, or its choices, are its labels")
-        names = next((table.names[name] for table in rows.tables if name in table.names), ())
+        names = _class_names(rows, name)
         column = cls(name, rows, first, of_row, tuple(notes), names)
         if not names or ((notation := recognise(first)) is not None and notation.form == "indicators"):
             return column
@@ -166,7 +181,7 @@ def notation_of(
     texts = [cell for cell in column.first if isinstance(cell, str) and cell not in given]
     if isinstance(label, SingleColumn):
         for sign in SEPARATORS:
-            wrong = [cell for cell in texts if sign in cell]
+            wrong = [cell for cell in texts if sign in without_entities(cell)]
             if wrong and not given and (sign in ";|" or find_joined(set(texts), sign)):
                 allowed = "kind multi_label, or classes that name it whole"
                 raise column.error(wrong[0], "one label or several", wrong[0], allowed, ": name it")

@@ -21,15 +21,21 @@ SEPARATORS = (";", "|", ",")
 """Separators of labels that are recognised in a text."""
 PATH_SIGNS = (">>", ">", "::", "/")
 """Separators of the levels of a path, such as `Animals > Birds > Parrots`."""
-MISSING = frozenset(
-    {"", "nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NA", "N/A", "n/a", "#N/A", "NaT"}
-)
+MISSING = frozenset({
+    "", "nan", "-nan", "NaN", "NAN", "None", "null", "Null", "NULL", "\\N", "<NA>", "NA", "N/A", "n/a", 
+    "#N/A", "NaT",
+})  # fmt: skip
 """Missing values as pandas, R, SQL and spreadsheets write them."""
 FLAGS = {
     **dict.fromkeys(("1", "true", "yes", "t", "y", "ja", "oui"), True),
     **dict.fromkeys(("0", "false", "no", "f", "n", "nein", "non"), False),
 }
 """Maps a lower-case cell of a column of 0 and 1 to whether the row has the class."""
+NUMBERED = {"score", "value", "label", "start", "end"}
+"""Keys whose number, in an object with a name, says something else than which label it is."""
+ENTITY = re.compile(r"&#?\w+;")
+"""Matches a character as HTML writes it, such as `&amp;`."""
+DECIMAL = re.compile(r"[+-]?\d+,\d+")
 TAGS = re.compile(r"(\s*<[^<>]+>)+\s*")
 HASHTAGS = re.compile(r"(#[^\s#]+\s*)+")
 TAGGED: dict[Literal["tags", "hashtags"], re.Pattern[str]] = {"tags": TAGS, "hashtags": HASHTAGS}
@@ -89,6 +95,8 @@ def cell_of(value: Any) -> Cell:
         text = array[1]
     if text.startswith("[{"):
         return tuple(map(_item, _parsed(text, list)))
+    if text in ("{}", "set()"):
+        return ()
     if text.startswith("{") and ":" in text:
         return _flagged(_parsed(text, dict))
     listed = items_of(text)
@@ -121,11 +129,21 @@ def _item(value: Any) -> str:
         # A list of objects, such as {"id": 28, "name": "Action"}.
         if not {"name", "label"} & value.keys():
             raise ValueError("an object without a name or label")
+        _check_alone(value)
         value = value.get("name", value.get("label"))
     text = text_of(value)
     if text in MISSING:
         raise ValueError("a list with a missing item")
     return text
+
+
+def _check_alone(value: Mapping[str, Any]) -> None:
+    """Raises ValueError for an object with a score, a truth value or a position beside its name."""
+    name = "name" if "name" in value else "label"
+    for key, its in value.items():
+        number = isinstance(its, float | bool) or (isinstance(its, int) and key in NUMBERED)
+        if key != name and number:
+            raise ValueError(f"an object with the {key} {its} beside its name")
 
 
 def text_of(value: Any) -> str:
@@ -158,7 +176,8 @@ class _Visible(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         sign = chr(code)
-        hidden = unicodedata.category(sign) in ("Cc", "Cf") or "\ufe00" <= sign <= "\ufe0f"
+        tag = "\U000e0020" <= sign <= "\U000e007f"  # letters of a flag such as Scotland's
+        hidden = (unicodedata.category(sign) in ("Cc", "Cf") and not tag) or "\ufe00" <= sign <= "\ufe0f"
         self[code] = " " if sign.isspace() else "" if hidden or sign in INVISIBLE else sign
         return self[code]
 
@@ -235,8 +254,11 @@ def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation 
         fitting = sum(bool(pattern.fullmatch(text)) for text in texts)
         if 2 * fitting > len(texts) > 1:
             return Notation(tagged) if fitting == len(texts) else None
-    found = [sign for sign in SEPARATORS if any(sign in text for text in texts)]
-    if len(found) > 1:
+    plain = list(map(without_entities, texts))
+    found = [sign for sign in SEPARATORS if any(sign in text for text in plain)]
+    if len(found) > 1 or (found == [";"] and plain != texts):
+        return None
+    if texts and all(map(DECIMAL.fullmatch, texts)):  # numbers with a decimal comma, or pairs of numbers
         return None
     sign = found[0] if found else " "
     numbers = [tuple(part.strip() for part in text.split(sign)) for text in texts]
@@ -245,6 +267,11 @@ def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation 
     if (sign == "," and not divides(texts, ",")) or (sign == " " and not given and divides(texts, " ")):
         return None
     return Notation("divided", sign) if found else Notation("names")
+
+
+def without_entities(text: str) -> str:
+    """Returns a text with a & in place of each character that is written as in HTML, such as `&amp;`."""
+    return ENTITY.sub("&", text)
 
 
 def _numbers(

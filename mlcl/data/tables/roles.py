@@ -39,7 +39,7 @@ SAMPLE = 5_000
 """The number of rows from which columns of texts, images and vectors are recognised."""
 TEXT_NAMES = {
     "text", "body", "content", "review", "description", "sentence", "abstract", "message", "document",
-    "comment", "tweet", "narrative", "summary", "utterance",
+    "comment", "tweet", "narrative", "summary", "utterance", "token",
 }  # fmt: skip
 LABEL_NAMES = {
     "label", "class", "category", "cat", "topic", "tag", "target", "y", "intent", "sentiment", "emotion",
@@ -50,6 +50,8 @@ ID_NAMES = {"id", "uid", "key", "uuid", "index", "idx"}
 SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition", "usage"}
 MOST_SPLITS = 10
 """The largest number of unknown values with which a column named `split` is taken as the split."""
+INDEX = re.compile(r"__index_level_\d+__|level_\d+")
+"""Matches the names that pandas gives to an index without a name."""
 IMAGE = re.compile(r"\.(png|jpe?g|jfif|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 MOST_CLASSES = 2_000
 MOST_UNNAMED = 20
@@ -95,9 +97,10 @@ class ColumnRoles:
     repeats: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, *kinds: Kind) -> list[ColumnRole]:
-        """Returns the columns of these kinds; telling names come first, then the longest texts."""
+        """Returns the columns of these kinds: `text` and the like first, other telling names, long texts."""
+        exact = TEXT_NAMES if kinds == ("text",) else ()
         found = [column for column in self.columns if column.kind in kinds]
-        return sorted(found, key=lambda column: (not column.named, -column.words))
+        return sorted(found, key=lambda its: (its.name.lower() not in exact, not its.named, -its.words))
 
     def levels(self, columns: Sequence[ColumnRole]) -> list[str]:
         """Orders columns as levels, coarse to fine; empty if a class has several at the level above."""
@@ -123,7 +126,8 @@ def roles_of(tables: Sequence[TableFile], given: Collection[str] = ()) -> Column
     files = ImageFiles(table.path.parent)
     contents = [role for name in names if (role := _content(name, sample[name], files)) and name not in given]
     # A column without a name is the index that pandas writes.
-    rest = [name for name in names if name and name not in {role.name for role in contents}]
+    taken = {role.name for role in contents}
+    rest = [name for name in names if name and name not in taken and not INDEX.fullmatch(name)]
     rows = TableRows.of(tables, rest)
     id = next((name for name in rest if name not in given and _is_id(name, rows)), None)
     split = next((name for name in rest if name not in given and _is_split(name, rows)), None)
@@ -231,7 +235,8 @@ def _kind(
             return ("share" if shares else "other"), None
     notation = recognise(texts)
     joining = {"&", "and", "or", "/", "+", "-"} & parts_of(texts, " ")
-    if notation is None and divides(texts, " ") and not joining and (named or find_joined(texts, " ")):
+    many = named and 2 * len(parts_of(texts, " ")) <= len(texts)
+    if notation is None and divides(texts, " ") and not joining and (many or find_joined(texts, " ")):
         notation = Notation("divided", " ")
     if notation is None or notation.form != "names":
         return "multi_label", notation

@@ -115,6 +115,8 @@ def _text(values: Sequence[Any]) -> str | Unreadable:
 def _vector(value: Any) -> list[float] | Unreadable:
     try:
         found = json.loads(value) if isinstance(value, str) else value
+        if isinstance(found, bytes | Mapping):
+            return Unreadable("no list of numbers", f"{value!s:.60}")
         return [float(number) for number in found]
     except (TypeError, ValueError):
         return Unreadable("no list of numbers", f"{value!s:.60}")
@@ -132,6 +134,12 @@ def _image(value: Any, files: ImageFiles) -> bytes | Path | Unreadable:
     return Unreadable("no such image file", value) if file is None else file
 
 
+def _file(path: Path) -> Path | None:
+    with suppress(OSError, ValueError):  # a text that cannot be a file's name
+        return path if path.is_file() else None
+    return None
+
+
 class ImageFiles:
     """Finds the image files that a table in `folder` names."""
 
@@ -141,14 +149,14 @@ class ImageFiles:
     def find(self, name: str) -> Path | None:
         """Returns the image file that a cell names; None if there is none.
 
-        The name is a path from the table's folder or the one above. A name without a folder may also be
-        anywhere below the table's folder if it is unique there, with or without its suffix.
+        The name is a path from the table's folder. A name without a folder may also be anywhere below if it
+        is unique there, with or without its suffix. Else it is a path from the folder above.
         """
-        for base in (self._folder, self._folder.parent):
-            with suppress(OSError, ValueError):  # a text that cannot be a file's name
-                if (base / name).is_file():
-                    return base / name
-        return None if "/" in name else self._by_name.get(name)
+        if found := _file(self._folder / name):
+            return found
+        if "/" not in name and name in self._by_name:
+            return self._by_name[name]
+        return _file(self._folder.parent / name)
 
     @cached_property
     def _by_name(self) -> dict[str, Path | None]:

@@ -263,8 +263,10 @@ class _ColumnChoice:
 
 UNUSED: dict[str, tuple[Kind, ...]] = {
     " of texts; text may name several": ("text",),
+    " of images or vectors; image or vectors names one": ("image", "vectors"),
     ", which may be labels": ("single", "multi_label", "path", "flag", "share"),
     ", with one value in all rows": ("constant",),
+    ", which are neither texts nor labels": ("other",),
 }
 """Kinds of columns that are not read, keyed by the end of the line that names such columns."""
 

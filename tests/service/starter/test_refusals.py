@@ -39,6 +39,13 @@ TWO = table(("text", "a", "b"), lambda i, t: (body(i, t), t[0], "xyz"[i % 3]))
 NUMBERED = parquet({"text": body, "labels": lambda i, t: 4 if i == 7 else NAMES.index(t[0])},
                    {"labels": {"names": NAMES, "_type": "ClassLabel"}})  # fmt: skip
 PLAIN = labels(lambda i, t: t[0])
+
+
+def numbered(names):
+    numbers = {"text": body, "labels": lambda i, t: NAMES.index(t[0])}
+    return parquet(numbers, {"labels": {"names": list(names), "_type": "ClassLabel"}})
+
+
 REFUSED = {
     "the first line looks like data: say whether it is a header; found: 0": table(
         None, lambda i, t: (i % 4, body(i, t))),
@@ -79,6 +86,25 @@ REFUSED = {
         lambda i, t: {"text": body(i, t), "labels": [1, 0, 2 if i == 70 else 1]})},
     "an object without a name or label at line 1": {"in.jsonl": objects(
         lambda i, t: {"text": body(i, t), "labels": [{"title": t[0]}]})},
+    "an object with the score 0.5 beside its name at line 1": {"in.jsonl": objects(
+        lambda i, t: {"text": body(i, t), "labels": [{"label": n, "score": 0.5} for n in t]})},
+    "an object with the value 0 beside its name at line 1": {"in.jsonl": objects(
+        lambda i, t: {"text": body(i, t), "labels": [{"name": n, "value": 0} for n in NAMES]})},
+    "an object with the start 3 beside its name at line 1": {"in.jsonl": objects(
+        lambda i, t: {"text": body(i, t), "labels": [{"start": 3, "label": n} for n in t]})},
+    "the metadata name other classes than another file's; found: food": {
+        "train.parquet": numbered(NAMES), "test.parquet": numbered(NAMES[::-1])},
+    "one label or several at line 2: name it; found: 1,0": labels(
+        lambda i, t: f"{1 + i % 3},{5 * (i % 2)}"),
+    **{f"one label or several at line 3: name it; found: {names[1]}": table(
+        ("text", "label"), lambda i, t, names=names: (body(i, t), names[i % len(names)]))
+       for names in (("spam", "not spam"), ("Agree", "Strongly Agree", "Disagree", "Strongly Disagree"),
+                     ("York", "New York", "Delhi", "New Delhi"))},
+    "one label or several at line 2: name it; found: R&amp;D;war": labels(
+        lambda i, t: ("R&amp;D;war", "war;love", "love", "war")[i % 4]),
+    "two signs divide each of the first lines alike; found: , ;": (
+        table(None, lambda i, t: (f"the match {i};{t[0]}", "ab"[i % 2])), {"header": False}),
+    "the key 'labels' twice in an object": {"in.jsonl": lines(lambda i: '"a", "labels": "b"')},
     "a number without a name at row 7; found: 4; allowed: 0 to 3": {"in.parquet": NUMBERED},
     "unknown class at line": (labels(lambda i, t: str(NAMES.index(t[0]) + 1)), {"classes": NAMES}),
     "a class is spelt in two ways at line 72 and line": labels(lambda i, t: "Law" if i == 70 else t[0]),
