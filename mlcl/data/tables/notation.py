@@ -22,7 +22,7 @@ SEPARATORS = (";", "|", ",")
 PATH_SIGNS = (">>", ">", "::", "/")
 """Separators of the levels of a path, such as `Animals > Birds > Parrots`."""
 MISSING = frozenset({
-    "", "nan", "-nan", "NaN", "NAN", "None", "null", "Null", "NULL", "\\N", "<NA>", "NA", "N/A", "n/a", 
+    "", "nan", "-nan", "NaN", "NAN", "None", "null", "Null", "NULL", "\\N", "<NA>", "NA", "N/A", "n/a",
     "#N/A", "NaT",
 })  # fmt: skip
 """Missing values as pandas, R, SQL and spreadsheets write them."""
