@@ -27,6 +27,8 @@ ENCODING = "utf-8-sig"
 ROWS_AT_ONCE = 256
 ROWS_TRIED = 1_000
 """The number of first rows from which the delimiter and the header are recognised."""
+SWALLOWED = 3
+"""The least number of whole lines within quotes that are taken for rows, if all look like rows."""
 LONGEST_FIELD = 1 << 27
 """The most characters of a field; 131,072, the default of module csv, is too few for clinical notes."""
 Frame = pd.DataFrame
@@ -225,8 +227,18 @@ def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, 
         for fields in reader:
             if fields:
                 _check_no_nul(path, line[0], fields)
+                _check_quotes(path, line[0], fields, delimiter)
                 yield line[0], fields
             line[0] = reader.line_num + 1
+
+
+def _check_quotes(path: Path, line: int, fields: Sequence[str], delimiter: str) -> None:
+    """Refuses a field over `SWALLOWED` whole lines or more that all have as many fields as its record."""
+    for cell in fields if len(fields) > 1 else ():
+        lines = cell.split("\n")[1:-1]
+        if len(lines) >= SWALLOWED and {text.count(delimiter) for text in lines} == {len(fields) - 1}:
+            problem = f"a quote at or after line {line} is closed {len(lines) + 1} lines later"
+            raise UserError(problem, file=path, found=lines[0], allowed='" within quotes as ""')
 
 
 def _is_spaced(path: Path, encoding: str, delimiter: str) -> bool:

@@ -118,8 +118,13 @@ class ColumnRoles:
         return often[0] if often else None
 
 
-def roles_of(tables: Sequence[TableFile], given: Collection[str] = ()) -> ColumnRoles:
-    """Guesses the roles of the columns of one or several tables; the columns `given` are labels."""
+def roles_of(
+    tables: Sequence[TableFile], given: Collection[str] = (), *, uncertain: bool = False
+) -> ColumnRoles:
+    """Guesses the roles of the columns of one or several tables; the columns `given` are labels.
+
+    `uncertain` says that -1 means uncertain among 0 and 1.
+    """
     table = tables[0]
     names = list(dict.fromkeys(table.columns))
     sample = table.frame(names, SAMPLE)
@@ -131,7 +136,8 @@ def roles_of(tables: Sequence[TableFile], given: Collection[str] = ()) -> Column
     rows = TableRows.of(tables, rest)
     id = next((name for name in rest if name not in given and _is_id(name, rows)), None)
     split = next((name for name in rest if name not in given and _is_split(name, rows)), None)
-    labels = [_label(rows, name, name in given) for name in rest if name not in (id, split)]
+    flags = (0, 1, UNCERTAIN) if uncertain else (0, 1)
+    labels = [_label(rows, name, name in given, flags) for name in rest if name not in (id, split)]
     return ColumnRoles((*contents, *labels), rows, id, split, _repeats(rows, labels))
 
 
@@ -191,8 +197,11 @@ def _content_of_lists(name: str, lists: Sequence[list[Any]]) -> ColumnRole | Non
     return None
 
 
-def _label(rows: TableRows, name: str, given: bool) -> ColumnRole:
-    """Determines the role of a column that holds no content, from all of its rows."""
+def _label(rows: TableRows, name: str, given: bool, states: Collection[int]) -> ColumnRole:
+    """Determines the role of a column that holds no content, from all of its rows.
+
+    It is a column of 0 and 1 if nine cells in ten are in one of the `states`.
+    """
     named = _named(name, LABEL_NAMES)
     try:
         column = CellColumn.of(rows, name)
@@ -202,7 +211,7 @@ def _label(rows: TableRows, name: str, given: bool) -> ColumnRole:
         return ColumnRole(name, "other", named, problem=error)
     cells = [cell for cell in column.first if cell and cell not in MISSING]
     filled = sum(cell not in MISSING for cell in column.of_row)
-    flags = sum(isinstance(cell, str) and state_of(cell) in (0, 1) for cell in column.of_row)
+    flags = sum(isinstance(cell, str) and state_of(cell) in states for cell in column.of_row)
     if split_of_name(name) is not None and not given:
         return ColumnRole(name, "other", False)
     sign = path_sign(column.of_row)

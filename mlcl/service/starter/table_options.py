@@ -80,7 +80,7 @@ def table_options(
         for column in columns:
             if column is not None:
                 table.require(column, key)
-    choice = _ColumnChoice(table, roles_of(tables, labels), given, ask)
+    choice = _ColumnChoice(table, roles_of(tables, labels, uncertain=given.uncertain is not None), given, ask)
     modality, content, lines = choice.content()
     chosen = choice.labels(labels, {*content, given.group, given.id, given.split})
     spaces, found = choice.spaces(chosen)

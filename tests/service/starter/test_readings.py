@@ -66,6 +66,9 @@ READ = [
     ({"in.parquet": parquet({"text": body, "label": lambda i, t: t[0],
                              "__index_level_0__": lambda i, t: "ab"[i % 2]})}, {},
      None, lambda i, t: t[:1], "labels: the column label, one a row"),
+    ({"in.csv": table(("text", *NAMES, "rare"), lambda i, t: (
+        body(i, t), *(v or -(i % 3 == k) for k, v in enumerate(flags(t))), -1 if i % 2 else ""))},
+     {"missing": "negative", "uncertain": "ignore"}, (*NAMES, "rare"), topics, "5 columns of 0 and 1"),
     ({"in.csv": labels(lambda _, t: "_".join(t))}, {"separator": "_"}, None, topics, ""),
     ({"in.csv": table(("text", "spam"), lambda i, t: (body(i, t), i % 2))}, {"kind": "multi_label"},
      ("spam",), lambda i, t: ("spam",) * (i % 2), ""),

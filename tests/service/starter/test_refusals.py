@@ -38,6 +38,7 @@ def headless(first):
 TWO = table(("text", "a", "b"), lambda i, t: (body(i, t), t[0], "xyz"[i % 3]))
 NUMBERED = parquet({"text": body, "labels": lambda i, t: 4 if i == 7 else NAMES.index(t[0])},
                    {"labels": {"names": NAMES, "_type": "ClassLabel"}})  # fmt: skip
+QUOTE = '"'
 PLAIN = labels(lambda i, t: t[0])
 
 
@@ -104,6 +105,9 @@ REFUSED = {
         lambda i, t: ("R&amp;D;war", "war;love", "love", "war")[i % 4]),
     "two signs divide each of the first lines alike; found: , ;": (
         table(None, lambda i, t: (f"the match {i};{t[0]}", "ab"[i % 2])), {"header": False}),
+    "a quote at or after line 9 is closed 5 lines later; found: the match 8,sport": "\n".join(
+        ["text,label", *(f"{QUOTE * (i == 7)}the match {i}{QUOTE * (i == 12)},{t[0]}" for i, t in ROWS)]
+    ).encode(),
     "the key 'labels' twice in an object": {"in.jsonl": lines(lambda i: '"a", "labels": "b"')},
     "a number without a name at row 7; found: 4; allowed: 0 to 3": {"in.parquet": NUMBERED},
     "unknown class at line": (labels(lambda i, t: str(NAMES.index(t[0]) + 1)), {"classes": NAMES}),
