@@ -576,3 +576,18 @@ def test_bytes_and_objects_are_no_vectors(tmp_path, opened, value):
     options = {"text": None, "vectors": "emb", "id": None, "split": None, "labels": labels}
     with pytest.raises(UserError, match="no list of numbers at row 0"):
         opened("parquet", tmp_path / "data.parquet", **options)
+
+
+@pytest.mark.parametrize(
+    ("column", "yes", "no"), [("is_valid", "validation", "train"), ("train", "train", "test")]
+)
+@pytest.mark.parametrize("write", [int, float, bool])
+def test_a_column_of_flags_may_say_the_split(tmp_path, opened, column, yes, no, write):
+    rows = [{"text": f"row {i}", column: write(i % 4 == 0), "kind": "ab"[i // 4 % 2]} for i in range(48)]
+    pd.DataFrame(rows).to_csv(tmp_path / "data.csv", index=False)
+    labels = {"kind": {"kind": "single", "column": "kind"}}
+    data = opened("csv", tmp_path / "data.csv", text="text", id=None, split=column, labels=labels)
+    numbers = {name: {int(text[4:]) for text in data.split(name).texts()} for name in data.info.rows}
+    assert numbers[yes] <= set(range(0, 48, 4))
+    assert not numbers[no] & set(range(0, 48, 4))
+    assert sum(data.info.rows.values()) == 48

@@ -30,9 +30,10 @@ from mlcl.data.split_assignment import (
 from mlcl.data.tables.files import ENCODING, Dialect, TableFile
 from mlcl.data.tables.formats import open_table
 from mlcl.data.tables.labels import Labels
+from mlcl.data.tables.notation import text_of
 from mlcl.data.tables.options import HierarchyOf, TableOptions
 from mlcl.data.tables.rows import EMPTY, Content, ImageFiles, TableRows, Unreadable, read_contents
-from mlcl.data.tables.spaces import check_levels, read_columns, spaces_of
+from mlcl.data.tables.spaces import check_levels, read_columns, spaces_of, state_of
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
@@ -222,8 +223,12 @@ def _row_keys(options: TableOptions, rows: TableRows, kept: Sequence[int], conte
 def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
     """Returns the split of each row, from the column of splits or the files' names; empty for neither."""
     if options.split is not None:
-        names = [str(value).strip() for value in rows.frame[options.split]]
+        names = [text_of(value) for value in rows.frame[options.split]]
         found = {name: SPLIT_NAMES.get(name.lower()) for name in set(names)}
+        flags = {name: state_of(name) for name in found}
+        if set(flags.values()) <= {0, 1} and (named := split_of_name(options.split)) is not None:
+            other = "test" if named == "train" else "train"
+            return [named if flags[name] else other for name in names]
         for row, name in enumerate(names):
             if found[name] is None:
                 raise rows.error(row, "unknown split", options.split, name, SPLITS)

@@ -50,6 +50,8 @@ ID_NAMES = {"id", "uid", "key", "uuid", "index", "idx"}
 SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition", "usage"}
 MOST_SPLITS = 10
 """The largest number of unknown values with which a column named `split` is taken as the split."""
+SPLIT_FLAG = re.compile(r"is_?(train|training|val|valid|validation|dev|test)", re.IGNORECASE)
+"""Matches the name of a column of 0 and 1 that says which rows are in a split."""
 INDEX = re.compile(r"__index_level_\d+__|level_\d+")
 """Matches the names that pandas gives to an index without a name."""
 IMAGE = re.compile(r"\.(png|jpe?g|jfif|webp|bmp|gif|tiff?)$", re.IGNORECASE)
@@ -313,6 +315,8 @@ def _is_id(name: str, rows: TableRows) -> bool:
 
 def _is_split(name: str, rows: TableRows) -> bool:
     named = {str(value).strip().lower() for value in rows.frame[name].map(str).unique()}
+    if SPLIT_FLAG.fullmatch(name):
+        return len(named) > 1 and {state_of(value) for value in named} == {0, 1}
     known = named & SPLIT_NAMES.keys()
     # An unknown value is refused with its place when the column is read.
     if name.lower() in SPLIT_COLUMNS and (known or (name.lower() == "split" and len(named) <= MOST_SPLITS)):

@@ -54,7 +54,7 @@ READ = [
       for names in (("Arts &amp; Culture", "R&amp;D", "Sport"),
                     ("\U0001f3f4\U000e0067\U000e007f England", "\U0001f3f4\U000e0073\U000e007f Scotland"))),
     ({"in.csv": table(("text", "labels", "is_valid"), lambda i, t: (body(i, t), t[0], i % 3 == 0))}, {},
-     None, lambda i, t: t[:1], "not read: the column is_valid, which"),
+     None, lambda i, t: t[:1], "split: the column is_valid"),
     ({"in.csv": table(("text", "label"), lambda i, t: (body(i, t), r"\N" if i == 7 else t[0]))}, {}, None,
      lambda i, t: () if i == 7 else t[:1], ""),
     ({"in.csv": labels(lambda i, t: "{}" if i == 7 else json.dumps({n: int(n in t) for n in NAMES}))}, {},
