@@ -38,7 +38,7 @@ def print_nothing(_text: str) -> None:
 
 def home_of(home: str | Path | None) -> Path:
     """Returns the folder of results: `home`, else MLCL_HOME, else `outputs`. Raises UserError for a file."""
-    found = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs"))
+    found = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs")).expanduser()
     if found.is_file():
         raise UserError("is a file", key="home", found=found, allowed="a folder, which need not be there")
     return found

@@ -49,7 +49,7 @@ def metric_names(incomplete: str) -> list[str]:
 
 def home_in_shell() -> Path:
     """Returns the home in which completion looks up names: MLCL_HOME, or the default."""
-    return Path(os.environ.get("MLCL_HOME", DEFAULT_HOME))
+    return Path(os.environ.get("MLCL_HOME", DEFAULT_HOME)).expanduser()
 
 
 def beginning(incomplete: str, candidates: Iterable[str]) -> list[str]:
@@ -92,7 +92,8 @@ def check_writable(file: Path, key: str) -> None:
 
 
 def _check_home(home: Path) -> Path:
-    """Returns the home. Raises UserError if it is a file, or if a later version of mlcl has written to it."""
+    """Returns the home, `~` expanded. Raises UserError for a file, or one of a later version of mlcl."""
+    home = home.expanduser()
     if home.is_file():
         raise UserError("is a file", key="--home", found=home, allowed="a folder, which need not be there")
     Database(home).check_version()

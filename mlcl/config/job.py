@@ -177,6 +177,7 @@ class EvaluationConfig(Section):
     margin: float = Field(
         MARGIN,
         ge=0,
+        allow_inf_nan=False,
         exclude_if=lambda value: value == MARGIN,
         description="of verdicts: differences of the metric up to this do not matter",
     )

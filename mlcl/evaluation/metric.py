@@ -78,6 +78,7 @@ class Metric:
     classes: Callable[[ClassPrediction], float] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        _check_mode(self)
         of_classes = [each for each in (self.hits, self.class_counts, self.classes) if each]
         if (self.counts and self.labels) or len(of_classes) > 1:
             raise ValueError(f"metric {self.name} is computed in two ways; allowed: one for a kind of task")
@@ -139,6 +140,7 @@ class EmbeddingMetric(Metric):
     of_rows: Callable[[EmbeddedRows], float] = field(repr=False)
 
     def __post_init__(self) -> None:
+        _check_mode(self)
         if not self.group:
             raise ValueError(f"metric {self.name} of embeddings needs a group")
 
@@ -146,6 +148,11 @@ class EmbeddingMetric(Metric):
     def tasks(self) -> tuple[Task, ...]:
         """The kinds of task that have this metric."""
         return ("single", "aspects", "multi_label")
+
+
+def _check_mode(metric: Metric) -> None:
+    if metric.mode not in ("max", "min"):
+        raise ValueError(f"metric {metric.name} has the mode {metric.mode!r}; allowed: max, min")
 
 
 METRICS = Registry("metric", "mlcl.metrics", "mlcl.evaluation.metrics", Metric)

@@ -38,7 +38,7 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     from mlcl.results.runs import Runs, kind
     from mlcl.tracking import Tracker
 
-    folder = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs"))
+    folder = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs")).expanduser()
     runs = Runs(Tracker.existing(folder, uri))
     run = runs.require_group(name)
     return sweep_frame(read_sweep(runs, run)) if kind(run) == "sweep" else table_frame(read_table(runs, run))

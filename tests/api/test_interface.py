@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from torch import nn
 
 import mlcl
 from mlcl.api.answer import Answer
+from mlcl.api.common import home_of
+from mlcl.cli.options import _check_home
 from mlcl.config import job_hash, load_job
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
@@ -278,6 +281,13 @@ def test_a_home_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "home").touch()
     with pytest.raises(UserError, match="key home: is a file"):
         mlcl.load("x", home=tmp_path / "home")
+
+
+def test_the_home_may_begin_with_a_tilde(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MLCL_HOME", "~/a")
+    assert (home_of(None), home_of("~/b")) == (tmp_path / "a", tmp_path / "b")
+    assert _check_home(Path("~/c")) == tmp_path / "c"
 
 
 def test_losses_have_the_heads_that_they_read(tmp_path):

@@ -238,6 +238,9 @@ train.lr: {float: [1, 0.1]} | train.lr.float | not a range
 train.lr: {float: [0.1]} | train.lr.float | not a range
 train.lr: {float: [0.1, .inf]} | train.lr.float | [low, high] with low < high
 train.lr: {log_float: [0, 1]} | train.lr.log_float | starts above 0
+train.epochs: {float: [1, 3]} | train.epochs | is a whole number
+train.batch_size: {log_float: [16, 64]} | train.batch_size | is a whole number
+objective.classifier.labels: {choice: [fine]} | objective.classifier.labels | all trials share this key
 train.epochs: {int: [1, 2.5]} | train.epochs.int | both ends of int are whole numbers
 train.lr: {choice: []} | train.lr.choice | distinct values
 train.lr: {choice: [1, 1]} | train.lr.choice | distinct values

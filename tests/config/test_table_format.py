@@ -242,6 +242,7 @@ def line(**how):
 WRONG = """
 ranks: {control: MLCL} | | ranks.control: no ranked row MLCL
 ranks: {leave_out: [MLCL]} | | ranks.leave_out: no row MLCL
+ranks: {leave_out: [CE, SupCon]}, rows: {CE: {}, SupCon: {}}, paper: {} | | ranks.leave_out names all rows
 ranks: {control: CE, leave_out: [CE]} | | ranks.control: no ranked row CE
 "@": {columns: [c]} | | rows.a.columns: no column c
 columns: {b: {columns: [b]}}, paper: {} | columns.b.columns | unknown key

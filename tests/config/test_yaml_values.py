@@ -55,6 +55,13 @@ def test_true_is_no_number_in_python_either(tiny, key):
     assert caught.value.key == key
 
 
+@pytest.mark.parametrize("margin", [".inf", ".nan", "-1"])
+def test_a_margin_is_a_number(tiny, margin):
+    with pytest.raises(UserError) as caught:
+        load_job(job_tree(tiny), [f"evaluation.margin={margin}"])
+    assert caught.value.key == "evaluation.margin"
+
+
 FILES = {
     "job": (load_job, "train: {epochs: 2, batch_size: 4:16}"),
     "space": (None, "space: {train.batch_size: {int: [4:16, 512]}}"),

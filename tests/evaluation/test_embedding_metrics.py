@@ -8,7 +8,7 @@ import torch
 from sklearn import metrics as sk
 from sklearn.cluster import KMeans
 
-from mlcl.evaluation import EmbeddingMetric, evaluate_embeddings
+from mlcl.evaluation import EmbeddingMetric, Metric, evaluate_embeddings
 from mlcl.labels import LabelRows
 
 GROUPS = ("clustering", "retrieval")
@@ -108,3 +108,12 @@ def test_a_group_that_is_not_asked_for_costs_nothing():
 def test_a_metric_of_embeddings_needs_a_group():
     with pytest.raises(ValueError, match="needs a group"):
         EmbeddingMetric(name="n", summary="s", source="s", of_rows=lambda rows: 0.0)
+
+
+@pytest.mark.parametrize("mode", ["higher", "maximize", ""])
+def test_a_metric_is_larger_or_smaller_the_better(mode):
+    known = f"the mode {mode!r}; allowed: max, min"
+    with pytest.raises(ValueError, match=known):
+        EmbeddingMetric(name="n", group="g", summary="s", source="s", mode=mode, of_rows=lambda rows: 0.0)
+    with pytest.raises(ValueError, match=known):
+        Metric(name="n", summary="s", source="s", mode=mode, hits=lambda right, known: right / known)

@@ -18,8 +18,9 @@ POSTHOC = {
 """The post-hoc keys, whose values are scored after training from one retrieval, with their grids' keys."""
 FIXED = (
     "experiment", "data.source", "data.path", "data.options", "data.split_seed", "data.validation_seed",
-    "data.hold_out", "train.seed", "train.workers", "train.device", "train.threads", "evaluation.metric",
-    "evaluation.threshold", "evaluation.at_least_one", "evaluation.knn.grid", "plugins",
+    "data.hold_out", "objective.classifier.labels", "train.seed", "train.workers", "train.device",
+    "train.threads", "evaluation.metric", "evaluation.bands", "evaluation.threshold",
+    "evaluation.at_least_one", "evaluation.knn.grid", "plugins",
 )  # fmt: skip
 """Keys that a space may not vary, since trials that differ in them could not be compared."""
 _OPTION = re.compile(r"(objective\.heads\.[^.]+)\.options\.[^.*]+")

@@ -220,6 +220,8 @@ def _resolved_value(tree: Mapping[str, Any], key: str, value: Any) -> Any:
 def _domain(pattern: str, entry: _SpaceEntry, key: str, tree: Mapping[str, Any]) -> Domain:
     """Returns the domain of a key. Listed values are resolved by the job."""
     domain = entry.domain(key)
+    if isinstance(domain, Float) and isinstance(_resolved_value(tree, key, float(domain.low)), int):
+        raise entry_error(pattern, "is a whole number, and the range has others", "float", "int, or choice")
     if not isinstance(domain, Choice):
         return domain
     values = tuple(_resolved_value(tree, key, value) for value in domain.values)

@@ -188,6 +188,8 @@ class Table(Section):
         if self.ranks is not None:
             _check_names("ranks.leave_out", "row", self.ranks.leave_out, self.rows)
             ranked = [row for row in self.rows if row not in self.ranks.leave_out]
+            if not ranked:
+                raise ValueError("ranks.leave_out names all rows; allowed: some of them")
             if self.ranks.control is not None:
                 _check_names("ranks.control", "ranked row", [self.ranks.control], ranked)
         changes: list[Change] = [*self.rows.values(), *self.columns.values(), *self.scales.values()]
