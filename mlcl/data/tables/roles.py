@@ -52,8 +52,8 @@ MOST_SPLITS = 10
 """The largest number of unknown values with which a column named `split` is taken as the split."""
 SPLIT_FLAG = re.compile(r"is_?(train|training|val|valid|validation|dev|test)", re.IGNORECASE)
 """Matches the name of a column of 0 and 1 that says which rows are in a split."""
-INDEX = re.compile(r"__index_level_\d+__|level_\d+")
-"""Matches the names that pandas gives to an index without a name."""
+INDEX = re.compile(r"__index_level_\d+__")
+"""Matches the name of a column that is an index of pandas without a name."""
 IMAGE = re.compile(r"\.(png|jpe?g|jfif|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 MOST_CLASSES = 2_000
 MOST_UNNAMED = 20

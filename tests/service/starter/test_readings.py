@@ -63,6 +63,9 @@ READ = [
      {}, None, lambda i, t: t[:1], "text: the column text"),
     ({"in.csv": table(("image", "text", "label"), lambda i, t: (f"{i}.png", body(i, t), t[0]))}, {},
      None, lambda i, t: t[:1], "not read: the column image of images or vectors"),
+    ({"in.csv": table(("text", "level_0", "level_1"), lambda i, t: (
+        body(i, t), "fun" if t[0] in NAMES[:2] else "life", t[0]))}, {},
+     ("fun", "life"), lambda i, t: ["fun" if t[0] in NAMES[:2] else "life"], "levels: level_0 > level_1"),
     ({"in.parquet": parquet({"text": body, "label": lambda i, t: t[0],
                              "__index_level_0__": lambda i, t: "ab"[i % 2]})}, {},
      None, lambda i, t: t[:1], "labels: the column label, one a row"),
