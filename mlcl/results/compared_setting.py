@@ -113,13 +113,14 @@ def margin_of(job: Mapping[str, Any], metric: str) -> float:
 def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     """Joins the picks of each arm's searches to one setting, where the user named the whole sweep.
 
-    Returns the settings with the control of a sweep first. If a search has several settings, the best on
-    validation is its pick, as in the sweep's verdicts, and the others stay separate settings. An arm that is
-    joined already is not changed.
+    Returns the settings with the control of a sweep first, as a whole before its other settings. If a search
+    has several settings, the best on validation is its pick, as in the sweep's verdicts, and the others stay
+    separate settings. An arm that is joined already is not changed.
     """
     groups: dict[tuple[str, str], dict[int, list[ComparedSetting]]] = {}
+    whole = {(each.sweep, each.arm) for each in settings if each.optional and each.searches}
     for each in settings:
-        if each.optional and each.arm:
+        if each.optional and each.arm and (each.sweep, each.arm) not in whole:
             groups.setdefault((each.sweep, each.arm), {}).setdefault(each.search, []).append(each)
     picks = {key: [max(its, key=_validation) for _, its in sorted(groups[key].items())] for key in groups}
     joined = [_joined(arm, its) for (_, arm), its in picks.items()]
@@ -127,7 +128,14 @@ def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     rest = [each for each in settings if id(each) not in counted]
     first = settings.index(next(iter(picks.values()))[0]) if picks else 0
     found = [*rest[:first], *joined, *rest[first:]]
-    return sorted(found, key=lambda each: not (each.optional and Role.CONTROL in each.role))
+    return sorted(found, key=_place)
+
+
+def _place(setting: ComparedSetting) -> int:
+    """Returns 0 for the whole control of a named sweep, 1 for a setting of the control, 2 for others."""
+    if not setting.optional or Role.CONTROL not in setting.role:
+        return 2
+    return 0 if setting.searches else 1
 
 
 def _validation(setting: ComparedSetting) -> float:

@@ -1,0 +1,42 @@
+"""`mlcl compare SWEEP`: the picks of each arm's searches are one setting, whichever others it confirmed."""
+
+import pytest
+
+from mlcl.results.compared_setting import ComparedSetting, SeedRun, join_searches
+from mlcl.significance.roles import Role
+
+SCORE = "val/accuracy"
+
+
+def setting(arm, search, label, seed, score):
+    """A confirmed setting of a sweep that was named as a whole."""
+    runs = {seed: SeedRun(f"{label}-{seed}", seed, "data", {SCORE: score})}
+    role = Role.CONTROL if arm == "control" else Role.MODEL
+    how = {"score": SCORE, "mode": "max", "sweep": "s", "arm": arm, "search": search, "role": role}
+    return ComparedSetting(label, f"s:{label}", runs, optional=True, **how)
+
+
+@pytest.fixture
+def settings():
+    """Two searches an arm, which each confirmed the job as written and a better trial, the control last."""
+    return [
+        setting(arm, search, f"{arm} {name} {search}", 1000 * search + extra, score)
+        for arm in ("heads", "control")
+        for search in (1, 2)
+        for extra, name, score in ((1, "as written", 0.3), (2, "found", 0.5))
+    ]
+
+
+def test_an_arm_has_the_best_setting_of_each_search_and_the_whole_control_is_first(settings):
+    control, *others = join_searches(settings)
+    assert (control.label, control.searches) == ("control", ((1002,), (2002,)))
+    assert control.picks == ("control found 1", "control found 2")
+    (heads,) = [each for each in others if each.label == "heads"]
+    assert heads.searches == ((1002,), (2002,))
+    rest = {f"{arm} as written {search}" for arm in ("heads", "control") for search in (1, 2)}
+    assert {each.label for each in others} == {"heads"} | rest
+
+
+def test_joined_arms_are_not_joined_with_the_settings_that_are_left(settings):
+    joined = join_searches(settings)
+    assert join_searches(joined) == joined
