@@ -111,7 +111,7 @@ def _verdicts(
     """Returns the verdicts on `others`, in order; heads against their sweep's control are a family apart."""
     control = Role.CONTROL in reference.role
     asked = [
-        control and each.sweep == reference.sweep and bool(each.arm) and Role.MODEL in each.role
+        control and each.sweep == reference.sweep and bool(each.searches) and Role.MODEL in each.role
         for each in others
     ]
     margin = margin_of(reference.job, metric) if mode else 0.0
