@@ -91,12 +91,16 @@ def check_writable(file: Path, key: str) -> None:
         raise UserError("cannot be written", file=file, key=key, found=error.strerror) from None
 
 
-def _check_home(home: Path) -> Path:
-    """Returns the home, `~` expanded. Raises UserError for a file, or one of a later version of mlcl."""
+def _check_home(context: typer.Context, home: Path) -> Path:
+    """Returns the home, `~` expanded. Raises UserError for a file, or one of a later version of mlcl.
+
+    A damaged home is refused too, unless the command is `doctor`, which mends it.
+    """
     home = home.expanduser()
     if home.is_file():
         raise UserError("is a file", key="--home", found=home, allowed="a folder, which need not be there")
-    Database(home).check_version()
+    if context.info_name != "doctor":
+        Database(home).check_version()
     return home
 
 

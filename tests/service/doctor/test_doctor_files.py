@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import ExitStack
 
+from commands import mlcl
 from doctored import Swept, left, look, mended, statuses, tree
 
 from mlcl.files import lock_file
@@ -117,6 +118,18 @@ def test_a_damaged_database_is_replaced_by_the_backup(home):
         assert mended(home, "database") == [str(database.file)]
         database.check()
         assert run.record.state is State.STOPPED
+
+
+def test_the_command_mends_a_database_that_no_other_command_opens(home):
+    run, _ = left(home, state=State.STOPPED)
+    database = Database(home)
+    database.back_up()
+    database.file.write_bytes(b"damaged" * 99)
+    refused = mlcl("list", "--home", home)
+    assert (refused.status, "`mlcl doctor --fix`" in refused.err) == (2, True)
+    assert "MENDED database" in " ".join(mlcl("doctor", "--fix", "--home", home).out.split())
+    assert run.record.state is State.STOPPED
+    assert mlcl("list", "--home", home).status == 0
 
 
 def test_a_database_that_cannot_be_used_is_named(home):
