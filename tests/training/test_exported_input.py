@@ -64,6 +64,30 @@ def test_ids_are_kept(name, tmp_path):
     assert [item.id for item in read_items(file, "text")] == ["x", "y", "z"]
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_an_id_that_is_missing_is_empty_and_no_number_of_a_row(name, tmp_path):
+    file = write_texts(tmp_path / name, id=["1", None, "2"])
+    assert [item.id for item in read_items(file, "text")] == ["1", "", "2"]
+
+
+def test_a_file_may_begin_with_a_row_that_cannot_be_read(tiny, tmp_path):
+    settings = ("objective.heads={}", "objective.classifier.labels=ratings")
+    model = load_model(exported(tiny_job(tiny, *settings, epochs=1), tmp_path)[1], "cpu")
+    file = write_texts(tmp_path / "in.csv", texts=["", *TEXTS])
+    with sink(tmp_path / "out.parquet") as write:
+        Labelling(model, file, probabilities=True).run(write)
+    rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [bool(row["error"]) for row in rows] == [True, False, False, False]
+    assert all(sum(aspect) == pytest.approx(1, abs=1e-5) for aspect in rows[1]["probabilities"])
+
+
+def test_a_threshold_leaves_the_most_probable_label_where_the_job_does(tiny, tmp_path):
+    for least in (True, False):
+        job = tiny_job(tiny, *TAGS, f"evaluation.at_least_one={json.dumps(least)}", epochs=1)
+        model = load_model(exported(job, tmp_path / str(least))[1], "cpu")
+        assert [len(labels) for labels in model.predict(TEXTS, threshold=1.0).labels] == [int(least)] * 3
+
+
 def test_a_file_is_never_read_ahead(tmp_path):
     file = tmp_path / "a.txt"
     file.write_text("ball\n" * 1_000)

@@ -144,7 +144,8 @@ def decide(
 
 def label_decision(index: Index, predictor: PredictorName, threshold: float | None) -> Decision:
     """Returns the rule that says which labels are predicted: at a threshold, or as chosen on validation."""
-    return index.decisions[predictor] if threshold is None else Decision.fixed(threshold)
+    chosen = index.decisions[predictor]
+    return chosen if threshold is None else Decision.fixed(threshold, at_least_one=chosen.at_least_one)
 
 
 def check_threshold(index: Index, threshold: float | None) -> None:

@@ -109,9 +109,9 @@ def _items(table: TableFile, modality: Modality, columns: TableColumns) -> Itera
     files, number = ImageFiles(table.path.parent), 0
     for frame in table.chunks(wanted):
         found = read_contents(frame, modality, content, files)
-        ids = frame[id] if id in table.columns else [None] * len(frame)
+        ids = frame[id] if id in table.columns else range(number, number + len(frame))
         for place, given, its in zip(frame.index, ids, found, strict=True):
-            name = str(number if given is None else given)
+            name = "" if given is None or given != given else str(given)
             where = f"{table.unit} {place}"
             if not is_unicode(name):
                 problem = f"no Unicode text at {where}"
@@ -196,7 +196,8 @@ def _parquet(path: Path) -> Iterator[Sink]:
 
     def write(columns: Columns) -> None:
         nonlocal writer
-        typed = {name: pa.array(values, _type(name, values[0])) for name, values in columns.items()}
+        first = {name: next(filter(None, values), values[0]) for name, values in columns.items()}
+        typed = {name: pa.array(values, _type(name, first[name])) for name, values in columns.items()}
         batch = pa.table(typed)
         writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd")
         writer.write_table(batch)
