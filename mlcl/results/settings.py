@@ -14,6 +14,7 @@ from mlcl.results.cell_result import CellResult
 from mlcl.results.compared_setting import (
     SEED,
     SEEDS,
+    SPLIT_SEED,
     VALIDATION_SEED,
     ComparedSetting,
     SeedRun,
@@ -133,13 +134,25 @@ def read_setting(label: str, word: str, runs: Iterable[Run]) -> ComparedSetting:
 
 def same_setting(one: Run, other: Run) -> bool:
     """Whether two runs are of one experiment and the same setting: their jobs differ at most in the seeds."""
-    seeds, others = _data_seeds(one), _data_seeds(other)
-    redrawn = seeds.get(VALIDATION_SEED) != others.get(VALIDATION_SEED)
     return (
         one.info.experiment_id == other.info.experiment_id
-        and (redrawn or one.data.tags.get(Tag.FINGERPRINT) == other.data.tags.get(Tag.FINGERPRINT))
+        and _data_of(one, other) == _data_of(other, one)
         and setting_keys(one) == setting_keys(other)
     )
+
+
+def _data_of(run: Run, other: Run) -> str | None:
+    """Returns the fingerprint of a run's data that another run on the same data must have.
+
+    Where they redraw validation rows with different seeds, it is that of the data set as it is stored.
+    Splits of different seeds are different data sets, of which nothing is compared.
+    """
+    seeds, others = _data_seeds(run), _data_seeds(other)
+    if seeds.get(SPLIT_SEED) != others.get(SPLIT_SEED):
+        return None
+    redrawn = seeds.get(VALIDATION_SEED) != others.get(VALIDATION_SEED)
+    tags: dict[str, str] = run.data.tags
+    return tags.get(Tag.STORED_FINGERPRINT if redrawn else Tag.FINGERPRINT)
 
 
 def _data_seeds(run: Run) -> dict[str, str]:
@@ -295,6 +308,10 @@ def _list(runs: Runs, word: str) -> list[ComparedSetting]:
     differing = sorted({key for other in settings[1:] for key, _ in settings[0] ^ other})
     if differing:
         raise UserError("these runs differ in more than the seed", key=WHAT, found=word, allowed=differing)
+    if any(_data_of(run, known[0]) != _data_of(known[0], run) for run in known):
+        data = sorted({str(run.data.tags.get(Tag.FINGERPRINT)) for run in known})
+        problem = "these runs were trained on different data"
+        raise UserError(problem, key=WHAT, found=data, allowed="one data set")
     if len({kind(run) == "trial" for run in known}) > 1:
         raise UserError("a search trial is not pooled with other runs", key=WHAT, found=word)
     seeds = [run.data.tags.get(Tag.SEED, "") for run in known]

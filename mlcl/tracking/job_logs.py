@@ -59,6 +59,7 @@ class JobLogs:
                 Tag.JOB_HASH: job_hash(job),
                 Tag.DATA: data.name,
                 Tag.FINGERPRINT: data.fingerprint,
+                Tag.STORED_FINGERPRINT: data.stored_fingerprint,
                 Tag.ROWS: json.dumps(dict(data.rows)),
                 **_notes(data),
                 Tag.SEED: str(job.train.seed),

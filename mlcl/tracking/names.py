@@ -45,6 +45,7 @@ class Tag(StrEnum):
     LOWER_IS_BETTER = "mlcl.lower_is_better"  # JSON: metrics, NAME or NAME_* for aspects
     DATA = "mlcl.data"  # name of the data set
     FINGERPRINT = "mlcl.data_fingerprint"  # digest of the data set with its split
+    STORED_FINGERPRINT = "mlcl.stored_fingerprint"  # digest of the data set before validation is redrawn
     ROWS = "mlcl.data_rows"  # JSON: the rows of each split
     DATA_NOTES = "mlcl.data_notes"  # JSON: the data set's notes; missing where it has none
     SOURCE_NAME = "mlflow.source.name"  # the program

@@ -165,6 +165,20 @@ def test_runs_on_other_validation_rows_are_of_one_setting_and_pair_on_equal_rows
         compare_settings([one, *find_settings(Runs(store.tracker), [third])], "accuracy")
 
 
+def test_runs_on_other_validation_rows_of_other_data_are_of_another_setting(store):
+    def run(seed, stored):
+        params = {"data.validation_seed": seed}
+        tags = {"mlcl.stored_fingerprint": stored}
+        own = {"data": f"{stored} rows{seed}", "params": params, "tags": tags, "metrics": {"accuracy": 0.5}}
+        return store.add("changed", seed=seed, **own)
+
+    before, after = [run(seed, "data1") for seed in (1, 2)], [run(seed, "data2") for seed in (3, 4)]
+    one, other = find_settings(Runs(store.tracker), [before[0], after[0]])
+    assert (list(one.runs), list(other.runs)) == ([1, 2], [3, 4])
+    with pytest.raises(UserError, match=r"trained on different data; .*data1 rows1.*data2 rows3"):
+        find_settings(Runs(store.tracker), [f"{before[0]},{after[0]}"])
+
+
 def test_a_list_is_of_complete_runs_of_one_setting_one_a_seed_and_of_no_search_trial(store):
     first, second, again = store.setting("listed", {0: 0.5, 1: 0.5}) + store.setting("listed", {0: 0.6})
     (failed,) = store.setting("listed", {2: 0.5}, state="FAILED")
