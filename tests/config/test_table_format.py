@@ -268,6 +268,8 @@ tolerance: 0 | tolerance | greater than 0
 job: null | job | name a job
 job: "{kind}.yaml" | job | found: kind; allowed: none
 job: "{kind.x}{}.yaml" | job | found: kind.x
+set: {train: {seed: 1}} | | set: the table itself sets train.seed in every job
+"@": {set: {experiment: x}} | | set: the table itself sets experiment in every job
 set: {train.epochs.x: 1} | set.train.epochs | no keys below
 "@": {drop: [encoder.wide]} | drop | found: encoder.wide
 "@": {drop: [train.epochs.x]} | drop | found: train.epochs.x
@@ -307,6 +309,7 @@ def test_seeds_that_change_nothing_and_an_absent_job_file_are_refused(files):
         ({"scale": "large"}, "--scale", "found: large; allowed: none"),
         ({"only": ["ce/*", "x*"]}, "--only", "found: x*; allowed: ce/all, ce/10-a-class"),
         ({"data": {"coco": "x"}}, "--data", "no cell takes this source; found: coco; allowed: all, 10"),
+        ({"data": {"all": "x"}}, "--data", "names a prepared data set and no source; found: all=x"),
         ({"overrides": {"train.epoch": 3}}, "train.epoch", "did you mean epochs"),
         ({"overrides": {"train.epochs.x": 3}}, "train.epochs", "no keys below"),
         ({"overrides": {"train.seed": 3}}, "train.seed", "the table itself sets train.seed"),

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import Self
 
+from mlcl.config.job import flatten
 from mlcl.config.packaged import packaged_files
 from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import ExperimentName, Name, Positive, Section, validate
@@ -196,6 +197,9 @@ class Table(Section):
         for tune in (self.tune, *(change.tune for change in changes)):
             if tune and tune.control is not None:
                 _check_names("tune.control", "row", [tune.control], self.rows)
+        for key in ("experiment", *self.seed_keys):
+            if any(key in flatten(each.set) for each in (self, *changes)):
+                raise ValueError(f"set: the table itself sets {key} in every job")
         for name, scale in self.scales.items():
             _check_names(f"scales.{name}", "row", scale.rows or (), self.rows)
             _check_names(f"scales.{name}", "column", scale.columns or (), self.columns)

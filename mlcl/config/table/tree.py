@@ -79,9 +79,18 @@ def with_data(tree: dict[str, Any], data: Mapping[str, str]) -> dict[str, Any]:
 
 
 def data_of(tree: dict[str, Any], column: str, data: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the paths by source for a cell of a column, whose own path replaces that of its source."""
+    """Returns the paths by source for a cell of a column, whose own path replaces that of its source.
+
+    Raises UserError if the column has a path and the cell's job names no source.
+    """
+    if column not in data:
+        return data
     source = _source_of(tree, "data")
-    return data if source is None or column not in data else {**data, source: data[column]}
+    if source is None:
+        found = f"{column}={data[column]}"
+        problem = "a job of this column names a prepared data set and no source"
+        raise UserError(problem, key="--data", found=found, allowed="data.path=FOLDER after the table's name")
+    return {**data, source: data[column]}
 
 
 def check_data(
