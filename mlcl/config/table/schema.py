@@ -197,8 +197,9 @@ class Table(Section):
         for tune in (self.tune, *(change.tune for change in changes)):
             if tune and tune.control is not None:
                 _check_names("tune.control", "row", [tune.control], self.rows)
+        sets = [flatten(its) for its in (self.set, *(change.set for change in changes))]
         for key in ("experiment", *self.seed_keys):
-            if any(key in flatten(each.set) for each in (self, *changes)):
+            if any(key in keys for keys in sets):
                 raise ValueError(f"set: the table itself sets {key} in every job")
         for name, scale in self.scales.items():
             _check_names(f"scales.{name}", "row", scale.rows or (), self.rows)
