@@ -164,7 +164,9 @@ def effect(
     frame = _frame([each for each in found.trials if each.state is State.COMPLETE])
     own = _key(key, frame)
     held = {_key(name, frame): _number(name, value) for name, value in map(parse_override, at or [])}
-    names = [own, *(name for name in held if name != own)]
+    if own in held:
+        raise UserError("is the key of the curve", key="--at", found=own, allowed="another key")
+    names = [own, *held]
     curve, count = _curve(frame, names, held)
     if json:
         rows = curve.to_dict("records")
@@ -179,6 +181,10 @@ def effect(
     ]  # fmt: skip
     title = f"{score} ({mode}) over {own}{where}; {count} complete trials"
     results.print(fitted_table((own, "expected", "± sd", ""), lines, title, ranks=(0, 0, 1, 2), texts=(3,)))
+    for name, value in held.items():
+        least, most = frame[name].min(), frame[name].max()
+        if not least <= value <= most:
+            tell(f"extrapolated: the trials had {name} from {least:.4g} to {most:.4g}, none at {value:g}")
     best = curve.sort_values("expected", ascending=mode == "min").iloc[0]
     tell(f"best near {own} {best['value']:.4g}: {best['expected']:.4f} ± {best['deviation']:.4f}")
 

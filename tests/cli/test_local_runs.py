@@ -137,3 +137,19 @@ def test_a_key_is_held_at_a_number(lab, value):
     key = "topic.temperature"
     answer = mlcl("effect", "seek", "detail.temperature", "--at", f"{key}={value}", "--home", lab.home)
     assert (answer.status, "--at: not a number; found: topic.temperature=" in answer.err) == (2, True), answer
+
+
+def test_a_held_value_beyond_the_trials_is_told_and_the_key_of_the_curve_is_not_held(lab):
+    held = ("effect", "seek", "detail.temperature", "--home", lab.home, "--at")
+    beyond, near = (mlcl(*held, f"topic.temperature={value}") for value in (50, 0.2))
+    assert (beyond.status, "none at 50" in unwrapped(beyond), "extrapolated" in unwrapped(near)) == (
+        0,
+        True,
+        False,
+    )
+    own = mlcl(*held, "detail.temperature=0.2")
+    assert (own.status, "--at: is the key of the curve" in own.err) == (2, True), own
+
+
+def unwrapped(answer):
+    return " ".join((answer.out + answer.err).split())
