@@ -32,7 +32,7 @@ class TrainingText:
             self._latest["loss"] = f"loss {metrics['train/loss']:.4f}"
         if "train/rows_per_second" in metrics:
             self._latest["pace"] = f"{metrics['train/rows_per_second']:,.0f} rows/s"
-        # The first metric on validation is the leading one of the task.
+        # The first metric on validation is the job's `evaluation.metric`.
         scores = (f"{name} {value:.4f}" for name, value in metrics.items() if "val/" in name)
         validation = next(scores, "") if event.kind == "validation" else ""
         return [text for text in (*self._latest.values(), validation) if text]

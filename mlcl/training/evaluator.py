@@ -125,7 +125,10 @@ class Evaluator:
         self._layer: nn.Module | None = None if classifier is None else classifier.linear
 
     def quick(self) -> dict[str, float]:
-        """Returns validation metrics of the classifier; of the neighbours if wanted, or if there is none."""
+        """Returns validation metrics of the classifier; of the neighbours if wanted, or if there is none.
+
+        The job's `evaluation.metric` is the first one.
+        """
         val_MO = self._encoder.outputs(self._validation_rows)
         metrics: dict[str, float] = {}
         model = None if self._model.objective.classifier is None else self._classify(val_MO)
@@ -139,7 +142,7 @@ class Evaluator:
             if model is not None:
                 mixed = blend(mixed, model, setting.lambda_)
             metrics |= self._metrics("knn/val", mixed, self._validation, self._job_data.decide(mixed))
-        return metrics
+        return {name: metrics[name] for name in sorted(metrics, key=lambda name: name != self._config.metric)}
 
     def evaluate_final(
         self, *, test: bool, tell: Callable[[str], None], check_stop: Callable[[], None] = lambda: None

@@ -74,6 +74,8 @@ def test_a_user_hears_that_no_label_is_predicted(tiny, tmp_path):
     best = choose(probabilities, targets, "global", "micro_f1").thresholds[0]
     text = f"0 labels predicted at 0.9999; the best threshold on validation is {best:.2g}"
     assert [event.note for event in events if event.kind == "note"] == [text]
+    # The progress of a run shows the first metric.
+    assert [next(iter(each.metrics)) for each in events if each.kind == "validation"] == ["val/micro_f1"]
 
 
 def test_the_validation_of_an_epoch_uses_the_threshold_too(tiny, tmp_path):
