@@ -20,7 +20,7 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.files import bytes_on_disk
 from mlcl.markup import megabytes
 from mlcl.plugins import only_reading
-from mlcl.store import RunFolder, RunRecord, home_records
+from mlcl.store import Database, RunFolder, RunRecord, home_records
 from mlcl.tracking import State
 from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
@@ -203,10 +203,16 @@ def open_page(
 
 
 def local_runs(home: Path) -> list[LocalRun]:
-    """Returns the runs, sweeps and tables of a home, latest first, without the runs of a table's cells."""
+    """Returns the runs, sweeps and tables of a home, latest first, without the runs of a table's cells.
+
+    Raises UserError for a home that has folders of runs and has lost its database.
+    """
+    records = list(home_records(home))
+    if not records:
+        Database(home).check()
     return [
         _read(home, folder, record)
-        for folder, record in home_records(home)
+        for folder, record in records
         if _kind(folder) != "run" or not first_entry(log_folder(home, record.log) / LOG).get("parent")
     ]
 

@@ -153,3 +153,10 @@ def test_a_held_value_beyond_the_trials_is_told_and_the_key_of_the_curve_is_not_
 
 def unwrapped(answer):
     return " ".join((answer.out + answer.err).split())
+
+
+def test_a_home_that_lost_its_database_is_told_from_an_empty_one(tmp_path):
+    assert "nothing was run" in mlcl("list", "--home", tmp_path).err
+    (tmp_path / "runs" / "mlcl-20260101-000000-abcdef").mkdir(parents=True)
+    answer = mlcl("list", "--home", tmp_path)
+    assert (answer.status, "the database of this home is missing" in answer.err) == (2, True), answer
