@@ -94,7 +94,7 @@ def sweep(
     trials: int = 16,
     seeds: int = 0,
     searches: int = 3,
-    confirm: int = 4,
+    confirm: int = 2,
     name: str | None = None,
     home: str | Path | None = None,
     progress: Say = print_line,

@@ -71,7 +71,7 @@ def sweep(
     trials: Trials = 16,
     seeds: Seeds = 0,
     searches: Searches = 3,
-    confirm: Confirm = 4,
+    confirm: Confirm = 2,
     control: Control = None,
     no_control: NoControl = False,
     baseline: Baselines = None,

@@ -52,7 +52,7 @@ SWEEP = [
     "--searches",
     "3",
     "--confirm",
-    "4",
+    "2",
 ]
 
 

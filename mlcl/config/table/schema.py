@@ -57,7 +57,7 @@ class Tune(Section):
         description="fresh seeds on which the best trials of a search race on validation; 0: no race, "
         "whatever the space says",
     )
-    confirm: int = Field(4, ge=1, description="best trials of a search that race, half of them at most")
+    confirm: int = Field(2, ge=1, description="best trials of a search that race, a third of them at most")
     control: str | None = Field(
         None, description="row that each column searches first, and whose best trial this search follows"
     )

@@ -27,7 +27,7 @@ from mlcl.training.neighbour_grid import Grid, best_mean
 
 AS_WRITTEN = "as written"
 """The name of the searched job with the values of its file, without drawn ones."""
-LARGEST_SHARE = 2
+LARGEST_SHARE = 3
 """At most one in this many complete trials of a search may enter its race."""
 
 
@@ -67,7 +67,7 @@ def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
 
 
 def entrant_count(confirm: int, trials: int) -> int:
-    """Returns how many trials race: `confirm`, at most half of the complete `trials`, at least one."""
+    """Returns how many trials race: `confirm`, at most a third of the complete `trials`, at least one."""
     return min(confirm, max(1, trials // LARGEST_SHARE), trials)
 
 

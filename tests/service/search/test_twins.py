@@ -112,7 +112,8 @@ def test_killed_anywhere_it_is_the_unbroken_sweep(world, plan, tiny, monkeypatch
 
 
 def test_it_takes_no_place_of_another_in_a_race(world, plan):
-    report = world.run(plan(20, seeds=2, confirm=4))
+    several = SMALL.replace("choice: [8, 16]", "choice: [8, 12, 16, 20, 24]")
+    report = world.run(plan(40, seeds=2, confirm=4, text=several))
     (arm,) = report.arms
     names = [entrant.name for entrant in arm.searches[0].race]
     labels = {trial.label for trial in first_of(world.ledger.trials()).values()}
