@@ -17,7 +17,7 @@ from mlcl.significance.arm_errors import SEARCH_DEVIATION, arm_error, half_width
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
-RACE, RACE_SEEDS, BLOCKS, LEVEL = 4, 2, 50, 0.95
+RACE, RACE_SEEDS, BLOCKS, LEVEL = 2, 2, 50, 0.95
 ROWS_ERROR = 0.5
 """The standard deviation of a difference by 1,000 test rows."""
 OWN_ROWS = 0.4
@@ -57,7 +57,7 @@ class Design:
         """Of an arm: trials, race and confirmation."""
         if self.candidates:
             return self.trials + self.candidates * self.seeds
-        raced = min(RACE, max(self.trials // 2, 1))
+        raced = min(RACE, max(self.trials // 3, 1))
         return self.searches * (self.trials + raced * RACE_SEEDS + self.seeds)
 
 
@@ -97,7 +97,7 @@ def search(random: Random, count: int, design: Design, corner: Corner, start: Se
         quality[..., 0] = start.quality[:, : design.searches]
         validation[..., 0] = start.validation[:, : design.searches]
     score = validation + seed_noise(random, shape, corner)
-    most = design.candidates or min(RACE, max(design.trials // 2, 1))
+    most = design.candidates or min(RACE, max(design.trials // 3, 1))
     best = np.argsort(-score, -1)[..., :most]
     if not design.candidates:
         raced = np.take_along_axis(validation, best, -1)

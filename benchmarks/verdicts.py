@@ -34,7 +34,7 @@ from mlcl.significance.verdict import compare_arms
 MARGIN, RISK = 0.5, 0.05
 HELD = 0.93, 0.97
 EFFECTS = 0.5, 1.0, 2.0, 3.0
-DESIGNS = (Design(), Design(2, 12, 3), Design(6, 4, 1), Design(1, 24, 3, 10), Design(1, 24, 6, 5))
+DESIGNS = (Design(), Design(2, 12, 3), Design(6, 4, 1), Design(1, 24, 3, 6), Design(1, 24, 6, 3))
 ONE_SEARCH = (Design(1, 2, 3), Design(1, 4, 3), Design(1, 24, 6))
 """Designs with one search, whose error is assumed; see `SEARCH_DEVIATION`."""
 
