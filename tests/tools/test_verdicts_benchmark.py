@@ -90,9 +90,9 @@ def test_it_prints_a_line_for_each_design(bench, monkeypatch, capsys, corner):
     lines = capsys.readouterr().out.splitlines()
 
     assert lines[0] == "8 experiments of each of 1 corners. Columns:"
-    assert sum(line.startswith(("3 x 8, 2", "1 x 24, best 10 x 3")) for line in lines) == 4
+    assert sum(line.startswith(("3 x 8, 2", "1 x 24, best 6 x 3")) for line in lines) == 4
     assert sum(line.startswith(("1 x 2, 3", "1 x 4, 3", "1 x 24, 6")) for line in lines) == 6
-    assert all(design.trainings in (46, 54) for design in bench.DESIGNS)
+    assert all(design.trainings in (38, 42) for design in bench.DESIGNS)
     assert all((design.searches, design.candidates) == (1, 0) for design in bench.ONE_SEARCH)
 
 
