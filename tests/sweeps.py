@@ -120,7 +120,7 @@ class World:
         patch.setattr(engine, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
         patch.setattr(sweep_run, "WRITE_EVERY", float("inf"))
         patch.setattr(command, "stop_on_signal", self._listening)
-        patch.setattr(command, "provenance", lambda: Provenance({"mlcl.python": "3"}, "diff"))
+        patch.setattr(command, "provenance", lambda without: Provenance({"mlcl.python": "3"}, "diff"))
         patch.setattr(command, "Delivery", _Nowhere if mlflow is None else AtOnce)
         if mlflow is None:
             nowhere = SimpleNamespace(uri="nowhere", home=home, safe=str)

@@ -64,11 +64,12 @@ def reproduce(
         data=_places(data or ()),
         overrides=dict(parse_override(text) for text in overrides or ()),
         resources=Resources.of(cpus, gpus, parallel, budget),
+        figures=figures,
     )
     if dry_run:
         print_tree(plan_table(plan, home), as_json=json)
     else:
-        _run(plan, figures, home, strict_code=strict_code, as_json=json)
+        _run(plan, home, strict_code=strict_code, as_json=json)
 
 
 def _places(texts: Sequence[str]) -> dict[str, str]:
@@ -109,8 +110,8 @@ def _about(table: Table, file: Path) -> dict[str, Any]:
     }
 
 
-def _run(plan: TablePlan, figures: Path | None, home: Path, *, strict_code: bool, as_json: bool) -> NoReturn:
-    """Runs the missing trainings, writes cells to `figures`, prints the table and exits with a status."""
+def _run(plan: TablePlan, home: Path, *, strict_code: bool, as_json: bool) -> NoReturn:
+    """Runs the missing trainings, writes figures of cells, prints the table and exits with a status."""
     from mlcl.cli.progress import progress_view
     from mlcl.results.documents import document
     from mlcl.service.tables.rendering import markdown
@@ -119,13 +120,13 @@ def _run(plan: TablePlan, figures: Path | None, home: Path, *, strict_code: bool
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 
-    if figures is not None:
-        check_folder(figures)
+    if plan.figures is not None:
+        check_folder(plan.figures)
     with progress_view(as_json=as_json) as watch:
         report = run_table(plan, home=home, watch=watch, strict_code=strict_code)
-    if figures is not None:
-        written = write_cells(report, figures, plan)
-        say(f"the figures of {len(written)} of {len(report.cells)} cells are in {figures}")
+    if plan.figures is not None:
+        written = write_cells(report, plan.figures, plan)
+        say(f"the figures of {len(written)} of {len(report.cells)} cells are in {plan.figures}")
     pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
     tree = {**document(report), "dashboard": pages, "views": views}
     where = f"{report.folder}/table.{{md,tex,json}}; dashboard: {pages}"

@@ -73,8 +73,11 @@ def _untracked(folder: Path) -> Iterator[bytes]:
             yield bytes.fromhex(sha256_of(file))
 
 
-def provenance(*folders: Path) -> Provenance:
-    """Collects the provenance of this process, with the commit of the first folder in a git checkout."""
+def provenance(*folders: Path, without: Path | None = None) -> Provenance:
+    """Collects the provenance of this process, with the commit of the first folder in a git checkout.
+
+    Changes in the folder `without` are left out.
+    """
     tags: dict[str, str] = {Tag.PYTHON: platform.python_version(), Tag.MACHINE: platform.machine()}
     tags |= {Tag.SOURCE_NAME: "mlcl", Tag.SOURCE_TYPE: "LOCAL"}
     installed = _installed()
@@ -89,14 +92,24 @@ def provenance(*folders: Path) -> Provenance:
     else:
         carried = _carried(folders or (Path.cwd(),))
         return Provenance(carried.tags | tags, carried.diff, packages)
-    diff = _git(folder, "diff", "HEAD") or ""
-    untracked = _git(folder, "ls-files", "--others", "--exclude-standard") or ""
+    diff, untracked = (
+        _git(folder, *command, *_paths(folder, without)) or ""
+        for command in (("diff", "HEAD"), ("ls-files", "--others", "--exclude-standard"))
+    )
     tags |= dict(zip(OF_GIT, (commit.strip(), str(bool(diff or untracked)).lower()), strict=True))
     if len(diff) > MAX_DIFF:
         diff = diff[:MAX_DIFF] + "\n[cut]\n"
     if untracked:
         diff += "\n".join(["", "Untracked files:", *untracked.splitlines()]) + "\n"
     return Provenance(tags, diff, packages)
+
+
+def _paths(folder: Path, without: Path | None) -> list[str]:
+    """Returns git's arguments that leave out the folder `without`; none for one outside of the checkout."""
+    top = Path((_git(folder, "rev-parse", "--show-toplevel") or "").rstrip("\n")).resolve()
+    if without is None or top not in without.resolve().parents:
+        return []
+    return ["--", ":/", f":(top,exclude,literal){without.resolve().relative_to(top).as_posix()}"]
 
 
 @cache  # reading the metadata of some hundred packages takes a tenth of a second

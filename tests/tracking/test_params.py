@@ -84,6 +84,28 @@ def test_provenance_of_a_clean_and_a_changed_checkout(tmp_path, package):
     assert "new.py" in dirty.diff
 
 
+def test_figures_of_earlier_commands_are_no_change_of_the_code(tmp_path, package):
+    figures = tmp_path / "docs" / "figures [1]"
+    figures.mkdir(parents=True)
+    (figures / "old.json").write_text("{}")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "figures")
+    (figures / "old.json").write_text("{1}")
+    (figures / "new.json").write_text("{}")
+    assert provenance(tmp_path).tags["mlcl.git.dirty"] == "true"
+    for folder in (tmp_path, package.parent, figures):
+        found = provenance(folder, without=figures)
+        assert (found.tags["mlcl.git.dirty"], found.diff) == ("false", "")
+    assert provenance(tmp_path, without=tmp_path.parent).tags["mlcl.git.dirty"] == "true"
+    (tmp_path / "docs" / "new.py").write_text("")
+    found = provenance(package.parent, without=figures)
+    assert (found.tags["mlcl.git.dirty"], "new.py" in found.diff, "json" in found.diff) == (
+        "true",
+        True,
+        False,
+    )
+
+
 def test_provenance_without_git(tmp_path):
     found = provenance(tmp_path)
     assert "mlflow.source.git.commit" not in found.tags

@@ -54,7 +54,8 @@ class Subject:
     """The sweep or table that a command is about.
 
     `kind` is `sweep` or `table`, and `option` is the command-line option that gives its `name`. `job` is any
-    of its jobs; only workers, device and `tracking.notify`, in which all agree, are read from it.
+    of its jobs; only workers, device and `tracking.notify`, in which all agree, are read from it. `written`
+    is a folder of results, whose changes are none of the code's.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class Subject:
     fingerprint: str
     job: JobConfig
     resources: Resources
+    written: Path | None = None
 
 
 @dataclass
@@ -272,7 +274,7 @@ def open_command(
             subject=subject,
             folder=folder,
             ledger=ledger,
-            logs=JobLogs(home, tracker.uri, provenance(), delivery.add),
+            logs=JobLogs(home, tracker.uri, provenance(without=subject.written), delivery.add),
             packing=packing,
             tracker=tracker,
             delivery=delivery,

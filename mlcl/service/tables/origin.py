@@ -40,9 +40,12 @@ def commit_of(tags: Tags) -> str:
     return tags.get(Tag.COMMIT, "")[:12] + ("+" if tags.get(Tag.DIRTY) == "true" else "")
 
 
-def check_committed(file: Path) -> None:
-    """Raises UserError, for the table in `file`, unless the present code is a commit without changes."""
-    tags = provenance().tags
+def check_committed(file: Path, written: Path | None) -> None:
+    """Raises UserError, for the table in `file`, unless the present code is a commit without changes.
+
+    Changes in the folder `written`, which has figures of earlier commands, do not count.
+    """
+    tags = provenance(without=written).tags
     if tags.get(Tag.DIRTY) != "false":
         found = f"uncommitted changes at {tags[Tag.COMMIT][:12]}" if Tag.COMMIT in tags else "no git checkout"
         raise _not_committed(file, found)

@@ -31,6 +31,7 @@ class TablePlan:
 
     `scale` names a preset of the table's file. `only` has patterns of cells, by default all. `data` maps
     names of data sources to paths of their files, and `overrides` job keys to values that every cell gets.
+    `figures` is the folder to which the figures of complete cells are written.
     """
 
     table: Table
@@ -41,6 +42,7 @@ class TablePlan:
     data: Mapping[str, str] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
     resources: Resources = field(default_factory=Resources)
+    figures: Path | None = None
 
     def __post_init__(self) -> None:
         if len(self.name) > LONGEST_NAME:

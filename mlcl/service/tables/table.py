@@ -38,7 +38,7 @@ def run_table(
 ) -> TableResult:
     """Trains or resumes the missing cells of a table, after all checks, and returns the results of all."""
     if plan.table.clean:
-        check_committed(plan.file)
+        check_committed(plan.file, plan.figures)
     table = TableTrainings(plan, home)
     subject = Subject(
         kind="table",
@@ -49,6 +49,7 @@ def run_table(
         fingerprint="",
         job=plan.cells[0].jobs[0],
         resources=plan.resources,
+        written=plan.figures,
     )
 
     def find() -> RunFolder:

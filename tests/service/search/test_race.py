@@ -16,7 +16,8 @@ WRITTEN = Entrant("as written", (0.70, 0.74))
 
 
 @pytest.mark.parametrize(
-    ("confirm", "trials", "count"), [(4, 24, 4), (4, 12, 4), (4, 11, 3), (2, 4, 1), (4, 1, 1), (1, 24, 1), (4, 0, 0)]
+    ("confirm", "trials", "count"),
+    [(4, 24, 4), (4, 12, 4), (4, 11, 3), (2, 4, 1), (4, 1, 1), (1, 24, 1), (4, 0, 0)],
 )
 def test_at_most_a_third_of_the_complete_trials_enter_but_one_does(confirm, trials, count):
     assert entrant_count(confirm, trials) == count

@@ -20,11 +20,13 @@ from mlcl.tracking import State
 SPACE = {"space": TUNE["space"]["space"], "search": {"scheduler": "none"}}
 SEVERAL = {
     **TUNED,
-    "tune": {"space": SPACE, "trials": 12, "seeds": 6, "searches": 3, "race_seeds": 2, "confirm": 2},
+    "tune": {"space": SPACE, "trials": 18, "seeds": 6, "searches": 3, "race_seeds": 2, "confirm": 2},
 }
 NEIGHBOURS = {"evaluation.knn.k": {"choice": [1, 3]}, "evaluation.knn.lambda": {"float": [0.0, 0.5]}}
 RACED = {**SPACE, "space": {**SPACE["space"], **NEIGHBOURS}}
 METRICS = TABLE["metrics"]
+ENTRANTS = 3, 3, 2
+"""The settings of each search's race: its best two and the job as written, which is one of them in the third."""
 SCOPES = ("warm_all", "warm_all_2", "warm_all_3")
 
 
@@ -59,13 +61,13 @@ def test_the_searches_of_a_cell_are_those_of_an_arm_of_a_sweep(tables, space):
     report = tables.run(plan)
     assert report.state is State.COMPLETE
     job = next(cell for cell in plan.cells if cell.tuning).jobs[0]
-    how = {"trials": 12, "seeds": 6, "searches": 3, "confirm": 2}
+    how = {"trials": 18, "seeds": 6, "searches": 3, "confirm": 2}
     sweep = World.run(tables, World.plan(tables, job, yaml.safe_dump(space), **how))
     assert tuned(report).search.metric == sweep.score == "val/accuracy"
     mine, its = Ledger(report.folder), Ledger(sweep.folder)
     found = [stages(mine, scope) for scope in SCOPES]
     assert found == [stages(its, scope) for scope in ("", *[s for s in its.searches if s])]
-    assert [[len(stage) for stage in each] for each in found] == [[4, 4, 2]] * 3
+    assert [[len(stage) for stage in each] for each in found] == [[6, 2 * its, 2] for its in ENTRANTS]
     validation = [{rows for _, _, rows, _ in stage} for each in found for stage in each]
     assert validation == [{rows} for rows in (None, 2, 3) for _ in range(3)]
     (arm,) = sweep.arms
@@ -99,7 +101,7 @@ def test_each_search_races_without_test_and_its_pick_gets_fresh_seeds(tables):
         assert [seed for _, seed, _, _ in fresh] == [1000 * number + 1, 1000 * number + 2]
         search = cell.search.searches[number]
         best = max(search.race, key=lambda each: each.mean)
-        assert (search.trials, search.pick, len(search.race)) == (4, best.name, 2)
+        assert (search.trials, search.pick, len(search.race)) == (6, best.name, ENTRANTS[number])
         values = [cell.figures[0].values[place] for place in cell.searches[number]]
         assert values == [metrics["test/accuracy"] for *_, metrics in fresh]
     ((_, verdict),) = report.verdicts
@@ -117,7 +119,7 @@ def test_a_table_with_races_that_is_killed_ends_as_an_unbroken_one(world):
 
 
 def test_searches_and_a_race_are_added_to_a_table_that_has_one_search(tables):
-    one = {**TUNED, "tune": {"space": SPACE, "trials": 4, "seeds": 2}}
+    one = {**TUNED, "tune": {"space": SPACE, "trials": 6, "seeds": 2}}
     first = tables.run(tables.plan(one))
     trained = len(tables.trained())
     second = tables.run(tables.plan(SEVERAL))
@@ -125,13 +127,13 @@ def test_searches_and_a_race_are_added_to_a_table_that_has_one_search(tables):
     before, after = (Ledger(each.folder).trials(scope="warm_all") for each in (first, second))
     assert [trial.key for trial in before] == [trial.key for trial in after]
     same = tuned(second).search.searches[0].pick == tuned(first).search.searches[0].pick
-    assert len(tables.trained()) - trained == 2 * 4 + 3 * 4 + 2 * 2 + (0 if same else 2)
+    assert len(tables.trained()) - trained == 2 * 6 + 2 * sum(ENTRANTS) + 2 * 2 + (0 if same else 2)
 
 
 def test_the_plan_counts_races_and_a_finished_table_has_nothing_left(tables):
     trainings = plan_table(tables.plan(SEVERAL), tables.home)["trainings"]
     its = trainings["tuned"]["warm/all"]
-    assert [its[name] for name in ("trials", "race", "seeds", "left")] == [12, 18, 6, 36]
+    assert [its[name] for name in ("trials", "race", "seeds", "left")] == [18, 18, 6, 42]
     report = tables.run(tables.plan(SEVERAL))
     after = plan_table(tables.plan(SEVERAL), tables.home)["trainings"]
     assert (after["missing"], after["tuned"]["warm/all"]["left"]) == (0, 0)
@@ -179,7 +181,7 @@ def test_a_search_without_a_complete_trial_has_no_race_and_the_cell_is_missing(t
     assert (report.state, report.missing) == (State.FAILED, ["warm/all Acc"])
     lacking = [None in [tuned(report).runs[place] for place in its] for its in tuned(report).searches]
     assert lacking == [False, True, False]
-    assert [len(its.race) for its in tuned(report).search.searches] == [2, 0, 2]
+    assert [len(its.race) for its in tuned(report).search.searches] == [3, 0, 2]
 
 
 def test_what_stands_in_the_file_by_default_changes_nothing(tables):
@@ -204,8 +206,8 @@ def test_the_records_name_search_and_stage(tables):
     counts = trials.groupby(["search", "stage"]).size().to_dict()
     assert counts == {
         (n, stage): count
-        for n in (1, 2, 3)
-        for stage, count in (("search", 4), ("race", 4), ("confirmation", 2))
+        for n, entrants in enumerate(ENTRANTS, 1)
+        for stage, count in (("search", 6), ("race", 2 * entrants), ("confirmation", 2))
     }
     assert not any("test/accuracy" in its for its in trials[trials.stage == "race"].metrics)
 
