@@ -26,7 +26,7 @@ NEIGHBOURS = {"evaluation.knn.k": {"choice": [1, 3]}, "evaluation.knn.lambda": {
 RACED = {**SPACE, "space": {**SPACE["space"], **NEIGHBOURS}}
 METRICS = TABLE["metrics"]
 ENTRANTS = 3, 3, 2
-"""The settings of each search's race: its best two and the job as written, which is one of them in the third."""
+"""The settings of each search's race: the best two and the job as written, one of them in the third."""
 SCOPES = ("warm_all", "warm_all_2", "warm_all_3")
 
 
