@@ -271,7 +271,7 @@ def test_what_the_model_does_not_read(model, reader_of_images, tiny, tmp_path):
     ):
         model.predict(["a"], predictor="probe")
     for inputs in ("a text", {"text": "ball"}, pd.DataFrame({"text": ["ball"]}), None):
-        with pytest.raises(UserError, match=f"not a list of texts, images or vectors; found: {type(inputs).__name__}"):
+        with pytest.raises(UserError, match=f"texts, images or vectors; found: {type(inputs).__name__}"):
             model.predict(inputs)
     with pytest.raises(UserError, match="key threshold: is for several labels; this model predicts"):
         model.predict(["a"], threshold=0.5)
