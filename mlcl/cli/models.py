@@ -124,7 +124,7 @@ def predict(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Predict labels of texts, images or vectors. A data set with the model's labels is scored like the run."""
+    """Predict labels of texts, images or vectors. A data set with its labels is scored like the run."""
     from mlcl.data.tables.files import Dialect
     from mlcl.training.export import load_model
     from mlcl.training.export.labelling import SPLIT, Labelling
