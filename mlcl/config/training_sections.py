@@ -91,6 +91,15 @@ class HeadConfig(Section):
         return self.normalize
 
 
+OF_ONE_LOSS = {
+    "pos_weight": "bce",
+    "class_weight": "cross_entropy",
+    **dict.fromkeys(("gamma_pos", "gamma_neg", "clip"), "asl"),
+    "distortion": "guided",
+}
+"""Keys of the classifier that one loss alone reads; with another one they keep their defaults."""
+
+
 class ClassifierConfig(Section):
     """The linear classifier on the encoder. With weight 0, a linear probe is trained after pre-training."""
 
@@ -125,8 +134,8 @@ class ClassifierConfig(Section):
 
     @model_validator(mode="after")
     def _weighted(self) -> Self:
-        for key, loss in (("pos_weight", "bce"), ("class_weight", "cross_entropy")):
-            if getattr(self, key) != "none" and self.loss != loss:
+        for key, loss in OF_ONE_LOSS.items():
+            if self.loss != loss and getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key} is for {loss}, not for {self.loss}")
         return self
 

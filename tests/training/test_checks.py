@@ -58,6 +58,9 @@ evaluation.metric=val/tail_accuracy | evaluation.metric | no such metric
 train.workers=20 | train.batch_size | fewer samples in a batch than workers
 data.subset={n: 1000} | data.subset.n | more
 train.drop_last=true ; train.batch_size=100 | train.batch_size | 100
+objective.classifier={loss: bce, labels: tags, gamma_neg: 2} | objective.classifier | gamma_neg is for asl
+objective.classifier={loss: cross_entropy, labels: topic, distortion: 2} | objective.classifier | \
+distortion is for
 objective.classifier={loss: asl, labels: tags, pos_weight: sqrt} | objective.classifier | pos_weight is for
 objective.classifier={loss: cross_entropy, labels: tags, pos_weight: sqrt} | objective.classifier | \
 pos_weight is for

@@ -75,7 +75,8 @@ class ExportedModel(ABC):
         # Iterating over these would predict their characters, keys or names of columns.
         named = isinstance(inputs, str | bytes | Mapping) or hasattr(inputs, "columns")
         if named or not isinstance(inputs, Iterable):
-            raise UserError("not a list of texts, images or vectors", key="inputs", found=type(inputs).__name__)
+            found = type(inputs).__name__
+            raise UserError("not a list of texts, images or vectors", key="inputs", found=found)
         if batch_size is not None and batch_size < 1:
             raise UserError("must be at least 1", key="batch_size", found=batch_size)
         inputs, predictor = list(inputs), self.predictor(predictor)
