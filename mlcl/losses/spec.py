@@ -91,9 +91,14 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
     `Annotated[..., Interval(...)]` or `Annotated[..., LevelNumbers()]`.
 
     Raises:
-        TypeError: For any other annotation.
+        TypeError: For any other annotation, and for a keyword-only parameter without a default. The loss
+            passes `prototypes` itself.
     """
     hints = get_type_hints(function, include_extras=True)
+    for name, parameter in signature(function).parameters.items():
+        required = (parameter.kind, parameter.default) == (Parameter.KEYWORD_ONLY, Parameter.empty)
+        if required and name != "prototypes":
+            raise TypeError(f"option {name} of {function.__name__}; found: no default; allowed: {name}=VALUE")
     return {
         name: Option(parameter.default, _allowed(function, name, hints.get(name)))
         for name, parameter in signature(function).parameters.items()
@@ -230,8 +235,11 @@ def overlap_loss(
 ) -> LossSpec:
     """Declares a loss whose weights depend on the overlap of two label sets, with dense and closed form.
 
-    `rule` is a function that returns the `OverlapRule`, or another `WeightRule`; its signature defines the
-    options. The other arguments are those of `LossSpec`.
+    `rule` is a function that returns the `OverlapRule`, or another `WeightRule`; its keyword-only parameters
+    are the options. The other arguments are those of `LossSpec`.
+
+    Raises:
+        TypeError: `rule` has another parameter, or one that `options_of` refuses.
 
     Example:
         >>> def dice_rule():
@@ -240,6 +248,10 @@ def overlap_loss(
         ...     return OverlapRule(dice, symmetric=True)
         >>> DICE = overlap_loss("dice", dice_rule, summary="by the Dice coefficient", source="Dice 1945")
     """
+    for parameter in signature(rule).parameters.values():
+        if parameter.kind is not Parameter.KEYWORD_ONLY:
+            name = parameter.name
+            raise TypeError(f"option {name} of {rule.__name__}; found: {parameter}; allowed: *, {name}=VALUE")
     return LossSpec(
         name=name,
         labels=labels,

@@ -2,13 +2,22 @@ import copy
 import pickle
 import subprocess
 import sys
+from typing import Annotated
 
 import pytest
 import torch
 from losses.oracles import PATH_LOSSES
 
 from mlcl.labels import LabelRows
-from mlcl.losses import LOSSES, build_loss, check_options, positive_weights
+from mlcl.losses import (
+    LOSSES,
+    Interval,
+    OverlapRule,
+    build_loss,
+    check_options,
+    overlap_loss,
+    positive_weights,
+)
 
 
 def test_every_loss_says_what_it_is():
@@ -196,3 +205,31 @@ def test_a_sparse_tensor_of_labels_is_refused_with_what_to_give_instead(name, la
             call()
         assert str(layout) in str(caught.value)
         assert "LabelRows.from_dense(labels.to_dense())" in str(caught.value)
+
+
+def positional(power: Annotated[float, Interval(0, 4)] = 1.0):
+    return OverlapRule(lambda counts: counts.shared**power)
+
+
+def without_default(*, power: Annotated[float, Interval(0, 4)]):
+    return OverlapRule(lambda counts: counts.shared**power)
+
+
+def without_bounds(*, power: float = 1.0):
+    return OverlapRule(lambda counts: counts.shared**power)
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (positional, r"option power of positional; found: power: .* = 1.0; allowed: \*, power=VALUE"),
+        (without_default, "option power of without_default; found: no default; allowed: power=VALUE"),
+        (
+            without_bounds,
+            "option power of without_bounds; found: .*float.*; allowed: Literal, bool, Annotated",
+        ),
+    ],
+)
+def test_a_declared_loss_has_options_with_names_defaults_and_bounds(rule, text):
+    with pytest.raises(TypeError, match=text):
+        overlap_loss("power", rule, summary="s", source="s")
