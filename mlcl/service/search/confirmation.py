@@ -60,8 +60,7 @@ def _key(job: JobConfig) -> str:
 
 def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
     """Returns the candidates of a search's race: the job as written, then the best trials, no duplicates."""
-    trained = [trial for trial in trials if not trial.same_as]
-    count = entrant_count(search.plan.confirm, len(ranked(trained, search.plan.space.mode)))
+    count = entrant_count(search.plan.confirm, len(ranked(_distinct(trials), search.plan.space.mode)))
     found = confirmed_candidates(search, trials, count)
     return [replace(each, key=f"race-{job_hash(each.job)[:12]}") for each in found]
 
@@ -86,7 +85,7 @@ def confirmed_candidates(
     plan, prefix = search.plan, f"{search.plan.name}, " if search.scope else ""
     if not search.is_searched:
         return [_written(search, plan.name)]
-    trials = [trial for trial in trials if not trial.same_as]  # one setting takes one place
+    trials = _distinct(trials)
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
     found = [_written(search, f"{prefix}{AS_WRITTEN}")]
@@ -96,6 +95,12 @@ def confirmed_candidates(
         its = replace(best_candidate(trial), labels=(f"{name} ({trial.label})",), role=search.role)
         found.append(its)
     return _merged(found)
+
+
+def _distinct(trials: Sequence[Entry]) -> list[Entry]:
+    """Returns the trials without those that took the results of another one of them."""
+    keys = {trial.key for trial in trials}
+    return [trial for trial in trials if trial.same_as not in keys]
 
 
 def _written(search: SearchPlan, name: str) -> Candidate:

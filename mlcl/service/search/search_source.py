@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -189,15 +188,19 @@ class Search:
             )
         )
 
-    def twin(self, entry: Entry) -> Entry | None:
-        """Returns the first earlier trial with the same job that has not failed; None if there is none."""
+    def scored_as(self, other: Search) -> bool:
+        """Whether equal jobs have equal scores and post-hoc settings in both searches."""
+        mine, its = self.plan, other.plan
+        return (mine.scores, mine.space.posthoc) == (its.scores, its.space.posthoc)
+
+    def with_job(self, job: Mapping[str, Any]) -> list[Entry]:
+        """Returns the trials with this job that have not failed, in order."""
         new = self._ledger.trials(scope=self.scope, start=self._jobs_read)
         self._jobs_read += len(new)
         for its in new:
             self._keys_of.setdefault(_digest(its.job), []).append(its.key)
-        earlier = takewhile(lambda key: key != entry.key, self._keys_of[_digest(entry.job)])
-        known = (self._ledger.entries[key] for key in earlier)
-        return next((its for its in known if its.state is not State.FAILED), None)
+        known = (self._ledger.entries[key] for key in self._keys_of.get(_digest(job), ()))
+        return [its for its in known if its.state is not State.FAILED]
 
     def left(self) -> int:
         """Returns the number of trials that have not ended, including those still to draw."""
@@ -257,8 +260,24 @@ class SearchSource(TrainingSource):
         return next((entry for search in ordered if (entry := search.next()) is not None), None)
 
     def twin(self, entry: Entry) -> Entry | None:
-        """Returns the first trial with the same job: a sampler may draw the values of a small space again."""
-        return self._searches[entry.scope].twin(entry)
+        """Returns an earlier trial with the same job, of its search or of another one that is scored alike.
+
+        A sampler may draw the values of a small space again, and searches on the same validation rows begin
+        with the same job. A search that prunes needs the intermediate values of its own trials.
+        """
+        own, order = self._searches[entry.scope], list(self._searches)
+        prunes = own.plan.space.search.scheduler != "none"
+
+        def turn(its: Entry) -> tuple[int, int]:
+            return its.number or 0, order.index(its.scope)
+
+        same = (
+            each
+            for search in self._searches.values()
+            if search is own or (not prunes and search.scored_as(own))
+            for each in search.with_job(entry.job)
+        )
+        return min((each for each in same if turn(each) < turn(entry)), key=turn, default=None)
 
     def prune(self, entry: Entry, epoch: int, score: float) -> bool:
         """Returns whether the pruner of the trial's search stops the trial at this epoch."""

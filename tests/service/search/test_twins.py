@@ -11,6 +11,9 @@ SMALL = """
 space: {train.optimizer: {choice: [adamw, sgd]}, encoder.width: {choice: [8, 16]}}
 search: {sampler: SAMPLER, scheduler: SCHEDULER, startup: 2, reduction_factor: 2}
 """
+WIDE = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: SCHEDULER}"
+SAME_ROWS = ("data.validation_seed=7",)
+"""Without it each search but the first draws validation rows of its own."""
 LR = "space: {train.lr: {choice: [0.01, 0.02]}}\nsearch: {scheduler: none, startup: 2}"
 
 
@@ -30,7 +33,7 @@ def first_of(trials):
 def plan(world, tiny):
     def of(trials=12, sampler="tpe", scheduler="none", text=SMALL, **how):
         text = text.replace("SAMPLER", sampler).replace("SCHEDULER", scheduler)
-        return world.plan(tiny_job(tiny), text, trials=trials, **how)
+        return world.plan(tiny_job(tiny, *how.pop("overrides", ())), text, trials=trials, **how)
 
     return of
 
@@ -120,3 +123,45 @@ def test_it_takes_no_place_of_another_in_a_race(world, plan):
     assert len(names) == len(set(names)) >= 2
     assert set(names) <= labels | {"as written"}
     assert report.registered or report.state is State.COMPLETE
+
+
+def written(ledger):
+    """The first trial of each of three searches, which is the job as written."""
+    return [ledger.trials(scope=scope)[0] for scope in ledger.searches]
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_searches_on_the_same_rows_train_the_job_as_written_once(world, plan, parallel):
+    world.execute(at_once=parallel)
+    report = world.run(plan(18, text=WIDE, searches=3, seeds=6, parallel=parallel, overrides=SAME_ROWS))
+    first, *others = written(world.ledger)
+    assert [first.same_as, *(its.same_as for its in others)] == ["", first.key, first.key]
+    assert {its.score for its in others} == {first.score}
+    assert not trained(world) & {its.key for its in others}
+    # It is the best of each search, whether trained there or not: there is nothing to race against.
+    (arm,) = report.arms
+    assert [search.pick for search in arm.searches] == [
+        "as written",
+        "search 2, as written",
+        "search 3, as written",
+    ]
+    assert not any(search.race for search in arm.searches)
+
+
+@pytest.mark.parametrize("apart", ["rows", "pruner"])
+def test_searches_on_rows_of_their_own_or_that_prune_train_it_each(world, plan, apart):
+    how = {"scheduler": "asha", "overrides": SAME_ROWS} if apart == "pruner" else {}
+    world.run(plan(9, text=WIDE, searches=3, seeds=6, **how))
+    assert [trial.same_as for trial in written(world.ledger)] == [""] * 3
+
+
+def test_searches_that_share_a_training_are_killed_anywhere_and_end_equal(world, plan, tiny, monkeypatch):
+    its = plan(9, text=WIDE, searches=3, seeds=3, overrides=SAME_ROWS)
+    for at in range(3, 90, 12):
+        world.killed(its, at)
+    world.run(its)
+    whole = World(world.home.parent / "whole", monkeypatch)
+    text = WIDE.replace("SCHEDULER", "none")
+    whole.run(whole.plan(tiny_job(tiny, *SAME_ROWS), text, trials=9, searches=3, seeds=3))
+    assert world.everything()["study"] == whole.everything()["study"]
+    assert [its.same_as for its in written(world.ledger)] == [its.same_as for its in written(whole.ledger)]
