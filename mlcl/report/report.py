@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -144,8 +145,9 @@ def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     its = sweep.complete_runs
     # Embeddings of the setting to use, the first confirmed setting, then others; else of the best trial.
     names = sorted(its, key=lambda name: name != setting)[:MOST_SETTINGS]
-    embeddings = draw_embeddings({name: its[name] for name in names})
-    collections = (search_plots(sweep), confirmation_plots(sweep), embeddings)
+    with ThreadPoolExecutor(max_workers=1) as beside:  # t-SNE computes without Python's lock
+        embeddings = beside.submit(draw_embeddings, {name: its[name] for name in names})
+        collections = (search_plots(sweep), confirmation_plots(sweep), embeddings.result())
     plots = [plot for drawn, _ in collections for plot in drawn]
     missing = [reason for _, reasons in collections for reason in reasons]
     return sweep_document(sweep, setting, (plots, missing), draw_embeddings.knn, runs.tracker.shown)
