@@ -10,6 +10,7 @@ from mlcl.losses import build_loss
 
 def work(rank, world, port, code):
     """Runs the example as under torchrun, then compares a batch with one process that has all of its rows."""
+    dist.barrier()  # the other process may still be connecting
     dist.destroy_process_group()
     torch.manual_seed(rank)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world)}
