@@ -258,6 +258,8 @@ scales: {s: {about: x, rows: [CE, CE]}} | | row CE stands twice
 scales: {s: {about: x, rows: []}} | scales.s.rows | at least 1
 scales: {a/b: {about: x}} | scales.a/b | pattern
 better: {Ac: lower} | | better: no figure Ac
+columns: {b: {without: [AUC]}}, paper: {} | | columns.b.without: no figure AUC
+"@": {without: [Acc, F1]} | columns.b.without | no figure is left
 digits: {AUC: 1} | | digits: no figure AUC
 tolerance: {AUC: 1} | | tolerance: no figure AUC
 columns: {k=1: {}, K 1: {}}, paper: {} | | K 1 and k=1 are both k-1
@@ -349,3 +351,16 @@ def test_tables_are_found_by_name_or_by_path_and_ids_are_lower_case_without_sign
     with pytest.raises(UserError, match="no such table; did you mean a") as caught:
         find_table("aa", tmp_path)
     assert (caught.value.key, caught.value.allowed) == ("TABLE", ["a", "b"])
+
+
+def test_a_row_or_column_leaves_figures_out(files):
+    rows = {"CE": {"without": ["F1"]}, "SupCon": {"metrics": {"Acc": "test/accuracy", "AUC": "test/auc"}}}
+    columns = {"All": {}, "Few": {"without": ["Acc"]}}
+    tree = {"rows": rows, "columns": columns, "paper": {}, "metrics": TABLE["metrics"] | {"R": "test/r"}}
+    names = {cell.id: [figure.name for figure in cell.figures] for cell in files.cells(tree)}
+    assert names == {
+        "ce/all": ["Acc", "R"],
+        "ce/few": ["R"],
+        "supcon/all": ["Acc", "AUC"],
+        "supcon/few": ["AUC"],
+    }

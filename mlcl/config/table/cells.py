@@ -225,7 +225,11 @@ def _of_cell(error: UserError, cell: str, file: Path | None) -> UserError:
 
 
 def _figures(table: Table, row: str, column: str, file: Path) -> tuple[Figure, ...]:
-    metrics = table.columns[column].metrics or table.rows[row].metrics or table.metrics
+    lines = table.columns[column], table.rows[row]
+    named = lines[0].metrics or lines[1].metrics or table.metrics
+    metrics = {name: its for name, its in named.items() if not any(name in line.without for line in lines)}
+    if not metrics:
+        raise UserError("no figure is left", file=file, key=f"columns.{column}.without", allowed=list(named))
     printed = table.paper.get(row, {}).get(column) or (None,) * len(metrics)
     if len(printed) != len(metrics):
         key = f"paper.{row}.{column}"

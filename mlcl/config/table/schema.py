@@ -105,6 +105,7 @@ class TableLine(Change):
     metrics: dict[Text, str] | None = Field(
         None, min_length=1, description="as the table's, for this line alone"
     )
+    without: tuple[str, ...] = Field((), description="figures that this line does not have")
     alternative: bool = Field(
         False, description="another reading of the paper: only in the scales that name it"
     )
@@ -209,6 +210,10 @@ class Table(Section):
         for key, value in by_name.items():
             if isinstance(value, dict):
                 _check_names(key, "figure", value, self._metric_of())
+        lines: dict[str, TableLine] = {f"rows.{name}": its for name, its in self.rows.items()}
+        lines |= {f"columns.{name}": its for name, its in self.columns.items()}
+        for key, its in lines.items():
+            _check_names(f"{key}.without", "figure", its.without, self._metric_of())
         _check_distinct("rows", self.rows)
         _check_distinct("columns", self.columns)
         for metrics in self._all_metrics():
