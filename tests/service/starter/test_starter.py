@@ -126,7 +126,7 @@ def test_the_job_is_the_first_point_of_the_prior_and_the_search_goes_on_with_it(
         (False, 2.0, 1, "3m", "transformer", ["features"], "--trials 1 --seeds 3 --searches 1", 100),
         (False, 2.0, 1, "120s", "transformer", ["features"], "--trials 1 --seeds 2 --searches 1", 100),
         (True, 30.0, 1, "20m", "features", ["words"], "--trials 24 --seeds 6", 100),
-        (True, 0.2, 30, "4m", "features", [], "--trials 24 --seeds 6", 100),
+        (True, 0.2, 30, "200s", "features", [], "--trials 24 --seeds 6", 100),
         (False, 0.2, 30, "1s", "features", [], "--trials 1 --seeds 2 --searches 1", 100),
     ],
 )
