@@ -60,7 +60,7 @@ def _trainings(report: SweepResult, home: Path) -> tuple[Training, ...]:
 
     record = RunFolder(report.folder).record
     assert record is not None
-    events, _ = Database(home).events(record.number)
+    events = [event for event, _ in Database(home).events(record.number)]
     began = {event["key"]: event["at"] for event in events if event["event"] == "begin"}
     closed = {event["key"]: event["at"] for event in events if event["event"] == "close"}
     client = MlflowClient(f"sqlite:///{home}/mlflow.db")
