@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlcl.service.search.confirmation import entrant_count
 from mlcl.significance.arm_errors import SEARCH_DEVIATION, arm_error, half_width, rows_variance
 
 Array = NDArray[np.float64]
@@ -57,7 +58,7 @@ class Design:
         """Of an arm: trials, race and confirmation."""
         if self.candidates:
             return self.trials + self.candidates * self.seeds
-        raced = min(RACE, max(self.trials // 3, 1))
+        raced = entrant_count(RACE, self.trials)
         return self.searches * (self.trials + raced * RACE_SEEDS + self.seeds)
 
 
@@ -97,7 +98,7 @@ def search(random: Random, count: int, design: Design, corner: Corner, start: Se
         quality[..., 0] = start.quality[:, : design.searches]
         validation[..., 0] = start.validation[:, : design.searches]
     score = validation + seed_noise(random, shape, corner)
-    most = design.candidates or min(RACE, max(design.trials // 3, 1))
+    most = design.candidates or entrant_count(RACE, design.trials)
     best = np.argsort(-score, -1)[..., :most]
     if not design.candidates:
         raced = np.take_along_axis(validation, best, -1)

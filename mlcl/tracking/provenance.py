@@ -92,10 +92,9 @@ def provenance(*folders: Path, without: Path | None = None) -> Provenance:
     else:
         carried = _carried(folders or (Path.cwd(),))
         return Provenance(carried.tags | tags, carried.diff, packages)
-    diff, untracked = (
-        _git(folder, *command, *_paths(folder, without)) or ""
-        for command in (("diff", "HEAD"), ("ls-files", "--others", "--exclude-standard"))
-    )
+    paths = [] if without is None else _paths(folder, without.resolve())
+    diff = _git(folder, "diff", "HEAD", *paths) or ""
+    untracked = _git(folder, "ls-files", "--others", "--exclude-standard", *paths) or ""
     tags |= dict(zip(OF_GIT, (commit.strip(), str(bool(diff or untracked)).lower()), strict=True))
     if len(diff) > MAX_DIFF:
         diff = diff[:MAX_DIFF] + "\n[cut]\n"
@@ -104,12 +103,12 @@ def provenance(*folders: Path, without: Path | None = None) -> Provenance:
     return Provenance(tags, diff, packages)
 
 
-def _paths(folder: Path, without: Path | None) -> list[str]:
+def _paths(folder: Path, without: Path) -> list[str]:
     """Returns git's arguments that leave out the folder `without`; none for one outside of the checkout."""
     top = Path((_git(folder, "rev-parse", "--show-toplevel") or "").rstrip("\n")).resolve()
-    if without is None or top not in without.resolve().parents:
+    if top not in without.parents:
         return []
-    return ["--", ":/", f":(top,exclude,literal){without.resolve().relative_to(top).as_posix()}"]
+    return ["--", ":/", f":(top,exclude,literal){without.relative_to(top).as_posix()}"]
 
 
 @cache  # reading the metadata of some hundred packages takes a tenth of a second

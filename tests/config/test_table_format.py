@@ -259,7 +259,7 @@ scales: {s: {about: x, rows: []}} | scales.s.rows | at least 1
 scales: {a/b: {about: x}} | scales.a/b | pattern
 better: {Ac: lower} | | better: no figure Ac
 columns: {b: {without: [AUC]}}, paper: {} | | columns.b.without: no figure AUC
-"@": {without: [Acc, F1]} | columns.b.without | no figure is left
+"@": {without: [Acc, F1]} | rows.a.without, columns.b.without | no figure is left
 digits: {AUC: 1} | | digits: no figure AUC
 tolerance: {AUC: 1} | | tolerance: no figure AUC
 columns: {k=1: {}, K 1: {}}, paper: {} | | K 1 and k=1 are both k-1

@@ -229,7 +229,8 @@ def _figures(table: Table, row: str, column: str, file: Path) -> tuple[Figure, .
     named = lines[0].metrics or lines[1].metrics or table.metrics
     metrics = {name: its for name, its in named.items() if not any(name in line.without for line in lines)}
     if not metrics:
-        raise UserError("no figure is left", file=file, key=f"columns.{column}.without", allowed=list(named))
+        key = f"rows.{row}.without, columns.{column}.without"
+        raise UserError("no figure is left", file=file, key=key, allowed=list(named))
     printed = table.paper.get(row, {}).get(column) or (None,) * len(metrics)
     if len(printed) != len(metrics):
         key = f"paper.{row}.{column}"

@@ -193,14 +193,14 @@ class Search:
         mine, its = self.plan, other.plan
         return (mine.scores, mine.space.posthoc) == (its.scores, its.space.posthoc)
 
-    def with_job(self, job: Mapping[str, Any]) -> list[Entry]:
-        """Returns the trials with this job that have not failed, in order."""
+    def first_with(self, job: Mapping[str, Any]) -> Entry | None:
+        """Returns the first trial with this job that has not failed; None if there is none."""
         new = self._ledger.trials(scope=self.scope, start=self._jobs_read)
         self._jobs_read += len(new)
         for its in new:
             self._keys_of.setdefault(_digest(its.job), []).append(its.key)
         known = (self._ledger.entries[key] for key in self._keys_of.get(_digest(job), ()))
-        return [its for its in known if its.state is not State.FAILED]
+        return next((its for its in known if its.state is not State.FAILED), None)
 
     def left(self) -> int:
         """Returns the number of trials that have not ended, including those still to draw."""
@@ -271,13 +271,9 @@ class SearchSource(TrainingSource):
         def turn(its: Entry) -> tuple[int, int]:
             return its.number or 0, order.index(its.scope)
 
-        same = (
-            each
-            for search in self._searches.values()
-            if search is own or (not prunes and search.scored_as(own))
-            for each in search.with_job(entry.job)
-        )
-        return min((each for each in same if turn(each) < turn(entry)), key=turn, default=None)
+        alike = (its for its in self._searches.values() if its is own or (not prunes and its.scored_as(own)))
+        first = (found for search in alike if (found := search.first_with(entry.job)) is not None)
+        return min((each for each in first if turn(each) < turn(entry)), key=turn, default=None)
 
     def prune(self, entry: Entry, epoch: int, score: float) -> bool:
         """Returns whether the pruner of the trial's search stops the trial at this epoch."""
