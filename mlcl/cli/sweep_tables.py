@@ -168,7 +168,7 @@ def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
         "disk": f"at most {disk['most_trainings_kept']} trainings keep model and embeddings{each} "
         f"(tracking.keep: {disk['keep']})",
         "data": f"{data['name']}: {data['train']:,} training and {data['validation']:,} validation rows",
-        "varied": (varied or "nothing") + asked,
+        "varied": (varied or "nothing") + asked + (f"; {its['outside']}" if its["outside"] else ""),
         "after training": f"{free} of the neighbours" if free else "nothing is left to choose",
         "writes": f"{tree['writes']['folder']}; tracking {tree['writes']['tracking']}",
     }

@@ -17,7 +17,7 @@ from mlcl.service.engine.progress import resolve_target
 from mlcl.service.search.arms import CONTROL, SearchPlan, search_plans
 from mlcl.service.search.confirmation import entrant_count
 from mlcl.service.search.pruner import rungs
-from mlcl.service.search.sampling import describe
+from mlcl.service.search.sampling import describe, why_outside
 from mlcl.service.search.starts import asked_start
 from mlcl.service.search.sweep_plan import SweepPlan, with_scores
 from mlcl.significance.roles import Role
@@ -146,6 +146,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "budget": plan.resources.budget and plan.resources.budget.text,
             "searched": describe(space, plan.job),
             "tried_first": [dict(setting) for setting in plan.try_first],
+            "outside": why_outside(space, job),
             "answered_after_training": {key: len(values) for key, values in space.posthoc.items()},
         },
         **job_plan(job_data),

@@ -131,6 +131,16 @@ def start(space: Space, job: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
 
 
+def why_outside(space: Space, job: JobConfig) -> str:
+    """Returns why no trial can have a job's own values; empty if the space has them."""
+    flat = flatten(dump_job(job))
+    try:
+        fit(space, flat, flat)
+    except Misfit as error:
+        return f"no trial has the job as written: {error}"
+    return ""
+
+
 def prior_starts(space: Space, job: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the points of a space's prior, see `begin_at`, except those that lie outside the space."""
     jobs = [begin_at(space.parameters, job, point) for point in space.prior]

@@ -31,6 +31,7 @@ from mlcl.service.search.confirmation import (
 from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource, drop_settings
 from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.plan_checks import check_plan
+from mlcl.service.search.sampling import why_outside
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.sweep_plan import SweepPlan, complete_plan, sweep_folder, sweep_identity
@@ -135,6 +136,8 @@ class Sweep:
         reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode}){late}")
         for note in data.notes:
             reporter.note(f"data: {note}")
+        if outside := why_outside(plan.space, plan.search_job()):
+            reporter.note(outside)
         shared = plan.shared_params()
         self.store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, shared=shared)
         self.store.open_all()

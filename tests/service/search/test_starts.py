@@ -46,6 +46,14 @@ def test_they_are_tried_after_the_job_as_written_with_its_other_values(world, pl
     assert asked["settings"] == first.settings
 
 
+def test_a_job_outside_the_space_is_said_before_the_start(world, plan):
+    inside, outside = plan(), plan(text=SPACE.replace("[0.001, 0.1]", "[0.5, 1.0]"))
+    assert plan_sweep(inside, world.home)["sweep"]["outside"] == ""
+    said = plan_sweep(outside, world.home)["sweep"]["outside"]
+    assert said.startswith("no trial has the job as written: train.lr is 0.0")
+    assert said.endswith("0.5 to 1")
+
+
 def test_a_prior_comes_after_them(world, plan, tmp_path):
     prior = tmp_path / "prior.yaml"
     prior.write_text(f"{{about: a test, points: [{{train.lr: 0.02}}, {{{DETAIL}: 0.2, train.lr: 0.03}}]}}")
