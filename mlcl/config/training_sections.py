@@ -285,4 +285,6 @@ class TrainConfig(Section):
     seed: int = Field(0, ge=0)
     workers: int = Field(1, ge=1, description="processes; more than one are started through Ray")
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int | None = Field(None, ge=1, description="CPU threads of a worker; default: the machine's")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads of a worker; default: the machine's"
+    )
