@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from mlcl.config import SearchConfig
 from mlcl.service.search.pruner import least_trials, stop_reason
-from mlcl.service.search.study import build_sampler
+from mlcl.service.search.study import SeededSampler
 
 Array = NDArray[np.float64]
 KEYS, SPREADS, NOISES = (2, 5, 8), (0.005, 0.02, 0.06), (0.001, 0.004, 0.012)
@@ -51,7 +51,7 @@ def searched(seed: int, keys: int, spread: float, noise: float, trials: int) -> 
     random = np.random.default_rng(seed)
     optimum, weight = random.uniform(0.1, 0.9, keys), random.dirichlet(np.ones(keys))
     scale = spread / ((random.random((SETTINGS, keys)) - optimum) ** 2 @ weight).std()
-    study = optuna.create_study(direction="maximize", sampler=build_sampler(SearchConfig(seed=seed)))
+    study = optuna.create_study(direction="maximize", sampler=SeededSampler(SearchConfig(seed=seed)))
     rows = []
     for _ in range(trials):
         trial = study.ask()

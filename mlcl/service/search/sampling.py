@@ -7,12 +7,12 @@ the weights of a simplex by stick-breaking fractions. Settings are values by job
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import RandomSampler
 
 from mlcl.config import JobConfig, Space, covers, dump_job, flatten, load_job
 from mlcl.config.space.domains import CLOSE, Dimension, Misfit
@@ -45,7 +45,7 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
             return CategoricalDistribution(range(int(dimension.high) + 1))
 
 
-def draw(space: Space, trial: optuna.Trial | _RandomTrial) -> dict[str, Any]:
+def draw(space: Space, trial: optuna.Trial) -> dict[str, Any]:
     """Draws the settings of all parameters whose conditions hold, in the order of the space."""
     settings: dict[str, Any] = {}
     for parameter in space.parameters:
@@ -56,7 +56,7 @@ def draw(space: Space, trial: optuna.Trial | _RandomTrial) -> dict[str, Any]:
     return settings
 
 
-def _suggest(trial: optuna.Trial | _RandomTrial, name: str, dimension: Dimension) -> Any:
+def _suggest(trial: optuna.Trial, name: str, dimension: Dimension) -> Any:
     match dimension.kind:
         case "number":
             return trial.suggest_float(name, dimension.low, dimension.high, log=dimension.log)
@@ -67,27 +67,9 @@ def _suggest(trial: optuna.Trial | _RandomTrial, name: str, dimension: Dimension
 
 
 def example(space: Space, seed: int = 0) -> dict[str, Any]:
-    """Draws settings of a space at random, without a study."""
-    return draw(space, _RandomTrial(seed))
-
-
-class _RandomTrial:
-    """A trial without a study, whose values are drawn independently."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-
-    def suggest_float(self, _name: str, low: float, high: float, *, log: bool = False) -> float:
-        if log:
-            # The exponential may round to just outside the range.
-            return min(max(math.exp(self._random.uniform(math.log(low), math.log(high))), low), high)
-        return self._random.uniform(low, high)
-
-    def suggest_int(self, _name: str, low: int, high: int) -> int:
-        return self._random.randint(low, high)
-
-    def suggest_categorical(self, _name: str, choices: Sequence[int]) -> int:
-        return self._random.choice(choices)
+    """Draws settings of a space at random."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return draw(space, optuna.create_study(sampler=RandomSampler(seed=seed)).ask())
 
 
 def fit(space: Space, job: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,9 +19,10 @@ import math
 import pickle
 import pkgutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -72,33 +73,32 @@ class _Checked(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def build_sampler(search: SearchConfig, left_out: int = 0) -> BaseSampler:
-    """Builds the sampler that `search` names, for a study from which some earlier trials are left out."""
-    sampler = SAMPLERS[search.sampler]
-    options = {**sampler.options, **({"n_startup_trials": search.startup} if sampler.startup else {})}
-    type_ = pkgutil.resolve_name(sampler.type)
+class SeededSampler(BaseSampler):
+    """Draws each value with the search's sampler, seeded anew by the trial's number and the value's name.
 
-    def make(seed: int) -> BaseSampler:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            made: BaseSampler = type_(seed=seed, **options)
-            return made
+    So a draw depends on the trials before it alone, and not on when the search was interrupted. `left_out` is
+    the number of earlier trials that the study lacks.
+    """
 
-    return _Seeded(make, search.seed, left_out)
-
-
-class _Seeded(BaseSampler):
-    def __init__(self, make: Callable[[int], BaseSampler], seed: int, left_out: int) -> None:
-        self._make, self._seed, self._left_out = make, seed, left_out
+    def __init__(self, search: SearchConfig, left_out: int = 0) -> None:
+        sampler = SAMPLERS[search.sampler]
+        startup = {"n_startup_trials": search.startup} if sampler.startup else {}
+        self._make = partial(pkgutil.resolve_name(sampler.type), **sampler.options, **startup)
+        self._seed, self._left_out = search.seed, left_out
         self._joint: BaseSampler | None = None
 
     def _at(self, trial: FrozenTrial, name: str = "") -> BaseSampler:
         text = f"{self._seed}/{trial.number + self._left_out}/{name}".encode()
-        return self._make(int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big"))
+        seed = int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            made: BaseSampler = self._make(seed=seed)
+            return made
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
+        """Returns the space that the search's sampler draws jointly, and keeps the sampler for that."""
         # Optuna calls sample_relative at once; it needs what this sampler has found out here.
         self._joint = self._at(trial)
         return self._joint.infer_relative_search_space(study, trial)
@@ -106,19 +106,16 @@ class _Seeded(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
+        """Draws the values of the joint space."""
         assert self._joint is not None
         return self._joint.sample_relative(study, trial, search_space)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
+        """Draws one value."""
         sampler = self._at(trial, param_name)
         return sampler.sample_independent(study, trial, param_name, param_distribution)
-
-    def after_trial(
-        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
-    ) -> None:
-        """Does nothing: BruteForceSampler would stop the study's optimize loop, which is not used here."""
 
 
 LEARNT, BEST = 400, 100
@@ -232,7 +229,7 @@ def draw_trial(
     `first` if that is given.
     """
     running = [replace(each, state=State.RUNNING) if each.resumable else each for each in known]
-    sampler = build_sampler(space.search, count - len(known))
+    sampler = SeededSampler(space.search, count - len(known))
     study = build_study(version, running, "draw", sampler=sampler)
     if first is not None:
         study.enqueue_trial(dict(first))

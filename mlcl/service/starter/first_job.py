@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from mlcl.config import apply_overrides
 from mlcl.config.space.prior import read_prior
 from mlcl.data import Dataset, prepare
 from mlcl.data.description import Description, describe
@@ -92,7 +93,7 @@ def first_job(
     space = _space(neighbours, several=several, small=small)
     if small:
         space["search"]["prior"] = PRIORS[several]
-        _begin(job, read_prior(PRIORS[several], Path()).points[0])
+        job = apply_overrides(job, read_prior(PRIORS[several], Path()).points[0])
     rules = (
         f"encoder: {rule}",
         f"objective: a classifier of {target} beside contrastive heads ({', '.join(heads)})",
@@ -103,17 +104,6 @@ def first_job(
         f"metric: {metric}, of {'several labels' if several else 'one label'} a row",
     )
     return FirstJob(job, space, rules)
-
-
-def _begin(job: dict[str, Any], point: Mapping[str, Any]) -> None:
-    """Writes a prior's values into a job; the part `*` of a key stands for each section there."""
-    for key, value in point.items():
-        *path, name = key.split(".")
-        sections = [job]
-        for part in path:
-            sections = [its[each] for its in sections for each in (its if part == "*" else [part])]
-        for section in sections:
-            section[name] = value
 
 
 def _target(info: DatasetInfo, description: Description, labels: str | None) -> str:

@@ -26,7 +26,7 @@ from mlcl.service.search.sampling import distributions
 from mlcl.service.search.study import (
     BEST,
     LEARNT,
-    build_sampler,
+    SeededSampler,
     build_study,
     draw_trial,
     next_start,
@@ -315,6 +315,6 @@ def test_a_draw_learns_from_the_best_and_the_latest_of_many_trials(tmp_path, sam
     ends = range(300, 400) if mode == "max" else [*range(7), *range(8, 101)]
     assert found[:BEST] == list(ends)
     seeds = [
-        build_sampler(its.search, left)._at(SimpleNamespace(number=5 - left))._rng.rng for left in (0, 3)
+        SeededSampler(its.search, left)._at(SimpleNamespace(number=5 - left))._rng.rng for left in (0, 3)
     ]
     assert seeds[0].random() == seeds[1].random()
