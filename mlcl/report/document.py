@@ -43,13 +43,6 @@ class ReportTable:
 
 
 @dataclass(frozen=True)
-class Text:
-    """A block with a paragraph of text."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Code:
     """A block with the text of a file or command, in a fixed-width font."""
 
@@ -71,7 +64,8 @@ class Details:
     blocks: tuple[Block, ...]
 
 
-Block = ReportTable | Text | Code | Picture | Details
+Block = ReportTable | str | Code | Picture | Details
+"""A block of a report; a `str` is a paragraph."""
 
 
 @dataclass(frozen=True)
@@ -155,5 +149,5 @@ def provenance_table(provenance: Mapping[str, Sequence[str]], run_id: str, store
 
 def data_sections(notes: Mapping[str, Sequence[str]]) -> list[ReportSection]:
     """Returns a section with the notes on data sets, which are keyed by name; no section without notes."""
-    found = [Text(f"{name}: {note}") for name, its in notes.items() for note in its]
-    return [ReportSection("Data", tuple(found))] if found else []
+    found = tuple(f"{name}: {note}" for name, its in notes.items() for note in its)
+    return [ReportSection("Data", found)] if found else []

@@ -20,7 +20,6 @@ from mlcl.report.document import (
     ReportCell,
     ReportSection,
     ReportTable,
-    Text,
     data_sections,
     number_cell,
     plot_blocks,
@@ -170,7 +169,7 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
     said += [f"The best neighbours on validation: {knn}."] if knn else []
     keys = without_derived(run.data.params)
     sections = (
-        ReportSection("Result", (*map(Text, said), _metrics(run))),
+        ReportSection("Result", (*said, _metrics(run))),
         ReportSection("Plots", plot_blocks([*curves, *pictures], [*skipped, *missing])),
         ReportSection("What was asked", (Details("The job", (Code(yaml.safe_dump(keys)),)),)),
         *data_sections(data_notes([tags])),

@@ -25,7 +25,6 @@ from mlcl.report.document import (
     Picture,
     ReportCell,
     ReportTable,
-    Text,
     text_row,
 )
 from mlcl.report.plots.charts import to_svg
@@ -152,7 +151,7 @@ def _blocks(blocks: Sequence[Block], link: Callable[[str], str], level: int) -> 
 
 def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
     match block:
-        case Text(text):
+        case str(text):
             return [markdown(text)]
         case Code(text):
             # Longer than any fence in the text, which would end the block.

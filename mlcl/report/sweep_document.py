@@ -17,7 +17,6 @@ from mlcl.report.document import (
     ReportCell,
     ReportSection,
     ReportTable,
-    Text,
     data_sections,
     plot_blocks,
     provenance_table,
@@ -75,17 +74,17 @@ def sweep_document(
 def _result(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tuple[Block, ...]:
     """Returns the verdicts, a plot of their differences, the setting to use, and the next command."""
     if setting is None:
-        return (Text("No search trial is complete: there is no best setting."),)
-    blocks: list[Block] = [*(Text(verdict.sentence) for verdict in data.result.verdicts), *_front(data)]
+        return ("No search trial is complete: there is no best setting.",)
+    blocks: list[Block] = [*(verdict.sentence for verdict in data.result.verdicts), *_front(data)]
     if not len(data.confirmation):
-        blocks.append(Text("No setting was trained again on fresh seeds (--seeds)."))
+        blocks.append("No setting was trained again on fresh seeds (--seeds).")
     if data.result.verdicts:
         blocks.append(Picture(forest_plot(data.result.verdicts)))
     settings = chosen_settings(data, setting, knn.get(setting, ""))
     rows = tuple(text_row(key, value_text(value)) for key, value in settings.items())
     what, command = next_command(data)
-    blocks += [Text(f"Use {setting}:"), ReportTable(("key", "value"), rows, left=(0, 1))]
-    return (*blocks, Text(f"{what}:"), Code(command))
+    blocks += [f"Use {setting}:", ReportTable(("key", "value"), rows, left=(0, 1))]
+    return (*blocks, f"{what}:", Code(command))
 
 
 def _front(data: SweepData) -> list[Block]:
@@ -94,16 +93,16 @@ def _front(data: SweepData) -> list[Block]:
         return []
     front = ", ".join(trial.label for trial in data.result.front)
     goals = " and ".join(f"{goal.metric} ({goal.mode})" for goal in data.result.goals)
-    return [Text(f"On the Pareto front of {goals}: {front}.")]
+    return [f"On the Pareto front of {goals}: {front}."]
 
 
 def _called(data: SweepData, best: pd.Series) -> list[Block]:
     """Returns a sentence with the name under which the best trial was confirmed, if it is not its own."""
     name = data.confirmed.get(best["setting"])
     if name is None:
-        return [Text(f"{best['setting']} was not trained on fresh seeds.")]
+        return [f"{best['setting']} was not trained on fresh seeds."]
     if name != best["setting"]:
-        return [Text(f"{best['setting']} and {name} are the same job: on fresh seeds it is called {name}.")]
+        return [f"{best['setting']} and {name} are the same job: on fresh seeds it is called {name}."]
     return []
 
 
@@ -119,7 +118,7 @@ def _shrinkage(data: SweepData) -> list[Block]:
     change = ReportCell(f"{mean.value - float(best['score']):+.4f}")
     row = (run_figure(best, "score", data.result.score), mean, change)
     heads = ("when it was selected", f"mean of {counted(len(mean.runs), 'fresh seed')}", "change")
-    return [Text(f"{data.result.score} of {best['setting']}:"), ReportTable(heads, (row,), left=())]
+    return [f"{data.result.score} of {best['setting']}:", ReportTable(heads, (row,), left=())]
 
 
 def _request(data: SweepData) -> tuple[Block, ...]:
@@ -142,7 +141,7 @@ def _request(data: SweepData) -> tuple[Block, ...]:
 def _fresh(data: SweepData) -> tuple[Block, ...]:
     best = data.best
     if not len(data.confirmation) or best is None:
-        return (Text("Nothing was trained on fresh seeds."),)
+        return ("Nothing was trained on fresh seeds.",)
     metrics = headline_metrics(data.confirmation, data.result.fresh_score)
     groups = {setting.name: setting.run_id or "" for setting in data.result.settings}
     return (
@@ -166,7 +165,7 @@ def _races(data: SweepData) -> list[Block]:
     if not rows:
         return []
     said = "The best trials and the job as written were trained on fresh seeds, and compared on validation:"
-    return [Text(said), ReportTable(("arm", "search", "picked"), rows, left=(0, 2))]
+    return [said, ReportTable(("arm", "search", "picked"), rows, left=(0, 2))]
 
 
 def _search(data: SweepData) -> tuple[Block, ...]:
@@ -180,13 +179,11 @@ def _search(data: SweepData) -> tuple[Block, ...]:
     better = "highest" if data.result.mode == "max" else "lowest"
     first = data.best_first.head(1)
     return (
-        Text(said),
-        *(Text(f"{name} has the {better} {data.result.score}. {FLATTERS}") for name in first["setting"]),
-        Text(
-            f"Each was trained on one and the same seed. A pruned one's score is of its last validation{how}."
-        ),
+        said,
+        *(f"{name} has the {better} {data.result.score}. {FLATTERS}" for name in first["setting"]),
+        f"Each was trained on one and the same seed. A pruned one's score is of its last validation{how}.",
         trials_table(data.best_first.head(TOP), *columns),
-        *(Text(f"{line}.") for arm in data.result.arms for line in arm.stops),
+        *(f"{line}." for arm in data.result.arms for line in arm.stops),
         *_races(data),
         _all_trials(data, columns),
         *_failures(data.search),
@@ -198,7 +195,7 @@ def _all_trials(data: SweepData, columns: tuple[str, list[str], tuple[str, ...]]
     if len(data.search) <= MOST:
         return Details("All trials", (trials_table(data.search, *columns),))
     said = f"All {len(data.search):,} trials: mlcl.load({data.result.name!r}).frame."
-    return Details(f"The best {MOST:,}", (Text(said), trials_table(data.best_first.head(MOST), *columns)))
+    return Details(f"The best {MOST:,}", (said, trials_table(data.best_first.head(MOST), *columns)))
 
 
 def _failures(runs: pd.DataFrame) -> list[Block]:
@@ -217,7 +214,7 @@ def _costs(data: SweepData) -> tuple[Block, ...]:
     asked, spent = data.result.asked and data.result.asked.budget, data.result.spent
     said = f"Asked: {asked or 'no budget'}. Spent: {spent or 'not recorded'}."
     hours = "Hours are those of the trainings, which ran side by side; CPU and GPU hours are what they held."
-    return (Text(said), Text(hours), budget_table(data), *time_shares(data))
+    return (said, hours, budget_table(data), *time_shares(data))
 
 
 def time_shares(data: SweepData) -> list[Block]:
@@ -231,4 +228,4 @@ def time_shares(data: SweepData) -> list[Block]:
     train, evaluation = (sum(its.metrics[name] for its in known) / whole for name in TIMES)
     shares = f"{train:.0%} were training and {evaluation:.0%} evaluation"
     rest = "the rest was starting, reading data, logging and writing"
-    return [Text(f"Of the {whole:,.0f} s of {counted(len(known), 'training')}, {shares}; {rest}.")]
+    return [f"Of the {whole:,.0f} s of {counted(len(known), 'training')}, {shares}; {rest}."]

@@ -17,7 +17,6 @@ from mlcl.report.document import (
     ReportCell,
     ReportSection,
     ReportTable,
-    Text,
     data_sections,
     number_cell,
     plot_blocks,
@@ -56,7 +55,7 @@ def table_document(table: TableResult, collection: PlotCollection, store: str) -
     """Returns the report of a table with these plots; `store` is the printed URI of the tracking store."""
     plots, missing = collection
     conclusions = table.conclusions
-    said = map(Text, (*conclusions, table.about or table.title))
+    said = (*conclusions, table.about or table.title)
     matrices = [block for name in table.figure_names for block in matrix_blocks(table, name)]
     provenance = provenance_table(table.provenance, table.run_id or "", store)
     sections = [
@@ -110,7 +109,7 @@ def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
         body.append([ReportCell(RANK), *_rank_cells(column_ranks, columns)])
     heads = (name, *columns, *([RANK] if len(row_ranks) else []))
     better = "higher" if table.higher[name] else "lower"
-    about = Text(f"{name} in {table.unit}, mean ± sd over seeds; {better} is better.")
+    about = f"{name} in {table.unit}, mean ± sd over seeds; {better} is better."
     return (about, ReportTable(heads, tuple(map(tuple, body))))
 
 
@@ -145,9 +144,9 @@ def search_sections(table: TableResult) -> list[ReportSection]:
     rows = tuple(_search_row(cell, cell.search) for cell in table.cells if cell.search is not None)
     if not rows:
         return []
-    blocks: tuple[Block, ...] = (Text(ABOUT), ReportTable(HEADS, rows, left=(0, 1, 2, 7)))
+    blocks: tuple[Block, ...] = (ABOUT, ReportTable(HEADS, rows, left=(0, 1, 2, 7)))
     arms = [ArmResult(its.label, Role.MODEL, its.search.searches) for its in table.cells if its.search]
-    races = tuple(Text(sentence) for arm in arms for sentence in arm.sentences)
+    races = tuple(sentence for arm in arms for sentence in arm.sentences)
     return [ReportSection("Searches", (*blocks, *([Details("Races", races)] if races else [])))]
 
 
@@ -166,10 +165,10 @@ def _search_row(cell: CellResult, search: SearchResult) -> tuple[ReportCell, ...
 def verdict_blocks(verdicts: Sequence[tuple[str, Verdict]]) -> tuple[Block, ...]:
     """Returns a table with one row for each verdict, and a hidden block with their sentences."""
     if not verdicts:
-        return (Text("No two cells that saw the same rows have values: there is nothing to compare."),)
+        return ("No two cells that saw the same rows have values: there is nothing to compare.",)
     rows = tuple(_verdict_row(shared, its) for shared, its in verdicts)
-    words = Details("In words", tuple(map(Text, sentences_of(verdicts))))
-    return (Text(VERDICTS), ReportTable(VERDICT_HEADS, rows, left=(0, 1, 2, 3, 9)), words)
+    words = Details("In words", tuple(sentences_of(verdicts)))
+    return (VERDICTS, ReportTable(VERDICT_HEADS, rows, left=(0, 1, 2, 3, 9)), words)
 
 
 def _verdict_row(shared: str, its: Verdict) -> tuple[ReportCell, ...]:
@@ -181,7 +180,7 @@ def _verdict_row(shared: str, its: Verdict) -> tuple[ReportCell, ...]:
 
 
 def _rank_blocks(its: Mapping[str, Any]) -> tuple[Block, ...]:
-    said: tuple[Block, ...] = tuple(map(Text, its["sentences"]))
+    said: tuple[Block, ...] = tuple(its["sentences"])
     if "test" not in its:
         return said
     tables = [

@@ -4,7 +4,7 @@ import pytest
 from browser.conftest import visit
 from playwright.sync_api import expect
 
-from mlcl.report.document import Details, Document, Picture, ReportSection, ReportTable, Text, text_row
+from mlcl.report.document import Details, Document, Picture, ReportSection, ReportTable, text_row
 from mlcl.report.plots.charts import Axis, chart_plot, series, to_svg
 from mlcl.report.report_files import as_html
 
@@ -20,9 +20,9 @@ def report(tmp_path_factory):
     wide = ReportTable(tuple(f"{LONG}_{n}" for n in range(9)), (text_row(*[LONG] * 9),))
     seeds = ReportTable(("setting", "seed"), (text_row("as written", "1"),))
     sections = (
-        ReportSection("Result", (Text("A paragraph. " * 200), wide, Details("Every seed", (seeds,)))),
+        ReportSection("Result", ("A paragraph. " * 200, wide, Details("Every seed", (seeds,)))),
         ReportSection("Plots", (Picture(plot), Details("Not drawn", (seeds,)))),
-        ReportSection("The end", (Text("A paragraph. " * 200),)),
+        ReportSection("The end", ("A paragraph. " * 200,)),
     )
     document = Document(f"Sweep {LONG}", "About it", sections)
     path = tmp_path_factory.mktemp("page") / "report.html"

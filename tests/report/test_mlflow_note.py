@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlcl.report.document import Document, ReportSection, ReportTable, Text, text_row
+from mlcl.report.document import Document, ReportSection, ReportTable, text_row
 from mlcl.report.report import END, MOST, write_note
 from mlcl.results.runs import Runs
 from mlcl.tracking.names import Tag
@@ -34,15 +34,13 @@ def note(store):
 
 
 def test_what_fits_is_kept_whole(note):
-    _, said = note(Text("Trial 3 is best."), Text("Its settings:"), table(3, 10))
+    _, said = note("Trial 3 is best.", "Its settings:", table(3, 10))
     assert said[:2] == ["Trial 3 is best.", "Its settings:"]
     assert said[2].count("vvv |") == 3
 
 
 def test_a_table_that_is_too_long_goes_with_what_announces_it(note):
-    text, said = note(
-        Text("Trial 3 is best."), Text("On fresh seeds:"), table(2, 10), Text("Its settings:"), table(50, 100)
-    )
+    text, said = note("Trial 3 is best.", "On fresh seeds:", table(2, 10), "Its settings:", table(50, 100))
     assert said[:2] == ["Trial 3 is best.", "On fresh seeds:"]
     assert len(said) == 3
     assert len(text) <= MOST
@@ -51,6 +49,6 @@ def test_a_table_that_is_too_long_goes_with_what_announces_it(note):
 def test_the_whole_note_is_measured(note):
     shortest = len(note()[0])
     for length in (1, 2, 3):
-        paragraph = Text("a" * (MOST - shortest - length))
+        paragraph = "a" * (MOST - shortest - length)
         text, said = note(paragraph)
         assert (len(said), len(text) <= MOST) == (length >= 2, True)

@@ -161,6 +161,6 @@ def test_the_report_says_what_the_time_went_into():
     settings = [SimpleNamespace(seeds=[known])]
     data = SimpleNamespace(result=SimpleNamespace(all_trials=[known, unknown], settings=settings))
     (said,) = time_shares(data)
-    assert said.text.startswith("Of the 20 s of 2 trainings, 60% were training and 30% evaluation; ")
+    assert said.startswith("Of the 20 s of 2 trainings, 60% were training and 30% evaluation; ")
     data.result.settings, data.result.all_trials = [], [unknown]
     assert time_shares(data) == []

@@ -145,7 +145,6 @@ class Table(Section):
     )
     source: Text = Field(description="paper and number of the table")
     about: str = Field("", description="what is known to differ from the paper, printed with every result")
-    kind: Literal["table", "curve"] = "table"
     job: str | None = Field(None, description="job file of all cells, may hold names in braces")
     set: dict[str, Any] = Field(default_factory=dict, description="dotted keys of every job to their values")
     tune: Tune | None = Field(None, description="search every cell; default: train its job as it is")
