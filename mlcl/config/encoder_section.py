@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
-from pydantic_core import PydanticCustomError, PydanticKnownError
+from pydantic_core import PydanticKnownError
 
 from mlcl.config.section import Section
-from mlcl.errors import UserError, did_you_mean
+from mlcl.errors import UserError
 from mlcl.plugins import BUILT_IN, PluginError, UnknownPluginError, files_are_run, registry
 
 
@@ -47,24 +47,14 @@ def _read(value: Any, _: ValidatorFunctionWrapHandler) -> EncoderConfig:
     name = str(value["name"])
     try:
         section: type[EncoderConfig] = registry("encoders")[name].section
-    except UnknownPluginError:
+    except UnknownPluginError as error:
         if files_are_run():
-            raise _unknown(name) from None
+            problem = f"unknown {error.kind}{error.hint}"
+            raise UserError(problem, key="encoder.name", found=name, allowed=error.allowed) from None
         section = _UnreadEncoder
     except PluginError as error:
         raise UserError(str(error), key="encoder.name", found=name) from None
     return section.model_validate(value)
-
-
-def _unknown(name: str) -> PydanticCustomError:
-    origins = registry("encoders").origins()
-    tags = [f"'{encoder.name}'" for encoder in built_in()]
-    tags += [f"'{each}' ({origin})" for each, origin in origins.items() if origin != BUILT_IN]
-    return PydanticCustomError(
-        "union_tag_invalid",
-        "Input tag '{tag}' found using 'name' does not match any of the expected tags: {expected_tags}{near}",
-        {"tag": name, "expected_tags": ", ".join(tags), "near": did_you_mean(name, origins)},
-    )
 
 
 EncoderSection = Annotated[SerializeAsAny[EncoderConfig], WrapValidator(_read)]

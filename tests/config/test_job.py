@@ -45,7 +45,7 @@ the override names no such head; did you mean section?
 @.temperature={schedule: cosin, start: 1, end: 1} | @.temperature.schedule | cosine
 @.temperature={schedule: cosine} | @.temperature.start | missing key (and 1 more)
 encoder.widht=3 | encoder.widht | did you mean width
-encoder.name=cnn | encoder | cnn_text
+encoder.name=cnn | encoder.name | cnn_text
 evaluation.metric=test/accuracy | evaluation.metric | selection uses validation only
 data.path=x | data | exactly one of source and path
 data.subset={} | data.subset | exactly one of per_class and n
