@@ -138,9 +138,10 @@ def cells(name):
 
 @pytest.mark.parametrize("file", JOBS, ids=lambda file: file.stem)
 def test_a_job_file_fits_its_data_set_and_names_its_command(file):
-    job = load_job(file)
-    assert fitted(job) in ("single", "multi_label", "aspects")
-    assert f"\n#   mlcl run jobs/{file.name}" in file.read_text()
+    commands = re.findall(rf"^#   mlcl run jobs/{file.name}(.*?)$", file.read_text(), re.MULTILINE)
+    assert commands
+    for overrides in commands:
+        assert fitted(load_job(file, overrides.split())) in ("single", "multi_label", "aspects")
 
 
 @pytest.mark.parametrize(("file", "scale"), CASES, ids=lambda part: getattr(part, "stem", part))
