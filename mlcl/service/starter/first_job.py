@@ -32,6 +32,9 @@ SHORT = 64
 characters within words help a network on frozen inputs."""
 MOST_MODELS = 500_000
 """The largest product of training rows and classes for which a job has an ensemble: fits of some minutes."""
+ROOT = "sqrt"
+"""The `pos_weight` of a first job of several labels. MiniLM fine-tuned for 6 epochs on 2,000 comments of
+GoEmotions has a micro-F1 of .502 with it, .463 with `balanced`, and .417 with `none`."""
 FEWEST = {"train": 8, "validation": 2, "test": 2}
 PRIORS = {False: "features", True: "features_labels"}
 """The name of the prior of the encoder `features`, keyed by whether rows have several labels."""
@@ -71,7 +74,9 @@ def first_job(
     several, train = info.space(target).kind == "multi_label", info.rows["train"]
     chosen, rule = _encoder(info, description, encoder, gpu=gpu)
     heads = _heads(info, target)
-    loss = {"loss": "bce", "reduction": "sum_labels"} if several else {"loss": "cross_entropy"}
+    loss = {"loss": "cross_entropy"}
+    if several:
+        loss = {"loss": "bce", "reduction": "sum_labels", "pos_weight": ROOT}
     small = chosen["name"] == "features"
     batch = max(8, min(256, 2 ** ((train // 8).bit_length() - 1)))
     metric = "val/micro_f1" if several else "val/accuracy"
@@ -210,7 +215,7 @@ def _space(neighbours: list[int], *, several: bool, small: bool) -> dict[str, An
             "encoder.wide": {"choice": [True, False]},
         }
     if several:
-        space["objective.classifier.pos_weight"] = {"choice": ["none", "sqrt"]}
+        space["objective.classifier.pos_weight"] = {"choice": ["none", ROOT]}
     space |= {
         "objective.heads.*.temperature": {"log_float": [0.05, 1.0]},
         "objective.heads.*.weight": {"log_float": [0.03, 30.0] if several else [0.003, 1.0]},

@@ -23,7 +23,7 @@ from mlcl.service.engine.budget import Budget, check_budget, parse_budget
 from mlcl.service.process.limits import usable_cpus
 from mlcl.service.search.confirmation import entrant_count
 from mlcl.service.starter import first_job
-from mlcl.service.starter.first_job import SHORT, FirstJob
+from mlcl.service.starter.first_job import ROOT, SHORT, FirstJob
 from mlcl.training.context import pick_device
 
 FEWEST_TUNED = 2_000
@@ -187,11 +187,15 @@ def tuned_job(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the job that fine-tunes the frozen transformer of a job, with its space.
 
-    `heads` is the space of the job, of which the keys of heads are kept; None for a job without heads.
+    `heads` is the space of the job, of which the keys of heads are kept; None for a job without heads. A job
+    of several labels begins with the root of the weight of positives, which its space varies.
     """
     frozen = job["encoder"]["transformer"]
     encoder = {"name": "transformer", "pooling": "mean"} | {k: frozen[k] for k in ("model", "max_length")}
-    classifier = {k: v for k, v in job["objective"]["classifier"].items() if k != "pos_weight"}
+    classifier, weighted = dict(job["objective"]["classifier"]), dict[str, Any]()
+    if "pos_weight" in classifier:
+        classifier["pos_weight"] = ROOT
+        weighted = {"objective.classifier.pos_weight": {"choice": [ROOT, "none"]}}
     kept = {} if heads is None else {"heads": job["objective"]["heads"]}
     tuned = {
         **job,
@@ -201,9 +205,9 @@ def tuned_job(
         "evaluation": {k: v for k, v in job["evaluation"].items() if k in ("metric", "ensemble")},
     }
     space = dict(read_yaml(packaged_files("space")["transformer"].path))
-    if heads is not None:
-        drawn = {key: range_ for key, range_ in heads["space"].items() if key.startswith("objective.heads.")}
-        space["space"] = space["space"] | drawn
+    drawn = {} if heads is None else heads["space"]
+    drawn = {key: range_ for key, range_ in drawn.items() if key.startswith("objective.heads.")}
+    space["space"] = space["space"] | weighted | drawn
     return tuned, space
 
 

@@ -142,6 +142,9 @@ def test_the_budget_chooses_encoder_and_arms(
     made, job = begun(["text", "tags"], rows, budget=budget)
     assert (job.encoder.name, options in made.next) == (encoder, True), made.next
     assert job.train.precision == ("auto" if encoder == "transformer" else "float32")
+    assert job.objective.classifier.pos_weight == "sqrt"
+    drawn = read_yaml(made.files[1])["space"]["objective.classifier.pos_weight"]["choice"]
+    assert sorted(drawn) == ["none", "sqrt"]
     assert [name for name in ("features", "words") if f"/{name}.yaml" in made.next] == others
     assert all(file.exists() for file in made.files)
     assert made.rules[-1].startswith("time: about")
