@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
@@ -137,18 +137,11 @@ def sweep(
     _check_options(numbers, options)
     files = [Path(each).stem for each in (job, space) if isinstance(each, (str, Path))]
     named = name or "-".join(files) or job_of(job).experiment
-    module, collate = (options.get("encoder"), options.get("tokenizer")), options.get("collate")
-    say = progress or print_nothing
+    module, say = (options.get("encoder"), options.get("tokenizer")), progress or print_nothing
     if (on := options.get("on")) is not None:
-        from mlcl.api.cluster_command import Caller, sweep_command
-        from mlcl.api.cluster_job import cluster_of, submit_sweep
-
-        cluster = cluster_of(on)
-        caller = Caller.of(module, job, overrides, folder, say, collate=collate)
-        shared, given = _shared(caller.overrides), {**options}
-        command = sweep_command(caller, job, space, name=named, shared=shared, numbers=numbers, options=given)
-        return submit_sweep(cluster, command, folder, say)
-    overrides = with_encoder(*module, job, overrides, folder, say, collate=collate)
+        return _sweep_on(on, job, space, overrides, named, folder, options, numbers, say)
+    its = options.get("collate")
+    overrides = with_encoder(*module, job, overrides, folder, say, collate=its)
     own: dict[str, Any] = {**numbers, **{key: its for key, its in options.items() if key not in OF_CALLS}}
     checked, shared = job_of(job, overrides), _shared(overrides)
     plan = sweep_plan(checked, space, name=named, home=folder, shared=shared, **own)
@@ -168,6 +161,28 @@ def _check_options(numbers: Mapping[str, object], options: Mapping[str, object])
             continue
         if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
             raise UserError("not a whole number that fits", key=key, found=value, allowed=f"{least} or more")
+
+
+def _sweep_on(
+    on: str | Path,
+    job: JobSource,
+    space: str | Path | Mapping[str, Any],
+    overrides: Overrides,
+    name: str,
+    home: Path,
+    options: SweepOptions,
+    numbers: Mapping[str, int],
+    say: Callable[[str], None],
+) -> Answer:
+    from mlcl.api.cluster_command import Caller, sweep_command
+    from mlcl.api.cluster_job import cluster_of, submit_sweep
+
+    cluster = cluster_of(on)
+    module, collate = (options.get("encoder"), options.get("tokenizer")), options.get("collate")
+    caller = Caller.of(module, job, overrides, home, say, collate=collate)
+    shared, given = _shared(caller.overrides), {**options}
+    command = sweep_command(caller, job, space, name=name, shared=shared, numbers=numbers, options=given)
+    return submit_sweep(cluster, command, home, say)
 
 
 def _shared(overrides: Mapping[str, Any]) -> dict[str, Any]:
