@@ -342,7 +342,12 @@ def test_an_alternative_is_in_the_scales_that_name_it(files):
 
 
 def test_tables_are_found_by_name_or_by_path_and_ids_are_lower_case_without_signs(tmp_path):
-    assert list(map(slug, ("MLCL (ours)", "BCE + kNN", "P@5"))) == ["mlcl-ours", "bce-+-knn", "p-5"]
+    assert list(map(slug, ("MLCL (ours)", "BCE + kNN", "P@5", "5,000 R2,3"))) == [
+        "mlcl-ours",
+        "bce-+-knn",
+        "p-5",
+        "5000-r2-3",
+    ]
     for name in ("b", "a"):
         (tmp_path / f"{name}.yaml").touch()
     assert [file.stem for file in table_files(tmp_path)] == ["a", "b"]

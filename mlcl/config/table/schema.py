@@ -38,8 +38,14 @@ Printed = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)] | None, .
 
 
 def slug(text: str) -> str:
-    """Returns a name for the command line: lower case, with hyphens for all but letters, digits, . and +."""
-    return re.sub(r"[^a-z0-9.+]+", "-", text.lower()).strip("-")
+    """Returns a name for the command line: lower case, with hyphens for all but letters, digits, . and +.
+
+    Example:
+        >>> slug("GoEmotions 5,000")
+        'goemotions-5000'
+    """
+    plain = re.sub(r"(?<=\d),(?=\d{3})", "", text.lower())
+    return re.sub(r"[^a-z0-9.+]+", "-", plain).strip("-")
 
 
 class Tune(Section):
