@@ -17,7 +17,7 @@ from mlcl.data.cache_entries import ABOUT, cache_entries, read_cached, remove_en
 from mlcl.errors import UserError
 from mlcl.models.encoders.features import TfidfInput
 from mlcl.service.doctor.checks import Scope
-from mlcl.service.doctor.files import find_partial_files
+from mlcl.service.doctor.home_checks import find_partial_files
 from mlcl.testing.datasets import small_dataset
 from mlcl.training.features.cache import FeatureCache
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from mlcl.service.doctor.checks import Check, Finding, Result, Scope, Status, healthy, run_checks
-from mlcl.service.doctor.files import (
+from mlcl.service.doctor.home_checks import (
     find_damaged_database,
     find_dead_runs,
     find_full_disk,

@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from mlcl.markup import counted
 from mlcl.results.stores import ClientRuns
 from mlcl.service.doctor.checks import Finding, Scope
-from mlcl.service.doctor.files import all_folders, any_locked, hold_locks, log_locks
+from mlcl.service.doctor.home_checks import all_folders, any_locked, hold_locks, log_locks
 from mlcl.service.engine.closing import KILLED
 from mlcl.store import LOCK, RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State

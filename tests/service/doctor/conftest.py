@@ -4,7 +4,7 @@ from collections import namedtuple
 
 import pytest
 
-from mlcl.service.doctor import files, servers
+from mlcl.service.doctor import home_checks, servers
 
 
 @pytest.fixture
@@ -16,5 +16,5 @@ def home(tmp_path):
 def roomy_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
     usage = namedtuple("usage", "total used free")(2**40, 2**39, 2**39)
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(home_checks.shutil, "disk_usage", lambda _: usage)
     monkeypatch.setattr(servers, "narrow_limits", list)

@@ -13,7 +13,7 @@ from doctored import left, look, statuses
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.doctor import CHECKS, Finding, Scope, files, healthy, run_checks, servers
+from mlcl.service.doctor import CHECKS, Finding, Scope, healthy, home_checks, run_checks, servers
 from mlcl.service.local.processes import free_port
 
 
@@ -191,7 +191,7 @@ def test_a_version_whose_private_parts_are_untested_is_a_note(home, monkeypatch,
 )
 def test_a_nearly_full_disk_is_named(home, monkeypatch, total, free, count):
     usage = namedtuple("usage", "total used free")(total, total - free, free)
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(home_checks.shutil, "disk_usage", lambda _: usage)
     assert len(look(home, "disk")) == count
 
 
