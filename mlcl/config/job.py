@@ -159,7 +159,6 @@ class EvaluationConfig(Section):
     )
     ensemble: str | None = Field(
         None,
-        exclude_if=lambda value: value is None,
         description="a baseline whose logits are averaged with the classifier's; validation chooses its "
         "weight, see [ensembles](concepts.md#ensembles)",
     )
@@ -178,7 +177,6 @@ class EvaluationConfig(Section):
         MARGIN,
         ge=0,
         allow_inf_nan=False,
-        exclude_if=lambda value: value == MARGIN,
         description="of verdicts: differences of the metric up to this do not matter",
     )
     bands: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
@@ -215,7 +213,6 @@ class TrackingConfig(Section):
     )
     keep: Keep = Field(
         "confirmed",
-        exclude_if=lambda value: value == "confirmed",
         description="trainings of a sweep that keep [model and embeddings](sweeps.md#on-disk): its best; "
         "confirmed: those on fresh seeds, too; or all",
     )
@@ -285,31 +282,12 @@ class JobConfig(Section):
         return tree
 
 
-LATER = {"products": "exact", "compile": False, "deterministic": False, "channels_last": False}
-"""Newer keys of `train`. A dumped job leaves them out if they have these defaults, so hashes stay equal."""
-
-
 def dump_job(job: JobConfig) -> dict[str, Any]:
     """Returns the resolved job as a nested dict with the keys of a job file.
 
-    Each plugin file in it has its text. Keys that were added to the schema later are left out while they have
-    their default, so that the hashes of older jobs stay valid.
+    Each plugin file in it has its text.
     """
-    tree = job.model_dump(mode="json", by_alias=True)
-    for key in ("baseline", "plugins"):
-        if not tree[key]:
-            del tree[key]
-    if job.data.validation_seed is None:
-        del tree["data"]["validation_seed"]
-    if job.tracking == TrackingConfig():
-        del tree["tracking"]
-    for head in tree["objective"]["heads"].values():
-        if head["queue"] is None:
-            del head["queue"]
-    for key, default in LATER.items():
-        if tree["train"][key] == default:
-            del tree["train"][key]
-    return tree
+    return job.model_dump(mode="json", by_alias=True)
 
 
 def covers(outer: str, key: str) -> bool:

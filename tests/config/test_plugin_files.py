@@ -83,9 +83,9 @@ def test_the_content_is_part_of_the_hash_the_name_is_not(job_file, tmp_path):
     assert job_hash(load_job(changed)) != first
 
 
-def test_a_job_without_plugins_does_not_show_the_key(tiny):
+def test_a_job_without_plugins_has_the_hash_of_an_empty_list(tiny):
     job = load_job(job_tree(tiny))
-    assert "plugins" not in dump_job(job)
+    assert dump_job(job)["plugins"] == []
     assert job_hash(job) == job_hash(load_job(job_tree(tiny) | {"plugins": []}))
 
 

@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from mlcl.config import Choice, Float, Goal, Int, Simplex, corners, load_job, load_space
+from mlcl.config import Choice, Float, Goal, Int, Simplex, corners, dump_job, flatten, load_job, load_space
 from mlcl.errors import UserError
-from mlcl.service.search.sampling import grid_size
+from mlcl.service.search.sampling import fit, grid_size, why_outside
 
 JOB = yaml.safe_load("""
 experiment: test
@@ -48,6 +48,17 @@ def test_wildcards_meet_every_head_and_replace_what_a_head_has(space):
     found = space("{objective.heads.*.temperature: {log_float: [1e-1, 1]}}")
     assert domains(found) == dict.fromkeys(heads("temperature"), Float(0.1, 1.0, log=True))
     assert corners(found)[0] == dict.fromkeys(heads("temperature"), 0.1)
+
+
+def test_keys_that_the_job_leaves_at_their_defaults_can_vary(space):
+    given = "objective.heads.a.queue: {choice: [null, 64]}, train.compile: {choice: [false, true]}"
+    found = space(
+        f"{{{given}, evaluation.every: {{choice: [1, 2]}}}}"
+    )
+    assert domains(found)["objective.heads.a.queue"] == Choice((None, 64))
+    assert domains(found)["train.compile"] == Choice((False, True))
+    assert why_outside(found, load_job(JOB)) == ""
+    assert fit(found, *[flatten(dump_job(load_job(JOB)))] * 2)["train.compile"] == 0
 
 
 def test_every_kind(space):
@@ -231,6 +242,7 @@ SEARCHES = """
 """
 ENTRIES = """
 train.lrr: {float: [0.1, 1]} | train.lrr | did you mean train.lr?
+tracking.keep: {choice: [best, all]} | tracking.keep | all trials share this key
 @.*.temprature: {float: [0.1, 1]} | @.*.temprature | .temperature?
 @.d.options.x: {choice: [1]} | @.d.options.x | names no key of the job
 train.lr: {flaot: [0.1, 1]} | train.lr.flaot | did you mean float

@@ -19,8 +19,8 @@ POSTHOC = {
 FIXED = (
     "experiment", "data.source", "data.path", "data.options", "data.split_seed", "data.validation_seed",
     "data.hold_out", "objective.classifier.labels", "train.seed", "train.workers", "train.device",
-    "train.threads", "evaluation.metric", "evaluation.bands", "evaluation.threshold",
-    "evaluation.at_least_one", "evaluation.knn.grid", "plugins",
+    "train.threads", "evaluation.metric", "evaluation.margin", "evaluation.bands", "evaluation.threshold",
+    "evaluation.at_least_one", "evaluation.knn.grid", "baseline", "plugins", "tracking",
 )  # fmt: skip
 """Keys that a space may not vary, since trials that differ in them could not be compared."""
 _OPTION = re.compile(r"(objective\.heads\.[^.]+)\.options\.[^.*]+")

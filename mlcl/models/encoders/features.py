@@ -30,11 +30,6 @@ STD = 0.02
 """The standard deviation of the initial weights for a sparse input, whose rows have unit length."""
 
 
-def _unset(value: FeatureInput | bool | None) -> bool:
-    """Whether a newer key is not set; a dumped job then leaves it out, so older hashes stay equal."""
-    return not value
-
-
 class TfidfInput(FeatureInput):
     """TF-IDF features of word n-grams, with the vocabulary and weights of the training rows."""
 
@@ -70,7 +65,7 @@ class TransformerInput(FeatureInput):
 
     model: str = Field(description="folder, URI, package:NAME or hub name")
     max_length: int = Field(128, ge=1, description="tokens of a text that are read")
-    unit: bool = Field(False, exclude_if=_unset, description="scale each row to unit length")
+    unit: bool = Field(False, description="scale each row to unit length")
 
 
 class ImageInput(FeatureInput):
@@ -101,12 +96,8 @@ class FeaturesConfig(EncoderConfig):
     name: Literal["features"]
     inputs: tuple[InputName, ...] = Field(min_length=1, description="what it reads, all of one modality")
     tfidf: TfidfInput = TfidfInput()
-    characters: CharactersInput | None = Field(
-        None, exclude_if=_unset, description="its defaults where it is not given"
-    )
-    words: WordsInput | None = Field(
-        None, exclude_if=_unset, description="its defaults where it is not given"
-    )
+    characters: CharactersInput | None = Field(None, description="its defaults where it is not given")
+    words: WordsInput | None = Field(None, description="its defaults where it is not given")
     transformer: TransformerInput | None = Field(None, description="needed where it is an input")
     image: ImageInput = ImageInput()
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field((), description="sizes of the layers before out")

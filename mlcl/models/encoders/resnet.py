@@ -30,7 +30,6 @@ class ResNetConfig(EncoderConfig):
     image_size: int = Field(32, ge=8, description="side in pixels that images are resized to")
     stretch: bool = Field(
         False,
-        exclude_if=lambda value: not value,
         description="resize images whole, to another aspect ratio; else the longer side is cut to its centre",
     )
 
