@@ -142,7 +142,7 @@ class TransferConfig(_DataReference):
 
 
 MARGIN = 0.005
-"""The default of `evaluation.margin`. A dumped job leaves the default out, so older hashes stay equal."""
+"""The default of `evaluation.margin`."""
 
 
 class EvaluationConfig(Section):
