@@ -171,7 +171,7 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _plain_cell(value: Any) -> Any:
     """A cell: a set or tuple as a list, the path of an image in full, since the table lies elsewhere."""
-    from mlcl.data.tables.roles import IMAGE
+    from mlcl.data.tables.rows import IMAGE
 
     if isinstance(value, (set, frozenset)):
         return sorted(value, key=repr)

@@ -96,7 +96,7 @@ class ComparedSetting:
     @property
     def is_fitted(self) -> bool:
         """Whether the setting is a fitted baseline, which has no embeddings and thus no neighbours."""
-        return "baseline" in self.job
+        return self.job.get("baseline") is not None
 
 
 def margin_of(job: Mapping[str, Any], metric: str) -> float:

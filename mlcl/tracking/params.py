@@ -25,7 +25,7 @@ def typed_params(job: JobConfig, free: Collection[str] = ()) -> dict[str, Any]:
 
 
 def _settings(job: JobConfig, free: Collection[str]) -> dict[str, Any]:
-    keys = flatten({name: its for name, its in dump_job(job).items() if name != "tracking"})
+    keys = flatten({name: its for name, its in dump_job(job).items() if name not in ("tracking", "plugins")})
     if job.plugins:
         keys["plugins"] = [plugin.label for plugin in job.plugins]
     weight = round(job.objective.classifier_weight, 12)  # 1 less other weights

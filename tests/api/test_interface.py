@@ -179,7 +179,7 @@ def test_a_comparison_is_a_table_against_the_classifier_alone(tables, monkeypatc
     assert command("reproduce", file, "--home", tables.home, "--dry-run").status == 0
     entries = Ledger(answer.result.folder).entries.values()
     assert {entry.job["objective"]["classifier"]["loss"] for entry in entries} == {"cross_entropy"}
-    assert not any("ensemble" in entry.job["evaluation"] for entry in entries)
+    assert not any(entry.job["evaluation"]["ensemble"] for entry in entries)
     epochs = {entry.job["train"]["epochs"] for entry in entries if entry.scope.startswith("supcon")}
     assert epochs <= {e.job["train"]["epochs"] for e in entries if e.scope.startswith("cross-entropy")}
 

@@ -52,9 +52,7 @@ def test_wildcards_meet_every_head_and_replace_what_a_head_has(space):
 
 def test_keys_that_the_job_leaves_at_their_defaults_can_vary(space):
     given = "objective.heads.a.queue: {choice: [null, 64]}, train.compile: {choice: [false, true]}"
-    found = space(
-        f"{{{given}, evaluation.every: {{choice: [1, 2]}}}}"
-    )
+    found = space(f"{{{given}, evaluation.every: {{choice: [1, 2]}}}}")
     assert domains(found)["objective.heads.a.queue"] == Choice((None, 64))
     assert domains(found)["train.compile"] == Choice((False, True))
     assert why_outside(found, load_job(JOB)) == ""

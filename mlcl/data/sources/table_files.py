@@ -106,6 +106,7 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
     keys = _row_keys(options, rows, kept, content)
     notes = divide(keys, [its.indices(spaces[n]) for n, its in named.items()], options.fractions, split_seed)
     notes += [note for its in named.values() for note in its.notes]
+    _check_labelled(options, keys.splits, list(named.values()))
     if options.split is None and SPLIT in tables[0].columns:
         notes.append(f"the column {SPLIT} is not read: split={SPLIT} takes the splits from it")
     held: dict[str, Any] = {"id": keys.ids, "split": keys.splits}
@@ -137,6 +138,15 @@ def _check_columns(options: TableOptions, table: TableFile) -> None:
         )  # fmt: skip
     for key, column in options.columns(table.columns).items():
         table.require(column, key)
+
+
+def _check_labelled(options: TableOptions, splits: Sequence[str], labels: Sequence[Labels]) -> None:
+    """Raises UserError if no row of a split has a label, as in the test files of contests."""
+    labelled = {split for its in labels for split, names in zip(splits, its.names, strict=True) if names}
+    for split, count in Counter(splits).items() if labels else ():
+        if split not in labelled:
+            problem, allowed = f"no row of {split} has a label", f"labels, or no rows of {split}"
+            raise UserError(problem, file=options.path[0], found=f"{count:,} rows", allowed=allowed)
 
 
 @dataclass
@@ -240,7 +250,8 @@ def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
     if None in of_files and set(of_files) != {None}:
         file, allowed = options.path[of_files.index(None)], "a name such as test.csv, or a column with split"
         raise UserError("the name says no split, as those of other files do", file=file, allowed=allowed)
-    return [] if None in of_files else [str(of_files[table]) for table, _ in rows.keys]
+    unclear = None in of_files or "train" not in of_files
+    return [] if unclear else [str(of_files[table]) for table, _ in rows.keys]
 
 
 def _filled(rows: TableRows, column: str) -> list[str]:

@@ -10,6 +10,7 @@ import codecs
 import csv
 import gzip
 import io
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ import pandas as pd
 from mlcl.errors import UserError, did_you_mean
 
 ENCODING = "utf-8-sig"
-"""UTF-8 with or without a byte order mark; a CSV file with the mark of UTF-16 is read as UTF-16."""
+"""UTF-8 with or without a byte order mark; a file with the mark of UTF-16 is read as UTF-16."""
 ROWS_AT_ONCE = 256
 ROWS_TRIED = 1_000
 """The number of first rows from which the delimiter and the header are recognised."""
@@ -103,13 +104,14 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 def open_text(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
-    """Opens a file as text; a file with the suffix `.gz` is decompressed."""
+    """Opens a file as text; a file with the suffix `.gz` is decompressed, a mark of UTF-8 is no text."""
+    encoding = ENCODING if codecs.lookup(encoding).name == "utf-8" else encoding
     return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline=newline)
 
 
 def text_lines(path: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]]:
     """Yields the number and the text of each line. Raises UserError with the line that is not text."""
-    line = [1]
+    line, encoding = [1], _marked(path, encoding)
     with _decoding(path, line, encoding), open_text(path, encoding) as file:
         for line[0], text in enumerate(file, 1):
             _check_no_nul(path, line[0], [text])
@@ -140,16 +142,20 @@ def _decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
         raise UserError("cannot be read", file=path, found=error) from None
 
 
+def _marked(path: Path, encoding: str) -> str:
+    """Returns UTF-16 for a file with its mark where the default encoding is asked for, else `encoding`."""
+    with _decoding(path, [1], encoding), open_bytes(path) as file:
+        marked = encoding == ENCODING and file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return "utf-16" if marked else encoding
+
+
 def csv_table(path: Path, dialect: Dialect) -> TableFile:
     """Opens a CSV file; the default delimiter is the one that gives the first records equally many fields.
 
     Raises UserError with the line for text that is not CSV and a record with another number of fields, and,
     unless `dialect.header` is given, for a first line that looks like data.
     """
-    encoding = dialect.encoding
-    with _decoding(path, [1], encoding), open_bytes(path) as file:
-        if encoding == ENCODING and file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            encoding = "utf-16"
+    encoding = _marked(path, dialect.encoding)
     delimiter = dialect.delimiter or _delimiter(path, encoding)
     if len(delimiter) != 1 or delimiter in '"\r\n':
         problem = "no sign between fields"
@@ -168,6 +174,8 @@ def csv_table(path: Path, dialect: Dialect) -> TableFile:
             if len(fields) != len(columns):
                 problem = f"wrong number of fields at line {line}"
                 raise UserError(problem, file=path, found=len(fields), allowed=len(columns))
+            if skip and len(header) > 1 and fields == first[0]:
+                raise UserError(f"the header stands again at line {line}", file=path, found=", ".join(header))
             yield line, fields
 
     return TableFile(
@@ -194,7 +202,7 @@ def _delimiter(path: Path, encoding: str) -> str:
             return sign
     best = max(counts, key=lambda sign: counts[sign], default=",")
     if counts.get(best, 0) > 1:
-        if len(found := [sign for sign in counts if counts[sign] == counts[best]]) > 1:
+        if len(found := [sign for sign in counts if counts[sign] > 1]) > 1:
             problem = "two signs divide each of the first lines alike"
             raise UserError(problem, file=path, key="delimiter", found=" ".join(found), allowed="one of them")
         return best
@@ -203,14 +211,20 @@ def _delimiter(path: Path, encoding: str) -> str:
 
 
 def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Refuses a first line with a number, a sentence, or a text that its column has again below."""
+    """Refuses a first line with a number, a sentence, a comment, or a text that its column has again below.
+
+    Labels between `;` or `|` that its column has below are data, too.
+    """
     numbered = [name for name in header if name.isdigit()] == [str(i) for i in range(len(header))]
     for column, name in enumerate(header):
         below = Counter(row[column].strip() for row in rows if len(row) == len(header))
         number = name.lstrip("+-").replace(".", "", 1).isdigit() and not set(below) <= {"0", "1"}
         words = sum(len(text.split()) * count for text, count in below.items()) / max(1, len(rows))
         sentence = len(name.split()) > 4 and words > 4
-        if (number and not numbered) or sentence or (name and below[name]):
+        parts = {part.strip() for cell in below for part in re.split("[;|]", cell)}
+        labels = len(own := re.split("[;|]", name)) > 1 and {part.strip() for part in own} <= parts
+        comment = name.startswith("# ")
+        if (number and not numbered) or sentence or comment or labels or (name and below[name]):
             problem = "the first line looks like data: say whether it is a header"
             raise UserError(problem, file=path, key="header", found=name, allowed="header true, or false")
 

@@ -81,7 +81,8 @@ def _json(path: Path, place: str, text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"not valid JSON at {place}", file=path, found=error) from None
+        allowed = "an object a line, or one array of objects"
+        raise UserError(f"not valid JSON at {place}", file=path, found=error, allowed=allowed) from None
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -96,8 +97,10 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def lines_table(path: Path, dialect: files.Dialect) -> files.TableFile:
     """Opens a file with one text per line, the column `text`; lines as fastText has them also give `labels`.
 
-    A file whose first lines all have the same number of tabs is read as CSV.
+    A file whose first lines all have the same number of tabs, or whose delimiter is given, is read as CSV.
     """
+    if dialect.delimiter is not None:
+        return files.csv_table(path, dialect)
     first = [text for _, text in islice(files.text_lines(path, dialect.encoding), files.ROWS_TRIED)]
     tabs = {text.count("\t") for text in first}
     tagged = "".join(first[:1]).startswith(FASTTEXT)
@@ -109,6 +112,9 @@ def lines_table(path: Path, dialect: files.Dialect) -> files.TableFile:
             words = re.split("[ \t]" if tagged else " ", text.rstrip("\r\n"))
             tags = [word for word in words if tagged and word.startswith(FASTTEXT)]
             rest = " ".join(word for word in words if word not in tags)
+            if odd := next((tag for tag in tags if tag[-1] in ",;" or tag.count(FASTTEXT) > 1), None):
+                problem = f"labels at line {line} are not divided by blanks"
+                raise UserError(problem, file=path, found=odd, allowed=f"{FASTTEXT}a {FASTTEXT}b")
             yield line, (rest, [tag.removeprefix(FASTTEXT) for tag in tags])
 
     columns = ("text", "labels") if tagged else ("text",)

@@ -30,7 +30,7 @@ from mlcl.data.tables.rows import TableRows
 from mlcl.errors import UserError, did_you_mean
 from mlcl.markup import counted
 
-JOINING = (" ", "/", "+", "_", ":", "&", "#", "~", "\n", "\t", "\u3001", "\uff0c", "\uff1b", "\u060c")
+JOINING = (" ", "/", "+", "_", ":", "&", "~", "\t", "\u3001", "\uff0c", "\uff1b", "\u060c")
 """Characters at which labels are never split; a note says where a class consists of others joined by one.
 
 The last four are commas and semicolons of Chinese and Arabic."""
@@ -180,10 +180,11 @@ def notation_of(
     """Determines how a column writes its labels. Raises UserError where that is ambiguous."""
     texts = [cell for cell in column.first if isinstance(cell, str) and cell not in given]
     if isinstance(label, SingleColumn):
-        for sign in SEPARATORS:
+        for sign in (*SEPARATORS, "#"):
             wrong = [cell for cell in texts if sign in without_entities(cell)]
-            if wrong and not given and (sign in ";|" or find_joined(set(texts), sign)):
-                allowed = "kind multi_label, or classes that name it whole"
+            if wrong and not given and (sign in ";|\n" or find_joined(set(texts), sign)):
+                separator = "" if sign in SEPARATORS else f" with separator '{sign}'"
+                allowed = f"kind multi_label{separator}, or classes with it whole"
                 raise column.error(wrong[0], "one label or several", wrong[0], allowed, ": name it")
         return Notation("names")
     found = recognise(column.first, given)
@@ -240,6 +241,9 @@ def _by_cell(
         if not several and len(labels) > 1:
             raise column.error(cell, "several labels", labels, "one, or kind multi_label")
         for name in labels:
+            if isinstance(cell, tuple) and not given and any(sign in name for sign in ";|"):
+                allowed = "an item for each label, or classes with it whole"
+                raise column.error(cell, "an item of a list is one label or several", name, allowed)
             if given and name not in given:
                 raise column.error(cell, "unknown class", name, list(given), did_you_mean(name, given))
             if isinstance(cell, tuple) and not given and (number_of(name) or 0.0) % 1:

@@ -11,16 +11,12 @@ import json
 import math
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Literal
 
-SEPARATORS = (";", "|", ",")
+SEPARATORS = (";", "|", "\n", ",")
 """Separators of labels that are recognised in a text."""
-PATH_SIGNS = (">>", ">", "::", "/")
-"""Separators of the levels of a path, such as `Animals > Birds > Parrots`."""
 MISSING = frozenset({
     "", "nan", "-nan", "NaN", "NAN", "None", "null", "Null", "NULL", "\\N", "<NA>", "NA", "N/A", "n/a",
     "#N/A", "NaT",
@@ -36,13 +32,14 @@ NUMBERED = {"score", "value", "label", "start", "end"}
 ENTITY = re.compile(r"&#?\w+;")
 """Matches a character as HTML writes it, such as `&amp;`."""
 DECIMAL = re.compile(r"[+-]?\d+,\d+")
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})*")
 TAGS = re.compile(r"(\s*<[^<>]+>)+\s*")
 HASHTAGS = re.compile(r"(#[^\s#]+\s*)+")
 TAGGED: dict[Literal["tags", "hashtags"], re.Pattern[str]] = {"tags": TAGS, "hashtags": HASHTAGS}
 INVISIBLE = frozenset("\u034f\u115f\u1160\u3164\uffa0")
 """Invisible characters that Unicode classes as letters or marks."""
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
-"""Matches a number as a label: without an exponent or a sign between digits, which codes may have."""
+WHOLE = re.compile(r"([+-]?(?:0|[1-9]\d*))(?:\.0?)?", re.ASCII)
+"""Matches a whole number, also as pandas writes it beside blanks, such as `3.0`."""
 _ARRAY = re.compile(r"(?:np\.|torch\.)?(?:array|tensor)\((\[.*\])(?:,\s*dtype=[\w.]+)?\)", re.DOTALL)
 """Matches an array as NumPy or PyTorch represents it."""
 _SCALAR = re.compile(r"np\.(?:(?:str|bool|u?int|float)\w*\(([^()]*)\)|(True|False)_)")
@@ -90,7 +87,8 @@ def cell_of(value: Any) -> Cell:
         return tuple(map(_item, value))
     if isinstance(value, Mapping):
         return _flagged(value)
-    text = text_of(value)
+    lines = value.split("\n") if isinstance(value, str) else [value]
+    text = "\n".join(filter(None, map(text_of, lines)))
     if array := _ARRAY.fullmatch(text):
         text = array[1]
     if text.startswith("[{"):
@@ -258,7 +256,8 @@ def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation 
     found = [sign for sign in SEPARATORS if any(sign in text for text in plain)]
     if len(found) > 1 or (found == [";"] and plain != texts):
         return None
-    if texts and all(map(DECIMAL.fullmatch, texts)):  # numbers with a decimal comma, or pairs of numbers
+    # Numbers with a decimal comma, or with commas between thousands, may be several numbers.
+    if "," in found and any(all(map(pattern.fullmatch, texts)) for pattern in (DECIMAL, THOUSANDS)):
         return None
     sign = found[0] if found else " "
     numbers = [tuple(part.strip() for part in text.split(sign)) for text in texts]
@@ -316,35 +315,18 @@ def find_joined(cells: Collection[str], separator: str) -> str | None:
     )
 
 
-def path_sign(cells: Iterable[Cell]) -> str | None:
-    """Returns the separator of levels if the cells are paths in a tree, coarse first; else None.
-
-    Cells are paths if 80 % of them have the separator, the names between have five words or fewer on average,
-    and there are at most half as many distinct first names as distinct paths.
-    """
-    texts = Counter(text for cell in cells if (text := alone(cell)) is not None and text not in MISSING)
-    for sign in PATH_SIGNS:
-        paths = {text: [part.strip() for part in text.split(sign)] for text in texts}
-        deep = {text: path for text, path in paths.items() if len(path) > 1 and all(path)}
-        tops = {path[0] for path in deep.values()}
-        parts = [part for path in deep.values() for part in path]
-        few = sum(len(part.split()) for part in parts) <= 5 * len(parts)
-        often = sum(texts[text] for text in deep) >= 0.8 * texts.total()
-        if few and often and len(texts) > 2 and 2 * len(tops) <= len(deep):
-            return sign
-    return None
-
-
 def alone(cell: Cell) -> str | None:
     """Returns the text of a cell, or the item of a list with one item; None for other lists."""
     return cell if isinstance(cell, str) else (cell[0] if len(cell) == 1 else None)
 
 
 def form_of(label: str) -> str:
-    """Returns a key that all spellings of a label share: the shortest form of a number, else small letters.
+    """Returns a key that all spellings of a label share: small letters, and a whole number without `.0`.
 
-    Single spaces are kept, and neither quotes nor brackets at its ends.
+    Single spaces are kept, and neither quotes nor brackets at its ends, unless the label has only signs.
+    Codes such as `250.00` and `0250` stay as they are.
     """
-    if NUMBER.fullmatch(label):
-        return f"{Decimal(label).normalize():f}"
-    return " ".join(label.casefold().split()).strip("'\"[]{}() ")
+    if whole := WHOLE.fullmatch(label):
+        return whole[1]
+    form = " ".join(label.casefold().split())
+    return form.strip("'\"[]{}() ") if any(map(str.isalnum, form)) else form

@@ -19,7 +19,6 @@ from mlcl.data.tables.files import TableFile
 from mlcl.data.tables.labels import CellColumn
 from mlcl.data.tables.notation import (
     MISSING,
-    PATH_SIGNS,
     Cell,
     Notation,
     alone,
@@ -27,11 +26,11 @@ from mlcl.data.tables.notation import (
     find_joined,
     number_of,
     parts_of,
-    path_sign,
     recognise,
     text_of,
 )
-from mlcl.data.tables.rows import ImageFiles, TableRows
+from mlcl.data.tables.paths import PATH_SIGNS, path_sign
+from mlcl.data.tables.rows import IMAGE, ImageFiles, TableRows
 from mlcl.data.tables.spaces import UNCERTAIN, state_of
 from mlcl.errors import UserError
 
@@ -54,7 +53,6 @@ SPLIT_FLAG = re.compile(r"is_?(train|training|val|valid|validation|dev|test)", r
 """Matches the name of a column of 0 and 1 that says which rows are in a split."""
 INDEX = re.compile(r"__index_level_\d+__")
 """Matches the name of a column that is an index of pandas without a name."""
-IMAGE = re.compile(r"\.(png|jpe?g|jfif|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 MOST_CLASSES = 2_000
 MOST_UNNAMED = 20
 """A column with more distinct numbers counts or measures something, unless its name is that of labels."""
@@ -105,9 +103,15 @@ class ColumnRoles:
         return sorted(found, key=lambda its: (its.name.lower() not in exact, not its.named, -its.words))
 
     def levels(self, columns: Sequence[ColumnRole]) -> list[str]:
-        """Orders columns as levels, coarse to fine; empty if a class has several at the level above."""
+        """Orders columns as levels, coarse to fine; empty if a class has several at the level above.
+
+        A fine class with the name of a coarse one is below it, unless both columns name labels of one kind.
+        """
         ordered = sorted(columns, key=lambda column: column.distinct)
-        chain = all(_determines(_codes(fine), _codes(coarse)) for coarse, fine in pairwise(ordered))
+        chain = all(
+            _determines(_codes(fine), _codes(coarse)) and not _share_classes(fine, coarse)
+            for coarse, fine in pairwise(ordered)
+        )
         return [column.name for column in ordered] if len(ordered) > 1 and chain else []
 
     def sign_in(self, name: str) -> str | None:
@@ -157,9 +161,10 @@ def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole
     if not texts:
         return None
     distinct = len(cells) > len(texts) / 2
-    if distinct and all(IMAGE.search(cell) or (words < 2 and files.find(cell)) for cell in cells[:20]):
+    if distinct and all(IMAGE.search(cell) or (words < 2 and files.has(cell)) for cell in cells[:20]):
         return ColumnRole(name, "image", named=True, example=cells[0])
-    if texts[0].startswith("[") or all(number_of(text) is not None for text in cells[:100]):
+    listed = sum(text.startswith("[") for text in texts)
+    if 2 * listed > len(texts) or all(number_of(text) is not None for text in cells[:100]):
         return None
     named = _named(name, TEXT_NAMES)
     rare = len(cells) > min(MOST_CLASSES, len(texts) / 2) or (named and words >= 3 and len(cells) > 20)
@@ -267,6 +272,14 @@ def _determines(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
     """Whether each fine value has only one coarse value in the rows with both; False without such rows."""
     pairs = pd.DataFrame({"fine": fine, "coarse": coarse})[(fine >= 0) & (coarse >= 0)].drop_duplicates()
     return bool(len(pairs)) and not pairs["fine"].duplicated().any()
+
+
+def _share_classes(fine: ColumnRole, coarse: ColumnRole) -> bool:
+    """Whether a row has a class of `coarse` as its fine class, and another one as its coarse class."""
+    assert fine.column is not None
+    assert coarse.column is not None
+    pairs = set(zip(fine.column.of_row, coarse.column.of_row, strict=True))
+    return any(one in coarse.column.first and one != two and not {one, two} & MISSING for one, two in pairs)
 
 
 def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:

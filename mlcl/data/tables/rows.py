@@ -16,11 +16,12 @@ import pandas as pd
 
 from mlcl.data.format import Modality
 from mlcl.data.tables.files import Frame, TableFile
-from mlcl.data.tables.notation import is_unicode, items_of
+from mlcl.data.tables.notation import MISSING, is_unicode, items_of
 from mlcl.errors import UserError
 
 Content = str | bytes | Path | list[float]
 EMPTY = "the text is empty"
+IMAGE = re.compile(r"\.(png|jpe?g|jfif|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 LISTED = re.compile(r"\s*\[\s*['\"].*['\"]\s*,?\s*\]\s*$", re.DOTALL)
 """Matches a text that is a list of quoted words, such as `['one', 'two']`."""
 
@@ -97,8 +98,8 @@ def read_contents(
 def _text(values: Sequence[Any]) -> str | Unreadable:
     parts = []
     for value in values:
-        if value is None or value != value:  # None, or NaN of a Parquet file
-            continue
+        if value is None or value != value or (isinstance(value, str) and value.strip() in MISSING):
+            continue  # NaN of a Parquet file is not equal to itself
         if isinstance(value, str) and LISTED.match(value):
             with suppress(ValueError):
                 value = items_of(value.strip())
@@ -157,6 +158,11 @@ class ImageFiles:
         if "/" not in name and name in self._by_name:
             return self._by_name[name]
         return _file(self._folder.parent / name)
+
+    def has(self, name: str) -> bool:
+        """Whether a cell names a file with the suffix of an image."""
+        file = self.find(name)
+        return file is not None and IMAGE.search(file.name) is not None
 
     @cached_property
     def _by_name(self) -> dict[str, Path | None]:

@@ -26,6 +26,7 @@ from mlcl.data.tables.options import (
     SingleColumn,
     TableOptions,
 )
+from mlcl.data.tables.paths import several_paths
 from mlcl.data.tables.rows import TableRows
 from mlcl.errors import UserError
 from mlcl.markup import counted
@@ -279,8 +280,12 @@ def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Label
         one = "" if cell == () else alone(cell)
         if one is None:
             raise column.error(cell, "several paths in a row", list(cell), "one path")
-        parts = [] if one in MISSING else [part.strip() for part in one.split(label.separator)]
-        if not all(parts):
+        if several_paths([one], label.separator):
+            raise column.error(cell, "several paths in a row", one, "one path")
+        parts = [part.strip() for part in one.split(label.separator)]
+        while parts and parts[-1] in MISSING and (parts[-1] or one in MISSING):
+            parts.pop()  # a path that ends early, as pandas joins it with a missing value
+        if MISSING & set(parts):
             raise column.error(cell, "a path with an empty level", one, f"names between '{label.separator}'")
         paths[cell] = parts
     depth = max(map(len, paths.values()))

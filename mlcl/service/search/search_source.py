@@ -318,7 +318,7 @@ def _chosen_settings(
     keys: Sequence[str], job: Mapping[str, Any], metrics: Mapping[str, float]
 ) -> dict[str, Any]:
     """Returns the best values of post-hoc keys, read from the metrics, with the types of the job's grid."""
-    if not keys or "baseline" in job:
+    if not keys or job.get("baseline") is not None:
         return {}
     grid, chosen = job["evaluation"]["knn"]["grid"], {}
     for key in keys:

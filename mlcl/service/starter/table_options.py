@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from typing import Any, Literal
 from mlcl.data.format import RESERVED
 from mlcl.data.tables.files import Dialect, TableFile, suffix_of
 from mlcl.data.tables.formats import open_table
+from mlcl.data.tables.notation import text_of
 from mlcl.data.tables.options import Treatment
 from mlcl.data.tables.roles import ColumnRole, ColumnRoles, Kind, roles_of
 from mlcl.errors import UserError
@@ -81,6 +83,7 @@ def table_options(
             if column is not None:
                 table.require(column, key)
     choice = _ColumnChoice(table, roles_of(tables, labels, uncertain=given.uncertain is not None), given, ask)
+    choice.check_answers()
     modality, content, lines = choice.content()
     chosen = choice.labels(labels, {*content, given.group, given.id, given.split})
     spaces, found = choice.spaces(chosen)
@@ -119,6 +122,14 @@ class _ColumnChoice:
         self.table.require(answer, key, names)
         return answer
 
+    def check_answers(self) -> None:
+        """Raises UserError for rows whose labels were rejected, as Prodigy writes them."""
+        frame = self.roles.rows.frame
+        answers = {text_of(cell) for cell in frame["answer"]} if "answer" in frame else set()
+        if {"accept"} < answers <= {"accept", "reject", "ignore"} or answers == {"reject"}:
+            file, problem = self.table.path, "rows whose labels are not accepted"
+            raise UserError(problem, file=file, key="answer", found=sorted(answers), allowed="accept alone")
+
     def content(self) -> tuple[str, tuple[str, ...], list[str]]:
         """Returns modality, its columns, and lines that describe them. Raises UserError without a column."""
         given = self.given
@@ -134,7 +145,8 @@ class _ColumnChoice:
         if not texts:
             raise UserError(
                 "no column looks like texts: name it", file=self.table.path, key="text",
-                found=list(self.table.columns), allowed="text COLUMN, several to join them; or image COLUMN",
+                found=list(self.table.columns),
+                allowed="text COLUMN, several to join them; image COLUMN; or vectors COLUMN",
             )  # fmt: skip
         names = [role.name for role in texts]
         if len(texts) > 1 and (texts[0].named or texts[0].words > 2 * texts[1].words):
@@ -166,6 +178,9 @@ class _ColumnChoice:
         flags = [role for role in candidates if role.kind in kinds]
         others = [role for role in candidates if role.kind not in kinds]
         named = [role for role in others if role.named]
+        if len(flags) < FEWEST_FLAGS:
+            named += [role for role in flags if role.named]
+        self._check_numbered(named)
         if self._are_levels(candidates):
             return candidates
         if flags and (not others or (len(flags) >= FEWEST_FLAGS and not named)):
@@ -177,6 +192,15 @@ class _ColumnChoice:
         question = "Which column has the labels to predict?"
         name = self._ask_column("labels", question, [role.name for role in candidates])
         return [role for role in candidates if role.name == name]
+
+    def _check_numbered(self, named: Sequence[ColumnRole]) -> None:
+        """Raises UserError if columns are named like the only one, but for a number: `label1 label2`."""
+        if len(named) == 1 and (stem := named[0].name.rstrip("0123456789")) != named[0].name:
+            alike = [name for name in self.table.columns if name.rstrip("0123456789") == stem]
+            if len(alike) > 1:
+                file, problem = self.table.path, "one label or several in these columns: name it"
+                allowed = "one of them; or all in one, such as a;b"
+                raise UserError(problem, file=file, key="labels", found=alike, allowed=allowed)
 
     def _are_levels(self, roles: Sequence[ColumnRole]) -> bool:
         return all(role.kind == "single" for role in roles) and bool(self.roles.levels(roles))
@@ -199,13 +223,14 @@ class _ColumnChoice:
             as_named = given.kind == "path" and len(columns) > 1
             for role in columns:
                 space, line = self._space(role, replace(given, kind="single") if as_named else given)
-                spaces[space_name(role.name)] = space
+                spaces[space_name(role.name, spaces)] = space
                 lines.append(line)
             if len(columns) > 1:
                 ordered, why = [role.name for role in columns], "as named"
                 if not as_named:
                     ordered, why = self._levels(columns), "since each class of one has one class above it"
-                spaces["path"] = {"kind": "hierarchy", "levels": [space_name(name) for name in ordered]}
+                of_column = {space["column"]: name for name, space in spaces.items()}
+                spaces["path"] = {"kind": "hierarchy", "levels": [of_column[name] for name in ordered]}
                 lines.append(f"levels: {' > '.join(ordered)}, {why}")
         taken = {key for space in spaces.values() for key in space}
         for key, value in given.only(OF_LABELS).items():
@@ -275,7 +300,9 @@ def _columns(names: Sequence[str]) -> str:
     return f"{'column' if len(names) == 1 else 'columns'} {', '.join(names)}"
 
 
-def space_name(column: str) -> str:
-    """Returns the name of the label space that is read from a column."""
+def space_name(column: str, taken: Collection[str] = ()) -> str:
+    """Returns the name of the label space that is read from a column, which is none of those `taken`."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", column).strip("_-") or "labels"
-    return f"{name}_label" if name in (*RESERVED, "path") else name
+    name = f"{name}_label" if name in (*RESERVED, "path") else name
+    numbered = (f"{name}_{i}" for i in itertools.count(2))
+    return next(each for each in itertools.chain([name], numbered) if each not in taken)

@@ -32,7 +32,30 @@ def topics(i, t):
     return t
 
 
+def two_lines(i, t):
+    return [f"{n} games" for n in t]
+
+
+def paths(i, t):
+    return [f"fun/{n}" if n in NAMES[:2] else f"life/{n}" for n in t]
+
+
 READ = [
+    ({"in.csv": labels(lambda i, t: "\n".join(two_lines(i, t)))}, {}, None, two_lines, "divided at '\\n'"),
+    *(({"in.csv": labels(lambda i, t, sign=sign: sign.join(paths(i, t)))}, {}, None, paths, "several a row")
+      for sign in ";|"),
+    ({"in.csv": table(("text", "summary", "label"), lambda i, t: (
+        f"{'[Music] ' * (i == 0)}{body(i, t)}", f"of {i} in short and plain words", t[0]))}, {}, None,
+     None, "text: the column text"),
+    ({"in.csv": "\ufeff".encode() + labels(lambda i, t: t[0])}, {"encoding": "utf-8"}, None,
+     lambda i, t: t[:1], "the columns text, labels"),
+    ({"in.jsonl": objects(lambda i, t: {"text": body(i, t), "label": t[0]}).decode().encode("utf-16")}, {},
+     None, lambda i, t: t[:1], ""),
+    ({"in.csv": table(("text", "code"), lambda i, t: (
+        body(i, t), ("04111", "4111", "250.0", "250.00")[i % 4]))}, {},
+     ("250.0", "250.00", "04111", "4111"), None, ""),
+    ({"in.csv": table(("file", "label"), lambda i, t: (body(i, t), t[0]))}, {}, None, lambda i, t: t[:1],
+     "text: the column file"),
     *(({"in.csv": labels(lambda _, t, sign=sign: sign.join(map(str, flags(t))))}, {"classes": names},
        names or DIGITS, topics if names else None, "4 numbers a row are 0 and 1 for each of 4 classes")
       for sign, names in product(" ,;|", (NAMES, ()))),

@@ -48,6 +48,32 @@ def numbered(names):
 
 
 REFUSED = {
+    "one label or several in these columns: name it; found: label1, label2": table(
+        ("text", "label1", "label2"), lambda i, t: (body(i, t), t[0], t[-1] if i % 4 == 0 else "")),
+    "several columns may be it: name one with labels; found: label, topic": table(
+        ("text", "label", "topic"), lambda i, t: (body(i, t), i % 2, t[0])),
+    "rows whose labels are not accepted; found: accept, reject; allowed: accept alone": table(
+        ("text", "label", "answer"), lambda i, t: (body(i, t), t[0], "accept" if i % 5 else "reject")),
+    "an item of a list is one label or several at line 1; found: ": {"in.jsonl": objects(
+        lambda i, t: {"text": body(i, t), "labels": [";".join(t)]})},
+    "the header stands again at line 1202; found: text, labels": b"\n".join(
+        [PLAIN.splitlines()[0], *PLAIN.splitlines()[1:] * 5, b"text,labels"]),
+    "the first line looks like data: say whether it is a header; found: # made in 2020": table(
+        ("# made in 2020", "v2"), lambda i, t: (body(i, t), t[0])),
+    "the first line looks like data: say whether it is a header; found: film;war": table(
+        ("fine thing", "film;war"), lambda i, t: (body(i, t), ("film", "war", "love")[i % 3])),
+    "no row of test has a label; found: 80 rows": table(("text", "labels", "split"), lambda i, t: (
+        body(i, t), t[0] if i % 3 else "", "train" if i % 3 else "test")),
+    "one label or several at line 2: name it; found: food#sport": table(
+        ("text", "label"), lambda i, t: (body(i, t), ("food#sport", "food", "sport", "law")[i % 4])),
+    "labels at line 3 are not divided by blanks; found: __label__b,": {
+        "in.txt": b"__label__a one\n__label__b two\n__label__b, __label__a three\n" * 40},
+    "not valid JSON at line 1; found: ": {"in.jsonl": b'{\n"text": "a",\n"label": "b"}'},
+    "two signs divide each of the first lines alike; found: , |": ("\n".join(
+        f"{body(i, t).replace(',', '')},sport|music|{t[0]}" for i, t in ROWS).encode(), {"header": False}),
+    "several paths in a row at line 2; found: ": (labels(
+        lambda i, t: ("Sport/Golf;Law/Tax", "Law/Tax", "Sport/Golf")[i % 3]),
+        {"kind": "path", "separator": "/"}),
     "the first line looks like data: say whether it is a header; found: 0": table(
         None, lambda i, t: (i % 4, body(i, t))),
     "the first line looks like data: say whether it is a header; found: a fine phone": headless(
