@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -53,13 +54,14 @@ def between(one: Seeds, other: Seeds) -> str:
 
 
 def lines(folder: Path) -> Iterator[str]:
-    """Yields a table of contrasts for each figure, with their differences from the first column."""
+    """Yields a table of contrasts for each figure and number of rows, also less those of the first column."""
     cells = read(folder)
     rows = {CONTROL, *HEADS, *(row for pair in CONTRASTS.values() for row in pair)}
-    columns = sorted({at for at, _ in cells if all((at, row) in cells for row in rows)})
-    if not columns:
+    whole = sorted({at for at, _ in cells if all((at, row) in cells for row in rows)})
+    if not whole:
         raise SystemExit(f"{folder}: no column has all of {', '.join(sorted(rows))}")
-    for name in FIGURES:
+    sizes = dict.fromkeys(_size(at) for at in whole)
+    for name, columns in product(FIGURES, ([at for at in whole if _size(at) == size] for size in sizes)):
         yield f"| {name} | " + " | ".join(columns) + " |"
         yield "|---" * (1 + len(columns)) + "|"
         for title, (one, other) in CONTRASTS.items():
@@ -77,6 +79,11 @@ def lines(folder: Path) -> Iterator[str]:
 def _difference(cells: Cells, column: str, one: str, other: str, name: str) -> Seeds:
     first, second = (np.array(cells[column, row][name]["values"], float) for row in (one, other))
     return np.asarray(first - second)
+
+
+def _size(column: str) -> str:
+    """Returns the last word of a column's name, its number of rows."""
+    return column.rpartition(" ")[2]
 
 
 def _best(cells: Cells, column: str) -> str:

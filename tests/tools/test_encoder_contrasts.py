@@ -15,7 +15,7 @@ def tool(root, monkeypatch):
 @pytest.fixture
 def folder(tool, tmp_path):
     rows = {row for pair in tool.CONTRASTS.values() for row in pair} | {*tool.HEADS, tool.CONTROL}
-    for column, gain in (("equal 500", 1.0), ("nested 500", 3.0)):
+    for column, gain in (("equal 500", 1.0), ("nested 500", 3.0), ("nested 2,000", 3.0)):
         for row in rows:
             more = gain if row == "+ simdis" else 0.0
             values = [90.0 + more, 91.0 + more + (row == "+ simdis"), 95.0 + more]
@@ -35,13 +35,15 @@ def test_the_intervals_are_over_seeds(tool, folder):
     assert found[2] == f"| simdis less mulsupcon | +1.33 ({low}) | +3.33 ({high}) |"
     both = 2.776445 * (2 / 9) ** 0.5
     assert found[3] == f"| less that of equal 500 |  | +2.00 ({2 - both:+.2f} to {2 + both:+.2f}) |"
+    assert "| micro-F1 | nested 2,000 |" in found
     assert found[10].startswith("| the best head by validation, less BCE, two views | simdis +1.33 (")
 
 
 def test_a_column_that_is_not_complete_is_left_out(tool, folder):
     (folder / "+ msc" / "nested 500.json").unlink()
     assert next(tool.lines(folder)) == "| micro-F1 | equal 500 |"
-    (folder / "+ msc" / "equal 500.json").unlink()
+    for column in ("equal 500", "nested 2,000"):
+        (folder / "+ msc" / f"{column}.json").unlink()
     with pytest.raises(SystemExit, match=r"no column has all of \+ msc, "):
         list(tool.lines(folder))
 
