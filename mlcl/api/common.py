@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlcl.config import JobConfig, dump_job, load_job, read_job
+from mlcl.config.section import LONGEST_NAME
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
@@ -88,3 +90,10 @@ def with_encoder(
 def job_of(source: JobSource, overrides: Overrides = None) -> JobConfig:
     """Returns the checked job of a source with overrides. Raises UserError for an invalid job."""
     return load_job(dump_job(source) if isinstance(source, JobConfig) else source, overrides or {})
+
+
+def check_name(name: Any, key: str) -> None:
+    """Raises UserError, which names `key`, unless a sweep or comparison may have the name."""
+    if not (isinstance(name, str) and re.fullmatch(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}", name)):
+        allowed = f"at most {LONGEST_NAME} letters, digits and . _ -"
+        raise UserError("not a name", key=key, found=name, allowed=allowed)

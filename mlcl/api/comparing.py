@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from mlcl.api.common import Overrides, Say, checked_overrides, home_of, print_line, print_nothing
+from mlcl.api.common import (
+    Overrides,
+    Say,
+    check_name,
+    checked_overrides,
+    home_of,
+    print_line,
+    print_nothing,
+)
 from mlcl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -109,10 +117,18 @@ def compare(
     folder, overrides = home_of(home), checked_overrides(overrides)
     its = prepare_user_data(data, columns, folder)
     made = _first_job(its, columns.get("labels"), (encoder, tokenizer, collate), overrides, folder, progress)
-    made.job["experiment"] = re.sub(r"[^A-Za-z0-9._-]+", "_", name or made.job["experiment"])
+    made.job["experiment"] = _name_of(name, made.job["experiment"])
     table = comparison_table(made.job, made.space, losses, its, trials, seeds, baselines=baselines)
     plan = TablePlan(*_write_table(folder, made.job, table), overrides=overrides)
     return Answer(run_table(plan, home=folder, watch=listener_of(progress)), folder)
+
+
+def _name_of(name: str | None, experiment: str) -> str:
+    """Returns the name of a comparison: the given one, else that of the data with `_` for other signs."""
+    if name is None:
+        return re.sub(r"[^A-Za-z0-9._-]+", "_", experiment)
+    check_name(name, "name")
+    return name
 
 
 def _first_job(

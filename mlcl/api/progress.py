@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlcl.api.common import Say, print_line, print_nothing
+from mlcl.errors import UserError
 from mlcl.markup import duration
 from mlcl.service.engine.progress import Progress, ProgressEvent, ProgressListener, Row
 from mlcl.training.events import Event
@@ -160,7 +161,13 @@ def training_listener(progress: Say) -> TrainingLines:
 
 
 def notebook_bar(progress: Say) -> NotebookBar | None:
-    """Returns a new bar in a notebook unless `progress` is a function of the caller's; elsewhere None."""
+    """Returns a new bar in a notebook unless `progress` is a function of the caller's; elsewhere None.
+
+    Raises UserError for anything else than a function or None.
+    """
+    if progress is not None and not callable(progress):
+        allowed = "a function of a text, or None"
+        raise UserError("no function", key="progress", found=repr(progress), allowed=allowed)
     ipython = sys.modules.get("IPython")
     if progress is print_line and ipython and type(ipython.get_ipython()).__name__ == KERNEL:
         return NotebookBar(ipython.display)

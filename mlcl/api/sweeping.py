@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -16,6 +15,7 @@ from mlcl.api.common import (
     JobSource,
     Overrides,
     Say,
+    check_name,
     home_of,
     job_of,
     print_line,
@@ -24,7 +24,6 @@ from mlcl.api.common import (
 )
 from mlcl.config import JobConfig, Space, load_job, load_space
 from mlcl.config.packaged import find_file, job_and_space
-from mlcl.config.section import LONGEST_NAME
 from mlcl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ def sweep(
     numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
     _check_options(numbers, options)
     files = [Path(each).stem for each in (job, space) if isinstance(each, (str, Path))]
-    named = name or "-".join(files) or job_of(job).experiment
+    named = name if name is not None else "-".join(files) or job_of(job).experiment
     module, say = (options.get("encoder"), options.get("tokenizer")), progress or print_nothing
     if (on := options.get("on")) is not None:
         return _sweep_on(on, job, space, overrides, named, folder, options, numbers, say)
@@ -217,9 +216,7 @@ def sweep_plan(
     from mlcl.training.job_data import open_dataset
 
     resources = Resources.of(cpus, gpus, parallel, budget)
-    if not (isinstance(name, str) and re.fullmatch(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}", name)):
-        allowed = f"at most {LONGEST_NAME} letters, digits and . _ -"
-        raise UserError("not a name", key="--name", found=name, allowed=allowed)
+    check_name(name, "--name")
     if isinstance(space, Mapping):
         checked, text = load_space("space", job, space), yaml.safe_dump(dict(space), sort_keys=False)
     else:

@@ -64,6 +64,8 @@ def compare(
     from mlcl.results.runs import Runs
     from mlcl.results.settings import find_settings
 
+    if metric == "":
+        raise UserError("names no metric", key="--metric", found=metric)
     found = compare_settings(find_settings(Runs.quickly(home), what), metric or "", _blocks_of)
     if json:
         print_json(as_dict(found))
@@ -238,7 +240,6 @@ def _key(word: str, frame: pd.DataFrame) -> str:
     found = [key for key in known if key == word or key.endswith(f".{word}")]
     if len(found) != 1:
         hint = did_you_mean(word, known) if not found else "; ends several keys"
-        raise UserError(
-            f"is no number that varies{hint}", key="KEY", found=word, allowed=sorted(found or known)
-        )
+        allowed = sorted(found or known) or "none: no number differs between the complete trials"
+        raise UserError(f"is no number that varies{hint}", key="KEY", found=word, allowed=allowed)
     return found[0]

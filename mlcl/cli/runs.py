@@ -225,7 +225,7 @@ def local_run(home: Path, word: str) -> LocalRun:
             raise UserError("nothing was run in this home yet", key="NAME", found=f"{word} of {home}")
         return known[0]
     exact = [its for its in known if word in (its.name, its.id)]
-    begun = exact or [its for its in known if its.name.startswith(word) or its.id.startswith(word)]
+    begun = exact or [its for its in known if word and (its.name.startswith(word) or its.id.startswith(word))]
     names = list(dict.fromkeys(its.name for its in begun))
     if len(names) > 1:
         raise UserError("begins several names", key="NAME", found=word, allowed=names)

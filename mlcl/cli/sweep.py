@@ -104,7 +104,7 @@ def sweep(
     plan = sweep_plan(
         checked,
         space,
-        name=name or f"{job.stem}-{space.stem}",
+        name=f"{job.stem}-{space.stem}" if name is None else name,
         home=home,
         shared=dict(parse_override(text) for text in overrides or [] if text.startswith(SHARED)),
         control=False if no_control else control,

@@ -75,6 +75,8 @@ class ContrastiveLoss(nn.Module):
         _check_word("reduction", reduction, get_args(Reduction))
         _check_word("engine", engine, get_args(Engine))
         _check_word("products", products, get_args(FloatProducts))
+        if not isinstance(normalize, bool):
+            raise ValueError(f"normalize must be True or False; found: {normalize!r}")
         if engine == "tiled" and reduction == "none":
             raise ValueError("reduction none has no tiled engine; allowed: dense, auto")
         if engine == "tiled" and spec.closed is None:
@@ -284,7 +286,8 @@ def _new_prototypes(spec: LossSpec, shape: tuple[int, int] | None) -> nn.Paramet
         return None
     if not spec.prototypes:
         raise ValueError(f"{spec.name} has no prototypes; found: {shape}; allowed: None")
-    if len(shape) != 2 or not all(isinstance(size, int) and size > 0 for size in shape):
+    sizes = shape if isinstance(shape, tuple | list) else ()
+    if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise ValueError(f"prototypes must be (labels, dimension); found: {shape}")
     return nn.Parameter(unit_rows(torch.randn(shape)))
 

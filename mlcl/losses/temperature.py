@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -15,7 +16,7 @@ Schedule = Literal["linear", "cosine"]
 
 
 def _positive(value: float, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (0 < value < math.inf):
+    if isinstance(value, bool) or not isinstance(value, Real) or not (0 < value < math.inf):
         raise ValueError(f"{what} must be a finite number above 0; found: {value!r}")
     return float(value)
 

@@ -22,7 +22,7 @@ def import_home(source: Path, home: Path) -> list[RunRecord]:
     """Copies the complete runs, sweeps and tables of `source` that `home` lacks; returns their new records.
 
     Folders, events and logs are copied. A log that was delivered to the MLflow database file of `source` is
-    delivered to that of `home` by the next command; a log that was delivered to a server is not sent again.
+    not yet delivered to that of `home`; a log that was delivered to a server is not sent again.
     After a killed import, the next one copies the rest.
     """
     if source.resolve() == home.resolve() or not Database(source).file.is_file():

@@ -126,9 +126,9 @@ class _Run:
         """Trains and evaluates, and writes the end of the run, also after an error."""
         id, folder = self.entry.key, self.store.folder(self.entry)
         log, resumed = RunLog.attach(self.home, self.store.log(self.entry)), (folder / CHECKPOINT).exists()
-        self.announce(f"{'going on with' if resumed else 'run'} {id}")
         state, metrics, reason = State.FAILED, dict[str, float](), ""
         try:
+            self.announce(f"{'going on with' if resumed else 'run'} {id}")
             log.set_state(State.RUNNING)
             if tags := submitted_tags():
                 log.log_tags(tags)

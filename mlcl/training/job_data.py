@@ -250,7 +250,7 @@ def job_plan(job_data: JobData) -> dict[str, Any]:
             "epochs": job.train.epochs,
             "steps_per_epoch": sampler.steps_per_epoch,
             "steps": job.train.epochs * sampler.steps_per_epoch,
-            "rows_per_step": job.train.batch_size * job.views,
+            "rows_per_step": min(job.train.batch_size, len(job_data.train)) * job.views,
             "workers": job.train.workers,
         },
     }

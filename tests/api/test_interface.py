@@ -134,11 +134,22 @@ def test_wrong_options_of_a_sweep_are_refused_before_anything_is_written(tree, t
 
 
 def compared(tables, **how):
-    given = {"losses": ["supcon", "simclr"], "trials": 3, "seeds": 3, "baselines": False, **how}
+    given = {"losses": ["supcon", "simclr"], "trials": 3, "seeds": 3, "baselines": False, "name": "mine"}
     return mlcl.compare(
-        {"text": TEXTS, "topic": TOPICS}, text="text", labels="topic", name="mine", home=tables.home,
-        progress=None, **given,
+        {"text": TEXTS, "topic": TOPICS}, text="text", labels="topic", home=tables.home,
+        **{"progress": None, **given, **how},
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [({"name": "no/good"}, "key name: not a name; found: no/good"),
+     ({"progress": "x"}, "key progress: no function; found: 'x'")],
+)  # fmt: skip
+def test_a_comparison_is_refused_before_it_starts(tables, how, problem):
+    with pytest.raises(UserError, match=problem):
+        compared(tables, **how)
+    assert not tables.formula.trained
 
 
 def metrics_of(formula):

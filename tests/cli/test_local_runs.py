@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import optuna
 import pytest
+from builders import tiny_job
 from cli.conftest import HEADS
 from commands import mlcl
 from optuna.storages import JournalStorage
@@ -13,7 +14,9 @@ from optuna.storages.journal import JournalFileBackend
 from mlcl.cli.options import job_keys, local_names, metric_names
 from mlcl.cli.output import results
 from mlcl.cli.runs import trial_keys
+from mlcl.service.run_job import run_job
 from mlcl.store import RunFolders
+from mlcl.tracking.cursor import undelivered_logs
 
 
 def test_the_latest_first_with_state_and_best(lab):
@@ -160,3 +163,11 @@ def test_a_home_that_lost_its_database_is_told_from_an_empty_one(tmp_path):
     (tmp_path / "runs" / "mlcl-20260101-000000-abcdef").mkdir(parents=True)
     answer = mlcl("list", "--home", tmp_path)
     assert (answer.status, "the database of this home is missing" in answer.err) == (2, True), answer
+
+
+def test_imported_runs_are_in_mlflow(folder, tiny):
+    report = run_job(tiny_job(tiny, epochs=1), home=folder / "first", listener=lambda _: None)
+    answer = mlcl("import", "first", "--home", "second", "--json")
+    assert ([its["id"] for its in answer.json["copied"]], answer.json["undelivered"]) == ([report.id], 0)
+    assert undelivered_logs(folder / "second") == []
+    assert mlcl("export", report.id, "--to", "model", "--home", "second").status == 0

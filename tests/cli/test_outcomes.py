@@ -237,6 +237,8 @@ def test_a_dry_run_and_a_printed_job_start_nothing(work):
     assert plan["training"] == {
         "epochs": 4, "steps_per_epoch": 3, "steps": 12, "rows_per_step": 32, "workers": 1
     }  # fmt: skip
+    whole = mlcl("run", "job.yaml", "train.batch_size=5000", "--dry-run", "--json").json
+    assert whole["training"]["rows_per_step"] == 2 * whole["data"]["train"]
     printed = mlcl("run", "job.yaml", "--print-config", "train.epochs=9")
     Path("printed.yaml").write_text(printed.out)
     assert mlcl("run", "printed.yaml", "--dry-run", "--json").json["training"]["epochs"] == 9

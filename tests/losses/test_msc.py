@@ -90,6 +90,8 @@ def test_any_beta_is_finite(beta, rows):
 def test_prototypes_are_checked(rows):
     with pytest.raises(ValueError, match=r"prototypes must be \(labels, dimension\); found: \(3,\)"):
         build_loss("msc", prototypes=(3,))
+    with pytest.raises(ValueError, match=r"prototypes must be \(labels, dimension\); found: 5"):
+        build_loss("msc", prototypes=5)
     with pytest.raises(ValueError, match=r"supcon has no prototypes; found: \(3, 2\)"):
         build_loss("supcon", prototypes=(3, 2))
     with pytest.raises(ValueError, match="prototypes of 9 labels; found: labels of width 6"):

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -26,6 +27,12 @@ def test_schedules(schedule, expected):
     for fraction, value in expected.items():
         temperature.set_progress(fraction)
         assert temperature.value().item() == pytest.approx(value)
+
+
+def test_a_number_of_numpy_is_a_temperature_and_text_says_nothing_of_normalisation():
+    assert build_loss("supcon", temperature=np.float32(0.5)).temperature.number() == 0.5
+    with pytest.raises(ValueError, match="normalize must be True or False; found: 'no'"):
+        build_loss("supcon", temperature=0.5, normalize="no")
 
 
 def test_schedule_reaches_the_loss(rows):

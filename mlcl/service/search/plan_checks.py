@@ -18,8 +18,9 @@ from mlcl.service.search.arms import CONTROL, SearchPlan, search_plans
 from mlcl.service.search.confirmation import entrant_count
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe, why_outside
+from mlcl.service.search.space_versions import warm_sweep
 from mlcl.service.search.starts import asked_start
-from mlcl.service.search.sweep_plan import SweepPlan, with_scores
+from mlcl.service.search.sweep_plan import SweepPlan, sweep_identity, with_scores
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
@@ -109,6 +110,8 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     """Returns the plan of a sweep as plain data, after all checks; prepares the data set if necessary."""
     job_data = check_plan(plan, home)
     plan = with_scores(plan, home)
+    if plan.warm_start is not None:
+        warm_sweep(home, plan.warm_start, sweep_identity(plan, job_data, home))
     space, job = plan.space, plan.search_job()
     plans = search_plans(plan)
     searches = [each for each in plans if each.is_searched]

@@ -105,11 +105,13 @@ def first_sweep(made: FirstJob, info: DatasetInfo, description: Description, bud
     gpu = torch.cuda.is_available()
     given = parse_budget(budget)
     check_budget(given, float(gpu))
-    reads = made.job["encoder"].get("inputs", [])
-    if info.modality != "text" or "transformer" not in reads:
-        return FirstSweep(made)
+    encoder = made.job["encoder"]
+    if encoder["name"] != "features":
+        rule = f"time: not estimated for {encoder['name']}, so --budget changes nothing"
+        return FirstSweep(replace(made, rules=(*made.rules, rule)))
     costs = _costs(made, info, description, given, gpu=gpu)
-    tunable = info.rows["train"] >= FEWEST_TUNED and made.job["encoder"]["transformer"]["max_length"] <= SHORT
+    short = "transformer" in encoder["inputs"] and encoder["transformer"]["max_length"] <= SHORT
+    tunable = short and info.rows["train"] >= FEWEST_TUNED
     tuned = _tuned_sweep(made, costs) if tunable else None
     return tuned or _frozen_sweep(made, costs, tunable=tunable)
 
@@ -152,7 +154,8 @@ def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
 
 def _frozen_sweep(made: FirstJob, costs: _Costs, *, tunable: bool) -> FirstSweep:
     """Returns a sweep of the job on frozen inputs, beside the job on static words if that fits, too."""
-    words = {"words": (_on_words(made.job), None)} if first_job.has_words() else {}
+    encoded = "transformer" in made.job["encoder"]["inputs"]
+    words = {"words": (_on_words(made.job), None)} if encoded and first_job.has_words() else {}
 
     def trainings(size: SweepSize, others: Mapping[str, Any]) -> int:
         return size.trainings(RACE_SEEDS) * (2 + len(others))  # the job and its control
@@ -224,11 +227,13 @@ def _on_words(job: Mapping[str, Any]) -> dict[str, Any]:
 def _costs(
     made: FirstJob, info: DatasetInfo, description: Description, budget: Budget, *, gpu: bool
 ) -> _Costs:
-    rows, content = info.rows, description.content
-    length = made.job["encoder"]["transformer"]["max_length"]
-    longest, usual = (min(length, math.ceil(PER_WORD * content[f"words_q{q}"])) for q in ("95", "50"))
-    timed = min(usual, SHORT)
-    step = _step_seconds(timed, min(longest, SHORT)) / BATCH * usual / timed  # of one text
+    rows, content, encoder = info.rows, description.content, made.job["encoder"]
+    step = 0.0  # of one text
+    if "transformer" in encoder["inputs"]:
+        length = encoder["transformer"]["max_length"]
+        longest, usual = (min(length, math.ceil(PER_WORD * content[f"words_q{q}"])) for q in ("95", "50"))
+        timed = min(usual, SHORT)
+        step = _step_seconds(timed, min(longest, SHORT)) / BATCH * usual / timed
     every, held = sum(rows.values()), rows["validation"]
     tuning = step * (EPOCHS * rows["train"] + FORWARD * (EPOCHS * held + every))
     processors = 1 if gpu else usable_cpus()

@@ -83,8 +83,11 @@ def start(
         raise (error if error.key == "--budget" else error.but(file=path)) from None
     lines = (*read.found, *in_words(description))
     name = its.made.job["experiment"]
-    baselines = "".join(f" --baseline {to / f'{each}.yaml'}{_own(its, each, to)}" for each in its.others)
-    sweep = f"mlcl sweep {to / FILES[0]} {to / FILES[1]} --name {name} {its.size.options}{baselines}"
+    baselines = "".join(
+        f" --baseline {shlex.quote(f'{to / each}.yaml{_own(its, each, to)}')}" for each in its.others
+    )
+    job, space = (shlex.quote(str(to / file)) for file in FILES[:2])
+    sweep = f"mlcl sweep {job} {space} --name {name} {its.size.options}{baselines}"
     predict = " ".join(["mlcl predict model", shlex.quote(str(paths[-1])), *_reading(read.options)])
     commands = (sweep, f"mlcl report {name}", f"mlcl export {name} --to model", predict, _serve(name, home))
     files = _write(its, to, commands, lines)

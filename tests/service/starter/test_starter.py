@@ -1,6 +1,7 @@
 """The job, the space and the README that `mlcl init` writes."""
 
 import csv
+import shlex
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -38,10 +39,10 @@ def begun(tmp_path, monkeypatch):
     """Starts from rows under a header."""
     monkeypatch.chdir(tmp_path)
 
-    def begun(header, rows, *labels, ask=None, **how):
+    def begun(header, rows, *labels, ask=None, to="out", **how):
         with (tmp_path / "in.csv").open("w", newline="") as file:
             csv.writer(file).writerows([header, *rows])
-        return started(tmp_path / "out", tmp_path / "in.csv", UserOptions(labels=labels), ask, **how)
+        return started(tmp_path / to, tmp_path / "in.csv", UserOptions(labels=labels), ask, **how)
 
     return begun
 
@@ -114,6 +115,18 @@ def test_the_job_is_the_first_point_of_the_prior_and_the_search_goes_on_with_it(
     assert expected[0] == expected[1]
     assert None not in expected
     assert len(expected) >= 4
+
+
+@pytest.mark.parametrize(
+    ("budget", "options"), [("20m", "--trials 24 --seeds 6"), ("90s", "--trials 6 --seeds 6")]
+)
+def test_the_budget_holds_on_words_alone_and_paths_are_quoted(begun, monkeypatch, budget, options):
+    monkeypatch.setattr(first_sweep, "usable_cpus", lambda: 2)
+    rows = [[text, ";".join(its)] for _, text, its in ROWS]
+    made, job = begun(["text", "tags"], rows, budget=budget, to="my job")
+    assert ("transformer" in job.encoder.inputs, options in made.next) == (False, True), made.next
+    assert made.rules[-1].startswith("time: about")
+    assert [Path(word).name for word in shlex.split(made.next)[2:4]] == ["job.yaml", "space.yaml"]
 
 
 @pytest.mark.parametrize(
