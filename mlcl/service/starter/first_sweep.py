@@ -26,11 +26,16 @@ from mlcl.service.starter import first_job
 from mlcl.service.starter.first_job import ROOT, SHORT, FirstJob
 from mlcl.training.context import pick_device
 
-FEWEST_TUNED = 2_000
-"""The least number of training rows for fine-tuning; with 1,200 it stays below a frozen encoder."""
-EPOCHS, BATCH = 6, 32
-TUNED = {"epochs": EPOCHS, "batch_size": BATCH, "lr": 2e-3, "encoder_lr": 1e-4, "precision": "auto"}
-"""The section `train` of a job that fine-tunes an encoder."""
+FEWEST_TUNED, FEWEST_TUNED_OF_SEVERAL = 2_000, 250
+"""The least numbers of training rows for fine-tuning, with one label a row and with several.
+
+With 1,155 texts of 77 classes a frozen encoder was better; fewer texts of several labels were not tried.
+"""
+LEAST_EPOCHS, MOST_EPOCHS, BATCH = 6, 24, 32
+ROWS_READ = 12_000
+"""The number of rows that fine-tuning reads in all epochs, as far as the least and most epochs allow."""
+TUNED = {"batch_size": BATCH, "lr": 2e-3, "encoder_lr": 1e-4, "precision": "auto"}
+"""The section `train` of a job that fine-tunes an encoder, but for its epochs."""
 FORWARD = 1 / 3
 """The cost of a forward pass alone, as a share of a training step."""
 PER_WORD = 1.4
@@ -84,10 +89,14 @@ class FirstSweep:
 
 @dataclass(frozen=True)
 class _Costs:
-    """Estimated seconds on one processor, of which the budget allows `seconds` on all together."""
+    """Estimated seconds on one processor, of which the budget allows `seconds` on all together.
+
+    `tuning` is a fine-tuning of `epochs` epochs.
+    """
 
     training: float
     tuning: float
+    epochs: int
     encoding: float
     text: str
     seconds: float
@@ -111,7 +120,8 @@ def first_sweep(made: FirstJob, info: DatasetInfo, description: Description, bud
         return FirstSweep(replace(made, rules=(*made.rules, rule)))
     costs = _costs(made, info, description, given, gpu=gpu)
     short = "transformer" in encoder["inputs"] and encoder["transformer"]["max_length"] <= SHORT
-    tunable = short and info.rows["train"] >= FEWEST_TUNED
+    fewest = FEWEST_TUNED_OF_SEVERAL if _has_several(made.job) else FEWEST_TUNED
+    tunable = short and info.rows["train"] >= fewest
     tuned = _tuned_sweep(made, costs) if tunable else None
     return tuned or _frozen_sweep(made, costs, tunable=tunable)
 
@@ -128,18 +138,19 @@ def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
     size, heads = next(fits, (None, False))
     if size is None:
         return None
-    job, space = tuned_job(made.job, made.space if heads else None)
+    job, space = tuned_job(made.job, costs.epochs, made.space if heads else None)
     number, target = _tunings(size), job["objective"]["classifier"]["labels"]
     views = 2 if heads else 1  # also the number of arms: the heads and their control
     names = ", ".join(job["objective"].get("heads", {}))
     encoder, *_, metric = made.rules
     length = job["encoder"]["max_length"]
     rules = (
-        f"encoder: MiniLM, fine-tuned, which reads {length} tokens, as texts are short and many",
+        f"encoder: MiniLM, fine-tuned, which reads {length} tokens, as texts are short",
         f"objective: a classifier of {target} beside contrastive heads ({names})"
         if heads
         else f"objective: a classifier of {target} alone; heads and their control take four times as long",
-        f"optimiser: encoder at {TUNED['encoder_lr']}, classifier at {TUNED['lr']}, {EPOCHS} epochs at most",
+        f"optimiser: encoder at {TUNED['encoder_lr']}, classifier at {TUNED['lr']}, "
+        f"{costs.epochs} epochs at most",
         *(rule for rule in made.rules if rule.startswith("ensemble: ")),
         metric,
         f"beside it features.yaml: {encoder.removeprefix('encoder: ')}",
@@ -185,18 +196,28 @@ def _tuned_seconds(size: SweepSize, heads: bool, costs: _Costs) -> float:
     return _tunings(size) * each + size.trainings(RACE_SEEDS) * costs.training
 
 
-def tuned_job(
-    job: Mapping[str, Any], heads: Mapping[str, Any] | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the job that fine-tunes the frozen transformer of a job, with its space.
+def tuned_epochs(rows: int) -> int:
+    """Returns the epochs of fine-tuning on so many rows: more where rows are fewer, as steps are then few."""
+    return min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(ROWS_READ / rows)))
 
-    `heads` is the space of the job, of which the keys of heads are kept; None for a job without heads. A job
-    of several labels begins with the root of the weight of positives, which its space varies.
+
+def _has_several(job: Mapping[str, Any]) -> bool:
+    return "pos_weight" in job["objective"]["classifier"]
+
+
+def tuned_job(
+    job: Mapping[str, Any], epochs: int, heads: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the job that fine-tunes the frozen transformer of a job for so many epochs, with its space.
+
+    `heads` is the space of the job, of which the keys of heads are kept; None for a job without heads. The
+    space also has half and two thirds of the epochs. A job of several labels begins with the root of the
+    weight of positives, which its space varies.
     """
     frozen = job["encoder"]["transformer"]
     encoder = {"name": "transformer", "pooling": "mean"} | {k: frozen[k] for k in ("model", "max_length")}
     classifier, weighted = dict(job["objective"]["classifier"]), dict[str, Any]()
-    if "pos_weight" in classifier:
+    if _has_several(job):
         classifier["pos_weight"] = ROOT
         weighted = {"objective.classifier.pos_weight": {"choice": [ROOT, "none"]}}
     kept = {} if heads is None else {"heads": job["objective"]["heads"]}
@@ -204,12 +225,13 @@ def tuned_job(
         **job,
         "encoder": encoder,
         "objective": {**kept, "classifier": classifier},
-        "train": dict(TUNED),
+        "train": {"epochs": epochs, **TUNED},
         "evaluation": {k: v for k, v in job["evaluation"].items() if k in ("metric", "ensemble")},
     }
     space = dict(read_yaml(packaged_files("space")["transformer"].path))
     drawn = {} if heads is None else heads["space"]
     drawn = {key: range_ for key, range_ in drawn.items() if key.startswith("objective.heads.")}
+    weighted["train.epochs"] = {"choice": [epochs // 2, 2 * epochs // 3, epochs]}
     space["space"] = space["space"] | weighted | drawn
     return tuned, space
 
@@ -235,11 +257,13 @@ def _costs(
         timed = min(usual, SHORT)
         step = _step_seconds(timed, min(longest, SHORT)) / BATCH * usual / timed
     every, held = sum(rows.values()), rows["validation"]
-    tuning = step * (EPOCHS * rows["train"] + FORWARD * (EPOCHS * held + every))
+    epochs = tuned_epochs(rows["train"])
+    tuning = step * (epochs * rows["train"] + FORWARD * (epochs * held + every))
     processors = 1 if gpu else usable_cpus()
     seconds = budget.amount * (processors if budget.unit == "clock" else 1)
     encoding = FORWARD * step * every
-    return _Costs(TRAINING + PER_ROW * rows["train"], tuning, encoding, budget.text, seconds, processors)
+    training = TRAINING + PER_ROW * rows["train"]
+    return _Costs(training, tuning, epochs, encoding, budget.text, seconds, processors)
 
 
 def _step_seconds(usual: int, longest: int) -> float:

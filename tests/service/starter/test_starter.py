@@ -149,7 +149,9 @@ def test_the_budget_chooses_encoder_and_arms(
     monkeypatch.setattr(first_job, "model_folder", Path)
     monkeypatch.setattr(first_job, "has_words", lambda: words)
     monkeypatch.setattr(first_sweep, "_step_seconds", lambda usual, longest: step)
-    monkeypatch.setattr(first_sweep, "FEWEST_TUNED", fewest)
+    monkeypatch.setattr(first_sweep, "FEWEST_TUNED_OF_SEVERAL", fewest)
+    monkeypatch.setattr(first_sweep, "LEAST_EPOCHS", 6)
+    monkeypatch.setattr(first_sweep, "MOST_EPOCHS", 6)
     monkeypatch.setattr(first_sweep, "usable_cpus", lambda: 2)
     rows = [[" ".join([text] * repeat), ";".join(its)] for _, text, its in ROWS]
     made, job = begun(["text", "tags"], rows, budget=budget)
@@ -174,6 +176,25 @@ def test_the_budget_chooses_encoder_and_arms(
         assert [each.evaluation.ensemble for each in on_words] == ["text_svm"] * len(others)
     assert job.evaluation.ensemble == "text_encoder_svm"
     assert made.rules.count("ensemble: with text_encoder_svm, whose weight validation chooses") == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "epochs"), [(100, 24), (500, 24), (1_000, 12), (1_600, 8), (2_000, 6), (50_000, 6)]
+)
+def test_fewer_rows_are_read_in_more_epochs(rows, epochs):
+    assert first_sweep.tuned_epochs(rows) == epochs
+
+
+@pytest.mark.parametrize(("several", "encoder"), [(True, "transformer"), (False, "features")])
+def test_texts_of_several_labels_are_few_enough_for_fine_tuning_first(begun, monkeypatch, several, encoder):
+    monkeypatch.setattr(first_job, "model_folder", Path)
+    monkeypatch.setattr(first_sweep, "_step_seconds", lambda usual, longest: 0.2)
+    rows = [[f"{text} {i}", ";".join(its) if several else its[0]] for i in range(2) for _, text, its in ROWS]
+    made, job = begun(["text", "tags" if several else "label"], rows)
+    assert job.encoder.name == encoder
+    if several:
+        assert job.train.epochs == 24
+        assert read_yaml(made.files[1])["space"]["train.epochs"] == {"choice": [12, 16, 24]}
 
 
 def test_a_step_is_timed_on_texts_of_the_given_lengths(models, monkeypatch):
