@@ -12,6 +12,7 @@ Columns that lack a row are left out.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -82,8 +83,9 @@ def _difference(cells: Cells, column: str, one: str, other: str, name: str) -> S
 
 
 def _size(column: str) -> str:
-    """Returns the last word of a column's name, its number of rows."""
-    return column.rpartition(" ")[2]
+    """Returns the number of rows in a column's name; empty without one."""
+    found = re.search(r"\d[\d,]*\b", column)
+    return found[0] if found else ""
 
 
 def _best(cells: Cells, column: str) -> str:

@@ -93,7 +93,18 @@ def job_of(source: JobSource, overrides: Overrides = None) -> JobConfig:
 
 
 def check_name(name: Any, key: str) -> None:
-    """Raises UserError, which names `key`, unless a sweep or comparison may have the name."""
-    if not (isinstance(name, str) and re.fullmatch(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}", name)):
-        allowed = f"at most {LONGEST_NAME} letters, digits and . _ -"
+    """Raises UserError, which names `key`, for a name that a sweep or comparison cannot have; allows None."""
+    if name is None:
+        return
+    fits = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name)
+    if not fits or len(name) > LONGEST_NAME:
+        allowed = f"at most {LONGEST_NAME} letters, digits and . _ -, first a letter or digit"
         raise UserError("not a name", key=key, found=name, allowed=allowed)
+
+
+def say_of(progress: Say) -> Callable[[str], None]:
+    """Returns the function of `progress`, or one that prints nothing. Raises UserError for anything else."""
+    if progress and not callable(progress):
+        allowed = "a function of a text, or None"
+        raise UserError("no function", key="progress", found=repr(progress), allowed=allowed)
+    return progress or print_nothing

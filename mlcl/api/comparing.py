@@ -6,7 +6,7 @@ The comparison is a table of tuned cells, written to `HOME/comparisons`; `mlcl r
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from mlcl.api.common import (
     checked_overrides,
     home_of,
     print_line,
-    print_nothing,
+    say_of,
 )
 from mlcl.errors import UserError, did_you_mean
 
@@ -114,27 +114,28 @@ def compare(
     from mlcl.service.tables.plan import TablePlan
     from mlcl.service.tables.table import run_table
 
-    folder, overrides = home_of(home), checked_overrides(overrides)
+    check_name(name, "name")
+    say, folder, overrides = say_of(progress), home_of(home), checked_overrides(overrides)
     its = prepare_user_data(data, columns, folder)
-    made = _first_job(its, columns.get("labels"), (encoder, tokenizer, collate), overrides, folder, progress)
-    made.job["experiment"] = _name_of(name, made.job["experiment"])
+    made = _first_job(its, columns.get("labels"), (encoder, tokenizer, collate), overrides, folder, say, name)
     table = comparison_table(made.job, made.space, losses, its, trials, seeds, baselines=baselines)
     plan = TablePlan(*_write_table(folder, made.job, table), overrides=overrides)
     return Answer(run_table(plan, home=folder, watch=listener_of(progress)), folder)
 
 
-def _name_of(name: str | None, experiment: str) -> str:
-    """Returns the name of a comparison: the given one, else that of the data with `_` for other signs."""
-    if name is None:
-        return re.sub(r"[^A-Za-z0-9._-]+", "_", experiment)
-    check_name(name, "name")
-    return name
-
-
 def _first_job(
-    data: UserData, labels: Any, module: tuple[Any, Any, Any], overrides: Overrides, home: Path, progress: Say
+    data: UserData,
+    labels: Any,
+    module: tuple[Any, Any, Any],
+    overrides: Overrides,
+    home: Path,
+    say: Callable[[str], None],
+    name: str | None,
 ) -> FirstJob:
-    """The first job on the data, with a caller's module, tokenizer and collate function where given."""
+    """The first job on the data, with a caller's module, tokenizer and collate function where given.
+
+    Its experiment has the name of the comparison, by default that of the data.
+    """
     from mlcl.api.caller_encoder import caller_encoder_of
     from mlcl.config import load_job
 
@@ -145,13 +146,14 @@ def _first_job(
     section = None if its is None else its.section
     space = labels if isinstance(labels, str) and not data.options else None  # a prepared data set's space
     made = data.first_job(space, data.description(), section)
+    made.job["experiment"] = name or re.sub(r"[^A-Za-z0-9._-]+", "_", made.job["experiment"])
     # Averaging each arm with the same baseline would make the losses' differences smaller.
     made.job["evaluation"].pop("ensemble", None)
     if its is not None:
         made.job["plugins"] = [dict(its.plugin)]
         if not its.size:
             made.job["encoder"] = dict(its.section)
-        its.check(load_job(made.job, overrides or {}), home, progress or print_nothing)
+        its.check(load_job(made.job, overrides or {}), home, say)
     return made
 
 

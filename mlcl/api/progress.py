@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from mlcl.api.common import Say, print_line, print_nothing
-from mlcl.errors import UserError
+from mlcl.api.common import Say, print_line, say_of
 from mlcl.markup import duration
 from mlcl.service.engine.progress import Progress, ProgressEvent, ProgressListener, Row
 from mlcl.training.events import Event
@@ -142,7 +141,7 @@ def listener_of(progress: Say) -> ProgressListener:
     """Returns the listener of a sweep or table: a bar in a notebook by default, else lines for `progress`."""
     bar = notebook_bar(progress)
     if bar is None:
-        return plain_lines(progress or print_nothing)
+        return plain_lines(say_of(progress))
 
     def watch(event: ProgressEvent) -> None:
         its = event.progress
@@ -157,17 +156,11 @@ def listener_of(progress: Say) -> ProgressListener:
 
 def training_listener(progress: Say) -> TrainingLines:
     """Returns the listener of one training: a bar in a notebook by default, else lines for `progress`."""
-    return TrainingLines(progress or print_nothing, notebook_bar(progress))
+    return TrainingLines(say_of(progress), notebook_bar(progress))
 
 
 def notebook_bar(progress: Say) -> NotebookBar | None:
-    """Returns a new bar in a notebook unless `progress` is a function of the caller's; elsewhere None.
-
-    Raises UserError for anything else than a function or None.
-    """
-    if progress is not None and not callable(progress):
-        allowed = "a function of a text, or None"
-        raise UserError("no function", key="progress", found=repr(progress), allowed=allowed)
+    """Returns a new bar in a notebook unless `progress` is a function of the caller's; elsewhere None."""
     ipython = sys.modules.get("IPython")
     if progress is print_line and ipython and type(ipython.get_ipython()).__name__ == KERNEL:
         return NotebookBar(ipython.display)

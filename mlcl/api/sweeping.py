@@ -19,7 +19,7 @@ from mlcl.api.common import (
     home_of,
     job_of,
     print_line,
-    print_nothing,
+    say_of,
     with_encoder,
 )
 from mlcl.config import JobConfig, Space, load_job, load_space
@@ -136,7 +136,7 @@ def sweep(
     _check_options(numbers, options)
     files = [Path(each).stem for each in (job, space) if isinstance(each, (str, Path))]
     named = name if name is not None else "-".join(files) or job_of(job).experiment
-    module, say = (options.get("encoder"), options.get("tokenizer")), progress or print_nothing
+    module, say = (options.get("encoder"), options.get("tokenizer")), say_of(progress)
     if (on := options.get("on")) is not None:
         return _sweep_on(on, job, space, overrides, named, folder, options, numbers, say)
     its = options.get("collate")

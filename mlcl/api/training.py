@@ -13,7 +13,7 @@ from mlcl.api.common import (
     home_of,
     job_of,
     print_line,
-    print_nothing,
+    say_of,
     with_encoder,
 )
 from mlcl.api.comparing import prepare_user_data
@@ -65,7 +65,7 @@ def run(
     Example:
         >>> mlcl.run("jobs/icd10cm_features.yaml", {"train.epochs": 5}).metrics["test/accuracy"]
     """
-    say, folder = progress or print_nothing, home_of(home)
+    say, folder = say_of(progress), home_of(home)
     if on is not None:
         from mlcl.api.cluster_command import Caller, run_command
         from mlcl.api.cluster_job import cluster_of, submit_run
@@ -120,7 +120,7 @@ def baseline(
     from mlcl.service.run_baselines import BaselinePlan, best_baseline, run_baselines
     from mlcl.training.baselines.jobs import dataset_job
 
-    say, folder = progress or print_nothing, home_of(home)
+    say, folder = say_of(progress), home_of(home)
     its = prepare_user_data(data, columns, folder)
     space = columns.get("labels") if not its.options else None  # of a prepared data set it is a label space
     job = load_job(dataset_job(its.folder, space if isinstance(space, str) else None))

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import Exit, answer, answer_to, errors, print_json, results, say
-from mlcl.errors import printable
+from mlcl.errors import UserError, printable
 from mlcl.markup import counted
 
 if TYPE_CHECKING:
@@ -95,10 +95,16 @@ def import_home(
     """Copy the complete runs, sweeps and tables of another home, so that tables do not train them again."""
     from mlcl.service.import_home import import_home as copy
     from mlcl.tracking import tracking_uri
+    from mlcl.tracking.cursor import undelivered_logs
     from mlcl.tracking.delivery import deliver_all
 
     copied = copy(source, home)
-    left = deliver_all(home, tracking_uri(home), say) if copied else 0
+    left = len(undelivered_logs(home))
+    if left:
+        try:
+            left = deliver_all(home, tracking_uri(home), say)
+        except UserError as error:  # the store cannot be reached
+            say(error.line())
     tree = {"from": source, "copied": [asdict(record) for record in copied]}
     lines = [f"{record.kind.removesuffix('s')} {record.name or record.id}" for record in copied]
     rest = f"{len(copied)} copied from {source}; the rest is here already, or is not complete"

@@ -342,12 +342,8 @@ def test_an_alternative_is_in_the_scales_that_name_it(files):
 
 
 def test_tables_are_found_by_name_or_by_path_and_ids_are_lower_case_without_signs(tmp_path):
-    assert list(map(slug, ("MLCL (ours)", "BCE + kNN", "P@5", "5,000 R2,3"))) == [
-        "mlcl-ours",
-        "bce-+-knn",
-        "p-5",
-        "5000-r2-3",
-    ]
+    named = {"MLCL (ours)": "mlcl-ours", "BCE + kNN": "bce-+-knn", "P@5": "p-5", "5,000 R2,3": "5000-r2-3"}
+    assert {name: slug(name) for name in named} == named
     for name in ("b", "a"):
         (tmp_path / f"{name}.yaml").touch()
     assert [file.stem for file in table_files(tmp_path)] == ["a", "b"]

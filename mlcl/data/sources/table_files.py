@@ -30,7 +30,7 @@ from mlcl.data.split_assignment import (
 from mlcl.data.tables.files import ENCODING, Dialect, TableFile
 from mlcl.data.tables.formats import open_table
 from mlcl.data.tables.labels import Labels
-from mlcl.data.tables.notation import text_of
+from mlcl.data.tables.notation import MISSING, text_of
 from mlcl.data.tables.options import HierarchyOf, TableOptions
 from mlcl.data.tables.rows import EMPTY, Content, ImageFiles, TableRows, Unreadable, read_contents
 from mlcl.data.tables.spaces import check_levels, read_columns, spaces_of, state_of
@@ -106,7 +106,7 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
     keys = _row_keys(options, rows, kept, content)
     notes = divide(keys, [its.indices(spaces[n]) for n, its in named.items()], options.fractions, split_seed)
     notes += [note for its in named.values() for note in its.notes]
-    _check_labelled(options, keys.splits, list(named.values()))
+    _check_labelled(rows, keys.splits, [name for key, name in columns.items() if key.startswith("labels.")])
     if options.split is None and SPLIT in tables[0].columns:
         notes.append(f"the column {SPLIT} is not read: split={SPLIT} takes the splits from it")
     held: dict[str, Any] = {"id": keys.ids, "split": keys.splits}
@@ -140,13 +140,21 @@ def _check_columns(options: TableOptions, table: TableFile) -> None:
         table.require(column, key)
 
 
-def _check_labelled(options: TableOptions, splits: Sequence[str], labels: Sequence[Labels]) -> None:
-    """Raises UserError if no row of a split has a label, as in the test files of contests."""
-    labelled = {split for its in labels for split, names in zip(splits, its.names, strict=True) if names}
-    for split, count in Counter(splits).items() if labels else ():
+def _check_labelled(rows: TableRows, splits: Sequence[str], columns: Sequence[str]) -> None:
+    """Raises UserError if all label columns are blank in a split, as in the test files of contests."""
+    labelled = {
+        split
+        for split, *cells in zip(splits, *(rows.frame[name] for name in columns), strict=True)
+        if not all(map(_is_blank, cells))
+    }
+    for split, count in Counter(splits).items():
         if split not in labelled:
             problem, allowed = f"no row of {split} has a label", f"labels, or no rows of {split}"
-            raise UserError(problem, file=options.path[0], found=f"{count:,} rows", allowed=allowed)
+            raise UserError(problem, file=rows.tables[0].path, found=f"{count:,} rows", allowed=allowed)
+
+
+def _is_blank(value: Any) -> bool:
+    return value is None or value != value or (isinstance(value, str) and value.strip() in MISSING)
 
 
 @dataclass
@@ -163,6 +171,8 @@ def _read_contents(options: TableOptions, rows: TableRows) -> _Contents:
     """Reads all contents once. Raises UserError for a vector that is unreadable or of another size."""
     read, column = _Contents(), options.content[0] if options.content else ""
     for row, its in enumerate(_contents(options, rows.tables)):
+        if isinstance(its, str) and its.strip() in MISSING:
+            its = Unreadable("the text says that it is missing")
         if isinstance(its, Unreadable):
             if options.modality == "vectors":
                 raise rows.error(row, its.problem, column, its.found)
@@ -250,7 +260,7 @@ def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
     if None in of_files and set(of_files) != {None}:
         file, allowed = options.path[of_files.index(None)], "a name such as test.csv, or a column with split"
         raise UserError("the name says no split, as those of other files do", file=file, allowed=allowed)
-    unclear = None in of_files or "train" not in of_files
+    unclear = None in of_files or (len(set(of_files)) == 1 and "train" not in of_files)
     return [] if unclear else [str(of_files[table]) for table, _ in rows.keys]
 
 

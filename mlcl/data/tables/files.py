@@ -190,24 +190,36 @@ def _delimiter(path: Path, encoding: str) -> str:
     """
     tabs = suffix_of(path) == ".tsv"
     counts: dict[str, int] = {}
+    rows: dict[str, list[list[str]]] = {}
     for sign in "\t,;|" if tabs else ",;\t|":
         try:
-            lengths = {len(fields) for _, fields in islice(_records(path, encoding, sign), ROWS_TRIED)}
+            rows[sign] = [fields for _, fields in islice(_records(path, encoding, sign), ROWS_TRIED)]
         except UserError as error:
             if "no CSV" not in error.problem:
                 raise
             continue
+        lengths = set(map(len, rows[sign]))
         counts[sign] = lengths.pop() if len(lengths) == 1 else 0
         if sign == "\t" and tabs and counts[sign] > 1:
             return sign
     best = max(counts, key=lambda sign: counts[sign], default=",")
     if counts.get(best, 0) > 1:
-        if len(found := [sign for sign in counts if counts[sign] > 1]) > 1:
+        if len(found := [sign for sign in counts if counts[sign] > 1 and _rival(rows, sign, best)]) > 1:
             problem = "two signs divide each of the first lines alike"
             raise UserError(problem, file=path, key="delimiter", found=" ".join(found), allowed="one of them")
         return best
     with _decoding(path, [1], encoding), open_text(path, encoding) as file:
         return max(",;\t|", key=file.readline(LONGEST_FIELD).count)
+
+
+def _rival(rows: Mapping[str, Sequence[Sequence[str]]], one: str, other: str) -> bool:
+    """Whether two signs that fit may both be the delimiter.
+
+    They give equally many fields, or each stands in one field alone of those that the other one gives.
+    """
+    fields = [[sum(b in field for field in its) for its in rows[a]] for a, b in ((one, other), (other, one))]
+    equal = len(rows[one][0]) == len(rows[other][0])
+    return one == other or equal or all(max(counts) <= 1 for counts in fields)
 
 
 def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -223,7 +235,7 @@ def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str
         sentence = len(name.split()) > 4 and words > 4
         parts = {part.strip() for cell in below for part in re.split("[;|]", cell)}
         labels = len(own := re.split("[;|]", name)) > 1 and {part.strip() for part in own} <= parts
-        comment = name.startswith("# ")
+        comment = column == 0 and name.startswith("# ") and len(name.split()) > 2
         if (number and not numbered) or sentence or comment or labels or (name and below[name]):
             problem = "the first line looks like data: say whether it is a header"
             raise UserError(problem, file=path, key="header", found=name, allowed="header true, or false")

@@ -23,6 +23,7 @@ from mlcl.data.tables.notation import (
     form_of,
     number_of,
     recognise,
+    text_of,
     without_entities,
 )
 from mlcl.data.tables.options import MultiLabelColumn, SingleColumn
@@ -122,7 +123,8 @@ class CellColumn:
         for row, value in enumerate(rows.frame[name]):
             read_cell = known if isinstance(value, str | int | float) else cell_of
             try:
-                cell = value if value in given else read_cell(value)
+                whole = text_of(value) if given and isinstance(value, str) else value
+                cell = whole if whole in given else read_cell(value)
             except ValueError as error:
                 allowed = "texts, numbers, lists of them, or objects of classes with 0 or 1"
                 raise rows.error(row, str(error), name, value, allowed) from None
@@ -182,7 +184,7 @@ def notation_of(
     if isinstance(label, SingleColumn):
         for sign in (*SEPARATORS, "#"):
             wrong = [cell for cell in texts if sign in without_entities(cell)]
-            if wrong and not given and (sign in ";|\n" or find_joined(set(texts), sign)):
+            if wrong and not given and (sign in ";|" or find_joined(set(texts), sign)):
                 separator = "" if sign in SEPARATORS else f" with separator '{sign}'"
                 allowed = f"kind multi_label{separator}, or classes with it whole"
                 raise column.error(wrong[0], "one label or several", wrong[0], allowed, ": name it")
@@ -237,11 +239,12 @@ def _by_cell(
     spelt: dict[str, tuple[str, Cell]] = {}
     for cell in column.first:
         parts = (cell,) if isinstance(cell, str) and cell in given else notation.labels(cell)
-        labels = tuple(numbers.get(text, text) for part in parts if (text := part.strip()) not in nothing)
+        texts = (" ".join(part.split("\n")).strip() for part in parts)  # a name may be on two lines
+        labels = tuple(numbers.get(text, text) for text in texts if text not in nothing)
         if not several and len(labels) > 1:
             raise column.error(cell, "several labels", labels, "one, or kind multi_label")
         for name in labels:
-            if isinstance(cell, tuple) and not given and any(sign in name for sign in ";|"):
+            if isinstance(cell, tuple) and not given and any(sign in without_entities(name) for sign in ";|"):
                 allowed = "an item for each label, or classes with it whole"
                 raise column.error(cell, "an item of a list is one label or several", name, allowed)
             if given and name not in given:

@@ -32,7 +32,8 @@ NUMBERED = {"score", "value", "label", "start", "end"}
 ENTITY = re.compile(r"&#?\w+;")
 """Matches a character as HTML writes it, such as `&amp;`."""
 DECIMAL = re.compile(r"[+-]?\d+,\d+")
-THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})*")
+THOUSANDS = re.compile(r"[+-]?(\d{1,2}(,\d{3})+|\d+)")
+"""Matches a whole number, also with commas between thousands, where the first of these has 1 or 2 digits."""
 TAGS = re.compile(r"(\s*<[^<>]+>)+\s*")
 HASHTAGS = re.compile(r"(#[^\s#]+\s*)+")
 TAGGED: dict[Literal["tags", "hashtags"], re.Pattern[str]] = {"tags": TAGS, "hashtags": HASHTAGS}
@@ -88,7 +89,7 @@ def cell_of(value: Any) -> Cell:
     if isinstance(value, Mapping):
         return _flagged(value)
     lines = value.split("\n") if isinstance(value, str) else [value]
-    text = "\n".join(filter(None, map(text_of, lines)))
+    text = re.sub(r"\n?([;|,])\n?", r"\1", "\n".join(filter(None, map(text_of, lines))))
     if array := _ARRAY.fullmatch(text):
         text = array[1]
     if text.startswith("[{"):
@@ -263,7 +264,7 @@ def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation 
     numbers = [tuple(part.strip() for part in text.split(sign)) for text in texts]
     if all(len(its) > 1 for its in numbers) and (form := _numbers(numbers, given)):
         return Notation(form, sign)
-    if (sign == "," and not divides(texts, ",")) or (sign == " " and not given and divides(texts, " ")):
+    if (sign in ",\n" and not divides(texts, sign)) or (sign == " " and not given and divides(texts, " ")):
         return None
     return Notation("divided", sign) if found else Notation("names")
 
@@ -309,7 +310,8 @@ def find_joined(cells: Collection[str], separator: str) -> str | None:
         (
             cell
             for cell in cells
-            if separator in cell and all(part.strip() in cells for part in cell.split(separator))
+            if separator in cell
+            and all((own := part.strip()) in cells and own not in MISSING for part in cell.split(separator))
         ),
         None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from mlcl.data.tables.notation import MISSING, SEPARATORS, Cell, alone, divides
+from mlcl.data.tables.notation import MISSING, SEPARATORS, Cell, alone
 
 PATH_SIGNS = (">>", ">", "::", "/")
 """Separators of the levels of a path."""
@@ -35,21 +35,24 @@ def path_sign(cells: Iterable[Cell]) -> str | None:
 def several_paths(cells: Collection[str], sign: str) -> str | None:
     """Returns the first cell whose parts between `;`, or another separator, are paths; None without one.
 
-    A comma counts only where it seems to divide the cells.
+    Between commas the parts must be cells as well, since names have commas, too.
     """
     for separator in SEPARATORS:
-        if separator != "," or divides(cells, ","):
-            for cell in cells:
-                parts = cell.split(separator)
-                if len(parts) > 1 and all(sign in part for part in parts):
-                    return cell
+        for cell in cells:
+            parts = [part.strip() for part in cell.split(separator)]
+            paths = all(sign in part and (separator != "," or part in cells) for part in parts)
+            if len(parts) > 1 and paths:
+                return cell
     return None
 
 
 def _on_several_levels(paths: Mapping[str, Sequence[str]]) -> bool:
-    """Whether half of the names are on several levels, as those of sets are and those of a tree are not."""
+    """Whether half of the names are on several levels, as those of sets are and those of a tree are not.
+
+    A name that a path repeats counts at its first level.
+    """
     levels: dict[str, set[int]] = defaultdict(set)
     for path in paths.values():
-        for level, name in enumerate(path):
-            levels[name].add(level)
+        for name in path:
+            levels[name].add(path.index(name))
     return 2 * sum(len(its) > 1 for its in levels.values()) >= len(levels) > 0

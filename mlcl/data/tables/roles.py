@@ -105,7 +105,7 @@ class ColumnRoles:
     def levels(self, columns: Sequence[ColumnRole]) -> list[str]:
         """Orders columns as levels, coarse to fine; empty if a class has several at the level above.
 
-        A fine class with the name of a coarse one is below it, unless both columns name labels of one kind.
+        Columns of which most classes are the same, such as a first and a second label, are no levels.
         """
         ordered = sorted(columns, key=lambda column: column.distinct)
         chain = all(
@@ -163,7 +163,7 @@ def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole
     distinct = len(cells) > len(texts) / 2
     if distinct and all(IMAGE.search(cell) or (words < 2 and files.has(cell)) for cell in cells[:20]):
         return ColumnRole(name, "image", named=True, example=cells[0])
-    listed = sum(text.startswith("[") for text in texts)
+    listed = sum(text.startswith("[") and text.endswith("]") for text in texts)
     if 2 * listed > len(texts) or all(number_of(text) is not None for text in cells[:100]):
         return None
     named = _named(name, TEXT_NAMES)
@@ -275,11 +275,13 @@ def _determines(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
 
 
 def _share_classes(fine: ColumnRole, coarse: ColumnRole) -> bool:
-    """Whether a row has a class of `coarse` as its fine class, and another one as its coarse class."""
+    """Whether half of the fine classes, two or more, are coarse classes, too, and in a row below another."""
     assert fine.column is not None
     assert coarse.column is not None
     pairs = set(zip(fine.column.of_row, coarse.column.of_row, strict=True))
-    return any(one in coarse.column.first and one != two and not {one, two} & MISSING for one, two in pairs)
+    known = {cell for pair in pairs for cell in pair} - MISSING
+    above = {one for one, two in pairs if {one, two} <= known and one != two and one in coarse.column.first}
+    return len(above) > 1 and 2 * len(above) >= fine.distinct
 
 
 def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:

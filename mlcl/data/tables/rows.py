@@ -98,8 +98,9 @@ def read_contents(
 def _text(values: Sequence[Any]) -> str | Unreadable:
     parts = []
     for value in values:
-        if value is None or value != value or (isinstance(value, str) and value.strip() in MISSING):
-            continue  # NaN of a Parquet file is not equal to itself
+        joined_blank = len(values) > 1 and isinstance(value, str) and value.strip() in MISSING
+        if value is None or value != value or joined_blank:  # NaN of a Parquet file is not equal to itself
+            continue
         if isinstance(value, str) and LISTED.match(value):
             with suppress(ValueError):
                 value = items_of(value.strip())

@@ -33,6 +33,8 @@ from mlcl.markup import counted
 
 ABSENT, BLANK, UNCERTAIN = 0, -1, -2
 """States of a cell in a column of 0 and 1; a state of 1 means that the row has the class."""
+JOINED_MISSING = {"nan", "NaN", "None", "<NA>"}
+"""Missing values of pandas, as they stand in a path whose levels were joined as text."""
 
 
 @dataclass(frozen=True)
@@ -282,10 +284,10 @@ def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Label
             raise column.error(cell, "several paths in a row", list(cell), "one path")
         if several_paths([one], label.separator):
             raise column.error(cell, "several paths in a row", one, "one path")
-        parts = [part.strip() for part in one.split(label.separator)]
-        while parts and parts[-1] in MISSING and (parts[-1] or one in MISSING):
-            parts.pop()  # a path that ends early, as pandas joins it with a missing value
-        if MISSING & set(parts):
+        parts = [] if one in MISSING else [part.strip() for part in one.split(label.separator)]
+        while parts and parts[-1] in JOINED_MISSING:
+            parts.pop()  # the path ends early
+        if not all(parts) or JOINED_MISSING & set(parts):
             raise column.error(cell, "a path with an empty level", one, f"names between '{label.separator}'")
         paths[cell] = parts
     depth = max(map(len, paths.values()))

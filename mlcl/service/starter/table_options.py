@@ -13,7 +13,6 @@ from typing import Any, Literal
 from mlcl.data.format import RESERVED
 from mlcl.data.tables.files import Dialect, TableFile, suffix_of
 from mlcl.data.tables.formats import open_table
-from mlcl.data.tables.notation import text_of
 from mlcl.data.tables.options import Treatment
 from mlcl.data.tables.roles import ColumnRole, ColumnRoles, Kind, roles_of
 from mlcl.errors import UserError
@@ -123,12 +122,13 @@ class _ColumnChoice:
         return answer
 
     def check_answers(self) -> None:
-        """Raises UserError for rows whose labels were rejected, as Prodigy writes them."""
+        """Raises UserError for rows of Prodigy, which have a hash, whose labels were not accepted."""
         frame = self.roles.rows.frame
-        answers = {text_of(cell) for cell in frame["answer"]} if "answer" in frame else set()
-        if {"accept"} < answers <= {"accept", "reject", "ignore"} or answers == {"reject"}:
-            file, problem = self.table.path, "rows whose labels are not accepted"
-            raise UserError(problem, file=file, key="answer", found=sorted(answers), allowed="accept alone")
+        if "answer" in frame and {"_input_hash", "_task_hash"} & set(self.table.columns):
+            answers = sorted({str(cell) for cell in frame["answer"]})
+            if answers != ["accept"]:
+                file, problem = self.table.path, "rows whose labels are not accepted"
+                raise UserError(problem, file=file, key="answer", found=answers, allowed="accept alone")
 
     def content(self) -> tuple[str, tuple[str, ...], list[str]]:
         """Returns modality, its columns, and lines that describe them. Raises UserError without a column."""
@@ -196,7 +196,9 @@ class _ColumnChoice:
     def _check_numbered(self, named: Sequence[ColumnRole]) -> None:
         """Raises UserError if columns are named like the only one, but for a number: `label1 label2`."""
         if len(named) == 1 and (stem := named[0].name.rstrip("0123456789")) != named[0].name:
-            alike = [name for name in self.table.columns if name.rstrip("0123456789") == stem]
+            read = [its.name for its in self.roles.columns if its.kind != "constant"]
+            alike = [name for name in read if name.rstrip("0123456789") == stem]
+            alike = [name for name in alike if name not in self.roles.repeats]
             if len(alike) > 1:
                 file, problem = self.table.path, "one label or several in these columns: name it"
                 allowed = "one of them; or all in one, such as a;b"

@@ -89,7 +89,7 @@ def rows_seen(job: JobConfig, seed_keys: Sequence[str], fingerprint: str) -> str
 
 
 def without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the tree without what is empty, so that later keys with empty defaults change no hash."""
+    """Returns the tree without what is empty, which does not count in hashes."""
     inside = {key: without_empty(value) if isinstance(value, dict) else value for key, value in tree.items()}
     return {key: value for key, value in inside.items() if value not in (None, {}, [], ())}
 

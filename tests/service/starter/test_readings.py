@@ -36,11 +36,39 @@ def two_lines(i, t):
     return [f"{n} games" for n in t]
 
 
+def one(i, t):
+    return t[:1]
+
+
+def written(header, *rows, delimiter=","):
+    """A CSV whose columns after the text repeat these cells."""
+    return {"in.csv": table(header, lambda i, t: (body(i, t), *rows[i % len(rows)]), delimiter=delimiter)}
+
+
 def paths(i, t):
     return [f"fun/{n}" if n in NAMES[:2] else f"life/{n}" for n in t]
 
 
 READ = [
+    ({"in.jsonl": objects(lambda i, t: {"text": body(i, t), "label": t[0], "answer": {"text": "x"}})}, {},
+     None, one, ""),
+    (written(("text", "label"), ("C",), ("C#",), ("Java",), ("",)), {}, ("C", "C#", "Java"), None, ""),
+    (written(("text", "label"), ("Science\nFiction",), ("Drama",), ("War",)), {"kind": "single"},
+     ("Drama", "Science Fiction", "War"), None, ""),
+    (written(("text", "label"), ("Science\nFiction",), ("Drama",), ("War",)),
+     {"kind": "single", "classes": ("War", "Drama", "Science Fiction")}, ("War", "Drama", "Science Fiction"),
+     None, ""),
+    ({"in.jsonl": objects(lambda i, t: {"text": body(i, t), "labels": [f"{n} &amp; more" for n in t]})}, {},
+     None, lambda i, t: [f"{n} &amp; more" for n in t], ""),
+    (written(("text", "codes"), ("101",), ("101,205",), ("310,205",)), {}, ("101", "205", "310"), None, ""),
+    (written(("text", "label", "# likes"), ("film", 10), ("war", 20), ("love", 3)), {},
+     ("film", "love", "war"), None, ""),
+    (written(("title", "text|body", "label"), ("a|b", "film"), ("c|d", "war"), delimiter=";"),
+     {"text": ("title",), "labels": ("label",)}, ("film", "war"), None, ""),
+    (written(("text", "category", "subcategory"), ("Home", "Garden"), ("Garden", "Tools"), ("Home", "Beds")),
+     {}, ("Garden", "Home"), None, "levels: category > subcategory"),
+    (written(("text", "label1", "label2"), ("0", "film"), ("1", "war"), ("2", "love")), {},
+     ("film", "love", "war"), None, "says the same as"),
     ({"in.csv": labels(lambda i, t: "\n".join(two_lines(i, t)))}, {}, None, two_lines, "divided at '\\n'"),
     *(({"in.csv": labels(lambda i, t, sign=sign: sign.join(paths(i, t)))}, {}, None, paths, "several a row")
       for sign in ";|"),
@@ -141,6 +169,34 @@ def test_paths_with_some_bare_numbers_keep_their_sign(tmp_path):
     data = Dataset.open(prepare("csv", tmp_path / "home", options))
     assert {name for name in data.info.space("labels_level1").classes if not name.isdigit()} == {"Goods"}
     assert "labels: 24 rows have a path of fewer than 3 levels" in data.info.notes
+
+
+@pytest.mark.parametrize(
+    ("cells", "levels"),
+    [
+        (["A/B", "A/C", "D/E", "D/F", "N/A"], [("A", "D"), ("B", "C", "E", "F")]),
+        (["A/B", "A/C", "D/E", "D/F", "D/nan"], [("A", "D"), ("B", "C", "E", "F")]),
+        (["A/A", "A/B", "C/C", "C/D"], [("A", "C"), ("A", "B", "C", "D")]),
+        (["Men > Clothing, Shoes > Boots", "Men > Clothing, Shoes > Hats", "Kids > Toys > Cars",
+          "Kids > Toys > Dolls"], [("Kids", "Men"), ("Clothing, Shoes", "Toys")]),
+    ],
+)  # fmt: skip
+def test_paths_are_one_a_row_and_end_where_a_value_is_missing(tmp_path, cells, levels):
+    (tmp_path / "in.csv").write_bytes(labels(lambda i, t: cells[i % len(cells)]))
+    _, options, _ = table_options([tmp_path / "in.csv"], UserOptions())
+    assert options["labels"]["labels"]["kind"] == "path"
+    data = Dataset.open(prepare("csv", tmp_path / "home", options))
+    assert [data.info.space(f"labels_level{at + 1}").classes for at in range(2)] == levels
+
+
+def test_rows_that_say_of_each_class_that_they_lack_it_are_labelled(tmp_path):
+    def row(i, t):
+        return body(i, t), *(flags(t) if i % 3 else (0, 0, 0, 0)), "train" if i % 3 else "test"
+
+    (tmp_path / "in.csv").write_bytes(table(("text", *NAMES, "split"), row))
+    _, options, _ = table_options([tmp_path / "in.csv"], UserOptions())
+    data = Dataset.open(prepare("csv", tmp_path / "home", options))
+    assert data.split("test").labels("labels").counts().sum() == 0
 
 
 def test_the_rows_that_decide_may_stand_at_the_end(tmp_path):

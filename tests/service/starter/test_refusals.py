@@ -53,7 +53,10 @@ REFUSED = {
     "several columns may be it: name one with labels; found: label, topic": table(
         ("text", "label", "topic"), lambda i, t: (body(i, t), i % 2, t[0])),
     "rows whose labels are not accepted; found: accept, reject; allowed: accept alone": table(
-        ("text", "label", "answer"), lambda i, t: (body(i, t), t[0], "accept" if i % 5 else "reject")),
+        ("text", "label", "answer", "_task_hash"),
+        lambda i, t: (body(i, t), t[0], "accept" if i % 5 else "reject", i)),
+    "no row is for training": {
+        f"{name}.csv": labels(lambda i, t: t[0]) for name in ("validation", "test")},
     "an item of a list is one label or several at line 1; found: ": {"in.jsonl": objects(
         lambda i, t: {"text": body(i, t), "labels": [";".join(t)]})},
     "the header stands again at line 1202; found: text, labels": b"\n".join(
