@@ -11,11 +11,12 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+import torch
 from patience import until
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.starter import first_job
+from mlcl.service.starter import first_job, first_sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/tutorial.md").read_text()
@@ -27,7 +28,9 @@ COMMANDS = [command.replace("\\\n", " ") for command, _ in BLOCKS]
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A working directory as the tutorial has it: the checkout, without a sentence encoder."""
+    """A working directory as the tutorial has it: the checkout on two CPUs, without a sentence encoder."""
+    monkeypatch.setattr(first_sweep, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
     monkeypatch.setattr(first_job, "has_words", lambda: False)
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -124,7 +124,8 @@ class _ColumnChoice:
     def check_answers(self) -> None:
         """Raises UserError for rows of Prodigy, which have a hash, whose labels were not accepted."""
         frame = self.roles.rows.frame
-        if "answer" in frame and {"_input_hash", "_task_hash"} & set(self.table.columns):
+        hashed = {"_input_hash", "_task_hash"} & set(self.table.columns)
+        if hashed and "answer" in frame and "answer" not in self.given.labels:
             answers = sorted({str(cell) for cell in frame["answer"]})
             if answers != ["accept"]:
                 file, problem = self.table.path, "rows whose labels are not accepted"
