@@ -121,6 +121,7 @@ def test_a_mean_of_token_states_does_not_depend_on_other_rows(bert):
     unit = EXTRACTORS["transformer"].fit(bert.model_copy(update={"unit": True}), None, CPU, "float32")(texts)
     expected = together / np.linalg.norm(together, axis=1, keepdims=True)
     np.testing.assert_allclose(unit, expected, rtol=1e-4, atol=1e-5)
+    assert bert.model_dump()["unit"] is False
 
 
 @with_words

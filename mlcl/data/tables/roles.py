@@ -105,7 +105,7 @@ class ColumnRoles:
     def levels(self, columns: Sequence[ColumnRole]) -> list[str]:
         """Orders columns as levels, coarse to fine; empty if a class has several at the level above.
 
-        Columns of which most classes are the same, such as a first and a second label, are no levels.
+        Columns that share half of the fine classes, such as a first and a second label, are no levels.
         """
         ordered = sorted(columns, key=lambda column: column.distinct)
         chain = all(

@@ -33,7 +33,7 @@ from mlcl.markup import counted
 
 ABSENT, BLANK, UNCERTAIN = 0, -1, -2
 """States of a cell in a column of 0 and 1; a state of 1 means that the row has the class."""
-JOINED_MISSING = {"nan", "NaN", "None", "<NA>"}
+JOINED_MISSING = frozenset({"nan", "NaN", "None", "<NA>"})
 """Missing values of pandas, as they stand in a path whose levels were joined as text."""
 
 

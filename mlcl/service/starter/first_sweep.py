@@ -18,6 +18,7 @@ from mlcl.config import read_yaml
 from mlcl.config.packaged import packaged_files
 from mlcl.data.description import Description
 from mlcl.data.format import DatasetInfo
+from mlcl.markup import counted
 from mlcl.models.pretrained import load_pretrained, token_states
 from mlcl.service.engine.budget import Budget, check_budget, parse_budget
 from mlcl.service.process.limits import usable_cpus
@@ -101,10 +102,10 @@ class _Costs:
     processors: int
 
     def line(self, seconds: float, trainings: str) -> str:
-        minutes = math.ceil((seconds + self.encoding) / self.processors / 60)
+        minutes = counted(math.ceil((seconds + self.encoding) / self.processors / 60), "minute")
         where = f"{self.processors} CPUs" if self.processors > 1 else "one device"
         over = ", which is less" if seconds + self.encoding > self.seconds else ""
-        return f"time: about {minutes} minutes on {where}, {trainings} (--budget {self.text}{over})"
+        return f"time: about {minutes} on {where}, {trainings} (--budget {self.text}{over})"
 
 
 def first_sweep(made: FirstJob, info: DatasetInfo, description: Description, budget: str) -> FirstSweep:
