@@ -34,12 +34,14 @@ def _partial(final: Path) -> Path:
     return final.with_name(f".{final.name}.{secrets.token_hex(8)}.partial")
 
 
-def remove_partial(folder: Path, name: str = "*") -> None:
-    """Removes unfinished files and folders that killed writers left: of `name`, or of any name in the folder.
+def remove_partial(folder: Path, name: str | None = None) -> None:
+    """Removes the partial files and folders of `name`, by default of any name, that killed writers left.
 
-    A living writer would lose its files: the caller holds its lock, or is the only one that writes there.
+    A living writer would lose its files: the caller must hold the lock of `name`, or be the only writer.
     """
-    for left in folder.glob(f".{name}.*.partial"):
+    for left in folder.glob(".*.partial"):
+        if name is not None and left.name.removesuffix(".partial").rpartition(".")[0] != f".{name}":
+            continue
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
         else:

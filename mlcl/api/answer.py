@@ -181,7 +181,7 @@ def _with_link(line: str) -> str:
 
 
 def _best_of_table(table: TableResult) -> str | None:
-    """Returns the MLflow id of the best seed's run, on validation, of the best cell but baselines, if any."""
+    """Returns the MLflow id of the run that is best on validation, baselines left out; None without one."""
     scores = []
     for cell in table.cells:
         lead = cell.figures[0]

@@ -137,8 +137,11 @@ def sweep_command(
     given["control"] = None if control in (None, False) else caller.job(control, shared)
     words += _option_words({"control": given["control"], "warm-start": options.get("warm_start")})
     words += [word for file in baselines for word in ("--baseline", str(file))]
-    for setting in options.get("try_first", ()):
-        words += ["--try", ",".join(override_word(*each) for each in setting.items())]
+    settings = [
+        ",".join(override_word(*each) for each in its.items()) for its in options.get("try_first", ())
+    ]
+    words += [word for setting in settings for word in ("--try", setting)]
+    given |= {"try_": settings, **{key: options.get(key) for key in NUMBERS}}
     fresh = options.get("fresh", False)
     flags = {"no-control": control is False, "no-baselines": not options.get("fitted", True), "fresh": fresh}
     words += [f"--{flag}" for flag, is_set in flags.items() if is_set]

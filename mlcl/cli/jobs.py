@@ -18,7 +18,7 @@ from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
 from mlcl.cli.cluster_check import Slices, cluster_check_words
-from mlcl.cli.options import DEFAULT_HOME, Home, Json, is_typed
+from mlcl.cli.options import DEFAULT_HOME, Home, Json, check_control, is_typed
 from mlcl.cli.output import EXIT_OF, Exit, answer, boxed_table, errors, print_tree, say
 from mlcl.cli.service import print_service_status
 from mlcl.config.cluster import ClusterConfig, load_cluster
@@ -207,6 +207,8 @@ def check_words(
             if is_typed(context, option):
                 key = f"--{option.replace('_', '-')}"
                 raise UserError("not for a submitted command", key=key, found=name)
+        if name == "sweep":
+            check_control(context.params["control"], no_control=context.params["no_control"])
     return check_command(name, context.params if context else {}, folder, files)
 
 

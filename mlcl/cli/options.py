@@ -81,6 +81,12 @@ def reject_typed_secrets(
     return value
 
 
+def check_control(control: Path | None, *, no_control: bool) -> None:
+    """Raises UserError if a sweep is given both a control and `--no-control`."""
+    if control is not None and no_control:
+        raise UserError("excludes --no-control", key="--control", found=control)
+
+
 def check_writable(file: Path, key: str) -> None:
     """Raises UserError if the file that the option `key` names cannot be written."""
     if file.exists() and not file.is_file():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -21,10 +20,10 @@ from mlcl.cli.options import (
     Parallel,
     PrintConfig,
     StrictCode,
+    check_control,
 )
 from mlcl.cli.output import EXIT_OF, again, errors, finish, print_job, print_json, print_tree, tell
-from mlcl.config import load_job, load_space, parse_override
-from mlcl.errors import UserError
+from mlcl.config import load_job, load_space, parse_override, parse_setting
 
 if TYPE_CHECKING:
     from mlcl.results.sweep_result import SweepResult
@@ -97,8 +96,7 @@ def sweep(
         print_job(checked, job, overrides or [], as_json=json)
         return
 
-    if control is not None and no_control:
-        raise UserError("excludes --no-control", key="--control", found=control)
+    check_control(control, no_control=no_control)
     numbers: dict[str, Any] = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
     numbers |= {"cpus": cpus, "gpus": gpus, "parallel": parallel, "budget": budget}
     plan = sweep_plan(
@@ -112,7 +110,7 @@ def sweep(
         fitted=not no_baselines,
         **numbers,
         warm_start=warm_start,
-        try_first=[_setting(text) for text in try_ or []],
+        try_first=[parse_setting(text) for text in try_ or []],
         fresh=fresh,
     )
     if dry_run:
@@ -124,17 +122,6 @@ def sweep(
     with progress_view(as_json=json) as watch:
         report = run_sweep(plan, home=home, watch=watch, strict_code=strict_code)
     _finish(plan, report, home, as_json=json)
-
-
-def _setting(text: str) -> dict[str, Any]:
-    """Returns the values of a setting that is written as `key=value,...`; a value may have commas, too."""
-    try:
-        pairs = [parse_override(part) for part in re.split(r",\s*(?=[A-Za-z_][\w.-]*=)", text)]
-    except UserError as error:
-        raise error.but(key=f"--try {error.key}" if error.key else "--try") from None
-    if len(dict(pairs)) < len(pairs):
-        raise UserError("sets a key twice", key="--try", found=text)
-    return dict(pairs)
 
 
 def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from mlcl.config.job import (
     flatten,
     job_hash,
 )
-from mlcl.config.loader import apply_overrides, job_yaml, load_job, parse_override, read_job
+from mlcl.config.loader import apply_overrides, job_yaml, load_job, parse_override, parse_setting, read_job
 from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.space.domains import Choice, Float, Int, Simplex
 from mlcl.config.space.keys import POSTHOC
@@ -48,6 +48,7 @@ __all__ = [
     "load_job",
     "load_space",
     "parse_override",
+    "parse_setting",
     "read_job",
     "read_yaml",
 ]

@@ -46,10 +46,10 @@ class Reference(Section):
     _one = exactly_one("env", "file")
 
     def resolve(self, key: str) -> str:
-        """Returns the secret. Raises UserError for `key`, without any content, if it is missing or empty."""
+        """Returns the secret. If it is missing or empty, raises UserError with `key`."""
         if self.env is not None:
-            text = os.environ.get(self.env, "")
-            problem, found = "the variable is not set", self.env
+            text = os.environ.get(self.env, "").strip()
+            problem, found = "the variable is not set, or is empty", self.env
         else:
             file = (self.file or Path()).expanduser()
             problem, found = "the file cannot be read, or is empty", str(file)

@@ -7,6 +7,7 @@ lists and single values (also null) replace those of the base. A base may have a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,6 +148,17 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise UserError("value is not valid YAML", key=key, found=error) from None
 
 
+def parse_setting(text: str) -> dict[str, Any]:
+    """Returns the values of a setting `key=value,...` of `--try`; a value may have commas, too."""
+    try:
+        pairs = [parse_override(part) for part in re.split(r",\s*(?=[A-Za-z_][\w.-]*=)", text)]
+    except UserError as error:
+        raise error.but(key=f"--try {error.key}" if error.key else "--try") from None
+    if len(dict(pairs)) < len(pairs):
+        raise UserError("sets a key twice", key="--try", found=text)
+    return dict(pairs)
+
+
 def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a copy of `tree` with dotted keys set. Sections that are missing are created.
 
@@ -200,7 +212,7 @@ def yaml_with_origins(job: JobConfig, written: WrittenJob) -> str:
 
 
 def _layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
-    """Returns file (None for a mapping), content and lines of the job, then of its base, and so on."""
+    """Returns file (None for a mapping), content and line numbers by key of the job, its base, and so on."""
     layers: list[_Layer] = []
     if isinstance(source, Mapping):
         layers.append((None, source, {}))

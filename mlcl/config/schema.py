@@ -18,7 +18,7 @@ def key_names() -> set[str]:
 
 
 def models_of(model: type[BaseModel], seen: list[type[BaseModel]]) -> list[type[BaseModel]]:
-    """Adds `model` and the models of its sections to `seen`, in the order of the file. Returns `seen`."""
+    """Adds `model` and the models of its sections, depth first, to `seen`. Returns `seen`."""
     if model not in seen:
         seen.append(model)
         for field in model.model_fields.values():

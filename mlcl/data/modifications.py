@@ -117,7 +117,10 @@ def _rarest(rows: LabelRows) -> Indices:
 
 
 def _rounds(rows: LabelRows, rank_N: Indices, per_class: int) -> Indices:
-    """Chooses rows in `per_class` rounds, so that a larger `per_class` only adds rows to the result."""
+    """Chooses rows in the order of `rank_N`: in round r, rows until each label has r of them.
+
+    A larger `per_class` only adds rows to the result.
+    """
     columns, row_E = rows.columns.numpy(), rows.row_index().numpy()
     order = np.lexsort((rank_N[row_E], columns))
     totals = np.bincount(columns, minlength=rows.width)

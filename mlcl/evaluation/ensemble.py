@@ -40,9 +40,9 @@ class Ensemble:
     shift: float = 0.0
 
     def __call__(self, task: Task, first: Tensor, second: Tensor) -> Tensor:
-        """Returns probabilities, float32, in the shape of the two models': (N, L), (N, C) or (N, A, C).
+        """Returns probabilities, float32, in the shape of the inputs: (N, L), (N, C) or (N, A, C).
 
-        With weight 0 they are the first model's, unchanged.
+        With weight 0 it returns `first` itself.
         """
         if not self.weight:
             return first

@@ -37,7 +37,7 @@ class ProbeLayers:
         self._place()
 
     def _place(self) -> None:
-        """Makes the tensors of the kept settings parts of the whole ones, and gives them gradients."""
+        """Makes the kept settings' weights and their gradients views of the stacked tensors."""
         self._gradients = torch.zeros_like(self._weight_HOD), torch.zeros_like(self._bias_HO)
         for place, number in enumerate(self.kept):
             self.weights[number].data, self.biases[number].data = (

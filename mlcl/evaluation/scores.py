@@ -133,7 +133,7 @@ def aspect_metric(name: str, aspect: str) -> str:
 
 
 def metric_of(name: str, task: Task, aspects: Sequence[str] | None, count: int) -> tuple[Metric, int | None]:
-    """Returns the metric with a name of `metric_names`, and the number of the aspect whose own metric it is.
+    """Returns the metric for a name in `metric_names`, and the number of the aspect if it is of one.
 
     The number is None for all other metrics. `count` is the number of aspects. Raises LookupError for an
     unknown name.

@@ -62,7 +62,7 @@ class LabelSets:
         )
 
     def drop_unique_labels(self) -> LabelSets:
-        """Returns the sets without labels that only one row has, which no pair shares; `sizes` stay."""
+        """Returns the sets without labels that only one row has; `sizes` still count these labels."""
         if self.rows is None:
             return self
         kept_L = torch.bincount(self.rows.columns, minlength=self.rows.width) > 1

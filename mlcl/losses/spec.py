@@ -50,7 +50,7 @@ class Interval:
 
 
 class LevelNumbers:
-    """The allowed weights of levels: `exp`, `uniform`, or a list of finite numbers from 0, not all 0."""
+    """The allowed weights of levels: `exp`, `uniform`, or a list of finite numbers >= 0, not all 0."""
 
     def __contains__(self, value: object) -> bool:
         if isinstance(value, str):

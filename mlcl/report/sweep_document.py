@@ -97,7 +97,7 @@ def _front(data: SweepData) -> list[Block]:
 
 
 def _called(data: SweepData, best: pd.Series) -> list[Block]:
-    """Returns a sentence with the name under which the best trial was confirmed, if it is not its own."""
+    """Returns a sentence if the best trial was confirmed under another name or not at all, else nothing."""
     name = data.confirmed.get(best["setting"])
     if name is None:
         return [f"{best['setting']} was not trained on fresh seeds."]

@@ -124,7 +124,7 @@ def model_run(runs: Runs, word: str) -> Run:
 
 
 def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
-    """Returns the best run of the latest sweep that has one: a training on a fresh seed, else a trial."""
+    """Returns the best run of the latest sweep that has one, a training on a fresh seed if there are any."""
     for sweep in sweeps:
         found = read_sweep(runs, sweep).best_training
         best = None if found is None or found.run_id is None else runs.get(found.run_id)

@@ -237,7 +237,10 @@ class RunLog:
         self._append({"kind": "view", "key": key, "view": dict(view)})
 
     def set_state(self, state: State, reason: str = "") -> None:
-        """Logs a state, unless the log ends with it, and flushes; a final one removes partial files, too."""
+        """Logs a state and its reason, unless the last ones equal them, and flushes the log.
+
+        Any state but RUNNING also removes partial files.
+        """
         reason = reason[:MAX_REASON]
         if (state, reason) != (self.state, self.reason):
             entry = {"kind": "state", "state": state.value, "time": _now()}

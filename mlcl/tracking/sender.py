@@ -248,7 +248,7 @@ def link_artifact(path: Path, uri: str, name: str) -> bool:
 
 
 def _link(file: Path, target: Path) -> None:
-    """Replaces `target` by a link to the file, so that readers find either its old content or the new one."""
+    """Replaces `target` by a hard link to `file`; readers of `target` find the old or the new content."""
     if target.exists() and target.samefile(file):
         return
     target.parent.mkdir(parents=True, exist_ok=True)

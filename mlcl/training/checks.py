@@ -115,7 +115,7 @@ def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
 
 
 def _check_sampler(job: JobConfig, info: DatasetInfo) -> None:
-    """Raises UserError if a batch of the sampler pk or hierarchical is too small for two coarsest classes."""
+    """Raises UserError if the sampler hierarchical lacks a hierarchy, or a batch cannot hold two classes."""
     labels, name, levels = sampler_labels(job, info), job.train.sampler.name, 1
     if labels is None:
         return

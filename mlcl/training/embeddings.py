@@ -149,7 +149,7 @@ class SplitEncoder:
 
 
 def check_finite(values: Tensor, what: str, context: Context) -> None:
-    """Raises Diverged on every rank if a value of any rank is not finite, as large weights can cause, too."""
+    """Raises Diverged, whose message begins with `what`, on every rank if a value of any is not finite."""
     if context.any(not bool(torch.isfinite(values).all())):
         raise Diverged(f"{what} are not finite")
 

@@ -49,10 +49,10 @@ Values = dict[str, tuple[float, ...]]
 class PredictedRows:
     """The test rows of a run, with everything that metrics of predictions are computed from.
 
-    `aspects` are empty for other tasks; `targets` are as `evaluate` takes them; `facts` has the labels'
-    frequency bands and paths in a hierarchy; `block` the number of each row's block (N,). `probabilities`,
-    (N, C) or (N, A, C), and `decisions`, which say which labels are predicted, are keyed by the prefix of the
-    predictor's metrics.
+    `aspects` has the names of aspects, and is empty without them; `targets` are as `evaluate` takes them;
+    `facts` has the labels' frequency bands and paths in a hierarchy; `block` (N,) has the number of each
+    row's block. `probabilities`, (N, C) or (N, A, C), and `decisions`, which say which labels are predicted,
+    are keyed by the prefix of the predictor's metrics.
     """
 
     task: Task
@@ -110,7 +110,7 @@ class PredictedRows:
 
     @classmethod
     def read(cls, file: Path) -> Self | None:
-        """Reads a file that `write` wrote; None for one without targets."""
+        """Reads a file that `write` wrote; None for a file of an earlier version, without targets."""
         metadata = pq.read_schema(file).metadata or {}
         if FACTS not in metadata:
             return None

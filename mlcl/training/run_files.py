@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -162,23 +164,30 @@ def read_embeddings(path: Path, **options: Any) -> pa.Table:
 def write_part(folder: Path, tables: list[pa.Table], context: Context) -> None:
     """Writes this rank's part of the embeddings. Raises OSError on every rank if one cannot write."""
     parts, final = folder / PARTS, folder / EMBEDDINGS
-    if context.is_main:
-        remove_partial(folder, EMBEDDINGS)
-        parts.mkdir()
-    context.wait()
+    with _on_every_rank(folder, context):
+        if context.is_main:
+            remove_partial(folder, EMBEDDINGS)
+            parts.mkdir()
+    with _on_every_rank(folder, context):
+        _write(parts / f"part-{context.rank:05d}.parquet", tables)
+    with _on_every_rank(folder, context):
+        if context.is_main:
+            if final.is_dir():
+                shutil.rmtree(final)
+            final.unlink(missing_ok=True)
+            parts.rename(final)
+
+
+@contextmanager
+def _on_every_rank(folder: Path, context: Context) -> Iterator[None]:
+    """Waits for all ranks at the end of the block. Raises OSError on all if one raises it in the block."""
     error: OSError | None = None
     try:
-        _write(parts / f"part-{context.rank:05d}.parquet", tables)
+        yield
     except OSError as raised:  # the other ranks must not wait for this one for ever
         error = raised
     if context.any(error is not None):
         raise error or OSError(f"another rank could not write its embeddings into {folder}")
-    if context.is_main:
-        if final.is_dir():
-            shutil.rmtree(final)
-        final.unlink(missing_ok=True)
-        parts.rename(final)
-    context.wait()
 
 
 def _write(path: Path, tables: list[pa.Table]) -> None:

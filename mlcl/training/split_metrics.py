@@ -93,7 +93,7 @@ def facts_of(facts: LabelFacts, split: Split, labels: str) -> LabelFacts:
 
 
 def targets_of(split: Split, name: str, task: Task) -> Labels:
-    """Returns a classifier's targets in a label space; for aspects classes (N, A), -1 if unknown."""
+    """Returns a classifier's targets in a label space. For aspects they are classes (N, A), -1 unknown."""
     labels = split.labels(name)
     if task == "aspects":
         assert isinstance(labels, Tensor)

@@ -177,11 +177,13 @@ def test_a_run_on_a_cluster_gives_the_report_of_its_storage(folder, monkeypatch)
         (lambda: mlcl.sweep("job.yaml", "space.yaml", **HERE), SWEEP),
         (lambda: mlcl.sweep(
             "job.yaml", "space.yaml", {"encoder.name": "cnn_text"}, control="job.yaml",
-            baselines=["job.yaml"], try_first=[{"objective.heads.tags.temperature": 0.25, "train.lr": 0.1}],
+            baselines=["job.yaml"], try_first=[
+                {"objective.heads.detail.temperature": 0.25, "objective.heads.topic.temperature": 0.1}],
             budget="2h", cpus=1, name="mine", warm_start="other", fresh=True, fitted=False, **HERE),
          [*SWEEP[:3], "encoder.name=cnn_text", "--name", "mine", *SWEEP[3:], "--control", "job.yaml",
           "--warm-start", "other", "--baseline", "job.yaml", "--try",
-          "objective.heads.tags.temperature=0.25,train.lr=0.1", "--no-baselines", "--fresh", "--cpus", "1",
+          "objective.heads.detail.temperature=0.25,objective.heads.topic.temperature=0.1",
+          "--no-baselines", "--fresh", "--cpus", "1",
           "--budget", "2h"]),
     ],
 )  # fmt: skip

@@ -67,7 +67,7 @@ def test_what_is_wrong_is_one_line_that_names_file_and_key(load, changes, key, t
 
 
 def test_references_are_read_where_they_are_and_a_missing_secret_is_named_by_its_place(tmp_path, monkeypatch):
-    monkeypatch.setenv("LAB_TOKEN", "abc")
+    monkeypatch.setenv("LAB_TOKEN", "abc\n")
     (tmp_path / "token").write_text("def\nand a comment\n")
     assert Reference(env="LAB_TOKEN").resolve("ray.token") == "abc"
     assert Reference(file=tmp_path / "token").resolve("ray.token") == "def"

@@ -76,7 +76,7 @@ def mlcl(tmp_path, tiny, head, monkeypatch):
         (
             None,
             {"token": {"env": "LAB_TOKEN"}},
-            "key ray.token: the variable is not set; found: LAB_TOKEN",
+            "key ray.token: the variable is not set, or is empty; found: LAB_TOKEN",
         ),
     ],
     ids=["none", "wrong", "not set"],

@@ -147,7 +147,7 @@ def rank_of(_rank, folder, data):
 
 
 def failures(data, folder, context):
-    """The error of a rank where the last rank has a bad value, or cannot write."""
+    """The errors of a rank where the last rank cannot write, the folder is missing, or a value is bad."""
     last = context.rank == context.world_size - 1
     job_data = JobData.of(tiny_job(data, BATCHES), folder / "home")
     model = build_model(job_data)
@@ -156,8 +156,10 @@ def failures(data, folder, context):
     disk = mock.patch.object(run_files.pq, "write_table", side_effect=OSError("the disk is full"))
     with disk if last else nullcontext(), pytest.raises(OSError, match=r"disk|another rank") as full:
         write_embeddings(folder, job_data, result)
+    with pytest.raises(OSError, match=r"absent") as missing:
+        write_embeddings(folder / "absent", job_data, result)
     if last:
         next(model.encoder.parameters()).data.fill_(float("nan"))
     with pytest.raises(Diverged) as diverged:
         evaluator.quick()
-    return [str(full.value), str(diverged.value), (folder / EMBEDDINGS).exists()]
+    return [str(full.value), str(missing.value), str(diverged.value), (folder / EMBEDDINGS).exists()]

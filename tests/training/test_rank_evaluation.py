@@ -94,8 +94,10 @@ def test_every_reader_takes_the_parts(alone, ranks, tiny, tmp_path):
 
 
 def test_a_failure_of_one_rank_is_told_on_all(ranks):
-    full, diverged, written = zip(*(answer["failures"] for answer in ranks[0]), strict=True)
+    full, missing, diverged, written = zip(*(answer["failures"] for answer in ranks[0]), strict=True)
     assert full[-1] == "the disk is full"
     assert all("another rank could not write" in each for each in full[:-1])
+    assert "No such file or directory" in missing[0]
+    assert all("another rank could not write" in each for each in missing[1:])
     assert set(diverged) == {"the encoder's embeddings are not finite"}
     assert not any(written)

@@ -140,7 +140,7 @@ def parquet_table(path: Path, _dialect: files.Dialect) -> files.TableFile:
 
 
 def _values(path: Path, batch: pa.RecordBatch, name: str) -> list[Any]:
-    """Returns the values of a column, of several with this name the first one; periods as text."""
+    """Returns the values of the first column with this name, with pandas periods as text."""
     place = batch.schema.names.index(name)
     try:
         values = list(batch.column(place).to_pylist())

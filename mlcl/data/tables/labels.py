@@ -198,13 +198,14 @@ def notation_of(
 
 
 def _unclear(column: CellColumn, texts: Sequence[str]) -> UserError:
-    """Creates the error for the first text that may be one label or several."""
+    """Creates the error for the first text without tags, if most have tags, or that may be several labels."""
     for pattern in TAGGED.values():
         other = [text for text in texts if text not in MISSING and not pattern.fullmatch(text)]
-        if 2 * len(other) < len(texts):
+        if other and 2 * len(other) < len(texts):
             return column.error(other[0], "written in another way than most labels", other[0], "<a> or #a")
-    signs = [sign for sign in SEPARATORS if any(sign in text for text in texts)] or [" "]
-    text = next(text for text in texts if signs[-1] in text)
+    plain = {text: without_entities(text) for text in texts}
+    signs = [sign for sign in SEPARATORS if any(sign in its for its in plain.values())] or [" "]
+    text = next(text for text, its in plain.items() if signs[-1] in its)
     allowed = [*(f"separator '{sign}'" for sign in signs), "kind single"]
     return column.error(text, "one label or several", text, allowed, ": name it")
 

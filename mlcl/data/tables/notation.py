@@ -185,7 +185,7 @@ _VISIBLE = _Visible()
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be encoded. JSON may escape half of a surrogate pair, which cannot."""
+    """Whether a text can be encoded in UTF-8; lone surrogates, which JSON can escape, cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -35,7 +35,7 @@ class _Tile:
     mirrored: bool
 
     def logits(self, z_BD: Tensor, ratio: Number) -> Tensor:
-        """Returns the logits ratio z_i . z_j (I, J), which round like ratio z_j . z_i."""
+        """Returns the logits `ratio` * (z_i . z_j) (I, J); those of (i, j) and (j, i) round equally."""
         return (z_BD[self.rows] @ z_BD[self.cols].T).mul_(ratio)
 
     def losses(self, logit_IJ: Tensor, lse_B: Tensor) -> Iterator[tuple[Tensor, int, Tensor]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlcl.config import JobConfig
@@ -35,7 +35,7 @@ def _gpus(nodes: Sequence[Mapping[str, float]], gpus: float | None, device: str)
     return float(found and device != "cpu")
 
 
-def _check(workers: int, cpus: float, gpus: float) -> None:
+def _check_shares(workers: int, cpus: float, gpus: float) -> None:
     """Raises UserError for CPUs and GPUs per worker that Ray or NCCL would refuse during a sweep."""
     if not math.isfinite(cpus) or _units(cpus) < 1:
         allowed = f"{1 / RESOLUTION:g} or more"
@@ -105,8 +105,17 @@ class Resources:
         """Returns the resources that options give. Raises UserError if the budget cannot be parsed."""
         return cls(cpus, gpus, parallel, None if budget is None else parse_budget(budget))
 
+    def check_shares(self, jobs: Iterable[JobConfig]) -> None:
+        """Raises UserError for shares that Ray or NCCL would refuse, or a budget in GPU time without GPUs."""
+        gpus = self.gpus or 0.0
+        for job in jobs:
+            _check_shares(job.train.workers, self.cpus, gpus)
+        if self.gpus is not None:
+            check_budget(self.budget, gpus)
+
     def check(self, job: JobConfig) -> None:
         """Raises UserError, before Ray starts, if the device or the GPUs of a GPU budget are missing."""
+        self.check_shares([job])
         device = job.train.device
         if not on_cluster() and job.train.workers == 1:
             pick_device("cuda" if self.gpus else device)
@@ -144,7 +153,7 @@ class Resources:
             return Packing(0, self.cpus, 0.0, workers)
         alive = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
         gpus = _gpus(alive, self.gpus, job.train.device)
-        _check(workers, self.cpus, gpus)
+        _check_shares(workers, self.cpus, gpus)
         wanted = most if self.parallel is None else min(self.parallel, most)
         slots = sum(_slots(node, self.cpus, gpus) for node in alive)
         if self.parallel is None or not on_cluster():

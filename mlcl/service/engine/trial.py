@@ -83,7 +83,11 @@ class TrialTask:
 
 
 def run_trial(config: dict[str, str]) -> None:
-    """Trains, evaluates and reports failures. A raised UnreadableCheckpointError lets Tune start it again."""
+    """Trains and evaluates a trial, and reports its state to Tune.
+
+    Raises UnreadableCheckpointError, on which Tune starts the trial again, and RuntimeError if another
+    process trains in its folder.
+    """
     from ray import tune
 
     task = TrialTask.of(config)

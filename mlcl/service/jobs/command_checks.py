@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.backports import chdir
-from mlcl.config import JobConfig, load_job, load_space, read_job
+from mlcl.config import JobConfig, load_job, load_space, parse_setting, read_job
 from mlcl.config.cluster import TrialShare
 from mlcl.config.packaged import find_file, is_packaged, job_and_space
 from mlcl.config.safe_yaml import load_yaml
@@ -16,7 +16,9 @@ from mlcl.config.table.cells import cells_of
 from mlcl.config.table.schema import find_table, load_table
 from mlcl.errors import UserError
 from mlcl.models.model_folder import is_local
+from mlcl.service.engine.packing import Resources
 from mlcl.service.jobs.package import upload_files
+from mlcl.service.search.starts import asked_start
 
 SUBMITTABLE = ("run", "baseline", "sweep", "reproduce")
 """The commands that can be submitted."""
@@ -35,6 +37,10 @@ def check_command(
         raise UserError("not a command to submit", found=name, allowed=SUBMITTABLE)
     with chdir(folder):
         found, jobs = _read(name, given, files or {})
+        if name != "baseline":
+            cpus = 1 if given.get("cpus") is None else given["cpus"]
+            options = [given.get(each) for each in ("gpus", "parallel", "budget")]
+            Resources.of(cpus, *options).check_shares(jobs)
         plugins = dict.fromkeys(its.path for job in jobs for its in job.plugins if its.path is not None)
         weights = dict.fromkeys(file for job in jobs for file in _weights(job, folder))
         return [*found, *(Path(os.path.relpath(path)) for path in plugins), *weights]
@@ -103,8 +109,10 @@ def _read(
         jobs += [load_job(trees.get(file, file)) for file in sources[1:]]
         for job, named in zip(jobs, [given["space"], *(its for _, its in baselines)], strict=False):
             if named is not None:
-                load_space(space := find_file("space", named), job, trees.get(space))
+                read = load_space(space := find_file("space", named), job, trees.get(space))
                 spaces += [] if space in trees or is_packaged(space) else [space]
+                for setting in given.get("try_") or [] if job is jobs[0] else []:
+                    asked_start(read, job, parse_setting(setting))
     return [*_files_of([trees.get(file, file) for file in sources]), *spaces], jobs
 
 

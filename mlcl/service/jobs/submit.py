@@ -82,10 +82,10 @@ def submit(
 def resume(
     client: JobsClient, id: str, more: Sequence[str], *, home: Path, check: Check, force: bool = False
 ) -> str:
-    """Submits a command again that has not completed, with `more` words, and returns the submission id.
+    """Submits the command of a job again, with `more` words appended, and returns the submission id.
 
-    A complete command can be submitted again only with further words. The job keeps the user who submitted it
-    first; that of another user needs `force`. `check` refuses wrong words.
+    The job keeps its first user. `check` refuses wrong words. Raises UserError for an unknown or active job,
+    for a complete one without further words, and for one of another user without `force`.
     """
     there, kept = client.find(id), read_submission(home, id)
     if there is None and kept is None:

@@ -48,7 +48,10 @@ auth_cache_ttl_seconds = 60
 
 @dataclass(frozen=True)
 class ServerProblem:
-    """A server's problem (`what`) and its cure (`mend`); a `passing` one may vanish during the start."""
+    """A problem of a server (`what`) and its remedy (`mend`).
+
+    A problem that is `passing` may end while the server starts.
+    """
 
     what: str
     mend: str

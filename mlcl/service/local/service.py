@@ -125,7 +125,7 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
 
 
 def _fresh(state: ServiceState, living: Mapping[str, RunningServer]) -> tuple[str, ...]:
-    """Returns the names of the servers that this call started, also in place of one that died."""
+    """Returns the names of the servers in `state` that did not live before `up` started them."""
     before = {its.processes[0] for its in living.values()}
     return tuple(name for name, its in state.servers.items() if its.processes[0] not in before)
 

@@ -110,7 +110,7 @@ class ConfirmationSource(TrainingSource):
         return self._kept.files(entry)
 
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """Returns the end of a training, in a race that chooses neighbours with the scores of their grid."""
+        """Returns the `End` of a training; in a race that chooses k-NN settings with the grid's scores."""
         folder = self.store.folder(entry)
         end = score_training(self._plan, entry, folder, values)
         keeps_grid = self._race and self._plan.knn_races and end.state is State.COMPLETE

@@ -112,7 +112,7 @@ STEPS, FARTHEST = 200, 8.0
 
 
 def least_trials(startup: int) -> int:
-    """Returns the number of trials before which no search stops early: twice its random ones, or more."""
+    """Returns the number of trials that must end before a search may stop early: at least twice `startup`."""
     return max(LEAST_TRIALS, 2 * startup)
 
 

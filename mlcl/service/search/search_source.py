@@ -281,7 +281,7 @@ class SearchSource(TrainingSource):
         return self._searches[entry.scope].pruner.should_prune(entry.number, epoch, score)
 
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """Returns the end of a trial that was trained to its last epoch, with its score."""
+        """Returns the `End` of a trial with its score; FAILED if one of its final values is not finite."""
         return score_training(self._searches[entry.scope].plan, entry, self.store.folder(entry), values)
 
     def on_end(self, entry: Entry) -> None:

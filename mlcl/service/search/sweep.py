@@ -214,7 +214,7 @@ class Sweep:
                 self.chosen[each.scope] = [winner]
 
     def _start_at_control(self, own: Sequence[SearchPlan]) -> None:
-        """Makes the control's best setting, with the smallest head weights, an early trial of each search."""
+        """Enqueues the control's best setting, with the smallest head weights, in each search."""
         controls = {each.number: each.scope for each in self.plans if Role.CONTROL in each.role}
         for each in own:
             setting = self.chosen.get(controls.get(each.number, "none"))

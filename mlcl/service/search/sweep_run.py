@@ -97,7 +97,7 @@ class SweepRun:
         return sum(ledger.trial_count(scope=its) - ledger.left_count(scope=its) for its in self._scopes)
 
     def log_intermediate(self) -> None:
-        """Logs each trial's value at the last epoch that all trials have reached, if some were pruned."""
+        """Logs the value of each trial at the last epoch that all reported, if trials were pruned."""
         ended = [each for each in self._counted() if each.state in (State.COMPLETE, State.PRUNED)]
         epochs = set.intersection(*(set(dict(each.intermediate)) for each in ended)) if ended else set()
         if not epochs or all(each.state is State.COMPLETE for each in ended):

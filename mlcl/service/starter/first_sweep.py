@@ -207,11 +207,11 @@ def _has_several(job: Mapping[str, Any]) -> bool:
 def tuned_job(
     job: Mapping[str, Any], epochs: int, heads: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the job that fine-tunes the frozen transformer of a job for so many epochs, with its space.
+    """Returns a job that fine-tunes the frozen transformer of `job` for `epochs` epochs, and its space.
 
-    `heads` is the space of the job, of which the keys of heads are kept; None for a job without heads. The
-    space also has half and two thirds of the epochs. A job of several labels begins with the root of the
-    weight of positives, which its space varies.
+    The space has the keys of heads of the space file `heads`; None leaves out the heads of the job. It also
+    tries a half and two thirds of `epochs`. A multi-label job starts with `pos_weight: sqrt`, and its space
+    also tries `none`.
     """
     frozen = job["encoder"]["transformer"]
     encoder = {"name": "transformer", "pooling": "mean"} | {k: frozen[k] for k in ("model", "max_length")}

@@ -139,7 +139,7 @@ class CellSearch:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything has ended, with exactly the planned trials and each fresh seed complete."""
+        """Whether the planned number of trials have ended and all fresh seeds are complete."""
         complete = sum(seed.state is State.COMPLETE for seed in self.seeds)
         counts = (self.ended, complete) == (self.search.plan.most, self.search.plan.seeds)
         return counts and self.left == 0

@@ -72,7 +72,7 @@ class Graph(nn.Module):
 
 
 def check_onnx(job: JobConfig) -> None:
-    """Raises UserError if the job's encoder has no exact graph, or a package for writing it is missing."""
+    """Raises UserError if the job's encoder or precision has no exact graph, or a package is missing."""
     reason = ENCODERS[job.encoder.name].no_onnx
     if job.train.precision != "float32":
         reason = f"train.precision: {job.train.precision} computes in half precision, and a graph would not"

@@ -51,9 +51,9 @@ class Item(NamedTuple):
 class TableColumns:
     """The columns and the format by which a table is read.
 
-    `content` are the columns of the content, by default that named after the modality; `id` is the column of
-    ids, by default `id`, or row numbers if there is none; `dialect` the encoding and the form of a text file,
-    by default detected.
+    `content` names the columns of texts, images or vectors, by default the column named like the modality.
+    `id` names the column of ids, by default `id`; without such a column ids are row numbers. `dialect` is the
+    encoding and format of a text file, by default detected.
     """
 
     content: tuple[str, ...] = ()

@@ -70,7 +70,7 @@ def sections(encoder: EncoderConfig) -> Mapping[InputName, FeatureInput]:
 
 @dataclass(frozen=True)
 class FrozenInputs:
-    """The frozen inputs of a job, fitted to its training rows."""
+    """The frozen inputs of a job, by extractors that are fitted to its training rows."""
 
     sections: Mapping[InputName, FeatureInput]
     cache: FeatureCache

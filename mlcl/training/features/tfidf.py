@@ -27,10 +27,10 @@ TERMS, IDF = "terms.json", "idf.npy"
 
 @dataclass(frozen=True, eq=False)
 class Tfidf:
-    """x_nf = (1 + ln count_nf) idf_f where n-gram f occurs in text n, else 0; then x_n gets unit length.
+    """TF-IDF rows of unit length: x_nf = (1 + ln count_nf) idf_f, or 0 if n-gram f is not in text n.
 
     idf_f = ln((1 + N) / (1 + N_f)) + 1, where N_f of the N training texts contain f. Words are lower-cased
-    and have at least two letters or digits; sequences of characters lie within a word, between two spaces.
+    and have at least two letters or digits. Character n-grams are of one word with a space on both sides.
     Columns are sorted by N_f in descending order, then alphabetically. Source: scikit-learn's TfidfVectorizer
     with sublinear_tf.
     """

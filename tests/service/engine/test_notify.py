@@ -95,7 +95,9 @@ def test_a_failure_is_said_without_the_url_and_changes_nothing(world, job, hook)
 
 def test_a_missing_secret_is_refused_before_anything_starts(world, job, monkeypatch):
     monkeypatch.delenv("MLCL_HOOK", raising=False)
-    with pytest.raises(UserError, match=r"key tracking.notify: the variable is not set; found: MLCL_HOOK"):
+    with pytest.raises(
+        UserError, match=r"key tracking.notify: the variable is not set, or is empty; found: MLCL_HOOK"
+    ):
         world.run(world.plan(with_notify(job, {"env": "MLCL_HOOK"}), SPACE, trials=2))
     assert not list((world.home / "sweeps").glob("mlcl-*"))
 

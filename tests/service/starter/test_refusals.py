@@ -146,6 +146,10 @@ REFUSED = {
         lambda i, t: "food" if i == 71 else "".join(f"<{n}>" for n in t)),
     "allowed: separator ',', kind single": (
         labels(lambda i, t: "Dolls, Toys" if i == 70 else t[0]), {"kind": "multi_label"}),
+    "one label or several at line 2: name it; found: #a #a; allowed: separator ' ', kind single": (
+        labels(lambda i, t: "#a #a"), {"kind": "multi_label", "labels": ("labels",)}),
+    "name it; found: a b; allowed: separator ' ', kind single": (
+        labels(lambda i, t: ("R&amp;D", "a b", "b a", "a")[i % 4]), {"kind": "multi_label"}),
     "key separator: is not for these labels": (PLAIN, {"separator": "_", "kind": "single"}),
     "key threshold: is not for these labels": (PLAIN, {"threshold": 0.5}),
     "key threshold: no share; found: 0.0": (PLAIN, {"threshold": 0.0}),
