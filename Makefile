@@ -1,5 +1,5 @@
 # make demo: set up, run the main job on real input, show the table.  make test: set up, pass every test
-# but the slow ones.  make test-quick: those without Ray, servers and other processes, in a minute and a half.
+# but the slow ones.  make test-quick: those without Ray, servers and other processes, in a minute.
 # make test-lowest: the quick tests with the oldest Python and the lowest version of every package.
 PYTHON ?= python3
 LOWEST_PYTHON ?= python3.10

@@ -41,7 +41,7 @@ PER_WORD = 1.4
 """Tokens of a word, about."""
 TRAINING, PER_ROW = 2.0, 8e-3
 """Seconds of a training on frozen inputs: a constant, and a part for each training row (15 to 60 epochs)."""
-CONFIRM, RACE_SEEDS = 4, 2
+CONFIRM, RACE_SEEDS = 2, 2
 """The default numbers of a search's best trials that race, and of the race's seeds."""
 
 
