@@ -34,7 +34,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a function of `_FUNCTIONS`. Raises ImportError if its extra is not installed."""
+    """Returns the function `name` of `_FUNCTIONS`. Raises ImportError if its extra is not installed."""
     if name not in _FUNCTIONS:
         raise AttributeError(f"module 'mlcl' has no attribute {name!r}")
     module, extra = _FUNCTIONS[name]

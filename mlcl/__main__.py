@@ -19,11 +19,11 @@ FAILED, STOPPED = 3, 130
 
 def main() -> None:
     """Runs the command line. Ctrl-C or SIGTERM outside of a training prints `stopped` and exits with 130."""
-    if "--dry-run" in sys.argv:  # it ends soon: collections would take a fifth of its time
+    if "--dry-run" in sys.argv:  # garbage collection would take a fifth of its time
         gc.disable()
         atexit.register(_keep_objects)
     _open_closed()
-    stderr = os.dup(2)  # while libraries are kept apart, 2 is a file
+    stderr = os.dup(2)  # while libraries' output is redirected, 2 is a file
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the locale cannot print
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -40,13 +40,13 @@ def main() -> None:
 
 
 def _keep_objects() -> None:
-    """Skips the garbage collection at exit, unless Triton is loaded, which would print what is left."""
+    """Skips the garbage collection at exit, unless Triton is loaded: it would report uncollected objects."""
     if "triton" not in sys.modules:
         gc.freeze()
 
 
 def _open_closed() -> None:
-    """Opens standard streams that are closed (`>&-`) on `os.devnull`: another file would get their number."""
+    """Opens closed standard streams (`>&-`) on `os.devnull`: other files would get their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 (as long as the process)

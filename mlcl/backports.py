@@ -17,7 +17,7 @@ else:
     from pathlib import Path
 
     class StrEnum(str, Enum):
-        """Members of an enumeration that are strings, and print as their values."""
+        """An enumeration whose members are strings that print as their values."""
 
         __str__ = str.__str__
 
@@ -51,11 +51,11 @@ SQLITE_MESSAGES = {
     "database or disk is full": SqliteCode.FULL,
     "unable to open database file": SqliteCode.CANTOPEN,
 }
-"""SQLite's codes by its messages."""
+"""The error code of each of SQLite's messages, since Python 3.10 gives only the message."""
 
 
 def sqlite_code(error: Exception) -> int:
-    """Returns SQLite's primary code of an error, 0 where there is none. Python 3.10 has the message alone."""
+    """Returns SQLite's primary code of an error, in Python 3.10 from its message; 0 if it is not known."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return SQLITE_MESSAGES.get(str(error), 0) if code is None else code & 0xFF
 

@@ -45,7 +45,7 @@ class UserError(Exception):
         return printable(" ".join(text.split()))
 
     def as_dict(self) -> dict[str, str | None]:
-        """Returns the error as JSON."""
+        """Returns the parts of the error as a dict for JSON."""
         return {name: None if value is None else _short(value) for name, value in self._parts().items()}
 
     def but(self, **parts: Any) -> "UserError":

@@ -73,7 +73,7 @@ def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
 
 
 def write_if_missing(file: Path, content: bytes) -> Path:
-    """Writes a file that is named by its content, unless it is there, and returns its path."""
+    """Writes `content` to `file`, unless this exists: its name must identify the content. Returns `file`."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         with new_file(file) as work:
@@ -83,7 +83,7 @@ def write_if_missing(file: Path, content: bytes) -> Path:
 
 @contextmanager
 def scratch_beside(final: Path) -> Iterator[Path]:
-    """Yields an empty folder beside `final`, and thus on its disk, which is removed when the context ends."""
+    """Yields an empty folder beside `final`, thus on the same disk, and removes it when the context ends."""
     work = _partial(final)
     work.mkdir(parents=True)
     try:
@@ -109,18 +109,18 @@ def new_folder(final: Path) -> Iterator[Path]:
 
 
 def bytes_on_disk(*folders: Path) -> int:
-    """Returns the bytes that the files below folders occupy; a file with several names counts once."""
+    """Returns the bytes that all files below the folders occupy; a file with several links counts once."""
     found: dict[tuple[int, int], int] = {}
     for folder in folders:
         for path in folder.rglob("*"):
-            with suppress(FileNotFoundError):  # a living command removes files, too
+            with suppress(FileNotFoundError):  # another command may remove a file meanwhile
                 its = path.lstat()
                 found[its.st_dev, its.st_ino] = its.st_blocks * 512
     return sum(found.values())
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process has locked the file. The check creates no file, and several may run at once."""
+    """Whether a process has locked the file. Creates no file. Several checks may run at once."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -157,8 +157,8 @@ def lock_file(path: Path, patience: float = 0.0) -> Iterator[bool]:
 def lock_folder(folder: Path, parent: Path) -> Iterator[None]:
     """Locks `folder` if it lies in `parent`, so that `mlcl doctor` sees that a process is writing it.
 
-    A folder elsewhere is not locked, because the lock file would stay beside the user's own folders. What
-    killed writers of the folder left is removed in both cases.
+    A folder elsewhere is not locked, because the lock file would stay beside the user's own folders. Partial
+    folders that killed writers of `folder` left are removed in both cases.
     """
     if folder.resolve().parent != parent.resolve():
         remove_partial(folder.parent, folder.name)

@@ -35,12 +35,12 @@ def cached_backward(
     Args:
         chunks: The micro-batches, in the order of the rows.
         encode: Returns the embeddings (N, D) of a micro-batch.
-        loss: Returns the loss, a scalar, of the embeddings (R, D) of all rows. Its own parameters get their
-            gradients, too, on this process alone.
+        loss: Returns the loss, a scalar, of the embeddings (R, D) of all rows. Parameters of the loss get
+            gradients, too, which are not averaged over processes.
         module: The encoder. Its buffers, such as BatchNorm's running statistics, then change once for each
             micro-batch, not twice.
-        last: Encodes the last micro-batch. With DistributedDataParallel `encode` is the model inside, and
-            `last` the wrapped one: gradients are then averaged once, however many micro-batches there are.
+        last: Encodes the last micro-batch; default: `encode`. With DistributedDataParallel `encode` is the
+            inner model and `last` the wrapper: gradients are then averaged once, not once a micro-batch.
 
     Raises:
         ValueError: There is no micro-batch.
@@ -103,7 +103,7 @@ class GradCache(Generic[Chunk]):
         with torch.no_grad():
             for chunk in self._chunks:
                 self._states.append(rng_state())
-                # The next pass of a CUDA graph writes its output where this one's is.
+                # A CUDA graph writes every output to the same memory, so that the next pass overwrites this.
                 parts.append(self._encode(chunk).clone())
         if self._module is not None:
             set_buffers(self._module, buffers)
@@ -124,8 +124,8 @@ class GradCache(Generic[Chunk]):
         """Adds the gradient of the last micro-batch, after `backward_first`, and restores the random state.
 
         Args:
-            encode: Encodes the last micro-batch: of a model in DDP, the wrapped one.
-            others: Further tensors with their gradients, which take part in the same backward.
+            encode: Encodes the last micro-batch; with DistributedDataParallel the wrapper of the model.
+            others: Further pairs of a tensor and its gradient, from which the same backward pass starts.
         """
         set_rng_state(self._states[-1])
         backward([(encode(self._chunks[-1]), self._last_ND), *others])
@@ -135,10 +135,10 @@ class GradCache(Generic[Chunk]):
 def loss_gradients(
     value: Tensor, z_RD: Tensor, parameters: Iterable[nn.Parameter]
 ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """Returns dL/dz of all rows, and the loss's own parameters with their gradients.
+    """Returns dL/dz of all rows, and pairs of a parameter of the loss itself and its gradient.
 
-    The latter are those of the given parameters on which the loss depends other than through z. They go into
-    `GradCache.backward_last`, so that they take part in the backward that DDP averages.
+    There is a pair for each of `parameters` on which the loss depends other than through z. The pairs are the
+    `others` of `GradCache.backward_last`, in whose backward pass DistributedDataParallel averages gradients.
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     gradient_RD, *others = torch.autograd.grad(value, [z_RD, *trained], allow_unused=True)
@@ -149,7 +149,7 @@ def loss_gradients(
 
 
 def backward(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
-    """Runs the backward of tensors with their gradients; those without a graph are left out."""
+    """Runs one backward pass from pairs of a tensor and its gradient, without tensors that have no graph."""
     kept = [(tensor, gradient) for tensor, gradient in pairs if tensor.requires_grad]
     if kept:
         torch.autograd.backward([tensor for tensor, _ in kept], [gradient for _, gradient in kept])
@@ -171,7 +171,7 @@ def set_rng_state(state: dict[str, Tensor]) -> None:
 
 
 def buffers_of(module: nn.Module) -> list[Tensor]:
-    """Copies a module's buffers, such as BatchNorm's running statistics."""
+    """Returns copies of a module's buffers, such as BatchNorm's running statistics."""
     return [buffer.clone() for buffer in module.buffers()]
 
 

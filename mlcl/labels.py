@@ -34,7 +34,7 @@ class LabelRows:
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]], width: int) -> LabelRows:
-        """Builds rows from the label indices of each row. Raises ValueError for one outside 0..L-1."""
+        """Builds rows from the label indices of each row. Raises ValueError for an index outside 0..L-1."""
         ordered = [sorted(set(row)) for row in rows]
         if any(row and not (0 <= row[0] and row[-1] < width) for row in ordered):
             raise ValueError(f"label index outside 0..{width - 1}")
@@ -53,7 +53,7 @@ class LabelRows:
     def from_classes(cls, class_B: Tensor, width: int) -> LabelRows:
         """Builds one-hot rows from class indices (B,); -1, a missing class, gives an empty row.
 
-        Raises ValueError for an index above L - 1, which is looked for on the CPU alone.
+        Raises ValueError for an index above L - 1; on a GPU this is not checked.
         """
         if class_B.device.type == "cpu" and bool((class_B >= width).any()):
             raise ValueError(f"class index above {width - 1}")
@@ -87,7 +87,7 @@ class LabelRows:
         return LabelRows(_offsets(counts), columns, parts[0].width, parts[0].levels, unknown=unknown)
 
     def without_labels(self) -> LabelRows:
-        """Returns as many rows that have no label."""
+        """Returns rows without labels, as many as these."""
         return LabelRows(torch.zeros_like(self.offsets), self.columns[:0], self.width, self.levels)
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class LabelRows:
     def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """Returns the (B, L) matrix of zeros and ones."""
         y_BL = torch.zeros(len(self), self.width, dtype=dtype, device=self.device)
-        y_BL.view(-1).index_fill_(0, self.cells(), 1)  # a GPU waits where a number is written by index
+        y_BL.view(-1).index_fill_(0, self.cells(), 1)  # assigning a number by index would make a GPU wait
         return y_BL
 
     def known(self) -> Tensor | None:
@@ -148,7 +148,7 @@ class LabelRows:
         return LabelRows(_offsets(counts), number_N, len(columns), unknown=unknown)
 
     def to(self, device: torch.device | str) -> LabelRows:
-        """Copies the rows to a device without waiting for the copy; returns rows that are there unchanged."""
+        """Returns the rows on `device`: these rows if they are there, else a copy, asynchronous to a GPU."""
         device = torch.device(device)
         if self.device == device:
             return self
@@ -163,7 +163,7 @@ class LabelRows:
 
     @property
     def known_offsets(self) -> Tensor:
-        """`offsets` in the host's memory if `to` has kept them, which no GPU delays; else `offsets`."""
+        """`on_host` if `to` has kept it, so that reading does not wait for a GPU; else `offsets`."""
         return self.offsets if self.on_host is None else self.on_host
 
     def part(self, rows: slice) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ LATEX = str.maketrans(
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
         "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
         "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-        "[": "{[}",  # behind a line break it would begin an option
+        "[": "{[}",  # after \\ it would begin an optional argument
         "±": r"$\pm$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$",  # noqa: RUF001
         "τ": r"$\tau$", "·": r"$\cdot$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$",  # noqa: RUF001
     }
@@ -36,7 +36,7 @@ def duration(seconds: float) -> str:
 
 
 def megabytes(count: int) -> str:
-    """Returns a number of bytes as text: `0.3 MB`, and `137 MB` from ten on."""
+    """Returns a number of bytes as text: `0.3 MB`, and `137 MB` from 10 MB on."""
     size = count / 1e6
     return f"{size:,.0f} MB" if size >= 10 else f"{size:.1f} MB"
 
@@ -52,7 +52,7 @@ def latex(text: str) -> str:
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Returns a table of cells that are Markdown. Columns in `left` are aligned left, the others right."""
+    """Returns a Markdown table of cells in Markdown. Columns with an index in `left` are aligned left."""
     rules = ["---" if place in left else "---:" for place in range(len(heads))]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, rules, *rows))
 
@@ -60,7 +60,7 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Se
 def latex_table(
     caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)
 ) -> str:
-    """Returns a table for booktabs, of a caption and cells that are LaTeX."""
+    """Returns a LaTeX table for the package booktabs. Caption and cells must be LaTeX already."""
     columns = "".join("l" if place in left else "r" for place in range(len(heads)))
     first, *rest = (" & ".join(cells) + r" \\" for cells in (heads, *rows))
     top = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}"]

@@ -6,8 +6,6 @@ There are three sources:
 - built in: modules of the kind's package;
 - installed packages: entry points of the kind's group, with the plugin's name;
 - files that a job names: see `Registry.add`.
-
-There is no other list of names.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ REGISTRIES = {
     "metrics": ("mlcl.evaluation", "METRICS"),
     "baselines": ("mlcl.training.baselines", "BASELINES"),
 }
-"""Module and variable of each kind's registry; `registry` imports them, so that lower layers need not."""
+"""Module and variable of each kind's registry, which `registry` imports so that its callers need not."""
 
 
 class UnknownPluginError(KeyError):
@@ -122,8 +120,8 @@ class Registry(Mapping[str, P]):
         """Registers the plugins of this kind that a module declares; adding a module again changes nothing.
 
         `origin` says in messages where the module comes from. Returns the names of the module's plugins,
-        without imported ones of another origin. Raises PluginError for a name that is taken: then it
-        registers none.
+        without those that it imported from another origin. If a name is taken, registers none and raises
+        PluginError.
         """
         declared = self._declared(module)
         self._accept(declared, origin)
@@ -138,18 +136,16 @@ class Registry(Mapping[str, P]):
     def _find(self, name: str) -> None:
         """Imports and registers the plugin `name`, if there is one.
 
-        Modules are imported only until it is found; most built-in plugins have a module of their own name.
+        It is looked for in the built-in module of this name, then in all built-in modules, and at last among
+        the entry points.
         """
         if name in self._modules:
             self._scan(name)
-        if name in self._loaded:
-            return
+        for module in self._modules if name not in self._loaded else ():
+            self._scan(module)
         point = self._entry_points.get(name)
         if point is not None and name not in self._origins:
             self._load(point)
-            return
-        for module in self._modules:
-            self._scan(module)
 
     @cached_property
     def _modules(self) -> list[str]:
@@ -219,7 +215,7 @@ _files_run = ContextVar("files_run", default=True)
 def only_reading() -> Iterator[None]:
     """A context in which this thread reads jobs without running their plugin files.
 
-    Unknown names are no error in it. Other threads run plugin files as before.
+    In it unknown names of plugins are accepted. Other threads run plugin files as before.
     """
     token = _files_run.set(False)
     try:

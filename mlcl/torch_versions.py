@@ -1,4 +1,4 @@
-"""Uses of PyTorch that its versions since 2.4 allow in different ways."""
+"""Functions for features of PyTorch whose interface differs between its versions since 2.4."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 import torch
 
 OLDER = {"ieee": "highest", "tf32": "high", "bf16": "medium"}
-"""The names before PyTorch 2.9, keyed by those since. They hold for all devices of the process at once."""
+"""The names of precisions before PyTorch 2.9, which are set for all devices at once, by present name."""
 
 
 def cpu_capabilities() -> dict[str, Any]:
-    """Returns what the processor has, keyed by name, such as `amx_bf16`; empty where PyTorch cannot tell."""
+    """Returns the processor's capabilities by name, such as `amx_bf16`; empty if PyTorch cannot list them."""
     found = getattr(torch.cpu, "get_capabilities", dict)
     return dict(found())
 
 
 def exchange_precision(device: torch.device, precision: str) -> str:
-    """Sets the precision of float32 matrix products on the device, and returns the earlier one.
+    """Sets the precision of float32 matrix products on the device, and returns the previous precision.
 
-    The precision is `ieee`, `tf32` or `bf16`, or one that this function returned.
+    `precision` is `ieee`, `tf32` or `bf16`, or a value that this function returned.
     """
     if not hasattr(torch.backends.mkldnn, "matmul"):
         before = torch.get_float32_matmul_precision()
@@ -32,5 +32,5 @@ def exchange_precision(device: torch.device, precision: str) -> str:
 
 
 def multiplies_into_float32(device: torch.device) -> bool:
-    """Whether PyTorch multiplies bfloat16 matrices into float32 ones on the device."""
+    """Whether PyTorch can multiply bfloat16 matrices to a float32 result on the device."""
     return device.type == "cuda" and hasattr(torch.ops.aten.mm, "dtype")

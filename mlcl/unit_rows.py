@@ -11,10 +11,9 @@ SHORTEST = torch.finfo(torch.float32).eps
 
 
 def unit_rows(z_ND: Tensor) -> Tensor:
-    """`F.normalize(z_ND, dim=1)`, in which a row shorter than `SHORTEST` counts as zero.
+    """Returns `F.normalize(z_ND, dim=1)`, in which a row shorter than `SHORTEST` counts as zero.
 
-    Such a row becomes zero and gets no gradient, where `F.normalize` gives it up to 1e12 times that of its
-    unit row.
+    Such a row becomes zero and gets no gradient; `F.normalize` would multiply its gradient by up to 1e12.
     """
     wide_ND = z_ND.detach().to(torch.promote_types(z_ND.dtype, torch.float32))
     zero_N1 = torch.linalg.vector_norm(wide_ND, dim=1, keepdim=True) < SHORTEST

@@ -1,4 +1,4 @@
-"""The answer of a sweep or a comparison: verdicts, figures as a frame, the best model, the report."""
+"""The answer of a sweep or a comparison: verdicts, a frame of metrics, the best model, the report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Answer:
     """The result of a sweep or a table, which may still be incomplete.
 
-    A notebook shows the verdicts, as sentences, a forest plot and a table, and where MLflow's pages are.
+    A notebook shows it as its verdicts (sentences, a forest plot and a table) and how to open MLflow's pages.
 
     Args:
         result: The typed result, with everything that the report shows.
@@ -63,8 +63,8 @@ class Answer:
         if isinstance(self.result, SweepResult):
             return self.result.verdicts
         lead = self.result.figure_names[0]
-        control = next(cell for cell in self.result.cells if self.result.control in ("", cell.row))
-        metrics = {figure.metric for figure in control.figures if figure.name == lead}
+        controls = [cell for cell in self.result.cells if self.result.control in ("", cell.row)]
+        metrics = {figure.metric for cell in controls[:1] for figure in cell.figures if figure.name == lead}
         return [its for _, its in self.result.verdicts if its.metric in metrics]
 
     @property
@@ -74,8 +74,9 @@ class Answer:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """A pandas frame with one row for each training (of a comparison those of its cells), see
-        `mlcl.results.load`.
+        """A pandas frame with one row for each training, of a table for those of its cells.
+
+        Its columns are those of `mlcl.results.load`.
         """
         from mlcl.results.frame import sweep_frame, table_frame
 
@@ -100,11 +101,11 @@ class Answer:
         Args:
             repo: The repository, `USER/NAME`; it is created if necessary. The token is HF_TOKEN or that of
                 `hf auth login`.
-            also: Formats besides: `onnx`, `sentence-transformers`, `sentence-transformers:HEAD`.
+            also: Further formats: `onnx`, `sentence-transformers`, `sentence-transformers:HEAD`.
             public: Whether the repository may be public.
 
         Raises:
-            UserError: There is no model, token, network or right, or a format would not be exact.
+            UserError: There is no model, token, network or permission, or a format would not be exact.
         """
         from mlcl.service.export_run import export_run
 
@@ -126,7 +127,7 @@ class Answer:
     def to_job(self, file: str | Path) -> Path:
         """Writes the job of the best model to a file, and returns the file.
 
-        Raises UserError where there is no model yet, or the file exists.
+        Raises UserError if there is no model yet, the file exists, or its folder does not.
         """
         from mlcl.results.runs import Runs
         from mlcl.training.run_files import JOB, MODEL
@@ -181,7 +182,10 @@ def _with_link(line: str) -> str:
 
 
 def _best_of_table(table: TableResult) -> str | None:
-    """Returns the MLflow id of the run that is best on validation, baselines left out; None without one."""
+    """Returns the MLflow id of the best seed of the cell with the best mean on validation.
+
+    Cells of baselines are left out. Returns None if no cell has a value.
+    """
     scores = []
     for cell in table.cells:
         lead = cell.figures[0]
@@ -193,7 +197,7 @@ def _best_of_table(table: TableResult) -> str | None:
 
 
 def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -> Answer:
-    """Reads a sweep or a table.
+    """Reads a sweep or a table, and returns it as an `Answer`.
 
     Args:
         name: The name or id of the sweep or table, or the id of its run in MLflow.

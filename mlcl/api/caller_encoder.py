@@ -34,7 +34,7 @@ from mlcl.training.job_data import open_dataset
 FOLDER = "encoders"
 """The folder of the plugin files, weights and tokenizers of callers' modules, under the home."""
 NAMED = 3
-"""The most classes that the line on limitations names."""
+"""The largest number of classes that the line on an encoder's limitations names."""
 ALLOWED = "a torch.nn.Module, a class of them, or a functools.partial of it; a job names built-in ones"
 COLLATE_ALLOWED = f"a function of a list of texts, or of images of Pillow, that returns {BATCH}"
 TEXT = '''"""The encoder {title}, which a caller of mlcl has given as a torch.nn.Module."""
@@ -59,8 +59,8 @@ ENCODER = caller_encoder(
 class CallerEncoder:
     """An encoder of a caller: the section of a job, and the plugin that declares it.
 
-    `note` is a line on limitations; `size` is the key of the section with the size of its inputs, if there is
-    one.
+    `note` is a line on limitations, empty if there are none. `size` is the key of the section with the size
+    of the inputs, empty if the section has none.
     """
 
     section: Mapping[str, Any]
@@ -78,7 +78,8 @@ class CallerEncoder:
     def check(self, job: JobConfig, home: Path | None, say: Callable[[str], None]) -> None:
         """Builds the encoder of a job once, and says its limitations.
 
-        One of vectors is not built with `home` None, if the data of the job are on another machine.
+        `home` is None if the job's data are on another machine: then an encoder of vectors, whose length the
+        data have, is not built.
         """
         if self.reads != "vectors":
             build_encoder(job.encoder, vocabulary_size=_vocabulary(job))
@@ -95,10 +96,11 @@ def caller_encoder_of(
 ) -> CallerEncoder:
     """Writes a module, or the class of one, to the home, and returns it as the encoder of a job.
 
-    From a module's weights each training starts; a class, or a partial of one, is called by each training. A
-    module that reads texts needs a fast tokenizer, but not a class that takes the number of words of the
-    training texts. `collate` makes the batches of the module; None for the inputs of `FORMS`. Raises
-    UserError for an object that is no module, cannot be pickled, or lacks a tokenizer.
+    Each training starts from a module's weights; a class, or a `functools.partial` of one, is called by each
+    training. A module that reads texts needs a fast tokenizer, unless it is a class with the argument
+    `vocabulary_size`. `collate` makes the batches of the module; with None the module gets the inputs in
+    `FORMS` of `caller_module`. Raises UserError for an object that is no module, cannot be pickled, or lacks
+    a tokenizer.
     """
     if not isinstance(encoder, nn.Module) and not callable(encoder):
         raise UserError("no encoder", key="encoder", found=repr(encoder)[:60], allowed=ALLOWED)
@@ -207,7 +209,7 @@ def _check_tokenizer(encoder: Any, reads: Reads, words: bytes | None) -> None:
 
 
 def _check_collate(collate: Any, reads: Reads, words: bytes | None) -> None:
-    """Raises UserError for a collate function that makes no batch of two rows, or that nothing needs."""
+    """Raises UserError for a collate function that makes no batch of two rows, or is not needed."""
     if not callable(collate):
         raise UserError("no function", key="collate", found=type(collate).__name__, allowed=COLLATE_ALLOWED)
     if reads == "vectors":
@@ -221,7 +223,7 @@ def _check_collate(collate: Any, reads: Reads, words: bytes | None) -> None:
 
 
 def _without_weights(module: Any) -> tuple[Any, bytes]:
-    """A copy of a module without its weights, and the content of their file."""
+    """Returns a copy of a module without its weights, and the content of a file with the weights."""
     try:
         copy = deepcopy(module).cpu()
     except Exception as error:  # tensors with a history, and foreign code, may raise anything
@@ -231,7 +233,7 @@ def _without_weights(module: Any) -> tuple[Any, bytes]:
 
 
 def _note(name: str, identity: Identity, weights: str | None) -> str:
-    """A line on what must be there where a job runs, or its model is opened."""
+    """Returns a line on what a machine needs to run jobs with the encoder or to open their models."""
     classes = [its.__qualname__ for its in identity.own if isinstance(its, type)]
     names = classes or [its.__qualname__ for its in identity.own if isinstance(its, FunctionType)]
     parts = []

@@ -12,22 +12,24 @@ from typing import Any
 import yaml
 from torch import nn
 
-from mlcl.api.common import JobSource, Overrides, with_encoder
+from mlcl.api.common import JobSource, Overrides, baseline_files, with_encoder
 from mlcl.config import JobConfig, dump_job, parse_override, read_job
 from mlcl.errors import UserError
 
 DIGITS = 12
-"""The number of digits of its content's hash in the name of a file."""
+"""The number of hexadecimal digits of a content's hash in the name of its file."""
 NUMBERS = ("cpus", "gpus", "parallel", "budget")
-"""The options of a sweep on the time and place of its trainings, which are left to the cluster file."""
+"""The resource options of a sweep. The cluster file has defaults for the first three."""
 
 
 @dataclass(frozen=True)
 class ClusterCommand:
-    """A command to submit, with the parameters that its words give its function, for `check_command`.
+    """A command to submit.
 
-    `files` are the texts of jobs and spaces that were given as mappings, by the name of their file. `fresh`
-    says whether an earlier submission of the same command is left as it is.
+    `words` are the words of the command line, and `given` the arguments of the command's function that they
+    stand for, by name, for `check_command`. `files` are the texts of jobs and spaces that were given as
+    mappings, by the name of their file. With `fresh` an earlier submission of the same command that was
+    stopped or failed is not resumed.
     """
 
     words: tuple[str, ...]
@@ -38,9 +40,10 @@ class ClusterCommand:
 
 @dataclass
 class Caller:
-    """The parts of a call that are in no job file: overrides, and an encoder that jobs carry.
+    """The parts of a call that are in no job file: overrides, and maybe an encoder of the caller.
 
-    `carried` says whether the overrides have the caller's encoder, which only a job can carry.
+    `carried` says whether the overrides have such an encoder: only a job file, and no word, can contain it.
+    `files` collects the texts of the files that the call makes, by name.
     """
 
     overrides: Mapping[str, Any]
@@ -58,7 +61,7 @@ class Caller:
         *,
         collate: Any = None,
     ) -> Caller:
-        """Returns the caller; refuses a module or a tokenizer, whose files are on this machine alone."""
+        """Returns the parts of a call. Raises UserError for a module or tokenizer, which has local files."""
         encoder, tokenizer = module
         if isinstance(encoder, nn.Module) or tokenizer is not None:
             key = "encoder" if isinstance(encoder, nn.Module) else "tokenizer"
@@ -72,7 +75,7 @@ class Caller:
         return cls(given, encoder is not None)
 
     def job(self, source: JobSource, overrides: Mapping[str, Any]) -> Path:
-        """Returns the file of a job; with a caller's encoder it is one that has the overrides, too."""
+        """Returns the path of a job's file; if `carried`, the file also has the overrides."""
         its = dump_job(source) if isinstance(source, JobConfig) else source
         if self.carried:
             written = read_job(its).with_overrides(overrides)
@@ -83,7 +86,7 @@ class Caller:
         return self.file("job", its)
 
     def file(self, kind: str, source: str | Path | Mapping[str, Any]) -> Path:
-        """Returns the file of a job or space; a mapping becomes a file that is named by its content."""
+        """Returns the path of a job or space; a mapping is added to `files`, under a name with its hash."""
         if not isinstance(source, Mapping):
             return Path(source)
         text = yaml_text(kind, dict(source))
@@ -92,7 +95,7 @@ class Caller:
         return Path(name)
 
     def words(self) -> list[str]:
-        """Returns the overrides as words; none with a caller's encoder, since the job has them."""
+        """Returns the overrides as words of the command; none if `carried`, since the job file has them."""
         return [] if self.carried else [override_word(*each) for each in self.overrides.items()]
 
 
@@ -115,9 +118,11 @@ def sweep_command(
 ) -> ClusterCommand:
     """Returns the command `mlcl sweep` of a call of `mlcl.sweep`.
 
-    `shared` are the overrides that hold for the control, too. Files of baselines lack a caller's encoder.
+    `shared` are the overrides that hold for the control, too. Raises UserError for baselines beside a
+    caller's encoder, which their job files do not contain.
     """
-    control, baselines = options.get("control"), [Path(each) for each in options.get("baselines", ())]
+    control = options.get("control")
+    baselines = [Path(each) for each in baseline_files(options.get("baselines"))]
     if caller.carried and baselines:
         allowed = "no baselines, or a built-in encoder"
         raise UserError(
@@ -150,7 +155,7 @@ def sweep_command(
 
 
 def _option_words(options: Mapping[str, Any]) -> list[str]:
-    """Returns options as words, without those that are None; a number is written as the cluster file's."""
+    """Returns options as words, without those that are None; floats as `with_share` writes them."""
     words = []
     for name, its in options.items():
         if its is not None:
@@ -159,7 +164,7 @@ def _option_words(options: Mapping[str, Any]) -> list[str]:
 
 
 def override_word(key: str, value: Any) -> str:
-    """Returns an override as a word of the command line: `key=value`, with the value as YAML on one line."""
+    """Returns an override as the word `key=YAML`. Raises UserError for a value that the word cannot hold."""
     word = f"{key}={yaml_text(key, value, flow=True)}"
     if "\n" in word or parse_override(word) != (key, _plain(value)):
         raise UserError("a command line cannot hold this value", key=key, found=repr(value))

@@ -38,7 +38,7 @@ ReadCluster = tuple[ClusterConfig, Path]
 class ClusterResults:
     """The tracking store of a cluster as this machine reaches it, and the cluster's folder of results.
 
-    `home` is this machine's, or the storage where its SQLite file is the store.
+    `home` is this machine's home; it is the storage if the store is the SQLite file in the storage.
     """
 
     storage: Path
@@ -72,7 +72,7 @@ class EndedJob:
     lines: list[str]
 
     def error(self, found: str) -> Exception:
-        """Returns the error for a job without results of its end, with the last line that the job printed."""
+        """Returns the error for a job whose results are missing (`found`), with its last printed line."""
         last = next((line for line in reversed(self.lines) if line.strip()), "it printed nothing")
         if self.state == "REFUSED":
             return UserError("the cluster refuses the command", key="on", found=last.removeprefix("error: "))
@@ -106,7 +106,7 @@ def submit_sweep(on: ReadCluster, command: ClusterCommand, home: Path, say: Call
 
 
 def submit_run(on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]) -> RunReport:
-    """Submits a run as `submit_sweep`, and returns its report, whose folder is on the cluster."""
+    """Submits a run and follows it as `submit_sweep`. The folder in the returned report is on the cluster."""
     from mlcl.service.run_job import RunReport
     from mlcl.store import RunFolders
 
@@ -148,7 +148,7 @@ def _submit_and_follow(
 
 
 def _run_of(job: EndedJob, store: ClusterResults, kind: str) -> tuple[Runs, Run]:
-    """Returns a job's sweep or run in MLflow; raises the job's error if it died or could not deliver."""
+    """Returns a job's sweep or run in MLflow. Raises the job's error if MLflow does not have its end."""
     from mlcl.results.runs import Runs
 
     file = sqlite_file(store.uri)

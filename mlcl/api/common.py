@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +66,9 @@ def with_encoder(
     collate: Any = None,
     elsewhere: bool = False,
 ) -> dict[str, Any]:
-    """Returns the overrides with a caller's module as the encoder, built once as the job would.
+    """Returns the overrides, with a caller's module as the job's encoder if one is given.
 
-    `elsewhere` says that the job's data are on another machine.
+    The encoder is built once, to check it. `elsewhere` says that the job's data are on another machine.
     """
     from mlcl.api.caller_encoder import caller_encoder_of, modality_of
 
@@ -92,6 +92,14 @@ def job_of(source: JobSource, overrides: Overrides = None) -> JobConfig:
     return load_job(dump_job(source) if isinstance(source, JobConfig) else source, overrides or {})
 
 
+def baseline_files(given: Sequence[str | Path] | None) -> Sequence[str | Path]:
+    """Returns the job files of the option `baselines`, none for None. Raises UserError for a single name."""
+    if isinstance(given, (str, bool)):
+        allowed = "a list of job files; fitted=False leaves out the baselines of scikit-learn"
+        raise UserError("no list", key="baselines", found=given, allowed=allowed)
+    return given or ()
+
+
 def check_name(name: Any, key: str) -> None:
     """Raises UserError, which names `key`, for a name that a sweep or comparison cannot have; allows None."""
     if name is None:
@@ -103,7 +111,7 @@ def check_name(name: Any, key: str) -> None:
 
 
 def say_of(progress: Say) -> Callable[[str], None]:
-    """Returns the function of `progress`, or one that prints nothing. Raises UserError for anything else."""
+    """Returns `progress`, or for None a function that prints nothing. Raises UserError for no function."""
     if progress and not callable(progress):
         allowed = "a function of a text, or None"
         raise UserError("no function", key="progress", found=repr(progress), allowed=allowed)

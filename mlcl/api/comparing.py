@@ -87,7 +87,7 @@ def compare(
     Args:
         data: A path, a frame, a mapping of columns, or a list of contents, as for `mlcl.prepare`.
         losses: One or several of `mlcl losses`; `asl` replaces the classifier's loss.
-        trials: Search trials of each loss, 3 or more. With 3 nothing races; each seed chooses its neighbours.
+        trials: Search trials of each loss, 3 or more. With 3 nothing races: each seed picks its k-NN setting.
         seeds: Fresh seeds of each loss, 3 or more.
         name: The name of the comparison; default: the name of the data.
         baselines: Whether baselines of scikit-learn are fitted, too.
@@ -95,8 +95,8 @@ def compare(
         encoder: A `torch.nn.Module`, from whose weights all trainings start, that maps `pixels`, vectors, or
             `input_ids` and `attention_mask` to embeddings (B, D); or a class, or a `functools.partial` of
             one, which each training calls with its own seed. Default: by the data.
-        tokenizer: A fast one of Hugging Face, or a `tokenizers.Tokenizer`. Default: the words of training.
-        collate: Returns the tensors that `forward` takes by name for a list of texts, or images of Pillow.
+        tokenizer: A fast tokenizer of Hugging Face, or a `tokenizers.Tokenizer`. Default: the training words.
+        collate: A function of a list of texts or images of Pillow that returns `forward`'s tensors by name.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
         progress: Is called with each line of progress; None for no output. Default: a bar in a notebook.
         columns: The roles of the columns, see `prepare`.
@@ -132,9 +132,9 @@ def _first_job(
     say: Callable[[str], None],
     name: str | None,
 ) -> FirstJob:
-    """The first job on the data, with a caller's module, tokenizer and collate function where given.
+    """Returns the first job on the data, with a caller's module, tokenizer and collate function if given.
 
-    Its experiment has the name of the comparison, by default that of the data.
+    The job's experiment is `name`, by default the name of the data.
     """
     from mlcl.api.caller_encoder import caller_encoder_of
     from mlcl.config import load_job
@@ -158,7 +158,7 @@ def _first_job(
 
 
 def prepare_user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:
-    """Prepares data, and returns them with the roles of their columns. Raises UserError for unusable data."""
+    """Prepares data, and returns them with their columns' roles. Raises UserError for data or an option."""
     from mlcl.api.user_frames import data_paths, in_columns
     from mlcl.service.starter.first_job import prepare_user_data
     from mlcl.service.starter.table_options import UserOptions
@@ -286,7 +286,10 @@ def _hierarchy(loss: str, data: UserData) -> str:
 
 
 def _metrics(leading: str, neighbours: str) -> dict[str, str]:
-    """Returns the metrics of the table: with `neighbours`, `knn` as a race chose them or each seed's best."""
+    """Returns the metrics of the table, with and without k-NN, by the name that the table shows.
+
+    `neighbours` is `knn` for the k-NN settings that a race chose, or `knn_best` for the best of each seed.
+    """
     names = {leading.replace("_f1", "-F1"): leading, "macro-F1": "macro_f1"}
     with_neighbours = {figure: f"{neighbours}/test/{name}" for figure, name in names.items()}
     return with_neighbours | {

@@ -31,7 +31,7 @@ PLAIN = (
     str, bytes, int, float, complex, bool, type(None), type(...), torch.dtype, torch.device, torch.Size, Path,
 )  # fmt: skip
 OF_CLASS = ("__dict__", "__weakref__", "__doc__", "__firstlineno__", "__module__", "__static_attributes__")
-"""Members of a class that say nothing of what it does."""
+"""Members of a class that do not affect what the class does."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Identity:
 
     @property
     def packages(self) -> list[str]:
-        """The names of installed packages that its code is imported from, but those of mlcl itself."""
+        """The names of the packages that its code is from, but those in `ALWAYS` and the standard library."""
         found = {str(_module(its)).partition(".")[0] for its in self.code if is_imported(_module(its))}
         return sorted(found - {*sys.stdlib_module_names, *ALWAYS})
 
     @property
     def own(self) -> list[Code]:
-        """The code that no installed package has."""
+        """The classes, functions and modules that no installed package has."""
         return [its for its in self.code if not is_imported(_module(its))]
 
 
@@ -67,7 +67,7 @@ def identity_of(value: Any) -> Identity:
 
 
 def is_imported(name: str | None) -> bool:
-    """Whether a module belongs to an installed package, maybe one that is edited where it lies."""
+    """Whether a module belongs to an installed package, also to one that is installed as editable."""
     return is_installed(name) or _is_distribution((name or "").partition(".")[0])
 
 
@@ -85,7 +85,7 @@ def _module(code: Code) -> str | None:
 
 
 def is_installed(name: str | None) -> bool:
-    """Whether a module is of Python, of mlcl, or lies in a folder of installed packages."""
+    """Whether a module is of the standard library or mlcl, or lies in a folder of installed packages."""
     top = (name or "__main__").partition(".")[0]
     if top == "__main__":
         return False
@@ -99,7 +99,7 @@ def _parts(value: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
     if isinstance(value, PLAIN):
         yield f"{type(value).__name__} {value!r}"
         return
-    if not isinstance(value, (tuple, frozenset, CodeType)):  # equal ones may be one object, or not
+    if not isinstance(value, (tuple, frozenset, CodeType)):  # equal values may be one object, or not
         if id(value) in seen:
             yield f"as {list(seen).index(id(value))}"
             return
@@ -161,7 +161,7 @@ def _parts_of_code(value: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
 
 
 def _state(value: Any) -> Any:
-    """Returns the attributes of an object, else the state that a pickle of it would have."""
+    """Returns the attributes of an object; if it has no `__dict__`, the state that a pickle would have."""
     if isinstance(value, nn.Module) or hasattr(value, "__dict__"):
         return {key: its for key, its in vars(value).items() if key != "training"}
     return [list(its) if isinstance(its, Iterator) else its for its in value.__reduce_ex__(4)[1:]]

@@ -14,7 +14,7 @@ from mlcl.service.engine.progress import Progress, ProgressEvent, ProgressListen
 from mlcl.training.events import Event
 
 PLAIN_EVERY = 10.0
-"""Seconds between lines while nothing else is said."""
+"""The least number of seconds between two lines on the steps of running trainings."""
 REDRAW_EVERY = 0.5
 """Seconds between two updates of a notebook's bar by steps."""
 
@@ -41,7 +41,7 @@ class TrainingText:
 class TrainingLines:
     """A listener of one training that writes a line for each validation, and a few for its steps.
 
-    With the bar of a notebook, the bar shows steps and validations.
+    If a `bar` is given, it shows steps and validations instead.
     """
 
     def __init__(self, write: Callable[[str], None], bar: NotebookBar | None = None) -> None:
@@ -50,7 +50,7 @@ class TrainingLines:
         self._last = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        """Shows an event: no checkpoint; a step every `PLAIN_EVERY` s at most, on a bar `REDRAW_EVERY` s."""
+        """Shows an event, unless it is a checkpoint, or a step or encoding too soon after the last one."""
         now, details = time.monotonic(), self._text.details(event)
         began, first = self._began = self._began or (now, event.step)
         often = PLAIN_EVERY if self._bar is None else REDRAW_EVERY
@@ -83,7 +83,7 @@ class TrainingLines:
 def plain_lines(
     write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> ProgressListener:
-    """Returns a listener that writes a line for each end of a training, and few for running ones."""
+    """Returns a listener that writes a line for each training that ends, and a few for running ones."""
     last = clock()
 
     def watch(event: ProgressEvent) -> None:

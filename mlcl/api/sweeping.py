@@ -1,4 +1,4 @@
-"""`mlcl.sweep`: search a space, confirm, compare. `sweep_plan` is the plan of the command line, too."""
+"""`mlcl.sweep` searches a space, confirms, compares. `sweep_plan` makes its plan and the command line's."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mlcl.api.common import (
     JobSource,
     Overrides,
     Say,
+    baseline_files,
     check_name,
     home_of,
     job_of,
@@ -35,9 +36,9 @@ SHARED = ("train.", "data.", "encoder", "evaluation.", "plugins")
 
 
 OF_CALLS = ("encoder", "tokenizer", "collate", "on")
-"""Options that are in no plan."""
+"""The options of `mlcl.sweep` that `sweep_plan` does not take."""
 LEAST = {"trials": 1, "seeds": 0, "searches": 1, "confirm": 1, "parallel": 1}
-"""The least values of the numbers of a sweep."""
+"""The least allowed value of each option of a sweep that is a whole number."""
 
 
 class SweepOptions(TypedDict, total=False):
@@ -70,7 +71,7 @@ class SweepOptions(TypedDict, total=False):
     """
 
     control: JobSource | Literal[False] | None
-    baselines: Sequence[str | Path]
+    baselines: Sequence[str | Path] | None
     fitted: bool
     warm_start: str | None
     try_first: Sequence[Mapping[str, Any]]
@@ -197,7 +198,7 @@ def sweep_plan(
     shared: Mapping[str, Any],
     seeds: int,
     control: JobSource | Literal[False] | None = None,
-    baselines: Sequence[str | Path] = (),
+    baselines: Sequence[str | Path] | None = None,
     fitted: bool = True,
     cpus: float = 1,
     gpus: float | None = None,
@@ -205,9 +206,10 @@ def sweep_plan(
     budget: str | None = None,
     **options: Any,
 ) -> SweepPlan:
-    """Returns the checked plan of a sweep with the options of `SweepOptions`, and fields of `SweepPlan`.
+    """Returns the checked plan of a sweep, with the options in `SweepOptions` and fields of `SweepPlan`.
 
-    The overrides `shared` hold for control and baselines, too.
+    The overrides `shared` hold for control and baselines, too. Raises UserError if one of the files or
+    options cannot be used.
     """
     from mlcl.service.engine.packing import Resources
     from mlcl.service.search.arms import control_job
@@ -242,15 +244,15 @@ def sweep_plan(
 
 
 def _baselines(
-    given: Sequence[str | Path], shared: Mapping[str, Any], space: Space
+    given: Sequence[str | Path] | None, shared: Mapping[str, Any], space: Space
 ) -> tuple[dict[str, JobConfig], dict[str, tuple[Space, str]]]:
-    """Returns the jobs of baselines and, with the search of `space`, their own spaces, both by name."""
+    """Returns the jobs of baselines, and the spaces of those that have one, by the names of their files.
+
+    Such a space has the section `search` of `space`.
+    """
     from mlcl.service.search.arms import CONTROL
 
-    if isinstance(given, (str, bool)):
-        allowed = "a list of job files; fitted=False leaves out the baselines of scikit-learn"
-        raise UserError("no list", key="baselines", found=given, allowed=allowed)
-    files = [job_and_space(each) for each in given]
+    files = [job_and_space(each) for each in baseline_files(given)]
     names = [path.stem for path, _ in files]
     if CONTROL in names:
         raise UserError("is the control's name", key="--baseline", found=CONTROL, allowed="--control FILE")

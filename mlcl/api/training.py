@@ -52,7 +52,7 @@ def run(
         gpus: The number of GPUs of each worker, if Ray places the training; default: 1 if there are GPUs.
         progress: Is called with each line of progress; None prints nothing.
         encoder: A `torch.nn.Module`, or a class of them, in place of the job's encoder; see `mlcl.compare`.
-        tokenizer, collate: What makes the inputs of a module; see `mlcl.compare`.
+        tokenizer, collate: The tokenizer or collate function of a module; see `mlcl.compare`.
         on: A cluster file: the run is a job there, as with `mlcl submit`, and an interrupt leaves it running.
             CPUs and GPUs are by default those of the file. Default: this machine.
 
@@ -103,7 +103,7 @@ def baseline(
     Returns:
         A row for each baseline, the best on validation first: its state, id and metrics. `frame.attrs` has
         the metric that orders the rows (`metric`), why baselines were left out (`left_out`), and the name of
-        the best (`best`), over several draws of the validation rows where these are few.
+        the best baseline (`best`): if validation has few rows, the best over several draws of them.
 
     Raises:
         UserError: The data or a name cannot be used. It is raised before anything is fitted.

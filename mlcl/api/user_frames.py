@@ -20,7 +20,7 @@ SPLIT = "split"
 LABEL = "label"
 """The column of the labels of a list of contents."""
 OF_ROWS = (SPLIT, "group", "id")
-"""Options that may be values in place of a column's name, beside a list of contents."""
+"""Options that may be a list of values, not the name of a column, if the data are a list of contents."""
 ALLOWED = (
     "a path, a DataFrame, a Dataset, a mapping of column names to values, or a list of texts, images or "
     "vectors with labels=VALUES"
@@ -28,10 +28,11 @@ ALLOWED = (
 
 
 def in_columns(data: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Returns a list of texts, images or vectors as a mapping of columns, and what these columns are.
+    """Returns a list of texts, images or vectors as a mapping of columns, and options that name the columns.
 
-    Other data are returned as they are. Beside a list, `labels` in `columns` has a value for each row, or is
-    a mapping or frame of such columns; `split`, `group` and `id` may have values, too.
+    Other data, and their options `columns`, are returned as they are. Beside a list, `labels` in `columns`
+    has a value for each row, or is a mapping or frame of such columns; `split`, `group` and `id` may have
+    values, too. Raises UserError if `labels` has no values, or two columns have one name.
     """
     kind = _kind_of(data)
     if kind is None:
@@ -51,7 +52,7 @@ def in_columns(data: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, An
 
 
 def _kind_of(data: Any) -> str | None:
-    """Returns `text`, `image` or `vectors` for a list of such contents; None for other data."""
+    """Returns `text`, `image` or `vectors` for a list of these; None for other data and lists of files."""
     if isinstance(data, (str, Mapping)) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         return None
     if hasattr(data, "columns") or hasattr(data, "to_pandas") or not len(data):
@@ -62,7 +63,9 @@ def _kind_of(data: Any) -> str | None:
     if isinstance(first, str):
         from mlcl.service.starter.table_options import SOURCES
 
-        return None if _exists(first) or Path(first).suffix.lower() in SOURCES else "text"
+        texts = [each for each in data if each is not None]
+        named = all(each and (_exists(each) or Path(each).suffix.lower() in SOURCES) for each in texts)
+        return None if named else "text"
     numbers = isinstance(first, (list, tuple)) and all(isinstance(each, (int, float)) for each in first)
     return "vectors" if numbers or getattr(first, "ndim", 0) == 1 else None
 
@@ -83,7 +86,7 @@ def _is_image(value: Any) -> bool:
 def data_paths(data: Any, home: Path) -> list[Path]:
     """Returns the files or the folder of a user's data, see `mlcl.prepare`.
 
-    A table from memory is written to the home, under a name by its content, so that equal tables give the
+    A table from memory is written to a file in the home, named by its digest, so that equal tables give the
     same runs.
     """
     if isinstance(data, (str, Path)):
@@ -110,7 +113,7 @@ def _frame(data: Any) -> pd.DataFrame:
 
 
 def _columns(data: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The values of each column as a list. Raises UserError for columns of different lengths."""
+    """Returns the values of each column as a list. Raises UserError for columns of different lengths."""
     found: dict[str, list[Any]] = {}
     for name, values in data.items():
         if isinstance(values, str) or not hasattr(values, "__iter__"):
@@ -145,7 +148,7 @@ def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with cells as Parquet has them; images become PNG. Raises UserError for a broken image."""
+    """Returns the frame with cells that Parquet can store, images as PNG. Raises UserError for bad images."""
     from mlcl.data.images import read_images, to_png
 
     found = frame.reset_index(drop=True).map(_plain_cell)
@@ -170,7 +173,7 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _plain_cell(value: Any) -> Any:
-    """A cell: a set or tuple as a list, the path of an image in full, since the table lies elsewhere."""
+    """Returns a cell as Parquet stores it: sets and tuples as lists, paths of images as absolute paths."""
     from mlcl.data.tables.rows import IMAGE
 
     if isinstance(value, (set, frozenset)):

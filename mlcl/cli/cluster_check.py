@@ -52,7 +52,10 @@ def cluster_check(slices: Slices = None, json: Json = False, home: Home = DEFAUL
 def cluster_check_words(
     args: Sequence[str], slices: Sequence[str], cluster: ClusterConfig, *, as_json: bool
 ) -> list[str]:
-    """Returns the words of the command that `mlcl submit --check` submits; it takes no other command."""
+    """Returns the words of the command that `mlcl submit --check` submits.
+
+    Raises UserError if `args` has a command, or if there are slices and the working directory is no clone.
+    """
     root = cluster.working_dir.root
     if args:
         raise UserError("takes no command", key="--check", found=args[0])

@@ -78,7 +78,7 @@ def compare(
 
 
 def _blocks_of(folder: Path, names: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
-    """Returns the jackknife blocks of each test metric of a training, if its folder exists."""
+    """Returns the jackknife blocks of each test metric in `names`; none if the training's folder is gone."""
     tested = [name for name in names if "test/" in name]
     if not tested or not folder.is_dir():
         return {}
@@ -210,7 +210,7 @@ def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
 
 
 def _curve(frame: pd.DataFrame, names: list[str], fixed: Mapping[str, float]) -> tuple[pd.DataFrame, int]:
-    """Returns the expected score over the first key, the others `fixed`, and the number of trials."""
+    """Returns the expected score over `names[0]`, with the other keys `fixed`, and the number of trials."""
     import numpy as np
     import pandas as pd
 
@@ -235,7 +235,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _key(word: str, frame: pd.DataFrame) -> str:
-    """Returns the key that is `word` or ends with it. Raises UserError if none or several do."""
+    """Returns the key that is `word` or ends with `.word`. Raises UserError if there are none or several."""
     known = [str(name) for name in frame if name != SCORE]
     found = [key for key in known if key == word or key.endswith(f".{word}")]
     if len(found) != 1:

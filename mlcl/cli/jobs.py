@@ -196,7 +196,7 @@ def _app(context: typer.Context) -> TyperGroup:
 def check_words(
     app: TyperGroup, words: Sequence[str], folder: Path, files: Mapping[str, str] | None = None
 ) -> list[Path]:
-    """Checks a command of `app`, its options (by click) and its files, see `check_command`."""
+    """Checks a command of `app`, its options and its files; returns files to upload, see `check_command`."""
     from mlcl.service.jobs.command_checks import SUBMITTABLE, check_command
 
     name = words[0] if words else "none"
@@ -256,7 +256,7 @@ def client_of(given: Path | None, home: Path) -> JobsClient:
 
 
 def _job(client: JobsClient, id: str, home: Path) -> JobView:
-    """Returns the job with this id. Raises UserError if the cluster does not know it, or no longer does."""
+    """Returns the job with this id. Raises UserError if the cluster does not know it or has forgotten it."""
     from mlcl.service.jobs import known_submissions
 
     view = client.find(id)
@@ -267,7 +267,7 @@ def _job(client: JobsClient, id: str, home: Path) -> JobView:
 
 
 def known_jobs(client: JobsClient, home: Path) -> list[JobView]:
-    """Returns the jobs of the cluster. Prints the ids of jobs from this home that it no longer knows."""
+    """Returns the jobs of the cluster. Prints the ids of this home's jobs that the cluster has forgotten."""
     from mlcl.service.jobs import known_submissions
 
     views, cluster = client.jobs(), str(client.file.resolve())
@@ -303,7 +303,7 @@ def _described(view: JobView, client: JobsClient) -> dict[str, object]:
 
 
 def job_tree(view: JobView) -> dict[str, Any]:
-    """Returns a job as a dict for JSON."""
+    """Returns a job as a dict for JSON, without its metadata."""
     return {name: value for name, value in asdict(view).items() if name != "metadata"}
 
 

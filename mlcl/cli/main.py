@@ -165,7 +165,7 @@ def main() -> None:
 
 
 def _problem(error: Exception) -> str:
-    """Returns the error as one line. Prints the traceback of an unexpected error, unless a file has it."""
+    """Returns the error as one line. Prints an unexpected error's traceback, unless a note names its file."""
     if isinstance(error, MachineError):
         return str(error)
     if isinstance(error, ImportError) and (text := missing_extra(error)):

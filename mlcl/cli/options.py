@@ -22,18 +22,21 @@ DEFAULT_HOME = Path("outputs")
 
 def local_names(incomplete: str) -> list[str]:
     """Completes the name of a sweep or table of the home."""
-    records = (
-        record for kind in ("sweeps", "tables") for _, record in RunFolders(home_in_shell(), kind).records()
-    )
-    return beginning(incomplete, (record.name for record in records))
+    folders = [RunFolders(home_in_shell(), kind) for kind in ("sweeps", "tables")]
+    try:
+        return beginning(incomplete, (record.name for each in folders for _, record in each.records()))
+    except UserError:
+        return []
 
 
 def job_keys(context: typer.Context, incomplete: str) -> list[str]:
     """Completes `key.path=` to a key of the job file that was typed before."""
     from mlcl.config import dump_job, flatten, load_job
+    from mlcl.plugins import only_reading
 
     try:
-        job = load_job(Path(str(context.params.get("job"))), [])
+        with only_reading():
+            job = load_job(Path(str(context.params.get("job"))), [])
     except UserError:
         return []
     return beginning(incomplete, (f"{key}=" for key in flatten(dump_job(job))))
@@ -98,9 +101,10 @@ def check_writable(file: Path, key: str) -> None:
 
 
 def _check_home(context: typer.Context, home: Path) -> Path:
-    """Returns the home, `~` expanded. Raises UserError for a file, or one of a later version of mlcl.
+    """Returns the home with `~` expanded. Raises UserError if it is a file.
 
-    A damaged home is refused too, unless the command is `doctor`, which mends it.
+    For all commands but `doctor` also raises UserError if the home's database is damaged or was written by a
+    later version of mlcl.
     """
     home = home.expanduser()
     if home.is_file():

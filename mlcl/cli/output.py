@@ -78,11 +78,11 @@ EXIT_OF = {
     "BUDGET": Exit.BUDGET,
     "STOPPED": Exit.STOPPED,
 }
-"""The exit status of the state of a run, a sweep or a job on a cluster."""
+"""The exit status of a command, keyed by the final state of its run, sweep or job on a cluster."""
 
 
 def again(*more: str) -> str:
-    """Returns how to continue this command with the options `more`; a cluster job is named by its id."""
+    """Returns the words that continue this command with options `more`: in a cluster job `mlcl resume ID`."""
     id = submitted_id()
     words = ["the same command", "with"] if id is None else [f"mlcl resume {id}"]
     return " ".join([*(words if more else words[:1]), *more])
@@ -101,7 +101,7 @@ def fail(error: UserError | str, *, as_json: bool = False) -> Exit:
 
 
 def finish(report: Report, name: str, home: Path, complete: str = "", *, failed: bool = False) -> NoReturn:
-    """Prints how to go on, or the line `complete`, and ends the command with the exit status of its state."""
+    """Prints undelivered logs and how to go on, or the line `complete`; exits by the report's state."""
     if count := report.undelivered:
         logs = "1 log is" if count == 1 else f"{count} logs are"
         way = "the next command or `mlcl doctor --fix` delivers what is left"
@@ -154,7 +154,7 @@ def print_job(job: JobConfig, file: Path, overrides: Sequence[str], *, as_json: 
 
 
 def answer_to(question: str) -> str:
-    """Asks a question and returns the typed answer. Without input the error names `--yes`."""
+    """Asks a question and returns the typed answer. Raises UserError at the end of the input."""
     try:
         return input(f"{question}: ").strip()
     except EOFError:

@@ -1,8 +1,7 @@
-"""`mlcl reproduce`: runs a paper's table and prints our figures beside the paper's."""
+"""`mlcl reproduce`: runs a paper's table and prints the measured values beside the paper's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -11,9 +10,8 @@ import typer
 from mlcl.cli.options import DEFAULT_HOME, BudgetText, Cpus, DryRun, Gpus, Home, Json, Parallel, StrictCode
 from mlcl.cli.output import answer, boxed_table, finish, print_tree, say
 from mlcl.config import parse_override
-from mlcl.config.table.cells import cells_of
+from mlcl.config.table.cells import cells_of, data_places
 from mlcl.config.table.schema import Table, find_table, load_table, table_files
-from mlcl.errors import UserError
 
 if TYPE_CHECKING:
     from mlcl.service.tables.plan import TablePlan
@@ -61,7 +59,7 @@ def reproduce(
         scale=scale,
         seeds=seeds,
         only=only or (),
-        data=_places(data or ()),
+        data=data_places(data or ()),
         overrides=dict(parse_override(text) for text in overrides or ()),
         resources=Resources.of(cpus, gpus, parallel, budget),
         figures=figures,
@@ -70,20 +68,6 @@ def reproduce(
         print_tree(plan_table(plan, home), as_json=json)
     else:
         _run(plan, home, strict_code=strict_code, as_json=json)
-
-
-def _places(texts: Sequence[str]) -> dict[str, str]:
-    """Returns the places of data, keyed by source or column, from texts SOURCE=PLACE or COLUMN=PLACE."""
-    places: dict[str, str] = {}
-    for text in texts:
-        source, _, place = text.partition("=")
-        if not source or not place:
-            allowed = "SOURCE=PLACE, COLUMN=PLACE"
-            raise UserError("not a place of data", key="--data", found=text, allowed=allowed)
-        if source in places:
-            raise UserError("has two places", key="--data", found=source)
-        places[source] = place
-    return places
 
 
 def _list(*, as_json: bool) -> None:

@@ -109,7 +109,7 @@ def show(name: Name, study: StudyFile = None, json: Json = False, home: Home = D
 
 
 def _outcome(its: LocalRun) -> dict[str, Any]:
-    """Returns the metrics of a run or the verdicts of a sweep, once it has some, for JSON."""
+    """Returns the metrics of a run or the verdicts of a sweep, for JSON; an empty dict before it has any."""
     from mlcl.results.documents import local_sweep
 
     if its.kind == "sweep" and (its.folder / SWEEP_JSON).is_file():
@@ -218,7 +218,10 @@ def local_runs(home: Path) -> list[LocalRun]:
 
 
 def local_run(home: Path, word: str) -> LocalRun:
-    """Finds a run, sweep or table by its name or id, by the beginning of one, or as the latest (`@last`)."""
+    """Returns the latest run, sweep or table whose name or id is `word`, or else begins with it.
+
+    `@last` is the latest of all. Raises UserError if there is none, or if several names begin with `word`.
+    """
     known = local_runs(home)
     if word == LAST:
         if not known:
@@ -263,7 +266,7 @@ def _read(home: Path, folder: RunFolder, record: RunRecord) -> LocalRun:
 
 
 def _best(kind: str, folder: Path, log: dict[str, Any]) -> str:
-    """Returns the main metric as text; raises an error of `_read` if there is none yet."""
+    """Returns the main metric as text; if there is none yet, raises an error that `_read` suppresses."""
     file = folder / {"run": "result.json", "sweep": SWEEP_JSON, "table": TABLE_JSON}[kind]
     tree = text_json.loads(file.read_text(encoding="utf-8"))
     if kind == "run":

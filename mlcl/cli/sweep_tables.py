@@ -113,7 +113,7 @@ def _counts(trials: Sequence[TrainingResult]) -> str:
 
 
 def _figures(report: SweepResult) -> dict[str, str]:
-    """Returns the titles of the confirmation table's columns by metric, for metrics that a seed has."""
+    """Returns the titles of the confirmation table's columns by metric, for metrics that any seed has."""
     known = {metric for group in report.confirmations for seed in group.seeds for metric in seed.metrics}
     asked, raced = {goal.metric for goal in report.goals}, report.raced_neighbours
     names = list(dict.fromkeys(metric.rpartition("/")[2] for metric in sorted(asked)))

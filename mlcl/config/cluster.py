@@ -16,7 +16,7 @@ from mlcl.config.section import Positive, Section, exactly_one, validate
 from mlcl.errors import UserError
 
 MOST_MIB = 100
-"""The size of the largest working directory that Ray's Jobs API accepts as an upload."""
+"""The size in MiB of the largest working directory that Ray's Jobs API accepts as an upload."""
 SECRET = re.compile(r"(token|secret|passw|credential|api_?key|access_?key|private_?key)", re.IGNORECASE)
 """The pattern of names of variables that a cluster file may set only by a reference."""
 PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&]password=", re.IGNORECASE)
@@ -24,11 +24,11 @@ PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&]password=", re.IGNORECASE)
 
 
 def check_url(text: str) -> str:
-    """Returns the URL. Raises ValueError, without showing it, for no URL or one with user or password."""
+    """Returns an http(s) URL without user and password. Raises ValueError for other text, and hides it."""
     try:
         parts = urlsplit(text)
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # of brackets or of the port
+    except ValueError:  # wrong brackets, or a wrong port
         known = False
     if not known or "@" in parts.netloc or re.search(r"\s", text):
         raise ValueError("not an http(s) URL without user and password")

@@ -24,7 +24,7 @@ class EncoderConfig(Section):
 
 
 class _UnreadEncoder(EncoderConfig):
-    """The section of an encoder that is not known, while plugin files are not run."""
+    """The section of an unknown encoder, in a context in which plugin files are not run."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 

@@ -142,7 +142,7 @@ class TransferConfig(_DataReference):
 
 
 MARGIN = 0.005
-"""The default of `evaluation.margin`."""
+"""The default of `evaluation.margin`: differences of the metric up to it do not matter."""
 
 
 class EvaluationConfig(Section):
@@ -219,7 +219,7 @@ class TrackingConfig(Section):
 
 
 def _of_a_file(value: Any) -> Any:
-    """Raises ValueError unless the value is empty: `load_job` resolves this key before the job is checked."""
+    """Returns an empty value. Raises ValueError for any other, since `read_job` removes this key."""
     if value:
         raise ValueError("belongs in a job file")
     return value
@@ -285,7 +285,7 @@ class JobConfig(Section):
 def dump_job(job: JobConfig) -> dict[str, Any]:
     """Returns the resolved job as a nested dict with the keys of a job file.
 
-    Each plugin file in it has its text.
+    The plugin files are in it with their texts.
     """
     return job.model_dump(mode="json", by_alias=True)
 

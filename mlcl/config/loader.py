@@ -76,7 +76,7 @@ class WrittenJob:
         return self.files[0] if self.files else None
 
     def with_plugins(self, tree: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns `tree`, a changed copy of the job's, with its plugin files read, see `read_plugins`."""
+        """Returns `tree`, a changed copy of `self.tree`, with its plugin files read, see `read_plugins`."""
         inherited = tree.get("plugins") == self.tree.get("plugins")
         return read_plugins(tree, self.file_of("plugins" if inherited else None))
 
@@ -138,7 +138,7 @@ def load_job(
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Returns the key and the value, which is read as YAML: `train.epochs=2` gives `("train.epochs", 2)`."""
+    """Returns `("train.epochs", 2)` for `train.epochs=2`. Raises UserError unless it is `KEY=YAML`."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip() or any(not part for part in key.strip().split(".")):
         raise UserError("not an override", found=text, allowed="key.path=value")
@@ -149,7 +149,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def parse_setting(text: str) -> dict[str, Any]:
-    """Returns the values of a setting `key=value,...` of `--try`; a value may have commas, too."""
+    """Returns the values by key of a setting `key=value,...` of `--try`, whose values may contain commas."""
     try:
         pairs = [parse_override(part) for part in re.split(r",\s*(?=[A-Za-z_][\w.-]*=)", text)]
     except UserError as error:
@@ -212,7 +212,7 @@ def yaml_with_origins(job: JobConfig, written: WrittenJob) -> str:
 
 
 def _layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
-    """Returns file (None for a mapping), content and line numbers by key of the job, its base, and so on."""
+    """Returns (file or None, content, line of each key) of the job, its base, the base's base and so on."""
     layers: list[_Layer] = []
     if isinstance(source, Mapping):
         layers.append((None, source, {}))
@@ -288,7 +288,7 @@ def _without_star(tree: Mapping[str, Any], dotted: str) -> list[str]:
 
 
 def _check_heads(tree: Mapping[str, Any], overrides: Mapping[str, Any], error: UserError) -> None:
-    """Raises UserError if `error` is in a head that only an override names: the name is misspelt."""
+    """Raises UserError for a misspelt head: if `error` is in one that an override names and `tree` lacks."""
     heads = value_at(tree, "objective.heads")
     *section, name = (error.key or "").split(".")[:3]
     if not isinstance(heads, Mapping) or section != ["objective", "heads"] or name in heads:

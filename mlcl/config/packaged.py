@@ -60,8 +60,9 @@ def packaged_files(kind: str) -> dict[str, PackagedFile]:
 def find_file(kind: str, given: str | Path) -> Path:
     """Returns the path of a job or space file, given by its path or, if it is a packaged file, by its name.
 
-    It is a path if it has a suffix or a folder, or if it is a file. A file of this name in `jobs` or
-    `tune_spaces` comes before the packaged one. Raises UserError if there is none.
+    `given` is a path, returned unchecked, if it has a suffix or a folder, or if it is a file. Else it names a
+    file in the user's own `jobs` or `tune_spaces` or, if there is none, a packaged file. Raises UserError for
+    an unknown name.
 
     Example:
         >>> find_file("job", "icd10cm_ce").name
@@ -89,7 +90,10 @@ def job_and_space(given: str | Path) -> tuple[Path, Path | None]:
 
 
 def is_packaged(given: str | Path) -> bool:
-    """Whether the mlcl on a cluster has the file; in a clone one below the current folder may differ."""
+    """Whether the file is a packaged one, which the mlcl on a cluster has, too.
+
+    In a clone, files below the current folder do not count, since they may have been changed.
+    """
     path, installed = Path(given).resolve(), Path(__file__).parents[1] / "packaged"
     if installed.is_dir():
         return path.is_relative_to(installed)

@@ -50,11 +50,11 @@ class PluginFile(Section):
 
 
 def read_plugins(tree: Mapping[str, Any], job_file: Path | None) -> dict[str, Any]:
-    """Returns a job's tree with the content of each file in its key `plugins`, which is not run.
+    """Returns a job's tree in which the content of each file replaces its path in `plugins`. Runs no file.
 
     Paths are relative to the folder of `job_file`, or without it to the working directory. Raises UserError
-    for a path that is not of a Python file below one of these, and for a file that is too large or
-    unreadable.
+    for a path that does not end in `.py` or leads out of both folders, and for a file that is missing, too
+    large or unreadable.
     """
     named = tree.get(KEY)
     if not isinstance(named, (list, tuple)):
@@ -110,9 +110,11 @@ def _run(plugin: PluginFile) -> None:
     try:
         _execute(plugin, module)
         _register(plugin, module)
-    except UserError as error:
+    except BaseException as error:
         del sys.modules[name]
-        raise error.but(file=plugin.file, key=KEY) from error.__cause__
+        if isinstance(error, UserError):
+            raise error.but(file=plugin.file, key=KEY) from error.__cause__
+        raise
 
 
 def _execute(plugin: PluginFile, module: ModuleType) -> None:

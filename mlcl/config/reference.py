@@ -67,7 +67,7 @@ def _line(name: str, field: FieldInfo) -> str:
 
 
 def type_in_words(annotation: Any) -> str:
-    """Returns the type of a key in the words of the reference."""
+    """Returns the type of a key as text for the job reference, such as `list of int`."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return type_in_words(arguments[0])

@@ -22,7 +22,7 @@ MOST_CHARACTERS = 1 << 18
 MOST_VALUES = 50_000
 """The largest number of values. An alias counts as all values of its anchor: nested aliases multiply."""
 MOST_NESTED = 100
-"""The largest number of collections in each other. PyYAML's time grows with the square of it."""
+"""The largest depth of nested collections. PyYAML's time grows with the square of the depth."""
 MOST_DIGITS = 400
 """The largest number of digits of a number. Reading thousands of digits can take minutes."""
 OCTAL = re.compile(r"[-+]?0[0-7_]+$")
@@ -31,12 +31,12 @@ UNWRITABLE = re.compile("[\0\x1b\x9b\ud800-\udfff]")
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Returns the mapping in a YAML file. Raises UserError for a missing or malformed one."""
+    """Returns the mapping in a YAML file. Raises UserError for a missing or malformed file."""
     return read_yaml_lines(path)[0]
 
 
 def read_yaml_lines(path: str | Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """Returns the mapping in a YAML file, and the line of each dotted key, which ends with a list's index."""
+    """Returns the mapping in a YAML file, and the line of each key; an item of a list has `KEY.INDEX`."""
     path = Path(path)
     try:
         with path.open(encoding="utf-8") as file:
@@ -56,7 +56,7 @@ def read_yaml_lines(path: str | Path) -> tuple[dict[str, Any], dict[str, int]]:
     return tree, lines
 
 
-@lru_cache(maxsize=128)  # all cells of a table have the same few files
+@lru_cache(maxsize=128)  # all cells of a table read the same few files
 def _tree_and_lines(text: str) -> tuple[Any, dict[str, int]]:
     """Returns the value of a YAML text, and the line of each dotted key. The caller must copy them."""
     tree, root = _load(text)
@@ -171,7 +171,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:
-    """Returns the number of values in a node. A node in itself is counted once: PyYAML refuses it later."""
+    """Counts the values in a node. A node that contains itself counts once: PyYAML refuses it later."""
     if id(node) not in known:
         known[id(node)] = 1
         below = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else []

@@ -29,7 +29,11 @@ def models_of(model: type[BaseModel], seen: list[type[BaseModel]]) -> list[type[
 
 
 def members_of(annotation: Any) -> list[Any]:
-    """Returns the alternatives of a key's type, of a mapping's values, or the sections of `encoder`."""
+    """Returns the types that an annotation allows.
+
+    These are the members of a union, the types of a dict's values, the sections of the built-in encoders for
+    `encoder`, else the annotation itself.
+    """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return members_of(arguments[0])

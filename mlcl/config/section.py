@@ -80,7 +80,7 @@ class Section(BaseModel):
 
 
 def exactly_one(one: str, other: str) -> Any:
-    """A validator of a section, which raises ValueError unless exactly one of two keys is given."""
+    """Returns a validator of a section that raises ValueError unless exactly one of two keys is given."""
 
     def check(section: Model) -> Model:
         if (getattr(section, one) is None) == (getattr(section, other) is None):
@@ -153,7 +153,7 @@ _AVERAGED = re.compile(r"(f1|precision|recall|auc)(?:_score)?_(micro|macro)")
 
 
 def metric_name(text: Any) -> Any:
-    """Returns the name of a metric as mlcl writes it: `F1 micro` gives `micro_f1`; other types stay."""
+    """Returns a metric's name as mlcl writes it: `F1 micro` gives `micro_f1`. Other types are unchanged."""
     if not isinstance(text, str):
         return text
     name = re.sub(r"[\s-]+", "_", text.strip().lower())

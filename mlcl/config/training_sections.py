@@ -97,7 +97,7 @@ OF_ONE_LOSS = {
     **dict.fromkeys(("gamma_pos", "gamma_neg", "clip"), "asl"),
     "distortion": "guided",
 }
-"""Keys of the classifier that one loss alone reads; with another one they keep their defaults."""
+"""Keys of the classifier that only one loss reads; with other losses they must have their defaults."""
 
 
 class ClassifierConfig(Section):

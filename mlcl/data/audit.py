@@ -1,4 +1,4 @@
-"""Writes notes on suspicious labels and contents of a valid data set, from all rows of all splits.
+"""Finds suspicious labels and contents of a valid data set, in all rows of all splits, and returns notes.
 
 Shapes: N rows, S splits, L labels, E stored entries.
 """
@@ -26,22 +26,22 @@ from mlcl.data.split_assignment import copies_between, image_digest, twin_of_wor
 from mlcl.labels import LabelRows
 
 MAX_NAMES = 3
-"""The most names in a note; the others are counted."""
+"""The most class names in a note; further ones are counted."""
 MAX_NOTES = 4
-"""The most notes of one kind; the others are counted."""
+"""The most notes of one kind; `label_notes` counts further ones."""
 MIN_ROWS = 20
-"""The least number of rows for which a fraction of them is noted."""
+"""The least number of rows of a class, or of a split, whose fraction with a property is noted."""
 MIN_ROWS_OF_A_CONSTANT = 200
-"""The least number of rows for which a class of nearly all of them is noted."""
+"""The least number of rows of a data set in which a class that nearly all rows have is noted."""
 NEARLY_CONSTANT = 0.99
 """The fraction of the rows from which on a class counts as nearly constant."""
 CHANCE = 1e-6
 """A finding is noted only if its probability by chance is below this."""
 MIN_DIFFERENCE = 0.05
-"""The smallest difference between fractions of the splits that is noted."""
+"""The smallest difference, between two splits, of the fraction of unlabelled rows that is noted."""
 BOUNDARY = re.compile(r"\s*[./_:>-]+\s*(?=\w)")
 MARKS = " .,;:!?'\"`()[]{}\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e"
-"""Stripped from the ends of a class name; `#`, `+` and `-` are not, since C, C# and C++ are three names."""
+"""Characters stripped from the ends of a class name; not `#`, `+` and `-`: C, C# and C++ are three names."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class LabelTable:
         return np.bincount(self.rows[split].columns, minlength=self.space.n_classes)
 
     def named(self, labels: NDArray[np.int64]) -> str:
-        """Formats the names of classes: the first few, and the number of the others."""
+        """Formats the names of the classes `labels` (indices): the first `MAX_NAMES`, and how many more."""
         more = f" and {len(labels) - MAX_NAMES:,} more" if len(labels) > MAX_NAMES else ""
         return ", ".join(self.space.classes[label] for label in labels[:MAX_NAMES]) + more
 
@@ -108,7 +108,7 @@ def label_notes(tables: Sequence[LabelTable]) -> list[str]:
 
 
 def find_lookalikes(table: LabelTable) -> list[str]:
-    """Returns a note on classes whose names look alike to a reader, or an empty list."""
+    """Returns a note on classes whose names are equal after `looks_of`, or an empty list; skips aspects."""
     if table.is_aspect:
         return []
     first: dict[str, str] = {}
@@ -122,7 +122,7 @@ def find_lookalikes(table: LabelTable) -> list[str]:
 
 
 def looks_of(name: str) -> str:
-    """Normalises a name: names that differ only in case, Unicode form, blanks or end marks become equal."""
+    """Normalises a name, so that case, Unicode form, blanks, and `MARKS` at its ends make no difference."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     seen = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
     return " ".join(seen.split()).strip(MARKS) or name
@@ -131,8 +131,8 @@ def looks_of(name: str) -> str:
 def find_longer_names(table: LabelTable) -> list[str]:
     """Returns a note on classes whose name extends another class's, as cs.ir extends cs, or an empty list.
 
-    The note is made if rows have the longer class without the shorter one. Levels of a hierarchy are not
-    checked, nor names that are numbers: 1.5 is not a subclass of 1.
+    The note is made only if some row has the longer class without the shorter one. Levels of a hierarchy are
+    not checked, nor spaces in which all names are numbers: 1.5 is not a subclass of 1.
     """
     classes = table.space.classes
     if table.in_tree or all(name.replace(".", "", 1).isdecimal() for name in classes):
@@ -165,7 +165,7 @@ def _extended_class(name: str, index: dict[str, int]) -> int:
 
 
 def find_split_labels(table: LabelTable) -> list[str]:
-    """Returns a note on classes that only one split has, if that is improbable in a random split."""
+    """Returns a note if train and test share no class, or on classes that improbably only one split has."""
     counts_SL, splits = table.counts, list(table.rows)
     ask = "does the label tell the split?"
     if {"train", "test"} <= set(splits):
@@ -211,7 +211,7 @@ def find_unlabelled(table: LabelTable) -> list[str]:
 
 
 def _differ(counts_S: NDArray[np.int64], sizes_S: NDArray[np.int64]) -> bool:
-    """Whether the fractions counts / sizes of the splits differ noticeably, and more than by chance."""
+    """Whether `counts_S / sizes_S` differs between splits by `MIN_DIFFERENCE`, and by more than chance."""
     from scipy.stats import chi2_contingency
 
     shares_S = counts_S / sizes_S
@@ -235,7 +235,7 @@ MIN_TWINS = 0.01
 
 
 def content_notes(data: Dataset, tables: Sequence[LabelTable]) -> list[str]:
-    """Returns notes on copies and twins of training rows, and on texts that name their class."""
+    """Returns notes on copies of training rows and, for texts, on twins and on class names in the texts."""
     splits = list(tables[0].rows)
     if data.info.modality == "text":
         names = Names(tables)
@@ -253,7 +253,7 @@ def _copies(contents: dict[str, list[bytes]] | dict[str, list[int]]) -> list[str
 
 
 class Names:
-    """Finds the names of classes in texts, as whole words. Classes are numbered across all tables."""
+    """Finds class names in texts, as whole words. Classes are numbered across all tables but aspects."""
 
     def __init__(self, tables: Sequence[LabelTable]) -> None:
         self.tables = [table for table in tables if not table.is_aspect]
@@ -264,12 +264,12 @@ class Names:
         often = Counter(word for name in long.values() for word in set(name.split()))
         self._of_word: dict[str, list[tuple[int, str]]] = {}
         for number, name in long.items():
-            # Under the rarest of its words, so that few names are compared with each text.
+            # Each name is filed under its rarest word, so that few names are compared with each text.
             rarest = min(name.split(), key=lambda word: often[word])
             self._of_word.setdefault(rarest, []).append((number, f" {name} "))
 
     def within(self, words: str) -> list[int]:
-        """Returns the numbers of the classes whose names are in a text of these words."""
+        """Returns the numbers of the classes whose names occur in `words`, the result of `words_of`."""
         if not self._of_word:
             return []
         text = f" {words} "
@@ -281,7 +281,7 @@ class Names:
 class ReadTexts:
     """Hashes of the words (`copies`) and the twin form (`twins`) of each text, and the class names in it.
 
-    `named` is a sparse array (N, names) of 0 and 1.
+    `named` is a sparse array of 0 and 1, with a row for each text and a column for each class of `Names`.
     """
 
     copies: NDArray[np.int64]
@@ -306,7 +306,7 @@ class ReadTexts:
 
 
 def find_twins(read: dict[str, ReadTexts]) -> list[str]:
-    """Notes the share of validation and test rows with a twin, see `twin_form`, but no copy in train."""
+    """Returns a note on validation and test rows that share their twin form, not their words, with train."""
     train, told = read["train"], []
     for split, own in read.items():
         is_twin_N = np.isin(own.twins, train.twins) & ~np.isin(own.copies, train.copies)
@@ -331,7 +331,7 @@ def find_leaks(read: dict[str, ReadTexts], names: Names) -> list[str]:
 
 
 def _leaks(table: LabelTable, read: dict[str, ReadTexts], first: int) -> list[tuple[str, float, float]]:
-    """Returns (name, fraction of own rows with the name, fraction of others) of classes in their texts."""
+    """Returns (name, fraction of its rows with the name, fraction of other rows) of each class to note."""
     from scipy.sparse import csr_array
 
     width, sizes = table.space.n_classes, int(table.sizes.sum())

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A file or folder of the cache; `about` is its own description or empty, `bytes` its size on disk."""
+    """A file or folder `cache/KIND/NAME`; `about` comes from its file `ABOUT`, `bytes` is its size."""
 
     path: Path
     kind: str
@@ -42,18 +42,21 @@ def read_cached(
 ) -> T:
     """Reads an entry of the cache with `read`. If it is missing or damaged, `write` creates it first.
 
-    `write` gets a temporary path, which becomes `path` when it has ended. Of several processes that need an
-    entry, one writes it and the others wait. An entry is damaged if `read` fails; a changed value in a
-    readable file is not noticed. Raises UserError if the entry cannot be written.
+    `write` gets a temporary path, which is renamed to `path` when `write` has returned. Of several processes
+    that need an entry, one writes it and the others wait. An entry is damaged if `read` raises one of
+    `DAMAGED`; a changed value in a readable file goes unnoticed. Raises UserError if the entry cannot be
+    written.
     """
     if path.exists():
         with suppress(*DAMAGED):
             return read(path)
-        with suppress(FileNotFoundError):  # another process found the same
-            _remove(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(_lock_of(path)):
+            if path.exists():  # damaged, unless another process has just written it
+                with suppress(*DAMAGED):
+                    return read(path)
+                _remove(path)
             if not path.exists():
                 remove_partial(path.parent, path.name)
                 with new_folder(path) if is_folder else new_file(path) as work:
@@ -71,7 +74,7 @@ def cache_entries(home: Path) -> list[CacheEntry]:
 
 
 def remove_entry(entry: CacheEntry) -> bool:
-    """Removes an entry; returns False if another process is writing it. Its readers are not disturbed."""
+    """Removes an entry and returns True; False if another process is writing it. Open files stay readable."""
     try:
         with FileLock(_lock_of(entry.path), blocking=False):
             _remove(entry.path)
@@ -86,7 +89,7 @@ def _lock_of(path: Path) -> Path:
 
 def _remove(path: Path) -> None:
     if path.is_dir():
-        # Out of its final name first: a reader finds it whole or not at all.
+        # Renamed first: a reader finds the folder complete or not at all.
         gone = path.with_name(f".{path.name}.gone.partial")
         shutil.rmtree(gone, ignore_errors=True)
         path.rename(gone)
@@ -96,7 +99,7 @@ def _remove(path: Path) -> None:
 
 
 def _about(path: Path) -> str:
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, KeyError, TypeError):
         about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
         return f"{about['extractor']} of {about['data']}"
     return ""

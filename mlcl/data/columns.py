@@ -30,7 +30,7 @@ ROW_GROUPS_KEPT = 4
 class ShardReader:
     """Reads the Parquet files of a data set, each opened once. `firsts` has the first row number of each.
 
-    `place` is the folder as the user gave it; `filesystem` and `folder` are pyarrow's names for it.
+    `place` is the data set's folder as the user gave it; `filesystem` and `folder` are `locate(place)`.
     """
 
     def __init__(self, place: str, filesystem: Any, folder: str, info: DatasetInfo) -> None:
@@ -46,16 +46,16 @@ class ShardReader:
         return ShardReader(self.place, self._filesystem, self._folder, info)
 
     def shard_file(self, number: int) -> str:
-        """Returns the path of a shard, below the folder as the user gave it."""
+        """Returns the path of shard `number`, in the folder as the user gave it."""
         return f"{self.place.rstrip('/')}/{self.info.shards[number].file}"
 
     def place_of(self, row: int) -> tuple[str, int]:
-        """Returns the file, and the row number in it, of a row of the data set."""
+        """Returns the shard file of a row of the data set, and the row's number in that file."""
         number = int(np.searchsorted(self.firsts, row, side="right")) - 1
         return self.shard_file(number), row - int(self.firsts[number])
 
     def by_shard(self, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-        """Returns, for each shard with some of the ascending row numbers, its number and the rows in it."""
+        """Returns (shard number, row numbers in the shard) of each shard with some of `rows` (ascending)."""
         cuts = np.searchsorted(rows, self.firsts)
         parts = [(shard, rows[a:b] - self.firsts[shard]) for shard, (a, b) in enumerate(pairwise(cuts))]
         return [(shard, own) for shard, own in parts if len(own)]
@@ -77,7 +77,7 @@ class ShardReader:
 
     @contextmanager
     def reading(self, number: int) -> Iterator[None]:
-        """Turns the errors of pyarrow over a damaged shard into a UserError that names the file."""
+        """Turns pyarrow's errors for a missing or damaged shard into a UserError that names the file."""
         file = self.shard_file(number)
         try:
             yield
@@ -88,7 +88,7 @@ class ShardReader:
 
 
 class ImageColumn(Sequence[bytes]):
-    """Encoded images, read a row group at a time; only the last few row groups stay in memory."""
+    """The encoded images of `rows`, read by row group; the last `ROW_GROUPS_KEPT` groups stay in memory."""
 
     def __init__(self, reader: ShardReader, rows: Tensor) -> None:
         self._reader = reader
@@ -128,7 +128,7 @@ def single_classes(column: Any) -> Tensor:
 
 
 def integers(column: Any, missing: int) -> NDArray[np.int64]:
-    """Returns the numbers of an integer column, `missing` for null; Arrow's own ways would import pandas."""
+    """Returns the numbers of an integer column, `missing` for null. Arrow's own conversion imports pandas."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     found = np.full(len(array), missing, np.int64)
     known = np.from_dlpack(pc.is_valid(array).cast(pa.uint8())).astype(bool)
@@ -215,7 +215,7 @@ def bad_rows(column: Any, space: LabelSpace) -> NDArray[np.bool_]:
 
 
 def to_arrow(values: Any, arrow_type: Any) -> Any:
-    """Converts plain values to an Arrow array; a missing row of ratings becomes zeros.
+    """Converts values to an Arrow array; a missing rating, and each rating of a missing row, becomes zero.
 
     Parquet cannot read a null fixed-size list back, hence the zeros.
     """

@@ -49,7 +49,7 @@ class Dataset:
     """
 
     def __init__(self, reader: ShardReader, drawn: Mapping[str, NDArray[np.int64]] | None = None) -> None:
-        """`drawn` has the ascending row numbers of each split whose rows are not those of its shards."""
+        """`drawn` maps each redrawn split to its ascending row numbers; other splits are as stored."""
         self.reader = reader
         self._drawn = drawn or {}
         self.place = reader.place
@@ -63,8 +63,9 @@ class Dataset:
         Args:
             place: A folder or a pyarrow filesystem URI.
             verify: Whether to compare the SHA-256 of every shard with the one in `dataset.json`.
-            notes: A folder in which it is noted that all shards were compared. They are compared again when
-                the size or the time of change of one differs. Nothing is noted where its parent is missing.
+            notes: A folder for an empty file that records that all shards were compared. They are compared
+                again if the size or modification time of a shard changes. If the parent of `notes` is
+                missing, nothing is recorded.
 
         Raises:
             UserError: For an invalid `dataset.json`, and for a shard that is missing or differs from it. The
@@ -82,7 +83,7 @@ class Dataset:
             with filesystem.open_input_stream(f"{folder}/{shard.file}") as stream:
                 _check_hash(stream, shard, data.reader.shard_file(number))
         if note is not None:
-            with suppress(OSError):  # then the next command compares them again
+            with suppress(OSError):  # then the next command compares the shards again
                 note.parent.mkdir(exist_ok=True)
                 note.touch()
         return data
@@ -90,7 +91,8 @@ class Dataset:
     def split(self, name: str) -> Split:
         """Returns the rows of `train`, `validation` or `test` that have no held-out class.
 
-        Only evaluation reads the test split. Raises UserError where no row remains.
+        Only evaluation reads the test split. Raises UserError if the data set has no such split, or if every
+        row of it has a held-out class.
         """
         rows = self._rows(name, unseen=False)
         if rows is None:
@@ -155,7 +157,7 @@ class Dataset:
 
 
 def _version(filesystem: Any, folder: str, info: DatasetInfo) -> str:
-    """Returns a hash of place, recorded SHA-256, size and time of change of all shards."""
+    """Returns a hash of the paths, recorded SHA-256, sizes and modification times of all shards."""
     files = filesystem.get_file_info([f"{folder}/{shard.file}" for shard in info.shards])
     state = [
         (file.path, shard.sha256, file.size, file.mtime_ns)

@@ -70,8 +70,8 @@ def describe(place: str | Path) -> Description:
     """Describes a data set: row counts of all splits, label spaces and contents of the training split.
 
     Without a training split, the first split that exists is described. `content` holds quantiles of the words
-    of a text, of the width and height of up to 1,000 images, or of the vectors' Euclidean norm. Raises
-    UserError if `Dataset.open` cannot open it.
+    per text, of the width and height of the first 1,000 images, or of the vectors' Euclidean norm. Raises
+    UserError if `Dataset.open` cannot open the data set.
     """
     data = Dataset.open(place)
     info = data.info

@@ -71,7 +71,10 @@ class LabelSpace(Section):
 
     @property
     def n_classes(self) -> int:
-        """The number of classes, or of ratings for aspects, or of finest classes for a resolved hierarchy."""
+        """The number of classes, or of ratings for aspects.
+
+        A hierarchy has the number of its finest level if `DatasetInfo.space` returned it, else 0.
+        """
         return len(self.scale) if self.kind == "aspects" else len(self.classes)
 
 
@@ -85,7 +88,7 @@ class Shard(Section):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A label space, and the indices of its classes that a job takes out of training and validation."""
+    """A label space, and the indices of its classes whose rows a job takes out of every split."""
 
     labels: str
     classes: tuple[int, ...]
@@ -122,7 +125,7 @@ class DatasetInfo(Section):
 
     @property
     def validation_seed(self) -> int | None:
-        """The seed with which validation rows are redrawn; None if they are those that are stored."""
+        """The seed with which the validation rows are redrawn; None if the stored ones are used."""
         return self._validation_seed
 
     def with_validation(self, seed: int, rows: dict[SplitName, int]) -> Self:
@@ -167,7 +170,7 @@ class DatasetInfo(Section):
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def space(self, name: str) -> LabelSpace:
-        """Looks up a label space, an aspect of one (`ratings.value`) or a level of one (`path.section`).
+        """Returns a label space, an aspect (`ratings.value`) or a level (`path.section`) by its name.
 
         An aspect is a single space whose classes are the scale; a hierarchy has its finest level's classes.
         Raises UserError for an unknown name.
@@ -192,7 +195,7 @@ class DatasetInfo(Section):
         return [*self.label_spaces, *(f"{name}.{part}" for name, inner in parts.items() for part in inner)]
 
     def class_spaces(self) -> dict[str, LabelSpace]:
-        """Returns all single and multi-label spaces and aspects, by name; `path.level` is left out."""
+        """Maps names to the single and multi-label spaces and the aspects, without the names `path.level`."""
         hierarchies = tuple(f"{n}." for n, space in self.label_spaces.items() if space.kind == "hierarchy")
         spaces = {name: self.space(name) for name in self.space_names() if not name.startswith(hierarchies)}
         return {name: space for name, space in spaces.items() if space.kind in ("single", "multi_label")}

@@ -38,9 +38,9 @@ def hierarchy_of(
     file: Path,
     key: str | None = None,
 ) -> LabelSpace:
-    """Builds the hierarchy of `levels`, coarse to fine, from the (parent, child) pairs of each two levels.
+    """Builds the hierarchy of `levels`, coarse to fine, from (parent, child) pairs of neighbouring levels.
 
-    Raises UserError with `file` and `key` for a class with two parents, or without one at the coarser level.
+    Raises UserError with `file` and `key` for a class with two parents, or with none at the coarser level.
     """
     parents = []
     for (coarse, fine), its in zip(pairwise(levels), pairs, strict=True):
@@ -59,7 +59,7 @@ def hierarchy_of(
 
 
 def pairs_of_paths(paths: Sequence[Sequence[str]]) -> list[Pairs]:
-    """Returns the (parent, child) pairs of each two consecutive levels, from coarse to fine paths."""
+    """Returns, for each two neighbouring levels of paths (coarse to fine), the (parent, child) pairs."""
     return [list(pairwise_at) for pairwise_at in zip(*(pairwise(path) for path in paths), strict=True)]
 
 
@@ -98,9 +98,9 @@ def class_parents(data: Dataset, labels: str) -> dict[str, Tensor]:
     """Maps each level above `labels`, coarsest first, to the parent (C,) int64 of each class at that level.
 
     The parent of a class is read from the training and validation rows that have a class at both levels. If
-    no row has both, the parent of its parent at a level between them is taken; -1 means that there is none
-    either. The result is empty unless `labels` is a level of a hierarchy of single-label spaces. Raises
-    UserError for a class with two parents.
+    no row has both, the parent is found through the levels in between, or else is -1. The result is
+    empty unless `labels` is a level of a hierarchy of single-label spaces. Raises UserError for a class with
+    two parents.
     """
     rows, found = _SplitClasses.of(data, PARENT_SPLITS), dict[str, Tensor]()
     for space in data.info.label_spaces.values():
@@ -141,7 +141,7 @@ class _SplitClasses:
         return np.concatenate([np.empty(0, np.int64), *map(np.asarray, found)])
 
     def parents(self, levels: Sequence[str]) -> dict[str, Tensor]:
-        """Maps each level but the last to the ancestor (C,) at that level of each class of the last."""
+        """Maps each level but the last to the ancestor (C,), or -1, of each class of the last level."""
         *above, finest = levels
         found = {finest: torch.arange(self.data.info.space(finest).n_classes)}
         for level in reversed(above):
@@ -170,7 +170,7 @@ class _SplitClasses:
         return torch.from_numpy(parent_C)
 
     def _two_parents(self, row: int, fine: str, own: int, coarse: str, rows: Mapping[int, int]) -> UserError:
-        """Returns the error for `row` of all splits; `rows` has the number of rows of each parent."""
+        """Returns the error for `row`, numbered over all splits; `rows` maps each parent to its row count."""
         lengths = np.cumsum([len(split) for split in self.splits])
         number = int(np.searchsorted(lengths, row, side="right"))
         split, name = self.splits[number], self.data.info.space(fine).classes[own]
@@ -199,7 +199,7 @@ def _blanks(data: Dataset, rows: _SplitClasses, coarse: str, fine: str) -> str:
 
 
 def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
-    """Notes levels above the finest at which paths end. Raises UserError for a label without its parent."""
+    """Returns notes on levels at which paths end early. Raises UserError for a label without its parent."""
     ending = Counter[tuple[str, str]]()
     for split in map(data.split, splits):
         for space in data.info.label_spaces.values():
@@ -213,7 +213,7 @@ def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
 
 
 def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -> int:
-    """Counts rows with a coarse label and none of its children. Refuses a label without its parent."""
+    """Counts rows with a coarse label but no child of it. Raises UserError for a label without its parent."""
     fine_rows, coarse_rows = split.labels(fine), split.labels(coarse)
     assert isinstance(fine_rows, LabelRows)
     assert isinstance(coarse_rows, LabelRows)

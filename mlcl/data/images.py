@@ -34,7 +34,7 @@ MAX_PIXELS = 64_000_000
 WIDE = ("I", "F")
 """First letters of Pillow's modes of 16 or 32 bits, which are refused: conversion to RGB would clip them."""
 DECODED_AT_ONCE = 1_024
-"""The number of images that are in memory at once."""
+"""The number of images that `in_threads` holds in memory at once."""
 RESIDENT = 0.25
 """The fraction of a device's free memory that images may fill."""
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -78,9 +78,9 @@ class ImageRows:
 def decode_all(split: Split, size: int, cache: Path, *, stretch: bool = False) -> ImageRows:
     """Returns all images of a split, (N, 3, size, size) uint8: decoded by the first call, then memory-mapped.
 
-    The cache is keyed by the data set's fingerprint, the rows, the size and `stretch`, for which see
-    `decode`. A folder in MLCL_SCRATCH, on the machine's own disk, takes the place of `cache`. Raises
-    UserError for an image that cannot be decoded, with its shard, row and id.
+    The cache is keyed by the data set's fingerprint, the rows, the size and `stretch` (see
+    `decode`). The environment variable MLCL_SCRATCH names a folder on the machine's own disk that replaces
+    `cache`. Raises UserError for an image that cannot be decoded, with its shard, row and id.
     """
     content = f"{split.fingerprint}/{size}/white" + ("/stretch" if stretch else "")
     key = hashlib.sha256(content.encode()).hexdigest()[:24]
@@ -97,7 +97,7 @@ def decode_all(split: Split, size: int, cache: Path, *, stretch: bool = False) -
 
 
 def decode_split(split: Split, size: int, *, stretch: bool = False) -> Iterator[Pixels]:
-    """Yields every image of a split as (3, size, size) uint8. Raises UserError with shard, row and id."""
+    """Yields each image of a split as (3, size, size) uint8. Raises UserError for an undecodable one."""
     decoded = partial(decode, size=size, stretch=stretch)
     return read_images(split.images(), decoded, partial(undecoded, split))
 
@@ -112,10 +112,10 @@ def undecoded(split: Split, row: int, found: str) -> UserError:
 def read_images(
     images: Sequence[ImageContent], function: Callable[[bytes | Image.Image], R], refuse: Refuse
 ) -> Iterator[R]:
-    """Applies a function to the bytes, or to Pillow's image, of every image, and yields the results in order.
+    """Applies a function to every image (its bytes, or Pillow's image) and yields the results in order.
 
-    Functions for this are `decode`, `load_upright` and `to_png`. Raises the error of `refuse` for the first
-    image on which the function fails.
+    `function` is for instance `decode`, `load_upright` or `to_png`. Raises the error that `refuse` creates
+    for the first image on which `function` fails.
     """
 
     def attempt(image: ImageContent) -> R | Exception:
@@ -131,7 +131,7 @@ def read_images(
 
 
 def in_threads(function: Callable[[T], R], images: Sequence[T]) -> Iterator[R]:
-    """Applies a function to every image in threads, `DECODED_AT_ONCE` at once, and yields results in order.
+    """Applies a function to every image in threads, in runs of `DECODED_AT_ONCE`; yields results in order.
 
     Threads suffice since Pillow decodes and resizes without the interpreter lock; processes would copy the
     pixels.
@@ -156,11 +156,11 @@ def decode(data: bytes | Image.Image, size: int, *, stretch: bool = False) -> Pi
 
 
 def load_upright(data: bytes | Image.Image, side: int | None = None) -> Image.Image:
-    """Decodes an image, or converts Pillow's: upright, in RGB, and on white where it is transparent.
+    """Decodes an image, or converts a Pillow image: upright by its EXIF data, RGB, on white if transparent.
 
     With `side`, a large JPEG is decoded at a smaller size, of at least twice `side`, which is faster. Raises
-    ValueError for bytes that are no whole image, for one above `MAX_PIXELS`, and for one of more than 8 bits
-    a channel, since the range of its values is not known.
+    ValueError for bytes that are no whole image, and for an image above `MAX_PIXELS` or of more than 8 bits a
+    channel, since the range of such values is not known.
     """
     if isinstance(data, Image.Image):
         return _upright(data)
@@ -176,7 +176,7 @@ def load_upright(data: bytes | Image.Image, side: int | None = None) -> Image.Im
 def _upright(image: Image.Image, side: int | None = None) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS}")
-    # Pillow keeps the upper byte of colours of 16 bits, in which the values of 12 bits are black.
+    # Of 16-bit colours Pillow keeps the upper byte, which turns 12-bit values nearly black.
     cut = any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
     if cut or image.mode.startswith(WIDE):
         raise ValueError(f"mode {image.mode}: more than 8 bits a channel")
@@ -212,10 +212,10 @@ def augment(
 ) -> Tensor:
     """Returns one random view of each uint8 image, as normalised float32 (B, C, H, W).
 
-    crop: the least fraction of the area that the random resized crop keeps (1: no crop). flip: mirror half of
-    the images. jitter: brightness, contrast and saturation, each by a factor in [1 - jitter, 1 + jitter].
-    grayscale: the probability of a gray image. The random numbers of the images are independent; they come
-    from `generator`, or else from the global one.
+    crop: the least fraction of the area that the random resized crop draws (1: no crop); sides are clamped to
+    the image. flip: mirror each image with probability 1/2. jitter: brightness, contrast and saturation, each
+    by a factor in [1 - jitter, 1 + jitter]. grayscale: the probability of a gray image. The random numbers of
+    the images are independent; they come from `generator`, or else from the global generator.
     """
     device = pixels_BCHW.device if generator is None else generator.device
     draws = torch.rand(DRAWS, len(pixels_BCHW), generator=generator, device=device).to(pixels_BCHW.device)
@@ -232,7 +232,7 @@ def augment(
 
 
 def _crop(image: Tensor, least: float, mirrored_B: Tensor, draws: Tensor) -> Tensor:
-    """Crops each image at random in area, aspect ratio and position, and scales it back (bilinear)."""
+    """Crops images at random in area, ratio and position, mirrors some, and scales them back (bilinear)."""
     area_B = least + (1 - least) * draws[0]
     ratio_B = torch.exp(math.log(RATIO) * (2 * draws[1] - 1))
     width_B = (area_B * ratio_B).sqrt().clamp(max=1)

@@ -24,7 +24,7 @@ from mlcl.labels import LabelRows
 Indices = NDArray[np.int64]
 KEY = "data.hold_out"
 SHOTS = 5
-"""The least training rows of a class that is held out; few-shot evaluation learns it from as many."""
+"""The least training rows of a held-out class; few-shot evaluation learns a class from this many rows."""
 
 
 def subset(
@@ -38,16 +38,16 @@ def subset(
     Args:
         split: The rows to choose from.
         labels: The label space whose classes are counted.
-        per_class: The number of rows of every class. Rows are chosen in so many rounds; each goes through the
-            labels from the rarest on, and adds a row for a label that has too few. A class with fewer rows
-            gets all of them, and `warnings` of the result names it.
+        per_class: The least number of rows of every class. Round r of `per_class` goes through the labels
+            from the rarest on, and adds rows until the label has r. Of a class with fewer rows all are
+            chosen, and `warnings` of the result names the class.
         n: The number of rows in all, with the classes in proportion; a row with several labels counts for its
-            rarest one. Rows without a label are chosen with `n` alone.
+            rarest label. Rows without a label are chosen only with `n`.
         seed: Seed of the draw.
 
     Raises:
-        UserError: Where `n` exceeds the rows, for an unknown label space, and for both or none of `per_class`
-            and `n`.
+        UserError: If `n` exceeds the number of rows, if the label space is unknown, and if both or none of
+            `per_class` and `n` are given.
     """
     if (per_class is None) == (n is None):
         raise UserError(
@@ -92,7 +92,7 @@ def label_sets(split: Split, name: str) -> tuple[LabelRows, list[str]]:
 
 
 def _in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:
-    """Orders all rows so that the first n of them, for every n, have the rarest labels in proportion."""
+    """Orders all rows so that, for every n, the rarest labels of the first n rows are in proportion."""
     stratum_N = _rarest(rows)
     order = np.lexsort((rank_N, stratum_N))
     sizes = np.bincount(stratum_N + 1, minlength=rows.width + 1)[stratum_N[order] + 1]
@@ -149,7 +149,7 @@ def _short_classes(rows: LabelRows, names: list[str], per_class: int) -> tuple[s
 
 
 def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
-    """Holds classes out: rows with any of them leave the splits, and `Dataset.unseen` returns these rows.
+    """Draws classes to hold out: `Dataset.split` omits rows with any of them, `Dataset.unseen` returns these.
 
     Args:
         data: The data set.
@@ -159,8 +159,8 @@ def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
         seed: Seed of the draw.
 
     Raises:
-        UserError: For an unknown label space, for aspects, where fewer than two classes would be held out,
-            and where fewer than two classes, or no rows of validation, would stay.
+        UserError: For an unknown label space, for aspects, if fewer than two classes would be held out, and
+            if fewer than two classes, or no rows of train or validation, would stay.
     """
     name = _finest(data, labels)
     train = data.split("train")
@@ -188,7 +188,7 @@ def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
 
 
 def _finest(data: Dataset, labels: str) -> str:
-    """Returns the name of the label space itself, or of a hierarchy's finest level."""
+    """Returns `labels`, or a hierarchy's finest level. Raises UserError for aspects and unknown names."""
     try:
         space = data.info.space(labels)
     except UserError as error:
@@ -215,7 +215,7 @@ def reached_by(info: DatasetInfo, name: str) -> set[str]:
     """Returns the names of the label spaces, aspects and levels that noise on the label space `name` changes.
 
     These are `name` itself, its aspects, and the hierarchies that have it as their finest level, with their
-    coarser levels. Raises UserError for a hierarchy, for an aspect and for a level that has finer ones.
+    coarser levels. Raises UserError for an unknown name, a hierarchy, an aspect and a coarser level.
     """
     space = info.space(name)
     coarse = {level for other in info.label_spaces.values() for level in other.levels[:-1]}
@@ -234,15 +234,16 @@ def reached_by(info: DatasetInfo, name: str) -> set[str]:
     return found
 
 
-def add_label_noise(part: Split, name: str, rate: float, seed: int) -> Split:
+def add_label_noise(part: Split, name: str, rate: float, seed: int, data: Dataset | None = None) -> Split:
     """Replaces each label, with probability `rate`, by a class drawn uniformly from all C classes.
 
     So a label stays what it is with probability 1 - rate (C - 1) / C, and `rate` 1 makes it independent of
     the row. Missing labels stay missing; aspects are drawn independently. In a multi-label row each label is
-    replaced on its own, so that the number of labels stays unless two become equal: the paper has no such
-    data, this is our extension. Unknown entries stay unknown: a label drawn at an unknown entry is left out.
-    Where a row's class changes, coarser levels of a hierarchy become the parents of the drawn one. The noise
-    of a row depends only on the seed and the whole split, so that every subset has the same noise.
+    replaced on its own, so that the number of labels stays unless two become equal: this is our extension,
+    as the paper has no multi-label data. A label drawn at an unknown entry is left out: the entry stays
+    unknown. Where a row's class changes, its coarser levels become the parents of the drawn class. The noise
+    of a row depends only on the seed and the whole split, so that every subset has the same noise. Parents
+    are read from `data`, the data set of the split, which may be omitted unless validation was redrawn.
     Source: MLCL, supplement 8.1. Raises UserError for the names that `reached_by` refuses.
     """
     reached_by(part.info, name)
@@ -255,7 +256,7 @@ def add_label_noise(part: Split, name: str, rate: float, seed: int) -> Split:
         return replace(part, changed={**part.changed, name: rows, **coarser})
     noisy = _noisy(labels, space, rate, rng)
     changed: dict[str, Tensor | LabelRows] = {**part.changed, name: noisy}
-    for level, parent_C in class_parents(Dataset(part.whole.reader), name).items():
+    for level, parent_C in class_parents(data or Dataset(part.whole.reader), name).items():
         own = part.whole.labels(level)
         assert isinstance(own, Tensor)
         changed[level] = torch.where(noisy == labels, own, parent_C[noisy])
@@ -283,7 +284,18 @@ def _noisy_rows(labels: LabelRows, rate: float, rng: np.random.Generator) -> Lab
 
 
 def _levels_above(part: Split, hierarchy: LabelSpace, rows: LabelRows) -> Iterator[tuple[str, LabelRows]]:
-    """Yields the coarser levels of a hierarchy, fine to coarse, with the parents of the labels `rows`."""
+    """Yields the coarser levels of a hierarchy, fine to coarse, for the finest labels `rows`.
+
+    A level has the parents of the next finer labels, and the row's own labels that are no parents of its own
+    finer ones, since paths may end early.
+    """
+    finer = part.whole.labels(hierarchy.levels[-1])
     for level, parents in zip(reversed(hierarchy.levels[:-1]), reversed(hierarchy.parents), strict=True):
-        rows = parent_rows(rows, parents, part.info.space(level).n_classes)
+        own, width = part.whole.labels(level), part.info.space(level).n_classes
+        assert isinstance(own, LabelRows)
+        assert isinstance(finer, LabelRows)
+        early = np.setdiff1d(own.cells().numpy(), parent_rows(finer, parents, width).cells().numpy())
+        cells = np.union1d(parent_rows(rows, parents, width).cells().numpy(), early)
+        rows = rows_of_entries(cells // width, cells % width, len(rows), width)
+        finer = own
         yield level, rows

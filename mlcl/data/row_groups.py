@@ -1,4 +1,4 @@
-"""Groups of rows: those of one class, by which batches are drawn, and those that are no independent samples.
+"""Groups of rows: of one class, from which batches are drawn, and of rows that are not independent samples.
 
 Shapes: N rows, H levels, E pairs of a row and a finest class of it.
 """
@@ -41,7 +41,7 @@ def content_keys(split: Split) -> Iterable[Hashable]:
 def _keys(split: Split) -> Iterable[Hashable]:
     if split.info.grouped:
         return split.groups()
-    # Later than the module: a source may be declared in a plugin that reads data sets.
+    # Imported here: a plugin that declares a source may itself import this module.
     from mlcl.data.sources import SOURCES
 
     source = SOURCES.get(split.info.name)
@@ -55,8 +55,8 @@ def _keys(split: Split) -> Iterable[Hashable]:
 def class_tree(split: Split, labels: str) -> tuple[Groups, ...]:
     """Returns the tree of a label space, see `tree`; a space without levels gives a tree of one level.
 
-    A row with several labels has a path for each of its finest ones; in an aspects space each pair of aspect
-    and rating is a label. Rows without a label form one more class.
+    A row with several labels has a path for each of its finest labels; in an aspects space each pair of
+    aspect and rating is a label. Rows without a label (at the finest level) form one more class.
     """
     space = split.info.space(labels)
     path_NH = split.labels(labels)

@@ -1,4 +1,4 @@
-"""Data sources: their declaration, and the multi-label spaces of named labels."""
+"""Declares data sources, and builds multi-label spaces from the names of labels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Workspace(ExitStack):
 
 @dataclass(frozen=True)
 class Source(Generic[Options]):
-    """The origin of a data set: a value at the top of a module of `mlcl.data.sources`, or of a plugin.
+    """Declares a source of data sets, as a module-level value in `mlcl.data.sources` or in a plugin.
 
     Attributes:
         name: The name of the source in a job.
@@ -46,7 +46,7 @@ class Source(Generic[Options]):
             the data set is written to. Raises UserError, with the file, for bad input.
         origin: Who published the data, for `dataset.json`.
         state: Returns plain data that changes when the user's files change. A source with `state` reads the
-            files that its option `path` names, and the data set that it gives is checked.
+            files that its option `path` names, and its data set is checked after it is written.
         packages: The Python packages that the rows depend on, whose versions are part of the version.
         groups: The label space whose classes are groups of rows that are not independent samples.
 
@@ -92,7 +92,7 @@ def space_of(classes: Iterable[str]) -> LabelSpace:
 
 
 def space_of_rows(rows: Names, file: Path) -> LabelSpace:
-    """Returns a multi-label space with the classes that occur, sorted. Raises UserError if there is none."""
+    """Returns a multi-label space with the classes that occur, sorted. Raises UserError if none occurs."""
     return space_of(distinct(sorted(set(chain.from_iterable(rows))), file))
 
 
@@ -103,9 +103,9 @@ def indices(rows: Names, space: LabelSpace) -> list[list[int]]:
 
 
 def count(splits: Sequence[str], rows: Sequence[Collection[Hashable]]) -> dict[str, float]:
-    """Counts the rows of each split, the classes that occur, and the mean number of labels per row.
+    """Returns the number of rows of each split and of `classes` that occur, and the mean `labels a row`.
 
-    The result is the input of `compare_counts`.
+    The result is the argument `found` of `compare_counts`.
     """
     labels = sum(len(set(row)) for row in rows)
     classes = len(set(chain.from_iterable(rows)))
@@ -113,7 +113,7 @@ def count(splits: Sequence[str], rows: Sequence[Collection[Hashable]]) -> dict[s
 
 
 def distinct(classes: Iterable[str], file: Path) -> tuple[str, ...]:
-    """Returns names of classes in their order. Raises UserError if there is none or one occurs twice."""
+    """Returns the class names as a tuple. Raises UserError if there is no name, or if a name occurs twice."""
     counts = Counter(classes)
     if not counts:
         raise UserError("names no class", file=file)

@@ -27,8 +27,8 @@ from mlcl.labels import LabelRows
 class SplitRows:
     """The rows of one split, and their labels, which are read on demand and kept.
 
-    `rows` are the row numbers (N,) in the data set: all rows of the split or, where classes are held out of
-    training, those with at least one such class (`unseen`), or the others.
+    `rows` are the row numbers (N,) in the data set: all rows of the split or, if classes are held out, only
+    the rows with a held-out class (`unseen`) or only the rows without one.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SplitRows:
         return self.strings("id")
 
     def strings(self, column: str) -> list[str]:
-        """Returns the values of the column of ids, texts or groups, of all rows."""
+        """Returns the values of a column of strings (`id`, `text` or `GROUP`) in all rows."""
         return [text for chunk in self.chunks(column) for text in chunk.to_pylist()]
 
     def labels(
@@ -108,9 +108,10 @@ class SplitRows:
 def check_labels(
     name: str, space: LabelSpace, read: Sequence[Any], file: str, place: Callable[[int], str]
 ) -> None:
-    """Refuses the first label of a shard that is outside the space, or both present and unknown in a row.
+    """Raises UserError for the first label that is outside the space, or both present and unknown in a row.
 
-    `read` are the Arrow columns of `label_columns`; `file`, and `place` of a row's number, are for messages.
+    `read` has a shard's Arrow columns that `label_columns` names. `file`, and `place`, which describes a row
+    by its number in the shard, are for messages.
     """
     for key, column in zip(label_columns(name, space), read, strict=True):
         for row in np.flatnonzero(columns.bad_rows(column, space))[:1].tolist():
@@ -143,8 +144,8 @@ class Split:
 
     Attributes:
         whole: All rows of the split.
-        index: The chosen rows of the split (N,) int64, None for all in order.
-        warnings: Names the classes that have fewer rows than a subset asked for.
+        index: The chosen rows, as indices (N,) int64 into `whole`; None for all rows in order.
+        warnings: One text for each class that has fewer rows than a subset asked for.
         changed: Maps label spaces that noise has changed to their labels in the whole split.
     """
 
@@ -168,7 +169,7 @@ class Split:
 
     @property
     def fingerprint(self) -> str:
-        """A text that identifies these rows of this data set, for the keys of caches."""
+        """A text that identifies these rows of this data set (not changed labels), for the keys of caches."""
         is_part = self.index is not None or self.is_redrawn
         rows = hashlib.sha256(self.rows.numpy().tobytes()).hexdigest()[:16] if is_part else ""
         whole = "unseen" if self.whole.unseen else "all"
@@ -181,7 +182,7 @@ class Split:
 
     @property
     def rows(self) -> Tensor:
-        """The row numbers (N,) int64 in the whole data set: its shards, one after the other."""
+        """The row numbers (N,) int64 in the data set, counted through all shards in order."""
         return self.whole.rows if self.index is None else self.whole.rows[self.index]
 
     @property
@@ -221,8 +222,8 @@ class Split:
         Returns:
             For a single space, an aspect or a single-label level: classes (N,) int64, -1 if missing. For a
             multi-label space or level: `LabelRows` with their unknown entries. For aspects: ratings (N, A)
-            float32, 0 if missing. For a hierarchy: classes (N, H) int64, coarse first, -1 if unknown; for one
-            of multi-label levels: `LabelRows` over the classes of all levels.
+            float32, 0 if missing. For a hierarchy: classes (N, H) int64, coarse first, -1 if missing; for a
+            hierarchy of multi-label levels: `LabelRows` over the classes of all levels.
 
         Raises:
             UserError: For an unknown name, and for a label that the space does not have.
@@ -232,7 +233,7 @@ class Split:
         return labels if self.index is None else labels[self.index]
 
     def place(self, row: int) -> tuple[str, int]:
-        """Returns the file of the shard with a row of this split, and its number in it, for messages."""
+        """Returns the shard file that has a row of this split, and the row's number in it, for messages."""
         return self.whole.reader.place_of(int(self.rows[row]))
 
     def take(self, indices: Tensor) -> Split:

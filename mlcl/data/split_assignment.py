@@ -21,7 +21,7 @@ SPLIT_NAMES = {
     **dict.fromkeys(("validation", "val", "valid", "dev", "eval", "evaluation", "publictest"), "validation"),
     **dict.fromkeys(("test", "testing", "tst", "holdout", "privatetest"), "test"),
 }
-"""Maps names of splits, in small letters, to the splits."""
+"""Maps lower-case names that data sets give their splits to `train`, `validation` or `test`."""
 RARE, FEW = 200, 5_000
 """Classes of fewer than RARE rows, and all classes of a set of fewer than FEW rows, are stratified."""
 NO_LABEL = (-1, -1)
@@ -32,19 +32,19 @@ WORD = re.compile(r"\w+")
 NUMBER = re.compile(r"\d+")
 SIDE = re.compile(r"\b(?:left|right|bilateral|unspecified)\b ?")
 FAR = 0.02
-"""If the wanted and the actual fraction of a split differ by more than this, a note says so."""
+"""A note is made if the wanted and the actual fraction of a split differ by more than this."""
 
 Classes = Sequence[Sequence[Sequence[int]]]
 """For each label space, the class indices of each row."""
 
 
 def words_of(text: str) -> str:
-    """Returns the words of a text in small letters, one space between; the text itself if it has none."""
+    """Returns the words of a text in small letters, one space between; the text itself if it has no words."""
     return " ".join(WORD.findall(text.casefold())) or text
 
 
 def twin_form(text: str) -> str:
-    """Returns a key that texts share if they are equal but for numbers and words for a side (`SIDE`)."""
+    """Returns a key that texts share if only numbers and words for a side (`SIDE`) tell them apart."""
     return twin_of_words(words_of(text))
 
 
@@ -60,7 +60,7 @@ def position(key: str, seed: int) -> float:
 
 
 def assign(key: str, seed: int, fractions: Sequence[float] = FRACTIONS) -> str:
-    """Assigns a row to a split by its key and the seed. Other rows and their order do not matter."""
+    """Returns the split of a row, which depends only on the row's key, the seed and the fractions."""
     where = position(key, seed)
     edge = 0.0
     for split, share in zip(SPLITS, fractions, strict=True):
@@ -104,9 +104,9 @@ def hold_out_rows(
     *,
     stratified: bool = False,
 ) -> None:
-    """Moves a seeded share of the training rows to another split, in place; every class keeps a training row.
+    """Moves a seeded share of the training rows to split `to`, in place; every class keeps a training row.
 
-    Rows with an equal key stay together. They are drawn by a hash of it or, with `stratified`, by `stratify`.
+    Rows with an equal key stay together. Keys are drawn by their hash or, with `stratified`, by `stratify`.
     """
     train = [row for row, split in enumerate(splits) if split == "train"]
     own, its = [keys[row] for row in train], [[space[row] for row in train] for space in classes]
@@ -135,7 +135,7 @@ def shares_note(splits: Sequence[str], fractions: Sequence[float], reason: str) 
 
 
 def copies_between(contents: Iterable[Hashable], splits: Iterable[str]) -> list[str]:
-    """Returns a note on validation and test rows with the content (digest) of a training row, in a list."""
+    """Returns a list of one note on validation and test rows that are copies of training rows, or []."""
     rows = list(zip(contents, splits, strict=True))
     trained = {content for content, split in rows if split == "train"}
     found = Counter(split for content, split in rows if split != "train" and content in trained)
@@ -151,7 +151,7 @@ def digest_of(content: str | bytes) -> bytes:
 
 def image_digest(data: bytes) -> bytes:
     """Returns a digest of an image's pixels, upright and in RGB; of its bytes if it cannot be decoded."""
-    # Later than the module: every command reads the list of sources.
+    # Imported here, since every command imports this module with the list of sources.
     from mlcl.data.images import load_upright
 
     try:
@@ -162,7 +162,7 @@ def image_digest(data: bytes) -> bytes:
 
 
 def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, str]:
-    """Maps distinct keys to splits of exact sizes, which they fill one by one in the order of a seeded hash.
+    """Maps distinct keys to splits of the given sizes, filled one after the other in seeded hash order.
 
     Keys beyond the sizes are left out; with too few keys the last splits get fewer. The keys of the first
     split stay when a later split grows. Only as many keys as are drawn are held in memory.
@@ -173,15 +173,15 @@ def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, 
 
 
 def halves(keys: Sequence[str], seed: int) -> dict[str, str]:
-    """Maps half of the keys to `validation`, the others to `test`, which gets one more of an odd number."""
+    """Maps half of the keys to `validation` and the others, one more of an odd number, to `test`."""
     return draw(keys, seed, {"validation": len(keys) // 2, "test": len(keys) - len(keys) // 2})
 
 
 @dataclass
 class RowKeys:
-    """The keys of rows that decide their splits, and the splits; `groups`, `splits` and `twins` may be empty.
+    """Values of each row that decide its split, and `splits`; `groups`, `splits` and `twins` may be empty.
 
-    `places` are lines or names, for messages, and `contents` digests. Rows of equal `twins` share a split.
+    `places` are lines or file names, for messages, and `contents` digests. `twins` are keys of near copies.
     """
 
     ids: Sequence[str]
@@ -193,12 +193,15 @@ class RowKeys:
 
 
 def split_of_name(name: str) -> str | None:
-    """Returns the split in a name such as `reviews_train` or `Val2017`; None for no split, or several.
+    """Returns the split in a name such as `reviews_train` or `Val2017`; None if it has none or several.
 
     `train_val` and `trainval` count as train.
     """
     words = re.findall("[A-Z]?[a-z]+|[A-Z]+", name)
     words = [word.lower().removesuffix("set") for word in words]
+    for first, second in pairwise(words):
+        if first and second and first + second in SPLIT_NAMES:  # as in PublicTest
+            return SPLIT_NAMES[first + second]
     found = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
     if len(found) > 1:  # as in GermEval21_TestData
         found = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES and word != "eval"}
@@ -210,10 +213,10 @@ def split_of_name(name: str) -> str | None:
 def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: int) -> list[str]:
     """Assigns `rows.splits` in place, and returns notes on how the splits came about.
 
-    Rows with an equal group, content or key of `rows.twins` go to one split. Where the data give splits,
-    these stay; a validation or test split that they lack is taken from train. Where they give none, rare
-    classes are stratified; other rows go by a hash of their key, so that more rows do not move them.
-    Raises UserError for a group in two given splits, and where no training row is left.
+    Given splits stay; if they lack validation or test, it is drawn from train. Without given splits, rare
+    classes are stratified, and other rows are assigned by a hash of their key, so that further rows do not
+    move them. Drawn splits keep rows with an equal group, content or key of `rows.twins` together. Raises
+    UserError for a group in two given splits, and if no row is left for training.
     """
     keys = least_names(rows.groups or rows.ids, rows.contents, rows.twins)
     if rows.splits:
@@ -228,7 +231,7 @@ def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: in
 
 
 def stratify(classes: Classes, keys: Sequence[str], fractions: Sequence[float], seed: int) -> list[str]:
-    """Returns a split for each row; equal keys share one, and rare classes are divided by `fractions`.
+    """Returns a split for each row; rows of equal keys share a split, and `fractions` divide rare classes.
 
     Iterative stratification (Sechidis et al. 2011): the rows of the rarest class go to the split that lacks
     most rows of it, among the splits that lack rows at all; then those of the next class. Rows without a rare
@@ -265,7 +268,7 @@ def stratify(classes: Classes, keys: Sequence[str], fractions: Sequence[float], 
 
 
 def _contradicting(rows: RowKeys, classes: Classes) -> str:
-    """Returns the end of a note: how many rows have the content of an earlier row and other labels."""
+    """Returns the end of a note on rows with the content of an earlier row but other labels, or ""."""
     first = dict.fromkeys(rows.contents, -1)
     other = 0
     for row, content in enumerate(rows.contents):
@@ -294,7 +297,7 @@ def _complete(
         share = fractions[at] / (fractions[0] + fractions[at])
         hold_out_rows(rows.splits, classes, keys, seed, share, split)
         if rows.splits.count(split) < share * trained / 2:
-            # A hash is chance in a small set.
+            # In a small set a hash may draw far too few rows.
             rows.splits[:] = ["train" if its == split else its for its in rows.splits]
             hold_out_rows(rows.splits, classes, keys, seed, share, split, stratified=True)
         held_out = f"{rows.splits.count(split):,} of {trained:,} training rows are held out for it"
@@ -303,8 +306,8 @@ def _complete(
 
 
 def least_names(names: Sequence[str], *keys: Sequence[Hashable]) -> list[str]:
-    """Returns for each row the least name of the rows that equal names or keys link to it."""
-    # Later than the module: every command reads the list of sources.
+    """Returns, for each row, the least name of all rows that chains of equal names or keys link to it."""
+    # Imported here, since every command imports this module with the list of sources.
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -319,6 +322,6 @@ def least_names(names: Sequence[str], *keys: Sequence[Hashable]) -> list[str]:
 
 
 def _with_first(values: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Pairs each row with the first row of the same value, unless it is that row itself."""
+    """Pairs each row that repeats the value of an earlier row with the first row of that value."""
     first: dict[Hashable, int] = {}
     return [(row, first[value]) for row, value in enumerate(values) if first.setdefault(value, row) != row]

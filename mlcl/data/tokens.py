@@ -35,7 +35,8 @@ ENCODED_AT_ONCE = 8_192
 def train_word_tokenizer(texts: Iterable[str], vocabulary: int, min_frequency: int = 1) -> Tokenizer:
     """Trains a tokenizer whose vocabulary is the most frequent words and punctuation marks, lower-cased.
 
-    `vocabulary` is its size, with [PAD] (id 0) and [UNK] (id 1). The same texts give the same vocabulary.
+    `vocabulary` is its largest size, including [PAD] (id 0) and [UNK] (id 1). Words that occur fewer than
+    `min_frequency` times are left out. Equal texts give equal vocabularies.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNK))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
@@ -59,8 +60,8 @@ def load_tokenizer(json_text: str) -> Tokenizer:
 def hugging_face_tokenizer(name_or_folder: str) -> Tokenizer:
     """Loads the fast tokenizer of a Hugging Face encoder, with its special tokens and its padding id.
 
-    An encoder without a padding token is padded with its end-of-sequence token or id 0. Raises UserError
-    without the package transformers, for an unknown name and for a tokenizer without a fast form.
+    Without a padding token, texts are padded with the end-of-sequence token or id 0. Raises UserError if the
+    package transformers is missing, for an unknown name, and for a tokenizer without a fast implementation.
     """
     try:
         from transformers import AutoTokenizer
@@ -72,7 +73,7 @@ def hugging_face_tokenizer(name_or_folder: str) -> Tokenizer:
         ) from None
     try:
         loaded = AutoTokenizer.from_pretrained(name_or_folder, use_fast=True, trust_remote_code=False)
-    except Exception as error:  # a torn file ends in whatever its reader stumbles over
+    except Exception as error:  # a damaged file may raise any error
         raise UserError("no tokenizer there", key="encoder.model", found=error) from None
     if not getattr(loaded, "is_fast", False):
         raise UserError("this tokenizer has no fast form", key="encoder.model", found=name_or_folder)
@@ -82,7 +83,7 @@ def hugging_face_tokenizer(name_or_folder: str) -> Tokenizer:
 def padded_tokenizer(loaded: Any) -> Tokenizer:
     """Returns the tokenizer that a fast tokenizer of Hugging Face wraps, with padding enabled."""
     tokenizer: Tokenizer = loaded.backend_tokenizer
-    # Decoders such as Llama have no padding token; the mask hides whichever id stands there.
+    # Decoders such as Llama have no padding token; the attention mask hides the id used instead.
     known = (loaded.pad_token_id, loaded.eos_token_id, 0)
     pad_id = next(id for id in known if id is not None)
     tokenizer.enable_padding(pad_id=pad_id, pad_token=str(loaded.convert_ids_to_tokens(pad_id)))
@@ -91,7 +92,7 @@ def padded_tokenizer(loaded: Any) -> Tokenizer:
 
 @dataclass(frozen=True, eq=False)
 class TokenRows:
-    """Token ids of many texts: `tokens[offsets[i]:offsets[i + 1]]` (int32) are the ids of text i."""
+    """Token ids of texts: `tokens[offsets[i]:offsets[i + 1]]` are those of text i. `pad_id` pads batches."""
 
     offsets: NDArray[np.int64]
     tokens: NDArray[np.int32]
@@ -122,7 +123,7 @@ def encode(
 
     A text without a token becomes [UNK], or padding if the tokenizer has no [UNK]. With the folder `cache`,
     the ids are computed once for each tokenizer, texts and length, and memory-mapped afterwards. A split is
-    identified by its data set's fingerprint and its rows, so its texts are not read.
+    identified by its `fingerprint`, so that its texts are not read if their ids are in the cache.
     """
     if cache is None:
         return _encode(tokenizer, _texts(texts), max_length)

@@ -1,4 +1,4 @@
-"""Checks of a whole data set: hashes, ids, splits, labels and contents, down to the first bad row.
+"""Checks a whole data set, up to the first bad row: hashes, ids, splits, labels and contents.
 
 Shapes: N rows, L labels, E stored entries.
 """
@@ -39,9 +39,9 @@ class CheckReport:
 def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = True) -> CheckReport:
     """Checks every row of a data set. With `audited`, unusual findings in valid data become warnings.
 
-    Raises UserError for the first problem, with shard, row and id: of hashes, truncation, ids, splits,
-    contents, labels and their parents; also for no training row, and (without `allow_untrained` here or in
-    `dataset.json`) for a label of the test split that neither train nor validation has.
+    Raises UserError for the first problem, with shard, row and id if it has them: of hashes, truncation, ids,
+    splits, contents, labels and their parents; also if there is no training row, and (without
+    `allow_untrained` here or in `dataset.json`) for a label that only the test split has.
     """
     data = Dataset.open(place, verify=True)
     seen: dict[str, int] = {}
@@ -121,7 +121,7 @@ def _untrained(data: Dataset, tables: Sequence[LabelTable], allowed: bool) -> It
     for table in tables:
         train, validation, test = (table.count_of(split) > 0 for split in SPLITS)
         only_test = [table.space.classes[c] for c in np.flatnonzero(test & ~train & ~validation)]
-        # A rating that no training row has is a point of a known scale, not an unknown label.
+        # A rating without a training row is still a point of the known scale, so it is no error.
         if only_test and not allowed and not table.is_aspect:
             raise _test_only(data, table, only_test[0], len(only_test))
         elsewhere = [table.space.classes[c] for c in np.flatnonzero(~train & (test | validation))]

@@ -27,7 +27,7 @@ SMALL = 1_000
 
 
 def redraws_validation(data: Dataset) -> bool:
-    """Whether each search draws its own validation rows, if they are fewer than `SMALL` and than train's."""
+    """Whether each search redraws the validation rows: they are fewer than `SMALL` and at most train's."""
     train, validation = (data.info.rows.get(name, 0) for name in ("train", "validation"))
     return 0 < validation < SMALL and train >= validation
 
@@ -36,10 +36,11 @@ def redraw_validation(data: Dataset, seed: int, cache: Path | None = None) -> Da
     """Returns the data set with the same number of validation rows, redrawn from train and validation.
 
     Rows of one group and rows of equal content stay in one split, and so do texts that are equal but for
-    numbers and words such as left and right, unless the stored train and validation rows share some of these.
+    numbers and words such as left and right, unless train and validation share such texts as they are stored.
     Classes are stratified by `stratify`, and each class keeps a training row. The number of validation rows
     may differ by a few if no group of rows fits. `seed` is part of the new fingerprint; the folder `cache`
-    keeps the row numbers. Raises UserError if a split has no rows, or if all of them stay together.
+    keeps the row numbers. Raises UserError if train or validation has no rows, or if all rows must stay
+    together.
     """
     if cache is None:
         return data.with_validation(seed, _draw(data, seed))
@@ -92,7 +93,7 @@ def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
 
 
 def _resize(splits: list[str], classes: Classes, keys: list[str], seed: int, wanted: int) -> None:
-    """Moves rows of equal keys, in a seeded order, until validation has `wanted` rows or none fits."""
+    """Moves rows, all of a key at once, in seeded order until validation has `wanted` rows or none fits."""
     members: dict[str, list[int]] = defaultdict(list)
     for row, key in enumerate(keys):
         members[key].append(row)

@@ -1,4 +1,4 @@
-"""Writes a data set: its shards, and the folder, which is renamed when it is whole."""
+"""Writes a data set, shard by shard, to a temporary folder that is renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SplitWriter:
         if self._written + rows > self._shard_rows:
             self._end_shard()
         if self._writer is None:
-            # Encoded images do not compress further, and repeat as little as ids do.
+            # Encoded images do not compress further. Only `split` has a dictionary: its values repeat.
             compression = "none" if "image" in self._schema.names else "zstd"
             self._writer = pq.ParquetWriter(
                 self._path(), self._schema, compression=compression, use_dictionary=["split"]
@@ -97,7 +97,7 @@ def in_batches(
 
 @dataclass(frozen=True)
 class NewDataset:
-    """A data set that is to be written; name, origin and licence are by default those of the source.
+    """A data set to be written; `name`, `origin` and `licence` default to those of the source.
 
     `batches` are its rows, which are read once, in order, and `dim` is the size of vectors. `notes` say how
     the rows came about. `allow_untrained` accepts classes that the test split alone has, and `grouped` says
@@ -117,11 +117,11 @@ class NewDataset:
 
 
 def write_dataset(folder: Path, made: NewDataset, shard_rows: int = 65_536) -> DatasetInfo:
-    """Writes a data set; the folder appears whole or not at all, and stays if it has the same fingerprint.
+    """Writes a data set as a whole or not at all; an existing folder with the same fingerprint is kept.
 
     A shard holds rows of one split, at most `shard_rows`, so that training never opens a test shard's labels.
-    Raises UserError for another data set in the folder, no rows, values that a column cannot take and a full
-    disk.
+    Raises UserError if the folder has another data set, if there are no rows, if values do not fit a column,
+    and if the disk cannot be written.
     """
     types = columns(made.modality, made.label_spaces, made.dim, made.grouped)
     try:

@@ -34,7 +34,7 @@ class Decision:
     """A rule that says which labels are predicted.
 
     Label l of row n is predicted if p_nl >= t_l, compared in float64; with `k` the k most probable labels of
-    each row are predicted instead. Of equally probable labels the lower counts as the more probable one.
+    each row are predicted instead. Of equally probable labels the one with the lower index is preferred.
 
     Attributes:
         mode: How the rule was chosen: `fixed`, `global`, `per_label` or `top_k`.
@@ -58,7 +58,7 @@ class Decision:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Returns the decision that `to_json` converted."""
+        """Returns the decision whose `to_json` returned `document`."""
         return cls(**{**document, "thresholds": tuple(document["thresholds"])})
 
     def to_json(self) -> dict[str, Any]:
@@ -94,8 +94,7 @@ def choose(
         targets: The true labels, as label rows.
         mode: A number is the threshold itself. `global` takes the best of all thresholds, `per_label` the
             thresholds of `label_thresholds`, `top_k` the best k up to the largest number of labels of a row.
-        metric: The metric to optimise if it is one with `counts`; for any other metric, micro-F1 is
-            optimised.
+        metric: The name of the metric to optimise; if the metric has no `counts`, micro-F1 is optimised.
         at_least_one: Whether the most probable label of every row is always predicted, too.
 
     Raises:
@@ -130,7 +129,7 @@ def choose(
 
 
 def _scores(probabilities_NL: Array, *, at_least_one: bool) -> Array:
-    """Returns the scores (N, L) float64 to compare with thresholds; infinite for labels always predicted."""
+    """Returns float64 scores (N, L) for thresholds; with `at_least_one` a row's best label has infinity."""
     scores = probabilities_NL.astype(np.float64)
     if at_least_one:
         scores[np.arange(len(scores)), scores.argmax(1)] = np.inf
@@ -138,7 +137,7 @@ def _scores(probabilities_NL: Array, *, at_least_one: bool) -> Array:
 
 
 def _order_labels(probabilities_NL: Array) -> Array:
-    """Returns each row's labels (N, L) int64, the most probable first; of equal ones the lower first."""
+    """Returns the label indices of each row (N, L) int64, most probable first; ties by ascending index."""
     return np.argsort(-probabilities_NL, axis=1, kind="stable")
 
 

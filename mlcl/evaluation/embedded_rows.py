@@ -1,4 +1,4 @@
-"""The embeddings of a split with the label sets of its rows; values for several metrics are computed once.
+"""The embeddings of a split with the label sets of its rows; values needed by several metrics are cached.
 
 Shapes: M rows with a label, D embedding, L labels, Q queries, B queries of a chunk, K nearest items.
 """
@@ -28,8 +28,8 @@ CHUNK = 256
 class Gains:
     """The relevance (Q, K) float64 of retrieved items.
 
-    `found` has that of the items nearest to each query, nearest first; `ideal` that of the K most relevant
-    items, most relevant first; its first column is positive.
+    `found` has the relevance of the K items nearest to each query, nearest first; `ideal` has the relevance
+    of the K most relevant items, most relevant first. The first column of `ideal` is positive.
     """
 
     found: Array
@@ -45,7 +45,7 @@ class EmbeddedRows:
 
     @classmethod
     def of(cls, embeddings: Tensor, labels: LabelRows) -> EmbeddedRows:
-        """Keeps the rows that have a label."""
+        """Returns the rows that have a label, with their embeddings and label sets."""
         rows = torch.nonzero(labels.counts() > 0).flatten()
         return cls(embeddings[rows], labels.take(rows))
 
@@ -64,7 +64,7 @@ class EmbeddedRows:
             return Gains(np.empty((0, 1)), np.empty((0, 1)))
         index_MK = array(retrieve(self.embeddings, self.embeddings, nearest + 1).index)
         own_MK = index_MK == np.arange(rows)[:, None]
-        # Among many equal rows the row itself may not be found: then the last one found is too many.
+        # A row with many duplicates may not be among its nearest rows: then the last one found is dropped.
         own_MK[~own_MK.any(axis=1), -1] = True
         near_MK = index_MK[~own_MK].reshape(-1, nearest)
         has = _matrix(self.labels)
@@ -109,8 +109,8 @@ def _jaccard(
 ) -> Array:
     """Returns the Jaccard coefficients (B, M) of the label sets of the rows `query_B` with all label sets.
 
-    The coefficient of two empty sets is 0. A label that one row has and that is unknown for the other is
-    ignored.
+    The coefficient of two empty sets is 0. A label that one row has and that is unknown for the other row,
+    according to `open_labels`, is ignored.
     """
     size_M = np.diff(has.indptr)
     shared_BM = (has[query_B] @ has.T).toarray()

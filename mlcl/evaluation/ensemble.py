@@ -16,23 +16,24 @@ from mlcl.evaluation.tasks import NO_FACTS, LabelFacts, Targets, Task
 
 WEIGHTS = tuple(step / 10 for step in range(11))
 SMALLEST = 1e-7
-"""The smallest probability that a logit is taken of; float32 has no closer neighbour of 1."""
+"""Before logits are taken, probabilities are raised to at least SMALLEST, and those of labels also lowered
+to at most 1 - SMALLEST; float32 numbers just below 1 are 6e-8 apart."""
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """The weighted mean of two models' logits, of which the second one's are rescaled.
+    """The weighted mean of the logits z_1 of a first model and the rescaled logits z_2 of a second model.
 
         z = (1 - w) z_1 + w (scale z_2 + shift)
 
     For labels z_1 and z_2 are log-odds and the probability is the sigmoid of z. For classes, also of each
-    aspect, they are logarithms of probabilities, of which a row's mean is subtracted, and the probabilities
-    are the softmax of z.
+    aspect, they are logarithms of probabilities, minus each row's mean over the classes, and the
+    probabilities are the softmax of z.
 
     Attributes:
         weight: The weight w of the second model; 0 is the first model alone.
         scale: The factor of the second model's logits.
-        shift: The number that is added to them; 0 for classes, where it would have no effect.
+        shift: The number added to the second model's scaled logits; 0 for classes, where it has no effect.
     """
 
     weight: float
@@ -63,7 +64,8 @@ def choose_ensemble(
 
     The second model's logits are scaled to the standard deviation, and for labels to the mean, of the first
     model's logits, so that a weight of one half gives both the same influence. Among equally good weights the
-    smallest wins, so the second model has a weight only if it improves the metric.
+    smallest wins, so the second model has a weight only if it improves the metric. If all logits of the
+    second model are equal, the weight is 0.
 
     Args:
         task: The kind of task.
@@ -94,7 +96,7 @@ def choose_ensemble(
         ensemble = Ensemble(weight, scale, shift)
         probabilities = ensemble(task, first, second)
         value = scoring.evaluate(task, probabilities, targets, [scoring.metric], facts)[scoring.metric]
-        if math.isnan(best_value) or scoring.better(value, best_value):
+        if not math.isnan(value) and (math.isnan(best_value) or scoring.better(value, best_value)):
             best, best_value = ensemble, value
     return best
 

@@ -29,11 +29,11 @@ most probable label of every row."""
 
 @dataclass(frozen=True)
 class FewShot:
-    """The rows to learn from.
+    """The rows from which the classes are learnt, by the nearest neighbour or by a few-shot probe.
 
     Attributes:
         embeddings: Embeddings (N, D), float32.
-        targets: Classes, or label rows; every row has one of the C classes or labels.
+        targets: Classes, or label rows; every row has a class or label, and every class or label has a row.
         task: The kind of task, `single` or `multi_label`.
         n_classes: The number of classes or labels C.
     """
@@ -44,7 +44,10 @@ class FewShot:
     n_classes: int
 
     def nearest(self, queries_MD: Tensor, targets: Targets) -> dict[str, float]:
-        """Returns the metrics if each query gets the labels of the nearest of all N rows."""
+        """Returns the metrics if each query is predicted to have the labels of the nearest of all N rows.
+
+        `targets` are the true labels of the queries.
+        """
         neighbours = retrieve(self.embeddings, queries_MD, 1)
         votes = knn_probabilities(neighbours, self.targets, self.task, 1, 1.0, self.n_classes)
         return self._metrics(votes, targets)
@@ -54,10 +57,11 @@ class FewShot:
     ) -> dict[str, float]:
         """Returns the mean metrics of logistic regressions on `shots` rows of each class, over `draws` draws.
 
-        The rows are drawn at random by `seed`. Embeddings are scaled to length 1, and the inverse penalty C
-        is 1. In a multi-label space each label has a regression of its own, in which rows with and without
-        the label have equal total weight; a row that is drawn for two labels is used once, and an unknown
-        entry counts as absent. Source: Tian et al. 2020, Rethinking few-shot image classification.
+        Rows are drawn at random by `seed`; of a class with fewer than `shots` rows all are used. Embeddings
+        are scaled to length 1, and the inverse penalty C is 1. In a multi-label space each label has a
+        regression of its own, in which rows with and without the label have equal total weight; a row that is
+        drawn for two labels is used once, and an unknown entry counts as absent. Source: Tian et al. 2020,
+        Rethinking few-shot image classification.
         """
         sets, values = as_label_sets(self.targets, self.n_classes), []
         row_E, class_E = array(sets.row_index()), array(sets.columns)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mlcl.evaluation.decision import Decision
@@ -38,11 +39,12 @@ BLOCKS = 100
 
 
 def blocks_of_groups(group_N: Array, blocks: int = BLOCKS, seed: int = 0) -> Array:
-    """Puts whole groups of rows, whose numbers are `group_N`, into blocks with about equal numbers of rows.
+    """Assigns the rows of each group to one of at most `blocks` blocks with about equal numbers of rows.
 
-    Groups are assigned in the order of their size, the largest first, each to the block with the fewest rows;
-    groups of equal size are in random order, by `seed`. Returns the number of each row's block (N,) int64,
-    counted from 0; no block is empty, so there are never more blocks than groups.
+    `group_N` has the number of each row's group. Groups are assigned in descending order of size, each to the
+    block with the fewest rows; groups of equal size are in random order, by `seed`. Returns the number of
+    each row's block (N,) int64, counted from 0; no block is empty, so there are never more blocks than
+    groups.
 
     Example:
         >>> sorted(np.bincount(blocks_of_groups(np.array([7, 7, 7, 1, 2, 3]), blocks=2)).tolist())
@@ -69,11 +71,11 @@ def values_without_blocks(
     only: Collection[str] = (),
     facts: LabelFacts = NO_FACTS,
 ) -> dict[str, Array]:
-    """Computes metrics without each block, which equal `evaluate` of the rows of all other blocks.
+    """Computes metrics without each block: the values of `evaluate` for the rows of all other blocks.
 
     `block_N` has the number of each row's block, from 0 to B - 1, `only` the names of the metrics; the other
-    arguments are those of `evaluate`, which raises the errors. Returns the values (B,) float64, keyed by the
-    metric's name. A value is NaN if the metric itself is, and if no row outside of the block has a target.
+    arguments, and the errors raised, are those of `evaluate`. Returns the values (B,) float64, keyed by the
+    metric's name. A value is NaN if the metric is NaN for these rows, or none of them has a target.
 
     Example:
         >>> p = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
@@ -89,7 +91,7 @@ def values_without_blocks(
 
 @dataclass(frozen=True)
 class _BlockMetrics:
-    """The arguments of `values_without_blocks`, with the ways to compute a metric without each block."""
+    """The arguments of `values_without_blocks`; `values` computes one metric without each block."""
 
     task: Task
     probabilities: Tensor
@@ -104,7 +106,7 @@ class _BlockMetrics:
         return int(self.block_N.max()) + 1
 
     def values(self, name: str) -> Array:
-        """Computes the metric without each block (B,), in the fastest way that the metric supports."""
+        """Computes a metric without each block (B,): from counts or one sort if the metric allows it."""
         metric = METRICS.get(name)
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.task == "multi_label":
@@ -123,7 +125,7 @@ class _BlockMetrics:
         return np.array([self._remaining(name, rows) for rows in blocks])
 
     def _of_classes(self, metric: Metric, columns: int, aspect: int | None) -> Array:
-        """Computes a metric of `hits` or `class_counts`: one aspect's own, or the mean over the columns."""
+        """Computes a metric with `hits` or `class_counts` (B,) of `aspect`, or if None the columns' mean."""
         value_AB = np.stack([self._of_column(metric, column) for column in range(columns)])
         if aspect is not None:
             return np.asarray(value_AB[aspect])
@@ -187,12 +189,12 @@ class _BlockMetrics:
     def _remaining(self, name: str, rows: Array) -> float:
         if not len(rows):
             return float("nan")
-        index = self.probabilities.new_tensor(rows).long()
+        index = torch.from_numpy(rows)
         targets = self.targets.take(index) if isinstance(self.targets, LabelRows) else self.targets[index]
         facts, p = self.facts.of_rows(rows), self.probabilities[index]
         return evaluate(self.task, p, targets, self.decision, self.aspects, [name], facts)[name]
 
 
 def _without(value_B: Array) -> Array:
-    """Returns the sums over all blocks but one, from the value of each block along the first axis."""
+    """Returns for each block the sum of the values of all other blocks; the first axis is the block."""
     return np.asarray(value_B.sum(0) - value_B)

@@ -40,9 +40,9 @@ def knn_probabilities(
 ) -> Tensor:
     """Returns the vote of the k nearest: y = sum_i alpha_i y_i with alpha = softmax(-d / temperature).
 
-    A neighbour whose class is unknown has no vote, and the weights of the others add up to 1; if the classes
-    of all neighbours are unknown, every class gets the same probability. An unknown entry of a neighbour
-    counts as absent. Sums are float64, in the order of the neighbours.
+    A neighbour whose class is unknown has no vote, and the other neighbours' weights add up to 1; if the
+    classes of all neighbours are unknown, every class gets the same probability. An unknown entry of a
+    neighbour counts as absent. Sums are float64, in the order of the neighbours.
     Source: kNN-MLTC Eq. 1.
 
     Args:
@@ -50,7 +50,7 @@ def knn_probabilities(
         labels: The labels of the datastore: classes (N,), label rows, or classes (N, A).
         task: The kind of task.
         k: The number of neighbours that vote.
-        temperature: The temperature of their weights.
+        temperature: The temperature of the neighbours' weights.
         n_classes: The number of classes C; not used for label rows.
 
     Returns:
@@ -77,8 +77,8 @@ def knn_probabilities(
 def blend(knn: Tensor, model: Tensor, lambda_: float) -> Tensor:
     """Blends the probabilities of neighbours and model, model + lambda * (knn - model), in float64.
 
-    Written like this, the result is monotone in lambda in spite of rounding. In float32 the probabilities of
-    two classes that differ could become equal.
+    In this form the result is monotone in lambda despite rounding. In float32, different probabilities of two
+    classes could become equal.
     Source: kNN-MLTC section 3.2.
 
     Example:
@@ -92,8 +92,9 @@ def blend(knn: Tensor, model: Tensor, lambda_: float) -> Tensor:
 def vote_weights(distance_RK: Array, known_RK: Array | None, temperature: float) -> Array:
     """Returns exp((d_first - d) / temperature) (R, K) float64; 0 for neighbours whose class is unknown.
 
-    d_first is the distance of the nearest neighbour whose class is known. Its weight is 1, so no sum
-    underflows or overflows, and a weight does not depend on k.
+    d_first is the distance of the nearest neighbour whose class is known. That neighbour has the weight 1, so
+    no sum underflows or overflows, and a weight does not depend on k. Raises ValueError if `temperature` is
+    not positive.
     """
     if not temperature > 0:
         raise ValueError(f"temperature must be positive: {temperature}")
@@ -111,7 +112,7 @@ def share(votes: Array, total: Array, n_classes: int) -> Array:
 
 
 def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classes: int) -> Ballot:
-    """Returns the votes of the k nearest neighbours, or of all neighbours if there are fewer than k."""
+    """Returns the votes of the k nearest neighbours, or of all if fewer. Raises ValueError if k < 1."""
     if k < 1:
         raise ValueError(f"k must be at least 1: {k}")
     index_MK = array(neighbours.index)[:, :k]

@@ -1,4 +1,4 @@
-"""Searches every setting (k, lambda, temperature) of the nearest neighbours, from one retrieval.
+"""Computes a metric at every setting (k, lambda, temperature) of a k-NN prediction, from one retrieval.
 
 Shapes: M queries, S splits, K values of k, G lambdas, T temperatures, A aspects.
 """
@@ -41,7 +41,7 @@ FINALISTS = 3
 
 @dataclass(frozen=True)
 class Setting:
-    """The number of neighbours k, their weight lambda in the prediction, and their votes' temperature."""
+    """The number k of neighbours, the weight lambda of their votes in the prediction, and the temperature."""
 
     k: int
     lambda_: float
@@ -104,18 +104,18 @@ def search(
     scoring: Scoring,
     held_out: QueryRows | None = None,
 ) -> PosthocResult:
-    """Finds the best setting of the neighbours for one metric.
+    """Finds the setting (k, lambda, temperature) of the neighbours with the best value of a metric.
 
-    Each value equals `evaluate` of `blend` of `knn_probabilities` at that setting. Metrics with `counts` or
-    `hits` (F1 scores, Hamming loss, accuracies) are computed from the few cells that a setting can change.
-    Among equally good settings the smallest k wins, then the smallest lambda, then the smallest temperature.
+    Each value equals `evaluate` of `blend` of `knn_probabilities` at that setting, but see below. Metrics
+    with `counts` or `hits` (F1 scores, Hamming loss, accuracies) are computed from the few cells that a
+    setting can change. Among equally good settings the smallest k wins, then the smallest lambda, then the
+    smallest temperature.
 
-    Where validation chooses which labels are predicted, the value of a metric with `counts` is an
-    approximation: the best value with one threshold for all labels, on rounded probabilities, see
-    `sweep_thresholds`. The thresholds are then chosen exactly for the `FINALISTS` best pairs of k and
-    temperature, each with its best lambda, and for the model alone (lambda 0, if the grid has it), and the
-    best of these settings wins. With `per_label` the pairs are compared with one threshold for all labels,
-    and only the best of them is compared with the model alone with a threshold for each label.
+    For labels, a metric with `counts` is approximated if validation chooses the thresholds: by one threshold
+    for all labels and rounded probabilities, see `sweep_thresholds`, and without `scoring.at_least_one`.
+    Exact values then decide between the `FINALISTS` best pairs of k and temperature, each
+    with its best lambda, and the model alone (lambda 0, if in the grid). With `per_label` the pairs are first
+    compared with one threshold for all labels, and only the best one with the model alone.
 
     Args:
         rows: The validation rows as queries.
@@ -181,7 +181,7 @@ class _Query:
         return evaluate(self.task, probabilities, rows.targets, decision, aspects, [name], rows.facts)[name]
 
     def decide(self, setting: Setting) -> _Decided:
-        """Chooses which labels are predicted at a setting, and computes the metric."""
+        """Chooses which labels are predicted at a setting, and computes the metric, on the first split."""
         rows, scoring = self.splits[0], self.scoring
         mixed = blend(self._votes(rows, setting.k, setting.temperature), rows.model, setting.lambda_)
         decision = scoring.decide(self.task, mixed, rows.targets)
@@ -195,13 +195,15 @@ class _Query:
     def candidates(self, grid: Grid, value_KGT: Array) -> list[Setting]:
         """Returns the settings for which thresholds are chosen exactly, to find the best of them.
 
-        Unless `values` come from rounded probabilities, there is one: the best. Otherwise there are the best
-        lambda of up to `FINALISTS` pairs of k and temperature, smallest k first, after the model alone.
+        If `value_KGT` is exact, returns its best setting. If it is an approximation (see `search`), returns
+        the model alone (if the grid has lambda 0), then the `FINALISTS` best pairs of k and temperature, each
+        with its best lambda, ordered by k; with `per_label` only the best of these pairs. Raises ValueError
+        if no value is finite.
         """
         signed_KGT = np.where(np.isnan(value_KGT), -np.inf, self.scoring.sign * value_KGT)
         if not np.isfinite(signed_KGT).any():
             raise ValueError(f"{self.scoring.metric} has no value at any setting")
-        given = isinstance(self.scoring.threshold, float) and not self.scoring.at_least_one
+        given = isinstance(self.scoring.threshold, float)
         counted = self.task == "multi_label" and METRICS[self.scoring.metric].counts is not None
         if given or not counted:
             return [Setting(*grid.settings[signed_KGT.argmax()])]
@@ -220,9 +222,10 @@ class _Query:
         """Yields the metric (S, G) of each split at each lambda, for every temperature and then every k."""
         width = self.splits[0].model.shape[1]
         metric, aspect = metric_of(self.scoring.metric, self.task, self.scoring.aspects, width)
-        if self.task == "multi_label" and metric.counts is not None:
-            if not isinstance(self.scoring.threshold, float):
-                return self._of_thresholds(metric, grid)
+        given = isinstance(self.scoring.threshold, float)
+        if self.task == "multi_label" and metric.counts is not None and not given:
+            return self._of_thresholds(metric, grid)
+        if self.task == "multi_label" and metric.counts is not None and not self.scoring.at_least_one:
             each_split = [self._of_counts(rows, metric, grid) for rows in self.splits]
         elif self.task != "multi_label" and metric.hits is not None:
             each_split = [self._of_hits(rows, metric, aspect, grid) for rows in self.splits]
@@ -268,7 +271,7 @@ class _Query:
         return (np.mean(of_hits(right_GA[:, scored], known_A[scored]), axis=1) for right_GA in sweep)
 
     def _one_by_one(self, grid: Grid) -> Iterator[Array]:
-        """Yields the metric (S, G) for every temperature and every k; each setting chooses its thresholds."""
+        """Yields the metric (S, G) for every temperature and every k, with thresholds of each setting."""
         only, targets = [self.scoring.metric], self.splits[0].targets
         for temperature, k in itertools.product(grid.temperatures, grid.ks):
             votes = [self._votes(rows, k, temperature) for rows in self.splits]

@@ -33,7 +33,7 @@ from mlcl.labels import LabelRows
 
 POOLED_LEVELS, LABEL_LEVELS = 48, 24
 CLOSE = 1e-12
-"""Probabilities closer than this are compared by their blends alone, which float64 rounds by less."""
+"""Probabilities closer than this are compared only by their blends at each lambda, not before blending."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class VoteCells:
         self.index[cells] = np.arange(len(cells))
         self.row, self.column = np.divmod(cells, keep_RC.shape[1])
         weight_V = votes.row * votes.distance.shape[1] + votes.rank
-        # For each k the cells and the weights of the votes that it adds to those of the k before.
+        # For each k the cells and the weights' indices of the votes that the previous k does not have.
         self._steps = []
         for before, k in zip((0, *ks), ks, strict=False):
             added_V = (votes.rank >= before) & (votes.rank < k)
@@ -97,7 +97,7 @@ class VoteCells:
 
 
 def known_cells(votes: Ballot, targets: LabelRows) -> tuple[Ballot, Array]:
-    """Returns the votes for known cells, and whether each cell is known (M, L): its row's label is."""
+    """Returns the votes for known cells, and whether each cell is known (M, L) according to `targets`."""
     known_ML = known_entries(targets)
     if known_ML is None:
         return votes, np.ones((len(targets), targets.width), dtype=bool)
@@ -111,7 +111,7 @@ def sweep_counts(
 ) -> Iterator[Counts]:
     """Yields the counts (G, L) of labels at the threshold `limit`, for every temperature and then every k.
 
-    With `pooled` the counts of all labels are added up, (G, 1), for metrics that need no more.
+    With `pooled` the counts of all labels are added up, (G, 1).
     """
     votes, known_ML = known_cells(votes, targets)
     cells = VoteCells(votes, grid.ks, (model_ML >= limit) & known_ML)
@@ -139,7 +139,7 @@ def sweep_hits(
     numbers are exact for lambdas up to 1 - 1e-8, and for 1.
     """
     every_R, true_R = np.arange(len(model_RC)), np.maximum(target_R, 0)
-    # Class 0 wins where all are equal, which they are without a vote.
+    # Without a vote all classes are equally probable, and class 0 is predicted.
     keep_RC = np.zeros(model_RC.shape, dtype=bool)
     keep_RC[every_R, true_R] = True
     keep_RC[every_R, model_RC.argmax(1)] = True
@@ -156,7 +156,7 @@ def sweep_hits(
         return np.bincount(group_R[row_S], minlength=groups)
 
     for q_E in cells.probabilities(grid.temperatures):
-        # A row with a cell above its own in m and q is wrong at every lambda; one with all below is right.
+        # A row is wrong at every lambda if a class is above the true one in m and q, right if all are below.
         gap_E = q_E - q_E[own_E]
         lost_R = np.logical_or.reduceat(above_E & (gap_E >= CLOSE), start_R)
         won_R = np.logical_and.reduceat(below_E & (gap_E <= -CLOSE) | is_own_E, start_R)
@@ -169,7 +169,7 @@ def sweep_hits(
 def _right_rows(
     lambdas: Sequence[float], row_S: Array, is_own_S: Array, m_S: Array, q_S: Array
 ) -> Iterator[Array]:
-    """Yields, for each lambda, the rows whose own cell has the highest blend, the first of equal ones."""
+    """Yields, for each lambda, the rows whose true class has the highest blend, and is the first with it."""
     row_R, start_R = np.unique(row_S, return_index=True)
     own_S = np.repeat(np.flatnonzero(is_own_S), np.diff(start_R, append=len(row_S)))
     before_own_S = np.arange(len(row_S)) < own_S
@@ -182,11 +182,11 @@ def _right_rows(
 class Levels:
     """The levels to which probabilities are rounded.
 
-    The model's probability m is rounded to one of B levels. Their edges are true entries' values, and each
-    level has at most one part in B - 2 of all true entries: with no more true entries than levels, lambda = 0
-    is exact. The neighbours' probability q is rounded by its root, to (i / (B - 1))^2, and moves by at most
-    (2 sqrt(q) + d) d with d = 1 / (2 (B - 1)). Thresholds lie after every B / 4 pairs in the order of their
-    blends.
+    The model's probability m is rounded to one of B levels, whose edges are probabilities of true entries.
+    Each level has at most the fraction 1 / (B - 2) of all true entries: with fewer true entries than levels,
+    lambda = 0 is exact. The neighbours' probability q is rounded by its root, to (i / (B - 1))^2, and moves
+    by at most (2 sqrt(q) + d) d with d = 1 / (2 (B - 1)). Thresholds lie after every B / 4 pairs in the order
+    of their blends.
     """
 
     def __init__(self, targets: LabelRows, model_ML: Array, metric: Metric) -> None:
@@ -233,7 +233,7 @@ def sweep_thresholds(
 ) -> Iterator[Array]:
     """Yields a metric of counts (G, J) at J descending thresholds, for every temperature and then every k.
 
-    The thresholds are the same in all calls with the same levels.
+    Calls with equal `grid.lambdas` and `levels` have equal thresholds.
     """
     assert metric.counts is not None
     sorting, (votes, known_ML) = levels.sorting(np.array(grid.lambdas)), known_cells(votes, targets)

@@ -30,7 +30,7 @@ class Metric:
     Attributes:
         name: The name in jobs and logs.
         summary: One line that explains the metric.
-        source: Where it is defined.
+        source: The publication or library that defines the metric.
         mode: Whether larger (`max`) or smaller (`min`) values are better.
         group: The name of the group with which a job requests the metric in `evaluation.metrics`; a metric
             without a group is always computed.
@@ -53,8 +53,8 @@ class Metric:
         classes: Takes a `ClassPrediction` and returns the value.
 
     Raises:
-        ValueError: There is no function, there are two for one kind of task, or there is `without_blocks`
-            without `labels`.
+        ValueError: There is no function, there are two for one kind of task, there is `without_blocks`
+            without `labels`, or `mode` is neither `max` nor `min`.
 
     Example:
         >>> ERRORS = Metric(name="errors", summary="share of wrong rows", source="an example", mode="min",
@@ -101,12 +101,12 @@ class Metric:
 
     @property
     def thresholded(self) -> bool:
-        """Whether the value for several labels depends on which labels are predicted."""
+        """Whether the value for a multi-label prediction depends on which labels are predicted."""
         return self.counts is not None or (self.labels is not None and not self.ranks)
 
     @property
     def takes_unknown(self) -> bool:
-        """Whether the metric has a value for labels with unknown entries."""
+        """Whether the metric of a multi-label prediction has a value if there are unknown entries."""
         return self.counts is not None or self.masked
 
     def of_labels(self, prediction: LabelPrediction) -> float:
@@ -132,9 +132,9 @@ class Metric:
 class EmbeddingMetric(Metric):
     """Declares a metric of a split's embeddings and label sets, for all tasks, computed once, after training.
 
-    `masked` says whether it leaves out the unknown entries of the label sets; if not, it is NaN if there are
-    such entries. `of_rows` takes `EmbeddedRows` and returns the value. Raises ValueError if the metric has no
-    group.
+    `masked` says whether the metric leaves out unknown entries of the label sets; if not, it is NaN if there
+    are such entries. `of_rows` takes `EmbeddedRows` and returns the value. Raises ValueError if the metric
+    has no group, or `mode` is neither `max` nor `min`.
     """
 
     of_rows: Callable[[EmbeddedRows], float] = field(repr=False)

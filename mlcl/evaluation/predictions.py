@@ -187,7 +187,7 @@ class LabelPrediction:
 
     @cached_property
     def in_rows(self) -> Array:
-        """The probabilities (N, L), with -inf for unknown entries, which a row's ranking has last."""
+        """The probabilities (N, L), with -inf for unknown entries, which ranks them last in their row."""
         return self.probabilities if self.known is None else np.where(self.known, self.probabilities, -np.inf)
 
     @cached_property

@@ -40,7 +40,7 @@ class ProbeResult:
         lr: The learning rate of the layer.
         weight_decay: The weight decay of the layer.
         metrics: All validation metrics of the layer.
-        table: The job's metric for every configuration, when it ended or was stopped: a structured array with
+        table: The metric of `scoring` for every configuration after its last epoch: a structured array with
             the fields `lr`, `weight_decay` and the metric's name.
         task: The kind of task.
         decision: The rule that says which labels are predicted, chosen on validation.
@@ -67,13 +67,13 @@ def linear_probe(
     scoring: Scoring,
     val_facts: LabelFacts = NO_FACTS,
 ) -> ProbeResult:
-    """Trains every configuration from zero by AdamW with a cosine schedule; the best on validation wins.
+    """Trains every configuration from zero by AdamW with a cosine schedule; returns the best on validation.
 
     Features are standardised by the training rows' mean and standard deviation; the returned layer includes
     this step and takes features that are not standardised. All configurations see the same batches. In large
-    grids those in the worse half on validation are stopped after a quarter, and after a half, of the epochs.
-    The loss is cross-entropy, or binary cross-entropy for labels. Rows without a target and unknown entries
-    are left out; the bias has no weight decay. Of equal configurations the first wins.
+    grids the worse half on validation is stopped after a quarter, and again after a half, of the epochs. The
+    loss is cross-entropy, or binary cross-entropy for labels. Rows without a target and unknown entries are
+    left out; the bias has no weight decay. Of equally good configurations the first wins.
 
     With several processes each one contributes the gradient of its own rows to every batch. The batches are
     those of a single process, and the layer is equal up to the rounding of sums. Every process returns the

@@ -26,7 +26,7 @@ from mlcl.labels import LabelRows
 class ProbeLayers:
     """The layers of several settings: parts of one tensor, so that one product computes the logits of all.
 
-    `weights` and `biases` have a tensor for each setting, `kept` the numbers of those that are trained.
+    `weights` and `biases` have a tensor for each setting, `kept` the numbers of the settings still trained.
     """
 
     def __init__(self, settings: int, outputs: int, dim: int, device: torch.device) -> None:
@@ -47,7 +47,7 @@ class ProbeLayers:
             self.weights[number].grad, self.biases[number].grad = (each[place] for each in self._gradients)
 
     def keep(self, numbers: Sequence[int]) -> None:
-        """Trains these settings alone from now on; the optimiser leaves tensors without a gradient alone."""
+        """Stops training the settings not in `numbers`: the optimiser skips tensors without a gradient."""
         for number in set(self.kept) - set(numbers):
             # A copy, so that the whole tensor is freed.
             self.weights[number].data, self.weights[number].grad = self.weights[number].clone(), None
@@ -70,7 +70,7 @@ class ProbeLayers:
             gradient.zero_()
 
     def add(self, x: Tensor, gradient_bHO: Tensor) -> None:
-        """Adds the layers' gradients for features, from the gradient of their logits."""
+        """Adds to the gradients those of the features `x`, from the gradient of the logits (b, H, O)."""
         weight_HOD, bias_HO = self._gradients
         bias_HO += gradient_bHO.sum(0)
         if x.ndim == 3:
@@ -79,7 +79,7 @@ class ProbeLayers:
             weight_HOD.flatten(0, 1).addmm_(gradient_bHO.flatten(1).T, x)
 
     def sum(self, total: Callable[[Tensor], Tensor]) -> None:
-        """Sums the gradients over the processes."""
+        """Sums the gradients over the processes with the function `total`."""
         for gradient in self._gradients:
             gradient.copy_(total(gradient))
 
@@ -87,7 +87,7 @@ class ProbeLayers:
 def build_optimizer(
     pairs: Sequence[tuple[float, float]], weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> torch.optim.AdamW:
-    """Returns the AdamW of these pairs of learning rate and weight decay; biases have no weight decay."""
+    """Returns AdamW with one (learning rate, weight decay) of `pairs` per setting; biases have no decay."""
     groups = [
         {"params": [weight], "lr": lr, "weight_decay": decay}
         for weight, (lr, decay) in zip(weights, pairs, strict=True)
@@ -106,7 +106,7 @@ NUMBERS_ON_GPU = 2**31
 RUNGS = (0.25, 0.5)
 """The shares of the epochs after which the worse half of the settings is stopped."""
 LARGE = 2**24
-"""The number of weights of all settings from which settings are stopped; smaller grids take seconds."""
+"""Settings are stopped early only if all together have at least so many weights; fewer take seconds."""
 
 CPU = torch.device("cpu")
 
@@ -133,7 +133,7 @@ class Features(Protocol):
 
 
 def parts(rows: Tensor, features: Features) -> Sequence[Tensor]:
-    """Splits row numbers into parts whose features are at most NUMBERS_AT_ONCE numbers."""
+    """Splits row numbers into parts of at least one row, with at most NUMBERS_AT_ONCE feature values each."""
     return torch.split(rows, max(1, NUMBERS_AT_ONCE // math.prod(features.shape[1:])))
 
 
@@ -181,8 +181,8 @@ class ProbeGrid:
 class GridTraining:
     """Trains all configurations on the rows with a target.
 
-    `known_N` has the numbers of these rows, counted over the training rows of all processes. `score` is asked
-    at each of RUNGS in a grid of at least LARGE weights.
+    `known_N` has the numbers of these rows, counted over the training rows of all processes. `score` is
+    called at each of `RUNGS`, in a grid of at least `LARGE` weights.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class GridTraining:
         return plain, bias - shift
 
     def _train(self, pairs: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor, list[bool]]:
-        """Trains some configurations; returns weights and biases for standardised features, and who ended."""
+        """Trains some configurations; returns layers for standardised features, and which ended unstopped."""
         grid = self._grid
         layers = ProbeLayers(len(pairs), self._outputs, self._x.shape[-1], self._device)
         optimizer = build_optimizer(pairs, layers.weights, layers.biases)
@@ -239,11 +239,14 @@ class GridTraining:
         return torch.stack(layers.weights), torch.stack(layers.biases), ended
 
     def _best(self, epoch: int, layers: ProbeLayers) -> list[int]:
-        """Returns the layers in the better half of all scores at this epoch, earlier parts included."""
+        """Returns the numbers of the layers in the better half of all scores at this epoch.
+
+        The scores of earlier parts of the grid count, too.
+        """
         scores = [
             self._score(*self._plain(layers.weights[number], layers.biases[number])) for number in layers.kept
         ]
-        # Equal in all processes, which must stop the same ones.
+        # Equal in all processes, which must stop the same settings.
         summed = self._rows.sum(torch.tensor([*scores, 1.0], dtype=torch.float64))
         scores = [-math.inf if math.isnan(value) else value for value in (summed[:-1] / summed[-1]).tolist()]
         known = self._scores.setdefault(epoch, [])
@@ -273,8 +276,8 @@ class GridTraining:
     def _standard(self, own_n: Tensor) -> tuple[Tensor, Tensor]:
         """Returns mean and standard deviation, (D,) or (L, D), of the features of all processes' rows.
 
-        `own_n` has the rows with a target of this process. The scale of a constant feature is 1. Sums of
-        values and squares are in float64.
+        `own_n` has the numbers of this process's rows with a target. The scale of a constant feature is 1.
+        Sums of values and squares are in float64.
         """
         shape, rows = tuple(self._x.shape[1:]), self._rows
         sums = torch.zeros(2, *shape, dtype=torch.float64, device=self._device)

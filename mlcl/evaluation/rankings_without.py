@@ -18,18 +18,18 @@ CELLS = 1 << 22
 """The largest number of counts (P, blocks) that are in memory at once."""
 
 Without = Callable[[Array, Array, Array, int], Array]
-"""A function of the scores (n,), truths (n,) bool and blocks (n,) of one ranking, and of B.
+"""A function of the scores (n,), truths (n,) bool and blocks (n,) of one ranking, and of the number B.
 
 It returns the values (B,) of the ranking without each block."""
 
 
 @dataclass(frozen=True)
 class LabelBlocks:
-    """A multi-label prediction whose rows are grouped in `blocks` blocks, of which `block` has each row's
-    number (N,).
+    """A multi-label prediction whose rows are grouped in blocks.
 
-    `probabilities` are (N, L) float; `true` says whether each label is true (N, L), `known` whether each
-    entry is known (N, L), None if all are.
+    `blocks` is the number of blocks, `block` (N,) the number of each row's block. `probabilities` are (N, L)
+    float; `true` says whether each label is true (N, L), `known` whether each entry is known (N, L), None if
+    all are.
     """
 
     probabilities: Array

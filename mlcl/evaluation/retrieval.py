@@ -80,9 +80,9 @@ def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours
 def merge(found: Sequence[Neighbours], k_max: int) -> Neighbours:
     """Returns the k_max nearest of the neighbours that were found in disjoint parts of a datastore.
 
-    `found` are those of each part, in any order, with any K, and row numbers of the whole datastore. With
-    fewer neighbours in all parts, K is their number. Raises ValueError if there are no neighbours, numbers of
-    queries differ, or k_max < 1.
+    `found` has the neighbours in each part, in any order, with any K, and row numbers of the whole datastore.
+    If all parts together have fewer than k_max neighbours, K is their number. Raises ValueError if there are
+    no neighbours, numbers of queries differ, or k_max < 1.
     """
     distance_MF = np.concatenate([array(each.distance) for each in found], axis=1)
     index_MF = np.concatenate([array(each.index) for each in found], axis=1)

@@ -36,12 +36,12 @@ AT_HALF = Decision.fixed(0.5)
 
 @dataclass(frozen=True)
 class Scoring:
-    """The metric by which choices are made on validation, and how predictions are made for it.
+    """The metric by which choices are made on validation, and how the predicted labels are chosen.
 
     Attributes:
         metric: A name that `metric_names` returns.
         mode: Whether larger (`max`) or smaller (`min`) values are better.
-        threshold: How the predicted labels are chosen if there are several, see `choose`.
+        threshold: How the predicted labels of multi-label tasks are chosen, see `choose`.
         aspects: The names of the aspects; None for other tasks.
         at_least_one: Whether the most probable label of every row is always predicted, too.
     """
@@ -90,7 +90,8 @@ class Scoring:
 def metrics_of(task: Task, n_labels: int | None = None, groups: Collection[str] | None = ()) -> list[Metric]:
     """Returns the metrics of a task's predictions: metrics without a group, and the metrics in `groups`.
 
-    None stands for all groups. With `n_labels`, metrics that need more labels than there are are left out.
+    If `groups` is None, metrics of all groups are returned. With `n_labels`, metrics of a multi-label task
+    that need more than so many labels are left out.
     """
     found = [
         metric
@@ -133,10 +134,10 @@ def aspect_metric(name: str, aspect: str) -> str:
 
 
 def metric_of(name: str, task: Task, aspects: Sequence[str] | None, count: int) -> tuple[Metric, int | None]:
-    """Returns the metric for a name in `metric_names`, and the number of the aspect if it is of one.
+    """Returns the metric for a name in `metric_names`, and the number of the aspect that the name ends with.
 
-    The number is None for all other metrics. `count` is the number of aspects. Raises LookupError for an
-    unknown name.
+    The number is None if the name has no aspect. `count` is the number of aspects. Raises LookupError for an
+    unknown name, and ValueError if `aspects` are not `count` names.
     """
     if task == "aspects":
         for number, aspect in enumerate(_aspects(aspects, count)):
@@ -172,7 +173,8 @@ def evaluate(
         facts: Frequency bands and a hierarchy of the labels, which some metrics need.
 
     Returns:
-        The values, keyed by the metric's name, in the order of `metric_names`.
+        The values, keyed by the metric's name, in the order of `metric_names`. For an aspect without known
+        targets there is no value.
 
     Raises:
         ValueError: Probabilities are not finite, shapes disagree, no row has a known target, or `facts` lacks

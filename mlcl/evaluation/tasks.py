@@ -92,7 +92,7 @@ def as_classes(targets: Targets) -> Array:
 
 
 def as_rows(targets: Targets) -> LabelRows:
-    """Returns label rows, on the CPU. Raises TypeError for classes."""
+    """Returns targets that are label rows, on the CPU. Raises TypeError for a tensor of classes."""
     if not isinstance(targets, LabelRows):
         raise TypeError("multi_label takes label rows, not a tensor")
     return targets.to("cpu")

@@ -5,8 +5,8 @@ probabilities. Between two neighbouring candidates only wrong entries are added,
 best of all thresholds.
 
 A label with few true entries has an unreliable best threshold. So the thresholds of single labels are shrunk
-towards the common one: the counts of n0 true entries of an average label are added to a label's counts. They
-are the counts of all labels together, scaled by n0 / P:
+towards the common threshold, the best one for all labels: the counts of n0 true entries of an average label
+are added to a label's counts. The added counts are those of all labels together, scaled by n0 / P:
 
     right_l(t) + n0 right(t) / P,   predicted_l(t) + n0 predicted(t) / P,   true_l + n0
 
@@ -90,7 +90,7 @@ class SortedScores:
 
 
 def global_threshold(cells: SortedScores, metric: Metric) -> float:
-    """Returns the one threshold with the best value of a metric of counts; one half without a true entry."""
+    """Returns the common threshold of all labels that is best for the metric; 0.5 without a true entry."""
     if not cells.true.any():
         return HALF
     threshold_T, predicted_T, right_T = _candidates(cells.score, cells.positives)

@@ -6,7 +6,7 @@ from mlcl.losses import ContrastiveLoss
 
 
 def check_loss(loss: object, reductions: tuple[str, ...]) -> None:
-    """Raises ValueError for anything but a loss of `build_loss` with one of the reductions."""
+    """Raises ValueError unless `loss` is a loss of `build_loss` without queue, with one of `reductions`."""
     found = f"reduction {loss.reduction}" if isinstance(loss, ContrastiveLoss) else type(loss).__name__
     if not isinstance(loss, ContrastiveLoss) or loss.reduction not in reductions:
         raise ValueError(f"loss; found: {found}; allowed: build_loss(...), reduction {', '.join(reductions)}")

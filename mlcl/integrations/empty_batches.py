@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 def encode_rows(encode: Callable[[dict[str, Any]], Tensor], inputs: Mapping[str, Any]) -> Tensor:
-    """Returns the embeddings (N, D) of tokens and other tensors by name, of which N may be 0.
+    """Returns the embeddings (N, D) that `encode` computes from tensors of N rows by name; N may be 0.
 
-    Many encoders refuse inputs without rows, and DDP waits for their gradients. A row of zeros is encoded in
-    their place and left out of the result: gradients are then zero, and not missing.
+    Many encoders refuse inputs without rows, and DDP waits for the gradients of all processes. If N is 0, a
+    row of zeros is encoded and left out of the result: gradients are then zero, and not missing.
 
     Example:
         >>> encode_rows(lambda its: its["input_ids"].float(), {"input_ids": torch.ones(0, 3).long()}).shape

@@ -80,9 +80,10 @@ class LabelNumbers:
 
 
 def sampler_labels(rows: Iterable[Any], kind: RowKind) -> list[Any]:
-    """Returns labels as `LabelBatchSampler` takes them, from a column that knows lists but no tuples.
+    """Returns labels as `LabelBatchSampler` takes them, from a column that has lists but no tuples.
 
-    Raises ValueError for an unknown kind, and for lists of which one is a multi-hot row or has lists in it.
+    `kind` says what a list is. Raises ValueError for an unknown kind and, with `lists`, for a list that is a
+    multi-hot row or contains lists.
     """
     if kind not in get_args(RowKind):
         raise ValueError(f"labels; found: {kind!r}; allowed: {', '.join(get_args(RowKind))}")

@@ -39,9 +39,10 @@ class GradCacheMixin:
     _collected: Sequence[Any] = ()
 
     def collect(self: Any, batch: Any, every: int) -> list[Any]:
-        """Keeps a batch. Returns the kept batches once there are `every`, and at the epoch's last; else none.
+        """Keeps a batch. Returns [], or all kept batches if there are `every` or the epoch ends.
 
-        A training that continues from a checkpoint does not have the batches that were kept before it.
+        Returned batches are no longer kept. A training that continues from a checkpoint does not have the
+        batches that were kept before it.
 
         Raises ValueError if `every` is below 1.
         """
@@ -110,7 +111,7 @@ class LossStatsLogger(lightning.Callback):
         self.every = every
 
     def on_fit_start(self, _trainer: Any, pl_module: Any) -> None:
-        """Checks that there is a loss."""
+        """Raises ValueError if no submodule is a loss of mlcl."""
         if not any(isinstance(module, ContrastiveLoss) for module in pl_module.modules()):
             raise ValueError("LossStatsLogger needs a loss of mlcl as a submodule of the module; found: none")
 

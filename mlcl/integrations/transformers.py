@@ -33,6 +33,8 @@ class Embedder(nn.Module):
 
     def __init__(self, encoder: nn.Module, loss: ContrastiveLoss | None = None) -> None:
         super().__init__()
+        if loss is not None:
+            check_loss(loss, ("mean", "mean_valid", "sum"))
         self.encoder, self.loss = encoder, loss
 
     def forward(
@@ -61,8 +63,8 @@ class TrainerLoss:
     """A `compute_loss_func` of the Trainer: a loss of mlcl on the embeddings in the model's output.
 
     The Trainer passes the number of labels of all accumulated batches and processes, and multiplies the loss
-    by the number of processes. The result here is weighted so that the gradient is that of one process on
-    the rows of all (with `gather=True`), and with accumulation the mean over the batches by rows.
+    by the number of processes. The result here is weighted so that, with `gather=True`, the gradient is that
+    of one process on the rows of all processes. Accumulated batches are weighted by their numbers of rows.
 
     Args:
         loss: A loss of `mlcl.losses.build_loss` with reduction `mean` or `mean_valid`, and without parameters

@@ -1,4 +1,4 @@
-"""Contrastive losses: a rule computes weights of pairs from labels, and an engine the loss from weights."""
+"""Contrastive losses: a rule computes the weights of pairs from labels; an engine computes the loss."""
 
 from mlcl.losses.dense import Weighting
 from mlcl.losses.factory import LOSSES, build_loss, check_options, positive_weights

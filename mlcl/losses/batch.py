@@ -1,4 +1,4 @@
-"""The rows that a loss compares: this process's own, or the rows of all processes, own rows first.
+"""The rows that a loss compares: those of this process alone, or those of all processes, own rows first.
 
 Processes may hold different numbers of rows.
 Shapes: N own rows, B rows of all processes, D embedding.
@@ -24,7 +24,10 @@ Group = Any  # dist.ProcessGroup, a class that a torch built without distributed
 
 
 class ManyRanks(BatchRanks):
-    """A batch over the processes of a group, whose ranks hold `counts` rows; each puts its own rows first."""
+    """A batch spread over the processes of `group`, of which rank r holds `counts[r]` rows.
+
+    Each process orders all rows with its own rows first, then those of the following ranks, in a circle.
+    """
 
     def __init__(self, counts: Sequence[int], group: Group | None, z_ND: Tensor) -> None:
         super().__init__(len(z_ND), z_ND.dtype, z_ND.device)
@@ -35,7 +38,7 @@ class ManyRanks(BatchRanks):
         self._total = sum(counts)
 
     def gather(self, own: Tensor) -> Tensor:
-        """Gathers a value of each own row (N, ...) to one of each row of all processes, own rows first."""
+        """Gathers values (N, ...) of each process's own rows; returns those of all rows, own rows first."""
         return self.own_first(_gather_tensor(own, self.counts, self.group))
 
     def own_first(self, rows: Tensor) -> Tensor:
@@ -59,9 +62,10 @@ class ManyRanks(BatchRanks):
 
 @dataclass(frozen=True)
 class LossRows:
-    """All candidates of a batch: embeddings (B, D), with labels and sample ids that may be on the host.
+    """All candidates of a batch: embeddings (B, D), labels and sample ids.
 
-    Rows of a queue, `ranks.queued` of them, are the last.
+    Labels and ids may be in the host's memory although the embeddings are not. The last `ranks.queued` rows
+    are those of a queue.
     """
 
     embeddings: Tensor
@@ -75,7 +79,7 @@ class LossRows:
         return slice(0, self.ranks.own)
 
     def with_labels(self, labels: Labels | None) -> LossRows:
-        """Returns these rows with new labels; labels of None change nothing."""
+        """Returns a copy with the given labels; for None, returns the object unchanged."""
         return self if labels is None else replace(self, labels=_near(labels, self.embeddings.device))
 
 
@@ -88,11 +92,11 @@ def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> LossRows:
 def whole_batches(
     own: LossRows, labels: Sequence[Labels | None], group: Group | None, *, gradient: bool
 ) -> list[LossRows]:
-    """Gathers the rows of all processes, and returns them once with each of the given labels.
+    """Gathers the rows of all processes; returns one `LossRows` with these rows for each of `labels`.
 
-    `labels` are labels of the own rows; each of them is gathered. Sizes, embeddings, and labels with ids are
-    gathered in one collective each, labels and ids from the host's memory if the group can do so. With
-    `gradient` the gradient of the rows flows back to the process that holds them.
+    Each of `labels` has labels of all own rows, or is None. Three collectives gather the sizes, the
+    embeddings, and all labels with the sample ids; the last is sent from the host's memory if the group can
+    do so. With `gradient` the gradient of the rows flows back to the process that holds them.
     """
     carrier = torch.device("cpu") if gathers_on_host(group) else own.embeddings.device
     given = [part.to(carrier) for part in (own.sample_ids, *labels) if part is not None]
@@ -122,7 +126,7 @@ def gathers_on_host(group: Group | None) -> bool:
 
 
 def _near(values: Any, device: torch.device) -> Any:
-    """Leaves labels or ids that are in the host's memory there; moves others to the device."""
+    """Returns labels or ids in the host's memory unchanged; moves those on a device to `device`."""
     return values if values.device.type == "cpu" else values.to(device)
 
 
@@ -134,7 +138,7 @@ def _own_slice(counts: Sequence[int], group: Group | None) -> slice:
 
 
 def _gather_tensor(rows: Tensor, counts: Sequence[int], group: Group | None) -> Tensor:
-    """Gathers the rows of all ranks, without gradient; pads them for the collective to equal numbers."""
+    """Gathers the rows of all ranks in rank order, without gradient; pads them meanwhile to equal numbers."""
     padded = rows.new_zeros(max(counts), *rows.shape[1:])
     padded[: len(rows)] = rows.detach()
     parts = [torch.empty_like(padded) for _ in counts]
@@ -143,7 +147,7 @@ def _gather_tensor(rows: Tensor, counts: Sequence[int], group: Group | None) -> 
 
 
 class _GatherRows(torch.autograd.Function):
-    """Gathers in the forward; in the backward, sums the gradient of own rows over the ranks."""
+    """Gathers the rows of all ranks; its backward sums the gradient of the own rows over the ranks."""
 
     @staticmethod
     def forward(ctx: Any, z_ND: Tensor, counts: Sequence[int], group: Group | None) -> Tensor:
@@ -160,9 +164,9 @@ class _GatherRows(torch.autograd.Function):
 def _rank_sizes(
     own: int, parts: Sequence[Labels], device: torch.device, group: Group | None
 ) -> list[list[int]]:
-    """Gathers, in one collective, the sizes of each rank.
+    """Gathers the sizes of each rank in one collective, and returns a list of them for each rank.
 
-    They are its number of rows, and for each part the width of a row and the length of its `_words`.
+    They are the rank's number of rows and, for each part, the width of its rows and the length of `_words`.
     """
     mine = [own, *(size for part in parts for size in (_width(part), len(_words(part))))]
     sent = torch.tensor(mine, dtype=torch.int64, device=device)
@@ -173,7 +177,10 @@ def _rank_sizes(
 
 
 def _gather_parts(parts: Sequence[Labels], sizes: list[list[int]], group: Group | None) -> list[Labels]:
-    """Gathers labels, or other values of rows, of all ranks in one collective; see `_rank_sizes`."""
+    """Gathers labels or ids of all ranks in one collective; `sizes` are those that `_rank_sizes` returns.
+
+    Raises ValueError if label rows of the ranks differ in width.
+    """
     if not parts:
         return []
     for index in range(len(parts)):
@@ -193,7 +200,7 @@ def _width(part: Labels) -> int:
 
 
 def _words(part: Labels) -> Tensor:
-    """Returns all values as one int64 vector; for label rows the labels' numbers per row, then the labels."""
+    """Returns all values as one int64 vector; of label rows, each row's number of labels, then the labels."""
     if isinstance(part, LabelRows):
         return torch.cat([part.counts(), part.columns])
     flat = part.detach().reshape(-1)
@@ -201,7 +208,7 @@ def _words(part: Labels) -> Tensor:
 
 
 def _from_words(like: Labels, words: Sequence[Tensor], counts: Sequence[int]) -> Labels:
-    """Inverts `_words`: joins the words of ranks that hold `counts` rows to values of the type of `like`."""
+    """Inverts `_words`: joins the vectors of ranks with `counts` rows to one value of the type of `like`."""
     if isinstance(like, LabelRows):
         pairs = list(zip(words, counts, strict=True))
         count_B = torch.cat([word[:count] for word, count in pairs])

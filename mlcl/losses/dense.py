@@ -45,7 +45,7 @@ class Weighting:
         return valid_N if self.prototypes is None else valid_N | (self.prototypes > 0).any(1)
 
     def to(self, device: torch.device) -> Weighting:
-        """Returns a copy with all tensors on a device, without waiting for it."""
+        """Returns a copy with all tensors on `device`; the host does not wait for the device."""
         tensors = {name: its for name, its in vars(self).items() if isinstance(its, Tensor)}
         moved: dict[str, Any] = {name: copy_to_device(its, device) for name, its in tensors.items()}
         return replace(self, **moved)
@@ -76,7 +76,7 @@ def uniform_weighting(positive_NB: Tensor, dtype: torch.dtype) -> Weighting:
 
 
 def weighting_of(w_NB: Tensor, anchors: slice) -> Weighting:
-    """Builds a `Weighting` from W, with weight 0 of anchors on themselves; pairs above 0 are positive."""
+    """Builds a `Weighting` from W, after setting W_ii of all anchors to 0; pairs with W > 0 are positive."""
     w_NB = w_NB * candidate_mask(anchors, w_NB.shape[1], w_NB.device)
     return Weighting(w_NB, (w_NB > 0).sum(1))
 
@@ -95,7 +95,7 @@ def anchor_terms(
 
     `z_BD` is float32 or float64; s is the dot product, or minus the Euclidean distance. Returns (N,).
     Prototypes are candidates of every anchor.
-    An anchor without weight gets 0 and gives no gradient; a row without any candidate gets 0.
+    An anchor whose weights are all 0 has L_i = constant_i and no gradient; a row without candidates has 0.
     Source: MLCL Eq. 1, Similarity-Dissimilarity Eq. 3, kNN-MLTC Eq. 2.
     """
     w_NB, rows = weighting.weights, len(z_BD)
@@ -128,9 +128,9 @@ def constrained_terms(
 
 
 def pair_losses(logit_NB: Tensor, anchors: slice, rows: int | None = None, repulsion: float = 1.0) -> Tensor:
-    """Computes the losses l_ip = -log p_ip (N, B) of all pairs; that of a row with itself has no meaning.
+    """Computes the losses l_ip = -log p_ip (N, B) of all pairs; that of a row with itself is meaningless.
 
-    `repulsion` multiplies the exponentials of the first `rows` candidates.
+    `repulsion` multiplies the exponentials of the first `rows` candidates in the sum of the softmax.
     """
     candidate_NB = candidate_mask(anchors, logit_NB.shape[1], logit_NB.device)
     sum_NB = logit_NB.masked_fill(~candidate_NB, -torch.inf)

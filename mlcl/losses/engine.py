@@ -1,6 +1,7 @@
 """The tiled engine computes losses together with their gradient, in O(B D + tile^2) memory.
 
-With R_i = sum_p W_ip and P the softmax of s / tau over A(i), a loss and its gradient are, for s = z_i . z_p,
+With R_i = sum_p W_ip, D_R = diag(R) and P the softmax of s / tau over the candidates A(i) of each anchor, a
+loss and its gradient are, for s = z_i . z_p,
 
     L     = sum_i R_i lse_i - (1/tau) sum_ip W_ip s_ip
     dL/dZ = (1/tau) [ (D_R P + P^T D_R) Z - (W + W^T) Z ]
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 
 def disable_compile(function: Callable[P, T]) -> Callable[P, T]:
-    """Runs the function uncompiled within a compiled model: the engine's buffers cannot be traced.
+    """Makes a function run uncompiled within a compiled model, since the engine's buffers cannot be traced.
 
     The decorator `torch.compiler.disable` does this too, but imports the compiler together with the losses.
     """
@@ -55,12 +56,11 @@ def disable_compile(function: Callable[P, T]) -> Callable[P, T]:
 
 @dataclass(frozen=True)
 class Solution:
-    """The values and gradients of losses, as far as they come from this process's own rows.
+    """The values and gradients of losses, as this process's share of those of all processes.
 
-    Sums over processes of values, and of gradients of temperatures and prototypes, are those of all anchors.
     `values` (P,) are the parts' sums over anchors, without factors. `gradient` (N, D) of the own rows,
     `tau_gradients` (T,) and `prototype_gradient` (L, D) are gradients of the sum of all parts times their
-    factors.
+    factors. `gradient` is complete; each of the others must be added up over the processes.
     """
 
     values: Tensor
@@ -77,11 +77,11 @@ def solve(
     gradient: bool,
     tau_gradient: bool,
 ) -> Solution:
-    """Computes the values and gradients of losses with the same similarities, tile by tile.
+    """Computes the values and gradients of losses that share their similarities, tile by tile.
 
-    A temperature whose value is on a device is a tensor without dimensions; all parts have equal `repulsion`.
-    Gradients that are not asked for have arbitrary values. With rows on a device, the host waits only for
-    distances of float64 rows, for one number per tile.
+    `taus` are the T temperatures: floats, or tensors without dimensions if their values are on a device. All
+    parts must have the same `repulsion`. Gradients that are not asked for have arbitrary values. With rows on
+    a device, the host waits for it only if similarities are distances of float64 rows, once for each tile.
     """
     z_BD = candidates.z
     if len(z_BD) < 2:  # a single row has no candidates
@@ -169,7 +169,7 @@ def _tau_gradients(
 
 
 def _refuse_second_derivative() -> None:
-    """Raises RuntimeError in a backward with create_graph=True, which would take gradients for constants."""
+    """Raises RuntimeError in a backward with create_graph=True, which would treat gradients as constants."""
     if torch.is_grad_enabled():
         raise RuntimeError('this engine has no second derivative; build the loss with engine="dense"')
 
@@ -217,7 +217,7 @@ def tiled_sum(
     parts: Sequence[LossPart],
     prototype_LD: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Computes sum_p factor_p L_p, a scalar with gradient, and the L_p (P,) without, summed over anchors.
+    """Computes sum_p factor_p L_p, a scalar with gradient, and L (P,) without; L_p is a sum over anchors.
 
     Both are multiplied by the number of processes, see `build_loss`. `z_ND` are the own rows of the
     candidates. `tau_T` holds the temperatures, with a graph if they are learned; `taus` are their values.

@@ -41,11 +41,11 @@ def build_loss(
         temperature: tau, a number above 0 or a `Temperature`.
         reduction: `mean` over all anchors, where an anchor without a positive counts 0; `mean_valid` over the
             anchors with a positive; `sum`; `none` for the terms (N,).
-        normalize: Whether rows are scaled to unit length first; one shorter than 1.2e-7 counts as zero, see
+        normalize: Whether rows are scaled to unit length first; a row shorter than 1.2e-7 counts as zero, see
             `unit_rows`.
         gather: Whether candidates and anchors are the rows of all processes. Each process returns its part
             times the number of processes, so that DDP's mean over processes is the loss of the whole batch in
-            value and gradient (with `none`: the own terms, unscaled). All must then scale values alike.
+            value and gradient (with `none`: the own terms, unscaled). All processes must scale it alike.
         group: The process group to gather from; by default all processes.
         engine: `tiled` needs O(B D) memory and computes the gradient in the forward, so it cannot be
             differentiated twice. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but takes
@@ -53,14 +53,14 @@ def build_loss(
             batches of one process.
         products: How the tiled engine multiplies float32 rows: `exact` or `tf32`. It multiplies bfloat16
             embeddings in bfloat16, with float32 sums and logits. Distances and small batches are exact.
-        prototypes: The shape (labels, dimension) of learned prototypes, which msc and reg have; they start
-            as random rows of unit length.
-        queue: The largest number of past rows that are further candidates, see `Queue`; not for hicone.
+        prototypes: The shape (labels, dimension) of learned prototypes, which msc and reg may have; their
+            initial values are random rows of unit length.
+        queue: The largest number of past rows as further candidates, see `Queue`; not for hicone, himulcone.
         options: The options of the loss, see `LOSSES[name].options`.
 
     Returns: The module; `ContrastiveLoss.forward` says which labels it takes.
 
-    Raises: ValueError for an unknown name, option or value, with what is allowed, and bad prototypes.
+    Raises: ValueError for an unknown name or option, and for a value or prototypes that are not allowed.
 
     Example:
         >>> loss = build_loss("simdis", temperature=0.07, normalize=True)

@@ -1,4 +1,4 @@
-"""The softmax by kernels that keep the pairs of rows in a GPU's registers, in place of tiles in its memory.
+"""The softmax by Triton kernels, which keep the pairs of rows in a GPU's registers, not in its memory.
 
 Shapes: N own rows, B rows, L prototypes, D embedding, T temperatures.
 """
@@ -22,13 +22,13 @@ from mlcl.losses.weights.base import Number
 
 logger = logging.getLogger(__name__)
 WIDEST = {torch.bfloat16: 256, torch.float32: 128}
-"""The largest embedding dimension: wider blocks of rows and gradients do not fit a multiprocessor."""
+"""The largest embedding dimension by dtype: wider blocks of rows and gradients fit no multiprocessor."""
 OLDEST_TRITON = (3, 6)
-"""The oldest version that the kernels have run with; PyTorch 2.10 brings it."""
+"""The oldest version of Triton that the kernels have run with; PyTorch 2.10 brings it."""
 
 
 def serves(similarities: Similarities) -> bool:
-    """Whether kernels compute these similarities: dot products in bf16 or TF32 on a GPU that has Triton."""
+    """Whether the kernels compute these similarities: bf16 or TF32 dot products up to WIDEST, on a GPU."""
     rows_BD = similarities.operand.narrow
     if rows_BD is None or rows_BD.shape[1] > WIDEST[rows_BD.dtype]:
         return False
@@ -57,15 +57,15 @@ def has_kernels(device: torch.device) -> bool:
 
 
 def load_kernels() -> Any:
-    """Imports the kernels, and Triton with them, at the first loss that they compute."""
+    """Returns the module `kernels`, which is imported, and Triton with it, at the first call."""
     return importlib.import_module("mlcl.losses.kernels")
 
 
 class FusedSoftmax:
     """The softmax of similarities at T temperatures, with the arguments and methods of `Softmax`.
 
-    The exponentials are summed with each row's largest logit as shift, so that none overflows. Each pair is
-    multiplied twice, once for the softmax and once for the gradient, and its mirror image again.
+    The exponentials are summed with each row's largest logit as shift, so that none overflows. The dot
+    product of a pair is computed twice, for the softmax and for the gradient, and so is its mirror image.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class FusedSoftmax:
         self._value_2TB = value_2TB
 
     def add_gradient(self, gradients: PairGradients) -> None:
-        """Adds the gradient of all pairs by own rows, and by prototypes."""
+        """Adds to `gradients` the softmax part of the gradients with respect to own rows and prototypes."""
         own, rows, total = (slice(0, self._similarities.own), self._similarities.rows, len(self._rows_BD))
         slope = functools.partial(self._kernels.gradient, self._rows_BD, self._ratio_T, self._value_2TB)
         gradients.gradient.add_(slope(own, slice(0, total), rows, self._bias))
@@ -102,7 +102,7 @@ class FusedSoftmax:
             gradients.prototype_gradient.add_(slope(slice(rows, total), own, rows, 0.0))
 
     def entropies(self) -> Tensor:
-        """Sums the entropies H(p_i) of the own anchors, weighted by R_i, at each temperature (T,)."""
+        """Returns sum_i R_i H(p_i) over the own anchors i for each temperature (T,), H the entropy."""
         sum_TN = self._value_2TB[1, :, : self._similarities.own].double()
         total_T: Tensor = (sum_TN * self._rest_TN).sum(1) / self._ratio_T
         return total_T

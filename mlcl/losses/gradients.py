@@ -1,4 +1,4 @@
-"""Computes the gradient of the rows from the derivative of the softmax part by each pair's similarity.
+"""Computes the gradient with respect to rows from the softmax part's derivative by each similarity.
 
 Shapes: N own rows (the first), B rows, D embedding, L prototypes, P parts; I, J of a tile; u = s / tau.
 """
@@ -21,10 +21,10 @@ CLOSE_PAIRS = 4096
 
 @dataclass(frozen=True)
 class LossPart:
-    """One loss of a weighted sum: the `weights` of its pairs, and its `weight` in the sum.
+    """One loss of a weighted sum: the `weights` of its pairs, and the loss's `weight` in the sum.
 
-    `reduction` multiplies its sum over anchors, such as 1 / B for the mean. `softmax` is the index of its
-    temperature.
+    `reduction` multiplies the loss's sum over anchors, such as 1 / B for the mean. `softmax` is the index of
+    the loss's temperature.
     """
 
     weights: PairWeights
@@ -47,16 +47,16 @@ def add_scaled(total: Tensor, value: Tensor, factor: Number) -> None:
 
 
 def total_product(one: Tensor, other: Tensor) -> Tensor:
-    """Sums the products of two matrices' entries, in float64, since larger numbers cancel in the sum."""
+    """Returns the sum of the elementwise product of two matrices, in float64: large terms may cancel."""
     total: Tensor = torch.linalg.vecdot(one, other).sum(dtype=torch.float64)
     return total
 
 
 class PairGradients(ABC):
-    """Adds up the gradient over tiles.
+    """The base class of the gradient for each kind of similarity, which is added up tile by tile.
 
-    `ratios` are tau / tau_p, the factors from u to the logits of part p. `weighted` (P,) are
-    sum_ip W_ip u_ip over own anchors. `gradient` (N, D) is the gradient with respect to the own
+    `ratios` are tau / tau_p, the factors from u to the logits of part p. `weighted` (P,) are this process's
+    shares of sum_ip W_ip u_ip. `gradient` (N, D) is the gradient with respect to the own
     rows, and `prototype_gradient` (L, D) the part of the prototypes' gradient that comes from own anchors;
     both are gradients with respect to scaled rows, see `Similarities`.
     """
@@ -73,7 +73,7 @@ class PairGradients(ABC):
 
     @abstractmethod
     def add(self, derivative_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
-        """Adds a tile, given the derivative of the softmax part by u, which may be overwritten, and u."""
+        """Adds a tile, given u and the softmax part's derivative by u; the derivative may be overwritten."""
 
 
 class DotGradients(PairGradients):
@@ -110,7 +110,7 @@ class DotGradients(PairGradients):
 
 
 class DistanceGradients(PairGradients):
-    """Computes the gradient for distances, in which that between identical rows has the subgradient 0.
+    """Computes the gradient for distances; the distance between identical rows has the subgradient 0.
 
     dL/dz_i = sum_j Q_ij (z_i - z_j), Q = (derivative - W_ij - W_ji) / u.
     """
@@ -135,7 +135,7 @@ class DistanceGradients(PairGradients):
     def _add_close(self, q_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
         """Adds the gradient of close pairs from z_i - z_j, and sets their Q to 0 for `_add_tile`.
 
-        There z_i and z_j are added apart from each other, so that their digits would cancel.
+        `_add_tile` adds Q z_i and -Q z_j separately: for close pairs their digits would cancel.
         """
         if self._similarities.wide:
             q_IJ.masked_fill_(u_IJ == 0, 0)

@@ -1,4 +1,4 @@
-"""Triton kernels of the softmax over all pairs of rows, which write no pair to a GPU's memory.
+"""Triton kernels of the softmax over all pairs of rows, which write no value of a pair to a GPU's memory.
 
 They compute the logits x_ij = ratio u_ij + bias_j with u_ij = z_i . z_j, block by block; bias_j is 0 for
 prototypes. A row is no candidate of itself. Inside, logits are divided by ln 2, since GPUs have instructions
@@ -108,8 +108,8 @@ def logsumexp(
     """Computes lse_i = logsumexp_j x_ij of the first `own` rows, and lse_i - sum_j p_ij ratio u_ij, (T, N).
 
     `z_BD` (B + L, D) is contiguous, bfloat16, or float32 to be multiplied in TF32; D is at most WIDEST.
-    `rows` is B, and `ratio_T` float32. The second result has arbitrary values without `moments`; in it no
-    large terms cancel. Both are float32.
+    `rows` is B, and `ratio_T` float32. The second result has arbitrary values without `moments`, and is
+    computed so that no large terms cancel. Both results are float32.
     """
     lse_TN, rest_TN = (z_BD.new_empty(len(ratio_T), own, dtype=torch.float32) for _ in range(2))
     options = _options(z_BD, bf16=(128, 128, 4, 2), wide=(128, 64, 8, 3), tf32=(128, 64, 4, 3))
@@ -125,7 +125,7 @@ def gradient(
     """Computes sum_j sum_t (R_ti p_tij + R_tj p_tji) z_j of the rows `outputs`, over the columns `cols`.
 
     `value_2TB` (2, T, B + L) float32 has the logsumexp of each row, and R, 0 for prototypes; the result is
-    float32. For the others see `logsumexp`.
+    float32. The other arguments are those of `logsumexp`.
     """
     count = outputs.stop - outputs.start
     out = z_BD.new_empty(count, z_BD.shape[1], dtype=torch.float32)

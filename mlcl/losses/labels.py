@@ -22,8 +22,8 @@ def check_shapes(
 ) -> None:
     """Checks dtypes and shapes of a loss's inputs.
 
-    Raises ValueError, with both shapes, for inputs of the wrong kind or of different numbers of rows, and
-    TypeError for a sparse tensor, or embeddings that are no tensor.
+    Raises ValueError for an input that is missing or of the wrong kind and for different numbers of rows, and
+    TypeError for a sparse tensor, or embeddings or sample_ids that are no tensor.
     """
     if not isinstance(embeddings, Tensor) or embeddings.layout is not torch.strided:
         found = getattr(embeddings, "layout", type(embeddings).__name__)
@@ -31,6 +31,9 @@ def check_shapes(
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise ValueError(f"embeddings must be floating (B, D); found: {_shape(embeddings)}")
     if sample_ids is not None:
+        if not isinstance(sample_ids, Tensor) or sample_ids.layout is not torch.strided:
+            found = getattr(sample_ids, "layout", type(sample_ids).__name__)
+            raise TypeError(f"sample_ids must be a dense tensor (B,); found: {found}")
         _check_integers("sample_ids", sample_ids)
         _check_rows("sample_ids", sample_ids, embeddings)
     if kind == "none":
@@ -87,7 +90,7 @@ def _shape(values: Labels) -> str:
 
 
 def to_rule(kind: LabelKind, labels: Labels) -> RuleLabels:
-    """Converts labels to the form that rules of this kind read.
+    """Converts labels to the form in which rules read labels of this kind.
 
     Raises ValueError for values that this kind does not allow.
     """
@@ -108,7 +111,7 @@ def _at_least_missing(number: Tensor, what: str = "class labels") -> Tensor:
 
 
 def classes_as_rows(class_B: Tensor, width: int) -> LabelRows:
-    """Converts classes to label rows of `width` columns. Raises ValueError for classes >= `width`."""
+    """Converts classes below `width` to one-hot rows, -1 to an empty row; raises ValueError for others."""
     class_B = _at_least_missing(class_B)
     if bool((class_B >= width).any()):
         raise ValueError(f"class labels must be below {width}; found: {int(class_B.max())}")

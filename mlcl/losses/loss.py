@@ -131,7 +131,7 @@ class ContrastiveLoss(nn.Module):
 
         Raises:
             ValueError: For shapes, dtypes or values that do not fit.
-            TypeError: For a sparse tensor as labels.
+            TypeError: For a sparse tensor, or embeddings that are no tensor.
         """
         labels = self.check(embeddings_ND, labels, sample_ids)
         with torch.autocast(embeddings_ND.device.type, enabled=False):
@@ -159,7 +159,8 @@ class ContrastiveLoss(nn.Module):
     def check(self, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> Labels | None:
         """Checks the inputs, and returns the labels; None for a loss that reads no labels.
 
-        Raises ValueError for inputs that do not fit each other, TypeError for sparse tensors as labels.
+        Raises ValueError for inputs that do not fit each other, TypeError for a sparse tensor, or embeddings
+        that are no tensor.
         """
         check_shapes(self.spec.name, self.spec.labels, embeddings, labels, sample_ids)
         return None if self.spec.labels == "none" else labels
@@ -180,7 +181,7 @@ class ContrastiveLoss(nn.Module):
     def batches(
         self, z_ND: Tensor, labels: Sequence[Labels | None], sample_ids: Tensor | None
     ) -> list[LossRows]:
-        """Returns the rows to compare, of this process or of all processes, once with each of the labels."""
+        """Returns, for each of `labels`, the rows to compare: with `gather`, those of all processes."""
         own = own_batch(z_ND, sample_ids)
         if self.gather and world(self.group) > 1:
             return whole_batches(own, labels, self.group, gradient=not self.tiled)
@@ -198,9 +199,9 @@ class ContrastiveLoss(nn.Module):
         return Candidates(z_BD, batch.ranks, similarity, extra, self.normalize, products)
 
     def part(self, batch: LossRows, tau: Number, weight: float = 1.0, softmax: int = 0) -> LossPart:
-        """Returns this loss as a part of a sum of losses of the tiled engine.
+        """Returns this loss as a part of a sum of losses that the tiled engine computes, and keeps its stats.
 
-        `weight` is its weight in the sum, and `softmax` the index of its temperature `tau`.
+        `weight` is the loss's weight in the sum, and `softmax` the index of its temperature `tau`.
         """
         labels, z_BD = self._rule_labels(batch), batch.embeddings
         if not self.spec.on_host:
@@ -264,7 +265,7 @@ class ContrastiveLoss(nn.Module):
         return self.engine != "dense" and alone and self.spec.similarity == "dot"
 
     def extra_repr(self) -> str:
-        """Returns the text with the settings that a printed model shows."""
+        """Returns the loss's settings as text, which PyTorch shows in a printed model."""
         options = "".join(f", {name}={value!r}" for name, value in self.options.items())
         return f"{self.spec.name}, reduction={self.reduction}, normalize={self.normalize}{options}"
 
@@ -299,5 +300,5 @@ def _check_word(what: str, found: str, allowed: tuple[str, ...]) -> None:
 
 @cache
 def _warn_dense(name: str) -> None:
-    """Logs, once per process and loss, that a loss has no closed form."""
+    """Logs, once per process and name, that the loss with this name has no closed form."""
     logger.warning("loss %s has no closed form: its weights take memory of batch x batch", name)

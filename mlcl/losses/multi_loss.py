@@ -82,7 +82,7 @@ def gather_rows(
     labels: Sequence[Sequence[Labels | None]],
     sample_ids: Tensor | None,
 ) -> list[list[LossRows] | None]:
-    """Gathers the rows of all processes for groups of losses, as input of `forward` or `joint_loss`.
+    """Gathers the rows of all processes for groups of losses, as `rows` of `forward` or `joint_loss`.
 
     The embeddings of all groups are gathered in one collective, the labels of all losses in another.
 
@@ -93,8 +93,8 @@ def gather_rows(
         sample_ids: The sample of each row (N,).
 
     Returns:
-        The rows of each loss, group by group. None for every group if one of the losses does not gather, if
-        there is only one process, or if the losses' process groups differ.
+        The rows of each loss, group by group. None in place of every group if one of the losses does not
+        gather, if there is only one process, or if the losses' process groups differ.
 
     Raises:
         ValueError: For inputs that one of the losses refuses.
@@ -124,7 +124,7 @@ def gather_rows(
 
 
 def sharing_key(loss: ContrastiveLoss) -> Hashable | None:
-    """Returns a key that is equal for losses that `joint_loss` can take together; None if it takes it not."""
+    """Returns a key, equal for losses that `joint_loss` takes together; None if it takes no such loss."""
     if not loss.tiled or loss.spec.prototypes or loss.spec.own_softmax or loss.queue is not None:
         return None
     return loss.spec.similarity, loss.normalize, loss.products, loss.gather, id(loss.group)
@@ -147,7 +147,7 @@ def _check_fit(
 
 
 def _distinct_temperatures(losses: Sequence[ContrastiveLoss]) -> tuple[list[int], list[Temperature]]:
-    """Returns the index of each loss's temperature, and the distinct ones; learned modules are distinct."""
+    """Returns, for each loss, the index of its temperature, and the temperatures, equal constants merged."""
     keys: list[Hashable] = []
     temperatures: dict[Hashable, Temperature] = {}
     for loss in losses:

@@ -20,11 +20,12 @@ from mlcl.losses.weights.base import BatchRanks
 class Queue:
     """The newest rows of past batches, at most `size`: embeddings without gradient, labels and sample ids.
 
-    `join` adds them to a batch, `push` makes the last batch their newest rows. They are candidates of every
-    anchor, positive or not by their labels, and are no anchors. A sample that the batch has is left out, so
-    that no anchor is compared with an older embedding of itself. The rows are the same, in the same order, in
-    every process and for any number of processes. A copy of a loss, also by pickle, has an empty queue;
-    `state` and `load` store it. Source: MoCo (He et al. 2020), section 3.1, without its momentum encoder.
+    `join` adds the queue's rows to a batch, `push` adds the last batch's rows to the queue. The queue's rows
+    are candidates of every anchor, positive or not by their labels, and are no anchors. Those of a sample
+    that the batch has are not joined, so that no anchor is compared with an older embedding of itself. The
+    rows are the same, in the same order, in every process and for any number of processes. A copy of a loss,
+    also by pickle, has an empty queue; `state` and `load` store and restore it. Source: MoCo (He et al.
+    2020), section 3.1, without its momentum encoder.
     """
 
     def __init__(self, size: int) -> None:
@@ -42,7 +43,7 @@ class Queue:
         return {"size": self.size, "_rows": None, "_last": None}
 
     def join(self, batch: LossRows) -> LossRows:
-        """Returns the batch (B, D) with the queue's rows behind it, without those of the batch's samples.
+        """Appends the queue's rows to the batch, except those of the batch's samples; keeps it for `push`.
 
         Raises:
             ValueError: The batch has no sample ids.
@@ -61,12 +62,12 @@ class Queue:
         return replace(joined, ranks=batch.ranks.with_queue(len(kept.embeddings)))
 
     def push(self) -> None:
-        """Adds the batch that `join` got last, sorted by sample, and drops the oldest rows above `size`."""
+        """Adds the batch of the last `join`, sorted by sample id, and drops the oldest rows beyond `size`."""
         batch, self._last = self._last, None
         if batch is None:
             return
         assert batch.sample_ids is not None
-        # Sorted, it does not depend on which process had which samples.
+        # Sorted, the batch does not depend on which process had which samples.
         order_B = batch.ranks.local_rows(torch.arange(len(batch.embeddings), device=batch.sample_ids.device))
         order_B = order_B[batch.sample_ids[order_B].argsort(stable=True)]
         newest = _take(batch, order_B[-self.size :])
@@ -77,7 +78,7 @@ class Queue:
         self._rows = replace(newest, ranks=BatchRanks())
 
     def state(self) -> dict[str, Any]:
-        """Returns the rows as tensors and numbers, for a checkpoint; empty for an empty queue."""
+        """Returns the rows as tensors and numbers by name, for a checkpoint; {} for an empty queue."""
         if self._rows is None:
             return {}
         labels: Any = self._rows.labels
@@ -100,7 +101,7 @@ class Queue:
 
 
 def _changed(rows: LossRows, change: Callable[[str, Any], Any]) -> LossRows:
-    """Changes the embeddings, the labels and the sample ids that there are, given name and value of each."""
+    """Returns a copy with `change(name, value)` of embeddings, labels and sample ids, of those not None."""
     names = ("embeddings", "labels", "sample_ids")
     found: dict[str, Any] = {
         name: change(name, its) for name in names if (its := getattr(rows, name)) is not None
@@ -121,5 +122,5 @@ def _cat(first: LossRows, last: LossRows) -> LossRows:
 
 
 def _moved(rows: LossRows, like: LossRows) -> LossRows:
-    """Returns the rows on the devices of a batch: a checkpoint's are in the host's memory."""
+    """Moves rows to the devices of the batch `like`: rows from a checkpoint are in the host's memory."""
     return _changed(rows, lambda name, its: its.to(getattr(like, name).device))

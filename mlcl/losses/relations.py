@@ -82,7 +82,7 @@ def relation(counts: LabelCounts) -> Tensor:
     """Returns the number of the relation of every pair, 1 to 5, as int64 (N, B).
 
     R1: no label is shared. R2: S = T. R3: they overlap and neither contains the other. R4: S contains T. R5:
-    T contains S. For an empty set several of the printed conditions hold at once. Such a pair is R1, so that
+    T contains S. For an empty set several of the paper's conditions hold at once. Such a pair is R1, so that
     every pair has one relation, and R1 are the pairs whose factor is 0.
     """
     shared, s, t = counts.shared, counts.anchor_size, counts.candidate_size

@@ -22,7 +22,7 @@ With more labels, the table has only those that occur both in the rows and in th
 """
 
 PART = 128
-"""The number of rows that a GPU adds up one after the other."""
+"""The largest number of rows that a GPU adds up one after the other, see `group_bag`."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class LabelSets:
         return len(self.sizes)
 
     def take(self, index: Tensor) -> LabelSets:
-        """Returns the sets of the rows with these numbers, in this order."""
+        """Returns the sets of the rows with the numbers `index`, in this order."""
         rows = None if self.rows is None else self.rows.take(index)
         return LabelSets(rows, None if self.ratings is None else self.ratings[index], self.sizes[index])
 
@@ -73,9 +73,9 @@ class LabelSets:
         return LabelSets(rows, None, self.sizes)
 
     def shared(self, rows: slice, cols: slice, dtype: torch.dtype) -> Tensor:
-        """Returns |S & T| (I, J), for ratings sum_a min(r_a, t_a), exact in float64 for whole ratings.
+        """Returns |S & T| (I, J), for ratings sum_a min(r_a, t_a) in float64, exact for whole ratings.
 
-        A row shares all of its `size` with itself, also after `drop_unique_labels`.
+        For a row with itself it is the row's `sizes`, also after `drop_unique_labels`.
         """
         if self.ratings is not None:
             total_IJ = self.sizes[rows, None] + self.sizes[cols]
@@ -97,7 +97,7 @@ class LabelSets:
     def distinct(self, queued: int = 0) -> tuple[LabelSets, Tensor]:
         """Returns the U distinct sets in order of first occurrence, and the index (B,) of each row's set.
 
-        The last `queued` rows have sets of their own, which no other row shares.
+        The last `queued` rows share their sets with each other at most, not with the rows before them.
         """
         hash_B = self._hashes()
         hash_B[len(self) - queued :] += 1
@@ -111,7 +111,10 @@ class LabelSets:
         return self.take(first_U[order_U]), index_U[same_B]
 
     def equal_to(self, index_B: Tensor) -> Tensor:
-        """Whether each row equals the row that `index_B` (B,) names, as bool (B,)."""
+        """Whether each row's set equals that of its row in `index_B` (B,), as bool (B,).
+
+        If any two sets differ in size, the sizes alone are compared, for all rows.
+        """
         if self.ratings is not None:
             return (self.ratings == self.ratings[index_B]).all(1)
         assert self.rows is not None
@@ -130,7 +133,7 @@ class LabelSets:
         return _mix(self.ratings.view(torch.int64) + _mix(aspect_A)).sum(1)
 
     def _distinct_slowly(self, queued: int) -> tuple[Tensor, Tensor]:
-        """Returns group numbers and first rows, for a batch in which different rows have equal hashes."""
+        """Returns each row's group (B,) and the groups' first rows (U,), even if unequal sets hash alike."""
         lists = [] if self.ratings is None else self.ratings.tolist()
         lists = lists if self.rows is None else self.rows.lists()
         keys = [(row >= len(self) - queued, *labels) for row, labels in enumerate(lists)]
@@ -142,7 +145,7 @@ class LabelSets:
 def cross(
     labels: LabelRows, rows: slice, cols: slice, dtype: torch.dtype, weights_N: Tensor | None = None
 ) -> Tensor:
-    """Returns, for each pair (I, J), the sum of row i's weights, else 1, over the labels that both have."""
+    """Returns, for each pair (I, J), the sum of row i's weights, by default 1, over labels of both rows."""
     column_I, offsets_I = labels.part(rows)
     column_J, offsets_J = labels.part(cols)
     width = labels.width
@@ -157,7 +160,7 @@ def cross(
             column_J, offsets_J = number_L[column_J[kept_J]], F.pad(kept_J.cumsum(0), (1, 0))[offsets_J]
             weights_N = None if weights_N is None else weights_N[kept_I]
         else:
-            # The host would wait for their number. Labels of one side go to a last row of zeros.
+            # The host would wait for the number of common labels. The others share a last row of zeros.
             width = min(width, len(column_I), len(column_J))
             number_L = torch.where(in_both_L, number_L, width)
             column_I, column_J = number_L[column_I], number_L[column_J]
@@ -171,7 +174,7 @@ def cross(
 
 
 def bag(columns: Tensor, offsets: Tensor, table: Tensor, weights_N: Tensor | None = None) -> Tensor:
-    """Returns, for each label set, the (weighted) sum of the table's rows of its labels."""
+    """Returns, for each label set, the (weighted) sum of `table`'s rows with the numbers of its labels."""
     sums: Tensor = F.embedding_bag(
         columns, table, offsets, mode="sum", include_last_offset=True, per_sample_weights=weights_N
     )
@@ -179,16 +182,16 @@ def bag(columns: Tensor, offsets: Tensor, table: Tensor, weights_N: Tensor | Non
 
 
 def group_bag(row_M: Tensor, offsets: Tensor, table: Tensor, weights_M: Tensor | None = None) -> Tensor:
-    """Returns what `bag` returns, for groups that may be much larger than their mean.
+    """Computes what `bag` does, quickly also for groups that are much larger than the others.
 
-    A GPU adds up a bag's rows one after the other. So it adds up parts of at most PART rows first.
+    A GPU adds up a group's rows one after the other, so it first adds up parts of at most PART rows.
     """
     if tiling.is_host(table.device):
         return bag(row_M, offsets, table, weights_M)
     parts_L = (offsets.diff() + PART - 1) // PART
     first_L = F.pad(parts_L.cumsum(0), (1, 0))
     part_K = torch.arange(len(row_M) // PART + len(parts_L), device=table.device)
-    # Behind the last part come empty ones: the host does not know the number of parts.
+    # Behind the last part come empty parts: the host does not know the number of parts.
     group_K = torch.searchsorted(first_L, part_K, right=True) - 1
     start_K = (offsets[group_K] + (part_K - first_L[group_K]) * PART).clamp(max=len(row_M))
     sums_KD = bag(row_M, F.pad(start_K, (0, 1), value=len(row_M)), table, weights_M)
@@ -196,7 +199,7 @@ def group_bag(row_M: Tensor, offsets: Tensor, table: Tensor, weights_M: Tensor |
 
 
 def by_label(rows: LabelRows) -> tuple[Tensor, Tensor, Tensor]:
-    """Sorts stored entries by label: returns the order (N,), rows (N,), and each label's offset (L + 1,)."""
+    """Sorts stored entries by label; returns the order (N,), sorted rows (N,) and label offsets (L + 1,)."""
     order_M = rows.columns.argsort(stable=True)
     if tiling.is_host(rows.device):
         count_L = torch.bincount(rows.columns, minlength=rows.width)

@@ -177,7 +177,7 @@ class Similarities:
         return u_IJ.fill_diagonal_(EXCLUDED) if rows == cols else u_IJ
 
     def by_products(self, derivative_IJ: Tensor, rows: slice, cols: slice) -> Tensor:
-        """Converts a tile's derivatives, in place, from those with respect to u to those for s / tau."""
+        """Converts a tile's derivatives by u, in place, to derivatives by s / tau, without the factors."""
         return derivative_IJ if self._factors is None else derivative_IJ.mul_(self._factors(rows, cols))
 
     def tiles(self) -> Iterator[tuple[slice, slice, bool]]:
@@ -208,7 +208,7 @@ class Similarities:
         if self.wide:
             u_IJ.masked_fill_(u_IJ <= SAME * square_I1, 0).sqrt_().neg_()
             return
-        # Close rows are about as long, so the square of one gives the scale. Most tiles have no close rows.
+        # Close rows have nearly equal norms: either square is the scale. Most tiles have no close rows.
         if bool(u_IJ.amin() > CLOSE * square_I1.amax()):
             self.close = ()
             u_IJ.sqrt_().neg_()

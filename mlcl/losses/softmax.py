@@ -1,4 +1,4 @@
-"""The softmax of every row over all others, tile by tile: exact, without a B x B matrix.
+"""The softmax of every row over all other rows, tile by tile: exact, without a B x B matrix.
 
 Shapes: N own rows (the first), B rows, L prototypes, D embedding, T temperatures; I, J the rows and columns
 of a tile.
@@ -65,7 +65,7 @@ class Softmax:
         self._factors = list(lse_TB.neg().exp_().mul_(sum_TB))
 
     def add_gradient(self, gradients: PairGradients) -> None:
-        """Adds the gradient of all pairs, tile by tile."""
+        """Adds the gradient of all pairs to `gradients`, tile by tile."""
         for rows, cols, mirrored in self._similarities.tiles():
             u_IJ = self._similarities.tile(rows, cols)
             derivative_IJ = self._derivative(u_IJ, rows, cols, mirrored)
@@ -92,7 +92,7 @@ class Softmax:
         return total_IJ
 
     def entropies(self) -> Tensor:
-        """Sums the entropies H(p_i) of the own anchors, weighted by R_i, at each temperature (T,).
+        """Returns sum_i R_i H(p_i) over the own anchors i for each temperature (T,), H the entropy.
 
         `add_gradient` must have been called before. log p leaves out the logarithm of `repulsion`, which does
         not change with the temperature.
@@ -113,7 +113,7 @@ class Softmax:
         factor_IJ = torch.add(factor_B[rows, None], factor_B[cols], out=_shaped(self._scales, u_IJ))
         derivative_IJ = logit_IJ.exp_().mul_(factor_IJ)
         if self._moments:
-            # A pair is met from both ends, here or by another process; with a queue or prototype, once.
+            # A pair of anchors comes twice, here or in another process; one with a queue or prototype, once.
             ends = 1.0 if mirrored or cols.start >= self._similarities.batch else 0.5
             self._entropy_T[index] -= ends * total_product(derivative_IJ, u_IJ)
         return derivative_IJ

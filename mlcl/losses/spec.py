@@ -91,8 +91,8 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
     `Annotated[..., Interval(...)]` or `Annotated[..., LevelNumbers()]`.
 
     Raises:
-        TypeError: For any other annotation, and for a keyword-only parameter without a default. The loss
-            passes `prototypes` itself.
+        TypeError: For any other annotation, and for a keyword-only parameter without a default, except
+            `prototypes`, which the loss passes itself.
     """
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in signature(function).parameters.items():
@@ -197,7 +197,8 @@ class LossSpec:
         """Checks options and fills in defaults.
 
         Raises:
-            ValueError: With the option, the value that was found and the values that are allowed.
+            ValueError: For an unknown option, a value that is not allowed, and options that exclude each
+                other, with what was found and what is allowed.
         """
         for name, value in given.items():
             if name not in self.options:

@@ -91,7 +91,10 @@ class LossStats:
 
     @property
     def alignment(self) -> float:
-        """The mean |z_i - z_p|^2 of positive pairs of unit rows, by T. Wang and Isola 2020, section 4.1."""
+        """The mean |z_i - z_p|^2 of positive pairs of unit rows, weighted by W.
+
+        Source: T. Wang and Isola 2020, section 4.1, without weights.
+        """
         total = float(self._weighting.weights.sum())
         return float((self._weighting.weights * self._distances).sum()) / total if total else 0.0
 

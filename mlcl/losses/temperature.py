@@ -29,13 +29,13 @@ class Temperature(nn.Module):
         raise NotImplementedError
 
     def number(self) -> float:
-        """Returns the current temperature as a float; for a learned one the host waits for its device."""
+        """Returns the current temperature as a float; the host waits for the device if it is learned."""
         return float(self.value().detach())
 
     def engine_value(self) -> float | Tensor:
         """Returns the current temperature as a float, or as a float64 tensor without graph.
 
-        It is a tensor if it is on a device for which the host would have to wait.
+        The result is a tensor if the temperature is on a device for which the host would have to wait.
         """
         value = self.value().detach()
         return self.number() if tiling.is_host(value.device) else value.double()
@@ -81,7 +81,7 @@ class ConstantTemperature(Temperature):
 
 
 class ScheduledTemperature(ConstantTemperature):
-    """A temperature that moves from `start` to `end` over the training, with its progress f from 0 to 1.
+    """A temperature that moves from `start` to `end` as the progress f of the training goes from 0 to 1.
 
     linear: start + (end - start) f.  cosine: end + (start - end) (1 + cos(pi f)) / 2.
 

@@ -31,10 +31,9 @@ def is_host(device: torch.device) -> bool:
 def tile_size(device: torch.device) -> int:
     """Returns the number of rows and of columns of a tile.
 
-    On the host it is TILE, on a GPU DEVICE_TILE, halved until its buffers fit.
-
-    They must fit the memory that is free at the first call in this process, in its first training step after
-    the encoder's forward. With PyTorch's deterministic algorithms, the free memory is ignored.
+    On the host it is TILE, on a GPU DEVICE_TILE, halved until the tile's buffers take at most SHARE of the
+    memory that is free at the first call in this process, which is in the first training step, after the
+    encoder's forward. With PyTorch's deterministic algorithms, the free memory is ignored.
     """
     if device.type == "cpu":
         return TILE

@@ -38,11 +38,11 @@ class CallerCollate:
 
     @cached_property
     def example(self) -> dict[str, Tensor]:
-        """The batch of two texts or two gray images; all batches have tensors of its names and types."""
+        """The batch of two texts or two gray images; all batches must have tensors of its names and types."""
         return self._check_batch(self._two)
 
     def check(self) -> None:
-        """Raises UserError for a function whose batches of one and of two examples are wrong or differ."""
+        """Raises UserError if batches of one and of two examples are wrong, or differ in names or types."""
         self(self._two[:1])
 
     @property
@@ -54,7 +54,7 @@ class CallerCollate:
     def __call__(self, contents: list[Any]) -> dict[str, Tensor]:
         """Returns the tensors (B, ...) of a batch by name.
 
-        Raises UserError if the function fails, or returns other tensors than for the example.
+        Raises UserError if the function fails, or returns other names or types than for `example`.
         """
         expected = _types(self.example)
         found = self._check_batch(contents)

@@ -44,7 +44,7 @@ FORMS = {
 }
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MOST_TEXT = 1 << 20
-"""The longest text of a pickle: it is in every job."""
+"""The largest number of characters in the text of a pickle, which is in every job."""
 Maker = Callable[..., nn.Module]
 
 
@@ -53,7 +53,8 @@ class CallerModule(nn.Module):
 
     `form` is the key in `FORMS` of what its forward takes, and `example` a batch of two rows.
 
-    Raises UserError if its forward fails on a batch of two rows, or returns no embeddings (2, D).
+    Raises UserError if the forward fails on `example` or returns no embeddings (2, D) float32, and if a
+    trained weight is not float32.
     """
 
     def __init__(self, module: nn.Module, form: str, example: Mapping[str, Tensor]) -> None:
@@ -62,7 +63,7 @@ class CallerModule(nn.Module):
         self.dim = self._check_forward(example)
 
     def forward(self, **inputs: Tensor) -> Tensor:
-        """Maps `pixels`, `column`, `input_ids` and `attention_mask`, or a batch to embeddings (B, D)."""
+        """Maps the inputs that `example` has, by name, to embeddings (B, D)."""
         by_name = self._form in ("text", "batch")
         h_BD: Tensor = self.module(**inputs) if by_name else self.module(*inputs.values())
         return h_BD
@@ -102,7 +103,7 @@ class CallerModule(nn.Module):
 
 
 def example_of(reads: Reads, size: int, vocabulary: int = 8) -> dict[str, Tensor]:
-    """Returns a batch of two rows: gray images, vectors, or token ids the second of which are padded."""
+    """Returns two rows: images of side `size`, vectors of `size` numbers, or at most `size` token ids."""
     if reads == "image":
         return {"pixels": torch.zeros(2, 3, size, size)}
     if reads == "vectors":
@@ -127,10 +128,11 @@ def caller_encoder(
 ) -> Encoder:
     """Declares the encoder of a caller's module.
 
-    `reads` is what its forward takes, see `FORMS`. `pickled` is the text of `pack`: a callable that makes the
-    module or, with `weights`, the SHA-256 of their file, the module without them. `tokenizer` is made of the
-    training texts or is a file. `collate` is the text of `pack` of a function that gives the forward its
-    batches. `python` is the version that code in the pickle is for; None for a pickle without code.
+    `reads` is what its forward takes, see `FORMS`. `pickled` is a text of `pack`: of the module without its
+    weights if `weights`, the SHA-256 of their file, is given, else of a callable that makes the module.
+    `tokenizer` is built from the training texts (`words`) or read from a `file`. `collate` is a text of
+    `pack` of a function that computes the forward's inputs. `python` is the version of Python that code in
+    the pickles is for; None for pickles without code.
     """
     fields = _fields(name, None if collate else reads, tokenizer, weights)
     batches = CallerCollate(reads, partial(_unpickle, name, collate, python)) if collate else None
@@ -191,7 +193,10 @@ def pack(
     key: str = KEY,
     allowed: str = "a class, or a partial of it",
 ) -> str:
-    """Pickles a callable or a module by cloudpickle, with the code of the modules `by_value`."""
+    """Pickles a callable or a module by cloudpickle, with the code of the modules `by_value`, as a text.
+
+    Raises UserError for `key` if cloudpickle is missing, if it fails, or if the text exceeds MOST_TEXT.
+    """
     try:
         import cloudpickle
     except ImportError:
@@ -215,7 +220,10 @@ def pack(
 
 
 def without_weights(module: nn.Module) -> dict[str, Tensor]:
-    """Takes the weights out of a module, whose tensors then need no memory, and returns them by name."""
+    """Takes the weights out of a module, whose tensors then need no memory, and returns them by name.
+
+    Raises UserError if the module's state has values that are no tensors.
+    """
     state = module.state_dict(keep_vars=True)
     if other := [key for key, its in state.items() if not isinstance(its, Tensor)]:
         raise UserError("a state that is no tensor", key=KEY, found=other[:3], allowed="buffers")
@@ -226,7 +234,7 @@ def without_weights(module: nn.Module) -> dict[str, Tensor]:
 
 
 def takes(call: Callable[..., Any], name: str) -> bool:
-    """Whether a callable has a parameter of this name, or takes any."""
+    """Whether a callable has a parameter of this name, or takes any keyword argument."""
     try:
         its = inspect.signature(call).parameters.values()
     except (TypeError, ValueError):
@@ -237,7 +245,7 @@ def takes(call: Callable[..., Any], name: str) -> bool:
 def _make_module(
     name: str, pickled: str, digest: str | None, python: str | None, weights: str | None, **given: Any
 ) -> nn.Module:
-    """Makes the module; without the file of weights these are zero, and are loaded later."""
+    """Makes the module; with `digest` but no `weights`, its weights are 0 until the caller loads them."""
     module = _unpickle(name, pickled, python)
     if digest is None:
         try:
@@ -255,7 +263,7 @@ def _make_module(
 
 
 def _unpickle(name: str, pickled: str, python: str | None) -> Any:
-    """Unpickles the text of `pack`. Raises UserError for one of another Python, or of missing packages."""
+    """Unpickles a text of `pack`. Raises UserError if it is for another Python, or if unpickling fails."""
     if python not in (None, PYTHON):
         raise UserError(
             f"the module {name} has code of another Python", key=KEY, found=PYTHON, allowed=python
@@ -274,9 +282,9 @@ def _not_here(name: str, error: Exception) -> UserError:
 
 @contextmanager
 def _own_classes() -> Iterator[None]:
-    """A context in which unpickled code becomes classes of its own, and overwrites none of the caller's.
+    """A context in which cloudpickle makes new classes of unpickled code, and overwrites no existing class.
 
-    Otherwise cloudpickle finds a class that this process has pickled, whose methods' copies lack its globals.
+    Otherwise it reuses a class that this process has pickled, and copies of its methods lack their globals.
     """
     from cloudpickle import cloudpickle
 

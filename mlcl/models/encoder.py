@@ -163,7 +163,7 @@ class Encoder:
     def module(
         self, section: EncoderConfig, given: Mapping[str, Any], folder: Path | None = None
     ) -> nn.Module:
-        """Builds the module of a section; with `folder`, an exported model's, the caller loads its weights.
+        """Builds the module of a section; for an exported model, in `folder`, the caller loads its weights.
 
         `given` has arguments of `build` from the data set, keyed by name. Raises UserError if the data set
         lacks something that the encoder needs.

@@ -42,7 +42,7 @@ def model_folder(model: str | Path) -> Path:
 
 
 def is_local(name: str) -> bool:
-    """Whether the name of a model is the path of a folder, and not a name on the hub or a package."""
+    """Whether the name of a model is the path of a folder, and not a name on the hub, a URI or a package."""
     return Path(name).is_absolute() or name.startswith((".", "~")) or Path(name).is_dir()
 
 
@@ -76,7 +76,7 @@ def _hub_folder(name: str) -> Path:
             key="encoder.model",
             found=name,
         ) from error
-    # Below the top folder stand the same weights for other frameworks.
+    # Folders below the top folder have the same weights for other frameworks.
     patterns = {"allow_patterns": list(FILES), "ignore_patterns": ["*/*"]}
     try:
         _check_room_for(name, patterns)
@@ -94,7 +94,7 @@ def _hub_folder(name: str) -> Path:
 
 
 def _check_room_for(name: str, patterns: Mapping[str, list[str]]) -> None:
-    """Raises MachineError if the hub's cache lacks room for a model of which it has nothing yet."""
+    """Raises MachineError if the hub's cache has no room for a model, unless it has its config.json."""
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.utils import filter_repo_objects
 
@@ -102,7 +102,7 @@ def _check_room_for(name: str, patterns: Mapping[str, list[str]]) -> None:
         return
     try:
         listed = HfApi().model_info(name, files_metadata=True).siblings or ()
-    except Exception:  # the download says it better
+    except Exception:  # the download gives a better message
         return
     sizes = {each.rfilename: each.size or 0 for each in listed}
     needed = sum(sizes[file] for file in filter_repo_objects(list(sizes), **patterns))
@@ -122,7 +122,7 @@ def _check_files(folder: Path) -> None:
         if any(name.endswith(PICKLES) for name in present):
             problem = "these weights are pickled, and reading them can run code: convert them to safetensors"
     elif not any(name.endswith(TOKENIZERS) for name in present):
-        # transformers would make up one that knows no word.
+        # transformers would create a tokenizer that knows no word.
         problem = "no tokenizer lies beside this model"
     else:
         return

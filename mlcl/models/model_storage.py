@@ -1,4 +1,4 @@
-"""Models on storage that many machines read, such as `s3://`, and one copy of each on a machine's disk."""
+"""Models on storage that many machines read, such as `s3://`, and each machine's copies on its disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mlcl.files import lock_folder, new_folder
 FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 """The files of a model: configuration, weights and tokenizer, neither pickled files nor code."""
 CONFIG = "config.json"
-"""The file that makes a folder a model; it is written last, so half a copy is none."""
+"""The file that makes a folder a model; it is written last, so that half a copy is no model."""
 
 
 def cache_folder() -> Path:
@@ -26,7 +26,7 @@ def cache_folder() -> Path:
 
 
 def check_room(folder: Path, size: int, model: str) -> None:
-    """Raises MachineError if the disk of `folder`, which need not exist, lacks room for a model's bytes."""
+    """Raises MachineError if the disk of `folder`, which need not exist, has less than `size` free bytes."""
     there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     if (free := shutil.disk_usage(there).free) < size:
         sizes = f"{size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free in {folder}"
@@ -34,10 +34,10 @@ def check_room(folder: Path, size: int, model: str) -> None:
 
 
 def stored_model(uri: str) -> Path:
-    """Returns the folder of this machine's copy of a model at a URI, which one process of the machine makes.
+    """Returns the folder of this machine's copy of the model at `uri`; one process of the machine copies it.
 
-    A model that was changed since is copied again. Raises UserError if there is no model, and MachineError if
-    there is no room for it.
+    A model that has changed since is copied again. Raises UserError if there is no model, and MachineError if
+    there is no room for the copy.
     """
     system, path = _locate(uri)
     files = _files(system, path, uri)
@@ -53,7 +53,10 @@ def stored_model(uri: str) -> Path:
 
 
 def store_model(folder: Path, uri: str) -> None:
-    """Copies a model's folder to a URI, where only files of a copy that was stopped may be already."""
+    """Copies a model's folder to `uri`.
+
+    Raises UserError if files other than those of an interrupted copy are there, or if writing fails.
+    """
     system, path = _locate(uri)
     try:
         names = [file for file in folder.iterdir() if any(fnmatch(file.name, each) for each in FILES)]
@@ -97,7 +100,7 @@ def _files(system: Any, path: str, uri: str) -> list[Any]:
 
 
 def _copy(pairs: Sequence[tuple[str | Path, str | Path]], *, source: Any = None, target: Any = None) -> None:
-    """Copies files, each to its place, from or to this machine's filesystem where none is given."""
+    """Copies each file to its target path; `source` and `target` are by default this machine's filesystem."""
     from pyarrow import fs
 
     here = fs.LocalFileSystem()

@@ -98,8 +98,8 @@ def load_pretrained(
     """Loads a pretrained text encoder or decoder without a head, see `PretrainedKeys` and `model_folder`.
 
     Code that comes with the model is never run and nothing is unpickled. A decoder caches no keys and values,
-    and a pooler, which the token states do not need, is left out. A layer that is computed once more in the
-    backward pass has the same random numbers. Raises UserError if the model is missing, damaged, pickled,
+    and a pooler, which the token states do not need, is left out. With `gradient_checkpointing`, a layer's
+    second computation repeats its dropout. Raises UserError if the model is missing, damaged, pickled,
     quantized or not a text model, or does not support an option, or if a package is not installed.
     """
     folder = model_folder(model)
@@ -201,17 +201,23 @@ def _linear_layers(network: nn.Module, targets: tuple[str, ...]) -> list[str]:
 def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
     """Freezes all weights if `freeze` is True; a number freezes the embeddings and so many first layers.
 
-    False freezes nothing. Dropout stays on in frozen layers, so two passes still give two different views.
-    Raises UserError if the network has fewer layers.
+    The number of all layers freezes also what follows the layers; False freezes nothing. Dropout stays on in
+    frozen layers, so two passes still give two different views. Raises UserError if the network has fewer
+    layers, or if they share weights.
     """
-    if freeze is False:
+    if freeze is True:
+        network.requires_grad_(False)
+    if isinstance(freeze, bool):
         return
     config: Any = network.config
     layers = int(config.num_hidden_layers)
     if freeze > layers:
         raise UserError("more layers than there are", key="encoder.freeze", found=freeze, allowed=layers)
-    blocks = next(m for m in network.modules() if isinstance(m, nn.ModuleList) and len(m) == layers)
-    trained = {id(p) for block in blocks[layers if freeze is True else freeze :] for p in block.parameters()}
+    found = (m for m in network.modules() if isinstance(m, nn.ModuleList) and len(m) == layers)
+    blocks = next(found, None)
+    if blocks is None:  # as ALBERT, whose layers share weights
+        raise UserError("has no list of layers", key="encoder.freeze", found=freeze, allowed="true, false")
+    trained = {id(p) for block in blocks[freeze:] for p in block.parameters()}
     for parameter in network.parameters():
         # The order is: embeddings, layers, and all that follows the layers.
         if id(parameter) in trained:
@@ -234,7 +240,7 @@ def hidden_size(network: nn.Module) -> int:
 
 
 def check_length(network: nn.Module, tokens: int, key: str) -> None:
-    """Raises UserError of `key` if the network has learned positions for fewer than `tokens` tokens."""
+    """Raises UserError for `key` if the network has learned positions for fewer than `tokens` tokens."""
     for name, module in network.named_modules():
         if not (name.endswith(POSITIONS) and isinstance(module, nn.Embedding)):
             continue

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 ATTENTION = "mlcl_unpadded"
 """The name of `_attention` among the attention implementations of transformers."""
 FAMILIES = ("bert", "distilbert", "electra", "roberta", "xlm-roberta")
-"""Families of encoders that are computed so."""
+"""The families of encoders, as transformers names them, that can be computed without padding."""
 LARGEST_SHARE = 0.9
-"""The largest share of tokens among the places of a batch that is computed without padding."""
+"""The largest share of tokens, the rest being padding, at which a batch is computed without padding."""
 
 
 def prepare_unpadded(network: nn.Module) -> None:
@@ -41,8 +41,9 @@ def prepare_unpadded(network: nn.Module) -> None:
 def unpadded_states(network: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:
     """Returns the states (B, T, D) of ids (B, T) int64 under a mask (B, T) bool, or None.
 
-    The states of padding are 0. None is returned for other networks, where few places are padding, where a
-    text begins with padding, and on a GPU, which would have to wait for the number of tokens.
+    The states of padding are 0. Returns None for a network that `prepare_unpadded` leaves unchanged, for a
+    batch with little padding, if a text begins with padding, within torch.compile, and on a GPU, where the
+    host would wait for the number of tokens.
     """
     config: Any = getattr(network, "config", None)
     if getattr(config, "_attn_implementation", "") != ATTENTION or input_ids.device.type != "cpu":
@@ -71,7 +72,10 @@ def _attention(
     text_mask: Tensor | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Computes scaled dot-product attention; with `text_mask` (B, T), of rows (1, H, N, C), text by text."""
+    """Computes scaled dot-product attention.
+
+    With `text_mask` (B, T), query, key and value are (1, H, N, C), and tokens attend to their own text alone.
+    """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     attention: Any = sdpa_attention_forward

@@ -18,9 +18,9 @@ class ReportCell:
     """A cell of a table.
 
     `run_id` is the run whose page the text links to, empty for none. A number has its unrounded `value`, its
-    `metric`, and the ids of the `runs` from which it can be computed again; `statistic` is what it is of
-    their values, such as `mean` or `sd`, empty for the value of a single run. `best` is shown in bold,
-    `shade` is the strength of the background colour, from 0 to 1.
+    `metric`, and the ids of the `runs` from which it can be computed again; `statistic` says which statistic
+    of the runs' values it is, such as `mean` or `sd`; empty for the value of a single run. `best` is shown in
+    bold, `shade` is the strength of the background colour, from 0 to 1.
     """
 
     text: str
@@ -35,7 +35,7 @@ class ReportCell:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table of a report. The columns with an index in `left` are aligned left, the others right."""
+    """A table of a report. The columns with an index in `left` are aligned left, other columns right."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[ReportCell, ...], ...]
@@ -107,7 +107,7 @@ def _plots(blocks: Sequence[Block]) -> list[Plot]:
 
 
 def plot_blocks(plots: Sequence[Plot], missing: Sequence[tuple[str, str]]) -> tuple[Block, ...]:
-    """Returns blocks with the plots, and a hidden table of the (name, reason) of each one not drawn."""
+    """Returns blocks with the plots, and a hidden table of `missing`: (name, reason) of plots not drawn."""
     left_out = tuple(text_row(*item) for item in missing)
     blocks: list[Block] = [Picture(plot) for plot in plots]
     if left_out:
@@ -120,12 +120,13 @@ def number_cell(
 ) -> ReportCell:
     """Returns a cell with a metric's value, linked to its run if it has only one; an empty cell for None.
 
-    `statistic` says what the value is of several runs, such as their mean.
+    `statistic` says which statistic of several runs the value is, such as `mean`.
     """
     if value is None:
         return ReportCell("")
-    link = runs[0] if len(runs) == 1 else ""
-    return ReportCell(f"{value:{form}}", link, float(value), metric, tuple(runs), statistic)
+    delivered = tuple(each for each in runs if isinstance(each, str))  # None: not yet in MLflow
+    link = delivered[0] if delivered and len(runs) == 1 else ""
+    return ReportCell(f"{value:{form}}", link, float(value), metric, delivered, statistic)
 
 
 def value_text(value: object) -> str:

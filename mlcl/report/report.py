@@ -92,11 +92,11 @@ def make_report(
     log: bool = True,
     announce: Callable[[str], None] = lambda _: None,
 ) -> WrittenReport:
-    """Makes the report of a sweep, table or run from its name or id; for a training that of its sweep.
+    """Makes the report of a sweep, table or run; for a training the report of its sweep or table.
 
     Args:
         runs: The tracking store.
-        word: A name or id.
+        word: The name or id of a sweep or table, or the id of a run or training.
         home: The folder of local runs.
         folder: The folder to write to. Default: `HOME/reports/ID`.
         server: The address of MLflow's pages for links. Default: that of the tracking store.

@@ -38,7 +38,10 @@ MOST_ROWS = 250
 
 
 def report_folder(folder: Path) -> Path:
-    """Returns the absolute path of a folder that is new, empty, or an earlier report's; else UserError."""
+    """Returns the absolute path of a report's folder.
+
+    Raises UserError unless the folder is new, empty, or that of an earlier report, and can be written.
+    """
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise UserError("is no folder", file=folder, key="--to")
@@ -154,7 +157,7 @@ def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
         case str(text):
             return [markdown(text)]
         case Code(text):
-            # Longer than any fence in the text, which would end the block.
+            # Longer than any fence in the text, as an equally long one would end the block.
             fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 0)
             return [f"{fence}yaml\n{text.rstrip()}\n{fence}"]
         case ReportTable(heads, rows, left):

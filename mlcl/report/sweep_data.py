@@ -56,7 +56,7 @@ class SweepData:
 
     @property
     def pruned_by(self) -> str:
-        """The metric that prunes trials; unlike the score it cannot use post-hoc keys, chosen at the end."""
+        """The metric that prunes trials; never one with post-hoc keys, which are chosen after a training."""
         return self.space.metric
 
     @property
@@ -83,7 +83,7 @@ class SweepData:
 
     @property
     def confirmed(self) -> dict[str, str]:
-        """The confirmed setting of each trial that has one, or whose job has one, keyed by its label."""
+        """The names of the confirmed settings with a trial's job or label, keyed by the trial's label."""
         trials, settings = self.result.trials, self.result.settings
         names = {key: its.name for its in settings for key in (its.job_hash, its.trial)}
         found = ((each.label, names.get(each.job_hash, names.get(each.label))) for each in trials)
@@ -103,7 +103,7 @@ class SweepData:
 
 
 def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
-    """Returns the columns of `search` for the keys that the space varies, also those inside of them."""
+    """Returns the columns of `search` for the keys that the space varies, and for keys nested in these."""
     found: list[str] = []
     for key in (key for parameter in space.parameters for key in parameter.keys):
         inside = [name for name in search.columns if name.startswith(f"{key}.") and "/" not in name]
@@ -113,7 +113,7 @@ def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
 
 
 def setting_to_use(data: SweepData) -> str | None:
-    """Returns the name of the recommended setting, without fresh seeds of the best trial, or None."""
+    """Returns the name of the recommended setting or, without fresh seeds, of the best trial; else None."""
     if (best := data.result.recommended) is not None:
         return best.name
     if data.best is None:
@@ -142,8 +142,8 @@ def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
 def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, object]:
     """Returns the values of a setting's varied keys, and its k-NN parameters.
 
-    If a race chose the k-NN parameters, they are the chosen ones. Otherwise they are `knn`, a text with the
-    parameters of the best mean over fresh seeds, or without it the parameters that most seeds chose.
+    If a race chose the k-NN parameters, these are returned. Otherwise they are `knn`, a text with the
+    parameters of the best mean over fresh seeds, or if it is empty the parameters that most seeds chose.
     """
     fresh, searched = (
         runs[(runs["setting"] == setting) & (runs["state"] == State.COMPLETE)]

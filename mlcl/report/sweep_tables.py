@@ -78,9 +78,7 @@ def metrics_table(confirmation: pd.DataFrame) -> ReportTable:
 
 
 def run_figure(run: pd.Series, column: str, metric: str = "") -> ReportCell:
-    """Returns a cell with a run's value in a column, empty where it is NA; `metric` is that of the column
-    `score`.
-    """
+    """Returns a cell with a run's value in a column, empty for NA; `metric` names that in column `score`."""
     value = run.get(column)
     known = None if pd.isna(value) else value
     return number_cell(known, column, [run["run_id"]], statistic=metric and f"score: {metric}")

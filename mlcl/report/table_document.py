@@ -114,10 +114,14 @@ def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
 
 
 def _ranks(frame: pd.DataFrame, methods: str, sets: str) -> pd.Series[float]:
-    """Returns the average ranks of the `methods` over the `sets`; empty where the latter are no data sets."""
+    """Returns the average ranks of `methods` (`row` or `column`) over `sets`, the other side.
+
+    Empty if a set has cells with different data or the data of another set, a cell has no mean, or a side has
+    only one name.
+    """
     counts = frame[methods].nunique(), frame[sets].nunique()
     whole = len(frame) == counts[0] * counts[1] and frame["mean"].notna().all()
-    same = (frame.groupby(sets)["data"].nunique() == 1).all()
+    same = (frame.groupby(sets)["data"].nunique() == 1).all() and frame["data"].nunique() == counts[1]
     if not (min(counts) > 1 and whole and same):
         return pd.Series(dtype=float)
     return frame.groupby(methods)["rank"].mean()

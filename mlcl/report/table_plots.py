@@ -41,9 +41,10 @@ class CellGroup:
     cells: Mapping[str, CellResult]
 
     def runs_to_draw(self, higher: Mapping[str, bool], most: int) -> dict[str, list[str]]:
-        """Returns the run ids of up to `most` cells: the first, the best, and further ones, keyed by label.
+        """Returns the run ids of up to `most` cells, keyed by label: the first, the best, then further cells.
 
-        Only seeds that all of these cells have are taken. Cells with a run that MLflow lacks are left out.
+        Only the runs of seeds that all these cells have are taken. Cells with a run that MLflow lacks are
+        left out.
         """
         first = {name: cell.figures[0] for name, cell in self.cells.items()}
         signs = {name: 1 if higher[figure.name] else -1 for name, figure in first.items()}

@@ -81,7 +81,7 @@ class FigureResult:
         difference = self.difference
         if self.tolerance is None or difference is None:
             return "not judged"
-        # A billionth of a unit: 71.3 + 1.5 must hold 72.8, whatever binary makes of them.
+        # 1e-9 more than the tolerance, so that rounding in binary does not put a mean at the limit outside.
         return "within" if abs(difference) <= self.tolerance + 1e-9 else "outside"
 
 
@@ -109,7 +109,7 @@ class SearchResult:
     @computed_field
     @property
     def kept(self) -> float | None:
-        """The share of the best trial's lead over the median that the pick keeps; None if not known."""
+        """The share of the lead kept: (fresh - median) / (best - median); None if not defined."""
         if self.median is None or self.best is None or self.fresh is None or self.best == self.median:
             return None
         return (self.fresh - self.median) / (self.best - self.median)
@@ -148,7 +148,7 @@ class CellResult:
         search: The searches of a tuned cell.
         data: A key that is equal for cells with the same rows and labels.
         test_rows: The number of test rows, 0 if unknown.
-        baseline: Whether it is a fitted baseline, with which the other cells may be compared.
+        baseline: Whether the cell is a fitted baseline, with which other cells may be compared.
         origin: The job, data and code that produced the values.
         params: The job's parameters that all seeds share.
         trainings: The trainings of the seeds, including those that failed.
@@ -178,7 +178,7 @@ class CellResult:
 
     @property
     def searches(self) -> list[range]:
-        """The positions of the seeds of each search; a cell that is not tuned counts as one."""
+        """The positions in `runs` of each search's seeds; a cell that is not tuned counts as one search."""
         count = max(1, len(self.search.searches)) if self.search is not None else 1
         each = len(self.runs) // count
         return [range(number * each, (number + 1) * each) for number in range(count)]

@@ -100,7 +100,7 @@ class ComparedSetting:
 
 
 def margin_of(job: Mapping[str, Any], metric: str) -> float:
-    """Returns the difference in a metric that does not matter: `evaluation.margin` of the reference's job.
+    """Returns the largest difference in a metric that does not matter: `evaluation.margin` of the job `job`.
 
     Returns 0 for a loss, for seconds, and for metrics that are of neither the validation nor the test split.
     """
@@ -113,9 +113,9 @@ def margin_of(job: Mapping[str, Any], metric: str) -> float:
 def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     """Joins the picks of each arm's searches to one setting, where the user named the whole sweep.
 
-    Returns the settings with the control of a sweep first, as a whole before its other settings. If a search
-    has several settings, the best on validation is its pick, as in the sweep's verdicts, and the others stay
-    separate settings. An arm that is joined already is not changed.
+    If a search has several settings, the best on validation is its pick, as in the sweep's verdicts, and the
+    other settings stay separate. An arm that is joined already is not changed. Of a sweep that the user named
+    as a whole, the joined control is returned first, then other settings of the control.
     """
     groups: dict[tuple[str, str], dict[int, list[ComparedSetting]]] = {}
     whole = {(each.sweep, each.arm) for each in settings if each.optional and each.searches}
@@ -132,18 +132,17 @@ def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
 
 
 def _place(setting: ComparedSetting) -> int:
-    """Returns 0 for the whole control of a named sweep, 1 for a setting of the control, 2 for others."""
+    """Returns 0 for the joined control of a named sweep, 1 for its other settings of the control, else 2."""
     if not setting.optional or Role.CONTROL not in setting.role:
         return 2
     return 0 if setting.searches else 1
 
 
 def _validation(setting: ComparedSetting) -> float:
-    """Returns the mean score on validation, negated where lower is better."""
-    names = (figure_name(setting.score, run.metrics) for run in setting.runs.values())
-    pairs = zip(setting.runs.values(), names, strict=True)
-    mean = fmean(run.metrics.get(name, -math.inf) for run, name in pairs)
-    return -mean if setting.mode == "min" else mean
+    """Returns the mean score on validation, negated where lower is better; -inf if a run lacks the score."""
+    sign = -1.0 if setting.mode == "min" else 1.0
+    scores = [run.metrics.get(figure_name(setting.score, run.metrics)) for run in setting.runs.values()]
+    return fmean(-math.inf if score is None else sign * score for score in scores)
 
 
 def _joined(arm: str, picks: Sequence[ComparedSetting]) -> ComparedSetting:
@@ -188,7 +187,7 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
 
 
 def _arm(setting: ComparedSetting, metric: str) -> Arm:
-    """Returns the setting's runs as an arm, by search; one outcome for a fitted baseline of equal values."""
+    """Returns the setting's runs as an arm, by search; a fitted baseline of equal values has one outcome."""
     own_rows = len({run.data_seeds.get(SPLIT_SEED) for run in setting.runs.values()}) > 1
     outcomes = {}
     for seed, run in setting.runs.items():
@@ -204,7 +203,7 @@ def _arm(setting: ComparedSetting, metric: str) -> Arm:
 
 
 def _draws(run: SeedRun) -> tuple[tuple[str, str], ...]:
-    """Returns (key, seed) of a run's random draws from the data; its fingerprint covers the split."""
+    """Returns the (job key, seed) pairs of a run's draws from the data, except the seed of the split."""
     return tuple(sorted((key, seed) for key, seed in run.data_seeds.items() if key != SPLIT_SEED))
 
 

@@ -29,11 +29,10 @@ block of test rows left out at a time (jackknife)."""
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """A setting or arm that is compared with the reference, with the verdict, corrected for the other
-    comparisons.
+    """A setting or arm with its verdict against the reference, corrected for the number of comparisons.
 
-    `differs` are the job keys in which it differs from the reference. `unpaired` are, in a comparison paired
-    by seed, the seeds that only one of the two has.
+    `differs` are the job keys in which the setting differs from the reference. `unpaired` are, in a
+    comparison paired by seed, the seeds that only one of the two has.
     """
 
     setting: ComparedSetting
@@ -127,7 +126,7 @@ def _verdicts(
 
 
 def _goal(settings: Sequence[ComparedSetting]) -> str:
-    """Returns the first setting's score on test or, if a trained setting lacks it, its name's last part."""
+    """Returns the first setting's score on test or, if a trained setting lacks it, the score's last part."""
     score = settings[0].score if settings else ""
     if not score:
         raise UserError("name a metric: the runs do not say which one counts", key="--metric")
@@ -137,9 +136,9 @@ def _goal(settings: Sequence[ComparedSetting]) -> str:
 
 
 def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
-    """max or min for metrics of an evaluation, losses and seconds; None for others, such as a temperature.
+    """Returns max or min for metrics of an evaluation, losses and seconds, else None, as for a temperature.
 
-    Runs record which metrics are better lower; for runs without the record, the metric's declaration says it.
+    Runs record for which metrics lower is better; without such a record, the metric's declaration decides.
     """
     name = metric.rpartition("/")[2].removesuffix(HALF_SUFFIX)
     told = [its for setting in settings if (its := setting.lower_is_better) is not None]
@@ -184,7 +183,7 @@ def _with_blocks(name: str, setting: ComparedSetting, blocks_of: BlocksOf | None
 
 
 def _under(name: str, setting: ComparedSetting) -> ComparedSetting:
-    """Returns the setting with its metric copied to `name`, if it is a baseline with another name for it."""
+    """Returns the setting; a fitted baseline with another name for the metric gets a copy of it as `name`."""
     own = _own_name(name, setting)
     if own == name:
         return setting

@@ -31,7 +31,7 @@ NEIGHBOURS = "knn/"
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
-"""By type: building one takes longer than writing a result with it."""
+"""The Pydantic adapter of each type, cached, as building one takes longer than writing a result with it."""
 
 
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
@@ -61,7 +61,7 @@ def _write(file: Path, tree: Mapping[str, Any]) -> Path:
 
 
 def read_result(kind: type[ResultT], text: str, file: Path) -> ResultT:
-    """Parses a result from the JSON text of `file`. Raises a UserError that names it for invalid text."""
+    """Parses a result from the JSON text of `file`. For invalid text, raises UserError naming `file`."""
     try:
         result: ResultT = _adapter(kind).validate_json(text)
         return result
@@ -87,7 +87,10 @@ def local_sweep(folder: Path) -> SweepResult:
 
 
 def stop_sweep(folder: Path, reason: str) -> None:
-    """Changes each state RUNNING in a killed sweep's `sweep.json`, if there is one, to STOPPED."""
+    """Changes each state RUNNING in a killed sweep's `sweep.json` to STOPPED, and sets the sweep's reason.
+
+    Does nothing if there is no such file.
+    """
     file = folder / SWEEP_JSON
     if file.is_file():
         tree = _stopped(json.loads(file.read_text(encoding="utf-8")))
@@ -131,8 +134,8 @@ def read_sweep(runs: Runs, run: Run) -> SweepResult:
 def read_table(runs: Runs, run: Run, only: str | None = None) -> TableResult:
     """Reads the result of a table, and adds the MLflow ids and metrics of its cells' runs.
 
-    With `only`, the label of a cell, they are added for this cell alone. Raises UserError where no result has
-    been stored yet, or it is damaged.
+    With `only`, the label of a cell, those of other cells may be left out. Raises UserError where no result
+    has been stored yet, or it is damaged.
     """
     result = _read(runs, run, TableResult, "tables", TABLE_JSON)
     asked = [cell for cell in result.cells if only in (None, cell.label)]
@@ -159,7 +162,7 @@ def _setting(setting: SettingResult, found: Mapping[str, Run]) -> SettingResult:
 def _with_runs(
     trainings: Iterable[TrainingResult], found: Mapping[str, Run], *, neighbours: bool = True
 ) -> tuple[TrainingResult, ...]:
-    """Adds the ids of the trainings' runs and their metrics, of k-NN only with `neighbours`."""
+    """Adds the ids and metrics of the trainings' runs; without `neighbours`, no metrics that begin `knn/`."""
     known = []
     for each in trainings:
         run = found.get(each.log)

@@ -31,7 +31,7 @@ def frame_of(trainings: Iterable[LabelledTraining]) -> pd.DataFrame:
     """Returns a frame with one row for each training, in the order given.
 
     After `COLUMNS` come the dotted keys of the jobs, with numbers as numbers, then the last value of each
-    metric. Missing values are NA in `number` and `seed`, NaN in other columns.
+    metric. Missing values are NA in `number` and `seed`, None in `run_id`, NaN in other columns.
     """
     rows, params, metrics = [], dict[str, None](), set[str]()
     for kind, setting, training, shared in trainings:
@@ -42,7 +42,9 @@ def frame_of(trainings: Iterable[LabelledTraining]) -> pd.DataFrame:
     names = [*COLUMNS, *params, *sorted(metrics - {"score"})]
     frame = pd.DataFrame(rows, columns=pd.Index(names))
     whole = {"number": "Int64", "seed": "Int64"} | dict.fromkeys(("score", *COSTS), "float64")
-    return frame.astype(whole).assign(started=pd.to_datetime(frame["started"], unit="ms", utc=True))
+    ids = frame["run_id"].astype(object).where(frame["run_id"].notna(), None)
+    started = pd.to_datetime(frame["started"], unit="ms", utc=True)
+    return frame.astype(whole).assign(started=started, run_id=ids)
 
 
 def _row(kind: str, setting: str, training: TrainingResult) -> dict[str, Any]:

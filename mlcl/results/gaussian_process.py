@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 FEWEST = 8
 """The smallest number of scores to fit: with fewer, noise and shape cannot be told apart."""
 MOST = 500
-"""The largest number of scores to fit, since the time of a fit grows with its cube."""
+"""The largest number of scores to fit: the time of a fit grows with the cube of this number."""
 POINTS = 60
 """The number of points at which a fitted curve is evaluated."""
 
@@ -34,11 +34,12 @@ class Curve:
 def fitted_curve(x: ArrayLike, score: ArrayLike, *, log: bool) -> Curve | None:
     """Fits the expected score as a function of x, or of log x with `log`, from x and score (N,).
 
-    The noise of single scores is not part of the curve's deviation. Returns None for fewer than `FEWEST`
-    scores, and where x or the score is constant.
+    The noise of single scores is not part of the curve's deviation. Scores that are not finite are left out.
+    Returns None for fewer than `FEWEST` scores, and where x or the score is constant.
     """
-    known = np.asarray(x, float)
-    if len(known) < FEWEST or np.ptp(known) == 0 or np.ptp(np.asarray(score, float)) == 0:
+    is_finite = np.isfinite(np.asarray(score, float))
+    known, score = np.asarray(x, float)[is_finite], np.asarray(score, float)[is_finite]
+    if len(known) < FEWEST or np.ptp(known) == 0 or np.ptp(score) == 0:
         return None
     ends = known.min(), known.max()
     grid = np.geomspace(*ends, POINTS) if log else np.linspace(*ends, POINTS)
@@ -51,7 +52,7 @@ def expected_scores(x_ND: Array, score: ArrayLike, at_GD: Array, *, log: list[bo
 
     The kernel is a constant times a squared exponential (one length scale for each key) plus white noise; its
     hyperparameters maximise the marginal likelihood. Keys with `log` enter as their logarithms. Of more than
-    `MOST` scores, so many are fitted, spread evenly over their order.
+    `MOST` scores, only `MOST` are fitted, evenly spaced in the given order.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor

@@ -34,7 +34,10 @@ def has_embeddings(runs: Runs, run_id: str) -> bool:
 
 
 def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
-    """Downloads a run's embeddings and job to a folder in `scratch`. Raises UserError where it left none."""
+    """Downloads a run's embeddings and job to a folder in `scratch`, and returns the folder.
+
+    Raises UserError where there is no such run, or it left no embeddings.
+    """
     run, folder = runs.get(run_id), scratch / run_id
     if run is None:
         raise UserError("no such run in MLflow", key="RUN", found=run_id)
@@ -43,7 +46,7 @@ def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
         raise UserError(problem, key=EMBEDDINGS, found=f"run {run_id}", allowed=f"in a sweep {HOW_TO_KEEP}")
     folder.mkdir(exist_ok=True)
     runs.download_artifact(run, EMBEDDINGS, folder)
-    # Without the weights beside it. Some stores keep the name of the folder, others do not.
+    # Only the job, without the weights. Some stores download it to a subfolder `MODEL`, others do not.
     runs.download_artifact(run, f"{MODEL}/{JOB}", folder).replace(folder / JOB)
     return folder
 
@@ -73,7 +76,7 @@ class JobDataCache:
 
 @dataclass(frozen=True)
 class KnnScores:
-    """The scores of a setting at all points (k, lambda, temperature), over so many `seeds`.
+    """The scores of a setting at all points (k, lambda, temperature); `seeds` is the number of its runs.
 
     `points` has one row per point. Its columns are `AXES`, `val` and `test` (means over seeds), `val_sd` and
     `test_sd` (standard deviations, NaN for one seed), and `in_grid`. `best` is the row of the grid with the
@@ -115,8 +118,8 @@ def knn_table(run: StoredRun) -> Array:
 def knn_scores(tables: Sequence[Array], jobs: Sequence[JobConfig]) -> KnnScores:
     """Averages the tables of a setting's runs (see `knn_table`), and finds the best and the jobs' own point.
 
-    Runs of several searches have other k-NN parameters of their own: only points that all tables have count,
-    and there is no own point unless all jobs have the same one. Raises ValueError where no point is common.
+    Jobs of different searches may have different k-NN parameters: only points that all tables have are kept,
+    and `own` is None unless all jobs have the same parameters. Raises ValueError where no point is common.
     """
     frames = [pd.DataFrame(table).set_index(list(AXES)) for table in tables]
     common = frames[0].index

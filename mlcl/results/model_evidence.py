@@ -17,9 +17,9 @@ DIGITS = 4
 
 
 def model_evidence(result: SweepResult | TableResult, run_id: str) -> str:
-    """Returns Markdown with a model's test figures over its seeds, their intervals, and the verdicts.
+    """Returns Markdown with the test metrics of a model's setting over its seeds, intervals, and verdicts.
 
-    `run_id` is the MLflow id of the model's run. The Markdown is empty if there are neither figures nor
+    `run_id` is the MLflow id of the model's run. The Markdown is empty if there are neither metrics nor
     verdicts: a trial of a search, for example, has no fresh seeds.
     """
     if isinstance(result, SweepResult):

@@ -33,7 +33,7 @@ COLUMNS = ("setting", "seeds", "which", "k", "lambda", "temperature", *FIGURES)
 
 @dataclass(frozen=True)
 class PosthocScores:
-    """The scores of jobs' settings in `metric`, such as `accuracy`, at values of k, lambda and temperature.
+    """The scores of settings in `metric`, such as `accuracy`, at values of k, lambda and temperature.
 
     `chosen` has the columns `COLUMNS` and three rows for each setting: the best point of the grid on
     validation, the point of the job itself, and the model without neighbours. `threshold` is the mean of the
@@ -50,8 +50,9 @@ def score_posthoc(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -
     """Scores each setting at all points of its job's k-NN grid, and chooses the best mean on validation.
 
     Means are over the setting's seeds; test values are not used for the choice. Fitted baselines, which have
-    no neighbours, are left out. Raises UserError where the jobs are selected by different metrics, a run has
-    no embeddings, its data set cannot be loaded, or the metric has no value.
+    no neighbours, are left out, unless there are no other settings. Raises UserError where the jobs are
+    selected by different metrics, a run has no embeddings, its data set cannot be loaded, or the metric has
+    no value.
     """
     settings = [each for each in settings if not each.is_fitted] or settings
     metric = _metric(settings)
@@ -88,7 +89,7 @@ def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores
 def _rows(
     setting: ComparedSetting, metric: str, scores: KnnScores, stored: Sequence[StoredRun]
 ) -> list[tuple[object, ...]]:
-    """Returns the rows of `PosthocScores.chosen` for one setting; computes all metrics at their points."""
+    """Returns the rows of `PosthocScores.chosen` for one setting, from the metrics of its runs there."""
     alone = scores.points.index[scores.points["lambda"] == 0]
     places = {"best on validation": scores.best, "the job's own": scores.own}
     if len(alone):
@@ -112,9 +113,9 @@ ROWS = 1000
 class NeighbourCost(NamedTuple):
     """The cost of the neighbours of a setting's first seed. Source: kNN-MLTC Tables 7 and 8.
 
-    `rows` and `bytes` are the datastore's, as an export has it on disk. `model_ms` and `knn_ms` are the
-    milliseconds a row of a prediction without and with neighbours, over `timed` rows in the job's batches of
-    evaluation, with everything from the raw row on; `k` is the number of neighbours, on `device`.
+    `rows` and `bytes` are the size of the datastore in an export on disk. `model_ms` and `knn_ms` are the
+    milliseconds per row of a prediction from raw rows on `device`, without and with `k` neighbours, measured
+    on `timed` rows in batches of the job's evaluation.
     """
 
     setting: str
@@ -128,7 +129,7 @@ class NeighbourCost(NamedTuple):
 
 
 def measure_costs(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -> list[NeighbourCost]:
-    """Measures each setting that is not fitted. Raises UserError where a run's model or data is gone."""
+    """Measures all settings except fitted baselines. Raises UserError where a run's model or data is gone."""
     cache = JobDataCache(home)
     return [_measure(runs, each, cache) for each in settings if not each.is_fitted]
 
@@ -159,7 +160,7 @@ def _measure(runs: Runs, setting: ComparedSetting, cache: JobDataCache) -> Neigh
         return predicted - started, time.perf_counter() - predicted
 
     parts = list(batches(items, job_data.job.evaluation.batch_size))
-    seconds(parts[0])  # what starts slowly is not counted
+    seconds(parts[0])  # warms up: a slow first call is not counted
     model_ms, knn_ms = (1000 * sum(each) / len(items) for each in zip(*map(seconds, parts), strict=True))
     costs = (len(items), knn.k, model_ms, model_ms + knn_ms)
     return NeighbourCost(setting.label, len(store.labels), size, *costs, device.type)

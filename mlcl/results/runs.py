@@ -90,11 +90,11 @@ class Runs:
         return self._source.get(run_id)
 
     def tagged(self, tag: str, value: str, how: str = "=") -> list[Run]:
-        """Returns the runs whose `tag` equals `value`, or matches it with LIKE as `how`, latest first."""
+        """Returns the runs whose `tag` equals `value`, or with `how` LIKE matches it, latest first."""
         return list(self._source.tagged(tag, value, how))
 
     def by_log(self, owner: str, logs: Collection[str]) -> dict[str, Run]:
-        """Returns runs by log id: one request for those of `owner`, and one for each log of another."""
+        """Returns runs by log id: all runs of `owner`, and those with one of `logs` of another owner."""
         found = {run.data.tags.get(Tag.LOG, ""): run for run in self.tagged(Tag.OWNER, owner)}
         for log in logs:
             if log not in found and not log.startswith(f"{owner}."):
@@ -122,7 +122,7 @@ class Runs:
         return next(iter(begun.values()), [])
 
     def ordered(self, runs: Sequence[Run]) -> list[Run]:
-        """Returns the runs, those of this home ordered by their number in it, as a clock may be wrong."""
+        """Returns runs, given latest first, with those of this home sorted by number: clocks may err."""
         numbers = [self._numbers.get(run.data.tags.get(Tag.OWNER, "")) for run in runs]
         own = [(number, run) for number, run in zip(numbers, runs, strict=True) if number is not None]
         latest = iter(sorted(own, key=lambda each: -each[0]))

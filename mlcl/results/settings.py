@@ -144,8 +144,8 @@ def same_setting(one: Run, other: Run) -> bool:
 def _data_of(run: Run, other: Run) -> str | None:
     """Returns the fingerprint of a run's data that another run on the same data must have.
 
-    Where they redraw validation rows with different seeds, it is that of the data set as it is stored.
-    Splits of different seeds are different data sets, of which nothing is compared.
+    If both runs redraw validation rows with different seeds, it is the fingerprint of the stored data set. If
+    their splits have different seeds, it is None, so that the data is not compared.
     """
     seeds, others = _data_seeds(run), _data_seeds(other)
     if seeds.get(SPLIT_SEED) != others.get(SPLIT_SEED):

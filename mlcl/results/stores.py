@@ -43,7 +43,7 @@ class ClientRuns:
         return run if run.info.lifecycle_stage == "active" else None
 
     def tagged(self, tag: str, value: str, how: str) -> Iterator[Run]:
-        """Yields the runs whose `tag` is `value`, or compares with it as `how` says, latest first."""
+        """Yields the runs whose `tag` equals `value`, or with `how` LIKE matches it, latest first."""
         quote = '"' if "'" in value else "'"
         exact, asked = how == "=", value
         if quote in value:  # MLflow's filters have no escape, but _ matches any character
@@ -104,7 +104,7 @@ class FileRuns:
         return next(self._runs("AND r.run_uuid = ?", run_id), None)
 
     def tagged(self, tag: str, value: str, how: str) -> Iterator[FileRun]:
-        """Yields the runs whose `tag` is `value`, or with LIKE matches it, latest first."""
+        """Yields the runs whose `tag` equals `value`, or with `how` LIKE matches it, latest first."""
         where = f"AND r.run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value {how} ?)"
         # SQLite's LIKE ignores case.
         like = re.compile(re.escape(value).replace("%", ".*").replace("_", "."), re.DOTALL).fullmatch

@@ -63,7 +63,7 @@ class ArmSearch:
         race: The entrants of the race, the job as written first; empty if the search has no race.
         pick: The name of the entrant with the best mean; empty where the race has not ended.
         kept: The fraction of the pick's lead over the median trial that remains on fresh seeds; see
-            `kept_share`.
+            `mlcl.service.search.confirmation.kept_share`.
         stopped: If the search stopped early, a text on how many trials were skipped and why; else empty.
     """
 
@@ -135,11 +135,11 @@ def sweep_verdicts(
 ) -> tuple[Verdict, ...]:
     """Returns the verdicts of a sweep: heads against control, then the best model against the best baseline.
 
-    The best arm of a role, and the one setting that counts for each search, have the best mean of the
-    validation metric `score`; the verdicts compare its counterpart on test. A verdict is left out where one
-    of its arms has no complete training. `margin` is the largest difference that does not matter, in the
-    metric's units, `rows` the number of test rows, 0 if unknown, `given` the arms whose settings no search
-    chose. An arm with one search has the error `SEARCH_DEVIATION` of searches.
+    The validation metric `score` selects the best arm of each role, and one setting of each search; verdicts
+    compare the same metric on test. A verdict is left out where one of its arms has no complete training.
+    `margin` is the largest difference that does not matter, in the metric's units, `rows` the number of test
+    rows, 0 if unknown, `given` the arms whose settings no search chose. An arm with one search has the error
+    `SEARCH_DEVIATION` of searches.
     """
     arms = _arms(settings, score, mode, given)
     metric = score.replace("val/", "test/")

@@ -34,13 +34,14 @@ COUNTED = {
 def table_verdicts(
     cells: Sequence[CellResult], higher: Mapping[str, bool], control: str = "", unit: str = "percent"
 ) -> list[tuple[str, Verdict]]:
-    """Compares the cells with the same data with one of them, for each figure.
+    """Compares cells that have the same data with a reference among them, for each figure.
 
-    With a control that is a row or a column, these are cells of one column or of one row.
+    If the control is a row, only cells of one column are compared with each other; if it is a column, only
+    cells of one row.
 
     Returns pairs of the row or column that the compared cells share (empty for none) and a verdict. Verdicts
     have the values of the trainings' metrics, not the table's unit. Holm's correction is over the verdicts on
-    one figure of such cells. Cells whose `data` is empty are left out.
+    one figure with one reference. Cells whose `data` is empty are left out.
 
     Args:
         cells: The cells of a table.

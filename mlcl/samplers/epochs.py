@@ -68,7 +68,7 @@ class Groups:
         return drawn
 
     def _shuffled(self, rounds_G: Indices, rng: np.random.Generator) -> tuple[Indices, Indices]:
-        """Returns each group `rounds_G` times, each time shuffled, and the place where it begins (G,)."""
+        """Returns each group's members `rounds_G` times, each time shuffled, and each group's start (G,)."""
         sizes = self.sizes
         lengths = rounds_G * sizes
         starts = _starts(lengths)[:-1]
@@ -83,7 +83,7 @@ def _starts(lengths: Indices) -> Indices:
 
 
 def _repeats(values_V: Indices, counts: Indices) -> Indices:
-    """Returns, for each of V values, how often it occurred before; `counts` has the total of each value."""
+    """Returns, for each of V values, how often it occurs earlier; `counts` has the total of each value."""
     before_V = np.empty(len(values_V), dtype=np.int64)
     order = np.argsort(values_V, kind="stable")
     before_V[order] = np.arange(len(values_V)) - np.repeat(_starts(counts)[:-1], counts)

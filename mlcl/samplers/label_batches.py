@@ -18,13 +18,13 @@ class LabelBatchSampler(Sampler[list[int]]):
     """Batches of row numbers, for `DataLoader(dataset, batch_sampler=...)`.
 
     The batches of an epoch depend on the seed and the epoch alone, not on the number of processes: each
-    process gets its slice of every batch. Iterating goes to the next epoch; `set_epoch` chooses one.
+    process gets its slice of every batch. Each iteration yields the next epoch; `set_epoch` chooses another.
 
     Args:
         labels: One label for each row: a class (a number or text), a list or set of labels, which may be
             empty, or a path (a tuple, the coarsest class first, of one length for all rows). A tensor or
-            array (N,) has classes, one (N, L) of 0 and 1 has sets of labels. Rows without a label are a
-            class of their own, also those of the class -1.
+            array (N,) has classes, one (N, L) of 0 and 1 has sets of labels. Rows without a label form
+            a class of their own, and so do those of the class -1.
         batch_size: The number of rows in a batch, of all processes together.
         order: `random` shuffles the rows. `balanced` draws each class equally often, see `Balanced`. `pk`
             draws some classes for a batch and `k` rows of each, so that every anchor with a label has
@@ -38,8 +38,8 @@ class LabelBatchSampler(Sampler[list[int]]):
         world_size: The number of processes; by default that of torch.distributed, if it is initialised.
 
     Raises:
-        ValueError: For labels of several kinds, paths of different lengths, an unknown order, and a batch
-            size that does not fit the rows or the processes.
+        ValueError: For labels of several kinds, paths of different lengths, an unknown order, `k` or
+            `branches` below 1, and a batch size that does not fit the rows or the processes.
 
     Example:
         >>> sampler = LabelBatchSampler([["a"], ["a", "b"], ["b"], ["a"]], batch_size=2, order="pk", k=2)

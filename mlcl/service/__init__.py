@@ -7,9 +7,10 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 # Relative paths of a job mean the same in every process: actors stay in the folder of the command.
 os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
-# Ctrl-C is ours: Tune's handler would end the sweep without saying that it was asked to.
+# Commands handle Ctrl-C themselves: Tune's handler would end a sweep without a record of the request.
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
-# A training that is stopped early ends its workers first. Tune would give its successor up meanwhile.
+# A training that is stopped early first ends its workers. If that takes longer than this, Tune fails the
+# next training of the same actor.
 os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", "120")
 # Train polls its workers at this interval; the default of 2 s would be added to short runs.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")

@@ -30,12 +30,16 @@ MODELS = "models"
 ALIAS = "champion"
 """The default alias of a registered version."""
 TAGS = {"name": Tag.ID, "seed": Tag.SEED, "code": Tag.COMMIT, "trained_with": f"{VERSION_TAG}mlcl"}
-"""The entries on the run in an exported model's index and README, with the tags that have their values."""
+"""Maps the entries on the run in an exported model's index and README to the run's tags with their values."""
 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """An exported model and its run; a place where it did not go is None."""
+    """An exported model and its run; `folder` is None if no folder is kept.
+
+    `registered` is a line with the registered version, and `pushed` the address of the repository on the hub;
+    both are None if that was not asked for.
+    """
 
     folder: Path | None
     run_id: str
@@ -62,12 +66,12 @@ def export_run(
         word: A run or a sweep, see `model_run`.
         to: The folder; default: `models/RUN_ID` in the home, or none if the model is registered or pushed.
         register: The name under which the model is also registered in MLflow, with `alias`.
-        formats: Formats besides, see `check_formats`.
-        push: The repository of the Hugging Face Hub that the folder is sent to, which may be `public`.
+        formats: Further formats, see `check_formats`.
+        push: The repository of the Hugging Face Hub that the folder is sent to; `public` allows a public one.
 
     Raises:
-        UserError: The run has no model, its data set changed, the folder exists, MLflow or the hub do not
-            accept a name, or a format would not be exact.
+        UserError: No run with a model is found, its data changed, the folder exists, MLflow or the hub refuse
+            a name, or a format would not be exact.
     """
     if register is not None:
         check_name(register, alias)
@@ -100,7 +104,11 @@ def export_run(
 
 
 def model_run(runs: Runs, word: str) -> Run:
-    """Returns the complete run with a model that `word` names: its id in MLflow or its own, or a sweep."""
+    """Returns the complete run with a model that `word` names; for a sweep, the run of its best training.
+
+    `word` is MLflow's id of a run, its id in mlcl, or the name or id of a sweep. Raises UserError if there is
+    no such run, if several are complete, or if the run is not complete or left no model.
+    """
     by_id = runs.get(word)
     found = runs.named(word) if by_id is None else [by_id]
     if not found:
@@ -124,7 +132,7 @@ def model_run(runs: Runs, word: str) -> Run:
 
 
 def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
-    """Returns the best run of the latest sweep that has one, a training on a fresh seed if there are any."""
+    """Returns the run of the best training of the first sweep that has one. Raises UserError if none has."""
     for sweep in sweeps:
         found = read_sweep(runs, sweep).best_training
         best = None if found is None or found.run_id is None else runs.get(found.run_id)
@@ -165,5 +173,5 @@ def _evidence(runs: Runs, run: Run) -> str:
     read = read_sweep if kind(group) == "sweep" else read_table
     try:
         return model_evidence(read(runs, group), str(run.info.run_id))
-    except UserError:  # it has stored no result yet: the run's own figures are all there is
+    except UserError:  # the sweep or table has stored no result yet
         return ""

@@ -9,13 +9,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.files import new_folder
+from mlcl.files import lock_file, new_folder, remove_partial
 from mlcl.service.engine.closing import recover
-from mlcl.store import LOCK, Database, RunFolder, RunRecord, State, home_records
+from mlcl.store import KINDS, LOCK, Database, RunFolder, RunRecord, State, home_records
 from mlcl.tracking.cursor import CURSOR
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
 from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.uri import IN_HOME
+
+IMPORTING = ".import.lock"
+"""The file in the home that an import into it locks."""
 
 
 def import_home(source: Path, home: Path) -> list[RunRecord]:
@@ -23,13 +26,23 @@ def import_home(source: Path, home: Path) -> list[RunRecord]:
 
     Folders, events and logs are copied. A log that was delivered to the MLflow database file of `source` is
     not yet delivered to that of `home`; a log that was delivered to a server is not sent again.
-    After a killed import, the next one copies the rest.
+    After a killed import, the next one copies the rest. Raises UserError if `source` is `home` or has no
+    database, or if another import into `home` is at work.
     """
     if source.resolve() == home.resolve() or not Database(source).file.is_file():
         allowed = "another folder that commands had as --home"
         raise UserError("no home to import from", key="HOME", found=source, allowed=allowed)
     Database(source).check()
     recover(home)
+    with lock_file(home / IMPORTING) as mine:
+        if not mine:
+            raise UserError("another import into this home is at work", file=home)
+        for kind in ("logs", *KINDS):
+            remove_partial(home / kind)
+        return _copy_missing(source, home)
+
+
+def _copy_missing(source: Path, home: Path) -> list[RunRecord]:
     known = {record.id for _, record in home_records(home)}
     found = [each for each in home_records(source) if each[1].state is State.COMPLETE]
     return [_copy(source, folder, record, home) for folder, record in found[::-1] if record.id not in known]
@@ -56,7 +69,7 @@ def _copy(source: Path, folder: RunFolder, record: RunRecord, home: Path) -> Run
 
 
 def _with_parents(home: Path, id: str) -> Iterator[str]:
-    """Yields the logs in which a log is nested, then its own id; without them it could not be delivered."""
+    """Yields the ids of the logs in which log `id` is nested, the outermost first, and then `id`."""
     parent = first_entry(log_folder(home, id) / LOG).get("parent")
     if parent:
         yield from _with_parents(home, parent)
@@ -64,7 +77,7 @@ def _with_parents(home: Path, id: str) -> Iterator[str]:
 
 
 def _copy_log(source: Path, id: str, home: Path) -> None:
-    """Copies a log that the home lacks, with its cursor unless that is of the other home's MLflow file."""
+    """Copies log `id` if `home` lacks it; for a log of the MLflow file in `source`, without the cursor."""
     target = log_folder(home, id)
     if target.exists():
         return

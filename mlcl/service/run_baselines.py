@@ -21,7 +21,7 @@ from mlcl.training.job_data import JobData, open_dataset
 
 @dataclass(frozen=True)
 class BaselinePlan:
-    """The jobs of baselines by name, and the names of those left out with the reasons."""
+    """The jobs of the baselines to fit, and the reasons why others are left out, both by baseline name."""
 
     jobs: dict[str, JobConfig]
     left_out: dict[str, str] = field(default_factory=dict)
@@ -50,9 +50,9 @@ class BaselinePlan:
 def run_baselines(
     plan: BaselinePlan, *, home: Path, listener: Listener, announce: Callable[[str], None]
 ) -> dict[str, RunReport]:
-    """Runs the baselines until a request to stop; a failed one is announced and has no report.
+    """Runs the baselines in turn, until a request to stop, and returns their reports by name.
 
-    Raises UserError if no baseline could be fitted.
+    A baseline that fails is announced and has no report. Raises UserError if no baseline could be fitted.
     """
     reports: dict[str, RunReport] = {}
     with stop_on_signal(announce) as stop:
@@ -61,7 +61,7 @@ def run_baselines(
             try:
                 reports[name] = run_job(job, home=home, listener=listener, announce=announce, stop=stop)
             except (ArithmeticError, RuntimeError, ValueError) as error:
-                # Its run says FAILED with the reason: the others are no worse for it.
+                # Its run is recorded as FAILED with the reason; the other baselines can still be fitted.
                 announce(f"{name} FAILED: {type(error).__name__}: {error}")
                 continue
             if reports[name].state is State.STOPPED:
@@ -74,10 +74,10 @@ def run_baselines(
 def best_baseline(
     plan: BaselinePlan, reports: Mapping[str, RunReport], *, home: Path, announce: Callable[[str], None]
 ) -> tuple[str | None, dict[str, float]]:
-    """Returns the best of fitted baselines, None without scores, and the mean scores by which it was chosen.
+    """Returns the name of the best of the fitted baselines, None if none has a score, and mean scores.
 
-    Where validation rows are few these are means over several draws of them, see `redrawn_scores`; otherwise,
-    and after a stop, it is the best on validation, without such means.
+    If validation rows are few, the mean scores are those of `redrawn_scores`, and the largest one decides.
+    Otherwise, and after a stop, there are no mean scores, and the metric on validation decides.
     """
     metric = next(iter(plan.jobs.values())).evaluation.metric
     sign = 1 if default_mode(metric) == "max" else -1
@@ -93,4 +93,5 @@ def best_baseline(
             with suppress(Stopped):
                 drawn = redrawn_scores({name: plan.jobs[name] for name in scores}, home, check_stop)
     ranked = drawn or scores
-    return max(ranked, key=lambda name: ranked[name], default=None), drawn
+    best = max(ranked, key=lambda name: ranked[name], default=None)
+    return best, {name: sign * value for name, value in drawn.items()}

@@ -34,11 +34,11 @@ from mlcl.training.step_precision import AUTO, in_precision
 
 @dataclass(frozen=True)
 class RunReport:
-    """The result of a run, which `resumed` if it began from a checkpoint.
+    """The result of a run; `resumed` says whether it began from a checkpoint.
 
     `undelivered` is the number of logs, also of earlier runs, that are not in MLflow yet; `mlflow_run_id` is
-    None if this run is not. `job_hash` is that of the trained job, which names a precision in place of
-    `auto`.
+    None if this run is not in MLflow yet. `job_hash` is that of the trained job, in which a precision
+    replaces `auto`.
     """
 
     id: str
@@ -64,12 +64,13 @@ def run_job(
     cpus: float = 1,
     gpus: float | None = None,
 ) -> RunReport:
-    """Runs `job`, or resumes its interrupted run; `fresh` begins a new run in any case.
+    """Runs `job`, or resumes its interrupted run; `fresh` resumes only a run of this submitted cluster job.
 
-    Ray places a job of several workers, and any training if RAY_ADDRESS names a cluster. Each worker then has
-    `cpus` and `gpus`; by default a GPU if there is one for each. A caller that runs several jobs gives its
-    `stop`. Raises UserError for wrong input before anything is started. MLflow must answer at the beginning;
-    after that, only the end of the run waits a moment for it.
+    Ray places a job of several workers and, if RAY_ADDRESS names a cluster, any job but that of a baseline.
+    Each worker then has `cpus` and `gpus`; by default a GPU if there is one for each. With `stop`, the caller
+    handles signals. Raises UserError for wrong input before anything is started, and MachineError if a
+    checkpoint cannot be read. MLflow must answer at the beginning; after that, only the end of the run waits
+    a moment for it.
     """
     job_data = _with_precision(JobData.of(job, home), home, gpus, fresh=fresh)
     job = job_data.job
@@ -99,7 +100,7 @@ def run_job(
 
 
 def _with_precision(job_data: JobData, home: Path, gpus: float | None, *, fresh: bool) -> JobData:
-    """Decides `train.precision: auto`: as in the job's interrupted run, if there is one to resume."""
+    """Replaces `train.precision: auto` by the precision of the run to resume, else by a measured one."""
     job, runs = job_data.job, RunFolders(home)
     if job.train.precision != AUTO:
         return job_data
@@ -123,7 +124,7 @@ class _Run:
     share: tuple[float, float | None]
 
     def train(self) -> RunReport:
-        """Trains and evaluates, and writes the end of the run, also after an error."""
+        """Trains and evaluates the job, and writes the state of the run at its end, also after an error."""
         id, folder = self.entry.key, self.store.folder(self.entry)
         log, resumed = RunLog.attach(self.home, self.store.log(self.entry)), (folder / CHECKPOINT).exists()
         state, metrics, reason = State.FAILED, dict[str, float](), ""
@@ -153,7 +154,7 @@ class _Run:
         return RunReport(id, state, folder, log.id, metrics, resumed, reason, job_hash=hash_)
 
     def _encode(self) -> None:
-        """Encodes frozen inputs with all CPUs, where this process trains."""
+        """Encodes the frozen inputs with all CPUs, before a training in this process."""
         job = self.job_data.job
 
         def show(done: int, total: int, _left: float | None, text: str) -> None:

@@ -63,7 +63,7 @@ def arm_error(values: Array, search_deviation: float = 0.0) -> ArmError:
 
 
 OTHERS = 1.0
-"""The weight, in degrees of freedom, of the other arms' mean variance in an arm's own, in `shared_errors`."""
+"""The degrees of freedom that the other arms' mean variance adds to an arm's variance in `shared_errors`."""
 
 
 class SharedErrors(NamedTuple):
@@ -87,9 +87,9 @@ def shared_errors(values: Array) -> SharedErrors:
         s_r^2 = sum_s e_rs^2 / ((S - 1) (1 - 1 / R))
         v_r = ((S - 1) s_r^2 + OTHERS mean_{q != r} s_q^2) / (S - 1 + OTHERS) / S
 
-    with S - 1 + OTHERS degrees of freedom. One variance for all arms would have (R - 1) (S - 1), the most of
-    a difference, but is too small for an arm that scatters more than the others. With two arms v_1 + v_2 is
-    the variance of the mean of S paired differences.
+    with S - 1 + OTHERS degrees of freedom. One variance for all arms would have `most` = (R - 1) (S - 1)
+    degrees of freedom, but is too small for an arm that scatters more than the others. With two arms, v_1 +
+    v_2 is the variance of the mean of S paired differences.
     """
     arms, units = values.shape[-2:]
     centred = values - values.mean(-1, keepdims=True)
@@ -113,7 +113,10 @@ def rows_variance(differences: Array) -> Array:
 
 
 def pooled_freedom(variances: Array, freedoms: Array) -> Array:
-    """Returns the degrees of freedom of a sum of variances [..., part]: (sum V)^2 / sum (V^2 / df)."""
+    """Returns the degrees of freedom of a sum of variances [..., part]: (sum V)^2 / sum (V^2 / df).
+
+    Degrees of freedom below 1 count as 1; the result is infinite if all variances are 0.
+    """
     below = (variances**2 / np.maximum(freedoms, 1.0)).sum(-1)
     return np.where(below > 0, variances.sum(-1) ** 2 / np.where(below > 0, below, 1.0), np.inf)
 

@@ -44,11 +44,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Arm:
-    """The trainings of an arm on fresh seeds: `searches` has the outcomes of each search's pick on the seeds.
+    """The trainings of an arm on fresh seeds; `searches` has the outcomes of the setting that each picked.
 
     A `fitted` arm is a deterministic baseline: each search has one outcome, and several searches differ only
     in their validation rows. With one search it has no variance from searches and seeds. `searched` says
-    whether a search chose its settings; `label` is its name in sentences. If the arm stands for more than the
+    whether a search chose the arm's settings; `label` is the arm's name. If the arm stands for more than the
     setting of its only search, `search_deviation` is the standard deviation of a search's outcome; arms with
     several searches do not need it.
     """
@@ -61,7 +61,7 @@ class Arm:
 
     @property
     def assumed_deviation(self) -> float:
-        """`search_deviation` where it counts: the arm has one search that chose its settings; else 0."""
+        """`search_deviation` if the arm is searched, not fitted, and has one complete search; else 0."""
         alone = self.searched and not self.fitted and len(self.complete) == 1
         return self.search_deviation if alone else 0.0
 
@@ -72,7 +72,7 @@ class Arm:
 
     @property
     def complete(self) -> tuple[tuple[Outcome, ...], ...]:
-        """The searches with only their finite outcomes (other trainings failed); empty ones are left out."""
+        """The searches with only their finite outcomes (a training without one failed), if they have any."""
         finite = (tuple(each for each in its if math.isfinite(each.value)) for its in self.searches)
         return tuple(its for its in finite if its)
 
@@ -92,9 +92,10 @@ class Difference:
     """The difference of two arms, the reference and the treated one, positive where the treated one is
     better.
 
-    `value` is the difference of their `means`, which are as the metric has them; `errors` its variances.
-    `same` says whether both arms consist of the same trainings. `paired` is `seed` or `search` if outcomes of
-    equal seeds or equal search numbers were subtracted first, else empty.
+    `means` are the means of the metric, `value` is their difference, negated if smaller metric values are
+    better, and `errors` has its variances. `same` says whether both arms consist of the same trainings.
+    `paired` is `seed` or `search` if outcomes of equal seeds or equal search numbers were subtracted first,
+    else empty.
     """
 
     arms: tuple[Arm, Arm]
@@ -112,7 +113,7 @@ class Difference:
 
     @cached_property
     def p(self) -> float | None:
-        """The two-sided p-value of Student's t test, as `interval` has it; None without an error."""
+        """The two-sided p-value of the t test with the error of `interval`; None without a standard error."""
         if not self.is_known:
             return None
         variances, freedoms = self.errors.arrays()
@@ -122,7 +123,7 @@ class Difference:
         return float(2 * scipy.special.stdtr(pooled_freedom(variances, freedoms), -abs(self.value) / error))
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """Returns the confidence interval (low, high) of this level; None without a standard error."""
+        """Returns the confidence interval (low, high) of `value`; None without a standard error."""
         if not self.is_known:
             return None
         half = float(half_width(*self.errors.arrays(), level))
@@ -159,7 +160,7 @@ def difference_of(reference: Arm, treated: Arm, metric: str, mode: str) -> Diffe
 
 
 def are_same(one: Arm, other: Arm) -> bool:
-    """Whether two arms have the same trainings; those of different jobs differ, also with equal values."""
+    """Whether two arms have equal outcomes of the same jobs; False if a job is unknown."""
     known = all(each.job for search in one.searches for each in search)
     return known and one.searches == other.searches
 
@@ -174,7 +175,7 @@ def check_values(arms: Sequence[Arm], metric: str) -> None:
 def build_difference(
     arms: tuple[Arm, Arm], errors: Errors, mode: str, *, same: bool = False, paired: Pairing = ""
 ) -> Difference:
-    """Returns the difference of two arms with these errors; its value is 0 where both are the `same`."""
+    """Returns the difference of two arms with these errors; its value is 0 if `same`."""
     first, second = (float(arm.error.mean) for arm in arms)
     value = 0.0 if same else (second - first) * (-1 if mode == "min" else 1)
     return Difference(arms, value, (first, second), errors, same, paired)
@@ -208,8 +209,8 @@ def row_variance(arms: Sequence[Arm]) -> tuple[float, int]:
 def mean_interval(arm: Arm, level: float) -> tuple[float, tuple[float, float] | None]:
     """Returns the mean of an arm's metric, and its confidence interval over seeds and test rows.
 
-    With several searches the interval counts these, too. It is None where the variance is not known, as for a
-    single training. Raises ValueError where the arm has no finite value.
+    With several searches the interval counts their variance, too. It is None where the variance is not known,
+    as for a single training. Raises ValueError where the arm has no finite value.
     """
     check_values((arm,), "value")
     error, (rows, blocks) = arm.error, row_variance((arm,))

@@ -60,10 +60,11 @@ class Errors:
 
 @dataclass(frozen=True)
 class Decider:
-    """An estimate of what would decide an undecided verdict: `about` so many of `what`, in total.
+    """An estimate of what would decide an undecided verdict: a total of `about` `what`, such as 9 seeds.
 
     `about` is None if no affordable number decides. `rows` is the present number of test rows, 0 if unknown.
-    `impossible` says that their variance alone is too large, so that no number of further trainings decides.
+    `impossible` says that the variance from the test rows alone is too large, so that no number of further
+    trainings decides.
     """
 
     what: Literal["seeds", "searches", "rows", "nothing"]
@@ -91,7 +92,8 @@ def cheapest_decider(
     """Returns the first of seeds, searches and rows that can bring half the interval's width to `target`.
 
     `searches` is the present number of searches of an arm, `seeds` of seeds of a search, `rows` of test rows;
-    0 for one that cannot grow. None where the interval is narrow enough already.
+    a number that cannot grow is 0. `level` is the confidence level of the interval. Returns None if the
+    interval is narrow enough already.
     """
 
     def half(what: str, times: float) -> float:

@@ -10,7 +10,7 @@ from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm
 from mlcl.significance.rank_tests import LEAST, RankTest, bayesian_signed_rank, rank_test
 
 Seeds = Mapping[int, float]
-"""The values of a figure in one cell, keyed by the seed."""
+"""The values of a metric in one cell, keyed by the seed."""
 Cells = Mapping[tuple[str, str], Seeds]
 """The complete cells, keyed by (method, data set)."""
 
@@ -20,9 +20,9 @@ class AgainstControl:
     """A method compared with the control.
 
     `paired` compares the means over seeds, with one pair for each data set and the control as A. `p` is the
-    p-value of the exact Wilcoxon signed-rank test, `adjusted` the same with Holm's correction over all
-    methods. `bayes` has the probabilities that the method is practically worse, equal and better; None
-    without a rope.
+    p-value of the exact Wilcoxon signed-rank test, `adjusted` is `p` with Holm's correction over all methods.
+    `bayes` has the probabilities that the method is practically worse, equal and better; None without a
+    `rope` (see `MethodComparison`).
     """
 
     method: str
@@ -102,8 +102,8 @@ def compare_methods(
 ) -> MethodComparison | None:
     """Compares the methods that are not in `leave_out` over the data sets, as far as cells are complete.
 
-    Methods and data sets are dropped as in `complete_part`. None where fewer than three methods or three data
-    sets remain, or the control was dropped.
+    Methods and data sets are dropped as in `complete_part`. Returns None if fewer than three methods or three
+    data sets remain, or the control was dropped.
     """
     compared = [method for method in methods if method not in leave_out]
     rows, columns = complete_part(cells, compared, data_sets)

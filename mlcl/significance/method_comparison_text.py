@@ -14,9 +14,7 @@ RISK = 1 - LEVEL
 
 
 def sentences(its: MethodComparison) -> list[str]:
-    """Returns the outcome of the Friedman and Nemenyi tests, and what would decide between the best method
-    and the control, in sentences.
-    """
+    """Returns sentences with the outcome of the Friedman and Nemenyi tests, and what would decide."""
     found = [_friedman(its), _nemenyi(its), _open(its)]
     if its.left_out:
         found.append(f"Left out, for they lack cells: {', '.join(its.left_out)}.")
@@ -26,9 +24,9 @@ def sentences(its: MethodComparison) -> list[str]:
 
 
 def tables(its: MethodComparison) -> list[dict[str, Any]]:
-    """Returns a table of the methods by rank, with their tests against the control.
+    """Returns a list with one table: the methods by rank, with their tests against the control.
 
-    It has `heads`, the heads of its columns, and `rows`, tuples of plain text.
+    The table has `heads`, the heads of its columns, and `rows`, tuples of plain text.
     """
     heads = ["method", "average rank", f"difference from {its.control}", f"{LEVEL:.0%} interval"]
     heads += ["p (Wilcoxon)", "p (Holm)", "further data sets"]
@@ -80,7 +78,9 @@ def _nemenyi(its: MethodComparison) -> str:
 
 
 def _open(its: MethodComparison) -> str:
-    """Returns a sentence on how many more data sets would decide between the best method and the control."""
+    """Returns a sentence on how many more data sets would decide between the best method and the control, or
+    the second best method if the control is the best; empty if the Nemenyi test decides already.
+    """
     test, order, m = its.test, _by_rank(its), len(its.against)
     control = its.methods.index(its.control)
     best, other = order[0], (order[1] if order[0] == control else control)

@@ -70,7 +70,7 @@ def differences_of(
 
 
 def _units(arm: Arm, kind: Pairing) -> Units:
-    """Returns an arm's finite outcomes, keyed by search number or seed; empty for another `kind`."""
+    """Returns an arm's finite outcomes, keyed by search or seed; empty if it cannot be paired by `kind`."""
     if kind == "search" and len(arm.searches) > 1 and not arm.fitted:
         finite = ([each for each in its if math.isfinite(each.value)] for its in arm.searches)
         return {number: tuple(its) for number, its in enumerate(finite) if its}

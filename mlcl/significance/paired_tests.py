@@ -142,12 +142,15 @@ def _deviation(x: Array) -> float | None:
 
 
 def in_steps(values: Array, largest: float) -> Array:
-    """Returns the values in units of `SAME` times `largest`, to be rounded, so that ties survive rounding."""
+    """Returns values / (SAME * largest), to be rounded to integers; unchanged if `largest` is 0.
+
+    Values that differ only by rounding errors then round to one integer, and so count as ties.
+    """
     return values / (SAME * largest) if largest else values
 
 
 def _pairs(a: Sequence[float], b: Sequence[float]) -> tuple[Array, Array, Array]:
-    """Both lists as arrays, and their differences in units of `in_steps`. Raises ValueError if unusable."""
+    """Returns arrays of both lists, and b - a in units of `in_steps`. Raises as `compare_paired` does."""
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if x.shape != y.shape or x.ndim != 1 or not x.size:
         raise ValueError(f"needs pairs, got {x.shape} and {y.shape}")

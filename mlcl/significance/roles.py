@@ -29,7 +29,7 @@ class Role(Flag):
 
 
 def figure_name(score: str, metrics: Container[str]) -> str:
-    """Returns the name of the score in a run's metrics: without its predictor's prefix if the run lacks it.
+    """Returns `score` if `metrics` has it, else `score` without its `knn/`, `knn_best/` or `ensemble/`.
 
     A fitted baseline has no neighbours and no ensemble, so its runs have the score only without the prefix.
     """

@@ -38,11 +38,11 @@ class Verdict:
         shares: The fractions of the variance that come from `searches`, `seeds` and test `rows`.
         rows_counted: Whether the interval includes the variance from the test rows.
         single: The labels of the searched arms that have only one search.
-        search_deviation: The standard deviation that their searches are taken to have; 0 where the verdict
-            speaks of the settings that they found.
+        search_deviation: The assumed standard deviation of the outcome of the only search of the arms in
+            `single`; 0 where the verdict speaks of the settings that these searches found.
         decider: An estimate of the seeds, searches or rows that would decide; None if the interval is narrow
             enough or unknown.
-        level: The confidence level of the interval, corrected for the number of `tests`.
+        level: The confidence level of the interval, corrected for the number of `tests`, by Holm's method.
         paired: `seed` or `search` if outcomes of equal seeds or search numbers were subtracted first.
 
     Example:

@@ -42,7 +42,7 @@ CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER, cont
 CREATE INDEX events_of_run ON events (run, number);
 """
 SYNCHRONOUS = "FULL"
-"""SQLite's `synchronous` setting with which a committed transaction survives a power cut."""
+"""The setting `synchronous` of SQLite with which a committed transaction survives a power cut."""
 PATIENCE = 60.0
 """The number of seconds that a transaction waits for transactions of other commands."""
 PAGE = 10_000
@@ -52,7 +52,7 @@ CURE = "`mlcl doctor --fix`, which takes the backup of the last command, or a co
 
 def digest(before: str, text: str) -> str:
     """Returns the digest of `text` chained to `before`, the digest of the texts before it."""
-    # A flipped bit may make bytes of a text, which the format turns into another text.
+    # A flipped bit may turn a text into bytes, which are formatted as another text.
     return hashlib.sha256(f"{before}{text}".encode()).hexdigest()[:16]
 
 
@@ -67,8 +67,8 @@ def read_event(content: str) -> dict[str, Any]:
 class Database:
     """The database of a home. Each call opens a connection of its own and closes it.
 
-    Raises UserError where the file is damaged or was written by a later mlcl, MachineError where other
-    commands keep it locked for a minute, and OSError where the disk is full or does not answer.
+    The methods raise UserError if the file is damaged or was written by a later mlcl, MachineError if other
+    commands keep it locked for a minute, and OSError if the disk is full or does not answer.
     """
 
     def __init__(self, home: Path) -> None:
@@ -102,7 +102,7 @@ class Database:
             )
 
     def check(self) -> None:
-        """Reads the whole file, and raises UserError if it is damaged, or missing beside folders of runs."""
+        """Reads the whole file. Raises UserError if it is damaged, or missing although runs have folders."""
         if not self.file.exists():
             if (left := self._left_folder()) is not None:
                 raise UserError(
@@ -121,7 +121,7 @@ class Database:
                 pass
 
     def _has_tables(self, connection: sqlite3.Connection) -> bool:
-        """Whether the file has tables, before the first command none; lost ones raise UserError."""
+        """Whether the file has tables. Raises UserError if it has none although runs have folders."""
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             return True
         if self._left_folder() is not None:
@@ -161,7 +161,7 @@ class Database:
         return {number: self._run(number, content, sum) for number, content, sum in rows}
 
     def events(self, run: int) -> Iterator[tuple[dict[str, Any], str]]:
-        """Yields each event of a sweep or table, by its number, with its digest, in order.
+        """Yields the events of the sweep or table with the number `run`, in order, each with its digest.
 
         Events that are added after the first one was read are left out. The database is locked for one page
         of events at a time, so that readers of a long sweep do not block the command that runs it.
@@ -227,7 +227,7 @@ class Database:
                 connection.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
                 connection.execute("PRAGMA journal_mode=TRUNCATE")  # deleting the journal takes longer
                 yield connection
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # its messages quote damaged names
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # a message of SQLite quotes damaged bytes
             raise self._readable(error) from None
 
     def _readable(self, error: Exception) -> Exception:

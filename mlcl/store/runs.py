@@ -41,8 +41,8 @@ class RunRecord:
     """The record of one run, sweep or table in the home's database.
 
     `number` counts the home's records from 1. `kind` is `runs`, `sweeps` or `tables`. `name` is the user's
-    name for a sweep or table, else empty. `id` names its folder and `log` that of its log; MLflow has both as
-    tags.
+    name for a sweep or table, else empty. `id` is the name of its folder, and `log` the id of its log; MLflow
+    has both as tags.
     """
 
     number: int
@@ -84,7 +84,7 @@ class RunFolder:
     def open(
         self, *, experiment: str, job_hash: str, fingerprint: str, log: str, uri: str, name: str = ""
     ) -> RunRecord:
-        """Creates the folder, and writes the record as RUNNING; an existing one keeps number and time."""
+        """Creates the folder, and writes its record as RUNNING; an old one keeps `number` and `created`."""
         self.path.mkdir(parents=True, exist_ok=True)
         before, database = self.record, Database(self.home)
         database.create()
@@ -129,7 +129,7 @@ class RunFolders:
         self.home, self.root = home, home / kind
 
     def new(self, id: str | None = None) -> RunFolder:
-        """Returns a folder with the id `id`, or with a new id if it is None or taken; creates nothing."""
+        """Returns the folder `id`, or one with a new id if `id` is None or has a folder; creates nothing."""
         path = self.root / (id or new_id())
         return RunFolder(self.root / new_id() if path.exists() else path)
 
@@ -139,7 +139,7 @@ class RunFolders:
         return folder if folder is not None and folder.record is not None else None
 
     def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
-        """Returns the latest run of a job on this data that no process has locked, if it can be resumed."""
+        """Returns the latest unlocked run of a job on this data if its state is `RESUMABLE`; else None."""
         for folder, record in self.records():
             if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):
                 continue

@@ -1,7 +1,7 @@
 """Suites of tests for authors of plugins, run by pytest; all built-in plugins pass them, too.
 
-The modules `losses`, `encoders`, `metrics` and `sources` each have a class of tests. An author derives from
-it, names the plugin to test, and for losses and metrics adds a slow reference implementation.
+The modules `losses`, `encoders`, `metrics` and `sources` each have a class of tests. An author derives a
+class from it that names the plugin to test and, for losses and metrics, adds a slow reference implementation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ORIGIN = "a test"
 
 @contextmanager
 def register_plugins(registry: Registry[Any], modules: Sequence[str]) -> Iterator[None]:
-    """Registers the plugins that these modules declare, and removes them when the context ends."""
+    """Registers the plugins that `modules` (names) declare, and removes them when the context ends."""
     for module in modules:
         registry.add(import_module(module), ORIGIN)
     try:
@@ -30,7 +30,7 @@ def register_plugins(registry: Registry[Any], modules: Sequence[str]) -> Iterato
 
 
 class PluginTestCase:
-    """The base class of all suites. During each test `registry` has the plugins that `modules` declare."""
+    """The base class of all suites. In each test, `registry` has the plugins of the modules `modules`."""
 
     registry: ClassVar[Registry[Any]]
     modules: ClassVar[Sequence[str]] = ()

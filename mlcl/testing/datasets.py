@@ -25,8 +25,8 @@ DIM = 6
 def small_dataset(folder: Path, modality: Modality) -> Path:
     """Writes a data set of noisy texts of one to six words, images of one colour, or vectors to `folder`.
 
-    The first word, the colour or the largest number of a row determines one of its tags; every second row
-    also has the tag `odd`. Returns `folder`.
+    The first word, the colour or the largest of a vector's first three numbers determines one of a row's
+    tags; every second row also has the tag `odd`. Returns `folder`.
     """
     rng = np.random.default_rng(0)
     make = {"text": _text, "image": _image, "vectors": _vector}[modality]

@@ -5,8 +5,8 @@
     class TestMine(EncoderTestCase):
         sections = ({"name": "mine", "width": 4, "max_length": 8},)
 
-Sections should be small: each test trains the encoder on a few rows, or runs it on them. `modules` registers
-an encoder that is in no installed package.
+Sections should be small: each test trains the encoder on a few rows, or runs it on them. If no
+installed package has the encoder, `modules` names its module.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class EncoderTestCase(PluginTestCase):
         assert values[-1] < 0.97 * values[0]
 
     def test_training(self, make_job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Tests that trained parameters are float32, change and are saved, and that the others do not."""
+        """Tests that trained parameters are float32, change and are saved, and that others do neither."""
         built = []
 
         def watch(*args: Any) -> ContrastiveModel:
@@ -219,7 +219,7 @@ class EncoderTestCase(PluginTestCase):
     ) -> None:
         """Tests that a run that was stopped within an epoch and resumed equals an uninterrupted one.
 
-        It trains with micro-batches, and texts in half precision.
+        The runs train with micro-batches, on texts and frozen inputs in half precision.
         """
         # On a CPU convolutions in half precision are many times slower.
         precision = "bf16" if encoder.modality == "text" or encoder.frozen else "float32"

@@ -100,7 +100,7 @@ def loss_batch(
 
 
 def node_rows(paths: Sequence[frozenset[Path]]) -> LabelRows:
-    """Returns the nodes on each row's paths as labels of each level, up to the first unknown class."""
+    """Returns, as labels with levels, the nodes on each row's paths, up to the first unknown class."""
     rows = [{path[:end] for path in row for end in range(1, known_levels(path) + 1)} for row in paths]
     nodes = sorted(set().union(*rows))
     levels = []
@@ -122,7 +122,7 @@ def take(labels: Labels | None, rows: Tensor) -> Labels | None:
 
 
 def cases_of(names: Iterable[str], more: Iterable[Case] = ()) -> list[Case]:
-    """Returns the cases of each loss: its defaults, and each option changed alone to each allowed value.
+    """Returns the cases of each loss: its defaults, and each option changed alone to other allowed values.
 
     `more` are further cases, such as two options that only make sense together.
     """

@@ -10,7 +10,7 @@
             return {p: 2 * len(labels[p] & labels[i]) / (len(labels[p]) + len(labels[i])) / len(positives)
                     for p in positives}
 
-`modules` registers a loss that is in no installed package. For a loss that is not of the form
+If no installed package has the loss, `modules` names its module. For a loss that is not of the form
 L_i = sum_p W_ip (-log p_ip), the author writes `definition` instead.
 """
 
@@ -155,7 +155,7 @@ class LossTestCase(PluginTestCase):
 
     @pytest.mark.parametrize("tau", [0.001, 0.3])
     def test_a_queue_adds_candidates(self, case: Case, engine: Engine, tau: float, batch: LossBatch) -> None:
-        """Tests a loss with a queue against its anchors' terms among all rows, in value and gradient."""
+        """Tests value and gradient with a queue against the terms of the anchors in one batch of all rows."""
         name, options = case
         if not LOSSES[name].queue:
             pytest.skip("the loss takes no queue")
@@ -248,7 +248,7 @@ def call(loss: ContrastiveLoss, batch: LossBatch, z: Tensor) -> Tensor:
 def value_and_gradients(
     case: Case, batch: LossBatch, engine: Engine, tau: float, rows: Tensor | None = None, **how: Any
 ) -> list[Tensor]:
-    """Returns the value, and its gradients with respect to embeddings and logarithm of the temperature.
+    """Returns the value, and its gradients with respect to embeddings and the log of the temperature.
 
     `rows` are the indices of the rows to use, by default all; `how` are further options of `build_loss`.
     """
@@ -275,9 +275,9 @@ def _on_rank(
 
 
 def assert_equal(found: Iterable[Tensor], expected: Iterable[Tensor], tolerance: float) -> None:
-    """Asserts that tensors differ by at most `tolerance` times their largest absolute value, or times 1.
+    """Asserts that each number x of a tensor is within `tolerance` (s + |y|) of the expected number y.
 
-    The larger of the two counts; each number may also differ by `tolerance` times itself.
+    The scale s is the largest |y| in the tensor, but at least 1.
     """
     for one, other in zip(found, expected, strict=True):
         scale = max(1.0, float(other.abs().max()))

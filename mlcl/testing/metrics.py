@@ -9,7 +9,7 @@
             wrong = [max(range(len(p)), key=p.__getitem__) not in y for p, y in zip(probabilities, targets)]
             return sum(wrong) / len(wrong)
 
-`modules` registers a metric that is in no installed package.
+If no installed package has the metric, `modules` names its module.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _values(name: str, task: Task, p: Tensor, targets: Targets, threshold: float
 
 
 def scene(task: Task, seed: int, tied: bool) -> tuple[Tensor, Targets]:
-    """Returns random probabilities and targets of a task; `tied` ones are rounded to eighths."""
+    """Returns random probabilities and targets of a task; with `tied`, probabilities are whole eighths."""
     g = torch.Generator().manual_seed(seed)
     shape = {
         "single": (ROWS, CLASSES),

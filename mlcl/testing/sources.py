@@ -10,8 +10,8 @@
             Wart({"labels.txt": None}, "labels.txt"),
         )
 
-`files` has the files of a small version of the data in their original format. `modules` registers a source
-that is in no installed package.
+`files` has the files of a small version of the data in their original format. If no installed package has
+the source, `modules` names its module.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Content = str | bytes | None
 
 @dataclass(frozen=True)
 class Wart:
-    """Wrong files (None removes one) or options, and a part of the expected error's line."""
+    """Wrong files (None removes a file) or options, and a part of the error line that they must cause."""
 
     files: Mapping[str, Content]
     message: str
@@ -46,7 +46,8 @@ class SourceTestCase(PluginTestCase):
     """The tests of a data source. A subclass sets `name`, and `files` if the source reads files.
 
     `path` is the source's option `path`, relative to the folder with the files; `options` has its other
-    options. `touched` names the files whose change must change the source's state, by default all.
+    options. `touched` names the files whose change must change the source's state, by default all. `warts`
+    are wrong inputs.
     """
 
     registry = SOURCES

@@ -1,4 +1,4 @@
-"""The cursor of a log: a file beside the log that says how much of it has been sent to MLflow."""
+"""The cursor of a log: a file beside the log that says how much of the log has been sent to MLflow."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Cursor:
         creating: Whether a request to create the run was sent whose answer is not known.
         twice: Whether two such requests were sent, so that there may be two runs.
         undeliverable: Why MLflow refused the rest of the log, or single entries; empty if it did not.
+        experiment_id: The id of the experiment of the log's run in MLflow.
         refused_at: The offset of the first entry that was refused while the entries after it were sent.
     """
 
@@ -48,7 +49,7 @@ class Cursor:
         except FileNotFoundError:
             return cls()
         except (ValueError, TypeError):
-            return cls(creating=True)  # a damaged file may have named a run
+            return cls(creating=True)  # the sender looks for the run that the file may have named
 
     @classmethod
     def of(cls, home: Path, id: str) -> Self:
@@ -65,18 +66,18 @@ class Cursor:
         return self.offset if self.refused_at is None else self.refused_at
 
     def refuse(self, reason: str) -> None:
-        """Notes that the entry at the offset was refused; the first of several reasons is kept."""
+        """Records that the entry at `offset` was refused. Of several refusals the first one is kept."""
         if self.refused_at is None:
             self.refused_at, self.undeliverable = self.offset, reason
 
     def try_again(self) -> None:
-        """Sets the offset back to the first refused entry: a later entry changes nothing if sent twice."""
+        """Moves `offset` back to the first refused entry. To send later entries twice changes nothing."""
         self.offset, self.refused_at, self.undeliverable = self.unsent, None, ""
 
 
 @dataclass(frozen=True)
 class UndeliveredLog:
-    """A log whose store `uri` lacks some entries or refused them; `locked` while a process sends it."""
+    """A log that has `entries` which the store `uri` lacks or refused; `locked` while a process sends it."""
 
     id: str
     entries: int
@@ -85,10 +86,15 @@ class UndeliveredLog:
     locked: bool
 
 
+def _log_folders(home: Path) -> list[Path]:
+    """Returns the folders of all logs; hidden folders are logs of an import that was killed."""
+    return sorted(path for path in (home / "logs").glob("[!.]*") if path.is_dir())
+
+
 def undelivered_logs(home: Path, uri: str | None = None) -> list[UndeliveredLog]:
     """Returns the undelivered logs under `home`, ordered by id; with `uri` only those for this store."""
     found = []
-    for folder in sorted(path for path in (home / "logs").glob("*") if path.is_dir()):
+    for folder in _log_folders(home):
         cursor = Cursor.read(folder)
         if entries := pending_entries(folder, cursor.unsent):
             store, refusal = str(first_entry(folder / LOG).get("uri")), cursor.undeliverable
@@ -99,7 +105,7 @@ def undelivered_logs(home: Path, uri: str | None = None) -> list[UndeliveredLog]
 def delivered_logs(home: Path, uri: str) -> list[str]:
     """Returns the ids of the logs under `home` whose cursors say that they have a run in this store."""
     present = stored_uri(uri, home)
-    folders = (path for path in sorted((home / "logs").glob("*")) if Cursor.read(path).run_id is not None)
+    folders = (path for path in _log_folders(home) if Cursor.read(path).run_id is not None)
     return [path.name for path in folders if first_entry(path / LOG).get("uri") == present]
 
 
@@ -112,7 +118,7 @@ def pending_entries(folder: Path, offset: int) -> int:
 
 
 def is_usable(home: Path, id: str, uri: str) -> bool:
-    """Whether a log can be started or continued: no other store has it, and MLflow did not refuse it."""
+    """Whether a log can be started or continued: it has no other store, and was not refused as a whole."""
     folder, present = log_folder(home, id), stored_uri(uri, home)
     cursor = Cursor.read(folder)
     refused = cursor.undeliverable and cursor.refused_at is None

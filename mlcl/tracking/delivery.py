@@ -28,7 +28,7 @@ MAX_PAUSE = 5.0
 JOIN_SECONDS = 5.0
 """The number of seconds that the last request may take after the command has ended."""
 ANNOUNCE_AFTER = 2
-"""The number of consecutive failures after which the user is told: a busy store may refuse one request."""
+"""The number of consecutive failures after which the user is told: a busy store may fail once."""
 
 
 @dataclass
@@ -64,8 +64,8 @@ class _QueuedLog:
 class Delivery:
     """Sends logs to MLflow in a background thread while the context is open; `drain` waits for them.
 
-    Only one process at a time sends a log. Entries that are not sent when the context ends are sent by a
-    later command.
+    Only one process at a time sends a log. A later command sends the entries that are not sent when the
+    context ends.
     """
 
     def __init__(self, tracker: Tracker, announce: Callable[[str], None] = lambda _: None) -> None:
@@ -89,7 +89,7 @@ class Delivery:
         self._thread.join(JOIN_SECONDS)
 
     def add(self, id: str) -> None:
-        """Adds a log of this command: it is sent now, and further as it grows."""
+        """Adds a log of this command, whose present and later entries are sent."""
         self._add(id, earlier=False)
         self._wake.set()
 
@@ -122,8 +122,8 @@ class Delivery:
     def drain(self, patience: float = 10.0, stop: Callable[[], bool] = lambda: False) -> int:
         """Waits until all logs are sent; returns the number of logs that are not.
 
-        The wait ends when MLflow has not answered for `patience` seconds. Once `stop` has returned True, it
-        ends at the first failure, and in any case after `patience` seconds.
+        The wait ends early if MLflow has not answered for `patience` seconds; once `stop` has returned True,
+        at the first failure, and in any case after `patience` seconds.
         """
         began, asked = time.monotonic(), None
         self._wake.set()
@@ -143,7 +143,7 @@ class Delivery:
         return sum(log.pending() > 0 for log in waiting)
 
     def delivered_run(self, id: str) -> str | None:
-        """Returns the id of the log's run in MLflow; None until all that the log has was sent or refused."""
+        """Returns the id of the log's run in MLflow; None until each entry of the log was sent or refused."""
         folder = log_folder(self._home, id)
         cursor = Cursor.read(folder)
         return None if pending_entries(folder, cursor.offset) else cursor.run_id
@@ -166,8 +166,8 @@ class Delivery:
     def deliver(self) -> None:
         """Sends the new entries of each log in turn, until the context ends.
 
-        An outage ends the round with MLflow's exception, and the log that met it comes later in the next
-        round. A log that MLflow will never accept is marked and left out.
+        In an outage raises MLflow's exception; the next call begins with the logs that have failed least. A
+        log that MLflow will never accept is marked as undeliverable and left out.
         """
         while self._scans:
             self._forget_lost_runs()
@@ -202,13 +202,13 @@ class Delivery:
         for id in lost_logs(self._home, self._tracker.uri, self._tracker.client):
             folder = log_folder(self._home, id)
             with lock_file(folder / LOCK) as mine:
-                # Read again: another command may have done it a moment ago.
+                # Read again: another command may have reset it a moment ago.
                 run_id = Cursor.read(folder).run_id
                 if mine and run_id is not None and existing_run(self._tracker.client, run_id) is None:
                     Cursor().write(folder)
 
     def _sender(self, log: _QueuedLog) -> Sender | None:
-        """Returns the log's sender; None while another process has it, or its parent has no run."""
+        """Returns the log's sender; None while another process sends it, or its parent log has no run yet."""
         if log.sender is None:
             log.elsewhere = not log.lock.enter_context(lock_file(log.folder / LOCK))
             if log.elsewhere:
@@ -263,7 +263,7 @@ class Delivery:
 
 
 def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
-    """Returns the logs sent to a store at this URI that was deleted or replaced: it has no run of mlcl."""
+    """Returns the logs sent to this URI if the store there has lost them: it has no run of mlcl any more."""
     every = [each.experiment_id for each in client.search_experiments(ViewType.ALL)]
     if every and client.search_runs(every, f"tags.`{Tag.LOG}` != ''", ViewType.ALL, max_results=1):
         return []
@@ -271,7 +271,7 @@ def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
 
 
 def deliver_all(home: Path, uri: str, announce: Callable[[str], None] = lambda _: None) -> int:
-    """Sends every log of the home for the store, also refused ones; returns how many stay undelivered."""
+    """Sends every log of the home for the store, also refused logs; returns how many stay undelivered."""
     with Delivery(Tracker(home, uri), announce) as delivery:
         delivery.add_undelivered(refused=True)
         delivery.drain()

@@ -21,7 +21,7 @@ from mlcl.training.run_files import JOB
 
 @dataclass(frozen=True)
 class JobLogs:
-    """Starts the logs of a command's runs for the store `uri`; `deliver` sends a log, by its id."""
+    """Starts the logs of a command's runs for the store `uri`. `deliver(id)` sends the log with this id."""
 
     home: Path
     uri: str
@@ -90,7 +90,7 @@ class JobLogs:
         return log
 
     def usable(self, name: str) -> str:
-        """Returns an id for the log of the run `name`: the name, or `NAME-2` and so on for another store."""
+        """Returns an id for the log of the run `name`: the first usable one of `NAME`, `NAME-2` and so on."""
         ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(id for id in ids if is_usable(self.home, id, self.uri))
 

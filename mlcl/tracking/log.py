@@ -31,7 +31,7 @@ Entry = Mapping[str, Any]
 
 
 def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int]]:
-    """Yields the complete lines of a file, if there is one, from byte `offset` on, and their ends."""
+    """Yields complete lines of a file from byte `offset` on, each with its end; none if there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -59,7 +59,7 @@ def first_entry(path: Path) -> dict[str, Any]:
 
 
 def append(path: Path, entries: Iterable[Entry]) -> None:
-    """Appends the entries after removing a partial last line; complete lines before an OSError stay."""
+    """Appends entries as lines, in place of a partial last line. Complete lines stay after an OSError."""
     lines = b"".join(
         json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n" for entry in entries
     )
@@ -80,7 +80,7 @@ def append(path: Path, entries: Iterable[Entry]) -> None:
 LOG, TEXTS = "log.jsonl", "files"
 MEGABYTE = 2**20
 METRICS = b'{"kind":"metrics"'
-"""The beginning of a line with metrics: most lines are such, and are recognised without parsing."""
+"""The beginning of a line with metrics, as most lines are: it is recognised without parsing the line."""
 
 
 def log_folder(home: Path, id: str) -> Path:
@@ -124,7 +124,7 @@ class RunLog:
         source: Provenance | None = None,
         texts: Mapping[str, str] | None = None,
     ) -> Self:
-        """Starts a new log, or attaches to one that was started before, and keeps its entries.
+        """Starts a new log, or attaches to a log with this id that was started before, whose entries stay.
 
         `uri` is the store to which it will be sent, `owner` the id of the run, sweep or table whose command
         sets the state, `parent` the id of the log whose run will be the parent run. `texts` are text
@@ -149,7 +149,7 @@ class RunLog:
                 "parent": parent,
                 "params": dict(params),
                 "tags": dict(source.tags if source else {}) | dict(tags),
-                # In the one entry, so that no kill can part them from it.
+                # They are in this entry, so that the log has them even if the process is killed.
                 "texts": {name: log._store_text(text) for name, text in contents.items()},
             }
         )
@@ -178,7 +178,7 @@ class RunLog:
             self._append({"kind": "params", "values": values})
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Logs metrics at a step, except those that the log has at this or a later one, as after a resume."""
+        """Logs metrics at a step, but none that the log has at this or a later step, as after a resume."""
         values = {name: _number(its) for name, its in metrics.items() if self._last(name)[0] < step}
         if values:
             append(self._path, [{"kind": "metrics", "step": step, "time": _now(), "values": values}])
@@ -187,15 +187,16 @@ class RunLog:
     def log_final_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Logs final metrics at a step, so that the last point of each, which MLflow shows, has this value.
 
-        A metric without earlier steps is logged at step 0: MLflow draws it as a bar. A curve that has another
-        value at the step gets a point at the next one: after early stopping, the final metrics are those of
-        the best epoch.
+        A metric without points after step 0 is logged at step 0: MLflow draws it as a bar. If a curve has
+        another value at `step`, the final one is at the step after its last: after early stopping, the final
+        metrics are those of the best epoch.
         """
         at: dict[int, dict[str, float]] = {}
         for name, value in metrics.items():
             last, before = self._last(name)
-            new = last < step or before == _number(value)
-            at.setdefault(0 if last <= 0 else step if new else last + 1, {})[name] = value
+            same = before == _number(value)
+            first = last < 0 or (last == 0 and same)
+            at.setdefault(0 if first else step if same or last < step else last + 1, {})[name] = value
         for each, values in at.items():
             self.log_metrics(values, each)
 
@@ -286,7 +287,7 @@ def _now() -> int:
 
 
 def _number(value: Any) -> float | str:
-    """Returns a float, or a text that `float` reads if it is NaN or infinite, which JSON cannot express."""
+    """Returns a float; for NaN and infinity, which JSON lacks, returns a text that `float` reads."""
     number = float(value)
     return number if math.isfinite(number) else repr(number)
 
@@ -311,7 +312,7 @@ def mlflow_listener(log: RunLog, then: Listener = lambda _: None, *, system: boo
 
 
 def system_metrics() -> dict[str, float]:
-    """Returns load and memory of machine and GPU under MLflow's names; loads are since the last call."""
+    """Returns load and memory of machine and GPU by MLflow's names. The CPU's load is since the last call."""
     import psutil
     import torch  # slow to import
 

@@ -1,4 +1,4 @@
-"""All uses of MLflow's private interfaces, tested with the versions `TESTED`: check them with other ones.
+"""All uses of MLflow's private interfaces. They are tested with the versions in `TESTED` only.
 
 Two other modules also depend on MLflow's version: `shared_view.py`, which writes views of MLflow's pages, and
 `mlcl/results/stores.py`, which reads MLflow's SQLite file without MLflow.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOCK = ".tracking.lock"
 """The name of the lock file, see `store_lock`."""
 TESTED = ">=3.16,<3.18"
-"""The versions of MLflow that the tests ran with; `mlcl doctor` notes any other one.
+"""The versions of MLflow that the tests ran with; `mlcl doctor` notes any other version.
 
 Before 3.16 a point that is NaN could not be sent twice, as a delivery after a kill does.
 """
@@ -36,32 +36,32 @@ COLUMNS = (
 )
 """The (table, column) pairs of MLflow's database that have addresses of artifacts."""
 HOME_TABLE = "mlcl_home"
-"""The table that mlcl adds to the store, with the address of its home. (Users could change a tag.)"""
+"""The table that mlcl adds to the store, with the address of its home: users could change a tag."""
 
 
 def store_lock(uri: str, home: Path) -> FileLock:
-    """Returns the lock, in the home, to hold while a store is opened: one command makes its tables.
+    """Returns the lock to hold while a store is opened, so that only one command at a time makes its tables.
 
-    For a new SQLite file it lies in the folder of the file, since several homes may share one outside of
-    them.
+    The lock file is in the home, but for a new SQLite file in the file's folder: several homes may share a
+    store outside of them.
     """
     file = sqlite_file(uri)
     return FileLock((home if file is None or not _is_new(file) else file.parent) / LOCK)
 
 
 def _is_new(file: Path) -> bool:
-    return not file.exists() or not file.stat().st_size  # the check before makes an empty file
+    return not file.exists() or not file.stat().st_size  # `check_sqlite` makes an empty file
 
 
 def make_tables(file: Path | None, artifacts: str) -> None:
-    """Creates the SQLite file of a new store atomically, since MLflow refuses a partial one."""
+    """Creates the SQLite file of a store, if it is new, atomically, since MLflow refuses a partial file."""
     if file is None or not _is_new(file):
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     for half in file.parent.glob(f".{file.name}.*.partial*"):
         half.unlink()
-    # MLflow keeps what it knows of a store by its name, so that no name may come twice in a process.
+    # MLflow caches stores by the name of the file: within a process each name must be a new one.
     partial = file.with_name(f".{file.name}.{uuid4().hex}.partial")
     SqlAlchemyStore(f"sqlite:///{partial}", artifacts)
     partial.replace(file)

@@ -1,4 +1,4 @@
-"""The names of tags, parameters, metrics and artifacts in MLflow. Stores hold them, so none may change."""
+"""The names of tags, parameters, metrics and artifacts in MLflow. Existing stores have them: keep them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Tag(StrEnum):
 
     # State and cost
     STATE = "mlcl.state"  # one of State
-    REASON = "mlcl.reason"  # why it ended so; missing or empty where there is no reason
+    REASON = "mlcl.reason"  # why a run has its state; missing or empty if there is no reason
     DROPPED = "mlcl.dropped"  # why a trial does not fit the sweep's latest space; empty where it does
     CANDIDATE = "mlcl.candidate"  # what a confirmed setting is: a baseline, as written, best found, ...
     SECONDS = "mlcl.seconds"  # wall-clock time of a training over all sessions
@@ -42,7 +42,7 @@ class Tag(StrEnum):
     # Inputs
     SEED = "mlcl.seed"  # train.seed
     JOB_HASH = "mlcl.job_hash"  # digest of the resolved job
-    LOWER_IS_BETTER = "mlcl.lower_is_better"  # JSON: metrics, NAME or NAME_* for aspects
+    LOWER_IS_BETTER = "mlcl.lower_is_better"  # JSON: such metrics, NAME or NAME_* for aspects
     DATA = "mlcl.data"  # name of the data set
     FINGERPRINT = "mlcl.data_fingerprint"  # digest of the data set with its split
     STORED_FINGERPRINT = "mlcl.stored_fingerprint"  # digest of the data set before validation is redrawn
@@ -52,11 +52,11 @@ class Tag(StrEnum):
     SOURCE_TYPE = "mlflow.source.type"  # LOCAL
     COMMIT = "mlflow.source.git.commit"  # commit of the code
     DIRTY = "mlcl.git.dirty"  # true where there were uncommitted changes
-    LIBRARIES = "mlcl.libraries"  # versions of the libraries that the figures depend on
+    LIBRARIES = "mlcl.libraries"  # versions of the libraries that metrics depend on
     PYTHON = "mlcl.python"  # version of the interpreter
     MACHINE = "mlcl.machine"  # the processor's architecture
     JOB = "mlcl.job"  # id of the cluster job
-    CODE = "mlcl.code"  # of a sweep or table: the code of its commands, where it changed on the way
+    CODE = "mlcl.code"  # of a sweep or table: the code of each command, if it changed between commands
     COMMAND = "mlcl.command"  # the command that made a table
 
     # Sweeps
@@ -75,12 +75,12 @@ class Tag(StrEnum):
 
     # Tables
     SOURCE = "mlcl.source"  # the paper and the table in it
-    OUTSIDE = "mlcl.outside"  # how many figures lie outside of the tolerance
+    OUTSIDE = "mlcl.outside"  # how many of its figures are out of tolerance
     TOLERANCE = "mlcl.tolerance"  # the tolerance of each figure, as NAME VALUE, NAME VALUE
 
 
 VERSION_TAG = "mlcl.version."
-"""The prefix of tags with a package's version, before its name. Runs of earlier releases have several."""
+"""The prefix of the tag with a package's version, before the package's name. Old runs have several."""
 
 
 def count_tag(state: str) -> str:

@@ -53,7 +53,7 @@ def basic_auth(user: str, password: str) -> dict[str, str]:
 
 
 def unreachable_reason(uri: str) -> str:
-    """Returns why the server or database at a URI does not answer; empty if it does, and for files."""
+    """Returns why the server or database at a URI does not answer; empty if it answers, and for files."""
     try:
         parts = urlsplit(uri)
         if parts.scheme in ("http", "https"):
@@ -83,7 +83,10 @@ def connection_error(host: str, port: int) -> str:
 
 
 def check_reachable(uri: str, home: Path) -> None:
-    """Raises UserError if `home`, which is created, cannot be written, or the store does not answer."""
+    """Creates `home`. Raises UserError if it cannot be written, or if the store does not answer.
+
+    Also raises UserError for a store of files, and for a home whose path cannot be in a URI of SQLite.
+    """
     if "://" not in uri or uri.startswith("file:"):
         # A file store would keep a point twice that was sent twice.
         raise UserError(
@@ -96,7 +99,7 @@ def check_reachable(uri: str, home: Path) -> None:
         raise UserError("not a path for an SQLite store", key="--home", found=home, allowed="no ? # % in it")
     try:
         home.mkdir(parents=True, exist_ok=True)
-        (home / ".tracking.lock").open("a").close()  # its owner may `touch` what cannot be written
+        (home / ".tracking.lock").open("a").close()  # `touch` may succeed where the owner cannot write
     except OSError as error:
         raise UserError("cannot be written", key="--home", found=f"{home} ({error})") from None
     if (file := sqlite_file(uri)) is not None:

@@ -12,7 +12,7 @@ from mlcl.tracking.names import CLASSIFIER_WEIGHT, GAMMA, LOG10, MAX_PARAM, SHOR
 
 
 def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
-    """Returns the job's dotted keys but the `free` ones as MLflow parameters, with derived ones."""
+    """Returns a job's dotted keys, without those in `free`, as MLflow parameters, with derived parameters."""
     params = log_parameters(_settings(job, free))
     weight = job.objective.classifier_weight
     mix = {GAMMA: f"{1 - round(weight, 12):.4g}"} if job.objective.heads else {}
@@ -20,7 +20,7 @@ def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
 
 
 def typed_params(job: JobConfig, free: Collection[str] = ()) -> dict[str, Any]:
-    """Returns the parameters of `params_of` without derived ones, as numbers, booleans and strings."""
+    """Returns the parameters of `params_of` without the derived ones, as numbers, booleans and strings."""
     return plain_parameters(_settings(job, free))
 
 
@@ -33,10 +33,10 @@ def _settings(job: JobConfig, free: Collection[str]) -> dict[str, Any]:
 
 
 def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Returns dotted keys as MLflow parameters: the keys of `plain_parameters`, and derived ones.
+    """Returns dotted keys as MLflow parameters: the keys of `plain_parameters`, and derived parameters.
 
-    These are its short name (see `SHORT`) and, for temperatures and learning rates, its logarithm as
-    `log10.NAME`, since MLflow's parallel coordinates and contour plots have linear axes only.
+    Derived from a key are its short name (see `SHORT`) and, for temperatures and learning rates, the
+    logarithm as `log10.NAME`, since MLflow's parallel coordinates and contour plots have linear axes only.
     """
     params: dict[str, str] = {}
     for name, value in plain_parameters(settings).items():
@@ -45,7 +45,7 @@ def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def plain_parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the keys with a value, and a key `KEY.INDEX` for each item of a list.
+    """Returns the keys whose values are not None or {}, and a key `KEY.INDEX` for each item of a list.
 
     Numbers and booleans are not converted; lists and other values become text. Items of lists under
     `evaluation.` are left out: these are grids, which would only fill MLflow's menus.
@@ -70,7 +70,7 @@ def without_derived(params: Mapping[str, str]) -> dict[str, str]:
 
 
 def axis(key: str) -> str:
-    """Returns the parameter that shows a key on a chart's axis: its short name, as log10 if log-scaled."""
+    """Returns the parameter for a key on a chart's axis: short name or key, after `log10.` if log-scaled."""
     name = short_name(key) or key
     return f"{LOG10}{name}" if _is_log_scaled(key) else name
 

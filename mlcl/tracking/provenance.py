@@ -28,12 +28,12 @@ MAX_DIFF = 2_000_000
 
 
 def submitted_id() -> str | None:
-    """Returns the id of the cluster job that runs this command, which its run, sweep or table takes."""
+    """Returns the id of the cluster job that runs this command; None outside of a cluster job."""
     return os.environ.get(SUBMITTED) or None
 
 
 def submitted_tags() -> dict[str, str]:
-    """Returns the tag with the id of the cluster job that runs this command; none outside of one."""
+    """Returns the tag with the id of this command's cluster job; empty outside of a cluster job."""
     id = submitted_id()
     return {} if id is None else {Tag.JOB: id}
 

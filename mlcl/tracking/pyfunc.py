@@ -52,7 +52,7 @@ logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)
 def register_export(
     tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str, name: str, alias: str
 ) -> str:
-    """Registers an exported folder as a version of the model `name` with `alias`; returns a line."""
+    """Registers an exported folder as a version of the model `name` with `alias`, and returns its URI."""
     try:
         tracker.make_model(name)  # a name that MLflow refuses leaves no files behind
         model = log_export(tracker, run_id, folder, index, encoder)
@@ -65,7 +65,11 @@ def register_export(
 
 
 def log_export(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str) -> LoggedModel:
-    """Logs an exported folder as a run's model, unless it has one; MLflow's own way sets it RUNNING."""
+    """Returns the model of a run. If it has none, logs the exported folder as its model.
+
+    `mlflow.pyfunc.log_model` is not used, since it sets the run to RUNNING. Raises UserError if the files
+    cannot be logged.
+    """
 
     def save(model: LoggedModel) -> Path:
         mlflow.pyfunc.save_model(
@@ -89,7 +93,7 @@ def log_export(tracker: Tracker, run_id: str, folder: Path, index: Index, encode
 
 
 def find_model(client: MlflowClient, run: Run) -> LoggedModel | None:
-    """Returns the exported model of a run; None where it has no completely logged one."""
+    """Returns the exported model of a run; None if none was logged completely."""
     found = client.search_logged_models(
         [run.info.experiment_id], f"source_run_id = '{run.info.run_id}' AND name = '{NAME}'"
     )
@@ -97,7 +101,7 @@ def find_model(client: MlflowClient, run: Run) -> LoggedModel | None:
 
 
 def log_model(client: MlflowClient, run: Run, save: Callable[[LoggedModel], Path]) -> LoggedModel:
-    """Returns the model of a run, linked to its metrics and data set; if it has none, `save` writes it."""
+    """Returns the model of a run. If it has none, logs the folder that `save` writes, linked to metrics."""
     found = find_model(client, run)
     if found is not None:
         return found

@@ -10,7 +10,7 @@ from mlcl.training.export import load_model
 
 
 class ExportedPyfunc(PythonModel):  # type: ignore[misc]
-    """An exported model as a pyfunc model of MLflow: of a column `text`, `image` or `vectors`, to labels."""
+    """An exported model as a pyfunc model of MLflow, whose input is a column `text`, `image` or `vectors`."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Loads the exported folder."""
@@ -22,7 +22,7 @@ class ExportedPyfunc(PythonModel):  # type: ignore[misc]
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Returns labels and probabilities; `params` may have `predictor`, of several labels `threshold`."""
+        """Returns labels and probabilities; `params` may have `predictor` and (multi-label) `threshold`."""
         params = params or {}
         inputs = model_input[self._model.index.modality].tolist()
         found = self._model.predict(

@@ -27,10 +27,10 @@ ALIAS = re.compile(r"(?!(?i:latest|v\d+)$)[\w-]+")
 MAX_DESCRIPTION = 5000
 """The length in characters to which a version's description is cut, for MLflow's store."""
 BEST = "best"
-"""The alias of a sweep's best model. It moves to a new version unless its present version is as good."""
+"""The alias of a sweep's best model, moved to a new version unless the version that has it is as good."""
 LONGEST = 60
 """The length in characters above which a version's tag has a digest of a job value instead of the value."""
-NEUTRAL = ("train.threads", "tracking.system_metrics")
+NEUTRAL = ("train.threads", "tracking.keep", "tracking.notify", "tracking.system_metrics")
 """The job keys that do not matter when the jobs of two versions are compared."""
 
 
@@ -48,7 +48,7 @@ def check_name(name: str, alias: str) -> None:
 
 
 def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: str, more: str = "") -> str:
-    """Returns the version of `name` that a run's model is, made if necessary; `more` describes it, too."""
+    """Returns the version of `name` for a logged model, created if necessary; `more` ends its description."""
     run_id, source = str(model.source_run_id), str(model.artifact_location)
     versions = tracker.versions(run_id, source)
     if name not in versions:
@@ -89,7 +89,7 @@ def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a registered version, with the job (dotted keys) of its search and the keys it varied."""
+    """The score of a registered version, with its search's job (dotted keys) and the varied keys."""
 
     metric: str
     value: float
@@ -108,7 +108,7 @@ class Score:
         }
 
     def difference(self, held: Mapping[str, str]) -> str:
-        """Returns why the score cannot be compared with that of a version with the tags `held`, or ''."""
+        """Returns why the score cannot be compared with that of a version with tags `held`; '' if it can."""
         if "job" not in held:
             return "its job is not known"
         if held["metric"] != self.metric:

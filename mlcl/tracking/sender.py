@@ -32,7 +32,7 @@ RUN_NAME = 250
 
 
 class Sender:
-    """Sends one log, also what was refused before. The caller must hold the log's lock."""
+    """Sends one log, also the entries that were refused before. The caller must hold the log's lock."""
 
     def __init__(self, tracker: Tracker, id: str, announce: Callable[[str], None]) -> None:
         self.id = id
@@ -53,8 +53,8 @@ class Sender:
     def deliver(self) -> Iterator[None]:
         """Sends the entries after the cursor, and yields after each; consecutive metrics are sent together.
 
-        If MLflow refuses an entry, such as a file, of a run that exists, the cursor keeps the entry's offset
-        and the rest of the log is sent. Raises any other error.
+        If MLflow refuses an entry of an existing run, such as a file, the cursor records the refusal and the
+        rest of the log is sent. Raises any other error.
         """
         for entries, end in _batches(self.folder / LOG, self.cursor.offset):
             entry, kind = entries[0], entries[0].get("kind")
@@ -85,7 +85,7 @@ class Sender:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Records a refusal in the context, if the run was not deleted; raises any other error."""
+        """Records a refusal in the context if the run exists and is not deleted; raises any other error."""
         try:
             yield
         except Exception as error:
@@ -130,7 +130,7 @@ class Sender:
         cursor.write(self.folder)
 
     def _experiment(self, entry: Mapping[str, Any]) -> str:
-        """Returns the id of the experiment of the parent's run, even if renamed, else of that name."""
+        """Returns the id of the parent run's experiment, even if renamed; else of the named one."""
         home, parent = self._tracker.home, entry["parent"]
         kept = None if parent is None else Cursor.of(home, parent).experiment_id
         return self._tracker.experiment(entry["experiment"]) if kept is None else kept
@@ -233,7 +233,7 @@ def _batches(path: Path, offset: int) -> Iterator[tuple[list[Any], int]]:
 
 
 def link_artifact(path: Path, uri: str, name: str) -> bool:
-    """Links a file or folder as the artifact `name`; False if the store at `uri` is not on its disk."""
+    """Links a file or folder as the artifact `name`; False if `uri` is no folder on the same disk."""
     parts = urlsplit(uri)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         return False

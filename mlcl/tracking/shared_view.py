@@ -208,7 +208,7 @@ def _scatter(name: str) -> dict[str, Any]:
 
 
 HEADING = "## Sweeps of this experiment"
-"""The first line of each description written here; one that begins otherwise is a user's and is kept."""
+"""The first line of a description by mlcl. One that begins otherwise is a user's, and is not replaced."""
 MOST = 10
 """The largest number of sweeps that are listed for a metric."""
 MOST_SWEEPS = 200
@@ -216,7 +216,7 @@ MOST_SWEEPS = 200
 
 
 def describe_experiment(tracker: Tracker, run_id: str) -> None:
-    """Sets the description of the experiment of a run, unless a user wrote one."""
+    """Describes the experiment of a run by tables of its best sweeps, unless a user has described it."""
     experiment = tracker.client.get_experiment(tracker.client.get_run(run_id).info.experiment_id)
     if not str(experiment.tags.get(Tag.NOTE, HEADING)).startswith(HEADING):
         return

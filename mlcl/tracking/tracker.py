@@ -38,7 +38,7 @@ for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_s
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
 PROBE = ".mlcl-probe"
-"""The artifact that is written to an experiment's location, and deleted, to try it."""
+"""The artifact that is written to an experiment's location, and deleted, to test write access."""
 
 
 class Tracker:
@@ -64,7 +64,7 @@ class Tracker:
 
     @classmethod
     def existing(cls, home: Path, uri: str | None = None) -> Self:
-        """Opens a store that exists already. Raises UserError where its SQLite file does not exist."""
+        """Opens a store that exists already. Raises UserError if its SQLite file is missing."""
         file = sqlite_file(uri or tracking_uri(home))
         if file is not None and not file.is_file():
             raise UserError(
@@ -81,10 +81,10 @@ class Tracker:
 
     def reason(self, error: Exception) -> str:
         """Returns the first line of an error, with the password of the store's URI hidden."""
-        return self.safe(str(error)).splitlines()[0]
+        return next(iter(self.safe(str(error)).splitlines()), type(error).__name__)
 
     def experiment(self, name: str) -> str:
-        """Returns the id of an experiment, which is created if it does not exist; refuses a deleted one."""
+        """Returns an experiment's id; creates it if it does not exist. Raises UserError if it was deleted."""
         found = self.client.get_experiment_by_name(name)
         if found is None:
             local = self.uri.startswith("sqlite:")
@@ -107,11 +107,11 @@ class Tracker:
         *,
         whole: bool = True,
     ) -> Experiment:
-        """Returns the experiment to log to, after a file was written to its location.
+        """Returns the experiment to log to, after a test file was written to its artifact location.
 
-        If MLflow has the run `run_id`, it is the experiment of this run, whose other name is announced.
-        Otherwise it is the experiment `name`, which is created if it does not exist. Raises UserError where
-        the location refuses the file, the experiment was deleted or, with `whole`, the run was deleted.
+        If MLflow has the run `run_id`, this is the run's experiment, announced if it has another name.
+        Otherwise it is the experiment `name`, created if it does not exist. Raises UserError if the file
+        cannot be written, the experiment was deleted or, with `whole`, the run was deleted.
         """
         run = None if run_id is None else existing_run(self.client, run_id)
         gone = None if run is None else trashed(self.client, self.uri, run.info.run_id)
@@ -209,7 +209,7 @@ def existing_run(client: MlflowClient, run_id: str) -> Run | None:
 
 
 def trashed(client: MlflowClient, uri: str, run_id: str) -> Trashed | None:
-    """Returns how to restore a run of the store `uri`; None where it is not deleted, or gone for good."""
+    """Returns how to restore a deleted run of the store `uri`; None if it is not deleted or is gone."""
     run = existing_run(client, run_id)
     if run is None:
         return None

@@ -14,7 +14,7 @@ KEY = "MLFLOW_TRACKING_URI"
 SECRET = re.compile(r"((?:[a-z]*password|passwd|pwd|secret|token)=)[^&]*", re.IGNORECASE)
 """Matches a password among the query options of a URL."""
 IN_HOME = "sqlite:///HOME/"
-"""The prefix with which records store the URI of an SQLite file inside the home."""
+"""The prefix of the URI of an SQLite file inside the home, as records and logs store it."""
 
 
 def tracking_uri(home: Path) -> str:
@@ -29,7 +29,7 @@ def sqlite_file(uri: str) -> Path | None:
 
 
 def shown(uri: str) -> str:
-    """Returns the URI with its password hidden, which may contain an `@` or a slash; a path is unchanged."""
+    """Returns the URI with its password hidden, even if this contains `@` or `/`; a path is unchanged."""
     scheme, mark, rest = uri.partition("://")
     user, at, host = rest.rpartition("@")
     if at and scheme != "sqlite":
@@ -39,7 +39,7 @@ def shown(uri: str) -> str:
 
 
 def stored_uri(uri: str, home: Path) -> str:
-    """Returns the URI as logs store it, without password; a file in the home is relative to the home."""
+    """Returns the URI as logs store it: with its password hidden, and a file in the home relative to it."""
     file, root = sqlite_file(uri), home.resolve()
     if file is not None and file.is_relative_to(root):
         return f"{IN_HOME}{file.relative_to(root)}"
@@ -60,7 +60,7 @@ def without_login(uri: str) -> str:
 
 
 def pages_address(uri: str) -> str:
-    """Returns the address of MLflow's web pages without login; for a file that of `mlflow ui`."""
+    """Returns the address of MLflow's web pages, without login; `LOCAL` if `uri` is not of a server."""
     if not uri.startswith(("http://", "https://")):
         return LOCAL
     return without_login(urlunsplit(urlsplit(uri)._replace(query="", fragment="")))
@@ -68,6 +68,6 @@ def pages_address(uri: str) -> str:
 
 def dashboard(uri: str) -> str:
     """Returns the instruction to open MLflow's web pages on this store: `mlflow ui ...` or `open URL`."""
-    if not uri.startswith("sqlite:"):
+    if uri.startswith(("http://", "https://")):
         return f"open {shown(uri)}"
-    return f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+    return f"mlflow ui --backend-store-uri {shlex.quote(shown(uri))}"

@@ -1,4 +1,4 @@
-"""Fits the baseline of a job, keeps the fit for all runs on the same data, and weighs it in an ensemble."""
+"""Fits the baseline of a job, caches the fit for all runs on the same data, and weighs it in an ensemble."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from mlcl.training.split_metrics import METRIC_NAMES
 LOOK_EVERY = 0.5
 """The seconds between checks for a requested stop, while another process fits the same baseline."""
 FORM = 2
-"""The number of the form of kept fits. It rises when a built-in baseline gives other figures, too."""
+"""The version of cached fits; it is raised when their format or the results of a built-in baseline change."""
 TENSOR = "tensor."
-"""The prefix in the cache of the names of `Fitted.tensors`."""
+"""The prefix of the names of `Fitted.tensors` in a cached file."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class BaselineResult:
 def baseline_result(
     job_data: JobData, device: str, *, test: bool, check_stop: Callable[[], None] = lambda: None
 ) -> BaselineResult:
-    """Reads the cached result of a job's baseline; the first process that needs it fits it, others wait.
+    """Returns the result of a job's baseline from the cache, or fits the baseline while other processes wait.
 
-    The result does not depend on the training's seed, so all seeds, sweeps and tables on the data share it.
-    `device` is the type of the device on which a frozen encoder computes; `test` says whether the test split
-    is read. `check_stop` is called now and then; it raises if a stop was requested.
+    The result does not depend on `train.seed`, so all seeds, sweeps and tables on the data share it. `device`
+    is the type of the device on which a frozen encoder computes; without `test`, the result has no test
+    probabilities. `check_stop` is called now and then; it raises an exception if a stop was requested.
     """
     folder = job_data.cache / "baselines"
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def _fit(job_data: JobData, device: str, *, test: bool, check_stop: Callable[[],
 
 
 def validation_score(job_data: JobData) -> Callable[[Tensor], float]:
-    """Returns the job's metric of probabilities of the validation rows as a function; larger is better."""
+    """Returns a function from validation probabilities to the job's metric, negated if smaller is better."""
     scoring, validation = job_data.scoring, job_data.dataset.split("validation")
     targets, facts = job_data.targets(validation), job_data.facts_of(validation)
 
@@ -116,7 +116,7 @@ def validation_score(job_data: JobData) -> Callable[[Tensor], float]:
 
 
 def _identity(job_data: JobData) -> str:
-    """Returns the cache key of a baseline: version, data, and the job without the keys of networks alone."""
+    """Returns the cache key of a baseline: version, data, and the job without keys of networks alone."""
     job = job_data.job
     classifier = job.objective.classifier.model_copy(update={"weight": "remainder"})
     objective, train = ObjectiveConfig(classifier=classifier), TrainConfig(epochs=1, batch_size=2)
@@ -146,25 +146,28 @@ ENSEMBLE = "ensemble/"
 
 
 def member_data(job_data: JobData) -> JobData:
-    """Returns the job of the ensemble's baseline, with the same data and the same validation rows."""
+    """Returns the data of a job with the job replaced by that of its ensemble's baseline."""
     job = baseline_job(job_data.job, str(job_data.job.evaluation.ensemble))
     return replace(job_data, job=job, features=None, tokenizer=None, transfer=None)
 
 
 def weigh(job_data: JobData, model: Tensor, member: Tensor) -> Ensemble:
-    """Chooses the baseline's weight by the job's metric, from both models' probabilities on validation."""
+    """Chooses the weight of the baseline, by the job's metric on validation, in an ensemble with the network.
+
+    `model` has the network's probabilities of the validation rows, `member` the baseline's.
+    """
     validation = job_data.dataset.split("validation")
     targets, facts = job_data.targets(validation), job_data.facts_of(validation)
     return choose_ensemble(job_data.task, model, member, targets, job_data.scoring, facts)
 
 
 def ensemble_metrics(ensemble: Ensemble) -> dict[str, float]:
-    """Returns the three numbers of an ensemble, as the metrics that a run logs."""
+    """Returns the weight, scale and shift of an ensemble, keyed by the names that a run logs."""
     return {f"{ENSEMBLE}{name}": value for name, value in asdict(ensemble).items()}
 
 
 def logged_ensemble(metrics: Mapping[str, float]) -> Ensemble | None:
-    """Returns the ensemble of a run, from the metrics that it logged; None if it has none."""
+    """Rebuilds the ensemble of a run from the run's logged metrics; None if the run has no ensemble."""
     if f"{ENSEMBLE}weight" not in metrics:
         return None
     return Ensemble(*(metrics[f"{ENSEMBLE}{name}"] for name in ("weight", "scale", "shift")))
@@ -180,10 +183,10 @@ def redrawn_scores(
     """Returns the mean score of each baseline over `DRAWS` draws of the validation rows; larger is better.
 
     In each draw a baseline is fitted to the other rows of train and validation, and its settings are chosen
-    on the drawn rows; the test split is not read. `jobs` are those of baselines on the same data, keyed by
-    name. Empty if there is one baseline alone, if a job draws its own validation rows, or if the data set has
-    enough of them, see `redraws_validation`. `check_stop` is called now and then; it raises if a stop was
-    requested.
+    on the drawn rows; the test split is not read. `jobs` are the jobs of baselines on the same data, keyed by
+    name. Returns an empty dict for fewer than two jobs, if the first job sets `data.validation_seed`, or if
+    the data set has enough validation rows, see `redraws_validation`. `check_stop` is called now and then; it
+    raises an exception if a stop was requested.
     """
     first = next(iter(jobs.values()), None)
     if first is None or len(jobs) < 2 or first.data.validation_seed is not None:

@@ -43,7 +43,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Rows:
-    """An encoded split: the encoder's inputs, and the labels of each head and the classifier by name.
+    """An encoded split: the encoder's inputs, and the labels, keyed by the name of the head or classifier.
 
     `sample_ids` are the numbers of the rows in the data set. `augment` says how views of images differ,
     `compile` whether the augmentation is compiled.
@@ -59,7 +59,7 @@ class Rows:
         return len(self.sample_ids)
 
     def batch(self, indices_B: Tensor, views: int, device: torch.device) -> Batch:
-        """Returns one batch, built as `batches` builds it."""
+        """Returns the batch with `views` views of each of the rows `indices_B`, see `batches`."""
         return next(self.batches([indices_B], views, device))
 
     def batches(self, indices: Iterable[Tensor], views: int, device: torch.device) -> Iterator[Batch]:
@@ -142,7 +142,7 @@ def read_ahead(
         current = torch.cuda.current_stream(device)
         current.wait_event(copied)
         for value in inputs.values():
-            # Else its memory could be given to the next copy while this batch is still in use.
+            # Otherwise the next copy could get the memory of `value` while this batch is still in use.
             value.record_stream(current)
         return indices_B, inputs
 
@@ -158,7 +158,7 @@ def read_ahead(
 
 
 def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
-    """Returns the label space that the sampler reads, None for `uniform`; UserError for no hierarchy."""
+    """Returns the label space that the sampler reads, None for `uniform`. UserError without a hierarchy."""
     given = job.train.sampler
     classifier = job.objective.classifier.labels
     if given.name == "uniform":
@@ -176,7 +176,7 @@ def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
 
 
 def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int) -> EpochSampler:
-    """Builds a process's sampler. Raises UserError for too few rows, or rows of one class only."""
+    """Builds a rank's sampler. Raises UserError for too few rows, a too small batch, or rows of one class."""
     given, size, labels = job.train, job.train.batch_size, sampler_labels(job, train.info)
     order: Order | None = None
     if labels is not None:
@@ -194,7 +194,7 @@ def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int) -> E
 
 
 def group_sizes(job: JobConfig) -> tuple[int, int]:
-    """Returns the settings (k, branches) of a batch of the samplers `pk` and `hierarchical`.
+    """Returns k and `branches` of the samplers `pk` and `hierarchical`, from the job or their defaults.
 
     A batch has k rows of each finest class, and `branches` finer classes of each coarser class.
     """

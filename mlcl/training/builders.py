@@ -87,9 +87,10 @@ def _classifier(job_data: JobData, encoder: nn.Module) -> Classifier:
 def classifier_layer(
     job: JobConfig, encoder: nn.Module, space: LabelSpace, class_distance_CC: Tensor | None
 ) -> nn.Module:
-    """Builds the layer that maps an encoder's output (R, O) to logits, to which an encoder's own are added.
+    """Builds the layer from an encoder's output (R, O) to logits; it adds the encoder's own logits, if any.
 
-    `class_distance_CC` has the distances between classes in their tree, which the loss `guided` needs.
+    For a label-wise encoder it returns the encoder's own logits alone. `class_distance_CC` has the distances
+    between classes in their tree, which the loss `guided` needs.
     """
     config, dim = job.objective.classifier, int(encoder.dim)  # type: ignore[arg-type]
     if ENCODERS[job.encoder.name].label_wise:
@@ -126,7 +127,7 @@ def _head(config: HeadConfig, dim: int, info: DatasetInfo, job: JobConfig) -> He
         queue=config.queue,
         **config.options,
     )
-    # Heads on the embedding itself share its pairs.
+    # Heads with nn.Identity compare the same pairs, and can share one softmax, see `Head.sharing`.
     plain = kind == "identity" and not given.normalize_input
     return Head(nn.Identity() if plain else projection, loss, config.weight, reads_logits=reads_logits)
 
@@ -147,10 +148,10 @@ def build_loop(
     callbacks: Callbacks,
     checkpoint: Path | None = None,
 ) -> Loop:
-    """Builds the loop of a job. Raises UserError for a micro-batch that is too small for the encoder."""
+    """Builds the loop of a job. Raises UserError for a too small micro-batch, and as `build_sampler`."""
     job, train = job_data.job, job_data.job.train
     check_micro_batch(train.micro_batch_size, model.encoder)
-    # PyTorch's convolutions take the weights' format, whatever that of the images.
+    # PyTorch's convolutions compute in the memory format of the weights, whatever that of the images.
     format_ = torch.channels_last if train.channels_last else memory_format(context.device)
     model.encoder.to(memory_format=format_)
     rows = job_data.encode(job_data.train).resident(context.device)

@@ -1,7 +1,7 @@
 """Writes and reads checkpoints, with the weights and random states that they hold.
 
 A file is written under another name and then renamed, so a process that is killed leaves no partial file.
-Frozen weights come from the pretrained model that the job names, so the checkpoint of an adapter is small.
+A checkpoint has no frozen weights: they come from the pretrained model that the job names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VERSION = 2
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Writes `state`, and keeps the checkpoint before as PREVIOUS: a kill always leaves one undamaged."""
+    """Writes `state`, and renames the checkpoint before to `PREVIOUS`; a kill always leaves one undamaged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path) as partial:
         with partial.open("wb") as file:
@@ -53,10 +53,11 @@ class UnreadableCheckpointError(OSError):
 def last_checkpoint(
     path: Path, *, job_hash: str, fingerprint: str
 ) -> tuple[Path | None, dict[str, Any] | None, str]:
-    """Loads the last undamaged checkpoint, and renames damaged ones to DAMAGED.
+    """Loads the last undamaged checkpoint, of `path` and `PREVIOUS`, and renames damaged ones to `DAMAGED`.
 
-    Returns its file and its state, both None if there is none, and a message about damaged files, which is
-    empty if there are none. Raises the errors of `load_checkpoint`, except DamagedCheckpointError.
+    Returns the checkpoint's file and state, both None if there is no checkpoint, and a message about damaged
+    files, which is empty if no file is damaged. Raises the errors of `load_checkpoint`, except
+    DamagedCheckpointError.
     """
     damaged = []
     for file in (path, path.with_name(PREVIOUS)):
@@ -102,8 +103,8 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
 def _may_be_whole(error: Exception) -> bool:
     """Whether an error in reading comes from the machine, so that the file may be undamaged."""
     if isinstance(error, OSError):
-        return error.errno != errno.EINVAL  # from a seek to where damaged bytes point
-    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)  # PyTorch's words
+        return error.errno != errno.EINVAL  # EINVAL: a seek to an offset that damaged bytes give
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)  # PyTorch's message
 
 
 def trained_weights(module: nn.Module) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ FITS = {
     "ratings": ("aspects", "multi_label"),
     "path": ("hierarchy",),
 }
-"""The kinds of label space that a loss accepts, keyed by the labels that the loss needs."""
+"""The kinds of label space that a loss accepts, keyed by the attribute `labels` of the loss."""
 TASKS: dict[tuple[str, str], Task] = {
     ("cross_entropy", "single"): "single",
     ("cross_entropy", "aspects"): "aspects",
@@ -36,7 +36,7 @@ TASKS: dict[tuple[str, str], Task] = {
 
 
 def check_job(job: JobConfig, info: DatasetInfo) -> Task:
-    """Returns the classifier's task. Raises UserError, with its key, if a job does not fit its data."""
+    """Returns the classifier's task. Raises UserError, with the key, if the job does not fit its data."""
     wanted = ENCODERS[job.encoder.name].reads(job.encoder)
     if wanted != info.modality:
         problem = f"reads {plural(wanted)}, the data set {info.name} holds {plural(info.modality)}"
@@ -115,7 +115,7 @@ def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
 
 
 def _check_sampler(job: JobConfig, info: DatasetInfo) -> None:
-    """Raises UserError if the sampler hierarchical lacks a hierarchy, or a batch cannot hold two classes."""
+    """Raises UserError if the sampler `hierarchical` has no hierarchy, or a batch cannot hold two classes."""
     labels, name, levels = sampler_labels(job, info), job.train.sampler.name, 1
     if labels is None:
         return
@@ -136,7 +136,7 @@ def _check_sampler(job: JobConfig, info: DatasetInfo) -> None:
 
 
 def _check_noise(job: JobConfig, info: DatasetInfo) -> None:
-    """Raises UserError if the job reads labels that stay clean and would reveal the true ones."""
+    """Raises UserError if the job reads labels that noise does not reach: they would reveal the true ones."""
     noise = job.data.label_noise
     if noise is None:
         return

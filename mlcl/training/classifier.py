@@ -1,4 +1,4 @@
-"""The classifier of the objective: its losses for classes and for labels, and the weights of these.
+"""The classifier of the objective, its losses for classes and for labels, and class and label weights.
 
 Shapes: R rows (samples x views), N training rows, O the encoder's output, C classes, L labels, A aspects; K
 targets of a row: its labels or aspects, or one class.
@@ -94,8 +94,8 @@ class Classifier(nn.Module):
 
     `linear` maps the encoder's output to logits. `loss` computes the loss of each target (R, K), or of each
     row (R, 1); an unknown label's target is -1. The reduction `mean` is the mean over the known targets of
-    all rows; `sum_labels` the sum over a row's known targets, as a mean over the rows that have one.
-    `regulariser` computes a term that is added.
+    all rows; `sum_labels` is the sum over the known targets of a row, averaged over rows with a known target.
+    `regulariser` computes a term that is added to the loss.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Classifier(nn.Module):
 
 
 def _mean_over_ranks(total: Tensor, count: Tensor) -> Tensor:
-    """Returns total * world size / all ranks' count, as DDP averages this value's gradients over ranks."""
+    """Returns total * world size / sum of all ranks' counts, since DDP averages gradients over ranks."""
     if not (dist.is_available() and dist.is_initialized()):
         return total / count.clamp(min=1)
     count = count.clone()
@@ -164,9 +164,9 @@ def target_weight(config: ClassifierConfig, targets: Labels, classes: int) -> Te
     """Computes the weights of labels (L,), or of classes by aspect (A, C), from the training targets.
 
     With `balanced` a label's weight is the number of rows without it / the number of rows with it, and a
-    class's weight is 1 / its number of rows, scaled to mean 1 over the rows; `sqrt` takes the square root of
-    these ratios. Counts are at least 1, and rows in which a label is unknown are not counted for it. Returns
-    None if the job sets no weights.
+    class's weight is 1 / its number of rows; `sqrt` takes the square root of these ratios. The weights of
+    classes are then scaled to mean 1 over the rows. Counts are at least 1, and rows in which a label is
+    unknown are not counted for it. Returns None if the job sets no weights.
     """
     if isinstance(targets, LabelRows):
         if config.pos_weight == "none":

@@ -28,7 +28,7 @@ class Context:
 
     @classmethod
     def current(cls, device: str = "auto", *, booked: bool = False) -> Context:
-        """Reads rank and world size from torch.distributed, if it is initialised; see `pick_device`."""
+        """Reads rank and world size from torch.distributed, if initialised; see `pick_device`."""
         there = dist.is_available() and dist.is_initialized()
         ranks = (dist.get_rank(), dist.get_world_size()) if there else ()
         return cls(pick_device(device, booked=booked), *ranks)
@@ -40,7 +40,7 @@ class Context:
 
     @property
     def _source(self) -> torch.device:
-        """The device on which numbers of the host are exchanged: the CPU, if the backend supports it."""
+        """The device for exchanging Python numbers: the CPU if the backend supports it, else `device`."""
         return torch.device("cpu") if gathers_on_host(None) else self.device
 
     def any(self, flag: bool) -> bool:
@@ -72,7 +72,7 @@ class Context:
         return total.to(value.device)
 
     def rows(self, own: Tensor, counts: Sequence[int]) -> Tensor:
-        """Returns the rows that all ranks passed, `counts[r]` by rank r, in their order, on every CPU."""
+        """Returns the rows `own` of all ranks, in rank order, on every rank; rank r passes `counts[r]`."""
         if self.world_size == 1:
             return own
         together = own.new_empty(sum(counts), *own.shape[1:])
@@ -92,7 +92,7 @@ class Context:
         return values
 
     def autocast(self, precision: str) -> contextlib.AbstractContextManager[Any]:
-        """Returns the context manager of bf16 autocast on this device; for float32 one that does nothing."""
+        """Returns a context manager: for `bf16` autocast on this device, for `float32` one without effect."""
         if precision == "float32":
             return contextlib.nullcontext()
         assert precision == "bf16", precision  # `auto` is decided before a training
@@ -128,9 +128,9 @@ ONE_PROCESS = Context(torch.device("cpu"))
 def pick_device(name: str, *, booked: bool = False) -> torch.device:
     """Returns the device that the name stands for: `auto`, `cpu` or `cuda`.
 
-    `auto` is a GPU if there is one. `booked` says that a part of a GPU is reserved for this process; `auto`
-    without a visible GPU is an error then. Raises UserError for `cuda` without a GPU, and for a GPU that
-    PyTorch cannot use.
+    `auto` is a GPU if there is one, else the CPU. `booked` says that a part of a GPU is reserved for this
+    process. Raises UserError if no GPU is visible for `cuda`, or for `auto` with `booked`; and, unless `name`
+    is `cpu`, for a GPU that PyTorch cannot use.
     """
     if torch.cuda.is_available():
         found = "cuda" if name == "auto" else name
@@ -165,6 +165,6 @@ def unusable_gpu() -> str:
 
 
 def driver_version() -> str:
-    """Returns the version of NVIDIA's driver; empty without one."""
+    """Returns the version of NVIDIA's driver; an empty string without a driver."""
     version = re.search(r"\d+\.\d+(\.\d+)?", DRIVER.read_text()) if DRIVER.is_file() else None
     return version.group() if version else ""

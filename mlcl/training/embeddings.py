@@ -1,5 +1,4 @@
-"""Computes embeddings of whole splits, each rank a part, and finds nearest neighbours among the training
-rows.
+"""Computes embeddings of whole splits, each rank a part, and finds neighbours among the training rows.
 
 Shapes: N rows on all ranks, n of them on this one, M queries, B queries of a block, b rows that are read, K
 neighbours, D columns of an embedding, L labels, O columns of an encoder's output: the embedding, and for some
@@ -69,7 +68,7 @@ class RankRows:
         return ProbeRows(self.values, targets, self.first, total, self.context.device)
 
     def retrieve(self, queries_MD: Tensor, k: int, rows: int) -> Neighbours:
-        """Finds the k nearest of all ranks' rows, `rows` in number, for every query (M, D).
+        """Finds the k nearest of all ranks' rows for every query (M, D); `rows` is the number of all rows N.
 
         Every rank must call this with the same queries. Each rank searches its own rows, and all ranks get
         the merged neighbours, which equal the result of one search over all rows, bit by bit.
@@ -103,9 +102,7 @@ class RankRows:
 
 @dataclass(frozen=True)
 class SplitEncoder:
-    """Encodes splits in batches; each rank encodes a part of the rows. It leaves the encoder in evaluation
-    mode.
-    """
+    """Encodes splits in batches, each rank a part of the rows; leaves the encoder in evaluation mode."""
 
     encoder: nn.Module
     batch_size: int
@@ -113,17 +110,17 @@ class SplitEncoder:
     context: Context
 
     def embeddings(self, rows: Rows) -> RankRows:
-        """Returns float32 embeddings (n, D) of this rank's rows on the CPU. Raises as `check_finite`."""
+        """Returns float32 embeddings (n, D) of this rank's rows on the CPU. Raises Diverged if not finite."""
         return self._share(rows, self._dim)
 
     def outputs(self, rows: Rows) -> Tensor:
-        """Returns float32 outputs (N, O) of all rows on every rank's CPU. Raises as `check_finite`."""
+        """Returns float32 outputs (N, O) of all rows on every rank's CPU. Raises Diverged if not finite."""
         counts = [len(share) for share in shares(len(rows), self.context.world_size)]
         return self.context.rows(self._share(rows, self._dim + label_logits(self.encoder)).values, counts)
 
     @torch.no_grad()
     def label_vectors(self, rows: Rows, indices_B: Tensor) -> Tensor:
-        """Returns the float32 label vectors (B, L, D) of some rows, on the device."""
+        """Returns the float32 label vectors (B, L, D) of the rows `indices_B`, on the device."""
         self.encoder.eval()
         with self.context.autocast(self.precision):
             vectors: Tensor = self.encoder.label_vectors(**rows.plain(indices_B, self.context.device))  # type: ignore[operator]
@@ -149,7 +146,7 @@ class SplitEncoder:
 
 
 def check_finite(values: Tensor, what: str, context: Context) -> None:
-    """Raises Diverged, whose message begins with `what`, on every rank if a value of any is not finite."""
+    """Raises Diverged, with `what` in the message, on all ranks if a value on any rank is not finite."""
     if context.any(not bool(torch.isfinite(values).all())):
         raise Diverged(f"{what} are not finite")
 
@@ -194,16 +191,14 @@ class Datastore:
         return blend(self.votes(neighbours, setting), model, setting.lambda_)
 
     def overlap(self, neighbours: Neighbours, targets: Labels, k: int) -> float:
-        """Returns `neighbour_overlap` of the k neighbours and the query's targets; NaN unless the task is
-        multi-label.
-        """
+        """Returns `neighbour_overlap` of the k nearest and the queries' targets; NaN unless multi-label."""
         if not (isinstance(self.labels, LabelRows) and isinstance(targets, LabelRows)):
             return math.nan
         return neighbour_overlap(neighbours, self.labels, targets, k)
 
 
 NUMBERS_KEPT = 2**29
-"""The most numbers of label vectors that are kept on the device; beyond it they are computed when read."""
+"""The largest size n L D of label vectors that are kept on the device, and not computed at each reading."""
 
 
 def label_layer(encoder: nn.Module) -> nn.Linear | None:
@@ -215,10 +210,11 @@ def label_layer(encoder: nn.Module) -> nn.Linear | None:
 
 @dataclass(frozen=True)
 class LabelVectors:
-    """The label vectors of consecutive rows, which `range` counts in `rows`: features of a linear probe.
+    """The label vectors of the consecutive rows with the numbers `range` in `rows`, as features of a probe.
 
-    Vectors of few labels and rows are kept. Others are computed anew by each reading, since those of 50,000
-    texts and 8,000 labels would fill 1 TB. They are float32 on the encoder's device, without a gradient.
+    Up to `NUMBERS_KEPT` numbers are kept; larger label vectors are computed anew at each reading, since those
+    of 50,000 texts and 8,000 labels would fill 1 TB. They are float32 on the encoder's device, without a
+    gradient.
     """
 
     encoder: SplitEncoder
@@ -227,7 +223,7 @@ class LabelVectors:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(n, L, D)"""
+        """The shape (n, L, D)."""
         layer = label_layer(self.encoder.encoder)
         assert layer is not None
         return (len(self.range), layer.out_features, layer.in_features)
@@ -238,7 +234,7 @@ class LabelVectors:
         return self.encoder.context.device
 
     def __getitem__(self, rows_b: Tensor, /) -> Tensor:
-        """Returns the label vectors (b, L, D) of the rows with these numbers, counted from 0."""
+        """Returns the label vectors (b, L, D) of the rows `rows_b`, counted from the first row of `range`."""
         few = math.prod(self.shape) <= NUMBERS_KEPT
         return self._kept[rows_b.to(self.device)] if few else self._encoded(rows_b)
 

@@ -1,6 +1,6 @@
-"""Encodes the rows of frozen networks that a job's trainings will read, before they read them.
+"""Computes the outputs of frozen networks that a job's trainings will read, and caches them beforehand.
 
-Without this, the first training that needs a row computes it, and the others wait.
+Without this, the first training that needs the outputs for a split computes them, and the others wait.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from mlcl.training.grad_cache import give_back
 from mlcl.training.job_data import JobData
 
 Told = Callable[[int, int], None]
-"""A function that is called with the number of encoded rows, and of all rows; its exception ends the work."""
+"""A function of the number of encoded rows and the number of all rows; its exception ends the encoding."""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """The rows of a split that a frozen network computes and that the cache lacks."""
+    """A split whose rows of one frozen input, with its name and section, are not in the cache."""
 
     name: InputName
     section: FeatureInput
@@ -38,7 +38,7 @@ class Missing:
 
 
 def network_inputs(job: JobConfig) -> list[tuple[InputName, FeatureInput]]:
-    """Returns the inputs of a job, and of the baselines that it fits, that a frozen network computes."""
+    """Returns name and section of the inputs of a job and of its baselines that a frozen network computes."""
     found = list(sections(job.encoder).items()) if job.baseline is None else []
     for name in (job.baseline, job.evaluation.ensemble):
         if name is not None:
@@ -47,7 +47,7 @@ def network_inputs(job: JobConfig) -> list[tuple[InputName, FeatureInput]]:
 
 
 def missing_rows(job_data: JobData, device: str, splits: Iterable[str]) -> dict[Path, Missing]:
-    """Returns the rows of splits (`train`, `validation`, `test`) that the cache lacks, by their entry in it.
+    """Returns the missing rows of `splits` (train, validation, test), keyed by the path of their cache entry.
 
     `device` is the type of the device on which the job's trainings compute.
     """
@@ -69,9 +69,9 @@ def row_count(missing: Iterable[Missing]) -> int:
 
 
 def encode(missing: Sequence[Missing], threads: int, tell: Told) -> None:
-    """Encodes rows into the cache, on a CPU with so many threads, and calls `tell` after each batch.
+    """Encodes missing rows into the cache, on a CPU by `threads` threads, and calls `tell` after each batch.
 
-    What was complete before an exception of `tell` stays in the cache; of the rest nothing does.
+    After an exception of `tell`, complete cache entries stay, and the unfinished entry is removed.
     """
     total, before = row_count(missing), 0
     for each in missing:
@@ -90,15 +90,15 @@ def encode(missing: Sequence[Missing], threads: int, tell: Told) -> None:
 
 
 def seconds_to_encode(missing: Iterable[Missing], threads: int) -> float:
-    """Estimates the seconds that `encode` takes, from a batch of each input and split."""
+    """Estimates the seconds that `encode` takes, by timing one batch of each missing input and split."""
     return sum(_seconds_of_a_row(each) * len(each.split) / threads for each in missing)
 
 
 def _seconds_of_a_row(its: Missing) -> float:
-    """Times one batch, on one thread of a CPU; its rows are spread over the split."""
+    """Returns the seconds per row of a batch of rows from all over the split, on one thread of a CPU."""
     extract, taken = its.cache.extractor(its.name, its.section), 0.0
     count = min(ROWS_AT_ONCE, len(its.split))
-    for rows in (1, count):  # the first one warms up and does not count
+    for rows in (1, count):  # the first batch warms up and does not count
         spread = torch.linspace(0, len(its.split) - 1, rows).long()
         contents = its.cache.contents(its.section, its.split.take(spread))
         began = time.perf_counter()

@@ -1,7 +1,7 @@
 """Evaluates a trained encoder: its classifier or a linear probe, and its nearest neighbours.
 
 The probe is a layer on the embedding. In two phases it is the encoder's own layer on label vectors, if the
-encoder has one.
+encoder has such a layer.
 
 The probe, the thresholds and the settings of the neighbours (k, lambda, temperature) are chosen on
 validation; the test split is read once, afterwards. Each rank keeps the embeddings of the training rows that
@@ -64,11 +64,12 @@ Predictor = Callable[[Tensor], Tensor]
 class Evaluation:
     """The metrics of a run, and the embeddings and probabilities that they were computed from.
 
-    `train` has the embeddings (n, D) of this rank's training rows; `embeddings` (M, D) and `probabilities`
-    those of validation and test, keyed by split: of the ensemble, else the classifier, else the probe.
-    `decisions`, which say which labels are predicted, and the test rows' probabilities, `tested`, are keyed
-    by the prefix of their metrics: "", `probe/`, `ensemble/`, `knn/` or `knn_best/`. `probe` is None if none
-    was trained, `grid`, the table of `search`, without a search. `notes` are messages to the user.
+    `train` has the embeddings (n, D) of this rank's training rows. `embeddings` (M, D) and `probabilities`
+    are those of validation and test, keyed by split; the probabilities are the ensemble's, else the
+    classifier's, else the probe's. `decisions` say which labels each predictor predicts, and `tested` has its
+    probabilities of the test rows; both are keyed by the prefix of its metrics: "", `probe/`, `ensemble/`,
+    `knn/` or `knn_best/`. `probe` is None if no probe was trained. `grid` is the table of `search`, None if
+    the neighbours' settings were not searched. `notes` are messages to the user.
     """
 
     train: RankRows
@@ -86,9 +87,9 @@ class Evaluation:
 class Selection:
     """The predictors and the settings of the neighbours that were selected on validation.
 
-    Both are keyed by the prefix of their metrics. The neighbours' votes are blended with the predictor whose
-    prefix is the empty string, or with its `ensemble` with a baseline, if there is one. `member` has the
-    baseline's probabilities of the rows of each split, keyed by split.
+    `models` and `settings` are keyed by the prefix of their metrics. The neighbours' votes are blended with
+    the predictor whose prefix is the empty string or, if `ensemble` is not None, with the ensemble of this
+    predictor and a baseline. `member` has the baseline's probabilities, keyed by split.
     """
 
     models: dict[str, Predictor]
@@ -125,9 +126,9 @@ class Evaluator:
         self._layer: nn.Module | None = None if classifier is None else classifier.linear
 
     def quick(self) -> dict[str, float]:
-        """Returns validation metrics of the classifier; of the neighbours if wanted, or if there is none.
+        """Returns validation metrics of the classifier, and of the neighbours if the job's metric is theirs.
 
-        The job's `evaluation.metric` is the first one.
+        Without a classifier they are those of the neighbours alone. The job's metric, if there, is the first.
         """
         val_MO = self._encoder.outputs(self._validation_rows)
         metrics: dict[str, float] = {}
@@ -149,10 +150,10 @@ class Evaluator:
     ) -> Evaluation:
         """Evaluates the trained model on validation, and on the test split if `test`.
 
-        The metrics are equal on all ranks. In two phases the label layer of an encoder that has one is
-        trained. The job's ensemble is evaluated unless the run is a search trial, which neither reads the
-        test split nor has a grid of neighbours: its score is the classifier's. `tell` is called with the name
-        of each phase as it begins, `check_stop` while a baseline is fitted; it raises if a stop was
+        The metrics are equal on all ranks. In two phases, if the encoder has a label layer, that layer is
+        trained. The job's ensemble is evaluated if `test`, or if the job has a grid of neighbours; other
+        search trials are scored by the classifier alone. `tell` is called with the name of each phase as it
+        begins. `check_stop` is called while a baseline is fitted, and raises an exception if a stop was
         requested.
         """
         tell("embedding")
@@ -189,7 +190,7 @@ class Evaluator:
         return result
 
     def _queries(self, split: Split, rows: Rows, store: Datastore | None) -> Queries:
-        """Encodes a split, and retrieves as many neighbours as the setting with the largest k needs."""
+        """Encodes a split, and retrieves the neighbours from `store`, as many as the largest k of the job."""
         output_MO, knn = self._encoder.outputs(rows), self._config.knn
         if store is None or knn is None:
             return Queries(split, output_MO, None)
@@ -204,7 +205,7 @@ class Evaluator:
         tell: Callable[[str], None],
         member: Mapping[str, Tensor],
     ) -> Selection:
-        """Chooses probe, thresholds, ensemble and the best setting of the neighbours, all on validation."""
+        """Chooses probe, thresholds, ensemble and neighbour setting on validation; adds them to `result`."""
         models: dict[str, Predictor] = {}
         two_phases = self._model.objective.classifier is None
         if self._layer is not None:
@@ -278,7 +279,7 @@ class Evaluator:
                 result.tested[prefix] = blended
 
     def _train_label_layer(self, result: Evaluation, layer: nn.Linear) -> nn.Module:
-        """Trains the encoder's layer on label vectors as a probe, and returns what reads its logits."""
+        """Trains the encoder's label layer as a probe; returns a module that selects its logits."""
         own = LabelVectors(self._encoder, self._train_rows, result.train.numbers)
         val = LabelVectors(self._encoder, self._validation_rows, range(len(self._validation)))
         probe = self._fit_probe(replace(self._probe_rows(result), features=own), val)
@@ -322,7 +323,7 @@ class Evaluator:
 
 @torch.no_grad()
 def classify(layer: nn.Module, features: Tensor, task: Task, context: Context) -> Tensor:
-    """Returns a layer's probabilities of features, on the CPU. Raises Diverged if logits are not finite."""
+    """Returns a layer's probabilities for `features`, on the CPU. Raises Diverged for non-finite logits."""
     logits: Tensor = layer(features.to(context.device)).float().cpu()
     check_finite(logits, "the classifier's logits", context)
     return logits.sigmoid() if task == "multi_label" else logits.softmax(-1)

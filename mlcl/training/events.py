@@ -14,13 +14,12 @@ TIMES = ("time/train_seconds", "time/evaluation_seconds")
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a run: how much of the training is complete, and the metrics of a step, a validation or the
-    end.
+    """An event of a run, with the progress of the training, and metrics of a step, a validation or the end.
 
     `saving` comes just before a checkpoint is written, `phase` at the start of each part of the evaluation,
     `note` with a message to the user, `damage` with a message about a damaged checkpoint. `epoch` and `step`
-    count what is complete, of `epochs` and `steps`. `metrics` of a step are there if it closes a logging
-    window. `note` is the message, or the name of the phase. At the `start` of a resumed run `validations` has
+    count what is complete, of `epochs` and `steps`. A step has `metrics` only if it closes a logging window.
+    `note` is the message, or the name of the phase. At the `start` of a resumed run `validations` has
     the metrics of its earlier validations, keyed by epoch. Before the start, `encoding` says that `step` of
     `steps` rows of frozen inputs are encoded.
     """
@@ -46,6 +45,6 @@ class Stopped(Exception):  # noqa: N818 (not an error)
 class Diverged(RuntimeError):  # noqa: N818
     """Raised if a loss, weight or output is NaN or infinite.
 
-    The message says which; for a loss it also has the step, the losses of the parts and the labels of the
+    The message names it; for a loss it also has the step, the losses of the parts and the labels of the
     batch.
     """

@@ -27,7 +27,7 @@ from mlcl.training.run_files import Stored, remove_unfinished, write_results
 from mlcl.training.split_metrics import METRIC_NAMES, decision_metrics
 
 BEST_EPOCH = "best/epoch"
-"""The metric, of the event `end` alone, with the epoch whose weights were evaluated."""
+"""The metric with the epoch whose weights were evaluated; only the event `end` has it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def run_experiment(
     """Trains and evaluates the network of a job, or fits its baseline.
 
     The training of a network continues from a checkpoint in `folder`, the folder of the run, if there is one.
-    Returns the outcome on rank 0, None on other ranks.
+    Returns the result on rank 0, None on other ranks.
 
     Args:
         job_data: The checked job with its data.
@@ -60,7 +60,7 @@ def run_experiment(
         listener: Receives the events on rank 0.
         should_stop: Called after each step; True ends the training with a checkpoint.
         test: Whether to evaluate on the test split, which otherwise stays unread.
-        stored: The type of the stored model, embeddings and probabilities; `figures` stores none.
+        stored: The type of stored embeddings and probabilities; `figures` stores neither them nor the model.
 
     Raises:
         UserError: The checkpoint belongs to another job or other data.
@@ -107,7 +107,7 @@ class _Experiment:
     stored: Stored
 
     def evaluate(self, loop: Loop, evaluator: Evaluator, began: float) -> dict[str, float]:
-        """Evaluates the network trained since `began` (`time.perf_counter`), and writes its results."""
+        """Evaluates the network, writes its results and returns metrics; `began` is when training began."""
         trained = time.perf_counter()
 
         def phase(note: str) -> None:

@@ -90,9 +90,9 @@ class Passes:
         gradient_RD, *gradients = torch.autograd.grad(value.total, [z_RD, *phi], materialize_grads=True)
         value = value.detach()
         self._run_on_all_ranks(lambda: cache.backward_first(gradient_RD))
-        # The last one alone goes through DDP, whose hooks then average all that has been added up: once a
-        # step, at the same place on every rank, however many micro-batches each has. Here a rank can no
-        # longer tell the others that memory ran out; but the last is never the largest.
+        # Only the last micro-batch goes through DDP, whose hooks then average the gradients that have been
+        # added up: once a step on every rank, however many micro-batches each has. In this pass a rank cannot
+        # tell the others that memory ran out; but no micro-batch is smaller than the last.
         cache.backward_last(partial(self._encode, self.wrapped), zip(phi, gradients, strict=True))
         return value
 

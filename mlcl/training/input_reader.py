@@ -26,7 +26,7 @@ from mlcl.models import ENCODERS
 
 @dataclass(frozen=True, eq=False)
 class CollatedRows:
-    """Rows of a split, or in memory, of which a collate function gets the texts or the images of a batch.
+    """Rows whose texts or images, of a split or in memory, are passed to a collate function batch by batch.
 
     `refuse` creates the error for an image that cannot be decoded, from its row and the reason; it is None
     for texts.
@@ -40,7 +40,7 @@ class CollatedRows:
         return len(self.contents)
 
     def batch(self, indices: Tensor) -> dict[str, Tensor]:
-        """Returns the tensors (B, ...) by name of rows. Raises UserError for an undecodable image."""
+        """Returns the collated tensors (B, ...) by name. Raises UserError for an undecodable image."""
         rows, refuse = indices.tolist(), self.refuse
         contents = [self.contents[row] for row in rows]
         if refuse is not None:
@@ -80,7 +80,7 @@ class InputReader:
     def split(self, split: Split, cache: Path) -> TokenRows | ImageRows | CollatedRows:
         """Reads all rows of a split, memory-mapped from the cache, which the first call fills.
 
-        A collate function, which reads rows when they are needed, is tried on the first one. Raises
+        A collate function reads rows only when they are needed, and is tried here on the first row. Raises
         UserError, which names the row, for an image that cannot be decoded.
         """
         if self.collate is not None:
@@ -96,7 +96,7 @@ class InputReader:
     def contents(
         self, contents: Sequence[Content], places: Sequence[str]
     ) -> TokenRows | ImageRows | CollatedRows:
-        """Reads texts or images that are in memory; `places` says in error messages where each one is.
+        """Reads texts or images in memory; `places` has the position of each, for error messages.
 
         Raises UserError for a text that is not Unicode and for an image that cannot be decoded.
         """
@@ -110,7 +110,7 @@ class InputReader:
 
 
 def read_texts(contents: Sequence[Content], places: Sequence[str]) -> list[str]:
-    """Returns contents as texts. Raises UserError, with its place, for one that is no text or not Unicode."""
+    """Returns contents as texts. Raises UserError, with its entry of `places`, for other content."""
     for text, place in zip(contents, places, strict=True):
         if not isinstance(text, str):
             raise UserError(f"not a text at {place}", key="text", found=type(text).__name__)

@@ -52,7 +52,7 @@ from mlcl.training.transfer import Transfer, open_reference
 def open_dataset(job: JobConfig, home: Path, *, verify: bool, recorded: bool = False) -> Dataset:
     """Opens the job's data set with the validation rows that the job asks for, without held-out classes.
 
-    `recorded`: see `open_reference`.
+    For `verify` and `recorded` see `JobData.of`.
     """
     dataset = open_reference(job.data, home, verify=verify, recorded=recorded)
     wanted = job.data.hold_out
@@ -66,7 +66,7 @@ class JobData:
     """A checked job with its data.
 
     `dataset` is without held-out classes, `task` that of the classifier. `train` are the training rows after
-    subset and label noise. `tokenizer` is None for an encoder that reads no tokens, `features` for one
+    subset and label noise. `tokenizer` is None for an encoder that reads no tokens, `features` for an encoder
     without frozen inputs, `transfer` for a job without an evaluation on another data set. `cache` is the
     folder of cached data.
 
@@ -104,7 +104,7 @@ class JobData:
             space, seed = wanted.labels or labels, wanted.seed
             train = subset(train, space, per_class=wanted.per_class, n=wanted.n, seed=seed)
         if noise is not None:
-            train = add_label_noise(train, noise.labels or labels, noise.rate, noise.seed)
+            train = add_label_noise(train, noise.labels or labels, noise.rate, noise.seed, dataset)
         build_sampler(job, train, 0, job.train.workers)
         transfer = Transfer.of(job, home, dataset.info.modality, recorded=recorded)
         cache = home / "cache"
@@ -147,7 +147,7 @@ class JobData:
         return targets_of(split, self.job.objective.classifier.labels, self.task)
 
     def decide(self, probabilities: Tensor) -> Decision:
-        """Chooses which labels are predicted, from the probabilities of the validation rows."""
+        """Chooses the rule for which labels are predicted, by the `probabilities` of the validation rows."""
         return self.scoring.decide(self.task, probabilities, self.targets(self.dataset.split("validation")))
 
     def queries(self, split: Split, neighbours: Neighbours, model: Tensor) -> QueryRows:
@@ -175,7 +175,7 @@ class JobData:
         return LabelFacts(band, None if path_LH is None else path_LH.numpy())
 
     def facts_of(self, split: Split) -> LabelFacts:
-        """Adds a split's classes at each level of a hierarchy, if there is one, to `facts`."""
+        """Returns `facts` with the classes of the split's rows at each level of a hierarchy, if any."""
         return facts_of(self.facts, split, self.job.objective.classifier.labels)
 
     @property
@@ -198,7 +198,7 @@ def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
         return None
     origin: Any = getattr(section, TOKENIZERS[encoder.tokenizer])
     if encoder.tokenizer == "words":
-        # The vocabulary is learnt, too, so it comes from the training rows alone.
+        # The vocabulary is learned, too, so it comes from the training rows alone.
         return load_tokenizer(train_word_tokenizer(train.texts(), origin).to_str())
     if encoder.tokenizer == "file":
         tokenizer = load_tokenizer(Path(origin).read_text(encoding="utf-8"))

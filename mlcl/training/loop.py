@@ -98,8 +98,8 @@ class Loop:
     def resume(self) -> bool:
         """Loads the last undamaged checkpoint, and returns whether there is one.
 
-        Raises UserError if it belongs to another job or other data, UnreadableCheckpointError if it cannot be
-        read now.
+        Raises UserError if the checkpoint belongs to another job or other data, UnreadableCheckpointError if
+        the file cannot be read now.
         """
         if self.checkpoint is None:
             return False
@@ -154,8 +154,8 @@ class Loop:
     def run(self) -> None:
         """Trains to the last epoch or until early stopping, and then loads the best weights, if it kept any.
 
-        Raises Stopped if a stop was requested; the checkpoint is written. Raises Diverged if a loss or weight
-        is not finite. No checkpoint and no validation contains it.
+        Raises Stopped if a stop was requested, after writing the checkpoint. Raises Diverged if a loss or
+        weight is not finite, before the next checkpoint or validation.
         """
         passes = Passes.of(self.model, self.context, self.train, self.views, self.share)
         self._note_batch_norm()
@@ -234,7 +234,7 @@ class Loop:
         return {f"train/{name}": norm for name, norm in norms.items()}
 
     def _add_gradient(self, passes: Passes, batch: Batch) -> ObjectiveValue:
-        """Adds the batch's gradient; if memory runs out, halves the micro-batch for good until it fits."""
+        """Adds the batch's gradient; if memory runs out, halves the micro-batch, also of later steps."""
         size, least = self.micro_batch, least_samples(self.model.encoder)
         world_size = self.context.world_size
         value, fitting = fit(lambda samples: passes(batch, samples), size, least, self.model, world_size)
@@ -261,7 +261,10 @@ class Loop:
                 self.tell("note", note=f"{note} in the first batch: {meaning}")
 
     def _read_window(self) -> None:
-        """Adds logged values to the window's sums. Raises Diverged on all ranks for one not finite."""
+        """Adds logged values to the window's sums. Raises Diverged on all ranks if a value is not finite.
+
+        The logged values of all ranks, and all weights, are checked.
+        """
         if not len(self.window):
             return
         steps = self.window.read(self.position.window)

@@ -29,8 +29,10 @@ class Patience:
 
 @dataclass(frozen=True)
 class Callbacks:
-    """The functions that the loop calls: `listener` gets the events, on rank 0; `validate` returns the
-    metrics of the model; `should_stop` says after each step whether to stop.
+    """The functions that the loop calls.
+
+    `listener` gets the events, on rank 0. `validate` returns the validation metrics. `should_stop` is called
+    after each step, and returns whether to stop.
     """
 
     listener: Listener
@@ -42,11 +44,11 @@ class Callbacks:
 class Position:
     """The position of the loop, which its checkpoint holds.
 
-    `epoch` and `step` count what is complete. `micro_batch_size` is the size that fitted after memory ran
-    out; a resumed training tries no larger one. `window` has the sums of logged values since the last log,
-    over `window_steps` steps. `validations` has the metrics of all validations, keyed by epoch. `best` is the
-    best value of the metric of early stopping, reached at `best_step`, and `stale` counts the validations
-    since.
+    `epoch` and `step` count complete epochs and steps. `micro_batch_size` is the size that fitted after
+    memory ran out; a resumed training tries no larger one. `window` has the sums of logged values since the
+    last log, over `window_steps` steps. `validations` has the metrics of all validations, keyed by epoch.
+    `best` is the best value of the metric of early stopping, reached at `best_step`, and `stale` counts the
+    validations since.
     """
 
     epoch: int = 0

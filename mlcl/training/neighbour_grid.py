@@ -44,9 +44,9 @@ def read_neighbours(folder: Path) -> dict[str, list[float]]:
 
 
 def best_mean(grids: Sequence[Grid], mode: str) -> tuple[Setting, tuple[float, ...]] | None:
-    """Finds the setting with the best mean metric over trainings, of which `grids` has the grid of each.
+    """Finds the setting with the best mean metric over trainings; `grids` has a grid for each training.
 
-    Among equally good settings the smallest k wins, then the smallest lambda, then the smallest temperature.
+    `mode` is `max` or `min`. Of equally good settings the smallest k wins, then lambda, then temperature.
     Only settings that all trainings have are compared, since k is limited by the number of training rows.
     Returns the setting and its metric in each training; None if no setting has a value in all trainings.
     """

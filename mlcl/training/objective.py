@@ -105,7 +105,7 @@ class Objective(nn.Module):
         """
         parts: dict[str, Tensor] = {}
         total = output_RO.new_zeros((), dtype=torch.float32)
-        sharing: dict[Hashable, dict[str, Head]] = {}  # one softmax; a head that shares none is a group
+        sharing: dict[Hashable, dict[str, Head]] = {}  # a head that shares no softmax is alone
         for name, head in self.named_heads():
             sharing.setdefault(head.sharing or name, {})[name] = head
         groups = list(sharing.values())
@@ -153,7 +153,7 @@ class Objective(nn.Module):
             head.loss.temperature.set_progress(fraction)
 
     def push_queues(self) -> None:
-        """Adds the last batch to the heads' queues, after the optimiser's step, which may repeat a batch."""
+        """Adds the last batch to the heads' queues, once after each step, which may compute it repeatedly."""
         for _, queue in self._queues():
             queue.push()
 

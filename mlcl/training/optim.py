@@ -50,9 +50,10 @@ def build_optimizer(model: nn.Module, train: TrainConfig) -> Optimizer:
 
 
 def build_schedule(optimizer: Optimizer, name: str, steps: int, warmup: float) -> LambdaLR:
-    """Builds linear warm-up over the share `warmup` of the steps, then `cosine` to 0 or `constant`.
+    """Builds a linear warm-up over the share `warmup` of all steps, then the schedule `name`.
 
-    Source: Similarity-Dissimilarity, appendix D (cosine with a 0.05 warm-up).
+    `cosine` falls to 0, `constant` stays. Source: Similarity-Dissimilarity, appendix D (cosine with a 0.05
+    warm-up).
     """
     warm = round(steps * warmup)
 

@@ -1,4 +1,4 @@
-"""Measures whether bfloat16 is faster than float32 on this machine; a home's cache keeps the answers."""
+"""Measures whether bfloat16 is faster than float32 on this machine; a home's cache keeps the times."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from mlcl.torch_versions import cpu_capabilities
 Precision = Literal["float32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16")
 Work = Callable[[Precision], object]
-"""Work that is timed; it computes the same in either precision."""
+"""A function that is timed; it does equal work in the given precision."""
 FOLDER = "precision"
 WORTH = 0.9
-"""The largest share of float32's time at which bfloat16 is chosen, whose results are less exact."""
+"""bfloat16, which is less exact, is chosen if its time is at most this share of the time in float32."""
 ENOUGH = 5.0
 """Seconds after which the work is not repeated any more, once it has been done twice in both precisions."""
 MOST = 10
@@ -32,7 +32,7 @@ MOST = 10
 def faster_precision(
     cache: Path, device: torch.device, about: Mapping[str, Any], prepare: Callable[[], Work]
 ) -> Precision:
-    """Returns bf16 if work takes at most `WORTH` of float32's time in it on this machine, else float32.
+    """Returns bf16 if work in bf16 takes at most `WORTH` of float32's time on this machine, else float32.
 
     `cache` is the cache of a home, which keeps the times by machine, `device` and `about`, plain data that
     describes the work. `prepare` returns the work; it is called only if its times are not known yet. Raises

@@ -38,9 +38,9 @@ MAIN = ("micro_f1", "macro_f1", "accuracy", "map")
 DIGITS = 6
 """The number of significant digits of recorded values."""
 FACTS = b"mlcl"
-"""The key of the file's metadata: task, aspects, and which labels are predicted, as JSON.
+"""The key in the metadata of `PREDICTIONS` of a JSON text, with task, aspects and the predictors' decisions.
 
-For labels it also has their frequency bands and their paths in a hierarchy."""
+It also has the labels' frequency bands, and their paths in a hierarchy."""
 
 Values = dict[str, tuple[float, ...]]
 

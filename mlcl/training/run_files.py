@@ -1,5 +1,4 @@
-"""Writes and reads the files of a finished run: metrics, embeddings, and the model with its job and
-tokenizer.
+"""Writes and reads the files of a finished run: metrics, embeddings, and the model with job and tokenizer.
 
 The embeddings are one Parquet file; several ranks write a folder with one part from each.
 
@@ -43,13 +42,13 @@ WEIGHTS, PROBE = "weights.safetensors", "probe.safetensors"
 JOB, DATASET, TOKENIZER = "job.yaml", "dataset.json", "tokenizer.json"
 EMBEDDINGS = "embeddings.parquet"
 MODELS = (EMBEDDINGS, MODEL)
-"""The files and folders of a run beside its figures."""
+"""The embeddings and the model of a run, without which a run has only its metrics and test predictions."""
 PARTS = f".{EMBEDDINGS}.ranks.partial"
 """The folder that is renamed to `EMBEDDINGS` when every rank has written its part."""
 Stored = Literal["float32", "float16", "figures"]
-"""The type in which a run's model, embeddings and probabilities are stored; `figures` stores none of them."""
+"""The type of a run's stored embeddings and probabilities; `figures` stores neither these nor the model."""
 ROW_GROUP = 65_536
-"""The number of rows that the writer encodes at once; it copies as many."""
+"""The number of rows that the Parquet writer copies and encodes at once."""
 
 
 def write_results(
@@ -61,9 +60,9 @@ def write_results(
 ) -> None:
     """Writes `embeddings.parquet`, `model/` and, last, `result.json`, which marks the run as complete.
 
-    With `figures` there are no embeddings and no model, also none of an earlier call. A run that read the
-    test split also writes `test_blocks.json` and `test_predictions.parquet`. A run that did not read it, but
-    searched the neighbours' settings, writes `neighbours.json`.
+    If `stored` is `figures`, embeddings and model are not written, and those of an earlier call are removed.
+    A run that read the test split also writes `test_blocks.json` and `test_predictions.parquet`. A run that
+    did not read it, but searched the neighbours' settings, writes `neighbours.json`.
 
     Every rank must call this; the ranks above 0 write nothing but their part of the embeddings. Without
     `model`, as for a baseline, `model/` has no weights.
@@ -90,7 +89,7 @@ def write_results(
 
 
 def result_files(folder: Path, *, models: bool = True) -> list[Path]:
-    """Returns a finished run's result files and folders that exist, those of `MODELS` only if asked for."""
+    """Returns a finished run's result files and folders that exist, those of `MODELS` only if `models`."""
     names = (RESULT, BLOCKS, PREDICTIONS, *(MODELS if models else ()))
     return [path for name in names if (path := folder / name).exists()]
 
@@ -218,7 +217,7 @@ def fixed_lists(values_ND: Tensor) -> pa.Array:
 
 
 def matrix(column: pa.ChunkedArray) -> Tensor:
-    """Converts a column of lists of one length to a matrix of rows; ValueError for different lengths."""
+    """Converts a column of lists of one length to a matrix. Raises ValueError for different lengths."""
     if len(pc.unique(pc.list_value_length(column))) > 1:
         raise ValueError("rows of several lengths")
     return torch.from_numpy(pc.list_flatten(column).to_numpy().reshape(len(column), -1).copy())

@@ -80,14 +80,14 @@ class SplitMetrics:
 
 
 def decision_metrics(prefix: str, decision: Decision) -> dict[str, float]:
-    """Returns the number that validation chose as `<prefix>threshold` or `<prefix>top_k`, if it chose one."""
+    """Returns `<prefix>threshold` or `<prefix>top_k` if validation chose one number, else an empty dict."""
     if decision.mode == "global":
         return {f"{prefix}threshold": decision.thresholds[0]}
     return {} if decision.k is None else {f"{prefix}top_k": decision.k}
 
 
 def facts_of(facts: LabelFacts, split: Split, labels: str) -> LabelFacts:
-    """Adds the split's classes at each level of the hierarchy, if there is one, to facts about labels."""
+    """Returns `facts` with the classes of the split's rows at each level of a hierarchy, if any."""
     path_NH = None if facts.path is None else row_paths(split, labels)
     return facts if path_NH is None else replace(facts, row_path=array(path_NH))
 

@@ -1,4 +1,4 @@
-"""Finds the precision of a job with `train.precision: auto`, by timing a step of its training in both."""
+"""Finds the precision of a job with `train.precision: auto`, by timing a training step in each precision."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from mlcl.training.precision import Precision, Work, faster_precision
 
 AUTO = "auto"
 SHAPE = ("batch_size", "micro_batch_size", "views", "workers", "threads", "device")
-"""The keys of `train` by which the answers are kept, beside encoder, objective and data set."""
+"""The keys of `train` that, with encoder, objective and data set, identify a measurement in the cache."""
 
 
 def in_precision(job: JobConfig, precision: Precision) -> JobConfig:
-    """Returns the job with this precision in place of `auto`; a job that names one is returned unchanged."""
+    """Returns the job with `precision` in place of `auto`; a job with a given precision stays unchanged."""
     if job.train.precision != AUTO:
         return job
     return load_job(dump_job(job), {"train.precision": precision})
 
 
 def step_precision(job_data: JobData) -> Precision:
-    """Returns the precision in which a step of a job's training, without the optimiser, is faster here.
+    """Returns the precision that `faster_precision` finds for a job's training step, without the optimiser.
 
-    The step is timed once for each machine and shape of a training, see `faster_precision`. The device is
-    that of this process, and the random state stays unchanged. A fitted baseline has no step: float32.
+    The step is timed once for each machine and shape of a training. The device is that of this process, and
+    the random state stays unchanged. For a baseline, which has no steps, returns float32.
     """
     job = job_data.job
     if job.baseline is not None:
@@ -48,7 +48,7 @@ def step_precision(job_data: JobData) -> Precision:
 
 
 def _step(job_data: JobData, device: torch.device) -> Work:
-    """Returns the forward and the backward of the first worker's first batch, without compilation."""
+    """Returns a function that computes the gradient of the first worker's first batch, not compiled."""
     train, context = job_data.job.train, Context(device)
     model = build_model(job_data).to(device).train()
     indices = next(iter(build_sampler(job_data.job, job_data.train, 0, train.workers).batches(0, 0)))

@@ -1,5 +1,4 @@
-"""Reads the embeddings and probabilities of a finished run, and computes its metrics at any neighbour
-setting.
+"""Reads embeddings and probabilities of a finished run, and computes its metrics at any neighbour setting.
 
 A setting is a number of neighbours k, their weight lambda, and the temperature of their votes.
 
@@ -84,9 +83,7 @@ class StoredRun:
         return self.job_data.train if name == "train" else self.job_data.dataset.split(name)
 
     def labels(self, split: str) -> LabelRows:
-        """Returns the targets of a split as label sets: each class, or each rating of an aspect, is a
-        label.
-        """
+        """Returns a split's targets as label sets: each class, or rating of an aspect, becomes a label."""
         return as_label_sets(self.job_data.targets(self.split(split)), self.job_data.space.n_classes)
 
     def datastore(self) -> Datastore:
@@ -94,8 +91,7 @@ class StoredRun:
         return self.job_data.datastore(RankRows(self.embeddings["train"]))
 
     def metrics(self, setting: Setting) -> dict[str, float]:
-        """Returns `knn/val/...` and `knn/test/...` at a setting, equal to the values that the run would have
-        logged.
+        """Returns the metrics `knn/val/...` and `knn/test/...` that the run would have logged at `setting`.
 
         With `lambda_` 0 the neighbours have no weight, and the values are those of the model alone. The
         metrics of the test split are absent if the run did not read it.

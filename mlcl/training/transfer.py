@@ -41,7 +41,7 @@ from mlcl.training.split_metrics import targets_of
 DRAWS = 10
 """The number of random draws of rows on which the probe of held-out classes is trained."""
 UNSEEN = ("unseen/1nn/test/", f"unseen/{SHOTS}shot/test/")
-"""The prefixes of the metrics of held-out classes, of the nearest neighbour and of the probe."""
+"""The prefixes of the metrics of held-out classes: by the nearest neighbour, and by the probe."""
 
 
 def probe_grid(job: JobConfig) -> ProbeGrid:

@@ -254,7 +254,7 @@ Domain = Float | Int | Choice | Simplex
 
 
 def weights_of(total: float, sticks: Sequence[float]) -> list[float]:
-    """Returns the weights with a sum of `total` for stick-breaking fractions, one more than fractions."""
+    """Returns weights that add up to `total` for stick-breaking fractions, one weight more than fractions."""
     rest, found = total, []
     for pieces, stick in zip(range(len(sticks), 0, -1), sticks, strict=True):
         kept = stick ** (1 / pieces)

@@ -15,7 +15,7 @@ POSTHOC = {
     "evaluation.knn.lambda": "evaluation.knn.grid.lambda",
     "evaluation.knn.temperature": "evaluation.knn.grid.temperature",
 }
-"""The post-hoc keys, whose values are scored after training from one retrieval, with their grids' keys."""
+"""The post-hoc keys, all of whose values are scored after training, mapped to the keys of their grids."""
 FIXED = (
     "experiment", "data.source", "data.path", "data.options", "data.split_seed", "data.validation_seed",
     "data.hold_out", "objective.classifier.labels", "train.seed", "train.workers", "train.device",
@@ -119,7 +119,7 @@ def unknown_key(entry: str, key: str, known: Iterable[str]) -> UserError:
 
 
 def bind(entry: str, pattern: str, stars: tuple[str, ...]) -> str:
-    """Returns a condition's key with the texts that the parameter's `*` matched; refuses more `*`."""
+    """Returns `pattern`, a condition's key, with `stars` for its `*`. Raises UserError for more `*`."""
     parts = pattern.split("*")
     if len(parts) - 1 > len(stars):
         problem = "has a * that the parameter's key does not bind"

@@ -79,9 +79,10 @@ def _choice(values: Any) -> Choice:
 
 
 def _total(value: Any) -> tuple[float, float]:
-    if not isinstance(value, list) and not (_is_number(value) and value > 0):
+    several = isinstance(value, (list, tuple))
+    if not several and not (_is_number(value) and value > 0):
         _refuse("needs a total above 0", _TOTAL)
-    low, high = _ends(value) if isinstance(value, list) else (value, value)
+    low, high = _ends(value) if several else (value, value)
     if low < 0:
         _refuse("weights are not negative")
     return float(low), float(high)
@@ -93,7 +94,7 @@ def _term(wanted: Any) -> Term:
         if not wanted or set(wanted) - _BOUNDS or not all(map(_is_number, wanted.values())):
             _refuse("is no condition", "a value, [values], {above: x}, {below: x} or both")
         return Term("", (), wanted.get("above"), wanted.get("below"))
-    values = tuple(wanted) if isinstance(wanted, list) else (wanted,)
+    values = tuple(wanted) if isinstance(wanted, (list, tuple)) else (wanted,)
     if not values:
         _refuse("can never hold: it lists no value")
     return Term("", values)
@@ -123,7 +124,8 @@ class _SpaceEntry(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> _SpaceEntry:
-        if len(self.model_fields_set - {"when"}) != 1:
+        kinds = self.model_fields_set - {"when"}
+        if len(kinds) != 1 or getattr(self, next(iter(kinds))) is None:
             _refuse("give exactly one kind", ", ".join(KINDS))
         return self
 
@@ -168,7 +170,7 @@ def load_space(path: str | Path, job: JobConfig, tree: Mapping[str, Any] | None 
     try:
         return _resolve(parsed, job, Path(path))
     except UserError as error:
-        raise (error if error.file else error.but(file=path)) from None  # a prior has its own file
+        raise (error if error.file else error.but(file=path)) from None  # an error in a prior has its file
 
 
 def _resolve(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
@@ -218,7 +220,7 @@ def _resolved_value(tree: Mapping[str, Any], key: str, value: Any) -> Any:
 
 
 def _domain(pattern: str, entry: _SpaceEntry, key: str, tree: Mapping[str, Any]) -> Domain:
-    """Returns the domain of a key. Listed values are resolved by the job."""
+    """Returns the domain of a key, with listed values as a job resolves them."""
     domain = entry.domain(key)
     if isinstance(domain, Float) and isinstance(_resolved_value(tree, key, float(domain.low)), int):
         raise entry_error(pattern, "is a whole number, and the range has others", "float", "int, or choice")
@@ -254,7 +256,10 @@ def _check_overlap(found: Sequence[_Found]) -> None:
 def _conditioned(
     found: Sequence[_Found], known: Sequence[str], tree: Mapping[str, Any]
 ) -> tuple[Parameter, ...]:
-    """Returns the parameters with their conditions, each after those that it needs; refuses circles."""
+    """Returns the parameters with their conditions, each after those that it needs.
+
+    Raises UserError if conditions form a circle, or if one can never hold.
+    """
     drawn = [each.parameter for each in found]
     patterns = {each.parameter.name: each.pattern for each in found}
     parameters = {

@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "priors"
 
 
 class Prior(Section):
-    """A prior: points, the most useful first. A point maps keys, whose part `*` is any head, to values."""
+    """A prior: points, the most useful first. A point maps keys, in which `*` matches any head, to values."""
 
     about: str = Field(description="where the settings come from")
     points: tuple[dict[str, Any], ...] = Field(min_length=1, description="a value for each key")

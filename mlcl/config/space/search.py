@@ -20,7 +20,8 @@ class Sampler:
 
     `type` is its class as `module:name`, and `options` are the arguments besides the seed; with `startup` it
     also takes the number of random trials at the start. An `exhaustive` sampler tries every combination once
-    and then ends, so no domain may be continuous. `several_goals` says that it supports several metrics.
+    and then ends, so no domain may be continuous. `several_goals` says whether it can optimise
+    several metrics.
     """
 
     title: str
@@ -170,7 +171,9 @@ SEEDS_OF_A_SEARCH = 1000
 
 
 def fresh_seeds(seed: int, search: int, count: int) -> range:
-    """Returns the fresh seeds of a search (numbered from 1), which no search and no race of the job uses.
+    """Returns the seeds on which the settings that a search (numbered from 1) picks are trained again.
+
+    `seed` is the job's. Neither the trials nor the races of any search of the job use these seeds.
 
     Example:
         >>> [*fresh_seeds(0, 1, 2), *fresh_seeds(0, 2, 2)]
@@ -181,6 +184,6 @@ def fresh_seeds(seed: int, search: int, count: int) -> range:
 
 
 def fresh_seeds_of(searches: int, count: int) -> list[int]:
-    """Returns the fresh seeds of a cell's searches. Each has an equal share of `count`, rounded up."""
+    """Returns the fresh seeds of a cell's searches. Each search has an equal part of `count`, rounded up."""
     each = math.ceil(count / searches)
     return [its for number in range(1, searches + 1) for its in fresh_seeds(0, number, each)]

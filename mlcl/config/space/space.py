@@ -114,7 +114,7 @@ def branches(
 
 
 def branch_to(target: Parameter, parameters: Sequence[Parameter]) -> dict[str, Any] | None:
-    """Returns settings of what `target` needs under which it is drawn; None if there are none."""
+    """Returns settings of what `target` needs with which `target` is drawn; None if there are none."""
     wanted = {target.name}
     for parameter in reversed(parameters):
         if parameter.name in wanted:
@@ -141,7 +141,7 @@ def corners(space: Space) -> list[dict[str, Any]]:
 
 
 def _filled(space: Space, given: dict[str, Any], end: int) -> dict[str, Any]:
-    """Returns the given settings, and for all other parameters that exist then the end at index `end`."""
+    """Returns the settings in `given` and, of each other parameter that exists, `domain.ends(name)[end]`."""
     settings: dict[str, Any] = {}
     for parameter in space.parameters:
         if parameter.exists(settings):

@@ -1,1 +1,1 @@
-"""Reads the tables of papers: the jobs of the cells, and the figures in the paper."""
+"""Reads the tables of papers: the jobs of the cells, and the numbers printed in the paper."""

@@ -20,7 +20,7 @@ from mlcl.errors import UserError
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a cell: a name, the metric of a run, and the number in the paper, if it has one."""
+    """A number that a cell shows: its name, its metric in a run, and the paper's number, if it has one."""
 
     name: str
     metric: str
@@ -39,7 +39,7 @@ class Cell:
         figures: The figures that the cell shows.
         neighbours: The values of post-hoc keys (`k`, `lambda`, `temperature`) that replace those of the job.
             They are applied to finished runs, which need not be trained again.
-        tuning: The searches of the cell, None if it has none.
+        tuning: The searches of the cell; None if the cell is not tuned.
     """
 
     row: str
@@ -58,6 +58,20 @@ class Cell:
         """Returns the job of the seed at index `seed`, with the values in `neighbours`."""
         settings = {f"evaluation.knn.{name}": value for name, value in self.neighbours.items()}
         return validate(JobConfig, apply_overrides(dump_job(self.jobs[seed]), settings), None)
+
+
+def data_places(texts: Sequence[str]) -> dict[str, str]:
+    """Returns the paths of data by source or column from texts `SOURCE=PATH`; for others raises UserError."""
+    places: dict[str, str] = {}
+    for text in texts:
+        source, _, place = text.partition("=")
+        if not source or not place:
+            allowed = "SOURCE=PLACE, COLUMN=PLACE"
+            raise UserError("not a place of data", key="--data", found=text, allowed=allowed)
+        if source in places:
+            raise UserError("has two places", key="--data", found=source)
+        places[source] = place
+    return places
 
 
 def cells_of(
@@ -125,7 +139,8 @@ def cells_of(
 def _seeds(tune: Tune | None, beside: Tune | None, asked: int | None, count: int) -> Sequence[int]:
     """Returns the seeds of a cell: `asked`, or those of its search, or `count`, from 0 on.
 
-    Beside a tuned cell of its column it gets the fresh seeds of that search, so that runs can be paired.
+    `beside` is the search of another cell in the column of a fitted baseline. The baseline gets the fresh
+    seeds of this search, so that runs can be paired.
     """
     if tune is None and beside is not None:
         return fresh_seeds_of(beside.searches, asked or beside.seeds or count)

@@ -1,4 +1,4 @@
-"""Reads table files: rows and columns of jobs, their metrics, and the figures in a paper."""
+"""Reads table files: rows and columns of jobs, their metrics, and the numbers printed in a paper."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _listed(value: Any) -> Any:
 
 
 Printed = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)] | None, ...], BeforeValidator(_listed)]
-"""The figures of a cell in the paper, one for each metric. A number is read as one figure, null as none."""
+"""The paper's numbers for a cell, one for each metric. A single number is read as a tuple, null as ()."""
 
 
 def slug(text: str) -> str:
@@ -140,9 +140,9 @@ class Scale(Change):
 class Table(Section):
     """A table or figure of a paper.
 
-    Every pair of a row and one of its columns is a cell, which has a job, trained once for each seed, and a
-    figure for each metric. `paper` has the figures of the paper by row and column, in the order of `metrics`.
-    Figures that the paper does not have as numbers, such as the points of a plot, are left out.
+    Every pair of a row and one of its columns is a cell, which has a job, trained once for each seed, and
+    shows one number for each metric. `paper` has the paper's numbers by row and column, in the order of
+    `metrics`. Values that the paper does not print, such as the points of a plot, are left out.
     """
 
     title: Text
@@ -235,7 +235,11 @@ class Table(Section):
 
     @property
     def control(self) -> str:
-        """The row with which others are compared: of `ranks`, or else the first of a `tune`; maybe empty."""
+        """The row with which the other rows are compared; empty if the table names none.
+
+        With `ranks` it is `ranks.control`, by default the first ranked row; else the first `control` of a
+        `tune`.
+        """
         if self.ranks is not None:
             first = next(row for row in self.rows if row not in self.ranks.leave_out)
             return self.ranks.control or first
@@ -267,7 +271,7 @@ class Table(Section):
 
 
 def _check_names(key: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raises ValueError if one of `names` is not in `known`, or occurs more often than there."""
+    """Raises ValueError if one of `names` is not in `known`, or is more often in `names` than in `known`."""
     left = list(known)
     for name in names:
         if name not in known:
@@ -302,7 +306,7 @@ def table_files(folder: Path | None = None) -> list[Path]:
 
 
 def find_table(name: str, folder: Path | None = None) -> Path:
-    """Returns the file of a table from a path or a name of `table_files`. Raises UserError for others."""
+    """Returns the file of a table, given by path or by a name of `table_files`; else raises UserError."""
     if name.endswith((".yaml", ".yml")):
         return Path(name)
     names = {file.stem: file for file in table_files(folder)}

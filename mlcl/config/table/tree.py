@@ -63,7 +63,7 @@ def _set(tree: dict[str, Any], values: Mapping[str, Any], file: Path) -> dict[st
 
 
 def with_data(tree: dict[str, Any], data: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the tree with the paths in `data`, by source: a source's files, or a prepared data set."""
+    """Returns the tree with the paths that `data` gives for sources: their files, or prepared data sets."""
     for section in DATA_SECTIONS:
         source = _source_of(tree, section)
         if source is not None and source in data:
@@ -79,7 +79,7 @@ def with_data(tree: dict[str, Any], data: Mapping[str, str]) -> dict[str, Any]:
 
 
 def data_of(tree: dict[str, Any], column: str, data: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the paths by source for a cell of a column, whose own path replaces that of its source.
+    """Returns the paths of `data` by source for a cell; a path of its column replaces that of its source.
 
     Raises UserError if the column has a path and the cell's job names no source.
     """
@@ -99,9 +99,9 @@ def check_data(
     others: Sequence[dict[str, Any]],
     columns: Sequence[str],
 ) -> None:
-    """Checks the paths of data, by source or column, that the command line gives.
+    """Checks the paths in `data`, keyed by source or column, that the command line gives.
 
-    `asked` are the trees of the selected cells, `others` those of all, whose sources are accepted, too.
+    `asked` are the trees of the selected cells, `others` the trees of all cells: their sources are accepted.
     Raises UserError for a name that is neither a column nor a source of a cell, and for a prepared data set
     of a source that the cells prepare with different options.
     """
@@ -125,7 +125,7 @@ def check_data(
 
 
 def _is_prepared(path: str) -> bool:
-    """Whether a path is that of a prepared data set, and not of a source's files. Every URI counts as one."""
+    """Whether a path leads to a prepared data set, not to a source's files. Every URI is taken for one."""
     return "://" in path or (Path(path).expanduser() / "dataset.json").is_file()
 
 

@@ -46,8 +46,8 @@ class Tuning:
     def follow(self, job: JobConfig, control: Mapping[str, Any]) -> tuple[JobConfig, Tuning]:
         """Returns the job and its search with the values of `control`, the tree of the control's picked job.
 
-        A key in `hold` becomes a choice with a single value, so that spaces with different values differ. The
-        first trial of a search is the job as written, which has the values of `start`.
+        A key in `hold` becomes a choice of one value, so that searches with different values have different
+        spaces. The first trial of a search is the job as written, which has the values of `start`.
         """
         values = {key: value_at(control, key) for key in (*self.hold, *self.start)}
         own, tree = load_job(dump_job(job), values), load_yaml(self.text)
@@ -88,7 +88,7 @@ def tuning_of(tune: Tune, row: str, table: Table, file: Path, job: JobConfig) ->
 
 
 def with_controls(kept: Sequence[Pair], tunes: Mapping[Pair, Tune | None], file: Path) -> list[Pair]:
-    """Returns the cells `kept` and their controls, in the order of `tunes` (of all cells).
+    """Returns the cells `kept` and their controls, in the order of `tunes`, which has all cells.
 
     Raises UserError if a control has no search in a column.
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ LONGEST_NAME = 60
 
 
 def find_source(name: str) -> Source[Any]:
-    """Returns a source by name. Raises UserError for an unknown name, with the nearest known one."""
+    """Returns a source by name. Raises UserError for an unknown name or a plugin that fails to load."""
     try:
         return SOURCES[name]
     except UnknownPluginError as error:
@@ -49,9 +50,9 @@ def prepare(
 
     Args:
         source_name: The name of the source.
-        home: The folder that contains the prepared folders. The name of a prepared folder is that of the
-            source, or of the data set if the source has the option `name`, a hash of options, seed and
-            version of the source, and one of the state of the files that it reads.
+        home: The folder that contains the prepared folders. A prepared folder is called NAME-HASH-HASH: the
+            name of the source, or of the data set if the source has the option `name`; a hash of the source's
+            version, options and split seed; and a hash of the state of the files that the source reads.
         options: The options of the source.
         split_seed: The seed of the split.
 
@@ -70,16 +71,20 @@ def prepare(
             if not (folder / INFO_FILE).exists():
                 _write(source, folder, checked, split_seed)
     except OSError as error:
-        raise UserError("cannot be written", file=folder, found=error) from None
+        file = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else folder
+        place, target = file.resolve(), folder.resolve()
+        if home.resolve() in place.parents or place in target.parents:
+            raise UserError("cannot be written", file=folder, found=error) from None
+        raise UserError("cannot be read", file=file, found=error.strerror) from None
     return folder
 
 
 def find_prepared(
     source_name: str, home: Path, options: Mapping[str, Any] | None = None, split_seed: int = 0
 ) -> Path | None:
-    """Returns the folder that was prepared last with these options, whether or not its source's files exist.
+    """Returns the folder that was prepared last with these options, even if the source's files are gone.
 
-    None if there is none. The arguments are those of `prepare`.
+    Returns None if there is no such folder. The arguments are those of `prepare`.
     """
     source = find_source(source_name)
     stem = _stem(source, _options(source, options or {}), split_seed)

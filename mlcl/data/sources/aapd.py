@@ -5,7 +5,8 @@ tokens and lower case, and `label_train`, `label_val`, `label_test` with the sub
 spaces (cs.IT math.IT). Some training rows name a subject twice; it counts once.
 
 The published split has 53,840, 1,000 and 1,000 rows. Similarity-Dissimilarity (Table 3) has 37.8k, 6.7k and
-11.3k instead and does not publish which: `split: paper` divides all rows in these shares by a seeded hash.
+11.3k instead and does not publish which rows: `split: paper` divides all rows in these shares by a seeded
+hash.
 """
 
 from __future__ import annotations

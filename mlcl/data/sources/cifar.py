@@ -129,7 +129,7 @@ class Cifar:
 
 
 def _records(files: Distribution, name: str, spaces: dict[str, LabelSpace]) -> Iterator[NDArray[np.uint8]]:
-    """Yields some records at a time as uint8 (rows, label bytes + PIXELS)."""
+    """Yields up to ROWS_AT_ONCE records at a time as uint8 (rows, label bytes + PIXELS)."""
     size, first = len(spaces) + PIXELS, 0
     with files.open(name) as file:
         while data := file.read(size * ROWS_AT_ONCE):
@@ -155,7 +155,7 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
 def fetch(urls: Sequence[str], sha256: str, target: Path) -> Path:
     """Downloads a file from the first of several URLs that has it, and returns `target`.
 
-    Raises UserError, and leaves no file, where no URL has it whole or one has a file of another SHA-256.
+    Raises UserError, and leaves no file, if no URL has the whole file, or if a file has another SHA-256.
     """
     errors = []
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ Files: `annotations/instances_{train,val}YEAR.json` (`annotations_trainvalYEAR.z
 images are Flickr's under its terms: they are not downloaded here.
 
 Category ids run from 1 to 90 with gaps, so classes are numbered in the order of the ids. A class is present
-where a box of it is, a crowd's (`iscrowd`) too. Images without a box (702 of train2014) have no labels and
+if an object or a crowd (`iscrowd`) of it is boxed. Images without a box (702 of train2014) have no labels and
 are kept; `unlabelled=drop` leaves them out. The labels of COCO's own test images are not public.
 
 `split=official`: val is test, and a seeded share of train is held out for validation. `split=paper`: train
@@ -62,7 +62,7 @@ def release(options: Options) -> Release:
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set. Raises UserError with the file for missing files and wrong annotations."""
+    """Returns the data set with the multi-label space `objects`. Raises UserError for bad annotations."""
     files = work.enter_context(release(options).open(options.path))
     classes, pictures = _read(files, options)
     found = count([p.part for p in pictures], [p.labels for p in pictures])
@@ -94,7 +94,7 @@ def _read(files: Distribution, options: Options) -> tuple[tuple[str, ...], list[
     pictures = []
     for part in ("train", "val"):
         name = _instances(options, part)
-        # Nine tenths of the file are outlines, which are forgotten as they are read.
+        # Nine tenths of the file are outlines, which are dropped as they are read.
         tree = files.json(name, lambda entry: {key: entry[key] for key in entry if key != "segmentation"})
         try:
             here, found = _parse(tree, part, files.file(name))

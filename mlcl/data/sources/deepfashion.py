@@ -44,7 +44,7 @@ class Options(DistributionOptions):
 
 
 def read(options: Options, _split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set."""
+    """Returns the data set with the spaces `type` and `category` and the hierarchy `path`."""
     files = work.enter_context(RELEASE.open(options.path))
     cloth = _table(files, CLOTH)
     types = [_number(files, CLOTH, line, value, len(TYPES)) for line, _, value in cloth]
@@ -70,12 +70,12 @@ def read(options: Options, _split_seed: int, work: Workspace) -> NewDataset:
         "path": LabelSpace(kind="hierarchy", levels=("type", "category")),
     }
     batches = in_batches(columns, "image", (files.read(f"Img/{i}", i) for i in ids))
-    # The split is the benchmark's own; its rarest categories have a handful of images.
+    # In the benchmark's own split, the rarest categories may have no training image.
     return NewDataset("image", spaces, batches, allow_untrained=True)
 
 
 def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[int, str, str]]:
-    """Returns the lines of a list with their numbers and two fields; the first line is the number of rows."""
+    """Returns (line, name, value) of each row. Raises UserError for a repeated name or a wrong row count."""
     declared = next((" ".join(words) for _, words in files.fields(*names)), "")
     rows: dict[str, tuple[int, str, str]] = {}
     for line, (name, value) in files.fields(*names, width=2, skip=2):

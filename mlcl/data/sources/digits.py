@@ -64,7 +64,7 @@ def load() -> tuple[Pixels, NDArray[np.int64]]:
 
 
 def divided(images: int, seed: int) -> NDArray[np.str_]:
-    """Returns the split of each image of a digit."""
+    """Returns the split of each of `images` digits (images,), by a seeded hash of the digit's index."""
     return np.array([assign(str(i), seed) for i in range(images)])
 
 

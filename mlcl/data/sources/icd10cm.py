@@ -37,7 +37,7 @@ class Diagnosis(NamedTuple):
 
 
 def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
-    """Returns the data set. Classes keep the order of the classification."""
+    """Returns the data set with three levels and two hierarchies. Classes keep the order of ICD-10-CM."""
     sections, rows = diagnoses()
     classes = {
         "chapter": list(dict.fromkeys(row.chapter for row in rows)),
@@ -78,7 +78,8 @@ def diagnoses() -> tuple[list[str], list[Diagnosis]]:
 def split_of(rows: list[Diagnosis], seed: int, twins: Literal["apart", "together"] = "apart") -> list[str]:
     """Assigns splits, 80/10/10, by a seeded hash of the description or its twin form.
 
-    Rows of categories are for training, so that every class of every level has a training row.
+    Rows of categories, and rows with the same key, are for training, so that every class of every level has
+    a training row.
     """
     keys = [twin_form(row.text) if twins == "together" else row.text for row in rows]
     headings = {key for row, key in zip(rows, keys, strict=True) if row.code == row.category}

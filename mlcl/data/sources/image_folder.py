@@ -21,7 +21,7 @@ from mlcl.data.format import LabelSpace
 from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common.distribution import hash_of_files
 from mlcl.data.split_assignment import FRACTIONS, RowKeys, divide, image_digest, split_of_name
-from mlcl.data.tables.notation import text_of
+from mlcl.data.tables.notation import is_unicode, text_of
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
@@ -52,7 +52,7 @@ class FoundImage(NamedTuple):
 
 
 def state(options: Options) -> str:
-    """Returns a hash of the names, sizes and times of change of all images."""
+    """Returns a hash of the names, sizes and modification times of all images."""
     if not options.path.is_dir():
         raise UserError("no such folder", file=options.path, key="data.options.path")
     return hash_of_files(options.path, image_files(options.path)[0])
@@ -88,15 +88,22 @@ def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
 
 
 def image_files(root: Path) -> tuple[list[Path], list[Path]]:
-    """Returns the images below a folder, sorted, and the other files; hidden files are in neither list."""
+    """Returns the images below a folder, sorted, and all other files that are not hidden.
+
+    Raises UserError for a link to a folder or to nothing, and for a name that is not UTF-8.
+    """
     images: list[Path] = []
     others: list[Path] = []
     for place, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
-        for file in (Path(place) / name for name in (*folders, *sorted(names))):
+        names = sorted(name for name in names if not name.startswith("."))
+        for file in (Path(place) / name for name in (*folders, *names)):
+            if not is_unicode(file.name):
+                problem = "a name that is not UTF-8"
+                raise UserError(problem, file=Path(place), found=ascii(file.name), allowed="another name")
             if file.is_symlink() and (file.is_dir() or not file.exists()):
                 raise UserError("a link to a folder, or to nothing, is not followed", file=file)
-        for file in (Path(place) / name for name in sorted(names) if not name.startswith(".")):
+        for file in (Path(place) / name for name in names):
             (images if _is_image(file) else others).append(file)
     return sorted(images), others
 
@@ -122,15 +129,13 @@ def find(root: Path) -> tuple[list[FoundImage], list[str]]:
     """
     files, others = image_files(root)
     unlabelled = [file for file in files if _unlabelled(file.relative_to(root).parts[0])]
-    files = [file for file in files if file not in set(unlabelled)]
+    files = sorted(set(files) - set(unlabelled))
     if not files:
         raise UserError("no image files", file=root, allowed=sorted(SUFFIXES))
     folders = [list(file.relative_to(root).parts[:-1]) for file in files]
     at = _split_depth(root, folders)
     splits = [None if at is None else split_of_name(parts.pop(at)) for parts in folders]
-    constant = 0
     while all(len(parts) > 1 for parts in folders) and _repeats(folders, splits):
-        constant += 1
         for parts in folders:
             parts.pop(0)
     while all(len(parts) > 1 for parts in folders) and len({parts[-1] for parts in folders}) == 1:
@@ -163,7 +168,7 @@ def _unlabelled(folder: str) -> bool:
 
 
 def _split_depth(root: Path, folders: list[list[str]]) -> int | None:
-    """Returns the depth of the folders that are named after splits; None if there are none.
+    """Returns the depth at which folders are named after splits; None if there is no such depth.
 
     One of these folders must be named after train. Raises UserError if only some folders of a depth are
     named after splits.

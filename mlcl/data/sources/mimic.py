@@ -49,7 +49,7 @@ ICD10_DIAGNOSIS_CHAPTERS = (
     "A00-B99 C00-D49 D50-D89 E00-E89 F01-F99 G00-G99 H00-H59 H60-H95 I00-I99 J00-J99 K00-K95 L00-L99 "
     "M00-M99 N00-N99 O00-O9A P00-P96 Q00-Q99 R00-R99 S00-T88 U00-U85 V00-Y99 Z00-Z99"
 )
-"""The chapters of ICD-10-CM. Letters follow digits, so that M1A, C7A and Z3A lie in their chapters."""
+"""The chapters of ICD-10-CM. Letters sort after digits, so that M1A, C7A and Z3A lie in their chapters."""
 
 
 def icd9_diagnosis(code: str) -> str:
@@ -83,7 +83,7 @@ def icd10_procedure_section(code: str) -> str:
 
 
 def _chapter_of(category: str, chapters: str) -> str:
-    """Returns the range ("first-last", or one category) in which a category lies as text, else "other"."""
+    """Returns the range of `chapters` ("first-last" or one category) that has `category`, else "other"."""
     for chapter in chapters.split():
         first, _, last = chapter.partition("-")
         if len(category) == len(first) and first <= category <= (last or first):
@@ -134,7 +134,7 @@ def state_3(options: clinical.ClinicalOptions) -> list[Any]:
 
 
 def read_3(options: clinical.ClinicalOptions, split_seed: int, work: Workspace) -> NewDataset:
-    """Reads MIMIC-III. Raises UserError also for counts that are not the published ones."""
+    """Reads MIMIC-III. Raises UserError for bad files, and for counts that are not the published ones."""
     files, notes = work.enter_context(RELEASE_3.open(options.path)), clinical.NoteStore(work)
     codes = clinical.Codes()
     for table in TABLES_3:
@@ -143,7 +143,7 @@ def read_3(options: clinical.ClinicalOptions, split_seed: int, work: Workspace) 
     columns = ("HADM_ID", "CHARTDATE", "CATEGORY", "DESCRIPTION", "TEXT")
     for admission, date, category, description, text in clinical.records(files, NOTES_3, columns):
         if category.strip() == "Discharge summary" and admission in splits:
-            # A summary goes before an addendum of its day.
+            # On one day, a summary ("Report") precedes its addenda.
             notes.add(admission, (date, description.strip() != "Report"), text)
     name, published = f"mimic3-{options.codes}", PUBLISHED_3[options.codes]
     return clinical.notes_dataset(options, splits, codes, frozenset(TOP_50.split()), notes, name, published)
@@ -196,7 +196,7 @@ class Mimic4Options(clinical.ClinicalOptions):
     notes: UserPath | None = Field(None, description="folder of MIMIC-IV-Note; default: path")
 
     def cleaned(self, text: str) -> str:
-        """Returns a row's text, cleaned if `clean`."""
+        """Returns a row's text, after `clean_tokens` if the option `clean` is set."""
         return clinical.clean_tokens(text) if self.clean else text
 
 
@@ -208,7 +208,7 @@ def state_4(options: Mimic4Options) -> list[Any]:
 
 
 def read_4(options: Mimic4Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Reads MIMIC-IV. Raises UserError also for counts that are not the published ones."""
+    """Reads MIMIC-IV. Raises UserError for bad files, and for counts that are not the published ones."""
     tables = work.enter_context(RELEASE_4.open(options.path))
     files = work.enter_context(NOTE_RELEASE_4.open(options.notes or options.path))
     notes, codes = clinical.NoteStore(work), clinical.Codes()
@@ -216,7 +216,7 @@ def read_4(options: Mimic4Options, split_seed: int, work: Workspace) -> NewDatas
         rows = clinical.records(tables, table.names, ("subject_id", "hadm_id", "icd_code", "icd_version"))
         codes.add(table, (row[:3] for row in rows if row[3] == str(options.version)))
     splits, top = _lists_4(options).read(codes, split_seed)
-    # The lists of the other version name other admissions.
+    # Admissions that are coded in the other version are left out.
     splits = {row: split for row, split in splits.items() if row in codes.of}
     columns = ("hadm_id", "note_type", "charttime", "text")
     for admission, kind, time, text in clinical.records(files, NOTES_4, columns):

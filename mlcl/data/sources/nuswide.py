@@ -7,7 +7,7 @@ downloaded here.
 
 The lists separate folders by a backslash. `Groundtruth/TrainTestLabels` is not read: line 78,372 of its
 `Labels_lake_Train.txt` is -1130179, and `AllLabels` says the same without the fault. Many images have been
-deleted at Flickr, so that copies of the data set have different files: `missing=skip` leaves out images
+deleted at Flickr, so that copies of the data set lack different images: `missing=skip` leaves out images
 without a file.
 
 60,301 images have no concept; Similarity-Dissimilarity leaves them out, and so does `unlabelled=drop`, the
@@ -63,7 +63,7 @@ class Options(DistributionOptions):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set."""
+    """Returns the data set with the multi-label space `concepts`."""
     files = work.enter_context(RELEASE.open(options.path))
     concepts = files.class_names(*CONCEPTS)
     images = _images(files, LIST)
@@ -92,7 +92,7 @@ def _images(files: Distribution, name: str) -> list[str]:
 
 
 def _parts(files: Distribution, images: list[str]) -> dict[str, str]:
-    """Maps each image to its list, `train` or `test`. Raises UserError for one that is in none or in both."""
+    """Maps each image to its list, `train` or `test`. Raises UserError for one in neither or in both."""
     train, test = (set(_images(files, name)) for name in (TRAIN, TEST))
     if unlisted := set(images) - train - test:
         problem = f"{len(unlisted)} images are neither in {TRAIN} nor in {TEST}"

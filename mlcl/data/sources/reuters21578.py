@@ -58,7 +58,7 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     options.compare(COUNTS, count(splits, names))
     space = space_of_rows(names, options.path)
     labels = indices(names, space)
-    # Some stories came over the wire twice.
+    # Some stories were sent twice: equal words give equal keys.
     keys = [words_of(story.text) for story in stories]
     hold_out_rows(splits, [labels], keys, split_seed, options.validation)
     columns = {"id": ids, "split": splits, "topics": labels}
@@ -68,7 +68,7 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
 
 
 def _in_both(stories: list[Story]) -> list[Story]:
-    """Keeps the topics that both splits have, and the stories that have one of them."""
+    """Keeps the topics that occur in train and in test, and the stories that have such a topic."""
     train, test = (
         {topic for story in stories if story.split == split for topic in story.topics}
         for split in SPLITS.values()
@@ -95,13 +95,13 @@ def _modapte(files: Distribution, name: str) -> Iterator[Story]:
 def _text(story: str) -> str:
     whole = "".join(_inside(story, "TEXT"))
     parts = [*_inside(whole, "TITLE"), *_inside(whole, "BODY")] or [whole]
-    # A reference to a control character becomes nothing, to a letter that letter.
+    # A character reference becomes its character, but one to a control character becomes nothing.
     clean = [html.unescape(part).translate(CONTROL).strip() for part in parts]
     return "\n".join(part for part in clean if part)
 
 
 def _inside(text: str, tag: str) -> Iterator[str]:
-    """Yields the texts between each `<tag>`, maybe with attributes, and its end, in linear time."""
+    """Yields the text between each `<tag>`, with or without attributes, and `</tag>`, in linear time."""
     for part in text.split(f"<{tag}")[1:]:
         attributes, _, rest = part.partition(">")
         content, end, _ = rest.partition(f"</{tag}>")

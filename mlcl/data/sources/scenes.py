@@ -1,12 +1,12 @@
 """Scenes of handwritten digits whose label sets are disjoint, equal, overlapping or nested as often as asked.
 
-All digits are equally frequent in every mix, so that mixes differ in which digits occur together alone. The
-images of digits are divided before, as by the source `digits`.
+All digits are equally frequent in every mix, so that mixes differ only in which digits occur together. As in
+the source `digits`, the images of digits are divided into splits first.
 
 `fitted` finds the frequencies of label sets, of 1 to MOST of L labels, that give the asked shares. A rotation
 adds the same number to all labels of a set, modulo L; the sets that rotations turn into each other are an
 orbit. All sets of an orbit are equally probable, so that all labels are equally frequent. Shapes: O orbits, K
-relations, U sets.
+relations.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ RELATIONS = ("disjoint", "equal", "overlap", "nested")
 MOST = 4
 STARTS = 8
 SIZE, ENTROPY = 0.1, 1e-5
-"""The weights, beside squared errors of shares, of that of the mean size and of the entropy, which is larger
-the more sets there are."""
+"""Weights in the loss of `fitted`, where squared errors of shares weigh 1: of the squared error of the mean
+size, and of the entropy, which favours many sets."""
 
 Array = NDArray[np.float64]
 LabelSet = frozenset[int]
@@ -83,7 +83,7 @@ class Options(Section):
 
     @property
     def shares(self) -> dict[str, float]:
-        """The asked shares by the name of the relation."""
+        """The asked share of each relation, by name."""
         named = self.mix.model_dump().values() if isinstance(self.mix, Shares) else MIXES[self.mix]
         return dict(zip(RELATIONS, named, strict=True))
 
@@ -105,7 +105,7 @@ def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
 
 
 def _check(p: Mapping[LabelSet, float], options: Options) -> None:
-    """Raises UserError if the fitted label sets are far from what is asked."""
+    """Raises UserError if label sets of the probabilities `p` are far from what is asked."""
     found = dict.fromkeys(RELATIONS, 0.0)
     for one, its in p.items():
         for other, others in p.items():
@@ -177,7 +177,7 @@ def shares_of(sets: Iterable[LabelSet]) -> dict[str, float]:
 
 
 def fitted(shares: Mapping[str, float], labels: int, size: float) -> dict[LabelSet, float]:
-    """Returns the probability of each label set, so that two drawn sets have the relations as asked, nearly.
+    """Returns the probability of each label set, such that pairs of draws have about the asked relations.
 
     Args:
         shares: The share of each of RELATIONS among pairs of independent draws.
@@ -230,7 +230,7 @@ def _orbits(labels: int) -> list[list[LabelSet]]:
 
 
 def _pairs(orbits: list[list[LabelSet]]) -> Array:
-    """Returns the probability of each relation (K, O, O) of a set of one orbit and a set of another."""
+    """Returns the probability (K, O, O) of each relation between random sets of one orbit and another."""
     pairs_KOO = np.zeros((len(RELATIONS), len(orbits), len(orbits)))
     for i, one in enumerate(orbits):
         for j, other in enumerate(orbits):

@@ -1,6 +1,7 @@
 """Files of a user's rows: CSV, JSON, Parquet and lines of texts, images or vectors, with labels by column.
 
-The files are read twice: once for ids, splits and labels, which are checked whole, then once for the content.
+All columns are read and checked before anything is written; the contents are read again when they are
+written, so that they are never all in memory.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from mlcl.errors import UserError
 
 SPLIT = "split"
 MOST_LEFT_OUT = 0.95
-"""The largest fraction of rows without a content; above it, another column must be meant."""
+"""The largest accepted fraction of rows without a content; a larger one points to a wrong column."""
 
 
 class TextFileOptions(TableOptions):
@@ -81,7 +82,7 @@ def state(options: TableOptions) -> list[Any]:
 
 
 def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset:
-    """Reads tables. Raises UserError with the file, the line or row, and the column of a bad value."""
+    """Returns the data set of tables. Raises UserError with file, line (or row) and column of a bad value."""
     dialect = Dialect(**options.model_dump(include={"encoding", "delimiter", "header"}))
     tables = [open_table(path, dialect) for path in options.path]
     for table in tables:
@@ -168,7 +169,7 @@ class _Contents:
 
 
 def _read_contents(options: TableOptions, rows: TableRows) -> _Contents:
-    """Reads all contents once. Raises UserError for a vector that is unreadable or of another size."""
+    """Reads every row's content once. Raises UserError for a vector that is unreadable or of another size."""
     read, column = _Contents(), options.content[0] if options.content else ""
     for row, its in enumerate(_contents(options, rows.tables)):
         if isinstance(its, str) and its.strip() in MISSING:
@@ -221,7 +222,7 @@ def _left_out(rows: TableRows, problems: dict[int, Unreadable], options: TableOp
 
 
 def _row_keys(options: TableOptions, rows: TableRows, kept: Sequence[int], content: _Contents) -> RowKeys:
-    """Returns ids, groups and splits of rows. Raises UserError for an empty value and for a repeated id."""
+    """Returns the `RowKeys` of the kept rows. Raises UserError for an empty id or group or a repeated id."""
     places = [rows.place(row) for row in range(len(rows))]
     ids = list(map(str, kept)) if options.id is None else _filled(rows, options.id)
     first: dict[str, int] = {}
@@ -240,10 +241,18 @@ def _row_keys(options: TableOptions, rows: TableRows, kept: Sequence[int], conte
     )
 
 
+def _split_name(rows: TableRows, row: int, column: str) -> str:
+    value = rows.frame[column].iloc[row]
+    try:
+        return text_of(value)
+    except ValueError:
+        raise rows.error(row, "unknown split", column, repr(value), SPLITS) from None
+
+
 def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
-    """Returns the split of each row, from the column of splits or the files' names; empty for neither."""
+    """Returns each row's split, from the split column or file or folder names; empty if these tell none."""
     if options.split is not None:
-        names = [text_of(value) for value in rows.frame[options.split]]
+        names = [_split_name(rows, row, options.split) for row in range(len(rows.frame))]
         found = {name: SPLIT_NAMES.get(name.lower()) for name in set(names)}
         flags = {name: state_of(name) for name in found}
         if set(flags.values()) <= {0, 1} and (named := split_of_name(options.split)) is not None:
@@ -273,7 +282,7 @@ def _filled(rows: TableRows, column: str) -> list[str]:
 
 
 def _groups(rows: TableRows, column: str) -> list[str]:
-    """Returns the group of each row. One number is one group, also where pandas has written it as `1.0`."""
+    """Returns the group of each row. A number and its float form, such as `1` and `1.0`, are one group."""
     return [re.sub(r"(?<=\d)\.0+$", "", value) for value in _filled(rows, column)]
 
 

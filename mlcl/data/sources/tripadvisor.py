@@ -43,7 +43,7 @@ Fields = tuple[str, Mapping[str, Any]]
 
 
 def state(options: reviews.ReviewOptions) -> str:
-    """Returns a hash of the names, sizes and times of change of all files."""
+    """Returns a hash of the names, sizes and modification times of all files."""
     return hash_of_files(options.path, hotels(options.path))
 
 
@@ -53,7 +53,7 @@ def read(options: reviews.ReviewOptions, split_seed: int, _work: Workspace) -> N
 
 
 def hotels(path: Path) -> list[Path]:
-    """Returns the hotels' `.dat` files at any depth, or else `.json` files. Raises UserError for none."""
+    """Returns all hotels' `.dat` files, or else `.json` files. Raises UserError for none or a hotel twice."""
     root = path.resolve()
     for pattern in ("hotel_*.dat", "*.json"):
         files = [file for file in root.rglob(pattern) if file.resolve().is_relative_to(root)]

@@ -49,7 +49,7 @@ class Options(DistributionOptions):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set."""
+    """Returns the data set with the multi-label space `objects`."""
     files = work.enter_context(RELEASE.open(options.path))
     sets = _sets(files)
     labels = _labels(files, sets, options.difficult)

@@ -1,1 +1,1 @@
-"""One reader for files of rows as people have them: `init`, `prepare`, `check` and `predict` share it."""
+"""Reads users' tables of rows; the commands `init`, `prepare`, `check` and `predict` share this reader."""

@@ -29,7 +29,7 @@ ROWS_AT_ONCE = 256
 ROWS_TRIED = 1_000
 """The number of first rows from which the delimiter and the header are recognised."""
 SWALLOWED = 3
-"""The least number of whole lines within quotes that are taken for rows, if all look like rows."""
+"""The least number of whole lines in one quoted field that are taken for rows, if all look like rows."""
 LONGEST_FIELD = 1 << 27
 """The most characters of a field; 131,072, the default of module csv, is too few for clinical notes."""
 Frame = pd.DataFrame
@@ -104,7 +104,7 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 def open_text(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
-    """Opens a file as text; a file with the suffix `.gz` is decompressed, a mark of UTF-8 is no text."""
+    """Opens a file as text; `.gz` is decompressed, and a byte order mark of UTF-8 skipped."""
     encoding = ENCODING if codecs.lookup(encoding).name == "utf-8" else encoding
     return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline=newline)
 
@@ -126,7 +126,7 @@ def _check_no_nul(path: Path, line: int, texts: Sequence[str]) -> None:
 
 @contextmanager
 def _decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
-    """Turns errors of a text file into UserError; `line` holds the number of the line that is read."""
+    """Turns errors on reading a text file into UserError; `line` holds the number of the current line."""
     try:
         yield
     except UnicodeError as error:
@@ -143,7 +143,7 @@ def _decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
 
 
 def _marked(path: Path, encoding: str) -> str:
-    """Returns UTF-16 for a file with its mark where the default encoding is asked for, else `encoding`."""
+    """Returns `utf-16` if the file has its byte order mark and `encoding` is the default, else `encoding`."""
     with _decoding(path, [1], encoding), open_bytes(path) as file:
         marked = encoding == ENCODING and file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     return "utf-16" if marked else encoding
@@ -152,8 +152,8 @@ def _marked(path: Path, encoding: str) -> str:
 def csv_table(path: Path, dialect: Dialect) -> TableFile:
     """Opens a CSV file; the default delimiter is the one that gives the first records equally many fields.
 
-    Raises UserError with the line for text that is not CSV and a record with another number of fields, and,
-    unless `dialect.header` is given, for a first line that looks like data.
+    Raises UserError, with the line, for text that is not CSV and for a record with another number of fields;
+    also, unless `dialect.header` is given, for a first line that looks like data.
     """
     encoding = _marked(path, dialect.encoding)
     delimiter = dialect.delimiter or _delimiter(path, encoding)
@@ -215,7 +215,7 @@ def _delimiter(path: Path, encoding: str) -> str:
 def _rival(rows: Mapping[str, Sequence[Sequence[str]]], one: str, other: str) -> bool:
     """Whether two signs that fit may both be the delimiter.
 
-    They give equally many fields, or each stands in one field alone of those that the other one gives.
+    They give equally many fields, or each occurs in at most one field of a record that the other one divides.
     """
     fields = [[sum(b in field for field in its) for its in rows[a]] for a, b in ((one, other), (other, one))]
     equal = len(rows[one][0]) == len(rows[other][0])
@@ -223,9 +223,10 @@ def _rival(rows: Mapping[str, Sequence[Sequence[str]]], one: str, other: str) ->
 
 
 def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Refuses a first line with a number, a sentence, a comment, or a text that its column has again below.
+    """Raises UserError for a first line that looks like data.
 
-    Labels between `;` or `|` that its column has below are data, too.
+    It has a number, a sentence, a comment, a text that its column has again below, or labels between `;` or
+    `|` that its column has below.
     """
     numbered = [name for name in header if name.isdigit()] == [str(i) for i in range(len(header))]
     for column, name in enumerate(header):
@@ -259,7 +260,7 @@ def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, 
 
 
 def _check_quotes(path: Path, line: int, fields: Sequence[str], delimiter: str) -> None:
-    """Refuses a field over `SWALLOWED` whole lines or more that all have as many fields as its record."""
+    """Raises UserError for a quoted field of `SWALLOWED` or more whole lines that all look like records."""
     for cell in fields if len(fields) > 1 else ():
         lines = cell.split("\n")[1:-1]
         if len(lines) >= SWALLOWED and {text.count(delimiter) for text in lines} == {len(fields) - 1}:
@@ -268,7 +269,7 @@ def _check_quotes(path: Path, line: int, fields: Sequence[str], delimiter: str) 
 
 
 def _is_spaced(path: Path, encoding: str, delimiter: str) -> bool:
-    """Whether a blank stands between the delimiter and a quote in each of the first lines but the header."""
+    """Whether each of the first lines, except the header, has a space between a delimiter and a quote."""
     with open_text(path, encoding) as file:
         lines = [line for line in islice(file, ROWS_TRIED) if line.strip()]
     if not lines[1:] or not all(f'{delimiter} "' in line for line in lines[1:]):

@@ -66,9 +66,9 @@ def json_table(path: Path, dialect: files.Dialect) -> files.TableFile:
 
 
 def _check_spellings(path: Path, columns: Sequence[str], forms: Collection[Sequence[str]]) -> None:
-    """Refuses keys that differ in case or blanks alone, unless some object has both.
+    """Raises UserError for keys that differ only in case or blanks, unless some object has both.
 
-    `forms` has the keys of the objects.
+    `columns` are the keys of all objects, and `forms` those of each object.
     """
     first: dict[str, str] = {}
     for key in columns:
@@ -86,7 +86,7 @@ def _json(path: Path, place: str, text: str) -> Any:
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns an object of JSON. Raises ValueError if it has a key twice, of which json keeps the last."""
+    """Builds a JSON object. Raises ValueError for a repeated key, of which json would keep the last value."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
@@ -95,7 +95,7 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def lines_table(path: Path, dialect: files.Dialect) -> files.TableFile:
-    """Opens a file with one text per line, the column `text`; lines as fastText has them also give `labels`.
+    """Opens a file with one text per line, the column `text`; fastText's format also gives `labels`.
 
     A file whose first lines all have the same number of tabs, or whose delimiter is given, is read as CSV.
     """

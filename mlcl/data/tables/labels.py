@@ -32,9 +32,10 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.markup import counted
 
 JOINING = (" ", "/", "+", "_", ":", "&", "~", "\t", "\u3001", "\uff0c", "\uff1b", "\u060c")
-"""Characters at which labels are never split; a note says where a class consists of others joined by one.
+"""Characters at which labels are not split by default.
 
-The last four are commas and semicolons of Chinese and Arabic."""
+A note names a class that consists of other classes joined by one of these characters. The last four are
+commas and semicolons of Chinese and Arabic."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _sorted(labels: Iterable[str]) -> list[str]:
 
 
 def _class_names(rows: TableRows, name: str) -> Sequence[str]:
-    """Returns the names of the classes in the metadata of the files; () without. All must have the same."""
+    """Returns the class names in the files' metadata, or (). Raises UserError if two files differ in them."""
     first: Sequence[str] = ()
     for table in rows.tables:
         names = table.names.get(name, first)
@@ -234,7 +235,7 @@ def named_labels(
 def _by_cell(
     column: CellColumn, notation: Notation, given: Sequence[str], numbers: Mapping[str, str], *, several: bool
 ) -> dict[Cell, tuple[str, ...]]:
-    """Returns the labels of each distinct cell; `numbers` maps numbers of classes to the names `given`."""
+    """Returns the labels of each distinct cell; `numbers` maps class numbers in cells to class names."""
     nothing = MISSING - set(given) | {""}
     found: dict[Cell, tuple[str, ...]] = {}
     spelt: dict[str, tuple[str, Cell]] = {}
@@ -262,7 +263,7 @@ def _by_cell(
 
 
 def _odd_cells(column: CellColumn, notation: Notation, given: Sequence[str]) -> list[str]:
-    """Notes classes that consist of other classes, and cells that are read as no label."""
+    """Returns notes on classes that consist of other classes, and on cells that are read as no label."""
     notes = []
     texts = [cell for cell in column.first if isinstance(cell, str)]
     for sign in JOINING if notation.form == "names" else ():

@@ -1,4 +1,4 @@
-"""Notations of labels in a column's cells: names, lists, objects, separators, tags, paths, 0 and 1, shares.
+"""Notations of labels in a column's cells: names, lists, objects, separators, tags, 0 and 1, shares.
 
 Shares are numbers from 0 to 1, one for each class. A notation is recognised over the distinct cells of all
 rows. Both the guess of `mlcl init` and the reader of a column whose kind is given use `recognise`.
@@ -28,19 +28,19 @@ FLAGS = {
 }
 """Maps a lower-case cell of a column of 0 and 1 to whether the row has the class."""
 NUMBERED = {"score", "value", "label", "start", "end"}
-"""Keys whose number, in an object with a name, says something else than which label it is."""
+"""Keys under which an integer, in an object with a name, is not a number of the label but, say, a score."""
 ENTITY = re.compile(r"&#?\w+;")
 """Matches a character as HTML writes it, such as `&amp;`."""
 DECIMAL = re.compile(r"[+-]?\d+,\d+")
 THOUSANDS = re.compile(r"[+-]?(\d{1,2}(,\d{3})+|\d+)")
-"""Matches a whole number, also with commas between thousands, where the first of these has 1 or 2 digits."""
+"""Matches a whole number, also with commas between thousands, if 1 or 2 digits precede the first comma."""
 TAGS = re.compile(r"(\s*<[^<>]+>)+\s*")
 HASHTAGS = re.compile(r"(#[^\s#]+\s*)+")
 TAGGED: dict[Literal["tags", "hashtags"], re.Pattern[str]] = {"tags": TAGS, "hashtags": HASHTAGS}
 INVISIBLE = frozenset("\u034f\u115f\u1160\u3164\uffa0")
 """Invisible characters that Unicode classes as letters or marks."""
 WHOLE = re.compile(r"([+-]?(?:0|[1-9]\d*))(?:\.0?)?", re.ASCII)
-"""Matches a whole number, also as pandas writes it beside blanks, such as `3.0`."""
+"""Matches a whole number, also as pandas writes it in a column with missing values, such as `3.0`."""
 _ARRAY = re.compile(r"(?:np\.|torch\.)?(?:array|tensor)\((\[.*\])(?:,\s*dtype=[\w.]+)?\)", re.DOTALL)
 """Matches an array as NumPy or PyTorch represents it."""
 _SCALAR = re.compile(r"np\.(?:(?:str|bool|u?int|float)\w*\(([^()]*)\)|(True|False)_)")
@@ -83,7 +83,7 @@ class Notation:
 
 
 def cell_of(value: Any) -> Cell:
-    """Converts a value of a table to a text or a tuple of list items. Raises ValueError for other values."""
+    """Converts a value to a text, or a list or object to a tuple of labels. Raises ValueError for others."""
     if isinstance(value, list | tuple):
         return tuple(map(_item, value))
     if isinstance(value, Mapping):
@@ -154,7 +154,7 @@ def text_of(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float):
-        if value.is_integer() and abs(value) < 2**53:  # codes, which pandas turns to floats beside a blank
+        if value.is_integer() and abs(value) < 2**53:  # an integer that pandas made a float
             return str(int(value))
         short = f"{value:g}"
         return short if float(short) == value else repr(value)
@@ -194,9 +194,9 @@ def is_unicode(text: str) -> bool:
 
 
 def items_of(text: str) -> list[str] | None:
-    """Returns the items of a list as JSON, Python or NumPy writes it; None for a text that begins with no [.
+    """Returns the items of a list as JSON, Python or NumPy writes it; None for a text without [ at its start.
 
-    Raises ValueError for one that begins with [ and cannot be read.
+    Raises ValueError for a text that begins with [ and cannot be read.
     """
     if not text.startswith("["):
         return None
@@ -244,7 +244,7 @@ def number_of(text: str) -> float | None:
 
 
 def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation | None:
-    """Recognises how distinct cells, but those in `given`, write several labels; None if it is unclear."""
+    """Returns the notation of the distinct `cells`, except the class names `given`; None if it is unclear."""
     lists = [cell for cell in cells if isinstance(cell, tuple)]
     if form := _numbers(lists, given):
         return Notation(form)
@@ -270,14 +270,14 @@ def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation 
 
 
 def without_entities(text: str) -> str:
-    """Returns a text with a & in place of each character that is written as in HTML, such as `&amp;`."""
+    """Returns a text in which & replaces each HTML character reference, such as `&lt;`."""
     return ENTITY.sub("&", text)
 
 
 def _numbers(
     lists: Sequence[tuple[str, ...]], given: Collection[str]
 ) -> Literal["indicators", "shares"] | None:
-    """Recognises lists, of equal length or of repeated numbers, with a number for each class."""
+    """Returns the form of lists of a number for each class, equally long or with repeats; None for others."""
     items = {item for its in lists for item in its}
     values = {
         item: float(FLAGS[key]) if (key := item.lower()) in FLAGS else number_of(item) for item in items
@@ -295,7 +295,7 @@ def _numbers(
 
 
 def divides(cells: Collection[str], separator: str) -> bool:
-    """Whether a separator seems to divide labels: it gives no more distinct parts than there are cells."""
+    """Whether a separator seems to divide labels: it occurs, with at most as many distinct parts as cells."""
     return any(separator in cell for cell in cells) and len(parts_of(cells, separator)) <= len(cells)
 
 
@@ -323,10 +323,10 @@ def alone(cell: Cell) -> str | None:
 
 
 def form_of(label: str) -> str:
-    """Returns a key that all spellings of a label share: small letters, and a whole number without `.0`.
+    """Returns a key that all spellings of a label share: lower case, and a whole number without `.0`.
 
-    Single spaces are kept, and neither quotes nor brackets at its ends, unless the label has only signs.
-    Codes such as `250.00` and `0250` stay as they are.
+    Runs of spaces become one space. Quotes and brackets at the ends are removed if the label has a letter or
+    digit. Codes such as `250.00` and `0250` stay as they are.
     """
     if whole := WHOLE.fullmatch(label):
         return whole[1]

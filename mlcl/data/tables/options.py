@@ -41,7 +41,7 @@ class _Label(Section):
 
 
 def _matching(pattern: str, columns: Sequence[str]) -> Sequence[str]:
-    """Returns the columns that a pattern such as `is_*` matches; a column's name, or no match, is itself."""
+    """Returns the columns that match `pattern`, such as `is_*`; [pattern] if it is a column or none match."""
     return (pattern not in columns and fnmatch.filter(columns, pattern)) or [pattern]
 
 

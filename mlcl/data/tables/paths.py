@@ -14,9 +14,9 @@ PATH_SIGNS = (">>", ">", "::", "/")
 def path_sign(cells: Iterable[Cell]) -> str | None:
     """Returns the separator of levels if the cells are paths in a tree, coarse first; else None.
 
-    Cells are paths if 80 % of them have the separator, the names between have five words or fewer on average,
-    there are at most half as many distinct first names as distinct paths, less than half of the names are on
-    several levels, and no cell has several paths.
+    Cells are paths if 80 % of them have the separator, the names between separators have five words or fewer
+    on average, there are at most half as many distinct first names as distinct paths, less than half of the
+    names occur at several levels, and no cell has several paths.
     """
     texts = Counter(text for cell in cells if (text := alone(cell)) is not None and text not in MISSING)
     for sign in PATH_SIGNS:
@@ -33,9 +33,9 @@ def path_sign(cells: Iterable[Cell]) -> str | None:
 
 
 def several_paths(cells: Collection[str], sign: str) -> str | None:
-    """Returns the first cell whose parts between `;`, or another separator, are paths; None without one.
+    """Returns the first cell whose parts between `;`, or another separator, are paths; None if there is none.
 
-    Between commas the parts must be cells as well, since names have commas, too.
+    Between commas, each part must also be a cell of its own, since names may contain commas.
     """
     for separator in SEPARATORS:
         for cell in cells:
@@ -47,7 +47,7 @@ def several_paths(cells: Collection[str], sign: str) -> str | None:
 
 
 def _on_several_levels(paths: Mapping[str, Sequence[str]]) -> bool:
-    """Whether half of the names are on several levels, as those of sets are and those of a tree are not.
+    """Whether at least half of the names occur at several levels, as in label sets but not in a tree.
 
     A name that a path repeats counts at its first level.
     """

@@ -48,14 +48,14 @@ LABEL_NAMES = {
 ID_NAMES = {"id", "uid", "key", "uuid", "index", "idx"}
 SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition", "usage"}
 MOST_SPLITS = 10
-"""The largest number of unknown values with which a column named `split` is taken as the split."""
+"""The most distinct values of a column named `split` that counts as the split although none is known."""
 SPLIT_FLAG = re.compile(r"is_?(train|training|val|valid|validation|dev|test)", re.IGNORECASE)
 """Matches the name of a column of 0 and 1 that says which rows are in a split."""
 INDEX = re.compile(r"__index_level_\d+__")
 """Matches the name of a column that is an index of pandas without a name."""
 MOST_CLASSES = 2_000
 MOST_UNNAMED = 20
-"""A column with more distinct numbers counts or measures something, unless its name is that of labels."""
+"""A column of more distinct numbers is taken for counts or measures, unless its name is in LABEL_NAMES."""
 
 Kind = Literal[
     "text", "image", "vectors", "single", "multi_label", "path", "flag", "share", "constant", "other"
@@ -87,7 +87,7 @@ class ColumnRole:
 class ColumnRoles:
     """The roles of a table's columns; `id` and `split` name the columns of ids and of splits.
 
-    `repeats` maps a column to another one, or to the columns of 0 and 1, with the same labels.
+    `repeats` maps a redundant column to a text that names the column, or columns, with the same labels.
     """
 
     columns: tuple[ColumnRole, ...]
@@ -97,15 +97,15 @@ class ColumnRoles:
     repeats: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, *kinds: Kind) -> list[ColumnRole]:
-        """Returns the columns of these kinds: `text` and the like first, other telling names, long texts."""
+        """Returns the columns of these kinds, sorted: names in TEXT_NAMES (of texts), `named`, most words."""
         exact = TEXT_NAMES if kinds == ("text",) else ()
         found = [column for column in self.columns if column.kind in kinds]
         return sorted(found, key=lambda its: (its.name.lower() not in exact, not its.named, -its.words))
 
     def levels(self, columns: Sequence[ColumnRole]) -> list[str]:
-        """Orders columns as levels, coarse to fine; empty if a class has several at the level above.
+        """Returns the columns' names as levels, coarse to fine; empty if a class has several parents.
 
-        Columns that share half of the fine classes, such as a first and a second label, are no levels.
+        Columns with half of the fine classes in common, such as a first and a second label, are no levels.
         """
         ordered = sorted(columns, key=lambda column: column.distinct)
         chain = all(
@@ -121,7 +121,7 @@ class ColumnRoles:
         except ValueError:  # lists
             return None
         often = [sign for sign in PATH_SIGNS if 2 * sum(sign in cell for cell in cells) >= len(cells)]
-        return often[0] if often else None
+        return often[0] if cells and often else None
 
 
 def roles_of(
@@ -136,7 +136,7 @@ def roles_of(
     sample = table.frame(names, SAMPLE)
     files = ImageFiles(table.path.parent)
     contents = [role for name in names if (role := _content(name, sample[name], files)) and name not in given]
-    # A column without a name is the index that pandas writes.
+    # A column without a name is an index that pandas has written.
     taken = {role.name for role in contents}
     rest = [name for name in names if name and name not in taken and not INDEX.fullmatch(name)]
     rows = TableRows.of(tables, rest)
@@ -148,7 +148,7 @@ def roles_of(
 
 
 def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole | None:
-    """Returns the role of a column of texts, images or vectors; None for any other one."""
+    """Returns the role of a column of texts, images or vectors; None for any other column."""
     there = [value for value in values if value is not None and value == value]
     first = next(iter(there), None)
     if isinstance(first, bytes) or (isinstance(first, dict) and "bytes" in first):
@@ -207,7 +207,7 @@ def _content_of_lists(name: str, lists: Sequence[list[Any]]) -> ColumnRole | Non
 def _label(rows: TableRows, name: str, given: bool, states: Collection[int]) -> ColumnRole:
     """Determines the role of a column that holds no content, from all of its rows.
 
-    It is a column of 0 and 1 if nine cells in ten are in one of the `states`.
+    It is a column of 0 and 1 if nine in ten filled cells are in one of the `states` of `state_of`.
     """
     named = _named(name, LABEL_NAMES)
     try:
@@ -240,7 +240,7 @@ def _kind(
     if len(texts) < len(cells):
         return "multi_label", recognise(cells)
     if mostly_flags or (texts and {state_of(text) for text in texts} == {UNCERTAIN}):
-        # A cell that is none of these is refused with its place when the column is read.
+        # Any other cell is an error, with its line, when the labels are read.
         return ("flag" if mostly_flags else "other"), None
     if len(cells) < 2:
         return "constant", None
@@ -275,7 +275,7 @@ def _determines(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
 
 
 def _share_classes(fine: ColumnRole, coarse: ColumnRole) -> bool:
-    """Whether half of the fine classes, two or more, are coarse classes, too, and in a row below another."""
+    """Whether half of the fine classes, and at least two, are coarse classes too and below another class."""
     assert fine.column is not None
     assert coarse.column is not None
     pairs = set(zip(fine.column.of_row, coarse.column.of_row, strict=True))
@@ -333,7 +333,7 @@ def _is_split(name: str, rows: TableRows) -> bool:
     if SPLIT_FLAG.fullmatch(name):
         return len(named) > 1 and {state_of(value) for value in named} == {0, 1}
     known = named & SPLIT_NAMES.keys()
-    # An unknown value is refused with its place when the column is read.
+    # An unknown value is an error, with its line, when the split is read.
     if name.lower() in SPLIT_COLUMNS and (known or (name.lower() == "split" and len(named) <= MOST_SPLITS)):
         return True
     return len(known) > 1 and all(value in known or text_of(value) in MISSING for value in named)

@@ -61,7 +61,7 @@ class TableRows:
         )
 
     def place(self, row: int) -> str:
-        """Returns the place of a row for messages: "line 7", or with several files "line 7 of more.csv"."""
+        """Describes where a row is, for messages: "line 7", or with several files "line 7 of more.csv"."""
         table, number = self.keys[row]
         more = f" of {self.tables[table].path.name}" if len(self.tables) > 1 else ""
         return f"{self.tables[table].unit} {number}{more}"
@@ -76,7 +76,7 @@ class TableRows:
         more: str = "",
     ) -> UserError:
         """Creates the error for a value of a row; `more` is added after the row's line in the message."""
-        # A blank that is no space, or another sign that cannot be seen, is escaped.
+        # Invisible characters, such as a no-break space, are escaped.
         if isinstance(found, str) and not found.isprintable():
             found = ascii(found)
         file = self.tables[self.keys[row][0]].path
@@ -151,8 +151,8 @@ class ImageFiles:
     def find(self, name: str) -> Path | None:
         """Returns the image file that a cell names; None if there is none.
 
-        The name is a path from the table's folder. A name without a folder may also be anywhere below if it
-        is unique there, with or without its suffix. Else it is a path from the folder above.
+        The name is a path from the table's folder. A name without a folder, with or without suffix, may also
+        be that of one file anywhere below. Else the name is a path from the folder above the table's.
         """
         if found := _file(self._folder / name):
             return found
@@ -167,7 +167,7 @@ class ImageFiles:
 
     @cached_property
     def _by_name(self) -> dict[str, Path | None]:
-        """Maps names below the folder, with and without suffix, to the file; None if several share one."""
+        """Maps file names below the folder, with and without suffix, to files; None for several files."""
         found: dict[str, Path | None] = {}
         for place, folders, names in os.walk(self._folder):
             folders[:] = [name for name in folders if not name.startswith(".")]

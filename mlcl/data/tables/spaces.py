@@ -5,6 +5,7 @@ Shapes: N rows, L labels.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +35,7 @@ from mlcl.markup import counted
 ABSENT, BLANK, UNCERTAIN = 0, -1, -2
 """States of a cell in a column of 0 and 1; a state of 1 means that the row has the class."""
 JOINED_MISSING = frozenset({"nan", "NaN", "None", "<NA>"})
-"""Missing values of pandas, as they stand in a path whose levels were joined as text."""
+"""Texts of pandas' missing values, which joining levels to a path leaves in it."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def spaces_of(
     for name, label in options.labels.items():
         levels = _levels(label, columns)
         if isinstance(label, PathColumn):
-            below = [level for level in found if level.startswith(f"{name}_level")]
+            below = [level for level in found if re.fullmatch(rf"{re.escape(name)}_level\d+", level)]
             spaces |= {level: found[level] for level in below}
             spaces[name] = LabelSpace(kind="hierarchy", levels=tuple(below))
         elif not isinstance(label, HierarchyOf):
@@ -132,7 +133,7 @@ def _labels(rows: TableRows, label: SingleColumn | MultiLabelColumn) -> Labels:
     """Reads the labels of one label space. Raises UserError with the first row that is ambiguous."""
     if isinstance(label, MultiLabelColumn) and label.columns is not None:
         return _from_columns(rows, label, list(label.wanted(rows.tables[0].columns).values()))
-    given = tuple(map(text_of, label.classes or ()))  # in the form in which cells are read
+    given = tuple(map(text_of, label.classes or ()))  # normalised as the cells are
     column = CellColumn.of(rows, label.column or "", given)
     notation = notation_of(column, label, given)
     if isinstance(label, MultiLabelColumn):
@@ -174,7 +175,11 @@ def _indicated(
     rows: TableRows, label: MultiLabelColumn, columns: Sequence[str], texts: Sequence[Sequence[str]],
     names: Sequence[str],
 ) -> Labels:  # fmt: skip
-    """Builds labels from `texts` (L, N), which has a cell of 0 or 1 for each class and row."""
+    """Builds labels from `texts` (L, N), which has a cell of 0 or 1 for each class and row.
+
+    `columns` are the classes' columns, for messages. Raises UserError if no cell is 1, and for a blank or -1
+    for which the options name no treatment.
+    """
     states = [_states(rows, name, its, label.threshold) for name, its in zip(columns, texts, strict=True)]
     state_NL = np.stack(states, axis=1)
     if not (state_NL == 1).any():
@@ -223,7 +228,7 @@ def _names_of(has_NL: np.ndarray[Any, Any], names: Sequence[str]) -> list[tuple[
 def _states(
     rows: TableRows, column: str, texts: Sequence[str], threshold: float | None
 ) -> np.ndarray[Any, np.dtype[np.int8]]:
-    """Returns 1, ABSENT, BLANK or UNCERTAIN for each row (N,). Raises UserError for any other cell."""
+    """Returns each row's state (N,): 1, ABSENT, BLANK or UNCERTAIN. Raises UserError for other cells."""
     number_N, cells = pd.factorize(np.asarray(texts, dtype=object))
     states = []
     for text in cells:
@@ -249,7 +254,7 @@ def state_of(text: str) -> int | None:
 
 
 def _texts_of(rows: TableRows, column: str) -> list[str]:
-    """Converts the values of a column to texts. Raises UserError for one that is no text or number."""
+    """Converts a column's values to texts. Raises UserError for a value that is no text or number."""
     texts = []
     for row, value in enumerate(rows.frame[column]):
         try:
@@ -291,6 +296,8 @@ def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Label
             raise column.error(cell, "a path with an empty level", one, f"names between '{label.separator}'")
         paths[cell] = parts
     depth = max(map(len, paths.values()))
+    if depth == 0:
+        raise UserError("no row has a label", file=rows.tables[0].path, key=label.column)
     shorter = sum(0 < len(paths[cell]) < depth for cell in column.of_row)
     notes = [f"{label.column}: {counted(depth, 'level')}, divided at '{label.separator}'", *column.notes]
     if shorter:
@@ -303,7 +310,7 @@ def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Label
 
 
 def _tell_apart(levels: Mapping[str, Labels], rows: TableRows) -> dict[str, Labels]:
-    """Renames classes below several parents to whole paths; a row without the coarser class gets none."""
+    """Renames classes below several parents to whole paths; rows without the coarser class lose the finer."""
     found = dict(levels)
     for coarse, fine in pairwise(levels):
         above: dict[str, Counter[str]] = defaultdict(Counter)

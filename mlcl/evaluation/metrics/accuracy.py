@@ -10,7 +10,7 @@ ACCURACY = Metric(
     name="accuracy",
     summary="share of rows whose class is the most probable one; of aspects the mean",
     source="MLCL section 4",
-    hits=lambda right, known: np.asarray(right / known),  # of single classes micro-F1
+    hits=lambda right, known: np.asarray(right / known),  # for single classes this is micro-F1
 )
 
 

@@ -23,7 +23,7 @@ from mlcl.evaluation.tasks import Array
 
 
 def nmi(rows: EmbeddedRows) -> float:
-    """Normalised mutual information I(clusters; classes) / the mean of their entropies; NaN without rows."""
+    """Returns the normalised mutual information I(clusters; classes) / mean entropy; NaN without rows."""
     if not len(rows.labels):
         return float("nan")
     from sklearn.metrics import normalized_mutual_info_score  # late: most commands compute none
@@ -41,9 +41,9 @@ def ari(rows: EmbeddedRows) -> float:
 
 
 def at(k: int, kind: str, summary: str, source: str, total: Callable[[Array], Array]) -> EmbeddingMetric:
-    """Returns the metric `retrieval_<kind>_at_<k>`: the mean of total(g_q) / total(g*_q) over the k nearest.
+    """Returns the metric `retrieval_<kind>_at_<k>`: the mean of total(g_q) / total(g*_q) over queries q.
 
-    `total` sums the relevances (Q, k) of each query (Q,).
+    `total` combines the relevances (Q, k) of the first k items to one number for each query (Q,).
     """
 
     def value(rows: EmbeddedRows) -> float:
@@ -61,10 +61,11 @@ def at(k: int, kind: str, summary: str, source: str, total: Callable[[Array], Ar
 
 
 def average_precision_at(k: int) -> EmbeddingMetric:
-    """The metric `retrieval_map_at_<k>`: A(g_q) / A(g*_q), A(g) = sum_{i <= k} g_i (g_1 + ... + g_i) / i.
+    """Returns the metric `retrieval_map_at_<k>`: the mean of A(g_q) / A(g*_q) over queries q.
 
-    If every row has one label, the relevance is 0 or 1 and this is the average precision at k: the sum of the
-    precisions at the ranks of relevant items / min(k, number of relevant items).
+    A(g) = sum_{i <= k} g_i (g_1 + ... + g_i) / i. If every row has one label, the relevance is 0 or 1 and
+    this is the average precision at k: the sum of the precisions at the ranks of relevant items / min(k,
+    number of relevant items).
     """
     summary = f"graded average precision of the {k} nearest rows, by the Jaccard of label sets"
     return at(

@@ -21,8 +21,8 @@ def macro_f1(counts: Counts) -> Array:
 def macro_f1_of_classes(counts: Counts) -> Array:
     """Returns the mean F1 over the classes that at least one row has as its target.
 
-    So all predictions for the same rows are averaged over the same classes. Without a block of rows, these
-    are the classes that one of the remaining rows has.
+    So all predictions for the same rows are averaged over the same classes. If the jackknife leaves out a
+    block of rows, only the classes of the remaining rows are averaged.
     """
     return _class_mean(counts, counts.true > 0)
 
@@ -33,7 +33,7 @@ def macro_f1_predicted(counts: Counts) -> Array:
 
 
 def _class_mean(counts: Counts, averaged: Array) -> Array:
-    """Returns the sum of F1, 0 for classes without a right row, / the number in `averaged` (..., C)."""
+    """Returns the sum of all classes' F1 / the number of classes for which `averaged` (..., C) is true."""
     f1 = ratio(2 * counts.right, counts.predicted + counts.true)
     return np.asarray(f1.sum(-1) / averaged.sum(-1))
 

@@ -11,8 +11,8 @@ SOURCE = "bands as Liu et al. 2019, Large-scale long-tailed recognition"
 def f1_of_band(band: str, average: str) -> Metric:
     """Returns the metric `<band>_<average>_f1`: F1 over the labels or classes of the band.
 
-    The macro average is over the labels or classes of the band that at least one row has. It is NaN if no row
-    has one.
+    The macro average is over the labels or classes of the band that at least one row has. The metric is NaN
+    if no row has a label or class of the band.
     """
     average_of = {"micro": micro_f1, "macro": macro_f1_of_classes}[average]
 
@@ -34,7 +34,7 @@ def f1_of_band(band: str, average: str) -> Metric:
 
 
 def accuracy_of_band(band: str) -> Metric:
-    """The metric `<band>_accuracy`: accuracy over the rows whose class is in the band, NaN for no row."""
+    """Returns the metric `<band>_accuracy`: accuracy over the rows with a class of the band; NaN if none."""
 
     def of_classes(prediction: ClassPrediction) -> float:
         inside_N = prediction.facts.in_band(band)[prediction.targets]

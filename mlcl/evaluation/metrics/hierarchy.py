@@ -42,7 +42,7 @@ def shared_nodes(prediction: LabelPrediction | ClassPrediction) -> tuple[float, 
 
 
 def of_nodes(kind: str, summary: str, value: Callable[[float, float, float], float]) -> Metric:
-    """Returns the metric `hierarchical_<kind>`, a value of the sums of `shared_nodes`; 0 if it divides by 0.
+    """Returns the metric `hierarchical_<kind>`: `value` of the three sums of `shared_nodes`; 0 for 0 / 0.
 
     Precision is sum_i |T_i & P_i| / sum_i |P_i|, recall sum_i |T_i & P_i| / sum_i |T_i|, and F1 their
     harmonic mean, 2 sum_i |T_i & P_i| / (sum_i |P_i| + sum_i |T_i|).
@@ -65,7 +65,7 @@ def of_nodes(kind: str, summary: str, value: Callable[[float, float, float], flo
 
 
 def lca_distance(prediction: ClassPrediction) -> float:
-    """The mean number of levels from the predicted class up to the lowest common ancestor with the true one.
+    """Returns the mean number of levels from the predicted class up to its common ancestor with the target.
 
     It is 0 for the right class, 1 for a class with the same parent, and H if even the coarsest classes
     differ. It counts the levels at which the predicted class or its ancestor differs from the row's own
@@ -77,7 +77,7 @@ def lca_distance(prediction: ClassPrediction) -> float:
 
 
 def level_consistency(prediction: ClassPrediction) -> float:
-    """Returns the fraction of rows whose most probable classes (of equal ones the lower) form one path."""
+    """Returns the share of rows whose best classes of all levels (of equal ones the lower) form one path."""
     path = prediction.facts.paths()
     best_NH = np.stack([level.argmax(axis=1) for level in _level_probabilities(prediction)], axis=1)
     return float((path[prediction.predicted] == best_NH).all(axis=1).mean())

@@ -20,7 +20,8 @@ from mlcl.evaluation.tasks import Array
 def precision_at(k: int) -> Metric:
     """Returns the metric `precision_at_<k>`: the fraction of a row's k most probable labels that are right.
 
-    Of equally probable labels the lower one comes first. The value is NaN if no row has k known labels.
+    Of equally probable labels the lower one comes first. The value is the mean over the rows with at least k
+    known labels; NaN if there is none.
     """
 
     def share(prediction: LabelPrediction) -> float:
@@ -42,9 +43,10 @@ def precision_at(k: int) -> Metric:
 
 
 def r_precision(prediction: LabelPrediction) -> float:
-    """The fraction of the n_i most probable labels of a row that are right, mean over rows i with n_i labels.
+    """Returns the mean over rows i of the fraction of the n_i most probable labels that are right.
 
-    Of equally probable labels the lower one comes first.
+    n_i is the number of true labels of row i; rows without one are left out. Of equally probable labels the
+    lower one comes first.
     """
     p_NL, row_P = prediction.in_rows, prediction.row
     size_N = np.bincount(row_P, minlength=len(p_NL))
@@ -91,7 +93,7 @@ def of_labelled_rows(name: str, summary: str, function: str, mode: Literal["max"
 def _of_known(
     measure: Callable[[Array, Array], float], true_RL: Array, p_RL: Array, known_RL: Array
 ) -> float:
-    """Returns the mean over rows of a metric that sees only each row's known labels, if it has two."""
+    """Returns the mean of `measure` on each row's known labels, over rows with two or more; NaN if none."""
     count_R = known_RL.sum(axis=1)
     sizes, rows = np.unique(count_R[count_R > 1], return_counts=True)
     if not len(sizes):

@@ -76,7 +76,8 @@ class LabelBatches(DefaultBatchSampler):
     compares the rows of all of them.
 
     Raises:
-        ValueError: The data set has no label column, or `sampler_labels` or `LabelBatchSampler` refuses it.
+        ValueError: The data set has no label column, or `sampler_labels` or `LabelBatchSampler` refuses
+            the column.
     """
 
     def __init__(

@@ -25,15 +25,15 @@ class LabelLoss(nn.Module):
     """A loss for SentenceTransformerTrainer: a loss of mlcl on the embeddings of the model.
 
     Each column of texts is a view: the rows of all columns are compared, and the columns of a text share its
-    labels. With `gather=True` in the loss, gradients of several processes are those of one. Gradients of the
-    loss's own parameters, which the trainer optimises but DDP does not know, are averaged here.
+    labels. With `gather=True` in the loss, gradients of several processes equal those of one. Gradients of
+    the loss's own parameters, which the trainer optimises but DDP does not know, are averaged here.
 
     Args:
         model: The SentenceTransformer.
         loss: A loss of `mlcl.losses.build_loss`, with any reduction but `none`.
         mini_batch_size: The rows that are embedded at once. Memory then holds the graph of so many rows, and
-            the loss compares all rows of the batch, see `mlcl.grad_cache`; None embeds all at once. A model
-            that begins with StaticEmbedding takes None alone.
+            the loss compares all rows of the batch, see `mlcl.grad_cache`; None embeds all at once. For a
+            model that begins with StaticEmbedding only None is allowed.
 
     Raises:
         ValueError: For another loss or size, and inputs that cannot be cut into rows.
@@ -98,7 +98,10 @@ def _embed(model: nn.Module, features: dict[str, Any]) -> Tensor:
 
 
 def _cut(features: dict[str, Any], size: int) -> list[dict[str, Any]]:
-    """Cuts the features of a column into mini-batches; a column without texts is one mini-batch."""
+    """Cuts the features of a column into mini-batches; a column without texts is one mini-batch.
+
+    Raises ValueError for features that do not have one row for each text.
+    """
     tensors = {name: v for name, v in features.items() if isinstance(v, Tensor) and name != "prompt_length"}
     counts = {len(value) if value.ndim else 0 for value in tensors.values()}
     if len(counts) != 1 or "offsets" in features:

@@ -46,7 +46,7 @@ def level_shares(levels: int, weights: LevelWeights) -> list[float]:
     Source: HiMulCon (Zhang et al. 2022), whose text leaves lambda open; its training script uses exp.
 
     Raises:
-        ValueError: For a list of another length.
+        ValueError: For a list whose length is not `levels`.
     """
     if weights == "exp":
         chosen = [math.exp(1 / (levels - level)) for level in range(levels)]
@@ -68,12 +68,13 @@ def himulcon_weights(
     exclusive: bool = False,
     positives: Positives = "overlapping",
 ) -> Weighting:
-    """W_ip = sum_l lambda_l / H 1[p in P_l(i)] / |P_l(i)|, P_l(i) the others with i's path through level l.
+    """W_ip = sum_l lambda_l / H 1[p in P_l(i)] / |P_l(i)|.
 
-    `labels` are integers (B, H), coarse level first. From the first unknown level (-1) on a row has no
-    positives. If rows have several paths, `labels` are sets of nodes with levels, and P_l(i) are the other
-    rows that share a node with i at level l or at a finer level. With `positives="equal"` they are the rows
-    with the same nodes as i at level l, of which there is at least one, and at all coarser levels.
+    P_l(i) are the other rows whose paths equal that of i through level l. `labels` are integers (B, H),
+    coarse level first. From the first unknown level (-1) on a row has no positives.
+    If rows have several paths, `labels` are sets of nodes with levels, and P_l(i) are the other rows that
+    share a node with i at level l or at a finer level. With `positives="equal"` they are the other rows with
+    the same nodes as i at level l, of which there is at least one, and at all coarser levels.
     `exclusive` keeps in P_l(i) only the rows whose deepest common level is l. `level_shares` defines lambda.
     Source: HiMulCon (Zhang et al. 2022), Eq. of L^HMC; overlapping paths are our extension, and equal sets
     are those of HJCL (Yu et al. 2023, arXiv 2310.05128), its loss between instances.

@@ -1,4 +1,4 @@
-"""LASCL: rows of one class attract, and a negative's temperature follows the levels that both classes share.
+"""LASCL: rows of one class attract; a negative's temperature grows with the levels that the classes share.
 
 Shapes: B rows, N anchors, H levels; I, J of a tile.
 """
@@ -54,7 +54,7 @@ def lascl_terms(
     with `denominator="candidates"` over all rows but i. An anchor whose sum is empty has the term 0.
     `lascl_weights` says what P(i) is, `himulcon_weights` what `labels` are.
     Source: LASCL (Lian et al. 2024, arXiv 2402.00232), the loss between instances, in the form of its
-    published code. There w is the cosine of the embeddings of the two classes' texts, which name parents.
+    published code. There w is the cosine of the embeddings of the two classes' texts, which name the parents.
     """
     paths, whole = paths_of(labels), slice(0, len(labels))
     depth_BB = copy_to_device(paths.depth(whole, whole), logit_BB.device)
@@ -97,7 +97,7 @@ class LasclWeights(PairWeights):
         return self._of_tile(rows, cols)[1]
 
     def _of_tile(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
-        """Returns whether pairs share the finest level, and 1 / w; the engine asks several times a tile."""
+        """Returns whether pairs share the finest level, and 1 / w (I, J); keeps those of the latest tile."""
         if self._latest is None or self._latest[:2] != (rows, cols):
             depth_IJ, levels = self._paths.depth(rows, cols), self._paths.levels
             w_IJ = class_similarity(depth_IJ, levels, self._unrelated, self.row_sums.dtype)

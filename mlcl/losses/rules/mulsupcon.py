@@ -46,7 +46,7 @@ def mulsupcon_weights(
 def mulsupcon_closed(
     sets: LabelSets, ranks: BatchRanks, *, normalization: Normalization = "paper"
 ) -> IncidenceWeights:
-    """Returns the weights as Y D Y^T over the labels that more than one row has, D = diag(1 / |P_l|)."""
+    """Returns the weights as diag(c) Y D Y^T over labels that two or more rows have, D = diag(1 / |P_l|)."""
     rows, own, dtype = sets.drop_unique_labels().rows, ranks.own, ranks.dtype
     assert rows is not None
     rows_L = torch.bincount(rows.columns, minlength=rows.width).to(dtype)

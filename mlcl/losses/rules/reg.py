@@ -47,10 +47,11 @@ def reg_rule(*, prototypes: bool, alpha: From0 = 1.0) -> RegRule:
 def reg_terms(logit_BC: Tensor, sets: LabelSets, *, prototypes: bool, alpha: From0 = 1.0) -> Tensor:
     """Computes the terms L_i = -sum_p W_ip log p_ip (B,), whose gradient pushes no positive away.
 
-    By a candidate's logit the gradient of L_i is R_i p_ia - W_ia. For a positive p the larger of W_ip and
-    R_i p_ip stands in the place of W_ip, so that it is 0 at most. Candidates are rows and prototypes (C).
-    Source: REG (Audibert et al. 2024, arXiv 2412.00101), in the form of its published code, whose value has
-    the term that changes the gradient too.
+    The gradient of L_i with respect to a candidate's logit is R_i p_ia - W_ia. For a positive p, W_ip is
+    replaced by the larger of W_ip and R_i p_ip, so that the gradient is at most 0. Candidates are rows and
+    prototypes (C).
+    Source: REG (Audibert et al. 2024, arXiv 2412.00101), in the form of its published code. There the term
+    that changes the gradient changes the value, too.
     """
     whole = slice(0, len(sets))
     rule = reg_rule(prototypes=prototypes, alpha=alpha)
@@ -75,8 +76,8 @@ class RegWeights(PairwiseWeights):
         super().__init__(LabelShares(rule, sets, ranks, merge=False), ranks)
 
     def losses(self, weight: Tensor, x: Tensor, row_sum: Tensor) -> PairLoss:
-        """Returns W x of pairs with its derivatives; the derivative for a positive's logit is limited."""
-        # The engine's p, from which this one is subtracted, is at most 1 too, whatever the rounding.
+        """Returns W x of pairs with its derivatives, of which `pull` is replaced as in `reg_terms`."""
+        # The engine subtracts this p from its own p, which is at most 1 too, whatever the rounding.
         return PairLoss(weight * x, weight, _pull(weight, x.clamp(min=0), row_sum))
 
 

@@ -39,7 +39,10 @@ def sincere_weights(
     positives: Positives = "overlapping",
     denominator: Denominator = "pair",  # noqa: ARG001 - W does not depend on it
 ) -> Weighting:
-    """W_ip = 1[p in P(i)] / |P(i)|; P(i) are the rows that share a label with i, or have an `equal` set."""
+    """W_ip = 1[p in P(i)] / |P(i)|, where P(i) are the other rows that share a label with i.
+
+    With `positives="equal"` they are the other rows with the same set of labels as i, if it is not empty.
+    """
     return RULES[positives].dense(sets, anchors, dtype)
 
 

@@ -13,7 +13,7 @@ def supcon_weights(class_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weigh
     """W_ip = 1[c_i = c_p] / |P(i)|.
 
     `class_B` (B,) are integer classes. A row without a class (-1) has no positives and is no positive of
-    others, but it is a candidate.
+    other rows, but is their candidate.
     Source: MLCL Eq. 1 (Khosla et al. 2020, L_out).
     """
     same_NB = (class_B[anchors, None] == class_B) & (class_B[anchors, None] >= 0)

@@ -27,7 +27,7 @@ class BatchRanks:
     """The processes that share a batch, and this process's own rows: the first rows, which are its anchors.
 
     All processes must make the same calls in the same order. This class is for one process that holds a batch
-    alone, `batch.ManyRanks` for several processes. `size` is their number, `own` the number of own rows,
+    alone, `batch.ManyRanks` for several processes. `size` is the number of processes, `own` that of own rows;
     `dtype` and `device` are those of the embeddings. A device of None stands for the labels' device. Labels
     may be in the host's memory although the embeddings are not, see `LossSpec.on_host`. The last `queued`
     rows of all are those of a queue: candidates of every anchor, but no anchors, whose rows of W are 0.
@@ -42,16 +42,16 @@ class BatchRanks:
         self.own, self.dtype, self.device = own, dtype, device
 
     def share(self, own: Tensor) -> Tensor:
-        """Gathers a value of each own row (N, ...) to one of each row, own rows first; 0 for a queue's."""
+        """Gathers values of own rows as `gather` does, and appends zeros for the rows of a queue."""
         rows = self.gather(own)
         return torch.cat([rows, rows.new_zeros(self.queued, *rows.shape[1:])]) if self.queued else rows
 
     def gather(self, own: Tensor) -> Tensor:
-        """Gathers a value of each own row (N, ...) to one of each row of all processes, own rows first."""
+        """Gathers values (N, ...) of each process's own rows; returns those of all rows, own rows first."""
         return own
 
     def with_queue(self, queued: int) -> BatchRanks:
-        """Returns these ranks with so many rows of a queue behind the rows of all processes."""
+        """Returns a copy with `queued` rows of a queue behind the rows of all processes."""
         ranks = copy.copy(self)
         ranks.queued = queued
         return ranks
@@ -82,7 +82,7 @@ class PairWeights(ABC):
 
     @property
     def own_softmax(self) -> bool:
-        """Whether the softmax is another than that of all candidates' similarities."""
+        """Whether the softmax excludes candidates or multiplies logits, so that no other loss shares it."""
         return self.excludes or self.largest_factor != 1
 
     @abstractmethod
@@ -90,25 +90,29 @@ class PairWeights(ABC):
         """Returns |P(i)|, the number of positives of each own anchor (N,)."""
 
     def attract(self, z_BD: Tensor) -> Tensor:
-        """Returns the own rows of (W + W^T) Z, (N, D); for weights that follow from embeddings after `at`."""
+        """Returns the own rows of (W + W^T) Z, (N, D).
+
+        Weights that depend on embeddings have it in the object that `at` returns; here it then raises
+        NotImplementedError.
+        """
         raise NotImplementedError("the weights follow from the embeddings: call at first")
 
     def attract_queue(self, z_BD: Tensor, queue: slice) -> Tensor:
-        """Returns the own rows of W Z (N, D), over the columns of a queue alone, the rows `queue` of Z."""
+        """Returns sum_j W_ij z_j (N, D) of own rows i over the rows j of a queue, which are `queue` of Z."""
         only_BD = torch.zeros_like(z_BD)
         only_BD[queue] = z_BD[queue]
         return self.attract(only_BD)
 
     def attract_prototypes(self, z_BD: Tensor) -> Tensor:
-        """Returns W^T Z for the prototypes' columns of W (L, D), which are Z's last rows, over own rows."""
+        """Returns sum_i W_il z_i (L, D) over own rows i for each prototype l, which are Z's last rows."""
         raise NotImplementedError("this rule gives prototypes no weight")
 
     def both(self, rows: slice, cols: slice) -> Tensor:
-        """Returns W_ij + W_ji of a tile of rows (I, J), 0 where i = j, for distances as similarities."""
+        """Returns W_ij + W_ji of a tile of rows (I, J), 0 where i = j; used if similarities are distances."""
         raise NotImplementedError("this rule has no tiles of weights")
 
     def excluded(self, rows: slice, cols: slice) -> Tensor:
-        """Whether pairs of a tile of rows are no candidates of each other (I, J), with `excludes`."""
+        """Whether pairs of a tile of rows are no candidates of each other (I, J); used if `excludes`."""
         raise NotImplementedError("this rule excludes no candidates")
 
     def factors(self, rows: slice, cols: slice) -> Tensor:
@@ -129,8 +133,8 @@ class PairWeights(ABC):
     def at(self, _z_BD: Tensor, _lse_N: Tensor, _ratio: Number) -> PairWeights:
         """Returns the weights for given embeddings.
 
-        The logits are ratio z_i . z_p, and `_lse_N` is their logsumexp (N,) over an anchor's candidates, at
-        most `EXCLUDED` for an anchor without any.
+        The logits are ratio z_i . z_p, and `_lse_N` is their logsumexp (N,) over an anchor's candidates,
+        `EXCLUDED` for an anchor without candidates.
         Weights that depend on the labels alone return themselves.
         """
         return self
@@ -139,11 +143,11 @@ class PairWeights(ABC):
 class DistinctSets:
     """The distinct label sets of a batch, computed on the labels' device and copied to `ranks.device`.
 
-    `sets` are the U distinct sets, `reduced` the same without labels that only one set has. `rows` (U,) is
-    the number of rows with each set, in the dtype of the embeddings. `index` (B,) is the index of each row's
-    set, `own_index` (N,) that of each own row's set. The sets of own rows are the first `own` ones, those of
-    all anchors the first `anchors`: a row of a queue never shares a set with an anchor. Without `merge` every
-    row counts as a set of its own.
+    `sets` are the U distinct sets, `reduced` these sets without labels that only one of them has. `rows`
+    (U,) is the number of rows with each set, in the dtype of the embeddings. `index` (B,) is the index of
+    each row's set, `own_index` (N,) that of each own row's set. The sets of own rows are the first `own`
+    ones, those of all anchors the first `anchors`: a row of a queue never shares a set with an anchor.
+    Without `merge` every row counts as a set of its own.
     """
 
     def __init__(self, sets: LabelSets, ranks: BatchRanks, *, merge: bool = True) -> None:
@@ -169,7 +173,7 @@ class DistinctSets:
         for rows, cols, mirrored in tiles(z_BD.device, self.own, len(self.sets)):
             both_IJ = both(rows, cols)
             if rows == cols:
-                # Summed apart: it may be so large that the others would be rounded away.
+                # Summed apart: a set's weight with itself may be so large that others would be rounded away.
                 itself_V[rows] = both_IJ.diagonal()
                 both_IJ.fill_diagonal_(0)
             sum_VD[rows].addmm_(both_IJ, group_UD[cols])

@@ -18,7 +18,7 @@ from mlcl.losses.weights.several_paths import Paths
 
 
 class Constrained(PairWeights):
-    """The base class for both granularities, with what depends on labels alone; `at` returns the weights."""
+    """The base class for both granularities: it holds what depends on labels; `at` returns the weights."""
 
     def __init__(self, paths: Paths, shares: Sequence[float], ranks: BatchRanks, detach: bool) -> None:
         self.paths, self.ranks, self.detach = paths, ranks, detach
@@ -32,20 +32,24 @@ class Constrained(PairWeights):
 
 
 class ConstrainedLevels(Constrained):
-    """The constraint between levels: a level's mean loss is at least the largest of the finer levels."""
+    """The constraint between levels: a level's mean loss is at least the largest one of the finer levels."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._levels = [self._level(level) for level in range(self.paths.levels)]
 
     def to(self, device: torch.device) -> PairWeights:
-        """Moves all tensors to a device, with those of the weights of each level, and returns the object."""
+        """Moves all tensors to a device, also those of each level's weights, and returns the object."""
         for weights in self._levels:
             weights.to(device)
         return super().to(device)
 
     def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
-        """Computes each level's loss in closed form, and returns weights that follow the largest losses."""
+        """Computes each level's loss in closed form, and returns weights with the constraint.
+
+        A level whose loss is smaller than that of a finer level gives its share to the finer level with the
+        largest loss; with `detach` its loss becomes a constant instead.
+        """
         levels = self._levels
         own_ND = z_BD[: self.own]
         terms = [
@@ -54,7 +58,7 @@ class ConstrainedLevels(Constrained):
         ]
         # Half of the symmetric product is not each anchor's own term, but sums to the same over all anchors.
         total_H = self.ranks.share(torch.stack(terms, 1)).sum(0)
-        # The largest of this level and the finer ones; of equal ones the coarsest.
+        # For each level, which of it and the finer levels has the largest loss; of equal ones the coarsest.
         finer_HH = torch.ones(len(levels), len(levels), dtype=torch.bool, device=z_BD.device).triu()
         source_H = torch.where(finer_HH, total_H, -torch.inf).argmax(1)
         if not self.detach:
@@ -65,7 +69,7 @@ class ConstrainedLevels(Constrained):
         return _LevelMix(levels, self.share_H.masked_fill(moved_H, 0), self.positives(), constant)
 
     def _level(self, level: int) -> PairWeights:
-        """Returns the weights of the pairs of one level, 1 / |P_l|."""
+        """Returns the weights 1 / |P_l(i)| of the pairs of one level."""
         weight_HB = torch.zeros(self.count.shape, dtype=self.dtype, device=self.count.device)
         weight_HB[level] = safe_divide(torch.ones_like(weight_HB[level]), self.count[level].to(self.dtype))
         others_N = self.count[level, : self.own]

@@ -77,7 +77,7 @@ def group_sizes(group_B: Tensor) -> Tensor:
 
 
 def number_groups(value_B: Tensor, known_B: Tensor) -> Tensor:
-    """Numbers the groups of equal values; returns each row's group (B,), -1 for a row that is not known."""
+    """Numbers the groups of equal values; returns each row's group (B,), -1 where `known_B` is false."""
     return torch.where(known_B, torch.unique(value_B, return_inverse=True)[1], -1)
 
 

@@ -56,7 +56,7 @@ class LabelShareRule:
 
 
 class LabelShares(PairWeights):
-    """The weights of a `LabelShareRule`, of distinct label sets u and v; without `merge` of all rows.
+    """The weights of a `LabelShareRule`, for pairs u, v of distinct label sets; without `merge` of rows.
 
     W_uv = f_uv / |u| sum_{l in u & v} 1 / N(u, l), and 1 / (|u| N(u, l)) for u's prototypes.
     """
@@ -76,12 +76,12 @@ class LabelShares(PairWeights):
         size_U = self._sets.sizes.to(self._dtype)
         self._prototype_M = self._inverse_M / size_U[self._set_M] if rule.prototypes else None
         self._inverse_M.masked_fill_(self._set_M >= self._distinct.anchors, 0)
-        # The weights of one of u's labels add up to 1 / |u|, unless nothing else has it.
+        # The weights of one of u's labels add up to 1 / |u|, unless no other row or prototype has it.
         mass_U = torch.zeros_like(size_U).index_add_(0, self._set_M, (normaliser_M > 0).to(self._dtype))
         self.row_sums = safe_divide(mass_U, size_U)[self._distinct.own_index]
 
     def positives(self) -> Tensor:
-        """Returns |P(i)| (N,), the numbers of rows that share a label, without prototypes."""
+        """Returns |P(i)| (N,), the number of other rows that share a label with i, without prototypes."""
         return count_overlapping(self._distinct)
 
     def has_positive(self) -> Tensor:

@@ -102,9 +102,9 @@ class SetPairs:
         self._kept: Tensor | None = None
 
     def sums(self) -> Tensor:
-        """Returns the sums of positives, K and constants (3, V) for an anchor with each own set.
+        """Returns the number of positives and the sums of K and of constants (3, V) of own sets' anchors.
 
-        The sums are over all other rows, so that one row of the anchor's own set is left out.
+        An anchor's sums are over all other rows: of the rows with its own set, one is left out.
         """
         rows_U = self._rows_U
         totals_3V = rows_U.new_zeros(3, self._own)
@@ -145,8 +145,8 @@ class SetPairs:
     def _space(self) -> Tensor | None:
         """Returns a buffer for the K_uv (V, U) of own sets u with all sets v.
 
-        None if it would exceed `tiling.kept_pairs`, or lack the K_vu that an asymmetric rule's gradient
-        needs, if other processes have further sets.
+        Returns None if there are more than `tiling.kept_pairs` pairs, or if the rule is asymmetric and other
+        processes have further sets v, since the gradient needs K_vu, too.
         """
         shape = self._own, len(self._rows_U)
         few = shape[0] * shape[1] <= tiling.kept_pairs(self._rows_U.device)
@@ -168,8 +168,8 @@ class SetPairs:
 class OverlapWeights(PairWeights):
     """The weights of an `OverlapRule`, computed over distinct label sets; a product takes O(V U D).
 
-    The views of a sample have the same set. Unless they are kept, the K of pairs of sets are computed twice,
-    tile by tile: for the n_i, and for the product.
+    The views of a sample have the same set. Unless `SetPairs` keeps the K of pairs of sets, they are computed
+    twice, tile by tile: for the n_i, and for the product.
     """
 
     def __init__(self, rule: OverlapRule, sets: LabelSets, ranks: BatchRanks) -> None:

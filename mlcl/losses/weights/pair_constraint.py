@@ -25,8 +25,8 @@ from mlcl.losses.weights.constraint import Constrained
 class _Tile:
     """A tile of pairs: its row numbers, and the number of levels at which each pair is positive (I, J).
 
-    `mirrored` says that the columns are own anchors, too, and that no other tile has their pairs with the
-    rows.
+    `mirrored` says that the columns are own anchors, too, and that no other tile has the pairs of columns
+    with rows.
     """
 
     rows: Tensor
@@ -49,7 +49,7 @@ class _Tile:
 
 
 class ConstrainedPairs(Constrained):
-    """The constraint between pairs: pair losses below the largest of the finer levels are raised to it.
+    """The constraint between pairs: a pair's loss is at least the largest pair loss of the finer levels.
 
     It takes two passes over the tiles in which rows share a level, since only these have positives: for the
     largest losses, and for the weights' row sums and product.
@@ -58,7 +58,8 @@ class ConstrainedPairs(Constrained):
     def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
         """Returns the weights for given embeddings, in which the weight of a raised pair moves.
 
-        It moves to the pair with the largest loss of the finer levels. With `detach` it becomes a constant.
+        It moves to the pair whose loss is the largest of the finer levels; with `detach` the raised loss is a
+        constant instead.
         """
         lse_B = self.ranks.share(lse_N)
         loss_BH = self.ranks.share(self._largest(z_BD, lse_B, ratio))
@@ -77,7 +78,7 @@ class ConstrainedPairs(Constrained):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        # The rows with a known level, sorted so that rows that share one are together: their numbers and
+        # The rows with a known level, sorted so that rows that share a level are together: their numbers and
         # paths, and the runs of own and of other rows.
         key_B = self.paths.key
         order_B = key_B.argsort(stable=True)
@@ -91,7 +92,7 @@ class ConstrainedPairs(Constrained):
         self._may_share = self._sorted.may_share(self._runs)
 
     def tiles(self) -> Iterable[_Tile]:
-        """Returns the tiles of own rows in which pairs may share a level; few are kept between passes."""
+        """Returns the tiles of own rows in which pairs may share a level; keeps them if they are few."""
         return self._kept_tiles if self.own * self.count.shape[1] <= tiling.KEPT else self._make_tiles()
 
     @cached_property
@@ -135,7 +136,7 @@ class ConstrainedPairs(Constrained):
         return self.ranks.local_rows(chosen_BH.gather(0, anchor_H[None])[0])
 
     def _first(self, wanted_BH: Tensor) -> Tensor:
-        """Returns the first row that is wanted at each level (H,), in the order of ranks that all share."""
+        """Returns the first row that is wanted at each level (H,), first in the order of ranks."""
         global_B = self.ranks.global_rows(torch.arange(len(wanted_BH), device=wanted_BH.device))
         return self.ranks.local_rows(torch.where(wanted_BH, global_B[:, None], len(wanted_BH) - 1).amin(0))
 
@@ -158,7 +159,7 @@ def _runs(key: Tensor, start: int, size: int) -> list[slice]:
 
 
 def _floors(largest_H: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns, for each level, M_{l+1}, the largest loss of the finer levels, and the level that has it (H,).
+    """Returns, for each level, the largest loss M_{l+1} of finer levels, and the level that has it (H,).
 
     In a tie the finest level is returned; if no finer level has a loss, -inf and an arbitrary level.
     """
@@ -171,7 +172,7 @@ def _floors(largest_H: Tensor) -> tuple[Tensor, Tensor]:
 class _RaisedPairs(PairWeights):
     """The weights A_ip = sum_l share_l / |P_l(i)| 1[p in P_l(i), l_ip >= M_{l+1}], plus moved weights.
 
-    The pair with the largest loss of the finer levels gets the weights of the pairs that are raised to it.
+    The pair whose loss is M_{l+1} gets the weights of the pairs that are raised to M_{l+1}.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class _RaisedPairs(PairWeights):
         return self._levels.positives()
 
     def fill(self) -> Tensor:
-        """Computes row sums and product; returns the weight of own anchors' raised pairs by level (N, H)."""
+        """Computes row sums and product; returns the weight of raised pairs by anchor and level (N, H)."""
         own, z_BD = len(self.row_sums), self._z_BD
         kept_HN = torch.zeros_like(self._each_HB[:, :own])
         for tile in self._levels.tiles():

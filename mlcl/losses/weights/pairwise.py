@@ -36,7 +36,7 @@ class PairLoss:
     pull: Tensor
 
     def rest(self, lse: Tensor, u: Tensor) -> Tensor:
-        """Returns the losses minus the engine's R' lse - W' u, whose two parts may be large."""
+        """Returns the losses minus the engine's R' lse - W' u, computed from lse - u: both may be large."""
         return self.value - self.by_sum * (lse - u) + (self.pull - self.by_sum) * u
 
 
@@ -100,7 +100,7 @@ class PairwiseWeights(PairWeights):
         lse_N: Tensor,
         ratio: Number,
     ) -> None:
-        """Adds the pairs of own rows with the prototypes of their labels."""
+        """Adds to `fixed` the pairs of own rows with the prototypes of their labels."""
         prototype_LD, size = z_BD[-labels.width :], tiling.tile_size(z_BD.device)
         for top in range(0, len(lse_N), size):
             rows = slice(top, min(top + size, len(lse_N)))

@@ -34,14 +34,14 @@ class OnePath:
 
     @cached_property
     def _keys(self) -> Tensor:
-        """The group (H, B) of each row, on the embeddings' device; for no group an own negative number."""
+        """The groups of rows (H, B), on the embeddings' device; a unique negative number in place of none."""
         own_B = -1 - torch.arange(self._groups.shape[1], device=self._groups.device)
         keys_HB = torch.where(self._groups < 0, own_B, self._groups)
         return copy_to_device(keys_HB, self._ranks.device or keys_HB.device)
 
     @classmethod
     def of(cls, path_BH: Tensor, ranks: BatchRanks) -> OnePath:
-        """Computes the groups from paths (B, H), coarse level first; none from the first unknown level on."""
+        """Computes groups from paths (B, H), coarse level first; -1, no group, from an unknown level on."""
         groups = []
         group_B = path_BH.new_zeros(len(path_BH))
         for label_B in path_BH.unbind(1):
@@ -52,7 +52,7 @@ class OnePath:
         return cls(torch.stack(groups), ranks)
 
     def depth(self, rows: slice, cols: slice) -> Tensor:
-        """Returns the depth of pairs (I, J), the levels at which groups are equal; arbitrary if i = j."""
+        """Returns the depth of pairs (I, J), the number of levels that they share; arbitrary if i = j."""
         key_HI, key_HJ = self._keys[:, rows], self._keys[:, cols]
         depth_IJ = torch.zeros(key_HI.shape[1], key_HJ.shape[1], dtype=torch.int8, device=key_HI.device)
         on_host = is_host(depth_IJ.device)
@@ -65,7 +65,7 @@ class OnePath:
         return depth_IJ
 
     def depth_of(self, index_A: Tensor) -> Tensor:
-        """Returns the depth of each of these rows with each row of the batch, as int8 (A, B)."""
+        """Returns the depth of each of the rows `index_A` with each row of the batch, as int8 (A, B)."""
         return (self._keys[:, index_A, None] == self._keys[:, None]).sum(0, dtype=torch.int8)
 
     def may_share(self, runs: Sequence[slice]) -> list[list[bool]]:

@@ -40,7 +40,7 @@ class NodeDepth:
         return self._depth(cross(self._nodes, rows, cols, torch.float64, score_M))
 
     def of_rows(self, index_A: Tensor) -> Tensor:
-        """Returns the depth of each of these rows with all rows (A, B)."""
+        """Returns the depth of each of the rows `index_A` with all rows, int8 (A, B)."""
         nodes = self._nodes
         has_MA = (nodes.row_index()[:, None] == index_A).double()
         score_LA = has_MA.new_zeros(nodes.width, len(index_A)).index_add_(0, nodes.columns, has_MA)
@@ -87,7 +87,7 @@ class SeveralPaths:
         return self._depth(rows, cols)
 
     def depth_of(self, index_A: Tensor) -> Tensor:
-        """Returns the depth of each of these rows with all rows, int8 (A, B)."""
+        """Returns the depth of each of the rows `index_A` with each row of the batch, as int8 (A, B)."""
         return self._depth.of_rows(index_A)
 
     def may_share(self, runs: Sequence[slice]) -> list[list[bool]]:

@@ -59,7 +59,7 @@ def require_change(values: Iterable[float]) -> None:
 
 
 def build_plots(builders: Mapping[str, Callable[[], Plot | list[Plot]]]) -> PlotCollection:
-    """Calls the builders, keyed by name; of one that raises PlotSkipped, name and reason are returned."""
+    """Calls the builders, keyed by name; returns their plots, and (name, reason) of those that skipped."""
     plots: list[Plot] = []
     skipped = []
     for name, make in builders.items():

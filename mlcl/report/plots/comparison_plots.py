@@ -24,7 +24,7 @@ _ROW, _REST = 0.34, 1.1
 
 
 def forest_plot(verdicts: Sequence[Verdict]) -> Plot:
-    """Returns the forest plot of a sweep's verdicts, at least one; its table has a row for each."""
+    """Returns the forest plot of one or more verdicts of a sweep; its table has a row for each verdict."""
     rows = []
     for its in verdicts:
         pair = f"{its.treated.label} against {its.reference.label}"

@@ -27,8 +27,9 @@ FIGURES = {
     "mlcl-figure7": ("bottle", "bowl", "can", "cup", "mouse"),
     "mlcl-figure8": ("bed", "chair", "couch", "table", "wardrobe", "spider"),
 }
-"""The classes of CIFAR-100 in MLCL's t-SNE figures, that of another superclass last. The text names all of
-figures 3 and 7, and the superclass of the others, all of whose classes we take."""
+"""The CIFAR-100 classes in the t-SNE figures of the MLCL paper; the last one is of another superclass. The
+paper names all classes of figures 3 and 7; of the other figures it names only the superclass, of which all
+classes are taken here."""
 SEVERAL = "several of these"
 NONE = "no label"
 
@@ -47,11 +48,11 @@ def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> 
 
     A key of `FIGURES` among `classes` stands for the classes of that figure.
 
-    For single-label tasks these are the most frequent classes; in a hierarchy those of the largest superclass
-    and at least one of another, with one colour for each superclass. For multi-label tasks a group has the
-    rows with exactly one of the most frequent labels, and a last group those with several of them. For
-    aspects, groups are the ratings (all that occur) of `overall`, or else of the first aspect. Other rows are
-    in no group. Raises UserError for an unknown class.
+    By default, single-label tasks have the most frequent classes; in a hierarchy those of the largest
+    superclass and at least one of another, with one colour for each superclass. For multi-label tasks a group
+    has the rows with exactly one of the most frequent labels, and a last group those with several of them.
+    For aspects, groups are the ratings (all that occur) of `overall`, or else of the first aspect. Other rows
+    are in no group. Raises UserError for an unknown class.
     """
     name = picture_labels(job_data)
     space = job_data.dataset.info.space(name)
@@ -106,7 +107,7 @@ def _frequent(class_N: Array, n_classes: int) -> list[int]:
 
 
 def _relatives(class_N: Array, parent_C: Array) -> list[int]:
-    """Returns up to `HANDFUL` frequent classes: those of the largest superclass, then those of others."""
+    """Returns up to `HANDFUL` frequent classes: of the largest superclass, then at least one of another."""
     occurring = _frequent(class_N, len(parent_C))
     known_N = class_N[class_N >= 0]
     largest = np.bincount(parent_C[known_N][parent_C[known_N] >= 0], minlength=1).argmax()
@@ -151,7 +152,7 @@ def _by_label(labels: LabelRows, names: Sequence[str], wanted: Sequence[int]) ->
 
 
 def row_texts(job_data: JobData, split: Split, rows: Array) -> list[str]:
-    """Returns id and labels of each of the rows: `id7: class`, `id7: a, b` or `id7: rooms 3, value 4`."""
+    """Returns id and labels of each row as text, such as `id7: a, b` or `id7: rooms 3, value 4`."""
     ids = split.ids
     return [f"{ids[row]}: {text}" for row, text in zip(rows, label_texts(job_data, split, rows), strict=True)]
 

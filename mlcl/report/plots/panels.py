@@ -19,7 +19,7 @@ COLUMNS = 2
 _TITLE, _NAME = 30, 62
 """The largest number of characters in a line of a panel's title, and in an entry of the legend."""
 _CROWD = 400
-"""The number of points in a panel from which they are drawn smaller."""
+"""The smallest number of points in a panel for which they are drawn smaller."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Mark:
 
     @property
     def hollow(self) -> bool:
-        """Whether the mark is hollow: every second one is, since small filled marks look alike."""
+        """Whether the mark is hollow: every second marker is, since small filled markers look alike."""
         return self.marker % 2 == 1 and not self.stands_out
 
 

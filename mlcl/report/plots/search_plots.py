@@ -55,7 +55,7 @@ def search_plots(data: SweepData) -> PlotCollection:
 
 
 def history_plot(data: SweepData) -> Plot:
-    """Returns a plot of the scores by trial, and the best so far. Raises PlotSkipped where none differ."""
+    """Returns a plot of the score and the best score so far by trial. Raises PlotSkipped if none differ."""
     require_complete(data)
     done = data.complete.sort_values("number")
     require_change(done["score"])
@@ -92,7 +92,7 @@ def _pareto(data: SweepData, name: str, x: str, y: str) -> Plot:
 
 
 def response_plots(data: SweepData) -> list[Plot]:
-    """Returns a plot of the score over each varied number. Raises PlotSkipped where there is none."""
+    """Returns a plot of the score over each varied numeric key. Raises PlotSkipped where there is none."""
     require_complete(data)
     columns = {key: data.complete[key] for key in data.varied}
     keys = [key for key, its in columns.items() if pd.api.types.is_numeric_dtype(its) and its.nunique() > 1]

@@ -23,7 +23,7 @@ LINE_WIDTH = 1.8
 BAND = 0.2
 """The opacity of the band around a curve."""
 CLOUD = 150
-"""The number of points of a series from which they are drawn smaller."""
+"""The smallest number of points in a series for which they are drawn smaller."""
 MOST_SHAPES = 2000
 """The largest number of marks that are drawn as shapes; more become one image, which takes less room."""
 WIDTH, HEIGHT = 5.6, 3.9
@@ -32,7 +32,7 @@ _RC: Any = {
     "figure.figsize": (WIDTH, HEIGHT),
     "figure.constrained_layout.use": True,
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Verdana"],  # of equal widths: one of them is everywhere
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],  # with equal widths; every system has one of the two
     "font.size": FONT_SIZE,
     "axes.titlesize": FONT_SIZE,
     "axes.spines.top": False,

@@ -59,7 +59,7 @@ def project(x_ND: Array, seed: int = 0) -> Array:
         raise ValueError("embeddings are not finite")
     x_ND = x_ND - x_ND.mean(axis=0)
     if not np.ptp(x_ND, axis=0).any():
-        # The library divides by the first component's deviation, and the process crashes.
+        # scikit-learn would divide by the first component's deviation, 0, and the process would crash.
         return np.zeros((len(x_ND), 2), np.float32)
     # t-SNE does not depend on the scale, but float32 overflows. Two components need two columns.
     x_ND = x_ND / np.abs(x_ND).max()
@@ -171,7 +171,8 @@ def label_overlap(run: StoredRun, split: str, row: int) -> tuple[list[str], Arra
     """Ranks training rows by the labels that they share with a row.
 
     Returns the names of the ranks, and the rank of each training row (N,) int64. A rank is the number of
-    shared labels or ratings; for single-label tasks, the number of the finest level with the same class.
+    shared labels or ratings, at most `MOST`; for single-label tasks, the number of the finest level at which
+    the classes are equal, counted from 1, or 0.
     """
     job_data = run.job_data
     name = job_data.job.objective.classifier.labels

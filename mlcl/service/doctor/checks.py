@@ -11,7 +11,7 @@ from mlcl.backports import StrEnum
 
 @dataclass(frozen=True)
 class Scope:
-    """A home and its tracking store, which the doctor checks."""
+    """The home that the doctor checks, and the URI of its tracking store."""
 
     home: Path
     uri: str
@@ -22,7 +22,8 @@ class Scope:
 class Finding:
     """A problem: the path, run or address that has it (`what`), the reason (`why`), and the `cure` as a text.
 
-    `mend` applies the cure, the same function for equal cures; it is None if only a person can.
+    `mend` applies the cure; it is None if only a person can apply it. Findings that one call cures share the
+    function. A `note` is no problem.
     """
 
     what: str
@@ -37,7 +38,7 @@ Check = Callable[[Scope], Iterable[Finding]]
 
 
 class Status(StrEnum):
-    """The state of a finding: LEFT is still there after `--fix`, and a NOTE is no problem."""
+    """The status of a finding: FOUND without `--fix`, else MENDED or (still there) LEFT; NOTE: no problem."""
 
     FOUND = "FOUND"
     MENDED = "MENDED"

@@ -15,6 +15,7 @@ from mlcl.errors import UserError
 from mlcl.files import is_locked, lock_file, new_file
 from mlcl.service.doctor.checks import Finding, Scope
 from mlcl.service.engine.closing import recover
+from mlcl.service.import_home import IMPORTING
 from mlcl.service.process.signals import STOP_FILE
 from mlcl.store import BACKUP, DATABASE, KINDS, LOCK, Database, RunFolder, State
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
@@ -24,10 +25,10 @@ from mlcl.tracking.uri import sqlite_file
 LEAST_BYTES, LEAST_SHARE = 2**30, 0.05
 """A disk counts as nearly full if fewer bytes, or a smaller fraction of it, are free."""
 DAMAGED = "home.db.damaged"
-MADE = ("data", "models", "reports", "cache/features")
-"""Folders of the home with data sets, exported models, reports and cached features.
+MADE = ("data", "models", "reports", "cache/*")
+"""Patterns of the home's folders with data sets, exported models, reports and cached data.
 
-An entry in them is locked by a file beside it.
+The lock file of an entry NAME is `.NAME.lock` beside it.
 """
 
 
@@ -87,7 +88,7 @@ def find_damaged_database(scope: Scope) -> Iterator[Finding]:
 
 
 def _restore(home: Path) -> None:
-    """Replaces the database by its backup, unless a command runs, and keeps the damaged file."""
+    """Replaces the database by its backup; keeps the damaged file. Raises UserError while a command runs."""
     if any(folder.is_owned for folder in all_folders(home)):
         raise UserError("a command is at work in this home", file=home)
     if (home / DATABASE).exists():
@@ -98,7 +99,7 @@ def _restore(home: Path) -> None:
 
 
 def find_dead_runs(scope: Scope) -> Iterator[Finding]:
-    """Yields what is RUNNING although no process has locked its folder; one repair stops them all."""
+    """Yields RUNNING runs, sweeps and tables whose folder no process locks; one repair sets all STOPPED."""
 
     def mend() -> None:
         recover(scope.home)
@@ -135,13 +136,15 @@ def find_stale_files(scope: Scope) -> Iterator[Finding]:
 
 def _partial_files(home: Path) -> Iterator[tuple[Path, list[Path]]]:
     """Yields all partial files, each with the lock files of the processes that may be writing it."""
+    for path in sorted(path for kind in ("logs", *KINDS) for path in (home / kind).glob(".*.partial")):
+        yield path, [home / IMPORTING]
     for root in (home / kind for kind in KINDS):
         for path in sorted(root.glob("*/**/.*.partial")):
             inside = [parent for parent in path.parents if root in parent.parents]
             yield path, [each / LOCK for each in inside if each.parent.name in (*KINDS, "trials")]
     for path in sorted((home / "logs").glob("*/**/.*.partial")):
         yield path, log_locks(home, path.relative_to(home / "logs").parts[0])
-    for path in sorted(path for kind in MADE for path in (home / kind).glob(".*.partial")):
+    for path in sorted(path for made in MADE for path in home.glob(f"{made}/.*.partial")):
         yield path, [path.with_name(f"{path.name.rsplit('.', 2)[0]}.lock")]
 
 
@@ -166,7 +169,7 @@ def any_locked(*locks: Path) -> bool:
 
 @contextmanager
 def hold_locks(*locks: Path) -> Iterator[bool]:
-    """Holds locks in the context; yields False if another process has one. Missing folders are skipped."""
+    """Holds locks while the context is open; yields whether all were free. Skips those in missing folders."""
     with ExitStack() as stack:
         there = dict.fromkeys(lock for lock in locks if lock.parent.is_dir())  # each once
         yield all(stack.enter_context(lock_file(lock)) for lock in there)
@@ -179,7 +182,7 @@ def all_folders(home: Path) -> list[RunFolder]:
 
 
 def log_locks(home: Path, id: str) -> list[Path]:
-    """Returns the lock files of those that may write or deliver a log, of unknown owner of all folders."""
+    """Returns the lock files of a log's delivery and owner; of all folders if the log names no owner."""
     owner = first_entry(log_folder(home, id) / LOG).get("owner")
     paths = [folder.path for folder in all_folders(home) if owner in (None, folder.path.name)]
     return [log_folder(home, id) / DELIVERY_LOCK, *(path / LOCK for path in paths)]

@@ -27,7 +27,7 @@ SHOWN_IDS = 3
 
 
 def find_undelivered(scope: Scope) -> Iterator[Finding]:
-    """Yields the logs with undelivered entries, and those that went to a store that was deleted since."""
+    """Yields a finding for each log with undelivered entries, and one for logs whose store was deleted."""
 
     def mend() -> None:
         deliver_all(scope.home, scope.uri, scope.announce)
@@ -63,7 +63,7 @@ def _trashed(scope: Scope, log: str) -> Trashed | None:
 
 
 def find_wrong_states(scope: Scope) -> Iterator[Finding]:
-    """Yields the MLflow runs whose state differs from the home's; a note counts those of other homes."""
+    """Yields MLflow runs whose state differs from the home's; a note counts RUNNING runs of other homes."""
     if unreachable_reason(scope.uri) or not _has_tables(scope):
         return
     client, foreign = MlflowClient(tracking_uri=scope.uri), []
@@ -96,7 +96,7 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
 
 
 def _has_tables(scope: Scope) -> bool:
-    """Whether the store is a server, or a file that exists. A request to a missing file would create it."""
+    """Whether the store is a server or a file with content. A request to a missing file would create it."""
     file = sqlite_file(scope.uri)
     return file is None or (file.exists() and file.stat().st_size > 0)
 
@@ -109,9 +109,10 @@ def _state_of_log(home: Path, id: str) -> tuple[State, str] | None:
 
 
 def _state_of_owner(owner: RunFolder, log: str) -> tuple[State, str] | None:
-    """Returns state and reason for an MLflow run whose log is not delivered: as recorded, else as killed.
+    """Returns state and reason for an MLflow run that the cursor of its log does not name.
 
-    None if a delivery was interrupted while it created a run for the log: the next delivery may use this run.
+    The state is that of the owner's record if the record is for this log and not RUNNING, else STOPPED. None
+    if a delivery was interrupted while it created a run for the log: the next delivery may use this run.
     """
     if log and Cursor.of(owner.home, log).creating:
         return None

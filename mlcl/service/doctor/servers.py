@@ -35,12 +35,13 @@ def find_narrow_limits(_scope: Scope) -> Iterator[Finding]:
 
 
 def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
-    """Yields findings if the tracking store or the Ray cluster does not answer, or refuses the login."""
+    """Yields findings if the tracking store or Ray cluster does not answer, or MLflow refuses the login."""
     if reason := unreachable_reason(scope.uri):
         cure = "start it, or correct MLFLOW_TRACKING_URI"
         yield Finding(shown(scope.uri), f"does not answer ({reason})", cure)
     is_server = scope.uri.startswith(("http://", "https://")) and "@" not in scope.uri
-    if is_server and get(f"{without_login(scope.uri)}/version", mlflow_login()).status in (401, 403):
+    by_password = is_server and not os.environ.get("MLFLOW_TRACKING_TOKEN")
+    if by_password and get(f"{without_login(scope.uri)}/version", mlflow_login()).status in (401, 403):
         names = " and ".join(LOGIN)
         why = "refuses this user and password" if mlflow_login() else "asks for a user and a password"
         yield Finding(shown(scope.uri), why, f"set {names}; docs/service.md says where `mlcl up` has them")
@@ -59,7 +60,7 @@ def mlflow_login() -> dict[str, str]:
 
 
 def find_other_versions(_scope: Scope) -> Iterator[Finding]:
-    """Yields versions of Python and packages that mlcl does not allow; untested ones are notes."""
+    """Yields versions of Python and packages that mlcl does not allow; untested Ray and MLflow are notes."""
     python = metadata.metadata(PACKAGE)["Requires-Python"] or ""
     if platform.python_version() not in SpecifierSet(python, prereleases=True):
         yield Finding(f"Python {platform.python_version()}", f"{PACKAGE} needs {python}", "use such a Python")
@@ -90,7 +91,10 @@ def find_unusable_gpu(_scope: Scope) -> Iterator[Finding]:
 
 
 def find_server_versions(scope: Scope) -> Iterator[Finding]:
-    """Yields findings for servers of MLflow and Ray with another version than the installed client."""
+    """Yields findings for servers of MLflow and Ray with another version than the installed client.
+
+    Further findings are a Ray cluster that refuses the token, and a RAY_ADDRESS that is no Ray cluster's.
+    """
     if scope.uri.startswith(("http://", "https://")):
         answer = get(f"{without_login(scope.uri)}/version", mlflow_login())
         version = answer.text.strip() if answer.status == 200 else ""
@@ -123,7 +127,7 @@ def _installed(name: str) -> str | None:
 
 
 def find_stale_address(_scope: Scope) -> Iterator[Finding]:
-    """Yields a finding if Ray's address file names a dead cluster, for which programs would wait."""
+    """Yields a finding if Ray's address file names a cluster that does not answer; programs would wait."""
     path = Path(default_folder(), "ray_current_cluster")
     reason = _stale(path)
     if reason:

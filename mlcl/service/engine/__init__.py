@@ -1,1 +1,1 @@
-"""Runs the trainings of sweeps and tables: ledger, executor on Ray Tune, budget, recovery and progress."""
+"""Runs the trainings of sweeps and tables: ledger, execution on Ray Tune, budget, recovery, progress."""

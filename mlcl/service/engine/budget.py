@@ -1,4 +1,4 @@
-"""The time budget of a sweep or table, the time that its commands have used, and forecasts of the need."""
+"""The time budget of a sweep or table, the time that its commands have used, and forecasts of the rest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ class Budget:
 
 
 def parse_budget(text: str) -> Budget:
-    """Parses `2h` by the clock, or `30cpu-h` or `8gpu-h`: the time that trials run, times what they hold."""
+    """Parses a budget: `2h` is wall-clock time; `30cpu-h` or `8gpu-h` is a sum over trials.
+
+    The sum adds the time that each trial runs times the CPUs or GPUs that it holds. Raises UserError if the
+    text is no such amount or is not above 0.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:(cpu|gpu)-)?([hms])", text.strip())
     amount = float(found[1]) * SECONDS[found[3]] if found else 0.0
     if found is None or amount <= 0 or not math.isfinite(amount):
@@ -53,7 +57,7 @@ def check_budget(budget: Budget | None, gpus: float) -> None:
 class Account:
     """The time that the commands of a sweep or table have used, in the unit of its budget.
 
-    Without a budget it is wall-clock time, which counts for as long as a command runs, training or not.
+    Without a budget the unit is wall-clock time. Wall-clock time also counts while a command trains nothing.
     """
 
     def __init__(self, budget: Budget | None, ledger: Ledger) -> None:
@@ -61,7 +65,7 @@ class Account:
         self._unit: Unit = budget.unit if budget else "clock"
 
     def used(self) -> float:
-        """Returns the time used so far, also by running trainings: seconds, CPU-seconds or GPU-seconds."""
+        """Returns the time used so far, including running trainings: seconds, CPU-seconds or GPU-seconds."""
         return self._ledger.spent(self._unit, running=True)
 
     def left(self) -> float | None:
@@ -69,7 +73,7 @@ class Account:
         return None if self.budget is None else max(0.0, self.budget.amount - self.used())
 
     def over(self) -> bool:
-        """Whether the budget is used up."""
+        """Whether the budget is used up; False if there is no budget."""
         return self.left() == 0.0
 
     def left_text(self) -> str | None:
@@ -83,7 +87,10 @@ class Account:
 
 
 def forecast(count: int, cost: float, used: float, budget: Budget) -> str:
-    """Returns a line that compares the need of `count` trainings of this mean cost with the budget."""
+    """Returns a line that compares the time for `count` trainings with the rest of the budget.
+
+    `cost` is the mean time of a training and `used` the used time, both in the unit of the budget.
+    """
     left, needed = max(0.0, budget.amount - used), count * cost
     letter = _letter(max(needed, left))
     text = f"forecast: {count} trial needs" if count == 1 else f"forecast: {count} trials need"
@@ -93,7 +100,7 @@ def forecast(count: int, cost: float, used: float, budget: Budget) -> str:
 
 
 def amount_text(seconds: float, unit: Unit) -> str:
-    """Formats seconds as `1.2 gpu-h` or `35.0 m`: in hours from 1 h on, in minutes from 1 m on."""
+    """Formats seconds as `1.2 gpu-h` or `35.0 m`: in hours from 1 h on, else in minutes from 1 m on."""
     return _amount(seconds, unit, _letter(seconds))
 
 
@@ -107,7 +114,11 @@ def _amount(seconds: float, unit: Unit, letter: str) -> str:
 
 
 class Forecasts:
-    """Announces two forecasts: from the pace of the first training, and from the mean cost of ended ones."""
+    """Announces two forecasts of the time that the remaining trainings need; none without a budget.
+
+    The first is made from the pace of the first training, the second from the mean cost of ended trainings.
+    `at_once` is the number of trainings that run at the same time.
+    """
 
     def __init__(
         self,
@@ -121,7 +132,11 @@ class Forecasts:
         self._from_pace = self._from_ended = account.budget is None
 
     def report(self, entry: Entry, epoch: int, left: int) -> None:
-        """Called at each validation. The pace leaves out the time before the first: the process starts."""
+        """Announces the first forecast; called at each validation, with the number `left` of trainings to go.
+
+        The pace is measured from a training's first to its second validation, because the time before the
+        first one includes the start of the process.
+        """
         if self._from_pace or self._from_ended:
             return
         began, at = self._first.setdefault(entry.key, (epoch, self._clock()))
@@ -137,7 +152,7 @@ class Forecasts:
         return not self._from_ended
 
     def on_training_end(self, trials: Sequence[Entry], left: int) -> None:
-        """Announces a forecast once AFTER_TRIALS trainings have ended; `left` is the number of those left."""
+        """Announces the second forecast if AFTER_TRIALS `trials` have ended; `left` trainings are to go."""
         if not self._from_ended and len(trials) >= AFTER_TRIALS:
             self._from_ended = True
             self._tell([trial.cost for trial in trials], left)

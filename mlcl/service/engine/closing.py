@@ -1,6 +1,7 @@
 """Writes the end of a training, run, sweep or table to ledger, log and record, and removes its checkpoint.
 
-Every command that trains first closes in this way what killed commands left RUNNING; `mlcl doctor` does, too.
+Every command that trains first calls `recover`, which closes what killed commands left RUNNING; so does
+`mlcl doctor`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ def write_end(
     key: str = "",
     run: RunFolder | None = None,
 ) -> None:
-    """Writes how a training, a run, a sweep or a table ended or was interrupted, and removes its checkpoint.
+    """Writes how a training, a run, a sweep or a table ended or was interrupted.
 
-    The ledger (entry `key`) is written first, then the log, and the record (`run`) last: after a kill, a
-    recovery takes ends from the ledger, and it looks only at records that are RUNNING. Repeating a call
-    changes nothing, and a state of RUNNING writes nothing. `log` is None if a kill prevented its start.
+    The ledger (entry `key`) is written first, then the log, and the record (`run`) last: after a kill,
+    `recover` takes ends from the ledger, and it looks only at records that are RUNNING. The checkpoint in
+    `folder` is removed if the state is COMPLETE or PRUNED. Repeating a call changes nothing. If the state of
+    `end` is RUNNING, nothing is written. `log` is None if a kill prevented its start.
     """
     if end.state is State.RUNNING:
         return
@@ -48,13 +50,13 @@ def write_end(
         log.set_state(end.state, end.reason)
     if run is not None:
         run.set_state(end.state)
-    if end.state in (State.COMPLETE, State.PRUNED):  # a failed one keeps its checkpoint for inspection
+    if end.state in (State.COMPLETE, State.PRUNED):  # a failed training keeps its checkpoint for inspection
         for name in CHECKPOINTS:
             (folder / name).unlink(missing_ok=True)
 
 
 def _log_results(log: RunLog, entry: Entry) -> None:
-    if entry.same_as:  # its process, which there was none of, logs the metrics of a training
+    if entry.same_as:  # no process trained it and logged its metrics
         log.log_metrics(entry.metrics, step=0)
     if entry.state is State.COMPLETE:
         log.log_params(log_parameters(entry.chosen))
@@ -76,11 +78,11 @@ def log_id(owner: str, key: str) -> str:
 
 
 def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:
-    """Writes a confirmation's state and, if it is complete, its mean metrics over seeds; can be repeated."""
+    """Logs a confirmation's state and, if it is COMPLETE, its mean metrics over seeds; can be repeated."""
     state, reason = ledger.confirmation_states[key]
     if (log.state, log.reason) == (state, reason):
         return
-    seeds = [entry.metrics for entry in ledger.seeds_of(key)]
+    seeds = [entry.metrics for entry in ledger.seeds_of(key) if entry.state is State.COMPLETE]
     if state is State.COMPLETE:
         names = sorted(set.intersection(*(set(metrics) for metrics in seeds)))
         log.log_metrics({n: math.fsum(m[n] for m in seeds) / len(seeds) for n in names}, step=len(seeds))
@@ -88,7 +90,7 @@ def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:
 
 
 def find_checkpoints(home: Path) -> Iterator[tuple[Path, State]]:
-    """Yields each checkpoint that no command will resume from, with the state of its training."""
+    """Yields each checkpoint of a training that has ended, so that no command resumes it, with its state."""
     for folder, record in RunFolders(home).records():
         for file in (folder.path / name for name in CHECKPOINTS):
             if file.exists() and record.state not in RESUMABLE:
@@ -118,7 +120,7 @@ def recover(home: Path) -> None:
             if record.state is not State.RUNNING:
                 continue
             with folder.try_lock() as free:
-                # Read again: its process may have ended by itself a moment ago.
+                # Read again: the process of the record may have ended by itself a moment ago.
                 present = folder.record
                 if not free or present is None or present.state is not State.RUNNING:
                     continue
@@ -141,7 +143,7 @@ def backed_up(home: Path, announce: Callable[[str], None]) -> Iterator[None]:
 
 
 def close_ledger(home: Path, folder: RunFolder) -> None:
-    """Writes the end of a killed sweep or table, whose lock the caller holds, and of its trainings."""
+    """Sets a killed sweep or table and its trainings to STOPPED in the ledger; the caller holds its lock."""
     ledger = Ledger(folder.path)
     if not ledger.head:
         return
@@ -151,7 +153,7 @@ def close_ledger(home: Path, folder: RunFolder) -> None:
 
 
 def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
-    """Sets RUNNING trainings and confirmations to STOPPED, and writes all ends to logs that lack them."""
+    """Sets RUNNING trainings and confirmations to STOPPED; writes each end that its log lacks."""
     id = ledger.folder.name
     for key, entry in ledger.entries.items():
         end = End(State.STOPPED, reason) if entry.state is State.RUNNING else entry.last_end
@@ -167,7 +169,7 @@ def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
 
 
 def _finish_run(home: Path, entry: Entry) -> None:
-    """Copies the end of a training from the ledger to the record of its run, if a kill prevented that."""
+    """Copies the end of a training from the ledger to its run's log and record, if a kill prevented that."""
     run = RunFolders(home).find(entry.key)
     if run is not None:
         with run.try_lock() as free:

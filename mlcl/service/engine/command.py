@@ -1,4 +1,4 @@
-"""Runs one command on one sweep or table: takes its lock, Ray and MLflow delivery, and writes how it ended.
+"""Runs one command on one sweep or table: locks it, opens Ray and the delivery to MLflow, writes its end.
 
 with open_command(subject, home, watch, find, count) as command:    # lock, Ray, delivery to MLflow
     with command.start(identity, asked): ...                       # the block brings the logs up to date
@@ -54,8 +54,8 @@ class Subject:
     """The sweep or table that a command is about.
 
     `kind` is `sweep` or `table`, and `option` is the command-line option that gives its `name`. `job` is any
-    of its jobs; only workers, device and `tracking.notify`, in which all agree, are read from it. `written`
-    is a folder of results, whose changes are none of the code's.
+    of its jobs; only workers, device and `tracking.notify`, in which all of its jobs agree, are read from
+    it. `written` is a folder for results; its changes do not count as uncommitted changes of the code.
     """
 
     kind: str
@@ -81,7 +81,10 @@ class CommandEnd:
 
 @dataclass(frozen=True)
 class Command:
-    """A running command on a sweep or table, which holds the folder's lock, a Ray session and a delivery."""
+    """A running command on a sweep or table, which holds the folder's lock, a Ray session and a delivery.
+
+    `watch` receives the progress events. `notified` is the URL to which the end is posted, None for none.
+    """
 
     subject: Subject
     folder: RunFolder
@@ -105,7 +108,10 @@ class Command:
         return self.folder.written_record
 
     def engine(self, reporter: Reporter, max_failed: int | None, *, models: bool = True) -> Engine:
-        """Returns a new engine; `models` says whether trainings keep their model and embeddings."""
+        """Returns a new engine, which stops after more than `max_failed` failures in a row (None: never).
+
+        `models` says whether trainings keep their model and embeddings.
+        """
         return Engine(
             ledger=self.ledger,
             home=self.logs.home,
@@ -120,7 +126,10 @@ class Command:
     def encoding(
         self, engine: Engine, jobs: Sequence[JobConfig], *, test: bool = True
     ) -> AbstractContextManager[None]:
-        """Returns a context of trainings whose frozen inputs are encoded before, see `encoded`."""
+        """Returns a context in which the trainings of `jobs` run, with frozen inputs encoded: see `encoded`.
+
+        It does nothing if no job has frozen inputs, or if other machines may run the trainings.
+        """
         reading = [job for job in jobs if network_inputs(job)]
         device = local_device(reading[0].train.device, self.packing.gpus) if reading else None
         if device is None:
@@ -135,8 +144,8 @@ class Command:
         """Writes the record and the first events of the ledger, then runs the block of the context.
 
         The block must bring the logs up to date with the ledger. If it fails, the sweep or table is closed as
-        FAILED. All commands share `identity`; `asked` has this one's options. `log` is the id of the log,
-        that of the sweep or table by default.
+        FAILED. `identity` has the values that all commands on the sweep or table share, `asked` the options
+        of this command. `log` is the id of the log, by default the id of the sweep or table.
         """
         with self.stop.shielded():
             try:
@@ -183,9 +192,9 @@ class Command:
         """Writes how the block of the context ended, also after an error, then waits for MLflow's delivery.
 
         The block sets state and reason of the yielded end. An exception sets FAILED, KeyboardInterrupt
-        STOPPED. `conclude` is called with both before they are logged, and returns the verdicts, unless the
-        block sets them. At last `tracking.notify` gets all of this, unless the sweep or table was complete
-        before.
+        STOPPED. `conclude` is called with state and reason before these are logged, and returns the verdicts;
+        if its text is empty, the verdicts that the block set stay. Last, the end is posted to
+        `tracking.notify`, unless the sweep or table is COMPLETE and this command ended no training.
         """
         end, before = CommandEnd(), self._ended()
         try:
@@ -204,14 +213,14 @@ class Command:
                 write_end(End(end.state, end.reason), log, self.folder.path, run=self.folder)
                 reporter.end(f"{self.subject.kind} {self.subject.name} {end.state}")
                 end.undelivered = self.delivery.drain(stop=self.stop)
-                if self._ended() > before or end.state is not State.COMPLETE:  # else it has been posted
+                if self._ended() > before or end.state is not State.COMPLETE:  # else posted before
                     self._notify(end, reporter.note)
 
     def _ended(self) -> int:
         return sum(entry.ended for entry in self.ledger.entries.values())
 
     def _notify(self, end: CommandEnd, announce: Callable[[str], None]) -> None:
-        """Posts the end to `tracking.notify`; chat services show its `text`."""
+        """Posts the end as JSON to `tracking.notify`, if it is set; chat services show the field `text`."""
         subject = self.subject
         head = f"{subject.kind} {subject.name} {end.state}{f': {end.reason}' if end.reason else ''}"
         content = {
@@ -243,10 +252,10 @@ def open_command(
 ) -> Iterator[Command]:
     """Yields a command that holds a folder's lock, a Ray session and the delivery to MLflow until it closes.
 
-    `find` returns the folder to resume, or a new one, under a lock that keeps other commands of this name
-    from starting. `count` returns the largest number of trainings; if it is 0, Ray is not started. If the
-    last command ran other code, this is announced, or with `strict_code` refused. UserError is raised before
-    any training.
+    `find` returns the folder to resume, or a new one; it is called while a lock keeps other commands on this
+    name from starting. `count` returns the largest number of trainings; if it is 0, Ray is not started. If
+    the last command ran other code, this is announced. Raises UserError before any training, for example if
+    another process holds a lock or, with `strict_code`, if the code has changed.
     """
     watch, notified = steady(watch), resolve_target(subject.job.tracking.notify)
 
@@ -261,7 +270,7 @@ def open_command(
         held.enter_context(backed_up(home, announce))
         folder = held.enter_context(_lock_folder(home, subject, find, aside))
         log = "" if folder.record is None else folder.record.log
-        whole = subject.kind == "sweep"  # a table gets another log, and with it another run
+        whole = subject.kind == "sweep"  # a table whose MLflow run was deleted gets another log and run
         tracker.open_experiment(subject.experiment, Cursor.of(home, log).run_id, announce, whole=whole)
         ledger = Ledger(folder.path)
         _check_code(ledger, announce, strict_code)
@@ -288,9 +297,13 @@ def open_command(
 def _lock_folder(
     home: Path, subject: Subject, find: Callable[[], RunFolder], aside: Callable[[Path], None]
 ) -> Iterator[RunFolder]:
-    """Yields the locked folder; at the end removes one without a record, whose standard error is kept."""
+    """Yields the folder that `find` returns, locked. At the end, a folder without a record is removed.
+
+    Its file of standard error is moved to the home first if the context ends with an error other than
+    UserError. Raises UserError if another process holds the lock of the name or of the folder.
+    """
     kind, name = subject.kind, subject.name
-    # By its name first: two commands that begin a sweep of one name at once must not make two.
+    # The name is locked first: two commands that begin a sweep of one name at once must not make two sweeps.
     with lock_file(home / f"{kind}s" / f".{name}.lock", LOCK_PATIENCE) as free:
         if not free:
             raise UserError(f"another command runs this {kind}", key=subject.option, found=name)

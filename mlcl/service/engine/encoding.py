@@ -1,7 +1,7 @@
-"""Encodes the frozen inputs of a command's trainings with all CPUs, and says how far it is.
+"""Encodes the frozen inputs of a command's trainings with all CPUs, and reports the progress.
 
-Rows of train and validation are encoded before the first training, and test rows in a process beside the
-trainings, which has the lowest priority. Trainings that other machines may run encode for themselves.
+Rows of train and validation are encoded before the first training, and test rows during the trainings, by a
+process with the lowest priority. Trainings that other machines may run encode their inputs themselves.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from mlcl.training.job_data import JobData
 AHEAD, TEST = ("train", "validation"), ("test",)
 SPLITS = (*AHEAD, *TEST)
 QUIET = 2.0
-"""Seconds for which nothing is said: most inputs take less."""
+"""Seconds before the first progress message: most inputs take less."""
 EVERY = 2.0
-"""Seconds between two messages."""
+"""Seconds between two progress messages."""
 SHORT = 5.0
-"""Seconds up to which test rows are encoded before the trainings: a process takes as long to start."""
+"""Test rows that take fewer seconds are encoded before the trainings: a process takes as long to start."""
 LOWEST = 19
-"""The niceness of the process, which takes the time that trainings leave."""
+"""The niceness of the process for test rows, so that it takes only the CPU time that trainings leave."""
 CANCEL_SECONDS = 10.0
-"""Seconds that the process has to end after its batches."""
+"""Seconds that the process for test rows has to end after it is cancelled, before it is killed."""
 
 Show = Callable[[int, int, float | None, str], None]
-"""A function of the rows that are done, of all rows, of the seconds left, and of all this as a text."""
+"""A function of the number of encoded rows, that of all rows, the seconds left, and a text with all three."""
 
 
 class Pace:
-    """Shows how far an encoding is, from `QUIET` seconds on and every `EVERY` seconds."""
+    """Calls `show` with the progress of an encoding, from `QUIET` seconds on and every `EVERY` seconds."""
 
     def __init__(self, show: Show, clock: Callable[[], float] = time.monotonic) -> None:
         self._show, self._clock = show, clock
@@ -55,7 +55,7 @@ class Pace:
         self.is_shown = False
 
     def __call__(self, done: int, total: int) -> None:
-        """Called with the rows that are done after each batch."""
+        """Shows the progress if it is due; called after each batch with the number of encoded rows."""
         now = self._clock()
         if done == 0 or self._first is None:
             self._first = (now, done) if done else None  # loading a network is left out of the rate
@@ -70,24 +70,24 @@ class Pace:
 
     @property
     def took(self) -> str:
-        """The time since the beginning as a text."""
+        """The time since the construction as a text."""
         return duration(self._clock() - self._began)
 
 
 @dataclass(frozen=True)
 class Work:
-    """Jobs of a home whose trainings compute on a type of device of this machine."""
+    """Jobs whose trainings compute on the device type `device`, and the home with their cached inputs."""
 
     jobs: Sequence[JobConfig]
     home: Path
     device: str
 
     def missing(self, splits: Iterable[str]) -> list[Missing]:
-        """Returns the rows of splits that the cache lacks, each once."""
+        """Returns the rows of `splits` that the cache lacks, once even if several jobs need them."""
         found, seen, names = dict[Path, Missing](), set[str](), tuple(splits)
         for job in self.jobs:
             inputs = [[name, section.model_dump(mode="json")] for name, section in network_inputs(job)]
-            labels = job.objective.classifier.labels  # a subset may have rows of each class
+            labels = job.objective.classifier.labels  # `data.subset` may draw rows of each class
             key = json.dumps([dump_job(job)["data"], labels, inputs], sort_keys=True, default=str)
             if inputs and key not in seen:  # opening data takes a while
                 found |= missing_rows(JobData.of(job, self.home, verify=False), self.device, names)
@@ -96,14 +96,14 @@ class Work:
 
 
 def encoding_threads() -> int:
-    """Returns the number of threads: one for each usable CPU, if memory has room for its batch."""
+    """Returns the number of threads: the usable CPUs, but at most one per `TRAINING` bytes of free memory."""
     return max(1, min(usable_cpus(), free_memory() // TRAINING))
 
 
 def local_device(device: str, gpus: float | None) -> str | None:
     """Returns the type of device on which trainings compute; None if another machine may run them.
 
-    `gpus` are those of a training, None for what there is.
+    `device` is `train.device`, and `gpus` the number of GPUs of a training, None if it is not decided yet.
     """
     if on_cluster() and not _is_only_node():
         return None
@@ -122,9 +122,9 @@ def _is_only_node() -> bool:
 def forecast(
     jobs: Sequence[JobConfig], home: Path, gpus: float | None, *, test: bool = True
 ) -> dict[str, Any] | None:
-    """Returns the rows of frozen networks that the cache lacks, and estimated seconds to encode them.
+    """Returns the number of `rows` of frozen inputs that the cache lacks, and the `seconds` to encode them.
 
-    None if other machines may run the trainings.
+    Returns None if other machines may run the trainings. Without `test`, test rows are not counted.
     """
     missing, reading = list[Missing](), [job for job in jobs if network_inputs(job)]
     if reading:
@@ -136,7 +136,7 @@ def forecast(
 
 
 def forecast_text(found: Mapping[str, Any] | None) -> str:
-    """Returns what `forecast` returns as a text."""
+    """Formats the result of `forecast` as a text."""
     if found is None:
         return "by the first training that reads a frozen input"
     if not found["rows"]:
@@ -153,10 +153,11 @@ def encode_for_run(work: Work, show: Show, stop: Callable[[], bool]) -> None:
 def encoded(
     work: Work, *, test: bool, show: Show, note: Callable[[str], None], stop: Callable[[], bool]
 ) -> Iterator[None]:
-    """Encodes rows of train and validation, then lets trainings run in the block.
+    """Encodes rows of train and validation, then runs the block of the context, which has the trainings.
 
-    With `test`, test rows are encoded meanwhile; before, if they take less than `SHORT` or on a GPU. A
-    request to stop ends either. After an error the trainings encode for themselves.
+    With `test`, test rows are encoded during the block; or before it, if they take less than `SHORT` seconds
+    or the device is no CPU. A request to stop ends the encoding. After an error, which is announced by
+    `note`, the trainings encode the remaining rows themselves.
     """
     pace, later = Pace(show), list[Missing]()
     try:
@@ -196,7 +197,7 @@ def _encode(missing: Sequence[Missing], pace: Pace, stop: Callable[[], bool]) ->
 
 @contextmanager
 def _beside(work: Work, note: Callable[[str], None]) -> Iterator[None]:
-    """Encodes test rows in a process of Ray, which ends with the block at the latest."""
+    """Encodes test rows in a Ray task while the block runs; the task is cancelled at the end of the block."""
     import ray
 
     task = ray.remote(num_cpus=0, max_retries=0, max_calls=1)(encode_beside)
@@ -217,7 +218,7 @@ def _beside(work: Work, note: Callable[[str], None]) -> Iterator[None]:
 
 
 def encode_beside(jobs: Sequence[Mapping[str, Any]], home: str, cwd: str, device: str) -> None:
-    """Encodes the test rows of jobs with the lowest priority, in a process of its own."""
+    """Encodes the test rows of jobs with the lowest priority; `_beside` calls it in another process."""
     enter_workdir(cwd)
     os.nice(LOWEST)
     resolve_references(worker=True)

@@ -71,7 +71,7 @@ class StopConditions:
         return self() and time.monotonic() - self._since > GRACE
 
     def count(self, state: State, reason: str) -> None:
-        """Counts the end of a training; too many failures in a row stop the command."""
+        """Counts the end of a training; more than `max_failed` failures in a row stop the command."""
         if state is State.FAILED:
             self._failed += 1
             if self._max_failed is not None and self._failed > self._max_failed and self.cause is None:
@@ -123,7 +123,7 @@ class Engine:
         self._noted: set[str] = set()
         self._returned: list[Entry] = []
         self._waiting: dict[str, list[Entry]] = {}
-        """Trainings that wait for the results of one that runs with the same job, by its key."""
+        """Trainings that wait for the results of a running training with the same job, by its key."""
         self._exhausted = self._finished = False
         self._unbegun: Counter[str] = Counter()
         self._beat = time.monotonic()
@@ -169,7 +169,7 @@ class Engine:
         return False
 
     def interrupted(self) -> tuple[State, str]:
-        """Returns state and reason of trainings that the command interrupts, also after failures."""
+        """Returns the state and reason of interrupted trainings: BUDGET, or STOPPED for any other cause."""
         state = State.BUDGET if self.stop.cause is State.BUDGET else State.STOPPED
         return state, self.stop.reason
 
@@ -213,7 +213,7 @@ class Engine:
         return None
 
     def _takes_results(self, source: TrainingSource, entry: Entry) -> bool:
-        """Whether a training takes the results of an earlier one with the same job, now or later."""
+        """Closes a training with its twin's results, or makes it wait for them; returns whether it did so."""
         twin = source.twin(entry)
         if twin is None:
             return False
@@ -262,7 +262,7 @@ class Engine:
     def report(self, key: str, epoch: int, score: float) -> bool:
         """Writes an intermediate value, unless it is known. Returns whether the training is stopped early."""
         entry = self._ledger.entries[key]
-        again = epoch in dict(entry.intermediate)  # a training that goes on reports everything anew
+        again = epoch in dict(entry.intermediate)  # a resumed training reports its earlier values again
         if not again:
             self._ledger.append("value", key=key, epoch=epoch, score=score)
         early = self._current.prune(entry, epoch, score)
@@ -276,14 +276,14 @@ class Engine:
         return early
 
     def note(self, key: str, text: str) -> None:
-        """Shows a note of a training to the user, unless an earlier training had the same."""
+        """Shows a note of a training to the user, unless a note with this text was shown before."""
         if text in self._noted:
             return
         self._noted.add(text)
         self.reporter.note(f"{self._ledger.entries[key].label}: {text}")
 
     def end(self, key: str, result: dict[str, Any]) -> None:
-        """Closes a training with its last report, which is empty after pruning or a lost process."""
+        """Closes a training with its last report, which is empty if it was pruned or its process ended."""
         entry, source = self._ledger.entries[key], self._current
         without = State.PRUNED if key in self._pruned else State.STOPPED
         ended = State(result[ENDED]) if result else without
@@ -295,7 +295,7 @@ class Engine:
             self._close(source, entry, _unfinished(entry, ended, result.get(REASON, "")))
 
     def on_died(self, key: str, reason: str) -> None:
-        """Closes a training that Tune gave up on; a training that never began is queued again a few times."""
+        """Closes a training that Tune gave up on; if it never began, queues it again, MAX_RESTARTS times."""
         entry, source = self._ledger.entries[key], self._current
         if key in self._running or self._unbegun[key] >= MAX_RESTARTS:
             elsewhere = source.store.owner_changed(entry)
@@ -307,7 +307,7 @@ class Engine:
             self._returned.append(entry)
 
     def abort(self) -> bool:
-        """Whether trainings exceed the time limit after a request to stop. Also writes `beat` events."""
+        """Whether to end all processes, since a stop takes more than `GRACE`. Also writes `beat` events."""
         now = time.monotonic()
         if now - self._beat > BEAT_EVERY:
             self._beat = now

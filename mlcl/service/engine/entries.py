@@ -24,9 +24,10 @@ class Confirmation:
     """A setting that is trained again on fresh seeds, to confirm its score in a search.
 
     `label` is the name under which it was first confirmed; `labels` are its present names, with its rank in
-    the search, empty if better settings have replaced it. `roles` are `model`, `baseline` or both. In a
-    `race` the best settings are compared on validation rows of further seeds. `scope` names the search that
-    found the setting, and `trial` is the label of the search trial with it; both may be empty.
+    the search, empty if better settings have replaced it. `roles` are names of `Role`. `race` says that the
+    setting is trained for a race, which compares the best settings by their validation scores on further
+    seeds. `scope` names the search that found the setting, and `trial` is the label of the search trial with
+    this setting; both may be empty.
     """
 
     key: str
@@ -42,7 +43,10 @@ class Confirmation:
 
 @dataclass
 class Cost:
-    """The time of all commands on a training; `began` is its last start if it runs, `seen` its last event."""
+    """The time that a training has run in all commands, and the resources that it holds.
+
+    `began` is the timestamp of its last start, None if it does not run, and `seen` that of its last event.
+    """
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -130,14 +134,14 @@ class Entry(Training):
 
     @property
     def results(self) -> End:
-        """The end to write for a later training with the same job, which takes these results untrained."""
+        """The `End` of a later training with the same job, which is not trained and takes these results."""
         reason = f"has the values of {self.label}, whose results it takes"
         taken = {each.name: getattr(self, each.name) for each in fields(End)}
         return End(**{**taken, "reason": reason, "same_as": self.key})
 
     @property
     def last_end(self) -> End:
-        """The present state and reason as an end without results, to write it to the log once more."""
+        """The present state and reason as an `End` without results, to be written to the log again."""
         return End(self.state, self.reason)
 
 
@@ -147,8 +151,9 @@ class End:
 
     `score` is the value that the pruner compares, and `values` has one number per goal. `chosen` holds the
     post-hoc keys (such as k of the nearest neighbours) with their chosen values. `same_as` is the key of the
-    training whose results it took. `blocks` has for each test metric its values with one block of test rows
-    left out at a time, `neighbours` the grid of a training in a race, see `read_neighbours`.
+    training whose results this one took, empty for none. `blocks` has for each test metric its values with
+    one block of test rows left out at a time, `neighbours` the validation metric of a training in a race at
+    each k, lambda and temperature, see `read_neighbours`.
     """
 
     state: State
@@ -164,7 +169,7 @@ class End:
 
 @dataclass(frozen=True)
 class EarlierTrial:
-    """A finished trial of an earlier space or another sweep; `params` are those of the present space."""
+    """A finished trial of an earlier space or another sweep; `params` is its point in the present space."""
 
     params: dict[str, Any]
     state: State
@@ -176,10 +181,11 @@ class EarlierTrial:
 class SpaceVersion:
     """A version of the search space of a search: all that its Optuna study needs besides the trials.
 
-    `distributions` has Optuna's distributions as JSON, by name of `Training.params`, and `modes` the
-    direction of each goal. `kept` has the earlier trials that fit the space, by key and in the study's order,
-    `dropped` the reasons why others do not. `warm` names the other sweeps whose trials the user asked to
-    include.
+    `space` is the text of the space file. `distributions` has Optuna's distributions as JSON, by name of
+    `Training.params`, and `modes` the direction of each goal. `kept` has the earlier trials that fit the
+    space, by key and in the study's order; `dropped` has, for each earlier trial that does not fit, the
+    reason. `warm` has the ids of other sweeps whose trials the user asked to include. `parameters` describes
+    the parameters of the space as plain data.
     """
 
     number: int

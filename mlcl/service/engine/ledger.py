@@ -25,10 +25,10 @@ from mlcl.store import Database, RunFolder, State, read_event
 
 
 def share(tree: Any, like: Any) -> Any:
-    """Returns a JSON tree equal to `tree`, in which each part that `like` has, too, is the part of `like`.
+    """Returns a tree equal to `tree` that reuses the objects of `like` for equal parts at the same path.
 
-    Neither tree may be changed afterwards. Parts are equal if `json.dumps` writes them alike: 1, 1.0 and True
-    are three values, and the order of keys counts.
+    Both are JSON trees, and neither may be changed afterwards. Parts are equal if `json.dumps` writes the
+    same text for them: 1, 1.0 and True are three values, and the order of keys counts.
 
     Example:
         >>> first, second = {"data": {"n": 1}, "lr": 0.1}, {"data": {"n": 1}, "lr": 0.2}
@@ -51,7 +51,7 @@ def share(tree: Any, like: Any) -> Any:
 
 VERSION = TypeAdapter(SpaceVersion)
 HEADS = ("sweep", "table")
-"""The kinds of a ledger's first event, which has its id, its name and values that all commands must share."""
+"""The kinds of a ledger's first event, which has id, name, and values that all commands must share."""
 _BOOT = time.time() - time.monotonic()
 
 
@@ -86,10 +86,10 @@ class Ledger:
         self.clock_seconds = 0.0
         self.state = State.RUNNING
         self._jobs: dict[str, Any] = {}
-        """The last job of each scope, with which the next one shares its equal parts."""
+        """The last job of each scope, whose parts the next job of the scope reuses, see `share`."""
         self._versions: dict[str, list[SpaceVersion]] = {}
         self._trials: dict[tuple[str, int | None], list[str]] = {}
-        """The keys of the trials by search and version; those of all versions at None."""
+        """The keys of the trials by search and version; the version None has the trials of all versions."""
         self._left: dict[tuple[str, int | None], set[str]] = {}
         """The keys of the trials in `_trials` that have not ended."""
         self._ranks: dict[tuple[str, str], list[Entry]] = {}
@@ -106,7 +106,7 @@ class Ledger:
                 self._apply(event)
 
     def append(self, event: str, **content: Any) -> None:
-        """Writes an event to the disk, then applies it. The folder must have a record."""
+        """Writes an event to the disk, then applies it to the state. The folder must have a record."""
         if self._run == 0:
             self._run = RunFolder(self.folder).written_record.number
         text = json.dumps({"event": event, "at": now(), **content}, default=str)
@@ -143,7 +143,7 @@ class Ledger:
         handler(event)
 
     def _count_time(self, event: dict[str, Any]) -> None:
-        """Counts the wall-clock time of each command to its end, without its wait for MLflow."""
+        """Counts the wall-clock time of each command up to its `end` event, before it waits for MLflow."""
         at = float(event["at"])
         if event["event"] == "session":
             self._session = (at, self.clock_seconds)
@@ -180,7 +180,7 @@ class Ledger:
     def _on_open(self, event: dict[str, Any]) -> None:
         entry = Entry(**_fields(Training, self._shared(event)))
         before = self.entries.get(entry.key)
-        if before is not None:  # gone on with by this table after another command ended it
+        if before is not None:  # this table resumes a run that another command ended
             entry.cost = before.cost
             self._ranks.clear()
             if entry.key in self.running:
@@ -190,7 +190,7 @@ class Ledger:
             for version in (None, entry.version):
                 self._trials.setdefault((entry.scope, version), []).append(entry.key)
         self._count_open(entry)
-        self.confirmation_states.pop(event["confirmation"], None)  # it has one seed more to wait for
+        self.confirmation_states.pop(event["confirmation"], None)  # it waits for one more seed
 
     def _on_confirmation(self, event: dict[str, Any]) -> None:
         its = _fields(Confirmation, self._shared(event)) | {
@@ -288,7 +288,7 @@ class Ledger:
         return len(self._trials.get((scope, version), ()))
 
     def left_count(self, version: int | None = None, scope: str = "") -> int:
-        """Returns the number of those of `trials` that have not ended."""
+        """Returns the number of trials that have not ended, of one version of the space or of all."""
         return len(self._left.get((scope, version), ()))
 
     def counted(self, scope: str = "") -> list[Entry]:
@@ -300,17 +300,21 @@ class Ledger:
         return any(entry.version == its.number or entry.key in its.kept for its in present)
 
     def ranked(self, scope: str, mode: str) -> Sequence[Entry]:
-        """Returns the complete trials of `counted`, best first; the ranks follow each close in O(log n)."""
+        """Returns the complete trials of `counted`, best first. Later ends are inserted into this list."""
         if (scope, mode) not in self._ranks:
             self._ranks[scope, mode] = ranked(self.counted(scope), mode)
         return self._ranks[scope, mode]
 
-    def seeds_of(self, confirmation: str) -> list[Entry]:
-        """Returns the trainings of the confirmation with this key, one per seed."""
-        return [entry for entry in self.entries.values() if entry.confirmation == confirmation]
+    def seeds_of(self, confirmation: str, most: int | None = None) -> list[Entry]:
+        """Returns the trainings of the confirmation with this key, one per seed, at most the first `most`."""
+        return [entry for entry in self.entries.values() if entry.confirmation == confirmation][:most]
 
     def spent(self, unit: Unit, *, running: bool = False) -> float:
-        """Returns the time of all commands in this unit up to the last event; with `running` up to now."""
+        """Returns the seconds of all commands, or the CPU- or GPU-seconds of their trainings.
+
+        With `running` they count up to now. Without it, a command counts up to its last event, and a training
+        that still runs counts only with its earlier sessions.
+        """
         at = now() if running else None
         if unit != "clock":
             return math.fsum(entry.cost.used(unit, at) for entry in self.entries.values())

@@ -18,7 +18,7 @@ from mlcl.tracking.names import Tag
 from mlcl.training.run_files import MODEL, MODELS
 
 FRESH = ", fresh seeds"
-"""The suffix that tells the MLflow run of a confirmation from that of the trial with the same label."""
+"""The suffix of the name of a confirmation's MLflow run; the trial's run has the same label without it."""
 RACE = ", race"
 """The suffix of the name of an MLflow run of a setting in a race."""
 
@@ -26,10 +26,10 @@ RACE = ", race"
 class NestedTrials(TrainingStore):
     """The store of trainings of a sweep or a tuned cell, with folders `trials/KEY` and log ids `SWEEP.KEY`.
 
-    `free` are post-hoc keys, of which a log gets the values once they are chosen. `scopes` are the searches
-    whose trainings are stored here, by default all. `parent` is the id of the log in which the logs are
-    nested, by default that of the sweep. `shared` are parameters of the sweep's run, which its trials' runs
-    do not repeat.
+    `free` are the post-hoc keys that each training chooses, so that they are no parameters of its log at the
+    start. `scopes` are the searches whose trainings are stored here, by default all. `parent` is the id of
+    the log in which the logs are nested, by default that of the sweep. `shared` are parameters of the sweep's
+    run, which the runs of the trials with an empty scope do not repeat.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class NestedTrials(TrainingStore):
         self._scopes, self._parent, self._shared = scopes, parent or folder.name, shared or {}
 
     def folder(self, entry: Entry) -> Path:
-        """Returns the training's folder, `trials/KEY` in that of the sweep."""
+        """Returns the training's folder, `trials/KEY` in the sweep's folder."""
         return training_folder(self._folder, entry.key)
 
     def log(self, entry: Entry) -> str:
@@ -78,7 +78,7 @@ class NestedTrials(TrainingStore):
             if Tag.TRIAL in tags and Tag.SCOPE not in tags:
                 params = {key: text for key, text in params.items() if self._shared.get(key) != text}
             seed, data = job.data.validation_seed, self._data
-            if seed is not None and seed != data.validation_seed:  # a search with validation rows of its own
+            if seed is not None and seed != data.validation_seed:  # the search draws its own validation rows
                 data = data.with_validation(seed, dict(data.rows))
             self._logs.start(
                 job,
@@ -93,7 +93,7 @@ class NestedTrials(TrainingStore):
         self._logs.deliver(id)
 
     def on_start(self, entry: Entry) -> None:
-        """Sets the log of the confirmation to RUNNING. The training's own log is set by its own process."""
+        """Sets the log of the training's confirmation to RUNNING. Its own process sets the training's log."""
         if entry.confirmation is not None:
             self.attach(entry.confirmation).set_state(State.RUNNING)
 
@@ -106,7 +106,7 @@ class NestedTrials(TrainingStore):
         return RunLog.attach(self._logs.home, log_id(self._folder.name, key))
 
     def open_all(self) -> None:
-        """Starts logs that a kill prevented, and closes those of confirmations that have ended."""
+        """Starts the logs that a kill prevented, and writes the ends of confirmations to their logs."""
         for confirmation in self._ledger.confirmations.values():
             if self._is_here(confirmation):
                 self.open_confirmation(confirmation)
@@ -121,7 +121,7 @@ class NestedTrials(TrainingStore):
             self.close(entry, entry.last_end)
 
     def log_files(self, entry: Entry) -> None:
-        """Logs model and embeddings of a training that has ended as artifacts, unless its log has them."""
+        """Logs the stored model and embeddings of a training as artifacts, unless its log has them."""
         log, folder = self.attach(entry.key), self.folder(entry)
         new = [path for name in MODELS if (path := folder / name).exists() and not log.has_artifact(path)]
         if new:
@@ -140,5 +140,5 @@ class NestedTrials(TrainingStore):
         return self._scopes is None or opened.scope in self._scopes
 
     def close_confirmation(self, key: str) -> None:
-        """Writes the end of a confirmation to its log."""
+        """Writes the end of a confirmation, as the ledger has it, to its log."""
         end_confirmation_log(self.attach(key), self._ledger, key)

@@ -91,8 +91,9 @@ def _too_large(
 class Resources:
     """The resources that a command asks for.
 
-    `cpus` and `gpus` are those of each worker, by default one GPU if the cluster has any. `parallel` is the
-    number of trainings that run at once, by default as many as fit.
+    `cpus` and `gpus` are those of each worker; without `gpus` it is one if the cluster has any and the device
+    of the job is not `cpu`. `parallel` is the number of trainings that run at once, by default as many as
+    fit.
     """
 
     cpus: float = 1
@@ -102,11 +103,11 @@ class Resources:
 
     @classmethod
     def of(cls, cpus: float, gpus: float | None, parallel: int | None, budget: str | None) -> Resources:
-        """Returns the resources that options give. Raises UserError if the budget cannot be parsed."""
+        """Builds the resources from command-line options. Raises UserError if `budget` cannot be parsed."""
         return cls(cpus, gpus, parallel, None if budget is None else parse_budget(budget))
 
     def check_shares(self, jobs: Iterable[JobConfig]) -> None:
-        """Raises UserError for shares that Ray or NCCL would refuse, or a budget in GPU time without GPUs."""
+        """Raises UserError if Ray or NCCL would refuse the shares for a job, or for GPU time without GPUs."""
         gpus = self.gpus or 0.0
         for job in jobs:
             _check_shares(job.train.workers, self.cpus, gpus)
@@ -114,7 +115,7 @@ class Resources:
             check_budget(self.budget, gpus)
 
     def check(self, job: JobConfig) -> None:
-        """Raises UserError, before Ray starts, if the device or the GPUs of a GPU budget are missing."""
+        """Raises UserError for wrong shares, a missing device, or GPU time without GPUs. Needs no Ray."""
         self.check_shares([job])
         device = job.train.device
         if not on_cluster() and job.train.workers == 1:
@@ -123,7 +124,7 @@ class Resources:
             check_budget(self.budget, self._may_have_gpus(device))
 
     def _may_have_gpus(self, device: str) -> float:
-        """Returns the number of GPUs of a worker, estimated before Ray is started; on a cluster one."""
+        """Estimates the number of GPUs of a worker before Ray starts: 1 on a cluster, which may have some."""
         if self.gpus is not None:
             return self.gpus
         if device == "cpu":
@@ -135,7 +136,7 @@ class Resources:
         return float(torch.cuda.is_available())
 
     def local_cpus(self, job: JobConfig) -> int:
-        """Returns the CPUs that a local Ray needs for one training, which may exceed those of the machine."""
+        """Returns the least CPUs that a local Ray gets: for several workers those of a training, else 1."""
         workers = job.train.workers
         return workers * max(1, math.ceil(self.cpus)) if workers > 1 else 1
 
@@ -143,10 +144,10 @@ class Resources:
         """Packs at most `most` trainings into the cluster that this process is connected to.
 
         If RAY_ADDRESS names a cluster and `parallel` is set, trainings that do not fit wait for nodes that an
-        autoscaler adds. Otherwise raises UserError if none fits, since Ray would wait silently and forever. A
-        fraction of a GPU is never spread over two GPUs.
+        autoscaler adds. Otherwise raises UserError if not one training fits, since Ray would wait silently
+        and forever. A fraction of a GPU is never spread over two GPUs.
         """
-        import ray  # late: a dry run needs none
+        import ray  # here, since a dry run needs no Ray
 
         workers = job.train.workers
         if most == 0:  # then no Ray is started

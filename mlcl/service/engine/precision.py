@@ -16,9 +16,10 @@ from mlcl.training.step_precision import AUTO, step_precision
 def decide_precision(job_data: JobData, gpus: float | None, known: Callable[[Precision], bool]) -> Precision:
     """Returns the precision that `train.precision: auto` stands for.
 
-    A precision in which an earlier command has begun the trainings (`known`) is kept, even on another
-    machine; else it is measured. `gpus` is None if Ray decides their number. Raises UserError if it must be
-    measured, and this process lacks the GPU that trainings may get.
+    If an earlier command has begun the trainings in a precision, for which `known` returns True, this
+    precision is kept, even on another machine. Otherwise the faster one is measured. `gpus` is the number of
+    GPUs per worker, None if Ray decides it. Raises UserError if the precision must be measured but this
+    process lacks the GPU that trainings may get.
     """
     begun = next((precision for precision in PRECISIONS if known(precision)), None)
     if begun is not None:
@@ -31,7 +32,7 @@ def decide_precision(job_data: JobData, gpus: float | None, known: Callable[[Pre
 
 
 def refuse_auto(job: JobConfig, what: str) -> None:
-    """Raises UserError if a job has `train.precision: auto`, which `what` cannot use."""
+    """Raises UserError if a job has `train.precision: auto`; the message begins with `what`, as `a table`."""
     if job.train.precision == AUTO:
         problem = f"{what} names a precision"
         raise UserError(problem, key="train.precision", found=AUTO, allowed=", ".join(PRECISIONS))

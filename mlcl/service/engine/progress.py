@@ -1,4 +1,4 @@
-"""The progress of a sweep or a table for a live table, lines or a program; its end for `tracking.notify`."""
+"""Reports the progress of a sweep or table to a listener, and its end to the URL of `tracking.notify`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Kind = Literal["note", "stage", "encoding", "begin", "rung", "close", "end"]
 class Row:
     """One training: its state, its last epoch and score, and the seconds that it has run.
 
-    `epochs` is 0 for a baseline. Once a training with post-hoc keys has ended, the score is the best over
-    them.
+    `epochs` is 0 for a fitted baseline. `metric` names the score. Once a training with post-hoc keys has
+    ended, the score is the best over the values of these keys.
     """
 
     label: str
@@ -45,7 +45,7 @@ class Row:
 class Progress:
     """The present state of a sweep or table: `done` of `total` trainings of the stage have ended.
 
-    The stage `encoding`, of which `total` are rows of frozen inputs, comes before the first training.
+    In the stage `encoding`, before the first training, `done` and `total` count rows of frozen inputs.
 
     `best` is the label and the score of the best search trial; `seconds_left` is the expected time to the end
     of the stage, None until a training of it has ended; `budget_left` is a text such as `1.2 gpu-h`.
@@ -63,9 +63,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """A note, the start of a stage, the end, or a training's event; a `rung` is an intermediate value.
+    """A note, the start of a stage, the end of the command, or the start or end of a training.
 
-    `encoding` says how many rows of frozen inputs are encoded.
+    `rung` is an intermediate value of a training; `encoding` says how many rows of inputs are encoded.
     """
 
     kind: Kind
@@ -79,7 +79,7 @@ ProgressListener = Callable[[ProgressEvent], None]
 
 
 def steady(watch: ProgressListener) -> ProgressListener:
-    """Wraps a listener, which is not called again after an OSError of a closed terminal or pipe."""
+    """Wraps a listener so that it is not called again after it raised OSError, as for a closed terminal."""
     gone = False
 
     def tell(event: ProgressEvent) -> None:
@@ -94,7 +94,10 @@ def steady(watch: ProgressListener) -> ProgressListener:
 
 
 class Reporter:
-    """Sends events with the progress to a listener; `metric` names intermediate, `score` final values."""
+    """Sends events with the progress to the listener `watch`.
+
+    `metric` names the intermediate scores and `score` the final ones. `best` returns the best trial so far.
+    """
 
     def __init__(
         self,
@@ -192,11 +195,11 @@ class Reporter:
 
 NOTIFY_KEY = "tracking.notify"
 NOTIFY_SECONDS = 10.0
-"""Seconds to wait for the answer."""
+"""Seconds to wait for the answer to the POST."""
 
 
 def resolve_target(target: str | Reference | None) -> str | None:
-    """Returns the URL to post to, if there is one; an error about a secret does not show its value."""
+    """Returns the URL to post to, or None. Raises UserError, without its value, for an unusable secret."""
     if not isinstance(target, Reference):
         return target
     try:
@@ -209,11 +212,11 @@ class _NoRedirect(HTTPRedirectHandler):
     """Raises HTTPError for a redirect, which would turn the POST into a GET without a body."""
 
     def redirect_request(self, *_request: Any) -> None:
-        """Refuses the redirect."""
+        """Returns None, for which urllib raises HTTPError."""
 
 
 def notify(url: str | None, content: Mapping[str, Any], announce: Callable[[str], None]) -> None:
-    """Posts `content` as JSON. Announces a failure with the host alone, since the URL may be secret."""
+    """Posts `content` as JSON, if there is a URL. Announces a failure without the URL: it may be secret."""
     if url is None:
         return
     body = json.dumps(content).encode()

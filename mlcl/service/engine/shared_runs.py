@@ -1,4 +1,4 @@
-"""Stores trainings that are runs of their own in `runs/`: those of `mlcl run` and of the cells of tables."""
+"""Stores trainings as runs in `runs/`: those of `mlcl run`, and those of the cells of tables."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PATIENCE = 5.0
 class SharedRuns(TrainingStore):
     """The store of trainings that have a run folder of their own, `runs/KEY`, with a record and a lock.
 
-    Without a `ledger` it is that of `mlcl run`. `parent` is the id of the table's log, which holds the
-    others.
+    `ledger` is that of a table, None for `mlcl run`. `parent` is the id of the table's log, in which the logs
+    of its trainings are nested.
     """
 
     def __init__(self, logs: JobLogs, ledger: Ledger | None = None, parent: str | None = None) -> None:
@@ -35,18 +35,18 @@ class SharedRuns(TrainingStore):
         self._elsewhere: set[str] = set()
 
     def claim(self, job: JobConfig, data: DatasetInfo, *, fresh: bool = False, id: str | None = None) -> str:
-        """Returns the id of a job's interrupted run, else of a new one, and locks its folder.
+        """Locks the folder of a job's interrupted run, or else of a new run, and returns the run's id.
 
         The lock is held until the training starts or ends, since a record that is RUNNING in a folder without
-        a lock is taken for that of a killed process. With `fresh` only the interrupted run with the id `id`
-        is continued.
+        a lock is taken for that of a killed process. `id` is the id of a new run. With `fresh`, only an
+        interrupted run with this id is continued.
         """
         found = self._runs.unfinished(job_hash(job), data.fingerprint)
         if fresh and (found is None or found.path.name != id):
             found = None
         folder, lock = found or self._runs.new(id), ExitStack()
         if not lock.enter_context(folder.try_lock()):
-            # Another command took it up a moment ago.
+            # Another command has locked the folder a moment ago.
             lock.close()
             folder = self._runs.new()
             lock.enter_context(folder.try_lock())
@@ -74,7 +74,7 @@ class SharedRuns(TrainingStore):
         return record.log if record else entry.key
 
     def open(self, entry: Entry) -> None:
-        """Starts the training's log, or continues it, and delivers it to MLflow."""
+        """Starts the training's log, or attaches to it, and has it delivered to MLflow."""
         tags: dict[str, str] = {Tag.ID: entry.key}
         if self._parent is not None:
             tags |= {Tag.KIND: "cell", Tag.CELL: entry.label}
@@ -103,7 +103,7 @@ class SharedRuns(TrainingStore):
             self._held.pop(key).close()
 
     def close(self, entry: Entry, end: End) -> None:
-        """Writes the end to ledger, log and record; only to the ledger if another command trains the run."""
+        """Writes the end to ledger, log and record; to the ledger alone if another command has the run."""
         folder = self._folder(entry)
         record = folder.record
         if entry.key in self._elsewhere or record is None:
@@ -115,7 +115,7 @@ class SharedRuns(TrainingStore):
         self._release(entry.key)
 
     def owner_changed(self, entry: Entry) -> str:
-        """Returns a text that names the folder if another command trains in it; an empty text otherwise."""
+        """Releases the lock; returns a text with the folder if another command trains in it, else ''."""
         self._release(entry.key)
         folder = self._folder(entry)
         with folder.try_lock(PATIENCE) as free:

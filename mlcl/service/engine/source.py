@@ -14,7 +14,10 @@ from mlcl.training.run_files import Stored
 
 
 class Files(NamedTuple):
-    """The files of a training besides its metrics; those that it does not log may be removed later."""
+    """The type of a training's stored model and embeddings, and whether they are logged as artifacts.
+
+    Files that are not logged may be removed later.
+    """
 
     stored: Stored = "float32"
     logged: bool = True
@@ -44,12 +47,12 @@ class TrainingStore(ABC):
         """Writes the end of the training with `write_end`."""
 
     def owner_changed(self, entry: Entry) -> str:  # noqa: ARG002
-        """Returns a text for the user if another command is running the training; empty otherwise."""
+        """Returns a text for the user if another command is running the training; an empty text otherwise."""
         return ""
 
 
 class TrainingSource(ABC):
-    """The trainings of a stage: those of searches, of confirmations, or of the cells of a table.
+    """The trainings of a stage: those of searches, of races, of confirmations, or of the cells of a table.
 
     A training reports the final values of the metrics named in `scores`. `test` says whether it is evaluated
     on the test split.
@@ -62,18 +65,18 @@ class TrainingSource(ABC):
 
     @abstractmethod
     def start(self) -> tuple[int, int]:
-        """Returns the number of trainings that earlier commands have ended, and the largest total number."""
+        """Returns the number of trainings that have ended before, and the largest number of all trainings."""
 
     @abstractmethod
     def next(self) -> Entry | None:
-        """Writes the next training to the ledger and returns its entry; None if there are no more."""
+        """Returns the entry of the next training, and writes it to the ledger if it is new; None for none."""
 
     @abstractmethod
     def complete(self, entry: Entry, values: list[float]) -> End:
         """Returns the end of a training with these final values of `scores`: FAILED if one is not finite."""
 
     def twin(self, entry: Entry) -> Entry | None:  # noqa: ARG002
-        """Returns an earlier training with the same job, whose results this one may take; None by default."""
+        """Returns an earlier training with the same job, whose results `entry` may take; None for none."""
         return None
 
     def files(self, entry: Entry) -> Files:  # noqa: ARG002
@@ -85,7 +88,7 @@ class TrainingSource(ABC):
         return False
 
     def on_end(self, entry: Entry) -> None:  # noqa: B027
-        """Called after the end or the interruption of a training was written."""
+        """Called after the end or the interruption of a training was written to ledger and log."""
 
     def left(self) -> int | None:
         """Returns the number of trainings that have not ended; None if the source needs no forecasts."""

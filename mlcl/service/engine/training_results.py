@@ -18,7 +18,8 @@ from mlcl.tracking.names import Tag
 class TrainingResults:
     """Builds the results of trainings.
 
-    The contents of logs and jobs are cached, since results are built repeatedly; equal parts share memory.
+    The starts of logs and the parameters of jobs are cached, since results are built repeatedly. `run_id`
+    returns the id of a log's run in MLflow, or None.
     """
 
     def __init__(self, home: Path, run_id: Callable[[str], str | None]) -> None:
@@ -29,12 +30,12 @@ class TrainingResults:
         self._changes: dict[str, tuple[Mapping[str, Any], dict[str, Any], str]] = {}
 
     def tags(self, log: str) -> Tags:
-        """Returns the tags with which a log was started; empty if the log is gone."""
+        """Returns the tags with which the log with the id `log` was started; empty if the log is gone."""
         tags: Tags = self.start(log).get("tags", {})
         return tags
 
     def start(self, log: str) -> dict[str, Any]:
-        """Returns time and tags of the start of a log, see `log_start`; empty if the log is gone."""
+        """Returns time and tags of the start of a log, see `log_start`; an empty dict if the log is gone."""
         if not self._starts.get(log):
             first = log_start(self._home, log)
             self._last = share({name: first[name] for name in ("time", "tags") if name in first}, self._last)
@@ -42,7 +43,7 @@ class TrainingResults:
         return self._starts[log]
 
     def job(self, log: str, job: Mapping[str, Any], free: Collection[str] = ()) -> tuple[dict[str, Any], str]:
-        """Returns the parameters but the `free` keys, and the hash of a setting's job; cached by its log."""
+        """Returns the parameters of a job, without the `free` keys, and its hash; cached by the log's id."""
         if log not in self._settings:
             self._settings[log] = _params_and_hash(job, free)
         return self._settings[log]

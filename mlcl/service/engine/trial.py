@@ -1,4 +1,4 @@
-"""Runs one training of a sweep or a table in an actor of Ray Tune: the same experiment as a plain run.
+"""Runs one training of a sweep or a table in an actor of Ray Tune, by the function that `mlcl run` calls.
 
 The training reports to the driver, which alone writes the ledger. It logs to files and needs no tracking
 server.
@@ -37,7 +37,7 @@ SCORE, EPOCH, ENDED, VALUES, REASON, NOTE = "score", "epoch", "ended", "values",
 RESUMED = "resumed"
 """Keys of a training's reports to Tune. ENDED is empty until the last report, where it is the final state.
 
-A training that begins from a checkpoint reports the number of its steps as RESUMED.
+VALUES are the final values as JSON. A training that begins from a checkpoint reports its steps as RESUMED.
 """
 PATIENCE = 60.0
 """Seconds to wait for the lock of a folder while a process of a killed command still writes there."""
@@ -51,9 +51,9 @@ Report = Callable[[dict[str, Any]], None]
 class TrialTask:
     """The description of a training that is sent to an actor of Ray Tune: plain data.
 
-    `metric` is reported at every validation, and `scores` name the final metrics. The existence of
-    `stop_file` asks the training to stop. `cpus` and `gpus` are those of each worker, `cwd` is the command's
-    folder, and `stored` and `logged` are those of `Files`.
+    `metric` is reported at every validation, and `scores` name the metrics that are reported at the end. The
+    existence of `stop_file` asks the training to stop. `cpus` and `gpus` are those of each worker, `cwd` is
+    the command's working directory, and `stored` and `logged` are those of `Files`.
     """
 
     key: str
@@ -72,7 +72,7 @@ class TrialTask:
     logged: bool = True
 
     def config(self) -> dict[str, str]:
-        """Returns the config of Tune's trial: all fields as one JSON string, which Tune does not resolve."""
+        """Returns the config of Tune's trial: all fields in one JSON string, which Tune leaves as it is."""
         return {"payload": json.dumps(asdict(self))}
 
     @classmethod
@@ -85,8 +85,8 @@ class TrialTask:
 def run_trial(config: dict[str, str]) -> None:
     """Trains and evaluates a trial, and reports its state to Tune.
 
-    Raises UnreadableCheckpointError, on which Tune starts the trial again, and RuntimeError if another
-    process trains in its folder.
+    Raises UnreadableCheckpointError, and RuntimeError if another process trains in its folder; after either,
+    Tune starts the trial again.
     """
     from ray import tune
 
@@ -104,7 +104,10 @@ def run_trial(config: dict[str, str]) -> None:
 
 
 def train(task: TrialTask, report: Report) -> None:
-    """Trains, starting from the last checkpoint if there is one, and reports the final state and metrics."""
+    """Trains, from the last checkpoint if there is one, and reports the final state, values and reason.
+
+    A stop is reported as STOPPED and an error as FAILED, except UnreadableCheckpointError, which is raised.
+    """
     folder, home, stop = Path(task.folder), Path(task.home), _StopFile(Path(task.stop_file))
     try:
         with _log(task) as log:
@@ -131,7 +134,7 @@ def train(task: TrialTask, report: Report) -> None:
     except Stopped:
         report({ENDED: State.STOPPED, REASON: ""})
     except UnreadableCheckpointError:
-        raise  # may be over soon, and beginning anew would lose the training
+        raise  # the problem may be temporary, and a new start would lose the training
     except Exception as error:
         line = error.line() if isinstance(error, UserError) else f"{type(error).__name__}: {error}"[:5000]
         # A loss is not finite on any node, and a group's notes name the node of each rank that failed.
@@ -160,7 +163,7 @@ def _log(task: TrialTask) -> Iterator[RunLog]:
 def _group(
     task: TrialTask, job: JobConfig, log: RunLog, listener: Listener, stop: Callable[[], bool]
 ) -> dict[str, float]:
-    """Trains with several workers, which are stopped before the SystemExit by which Tune ends this thread."""
+    """Trains with several workers. If Tune ends this thread by SystemExit, the workers are stopped first."""
     from mlcl.service.ray.ddp_group import Share, run_group
 
     ended: list[SystemExit] = []
@@ -193,7 +196,8 @@ def _reporter(metric: str, report: Report) -> Listener:
     """Returns a listener that reports `metric` at every validation except that of the last epoch.
 
     A resumed training first reports the number of its steps, and then all validations up to its checkpoint
-    again, since a killed driver may not have received them. Notes and damaged checkpoints are reported, too.
+    again, since a killed driver may not have received them. Notes and messages about damaged checkpoints are
+    reported, too.
     """
 
     def listen(event: Event) -> None:
@@ -203,7 +207,7 @@ def _reporter(metric: str, report: Report) -> Listener:
             report({NOTE: event.note, ENDED: ""})
         validations = {event.epoch: event.metrics} if event.kind == "validation" else event.validations
         for epoch, metrics in validations.items():
-            # Two-phase jobs have no classifier while they train: their neighbours stand in for it.
+            # Two-phase jobs have no classifier while they train: k-NN is validated instead of it.
             value = metrics.get(metric, metrics.get(f"knn/{metric}"))
             if value is not None and epoch < event.epochs:
                 report({SCORE: float(value), EPOCH: epoch, ENDED: ""})

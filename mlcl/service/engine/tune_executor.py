@@ -1,4 +1,4 @@
-"""Executes trainings on Ray Tune: processes are reused, restarted when they die, and stopped early.
+"""Executes trainings on Ray Tune, which reuses processes, restarts them when they die, and prunes trials.
 
 The searcher, scheduler, callback and stopper that Tune gets call the engine, in the driver's thread.
 """
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class _TrialCallbacks(Protocol):
-    """The functions that the executor calls in the driver's thread; `Engine` has and describes them."""
+    """The functions that the executor calls in the driver's thread; see the methods of `Engine`."""
 
     def next(self) -> TrialTask | None: ...
     def finished(self) -> bool: ...
@@ -66,7 +66,7 @@ class _Guard:
 
 
 class _DriverOnly:
-    """A base class that is pickled without its attributes: Tune's snapshots, which none reads, stay small."""
+    """A base class that is pickled without its attributes, so that Tune's unused snapshots stay small."""
 
     def __init__(self, guard: _Guard) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class _Scheduler(_DriverOnly, FIFOScheduler):
 class _Closer(_DriverOnly, TrialProgressCallback):
     """A callback of Tune that calls `begin`, `end` and `on_died` when trainings start, end and fail.
 
-    It takes the place of Tune's `TrialProgressCallback`, which keeps all trials and prints nothing here.
+    Tune uses it instead of its own `TrialProgressCallback`, which would keep all trials in memory.
     """
 
     def on_trial_result(self, *_: Any, **__: Any) -> None:

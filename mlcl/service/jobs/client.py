@@ -45,12 +45,12 @@ class Metadata(StrEnum):
     ID = "mlcl.id"  # the id of the command, shared by all of its attempts
     ATTEMPT = "mlcl.attempt"  # number of the attempt, from 1
     COMMAND = "mlcl.command"  # JSON: the words behind `mlcl`
-    USER = "mlcl.user"  # who submitted the first one
+    USER = "mlcl.user"  # who submitted the first attempt
 
 
 @dataclass(frozen=True)
 class JobView:
-    """A submitted command; `attempt` is Ray's id of the latest one. Times are in seconds since 1970 (UTC)."""
+    """A submitted command; `attempt` is Ray's id of its last attempt. Times are seconds since 1970 (UTC)."""
 
     id: str
     attempt: str
@@ -124,7 +124,7 @@ class JobsClient:
         return lines
 
     def lines(self, id: str) -> Iterator[str]:
-        """Yields the lines that a job's latest attempt prints; a notebook can, unlike with `follow`."""
+        """Yields the lines of a job's latest attempt until it ends; unlike `follow`, also in a notebook."""
         known = 0
         while True:
             view = self.get(id)  # before the output, which an ended job has written whole
@@ -167,7 +167,7 @@ class JobsClient:
 
 
 def check_id(id: str) -> str:
-    """Returns the id. Raises UserError for one that cannot be the name of a folder."""
+    """Returns the id. Raises UserError if it does not match `ID`: it is also a folder's name."""
     if not ID.fullmatch(id):
         raise UserError("not an id", key="--id", found=id, allowed="letters, digits and _ -")
     return id
@@ -187,7 +187,7 @@ def present_user() -> str:
 
 
 def check_owner(id: str, owner: str, *, force: bool) -> None:
-    """Raises UserError for another user's job, against mistakes alone; an empty `owner` is unknown."""
+    """Raises UserError for a job of another user, unless `force`; an empty `owner` is unknown and passes."""
     if owner not in ("", present_user()) and not force:
         found = f"{id} of {owner}"
         raise UserError("the job of another user", key="ID", found=found, allowed="--force")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.backports import chdir
-from mlcl.config import JobConfig, load_job, load_space, parse_setting, read_job
+from mlcl.config import JobConfig, load_job, load_space, parse_override, parse_setting, read_job
 from mlcl.config.cluster import TrialShare
 from mlcl.config.packaged import find_file, is_packaged, job_and_space
 from mlcl.config.safe_yaml import load_yaml
-from mlcl.config.table.cells import cells_of
+from mlcl.config.table.cells import cells_of, data_places
 from mlcl.config.table.schema import find_table, load_table
 from mlcl.errors import UserError
 from mlcl.models.model_folder import is_local
@@ -29,9 +29,9 @@ def check_command(
 ) -> list[Path]:
     """Checks the files of a command as `mlcl` would in `folder`, and returns those that must be uploaded.
 
-    `given` are the command's parameters by name, as its function takes them, and `files` the texts of job and
-    space files that are uploaded but are not in the working directory. Raises UserError if the command cannot
-    be submitted, or a file is wrong.
+    `given` has the parameters of the command's function by name, and `files` the texts, by file name, of job
+    and space files that are uploaded but are not in the working directory. Raises UserError if the command
+    cannot be submitted, or a file is wrong.
     """
     if name not in SUBMITTABLE:
         raise UserError("not a command to submit", found=name, allowed=SUBMITTABLE)
@@ -47,7 +47,10 @@ def check_command(
 
 
 def _weights(job: JobConfig, folder: Path) -> Iterator[Path]:
-    """Yields a job's pretrained weights to upload from `folder`; refuses others with a relative path."""
+    """Yields the files of a job's pretrained weights that are uploaded from `folder`.
+
+    Raises UserError if a job names weights by a relative path under which no file is uploaded.
+    """
     for key, value in _relative_weights(job):
         path = Path(os.path.normpath(value))
         found = [file for file in upload_files(folder) if path in (file, *file.parents)]
@@ -73,7 +76,7 @@ def _relative_weights(job: JobConfig) -> Iterator[tuple[str, str]]:
 
 
 def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
-    """Returns a command's words with the cluster file's resources, where the command takes and lacks them."""
+    """Returns a command's words, plus options for the cluster file's resources that it takes but lacks."""
     found = list(words)
     if words[0] == "baseline":
         return found
@@ -92,14 +95,23 @@ def _read(
         if given["name"] is None:
             raise UserError("needs a table", key="TABLE")
         file, only = find_table(given["name"]), given["only"] or ()
-        cells = cells_of(load_table(file), file, scale=given["scale"], seeds=given["seeds"], only=only)
+        cells = cells_of(
+            load_table(file),
+            file,
+            scale=given["scale"],
+            seeds=given["seeds"],
+            only=only,
+            data=data_places(given.get("data") or ()),
+            overrides=dict(parse_override(text) for text in given.get("overrides") or ()),
+        )
         return [] if is_packaged(file) else [file], [job for cell in cells for job in cell.jobs]
     if command == "baseline":
         from mlcl.training.baselines.jobs import job_or_dataset
 
         what = given["what"]
         job = job_or_dataset(what, [word for word in given["words"] or [] if "=" in word], given["labels"])
-        return [what] if what.is_dir() else _files_of([what]), [job]
+        inside = [file for file in upload_files(Path()) if what in file.parents]
+        return inside or ([what] if what.is_dir() else _files_of([what])), [job]
     trees = {Path(name): load_yaml(text) for name, text in files.items()}
     jobs, sources, spaces = list[JobConfig](), [given["job"]], list[Path]()
     jobs.append(load_job(trees.get(given["job"], given["job"]), given["overrides"] or []))
@@ -117,6 +129,6 @@ def _read(
 
 
 def _files_of(jobs: Sequence[Path | Mapping[str, Any]]) -> list[Path]:
-    """Returns the job files and their bases, without packaged files, which the cluster has already."""
+    """Returns the files of jobs and of their bases, without packaged files, which the cluster has already."""
     files = dict.fromkeys(name for job in jobs for name in read_job(job).files)
     return [file for file in files if not is_packaged(file)]

@@ -62,7 +62,10 @@ def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
 def stage(
     where: WorkingDir, folder: Path, needed: Sequence[Path] = (), texts: Mapping[str, str] | None = None
 ) -> Path:
-    """Copies the files to upload, further `texts`, and the code's provenance into `folder`."""
+    """Copies the files to upload, `texts` by file name, and the code's provenance to `folder`; returns it.
+
+    Raises UserError if the files are too large, or a file in `needed` is not one of them.
+    """
     root = where.root
     files = upload_files(root, where.exclude)
     check_size(root, files, where.most_mib)

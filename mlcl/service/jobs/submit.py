@@ -44,8 +44,8 @@ It returns the files that the command names, and raises UserError for a wrong co
 class Submission:
     """A submitted command. It is stored in the home for `resume`, because a new Ray head knows no jobs.
 
-    `words` follow `mlcl`, `cluster` is the cluster file, `folder` the working directory, `user` the first to
-    submit it. `files` are texts, by name, that are uploaded with the files of the working directory.
+    `words` follow `mlcl`, `cluster` is the cluster file, `folder` the working directory, `user` who submitted
+    it first. `files` are texts, by name, that are uploaded with the files of the working directory.
     """
 
     id: str
@@ -68,7 +68,11 @@ def submit(
     id: str | None = None,
     files: Mapping[str, str] | None = None,
 ) -> str:
-    """Submits the command `mlcl WORDS`, with texts as further `files`, and returns its id, a new one."""
+    """Submits the command `mlcl WORDS` and returns its id: `id`, or a random one.
+
+    `files` are texts by file name, which are uploaded besides the working directory. Raises UserError if the
+    id is taken, or a file in `needed` is not uploaded.
+    """
     name = check_id(id or new_id())
     there = client.find(name)
     if there is not None:
@@ -99,7 +103,7 @@ def resume(
         raise UserError("this job is complete", key="ID", found=id, allowed=allowed)
     if kept is None:
         assert there is not None
-        # From another machine; with this machine's copy of the working directory.
+        # Submitted from another machine: this machine's copy of the working directory is uploaded.
         kept = _submission(client, id, there.command, owner)
     submission = replace(kept, words=(*kept.words, *more), user=owner or present_user())
     number = 1 if there is None else int(there.metadata.get(Metadata.ATTEMPT, "1")) + 1
@@ -135,7 +139,7 @@ def submit_once(
 
 
 def read_submission(home: Path, id: str) -> Submission | None:
-    """Returns the submission with this id; None if it was not submitted from this home."""
+    """Returns the submission with this id; None if this home has no readable record of it."""
     try:
         return SUBMISSION.validate_json(_record(home, check_id(id)).read_bytes())
     except (OSError, ValueError):
@@ -160,7 +164,7 @@ def runtime_env(cluster: ClusterConfig, id: str, folder: Path) -> dict[str, Any]
     own[REFERENCES] = json.dumps(
         {n: r.model_dump(mode="json", exclude_none=True) for n, r in references.items()}
     )
-    # Read by the process that watches over the job: it has the job's variables.
+    # Ray's supervisor of the job reads this variable: it has the job's environment.
     own["RAY_JOB_STOP_WAIT_TIME_S"] = str(STOP_SECONDS)
     return {"working_dir": str(folder), "env_vars": {**plain, **own}}
 

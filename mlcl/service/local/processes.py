@@ -55,7 +55,7 @@ class Process:
 
 
 def inherited_environment(*prefixes: str) -> dict[str, str]:
-    """Returns the variables that a server may inherit, by INHERITED and prefixes; others may be secret."""
+    """Returns variables in INHERITED or with a prefix in PREFIXES or `prefixes`; others may be secret."""
     wanted = (*PREFIXES, *prefixes)
     return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith(wanted)}
 
@@ -86,7 +86,7 @@ def process_tree(processes: Iterable[Process]) -> list[psutil.Process]:
 
 
 def record_tree(processes: Sequence[Process]) -> tuple[Process, ...]:
-    """Returns the first process and all running ones, which can be found after the first has ended."""
+    """Returns the first process and all running ones of the tree, to find them after the first has ended."""
     known = dict.fromkeys(processes[:1])
     for member in process_tree(processes):
         with suppress(psutil.Error):  # it may have ended just now
@@ -97,8 +97,8 @@ def record_tree(processes: Sequence[Process]) -> tuple[Process, ...]:
 def end_processes(processes: Sequence[Process], grace: float = GRACE) -> int:
     """Ends a process tree, and returns the number of its processes.
 
-    SIGTERM is sent to the first process, which should end its children, after `grace` seconds to all that
-    still run. Processes that do not end are killed.
+    SIGTERM is sent to the first process, which should end its children, and after at most `grace` seconds to
+    all that still run. Processes that do not end are killed.
     """
     members = process_tree(processes)
     first = [member for member in members if member.pid == processes[0].pid]

@@ -89,7 +89,7 @@ class Server:
         return get(f"{self.address}/{page}", self.login)
 
     def problem(self) -> ServerProblem | None:
-        """Returns a problem of the server, which must take its secret, refuse others, and have a node."""
+        """Returns a problem or None: the server must accept only its secret, and Ray have a living node."""
         answer = self.get(self.probe)
         if answer.status == 0:
             return ServerProblem(f"does not answer ({answer.text})", RESTART)
@@ -158,9 +158,9 @@ def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
 
 
 def create_ray_scratch(announce: Callable[[str], None]) -> str:
-    """Creates a folder for Ray's files, apart from those of another Ray, with short paths of sockets."""
+    """Creates a new folder for Ray's files, with a path short enough for sockets, and returns the path."""
     # Not under the home: the folder has sockets, whose paths must be short.
-    parent = os.environ.get("RAY_TMPDIR", "/tmp")
+    parent = os.environ.get("RAY_TMPDIR") or "/tmp"
     usual = f"{parent}/{SCRATCH}12345678"  # mkdtemp chooses eight characters
     parent = short_folder(usual, announce) or parent
     try:
@@ -246,14 +246,14 @@ def _prepare_mlflow(settings: Settings, folder: ServiceFolder) -> None:
 def _artifact_root(settings: Settings) -> str:
     """Returns the URI for artifacts of new experiments; empty if clients access artifacts by the server.
 
-    It is a folder for an SQLite store, since commands open the file without the server, too.
+    With an SQLite store it is a local folder, since commands open the store's file without the server, too.
     """
     shared = settings.store.startswith("sqlite:") and not settings.artifacts.startswith("s3://")
     return Path(settings.artifacts).as_uri() if shared else ""
 
 
 def _remove_unfinished(users: Path) -> None:
-    """Removes a database of users without a user, which MLflow would refuse after a killed start."""
+    """Removes the database of users if it has none, as a killed start leaves it: MLflow would refuse it."""
     with suppress(sqlite3.OperationalError), closing(sqlite3.connect(users)) as connection:
         if connection.execute("SELECT COUNT(*) FROM users").fetchone()[0]:
             return

@@ -53,7 +53,7 @@ Announce = Callable[[str], None]
 
 @dataclass(frozen=True)
 class UpResult:
-    """The running service; `ray` and `mlflow` are addresses, `outside` those that others can reach."""
+    """The running service; `ray` and `mlflow` are addresses, `outside` those open to other machines."""
 
     ray: str
     mlflow: str
@@ -70,8 +70,8 @@ class UpResult:
 def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: None) -> UpResult:
     """Starts the servers that do not run, waits until both answer, and returns the running service.
 
-    `options` are fields of `Settings`. Raises UserError before anything is started, MachineError if a server
-    does not start, and KeyboardInterrupt; then the servers that this call started are ended.
+    `options` are fields of `Settings`. Raises UserError before anything is started. If a server does not
+    start (MachineError), or after a signal (KeyboardInterrupt), the servers that this call started are ended.
     """
     folder = ServiceFolder(home)
     folder.make()
@@ -81,7 +81,7 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
         settings = resolve_settings(options, folder, before.settings if before and living else None)
         servers = servers_of(settings, folder)
         missing = [server for server in servers if server.name not in living]
-        for server in missing:  # what remains of a dead one may hold a port
+        for server in missing:  # processes of a dead server may hold a port
             if before and server.name in before.servers:
                 discard(folder, before.servers[server.name])
         for server in missing:
@@ -93,7 +93,7 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
             for server in missing:
                 announce(f"starting {server.title}: {server.log}")
                 _start(server, state, folder, announce)
-            for server in (*servers, *servers):  # the first may have died while the second was waited for
+            for server in (*servers, *servers):  # the first may have died during the wait for the second
                 if ended := _wait_for(server, state, stop, announce):
                     # Ray gives itself 30 seconds, too few on a busy machine.
                     announce(f"{ended}; it is started again")
@@ -142,7 +142,7 @@ def _wait_for(server: Server, state: ServiceState, stop: StopRequest, announce: 
     """Waits until a server answers without a problem, then adds its child processes to the state.
 
     Returns an empty text, or the end of its log if its process has ended. Raises MachineError for a wrong
-    answer or none in time, and KeyboardInterrupt.
+    answer or none in time, and KeyboardInterrupt after a signal.
     """
     running = state.servers[server.name]
     deadline = time.monotonic() + PATIENCE
@@ -189,7 +189,10 @@ class DownResult:
 
 
 def down(home: Path, *, force: bool = False) -> DownResult:
-    """Ends the service, unless jobs run and `force` is not set; keeps secrets, databases and logs."""
+    """Ends the service; keeps secrets, databases and logs.
+
+    Raises UserError if jobs run or Ray does not tell which do, unless `force` is set.
+    """
     folder = ServiceFolder(home)
     if not folder.state.exists():
         return DownResult((), 0)
@@ -204,7 +207,7 @@ def down(home: Path, *, force: bool = False) -> DownResult:
 
 
 def discard(folder: ServiceFolder, running: RunningServer) -> int:
-    """Ends a server, keeps Ray's logs, and returns the number of ended processes."""
+    """Ends a server, moves Ray's logs to the service's folder, and returns the number of ended processes."""
     count = end_processes(running.processes)
     if running.scratch:
         for logs in Path(running.scratch).glob("session_2*/logs"):

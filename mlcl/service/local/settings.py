@@ -48,7 +48,7 @@ class ServiceFolder:
         self.mlflow_users = self.path / "mlflow-users.db"
 
     def make(self) -> None:
-        """Creates the folder and missing secrets. Raises UserError if the folder cannot be written."""
+        """Creates folder and secrets. Raises UserError if they cannot be written or the path has ? # or %."""
         if any(sign in str(self.home) for sign in "?#%"):
             problem = "not a path for an SQLite store"
             raise UserError(problem, key="--home", found=self.home, allowed="no ? # %")
@@ -102,7 +102,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A started server: its processes, the parent first, a folder to remove, and its start in ISO format."""
+    """A started server: its processes, the parent first, Ray's folder to remove, its start in ISO format."""
 
     processes: Annotated[tuple[Process, ...], Field(min_length=1)]
     scratch: str = ""
@@ -156,7 +156,10 @@ def write_state(folder: ServiceFolder, state: ServiceState) -> None:
 def resolve_settings(
     options: Mapping[str, Any], folder: ServiceFolder, running: Settings | None = None
 ) -> Settings:
-    """Returns the settings with these options, which may not differ from those of a running service."""
+    """Returns the settings with these options.
+
+    Raises UserError for wrong ports or a wrong store, or if the settings differ from `running`.
+    """
     base = running or Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"))
     given = dict(options)
     if "store" in given:
@@ -181,7 +184,10 @@ def resolve_settings(
 
 
 def store_uri(text: str, folder: ServiceFolder) -> str:
-    """Returns the URI of MLflow's database, SQLite or PostgreSQL; for `sqlite`, a file in the home."""
+    """Returns the URI of MLflow's database: for `sqlite`, a file in the home, else the URI `text`.
+
+    Raises UserError for a database other than SQLite and PostgreSQL.
+    """
     if text == "sqlite":
         return f"sqlite:///{folder.home / 'mlflow.db'}"
     scheme, mark, rest = text.partition("://")
@@ -196,7 +202,7 @@ def store_uri(text: str, folder: ServiceFolder) -> str:
 
 
 def check_storage(settings: Settings) -> None:
-    """Raises UserError, without a password, for a store or a place of artifacts that cannot be used."""
+    """Creates the artifact folder. Raises UserError, without passwords, if it or the store cannot be used."""
     uri, target = settings.store, settings.artifacts
     if "***" in uri:
         raise UserError("its password was not written down: give the URL again", key=KEY, found=uri)

@@ -23,7 +23,7 @@ CURE = "`ulimit -v unlimited` raises it, in a new shell where this one may not"
 SIGNS = ("can't allocate memory", "failed to map segment")
 """Words in the errors of PyTorch (RuntimeError) and the linker (OSError) when address space runs out."""
 MAX_PROBLEM = 200
-"""The largest number of characters that are shown of such an error."""
+"""The largest number of characters of such an error that a message shows."""
 FILES = 1024
 """The number of open files that Ray's processes need."""
 STORE = 0.3
@@ -41,7 +41,7 @@ OWN_GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def narrow_limits() -> list[str]:
-    """Returns a message for each limit that is too low for Ray; raises that of open files first."""
+    """Increases a low limit of open files; returns a message for each limit that stays too low for Ray."""
     addresses = max(ADDRESSES, _ray_addresses())
     found = (_files(), _addresses(addresses), _shared(), _memory("a training", TRAINING))
     return [limit for limit in found if limit]
@@ -53,7 +53,7 @@ def hopeless_limits() -> list[str]:
 
 
 def too_few_addresses(error: BaseException) -> str:
-    """Returns a message if an error was caused by a low `ulimit -v`, else an empty text."""
+    """Returns a message if a low `ulimit -v` is set and probably caused the error, else an empty text."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     what = " ".join(str(error).split())[:MAX_PROBLEM] or "out of memory"
     said = getattr(error, "errno", None) == errno.ENOMEM or any(sign in what for sign in SIGNS)
@@ -63,12 +63,12 @@ def too_few_addresses(error: BaseException) -> str:
 
 
 def free_memory() -> int:
-    """Returns the free bytes within control groups (version 2), without swap, which Ray does not count."""
+    """Returns the bytes of memory, without swap, that machine and control groups (version 2) leave free."""
     return min([psutil.virtual_memory().available, *_left_by_groups()])
 
 
 def usable_cpus() -> int:
-    """Returns the number of CPUs, at least one, in this process's affinity and control groups' quotas."""
+    """Returns the CPUs that this process's affinity and its control groups' quotas allow, at least one."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min([own, *_quotas()])))
 
@@ -101,7 +101,7 @@ def _groups() -> Iterator[Path]:
     except OSError:
         return
     for path in (line.removeprefix("0::/") for line in lines if line.startswith("0::/")):
-        # In a container the path may be the host's: then the root alone is there.
+        # In a container the path may be that on the host: then only the root exists here.
         for folder in (GROUPS / path, *(GROUPS / path).parents):
             if not folder.is_relative_to(GROUPS):
                 break

@@ -48,7 +48,7 @@ class StopRequest:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Returns a context that the first signal interrupts, even inside of `shielded`; others do not."""
+        """Returns a context that the next signal interrupts, even in `shielded`; later signals do not."""
         shielded, self._shielded, self._at_once = self._shielded, False, True
         try:
             yield
@@ -66,7 +66,7 @@ class StopRequest:
         return interrupts
 
     def wait_for_second(self) -> None:
-        """Waits until a second signal that is sent together with the first one has arrived."""
+        """Waits until `SAME` seconds after a request: then a signal sent with the first one has arrived."""
         if self():
             time.sleep(max(0.0, self._time + SAME - time.monotonic()))
 
@@ -75,8 +75,8 @@ class StopRequest:
 def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator[StopRequest]:
     """Yields a request to stop that the first signal sets; a second signal raises KeyboardInterrupt.
 
-    A signal that is ignored, such as SIGHUP under `nohup`, stays ignored. Threads other than the main one
-    handle none.
+    A signal that is ignored, such as SIGHUP under `nohup`, stays ignored. In a thread other than the main one
+    no signal is handled.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

@@ -28,10 +28,10 @@ def own_stderr() -> TextIO | None:
 def stderr_to_file() -> Iterator[Callable[[Path], None]]:
     """Redirects standard error, also of C++ code, to a file while the context is open.
 
-    The context yields a function that moves the file, which is temporary at first, to FILE in a folder; an
-    empty one is removed. The traceback of an exception other than UserError is written to it, and the
-    exception gets a note with the path. Nothing is redirected if sys.stderr is not the process's standard
-    error, as in tests.
+    The context yields a function that moves the file, which is temporary at first, to FILE in a folder. If
+    the file was moved, the traceback of an exception other than UserError is written to it, the exception
+    gets a note with its path, and an empty file is removed at the end. Nothing is redirected if sys.stderr is
+    not the process's standard error, as in tests.
     """
     try:
         applies = sys.stderr.fileno() == 2 and not _terminals

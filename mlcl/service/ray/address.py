@@ -18,8 +18,8 @@ FORMS = "HOST:PORT of the cluster's head, or auto; unset: a Ray of the command's
 
 
 def on_cluster() -> bool:
-    """Whether RAY_ADDRESS is set, so that commands use a Ray cluster."""
-    return bool(os.environ.get(RAY))
+    """Whether RAY_ADDRESS names a Ray cluster, which commands then use; `local` does not."""
+    return os.environ.get(RAY, "") not in ("", "local")
 
 
 def ray_address() -> tuple[str, int]:

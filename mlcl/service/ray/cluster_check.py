@@ -78,7 +78,7 @@ def check_cluster(storage: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def problems_of(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Returns the problems in the measurements: unequal versions, clocks that differ, GPUs without a use."""
+    """Returns the problems in the measurements: unequal versions, clocks that differ, unusable GPUs."""
     found = []
     for column in SAME:
         versions = Counter(row[column] for row in rows if column in row)
@@ -139,7 +139,7 @@ class _Node:
             return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
 
     def all_reduce(self, address: str, rank: int, size: int, kind: str) -> float:
-        """Returns GB/s of the bus: bytes that leave and reach a node while a tensor is summed over all."""
+        """Returns the bus bandwidth in GB/s: 2 (n - 1) / n of a tensor's bytes, per second of all-reduce."""
         choose_interface()
         backend, device = ("nccl", "cuda") if kind == "GPU" else ("gloo", "cpu")
         limit = timedelta(seconds=SECONDS)
@@ -169,7 +169,7 @@ def _ask(reference: Any) -> Any:
 
 
 def _skew(actor: Any) -> float:
-    """Returns the seconds by which a node's clock is ahead of this one's, by the quickest of some answers."""
+    """Returns the seconds by which a node's clock is ahead of this one's, by the fastest of five answers."""
     ray.get(actor.now.remote(), timeout=START_SECONDS)
     asked = []
     for _ in range(5):

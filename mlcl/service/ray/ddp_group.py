@@ -32,7 +32,7 @@ MAX_RESTARTS = 3
 ROOM_SECONDS = 1800.0
 """Seconds to wait until an autoscaler has brought the nodes that a group needs."""
 SAY_EVERY = 60.0
-"""Seconds between two announcements of that."""
+"""Seconds between two announcements that a group waits for nodes."""
 LOOK_EVERY = 1.0
 ROUNDING = 1e-6
 """The amount by which a quotient of resources may be too small: .7 / .1 is just below 7."""
@@ -69,7 +69,7 @@ def run_group(
 
     Workers exchange tensors on GPUs with NCCL, and tensors in the host's memory with gloo. Rank 0 writes to
     `log`, and `listener` gets its events. Raises Stopped after a request to stop, Diverged for a loss that is
-    not finite, and UserError for bad input or a cluster that is too small.
+    not finite, UserError for bad input or a cluster that is too small, TrainingFailedError if restarts fail.
     """
     (folder / STOP_FILE).unlink(missing_ok=True)
     with ray_session(home, job.train.workers, announce):
@@ -135,7 +135,11 @@ def _await_resources(
     should_stop: Callable[[], bool],
     announce: Callable[[str], None],
 ) -> None:
-    """Waits for nodes of a cluster's autoscaler; refuses too few in time. A stop raises Stopped."""
+    """Waits until the cluster, whose autoscaler is asked for nodes, has room for all workers.
+
+    Raises UserError if there is no room: at once on this machine, after ROOM_SECONDS on a cluster. Raises
+    Stopped after a request to stop.
+    """
     began = said = time.monotonic()
     try:
         while missing := _missing(job, resources):
@@ -184,7 +188,7 @@ def _fit_on(
     listener: Listener,
     should_stop: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Runs `_fit`, each time with a new trainer, until it succeeds or has written no new checkpoint."""
+    """Runs `_fit` with a new trainer, and again after each failure before which it wrote a new checkpoint."""
     saved = 0
 
     def listen(event: Event) -> None:
@@ -205,7 +209,7 @@ def _fit_on(
 def _fit(
     trainer: TorchTrainer, events: Queue, folder: Path, listener: Listener, should_stop: Callable[[], bool]
 ) -> dict[str, Any]:
-    """Runs `trainer.fit` in a thread; meanwhile this one handles signals, events and the stop file."""
+    """Runs `trainer.fit` in a new thread; meanwhile this thread handles signals, events and the stop file."""
     box: dict[str, Any] = {}
 
     def fit() -> None:

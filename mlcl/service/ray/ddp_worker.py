@@ -51,7 +51,7 @@ class FailureNotes(UserCallback):
 
 
 def slow_rank_notes(context: Context) -> list[str]:
-    """Multiplies matrices on every rank, which all call this; returns a note for each that is SLOWER."""
+    """Times a product of matrices on every rank, all of which must call this; returns `slow_notes`."""
     if context.world_size == 1:
         return []
     found = context.objects((ray.util.get_node_ip_address(), _seconds_of_a_product(context.device)))
@@ -59,7 +59,7 @@ def slow_rank_notes(context: Context) -> list[str]:
 
 
 def slow_notes(nodes: Sequence[str], seconds: Sequence[float]) -> list[str]:
-    """Returns a note for each rank whose seconds are SLOWER than the median of all."""
+    """Returns a note for each rank whose seconds are more than SLOWER times the median of all ranks."""
     usual = statistics.median_low(seconds)
     return [
         f"rank {rank} on {node}: {own / usual:.1f} times slower than the others, which wait for it"
@@ -86,7 +86,7 @@ WRITER = ".writer.lock"
 PATIENCE = 60.0
 """Seconds to wait for the lock, which workers of a lost node may still hold, before the group gives up."""
 PROGRESS_EVERY = 0.2
-"""The smallest number of seconds between two progress events to the driver; those with metrics always go."""
+"""The least seconds between two progress events to the driver; events with metrics are always sent."""
 
 
 class GroupConfig(TorchConfig):
@@ -139,7 +139,7 @@ def interface(address: str) -> str | None:
 
 
 def work(config: dict[str, Any]) -> dict[str, Any]:
-    """Trains as one rank, and returns how it ended; Ray may start the group again after other errors."""
+    """Trains as one rank; returns its outcome (`ended`). Ray may restart the group after an exception."""
     enter_workdir(config["cwd"])
     folder, home = Path(config["folder"]), Path(config["home"])
     log = None
@@ -180,7 +180,10 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _only_writer(folder: Path, context: Context) -> Iterator[None]:
-    """Holds the folder's lock: workers of a node that does not answer may still write. All ranks wait."""
+    """Holds the folder's lock on rank 0, for which all ranks wait: workers of a lost node may still write.
+
+    Raises RuntimeError if the lock is not free within PATIENCE.
+    """
     lock: AbstractContextManager[bool] = nullcontext(True)
     if context.is_main:
         lock = lock_file(folder / WRITER, PATIENCE)

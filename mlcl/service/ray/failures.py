@@ -20,7 +20,7 @@ def failure_note(rank: int, node: str, error: object) -> str:
 
 
 def with_node(reason: str) -> str:
-    """Returns the reason of a failure in this process with its node, and its meaning if that is known."""
+    """Returns the reason of a failure in this process, with this node's address and the meaning if known."""
     import ray
 
     return f"{reason} ({': '.join(filter(None, (f'on {ray.util.get_node_ip_address()}', _meaning(reason))))})"

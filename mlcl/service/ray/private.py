@@ -29,7 +29,7 @@ def _replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def kill_at_once() -> AbstractContextManager[None]:
-    """Makes Ray end processes of the context with SIGKILL: they block SIGTERM, for which it would wait."""
+    """Makes Ray end the processes that it starts in the context by SIGKILL, since they block SIGTERM."""
     from ray._private import services
 
     class Killed(services.ConsolePopen):
@@ -40,7 +40,7 @@ def kill_at_once() -> AbstractContextManager[None]:
 
 
 def without_uv() -> AbstractContextManager[None]:
-    """Makes `ray.init` start processes by this Python, also under `uv run`, which would install or wait."""
+    """Makes `ray.init` start processes by this Python, not by `uv run`, which would install or wait."""
     from ray._private import ray_constants
 
     return _replace_attribute(ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False)
@@ -101,9 +101,9 @@ def forget_failures(trial: Any) -> None:
 
 
 class ImportPath(JobConfig):
-    """A Ray job whose processes import from no folder that this process does not import from.
+    """The configuration of a Ray job whose processes import only from folders on this process's `sys.path`.
 
-    Ray adds the current folder, in which a `transformers.py` would take the place of the installed package.
+    Ray would add the current folder, in which a `transformers.py` would hide the installed package.
     """
 
     _py_driver_sys_path: list[str]
@@ -115,7 +115,7 @@ class ImportPath(JobConfig):
 
 
 def running_heads() -> tuple[set[str], str | None]:
-    """Returns the addresses of the Rays that run on this machine, and that of the last `ray start`."""
+    """Returns the addresses of the Ray clusters on this machine, and that of the last `ray start` or None."""
     from ray._private import services
 
     services.find_gcs_addresses.cache_clear()

@@ -20,7 +20,7 @@ DRIVER_ALONE = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 
 
 def resolve_references(*, worker: bool = False) -> None:
-    """Sets the variables of MLCL_REFERENCES to their secrets, on a worker but those of DRIVER_ALONE."""
+    """Sets the variables in MLCL_REFERENCES to their secrets; on a `worker`, not those in DRIVER_ALONE."""
     try:
         tree = json.loads(os.environ.get(REFERENCES, "{}"))
         references = {str(name): Reference.model_validate(its) for name, its in tree.items()}

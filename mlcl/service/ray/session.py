@@ -18,7 +18,7 @@ import ray
 from mlcl.errors import MachineError, UserError
 from mlcl.service.process.limits import hopeless_limits, narrow_limits, usable_cpus
 from mlcl.service.process.signals import STOP_SIGNALS
-from mlcl.service.ray.address import FORMS, RAY, ask_cluster, is_dashboard, is_refused
+from mlcl.service.ray.address import FORMS, RAY, ask_cluster, is_dashboard, is_refused, on_cluster
 from mlcl.service.ray.folder import check_shared, default_folder, ensure_token, short_folder
 from mlcl.service.ray.private import ImportPath, kill_at_once, running_heads, without_uv
 from mlcl.tracking.network import connection_error, host_and_port
@@ -71,7 +71,10 @@ def _announce_wait(announce: Callable[[str], None], text: str) -> AbstractContex
 
 
 def _head(address: str) -> str:
-    """Returns the address of the cluster to join, which answers; `auto` is the last `ray start`."""
+    """Returns the address of the cluster to join, for `auto` that of the last `ray start` or the only Ray.
+
+    Raises UserError if no cluster answers there, or if several run and `auto` is not clear.
+    """
     if is_dashboard(address):
         raise UserError("the address of a dashboard", key=RAY, found=address, allowed=FORMS)
     if address == "auto":
@@ -107,13 +110,12 @@ def ray_session(
     if ray.is_initialized():
         yield
         return
-    address = os.environ.get(RAY, "local")
+    address = os.environ.get(RAY, "")
     with ExitStack() as stack:
         # Ray prints deaths of its processes to standard output, which is for results; some while it ends.
         stack.enter_context(redirect_stdout(sys.stderr))
         with _restore_handlers(), without_uv():
-            own = address in ("", "local")
-            stack.enter_context(local_ray(cpus, announce) if own else _cluster(address, announce))
+            stack.enter_context(_cluster(address, announce) if on_cluster() else local_ray(cpus, announce))
         stack.enter_context(monitor_head(ray.get_runtime_context().gcs_address, announce))
         with _announce_wait(announce, "waiting for the nodes of the Ray cluster"):
             check_shared(home)
@@ -168,7 +170,8 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     """Starts a Ray with this process's CPUs, but at least `cpus`, and ends its processes with the context.
 
     A signal to the whole process group, or to all processes of a systemd unit, reaches only the command,
-    which ends its trainings while Ray still runs. Ray's files are removed, except after an error.
+    which ends its trainings while Ray still runs. Ray's files are removed, except after an error. Raises
+    MachineError if Ray does not start.
     """
     if hopeless := hopeless_limits():
         raise MachineError(f"Ray cannot start: {'; '.join(hopeless)}")

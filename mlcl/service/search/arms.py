@@ -1,4 +1,4 @@
-"""The arms of a sweep, each searched with as many trials: job, control (without heads), trained baselines."""
+"""The arms of a sweep, searched with equally many trials: job, control (no heads), trained baselines."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ RACE_OFFSET = 501
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """The plan of one search of an arm, the `number`th from 1.
+    """The plan of one search of an arm; `number` counts the arm's searches from 1.
 
-    `plan` has the job and the space of this search. `scope` is its name in the ledger, empty for the first
-    search of the swept job. Without trials (`is_searched`) the job is trained as written, see `_searches_of`.
+    `plan` has the job and the space of this search. `scope` is the search's name in the ledger, empty for the
+    first search of the swept job. If `is_searched` is False, there are no trials, and the job is trained as
+    written, see `_searches_of`.
     """
 
     arm: str
@@ -48,15 +49,15 @@ class SearchPlan:
 
     @property
     def races(self) -> bool:
-        """Whether the best trials are compared in a race; it may also choose the neighbours of a lone job."""
+        """Whether the best trials are compared in a race; without trials, whether it chooses k-NN values."""
         races = self.is_searched or (self.plan.knn_races and self.plan.job.baseline is None)
         return races and self.plan.space.search.race_seeds > 0 and not self.plan.space.multi
 
 
 def control_job(job: JobConfig) -> JobConfig | None:
-    """Returns a job without its contrastive heads: its classifier has weight 1 and as many views as before.
+    """Returns a job without its contrastive heads; its classifier has weight 1 and the same number of views.
 
-    None if no head has a weight above 0, since such a job is its own control.
+    Returns None if no head has a weight above 0, since such a job is its own control.
 
     Example:
         >>> control_job(load_job("jobs/icd10cm_mlcl.yaml")).train.views
@@ -64,7 +65,7 @@ def control_job(job: JobConfig) -> JobConfig | None:
     """
     if not any(head.weight > 0 for head in job.objective.heads.values()):
         return None
-    tree = dump_job(job)  # it has the number of views, which would be 1 by default without heads
+    tree = dump_job(job)  # the dump has the number of views, whose default without heads is 1
     tree["objective"]["heads"] = {}
     tree["objective"]["classifier"]["weight"] = 1.0
     return load_job(tree)
@@ -76,7 +77,10 @@ def own_arm(plan: SweepPlan) -> str:
 
 
 def search_plans(plan: SweepPlan) -> list[SearchPlan]:
-    """Returns the searches: of control and baselines if there are fresh seeds, then of the swept job."""
+    """Returns the searches of control and baselines, then of the swept job.
+
+    Without fresh seeds there is only one search, of the swept job.
+    """
     if not plan.seeds:
         return [arm_search(plan, own_arm(plan), Role.MODEL, 1, replace(plan, baselines=()))]
     arms = [(CONTROL, plan.control, Role.BASELINE | Role.CONTROL)] if plan.control is not None else []
@@ -87,10 +91,11 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
 
 
 def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:
-    """Returns the searches of a control or baseline; without trials if nothing is to be searched.
+    """Returns the searches of a control or baseline, without trials if nothing is to be searched.
 
-    That is so for fitted baselines, which get one seed as it changes nothing, for jobs without a key of the
-    space, and for jobs that equal the swept job. There are several only where each draws validation rows.
+    Nothing is searched for fitted baselines, which have one seed since the seed changes nothing, for jobs
+    without a key of the space, and for jobs that equal the swept job. These have one entry, or
+    `plan.searches` entries if each draws its own validation rows.
     """
     own = plan.with_grid(job)
     space, text = plan.spaces.get(name) or (shared_space(plan.space, job), plan.space_text)
@@ -116,7 +121,8 @@ def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list
 def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPlan) -> SearchPlan:
     """Returns a search of an arm, with its part of the arm's trials and fresh seeds and its own sampler seed.
 
-    `plan` has the numbers that the searches of an arm divide, and `own` the job and the space of this one.
+    `plan` has the numbers of trials and seeds that the searches of an arm divide, and `own` the job and the
+    space of this search.
     With `plan.redraws`, each search after the first also draws its own validation rows, so that differences
     between searches include the effect of that draw.
     """
@@ -138,7 +144,7 @@ def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPla
 
 
 def shared_space(space: Space, job: JobConfig) -> Space:
-    """Returns the space without the parameters of keys that a job lacks, and without those that need them."""
+    """Returns the space without parameters whose keys a job lacks or whose conditions refer to such ones."""
     known, kept = set(nodes(dump_job(job))), list[Parameter]()
     for parameter in space.parameters:
         drawn = all(any(covers(other.name, term.key) for other in kept) for term in parameter.terms)
@@ -153,7 +159,7 @@ def scope_of(plan: SweepPlan) -> str:
 
 
 def arm_results(searches: Iterable[SearchPlan], results: Iterable[ArmSearch]) -> tuple[ArmResult, ...]:
-    """Returns the arms of searches with their results, in the order of the searches."""
+    """Groups the results of `searches` by arm, in order; an arm without trials and races has no result."""
     arms: dict[str, ArmResult] = {}
     for search, result in zip(searches, results, strict=True):
         arm = arms.setdefault(search.arm, ArmResult(search.arm, search.role))

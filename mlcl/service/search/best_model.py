@@ -30,11 +30,12 @@ def model_training(
     raced: Mapping[str, Sequence[Candidate]],
     chosen: Mapping[str, Sequence[Candidate]],
 ) -> Entry | None:
-    """Returns the training whose model is registered: that of the best winner of a race, if there is one.
+    """Returns the training whose model is registered; None if no race of the swept job has ended.
 
-    If the winner is the job as written and no trial has its values, it is its first training in the race. If
-    races choose k, lambda and temperature, it is the first complete training on fresh seeds, since only these
-    have the chosen values. `raced` and `chosen` have the entrants and the confirmed settings, by scope.
+    It is a training of the best setting among the winners of the races: the trial with this setting or, if
+    there is none, the setting's first training in the race. If races choose k, lambda and temperature, it is
+    the setting's first complete training on fresh seeds, since only these have the chosen values. `raced` and
+    `chosen` have the entrants and the confirmed settings, by scope.
     """
     picks = []
     for each in plans:
@@ -58,11 +59,11 @@ def model_training(
 def register_best(
     tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, run_id: str, stop: StopRequest
 ) -> str:
-    """Exports the trial in `folder` and registers it as a version of the experiment's model in MLflow.
+    """Exports the training `best` in `folder` and registers it as a version of the experiment's model.
 
     The version gets the alias `best` unless the model that has it is at least as good. Returns a line for the
-    user. A signal interrupts the export, which leaves nothing behind, but not the registration. Raises
-    MlflowException or UserError if MLflow refused the model, or the trial's files or data have changed.
+    user. A signal interrupts the export, which then leaves nothing behind, but not the registration. Raises
+    MlflowException or UserError if MLflow refuses the model, or the training's files or data have changed.
     """
     assert best.score is not None
     version = export_version(tracker, plan, best, folder, run_id, stop)
@@ -76,7 +77,7 @@ def register_best(
 def export_version(
     tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, run_id: str, stop: StopRequest
 ) -> str:
-    """Exports the trial, logs it to its MLflow run, and returns the registered version of the model."""
+    """Exports a training, logs the export to its MLflow run, and returns the registered version's number."""
     from mlcl.tracking.pyfunc import log_export  # imports pandas and MLflow's models
 
     job, name = load_job(best.job), plan.job.experiment

@@ -26,14 +26,14 @@ from mlcl.tracking import State
 from mlcl.training.neighbour_grid import Grid, best_mean
 
 AS_WRITTEN = "as written"
-"""The name of the searched job with the values of its file, without drawn ones."""
+"""The name of the setting that has the values of the job file and no drawn values."""
 LARGEST_SHARE = 3
-"""At most one in this many complete trials of a search may enter its race."""
+"""A race has at most one trial for this many complete trials of its search, but at least one trial."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting that is confirmed on fresh seeds.
+    """A setting that enters a race, or is confirmed on fresh seeds.
 
     `name` does not change; `labels` say why it was chosen, such as its present rank in the search. `trial` is
     the label of the search trial with this setting; empty if there is none.
@@ -59,19 +59,32 @@ def _key(job: JobConfig) -> str:
 
 
 def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
-    """Returns the candidates of a search's race: the job as written, then the best trials, no duplicates."""
+    """Returns the entrants of a search's race: the job as written and the best trials, equal jobs once."""
     count = entrant_count(search.plan.confirm, len(ranked(_distinct(trials), search.plan.space.mode)))
     found = confirmed_candidates(search, trials, count)
     return [replace(each, key=f"race-{job_hash(each.job)[:12]}") for each in found]
 
 
 def entrant_count(confirm: int, trials: int) -> int:
-    """Returns how many trials race: `confirm`, at most a third of the complete `trials`, at least one."""
+    """Returns how many of `trials` complete trials race: `confirm`, at most a third, at least one."""
     return min(confirm, max(1, trials // LARGEST_SHARE), trials)
 
 
+def most_raced(search: SearchPlan) -> int:
+    """Returns the largest number of trainings that the race of a search can have."""
+    if not (search.races and search.plan.seeds):
+        return 0
+    trials = entrant_count(search.plan.confirm, search.plan.most) if search.is_searched else 0
+    return len(search.race_seeds) * (1 + trials)
+
+
+def most_confirmed(search: SearchPlan) -> int:
+    """Returns the largest number of trainings that confirm settings of a search: with a race, of its pick."""
+    return search.plan.seeds * (1 + search.plan.confirm * (search.is_searched and not search.races))
+
+
 def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
-    """Returns the setting to confirm of a race's entrant, with the k, lambda and temperature of `knn`."""
+    """Returns a race's entrant as the setting to confirm, with k, lambda and temperature fixed to `knn`."""
     chosen = {f"evaluation.knn.{key}": value for key, value in knn.items()}
     grid = {"evaluation.knn.grid": None} if chosen else {}
     job = load_job(dump_job(entrant.job), {**chosen, **grid})
@@ -81,7 +94,10 @@ def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
 def confirmed_candidates(
     search: SearchPlan, trials: Sequence[Entry], count: int | None = None
 ) -> list[Candidate]:
-    """Returns the job as written and the `count` best or Pareto trials, in which equal jobs are merged."""
+    """Returns the job as written and the `count` best trials as candidates, of which equal jobs are merged.
+
+    With several goals the trials are those of the Pareto front. `count` is `plan.confirm` by default.
+    """
     plan, prefix = search.plan, f"{search.plan.name}, " if search.scope else ""
     if not search.is_searched:
         return [_written(search, plan.name)]
@@ -98,7 +114,7 @@ def confirmed_candidates(
 
 
 def _distinct(trials: Sequence[Entry]) -> list[Entry]:
-    """Returns the trials without those that took the results of another one of them."""
+    """Returns `trials` without those that took the results of another trial in `trials`."""
     keys = {trial.key for trial in trials}
     return [trial for trial in trials if trial.same_as not in keys]
 
@@ -129,13 +145,16 @@ def _merged(found: Sequence[Candidate]) -> list[Candidate]:
 
 
 def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> list[Entrant]:
-    """Returns the entrants of an ended race with their scores; a failed training has the score NaN."""
+    """Returns the entrants of a race with their scores; a failed training has the score NaN.
+
+    Returns an empty list if there is no race, or it has not ended.
+    """
     if len(raced) < 2 and not search.plan.knn_races:
         return []
     found = {trial.label: trial.score for trial in ledger.counted(search.scope)}
     field = []
     for each in raced:
-        seeds = ledger.seeds_of(scoped(search.scope, each.key))
+        seeds = ledger.seeds_of(scoped(search.scope, each.key), len(search.race_seeds))
         if len(seeds) < len(search.race_seeds) or any(seed.resumable for seed in seeds):
             return []
         done = [seed.score if seed.state is State.COMPLETE else None for seed in seeds]
@@ -149,8 +168,9 @@ def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger)
 def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) -> Entrant:
     """Returns an entrant scored at the k, lambda and temperature with the best mean over the race's seeds.
 
-    Unless the score is a metric of the neighbours, the model without neighbours (lambda 0) is compared, too,
-    and wins a tie. The entrant is unchanged if a training failed or has no grid.
+    `grids` has the grid of each training. If the score is a metric of the classifier (`val/...`), the model
+    without neighbours (lambda 0) is compared, too, and wins a tie. The entrant is unchanged if a training
+    failed or has no grid.
     """
     found, scores = best_mean(grids, plan.space.mode), entrant.scores
     if found is None or not math.isfinite(entrant.mean):
@@ -164,7 +184,7 @@ def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) ->
 
 
 def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> Candidate | None:
-    """Returns the winner of a race as the setting to be confirmed; None until all its trainings have ended.
+    """Returns the winner of a race as the setting to be confirmed; None until all trainings have ended.
 
     A single entrant wins without a race, unless races choose the k-NN parameters.
     """
@@ -178,7 +198,7 @@ def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) 
 
 
 def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> ArmSearch:
-    """Returns the result of a search with the entrants of its race."""
+    """Returns the result of a search so far, with the entrants and the winner of its race if it has ended."""
     counted, mode = ledger.counted(search.scope), search.plan.space.mode
     scores = [each.score for each in ranked(counted, mode) if each.score is not None]
     race, stop = race_results(search, raced, ledger), stop_of(search.plan, ledger, search.scope)
@@ -191,7 +211,7 @@ def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger
 
 
 def race_pick(entrants: Sequence[Entrant], mode: str) -> Entrant:
-    """Returns the entrant with the best mean score, the first one in a tie or if all have a failed training.
+    """Returns the entrant with the best mean score: in a tie, or if each has a failed training, the first.
 
     Example:
         >>> written, found = Entrant("as written", (0.71, 0.73)), Entrant("trial 5", (0.70, 0.72), found=0.78)
@@ -206,9 +226,10 @@ def race_pick(entrants: Sequence[Entrant], mode: str) -> Entrant:
 def kept_share(entrant: Entrant, scores: Sequence[float], mode: str) -> float | None:
     """Returns the fraction of an entrant's lead over the median trial that is left on the race's seeds.
 
-    The lead is its score in the search minus the median of `scores`, those of all complete trials. The result
-    is 1 if the mean over the race's seeds equals the score of the search, 0 if it equals the median; None if
-    the entrant has no lead in the search, or one of its trainings failed.
+    The lead is the entrant's score in the search minus the median of `scores`, the scores of all complete
+    trials; the sign is reversed if lower is better. The result is 1 if the mean over the race's seeds equals
+    the score in the search, 0 if it equals the median; None if the entrant has no lead in the search, or one
+    of its trainings failed.
     """
     if entrant.found is None or not scores or not math.isfinite(entrant.mean):
         return None

@@ -1,4 +1,4 @@
-"""The source of trainings that confirm chosen settings, or compare them in a race, on fresh seeds."""
+"""The source of the trainings on fresh seeds that confirm chosen settings or compare settings in a race."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mlcl.training.neighbour_grid import read_neighbours
 
 @dataclass(frozen=True)
 class ChosenSettings:
-    """Settings that are all trained on the same fresh seeds; `scope` names the search that found them."""
+    """Settings that are all trained on `seeds`; `scope` names the search that found them."""
 
     settings: Sequence[Candidate]
     seeds: Sequence[int]
@@ -31,8 +31,8 @@ class ChosenSettings:
 class ConfirmationSource(TrainingSource):
     """Hands out the trainings of chosen settings: the first seed of each setting, then the second, and so on.
 
-    In this order, a command that is stopped has trained each setting on about as many seeds. `seed_keys` are
-    the keys of a job that are set to the seed. In a `race` the test split is not evaluated.
+    Due to this order, a command that is stopped has trained the settings on about equally many seeds.
+    `seed_keys` are the keys of a job that are set to the seed. In a `race` the test split is not evaluated.
     """
 
     store: NestedTrials
@@ -71,7 +71,7 @@ class ConfirmationSource(TrainingSource):
         return len(self._entries) - len(self._waiting), len(self._entries)
 
     def _open_settings(self, chosen: ChosenSettings) -> None:
-        """Opens the confirmations of one search, and updates the labels of those that it had before."""
+        """Opens the confirmations of one search; removes the labels of earlier ones that are not chosen."""
         ledger, present = self._ledger, {each.key: each for each in chosen.settings}
         for each in chosen.settings:
             if each.key not in ledger.confirmations:
@@ -87,7 +87,7 @@ class ConfirmationSource(TrainingSource):
     def _open(self, confirmation: str, seed: int) -> Entry:
         held, key = self._ledger.confirmations[confirmation], f"{confirmation}-seed{seed}"
         if key not in self._ledger.entries:
-            versions = self._ledger.versions(held.scope)  # none of a job that is not searched
+            versions = self._ledger.versions(held.scope)  # empty for a job that is not searched
             job = dump_job(load_job(held.job, dict.fromkeys(self._seed_keys, seed)))
             training = Training(
                 key=key,
@@ -110,23 +110,22 @@ class ConfirmationSource(TrainingSource):
         return self._kept.files(entry)
 
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """Returns the `End` of a training; in a race that chooses k-NN settings with the grid's scores."""
+        """Returns the `End` of a training, with its k-NN grid in a race that chooses k-NN parameters."""
         folder = self.store.folder(entry)
         end = score_training(self._plan, entry, folder, values)
         keeps_grid = self._race and self._plan.knn_races and end.state is State.COMPLETE
         return replace(end, neighbours=read_neighbours(folder)) if keeps_grid else end
 
     def end(self, state: State, reason: str) -> None:
-        """Closes the confirmations, and writes the means over their seeds to their logs."""
-        for each in (each for its in self._chosen for each in its.settings):
-            if each.key in self._ledger.confirmations:
-                ended = self._ended(each.key, state, reason)
-                if self._ledger.confirmation_states.get(each.key) != ended:
-                    self._ledger.append("close_confirmation", key=each.key, state=ended[0], reason=ended[1])
-                self.store.close_confirmation(each.key)
+        """Closes the confirmations in the ledger, and logs their states and mean metrics over seeds."""
+        for key, count in ((each.key, len(its.seeds)) for its in self._chosen for each in its.settings):
+            if key in self._ledger.confirmations:
+                ended = self._ended(self._ledger.seeds_of(key, count), state, reason)
+                if self._ledger.confirmation_states.get(key) != ended:
+                    self._ledger.append("close_confirmation", key=key, state=ended[0], reason=ended[1])
+                self.store.close_confirmation(key)
 
-    def _ended(self, key: str, state: State, reason: str) -> tuple[State, str]:
-        seeds = self._ledger.seeds_of(key)
+    def _ended(self, seeds: Sequence[Entry], state: State, reason: str) -> tuple[State, str]:
         if not seeds or any(seed.resumable for seed in seeds):
             return state, reason
         if all(seed.state is State.COMPLETE for seed in seeds):
@@ -135,19 +134,19 @@ class ConfirmationSource(TrainingSource):
 
     @property
     def finished(self) -> bool:
-        """Whether every seed has ended."""
+        """Whether the trainings of all settings and seeds have ended."""
         return all(entry.ended for entry in self._entries)
 
 
 def drop_settings(ledger: Ledger, store: NestedTrials, scopes: Collection[str]) -> None:
-    """Removes the labels of settings whose search is not among `scopes`."""
+    """Removes the labels of confirmed settings whose search is not among `scopes`."""
     for its in list(ledger.confirmations.values()):
         if its.scope not in scopes:
             _relabel(its, None, ledger, store)
 
 
 def _relabel(its: Confirmation, candidate: Candidate | None, ledger: Ledger, store: NestedTrials) -> None:
-    """Sets the labels (in ledger and log) and roles of a setting to the candidate's; None removes labels."""
+    """Sets a setting's labels and roles to the candidate's, in ledger and log; None removes the labels."""
     now = _with_labels(its, candidate)
     if now != its:
         ledger.open_confirmation(now)

@@ -19,10 +19,10 @@ FIGURES = Files("figures", logged=False)
 
 
 class KeptFiles:
-    """Tells what each training writes, and removes the files of those that turn out not to be the best.
+    """Decides which files a training writes, and removes models and embeddings that are not kept.
 
-    Every method may be repeated after a kill. Files that were logged as artifacts are never removed. A trial
-    of `searches` may be the best; a table has none, since it registers no model.
+    Every method may be repeated after a kill. Files that were logged as artifacts are never removed.
+    `searches` are those whose best model may be registered; a table has none, since it registers no model.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class KeptFiles:
         """The best trials by search when `trim` was last called."""
 
     def files(self, entry: Entry) -> Files:
-        """Returns which files a training writes besides its metrics, and whether it logs them."""
+        """Returns the type of the model and embeddings that a training stores, and whether it logs them."""
         if self._keep == "all":
             return Files("float16")
         held = None if entry.confirmation is None else self._ledger.confirmations[entry.confirmation]
@@ -42,20 +42,20 @@ class KeptFiles:
             return Files("float16", logged=self._keep == "confirmed")
         if entry.scope not in self._searches:
             return FIGURES
-        # A race's training is registered where no trial has the values of its setting.
+        # The first training of a setting in a race may be registered, if no trial has this setting.
         if held is not None and (held.trial or self._ledger.seeds_of(held.key)[0] is not entry):
             return FIGURES
         return Files("float16", logged=False)
 
     def trim(self, ended: Entry) -> None:
-        """Removes the files of those trials of the search of `ended` that are too bad to enter its race."""
+        """Removes the files of trials that cannot enter the race, in the search of the trial `ended`."""
         scope, search = ended.scope, self._searches.get(ended.scope)
         if self._keep == "all" or search is None:
             return
         trials = self._ledger.ranked(scope, search.plan.space.mode)
         first = entrant_count(search.plan.confirm, search.plan.most)
         leading = trials[:first]
-        # After the first call, the new trial alone can be pushed out of the best, or push one out.
+        # After the first call, only the new trial and the best of the last call can have changed ranks.
         changed = [*self._leading[scope], ended] if scope in self._leading else trials
         self._leading[scope] = list(leading)
         kept = {each.key for each in leading}
@@ -68,7 +68,7 @@ class KeptFiles:
             self._store.log_files(entry)
 
     def clean(self, but: Collection[str]) -> None:
-        """Removes the files of a complete sweep, but not those in `but` or of trials that may race later."""
+        """Removes the files of ended trainings, but not for keys in `but` or trials that may race later."""
         if self._keep != "all":
             ended = [each for each in self._ledger.entries.values() if each.ended and each.key not in but]
             self._remove([each for each in ended if not self._enters_races(each)])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mlcl.config import corners, default_mode, dump_job, load_job
 from mlcl.data import DatasetInfo
+from mlcl.data.validation_rows import redraws_validation
 from mlcl.errors import UserError
 from mlcl.files import bytes_on_disk
 from mlcl.service.engine.encoding import forecast
@@ -15,7 +17,7 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.precision import refuse_auto
 from mlcl.service.engine.progress import resolve_target
 from mlcl.service.search.arms import CONTROL, SearchPlan, search_plans
-from mlcl.service.search.confirmation import entrant_count
+from mlcl.service.search.confirmation import entrant_count, most_confirmed, most_raced
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe, why_outside
 from mlcl.service.search.space_versions import warm_sweep
@@ -30,7 +32,7 @@ from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
 
 
 def check_plan(plan: SweepPlan, home: Path) -> JobData:
-    """Checks a plan before Ray or MLflow are started, and returns the opened data of its job."""
+    """Raises UserError for a wrong plan, before Ray or MLflow are started; returns the data of its job."""
     plan.resources.check(plan.job)
     resolve_target(plan.job.tracking.notify)
     search_job = plan.search_job()
@@ -52,7 +54,7 @@ def check_plan(plan: SweepPlan, home: Path) -> JobData:
 
 
 def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
-    """Raises UserError if the ends of the space's parameters do not fit the data."""
+    """Raises UserError if a corner of the space does not fit the data, or varies a key that must not vary."""
     job = dump_job(plan.search_job())
     for corner in corners(plan.space):
         drawn = load_job(job, corner)
@@ -65,7 +67,10 @@ def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
 
 
 def _check_goals(plan: SweepPlan) -> None:
-    """Raises UserError unless a training can choose the post-hoc keys by each goal's default direction."""
+    """Raises UserError if a space with post-hoc keys has goals by which trainings cannot choose these.
+
+    Trainings choose by the default direction of a goal's metric, and the goals need different metrics then.
+    """
     if not plan.space.posthoc:
         return
     for goal in plan.space.goals:
@@ -109,13 +114,13 @@ EPOCHS = "train.epochs"
 def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     """Returns the plan of a sweep as plain data, after all checks; prepares the data set if necessary."""
     job_data = check_plan(plan, home)
-    plan = with_scores(plan, home)
+    plan = replace(with_scores(plan, home), redraws=redraws_validation(job_data.dataset))
     if plan.warm_start is not None:
         warm_sweep(home, plan.warm_start, sweep_identity(plan, job_data, home))
     space, job = plan.space, plan.search_job()
     plans = search_plans(plan)
     searches = [each for each in plans if each.is_searched]
-    confirmations = sum(map(_fresh_trainings, plans)) if plan.seeds else 0
+    confirmations = sum(most_raced(each) + most_confirmed(each) for each in plans)
     drawn = [its for its in space.parameters if its.name == EPOCHS]
     epochs = max(job.train.epochs, *(end[EPOCHS] for its in drawn for end in its.domain.ends(EPOCHS)), 1)
     trained = sum(each.plan.most for each in searches) + confirmations
@@ -161,20 +166,14 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     }
 
 
-def _fresh_trainings(search: SearchPlan) -> int:
-    if not search.races:
-        return search.plan.seeds * (1 + search.plan.confirm if search.is_searched else 1)
-    entrants = 1 + (entrant_count(search.plan.confirm, search.plan.most) if search.is_searched else 0)
-    return entrants * len(search.race_seeds) + search.plan.seeds
-
-
 def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str, Any]:
-    """Returns which trainings keep their model, at most how many, and the mean bytes of earlier ones."""
+    """Returns `tracking.keep`, the largest number of kept models, and the mean bytes of those kept so far."""
     keep, searches = plan.job.tracking.keep, [each for each in plans if each.is_searched]
     fresh = sum(each.plan.seeds for each in plans)
     own = [each.plan for each in searches if each.role is Role.MODEL and not plan.knn_races]
     raced = sum(entrant_count(its.confirm, its.most) for its in own)
-    every = sum(each.plan.most for each in searches) + sum(map(_fresh_trainings, plans)) * bool(plan.seeds)
+    every = sum(each.plan.most for each in searches)
+    every += sum(most_raced(each) + most_confirmed(each) for each in plans)
     most = {"best": raced + 1, "confirmed": raced + fresh, "all": every}[keep]
     folder = RunFolders(home, "sweeps").named(plan.name)
     kept = [] if folder is None else [file.parent for file in folder.path.glob(f"trials/*/{EMBEDDINGS}")]
@@ -183,7 +182,7 @@ def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str,
 
 
 def _time(name: str, home: Path, epochs: int) -> dict[str, float] | None:
-    """Estimates the seconds of some epochs from ended trainings of the sweep of this name, if any."""
+    """Estimates the seconds of `epochs` epochs from the trainings of the sweep `name`; None without any."""
     folder = RunFolders(home, "sweeps").named(name)
     entries = [] if folder is None else list(Ledger(folder.path).entries.values())
     ended = [each for each in entries if each.intermediate and each.cost.seconds]

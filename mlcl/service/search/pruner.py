@@ -1,6 +1,6 @@
-"""Stops trials early with Optuna's pruners, and searches whose other trials would gain less than a margin.
+"""Stops trials early with Optuna's pruners, and searches whose remaining trials would gain too little.
 
-A resumed sweep gets the same answers to the same reports.
+A resumed sweep makes the same decisions, since they depend only on the reported values.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ENDED = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, S
 
 
 def rungs(search: SearchConfig, epochs: int, every: int) -> list[int]:
-    """Returns the epochs before the last one at which trials are compared; Hyperband's are among ASHA's."""
+    """Returns the epochs before the last at which trials may be compared; Hyperband uses some of ASHA's."""
     if search.scheduler == "none":
         return []
     if search.scheduler == "median":
-        return list(range(every, epochs, every))
+        return list(range(search.grace * every, epochs, every))
     epoch, found = search.grace * every, []
     while epoch < epochs:
         found.append(epoch)
@@ -47,13 +47,13 @@ def build_pruner(search: SearchConfig, *, epochs: int, every: int) -> BasePruner
             return SuccessiveHalvingPruner(min_resource=grace, reduction_factor=search.reduction_factor)
         case "hyperband":
             return HyperbandPruner(
-                # With more than there is Optuna would make no bracket.
+                # With more than `epochs` Optuna would make no bracket.
                 min_resource=min(grace, epochs),
                 max_resource=epochs,
                 reduction_factor=search.reduction_factor,
             )
         case "median":
-            return MedianPruner(n_startup_trials=search.startup, n_warmup_steps=grace - 1)
+            return MedianPruner(n_startup_trials=search.startup, n_warmup_steps=grace)
         case "none":
             return NopPruner()
 
@@ -62,7 +62,7 @@ class ReplayPruner:
     """A pruner whose answers depend only on the reports it gets.
 
     A resumed sweep reports the intermediate values of its trials again, in the same order, and gets the same
-    answers. From `name`, the sweep's, Hyperband computes a trial's bracket together with its number.
+    answers. Hyperband computes a trial's bracket from `name`, the name of the search, and the trial's number.
     """
 
     def __init__(self, search: SearchConfig, mode: str, *, epochs: int, every: int, name: str) -> None:
@@ -79,13 +79,13 @@ class ReplayPruner:
         self._decisions: dict[tuple[int, int], bool] = {}
 
     def should_prune(self, number: int, epoch: int, score: float) -> bool:
-        """Reports a value; returns whether it prunes the trial. One that is not finite never does."""
+        """Reports a value, and returns whether to prune the trial: never at a value that is not finite."""
         if (number, epoch) not in self._decisions:
             decided = False
             if math.isfinite(score):
                 trial = self._trial(number)
                 trial.report(score, epoch)
-                decided = bool(trial.should_prune())  # the median's is numpy's
+                decided = bool(trial.should_prune())  # MedianPruner returns a bool of numpy
             self._decisions[number, epoch] = decided
         return self._decisions[number, epoch]
 
@@ -100,7 +100,7 @@ class ReplayPruner:
         self._study.tell(self._trial(number), score if end is TrialState.COMPLETE else None, end)
 
     def _trial(self, number: int) -> optuna.Trial:
-        # Numbers come in any order, and some never: their trials have no report.
+        # Numbers come in any order, and some never come: Optuna has trials without reports for these.
         while len(self._trials) <= number:
             self._trials.append(self._study.ask())
         return self._trials[number]
@@ -117,12 +117,12 @@ def least_trials(startup: int) -> int:
 
 
 def expected_gain(scores: Sequence[float], remaining: float) -> float:
-    """Returns by how much the best of the remaining trials is expected to be better than the best so far.
+    """Returns by how much the best of `remaining` trials is expected to exceed the best of `scores`.
 
-    The remaining trials are taken for independent draws from the normal distribution F with the mean and
-    standard deviation of the scores, at least two, more is better. With n of them and the best score b the
-    gain is the integral of 1 - F(x)^n over x > b, the expected improvement of n draws (Ginsbourger and others
-    2010, section 2).
+    Higher scores are better, and there are at least two. The n remaining trials are taken for independent
+    draws from the normal distribution F with the mean and standard deviation of the scores. With the best
+    score b, the gain is the integral of 1 - F(x)^n over x > b, the expected improvement of n draws
+    (Ginsbourger and others 2010, section 2).
 
     Example:
         >>> round(expected_gain([0.5, 0.6, 0.7], 1), 3), round(expected_gain([0.5, 0.6, 0.7], 10), 3)
@@ -140,9 +140,10 @@ def stop_reason(
 ) -> str:
     """Returns the reason why a search needs no more trials; an empty text if it needs more.
 
-    It stops if the expected gain is below `margin`. The fraction of the `remaining` trials that will
-    complete, instead of being pruned, is estimated from the `ended` ones. `scores` are those of complete
-    trials, `startup` is the number of random trials at the start of the sampler.
+    A search stops if the expected gain of the `remaining` trials is below `margin`. The fraction of them that
+    will complete, instead of being pruned, is estimated as the number of `scores`, which are those of
+    complete trials, divided by `ended`, the number of complete and pruned trials. `startup` is the number of
+    random trials at the start of the sampler.
     """
     if ended < least_trials(startup) or len(scores) < LEAST_TRIALS or not all(map(math.isfinite, scores)):
         return ""
@@ -154,10 +155,10 @@ def stop_reason(
 
 
 def stop_of(plan: SweepPlan, ledger: Ledger, scope: str) -> SearchStop | None:
-    """Returns the early end of a search, if it holds for this plan.
+    """Returns the early end of a search, if it is valid for this plan, else None.
 
-    It holds for the version of the space in which it happened, for plans that ask for no more trials than the
-    plan of that time, and while `search.stop` of the space is set.
+    It is valid for the version of the space in which it happened, for plans that ask for no more trials than
+    the plan of that time, and while `search.stop` of the space is set.
     """
     stop = ledger.stops.get(scope)
     if stop is None or plan.space.search.stop is None:

@@ -27,7 +27,7 @@ CONTINUOUS = "continuous"
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """Returns Optuna's distributions of all parameters of a space."""
+    """Returns Optuna's distributions of all parameters of a space, by the names of their dimensions."""
     return {
         name: _distribution(dimension)
         for parameter in space.parameters
@@ -46,7 +46,7 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
 
 
 def draw(space: Space, trial: optuna.Trial) -> dict[str, Any]:
-    """Draws the settings of all parameters whose conditions hold, in the order of the space."""
+    """Draws the settings (by job key) of all parameters whose conditions hold, in the order of the space."""
     settings: dict[str, Any] = {}
     for parameter in space.parameters:
         if parameter.exists(settings):
@@ -73,10 +73,10 @@ def example(space: Space, seed: int = 0) -> dict[str, Any]:
 
 
 def fit(space: Space, job: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the point of a space that has the values of a job; both jobs are resolved and flat.
+    """Returns the point of a space that has the values of a job; `job` and `base` are resolved and flat.
 
-    Raises Misfit if a setting lies outside the space, or the job differs from `base`, over which the space is
-    swept, in a key that the space does not vary.
+    Raises Misfit if a value lies outside the space, or if the job differs from `base`, the swept job, in a
+    key that the space does not vary.
     """
     if job.get(CLASSIFIER) == "remainder" and any(CLASSIFIER in each.keys for each in space.parameters):
         heads = [
@@ -97,7 +97,7 @@ def fit(space: Space, job: Mapping[str, Any], base: Mapping[str, Any]) -> dict[s
 def _check_rest(settings: Mapping[str, Any], job: Mapping[str, Any], base: Mapping[str, Any]) -> None:
     """Raises Misfit unless the job equals `base` with these settings, apart from the keys in FREE."""
     kept = {key: value for key, value in base.items() if not any(covers(each, key) for each in settings)}
-    # Empty sections stand in a flat job only where nothing is in them.
+    # A flat job has a section as a key only if the section is empty.
     expected = {key: value for key, value in {**kept, **flatten(settings)}.items() if value != {}}
     found = {key: value for key, value in job.items() if value != {}}
     for key in sorted(expected.keys() | found.keys()):
@@ -106,7 +106,7 @@ def _check_rest(settings: Mapping[str, Any], job: Mapping[str, Any], base: Mappi
 
 
 def start(space: Space, job: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the point with the values of a flat job; None if it lies outside the space."""
+    """Returns the point of the space with the values of a flat job; None if a value is outside the space."""
     try:
         return fit(space, job, job)
     except Misfit:
@@ -114,7 +114,7 @@ def start(space: Space, job: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def why_outside(space: Space, job: JobConfig) -> str:
-    """Returns why no trial can have a job's own values; empty if the space has them."""
+    """Returns a text on why no trial can have the values of the job as written; '' if one can."""
     flat = flatten(dump_job(job))
     try:
         fit(space, flat, flat)
@@ -143,7 +143,7 @@ def _is_close(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_is_close, one, other))
     if isinstance(one, float) and isinstance(other, float):
-        # Weights are computed from the parts of a stick, which costs the last digits.
+        # Weights are computed from stick-breaking fractions, which changes the last digits.
         return math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-12)
     return same(one, other)
 
@@ -175,7 +175,7 @@ def describe(space: Space, job: JobConfig) -> dict[str, Any]:
 
 
 def _described_posthoc(space: Space, job: JobConfig) -> dict[str, Any] | None:
-    """Describes the grid of post-hoc keys at which every trial is scored; None if the space has none."""
+    """Describes the grid of post-hoc values at which every trial is scored; None without post-hoc keys."""
     if not space.posthoc:
         return None
     knn = load_job(dump_job(job), space.posthoc).evaluation.knn

@@ -88,13 +88,14 @@ class Search:
 
     def stop_early(self) -> None:
         """Writes an early end to the ledger if `search.stop` is set and more trials would gain little."""
-        left, search = self._room(), self.plan.space.search
-        if search.stop is None or not left:
+        search, queued = self.plan.space.search, len(self._queued)
+        left = self._room() - queued  # settings that the user asked for are trained in any case
+        if search.stop is None or left <= 0:
             return
         ended = [each for each in self.trials if each.state in (State.COMPLETE, State.PRUNED)]
         scores = [each.score for each in ended if each.state is State.COMPLETE and each.score is not None]
         margin, mode = self.plan.job.evaluation.margin, self.plan.space.mode
-        remaining = left + sum(each.resumable for each in self.trials)
+        remaining = left + queued + sum(each.resumable for each in self.trials)
         reason = stop_reason(scores, len(ended), remaining, startup=search.startup, margin=margin, mode=mode)
         if reason:
             stop = SearchStop(self._version.number, self.plan.trials, left, reason)
@@ -102,7 +103,7 @@ class Search:
             self._announce(f"{self.plan.name}: {stop.sentence}")
 
     def start_at(self, setting: Mapping[str, Any]) -> None:
-        """Makes a setting of the control the next trial after the job as written, see `control_start`."""
+        """Puts the `control_start` of a setting into the list of starts, after the job as written."""
         point = control_start(self.plan.space, self._flat, setting)
         if point is not None:
             later = self._starts[len(self._written) :]
@@ -116,7 +117,7 @@ class Search:
 
     @property
     def _tried(self) -> set[frozenset[tuple[str, Any]]]:
-        """The points of all trials, those of earlier spaces that fit the present one included."""
+        """The points of all trials, including trials of earlier spaces that fit the present one."""
         new = self._ledger.trials(self._version.number, self.scope, start=self._points_read)
         self._points.update(_hashable(its.params) for its in new)
         self._points_read += len(new)
@@ -140,7 +141,7 @@ class Search:
 
     @property
     def turn(self) -> tuple[bool, int]:
-        """A sort key of searches: those with interrupted trials first, then those with the fewest trials."""
+        """A sort key: searches with interrupted trials come first, then those with the fewest trials."""
         return not self._waiting, self._trial_count
 
     @property
@@ -149,7 +150,7 @@ class Search:
 
     def start(self) -> tuple[int, int]:
         """Returns the number of ended trials, and the number of all trials including those still to draw."""
-        self.stop_early()  # a kill may have kept it from being written
+        self.stop_early()  # a kill may have prevented the event of an early end
         trials = self.trials
         self._waiting = [trial for trial in trials if trial.resumable]
         return len(trials) - len(self._waiting), len(trials) + self._room()
@@ -189,7 +190,7 @@ class Search:
         )
 
     def scored_as(self, other: Search) -> bool:
-        """Whether equal jobs have equal scores and post-hoc settings in both searches."""
+        """Whether trials with equal jobs have equal scores and post-hoc values in both searches."""
         mine, its = self.plan, other.plan
         return (mine.scores, mine.space.posthoc) == (its.scores, its.space.posthoc)
 
@@ -211,7 +212,7 @@ class Search:
         return next(iter(self._ledger.ranked(self.scope, self.plan.space.mode)), None)
 
     def _room(self) -> int:
-        """Returns the number of trials still to draw; settings that the user asked for have room always."""
+        """Returns the number of trials still to draw, at least one for each untried setting asked for."""
         left = self.plan.trials - self._trial_count
         if self.plan.points is not None:
             left = min(left, self.plan.points - len(self._tried))
@@ -229,7 +230,7 @@ def _digest(job: Mapping[str, Any]) -> bytes:
 
 
 class SearchSource(TrainingSource):
-    """Hands out the trials of searches in turn, so that a used-up budget shortens all of them alike.
+    """Hands out the trials of searches in turn, so that all searches lose equally if the budget is used up.
 
     `notify` is called after each end of a trial. Forecasts include the trials of `later` searches.
     """
@@ -260,10 +261,11 @@ class SearchSource(TrainingSource):
         return next((entry for search in ordered if (entry := search.next()) is not None), None)
 
     def twin(self, entry: Entry) -> Entry | None:
-        """Returns an earlier trial with the same job, of its search or of another one that is scored alike.
+        """Returns an earlier trial with the same job, of its own search or of a search `scored_as` this one.
 
         A sampler may draw the values of a small space again, and searches on the same validation rows begin
-        with the same job. A search that prunes needs the intermediate values of its own trials.
+        with the same job. If the search prunes, other searches are not used, since its pruner needs the
+        intermediate values of its own trials.
         """
         own, order = self._searches[entry.scope], list(self._searches)
         prunes = own.plan.space.search.scheduler != "none"
@@ -285,7 +287,7 @@ class SearchSource(TrainingSource):
         return score_training(self._searches[entry.scope].plan, entry, self.store.folder(entry), values)
 
     def on_end(self, entry: Entry) -> None:
-        """Passes the end of a trial to the pruner, and ends the search early if more trials gain little."""
+        """Passes the end of a trial to the pruner, ends the search early if due, and removes unkept files."""
         if entry.ended:
             self._searches[entry.scope].tell(entry)
             self._searches[entry.scope].stop_early()
@@ -293,7 +295,7 @@ class SearchSource(TrainingSource):
         self._notify()
 
     def files(self, entry: Entry) -> Files:
-        """Returns which files a trial writes besides its metrics, and whether it logs them."""
+        """Returns the type of the model and embeddings that a trial stores, and whether it logs them."""
         return self._kept.files(entry)
 
     def left(self) -> int:
@@ -317,7 +319,7 @@ def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[flo
 def _chosen_settings(
     keys: Sequence[str], job: Mapping[str, Any], metrics: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Returns the best values of post-hoc keys, read from the metrics, with the types of the job's grid."""
+    """Returns the best values of the post-hoc `keys`, read from the metrics, as the job's grid has them."""
     if not keys or job.get("baseline") is not None:
         return {}
     grid, chosen = job["evaluation"]["knn"]["grid"], {}

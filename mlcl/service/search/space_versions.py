@@ -34,8 +34,8 @@ def open_version(
 ) -> SpaceVersion:
     """Returns the last version of a search's space if the space has not changed, else opens a new version.
 
-    Other sweeps whose trials are reused (`plan.warm_start` of this and earlier commands) are part of the
-    space.
+    The sweeps whose trials are reused (`plan.warm_start` of this and earlier commands) are part of a version,
+    so that another one makes a new version. A summary of the reused trials is announced.
     """
     space, versions = plan.space, ledger.versions(scope)
     before = versions[-1].warm if versions else ()
@@ -64,7 +64,7 @@ def open_version(
 def _keep(
     plan: SweepPlan, ledger: Ledger, home: Path, warm: Iterable[str], scope: str
 ) -> tuple[dict[str, EarlierTrial], dict[str, str]]:
-    """Returns the earlier trials that fit the space, and why others do not; of `warm` sweeps, too."""
+    """Returns the trials of this sweep and of `warm` sweeps that fit the space, and why the rest does not."""
     kept: dict[str, EarlierTrial] = {}
     dropped: dict[str, str] = {}
     sources = {"": ledger.trials(scope=scope)}
@@ -84,7 +84,7 @@ def _keep(
 
 
 def _trials_of_same_search(other: Ledger, scope: str) -> list[Entry]:
-    """Returns the trials of another sweep's search with the same number, whose job may differ."""
+    """Returns the trials of the search with this number in another sweep, whose job may differ."""
     number, _, _ = scope.rpartition("-")
     scopes = [each for each in other.searches if each.rpartition("-")[0] == number]
     return [entry for each in scopes for entry in other.trials(scope=each)]
@@ -106,7 +106,10 @@ def _fitted(plan: SweepPlan, entry: Entry) -> EarlierTrial:
 
 
 def find_sweep(home: Path, name: str) -> Path:
-    """Returns the folder of the sweep with the id `name`, or else of the latest sweep with this name."""
+    """Returns the folder of the sweep with the id `name`, or else of the latest sweep with this name.
+
+    Raises UserError if there is no such sweep.
+    """
     folders = RunFolders(home, "sweeps")
     found = folders.find(name) or folders.named(name)
     if found is None:
@@ -117,7 +120,7 @@ def find_sweep(home: Path, name: str) -> Path:
 
 
 def warm_sweep(home: Path, name: str, head: Mapping[str, Any]) -> str:
-    """Returns the id of the sweep to take trials from, which must have the scores and data of `head`."""
+    """Returns the id of the sweep `name`. Raises UserError if its scores or data differ from `head`."""
     path = find_sweep(home, name)
     ledger = Ledger(path)
     for key in ("scores", "fingerprint"):

@@ -1,4 +1,4 @@
-"""The settings that a search tries first: those that the user asks for, and the best one of the control."""
+"""The settings that a search tries first: those that the user asks for, and the control's best setting."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ from mlcl.service.search.sampling import exact, fit, start
 
 @dataclass(frozen=True)
 class Start:
-    """A setting that a search tries first; `job` has the exact values, since a point may lose last digits."""
+    """A setting that a search tries first; `job` has its exact values, since those of `point` are rounded."""
 
     point: dict[str, Any]
     origin: Origin
     job: JobConfig | None = None
 
     def exact(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the settings of the point, with values of `job` where both are equal up to rounding."""
+        """Returns `settings`, with the value of `job` in place of each that equals it up to rounding."""
         return dict(settings) if self.job is None else exact(settings, flatten(dump_job(self.job)))
 
 
 def asked_start(space: Space, job: JobConfig, setting: Mapping[str, Any]) -> Start:
-    """Returns a setting that the user asked for; keys of the space that it lacks keep the job's values."""
+    """Returns the start at a setting that the user asked for; other keys of the space keep the job's values.
+
+    Raises UserError if the setting has no key, a key that the space lacks, or a value outside the space.
+    """
     if not setting:
         raise UserError("sets no key", key="--try", allowed="key=value,...")
     varied = [key for parameter in space.parameters for key in parameter.keys]
@@ -54,7 +57,7 @@ def asked_start(space: Space, job: JobConfig, setting: Mapping[str, Any]) -> Sta
 
 
 def asked_starts(space: Space, job: JobConfig, settings: Sequence[Mapping[str, Any]]) -> Iterator[Start]:
-    """Yields the settings that the user asked for, as far as the space of this arm has them."""
+    """Yields starts at the settings asked for, without keys that the space lacks; skips those outside it."""
     varied = {key for parameter in space.parameters for key in parameter.keys}
     for setting in settings:
         with suppress(UserError):
@@ -64,8 +67,8 @@ def asked_starts(space: Space, job: JobConfig, settings: Sequence[Mapping[str, A
 def control_start(space: Space, job: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns the point in the space of a job with heads that is nearest to a setting of its control.
 
-    It has the control's drawn values (`settings`), the smallest weights of the heads that the space allows,
-    and otherwise the values of the job as written, which is flat; None if it lies outside the space.
+    The point has the control's drawn values (`settings`), the smallest weights of the heads that the space
+    allows, and otherwise the values of the flat `job` as written. Returns None if it is outside the space.
     """
     nearest = dict(job)
     changed = [settings, *(least for each in space.parameters if (least := _least_weights(each)))]

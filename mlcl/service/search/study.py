@@ -2,12 +2,12 @@
 
 A new study is built for each draw. It depends on the entries alone, so that a command that resumes after a
 kill draws the same trials as a command that was not killed. Optuna's samplers carry a random state, and some
-a cache, from trial to trial; here a new one is built for each draw, seeded by the search seed, the trial's
-number and the parameter's name.
+a cache, from trial to trial; here a new sampler is built for each draw, seeded by the search seed, the
+trial's number and the parameter's name.
 
-CMA-ES also needs its state, which Optuna keeps as a pickle in the trials' system attributes. It is checked
-before it is loaded, since a pickle can run any code. `CheckedCmaEsSampler` overrides a private method of
-Optuna 5.0; nothing else here or in `pruner.py` uses private parts.
+CMA-ES also needs its state, which Optuna keeps as a pickle in the trials' system attributes. The pickle is
+checked before it is loaded, since a pickle can run any code. `CheckedCmaEsSampler` overrides a private method
+of Optuna 5.0; nothing else here or in `pruner.py` uses private parts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CheckedCmaEsSampler(CmaEsSampler):
     """Optuna's CMA-ES, which raises UserError if its stored state refers to anything outside `KNOWN`."""
 
     def _concat_optimizer_attrs(self, optimizer_attrs: dict[str, str]) -> str:
-        """Returns the hexadecimal text that Optuna unpickles next, after it was checked."""
+        """Returns the hexadecimal text that Optuna unpickles next. Raises UserError if it fails the check."""
         text = super()._concat_optimizer_attrs(optimizer_attrs)
         try:
             _Checked(io.BytesIO(bytes.fromhex(text))).load()
@@ -76,7 +76,7 @@ class _Checked(pickle.Unpickler):
 class SeededSampler(BaseSampler):
     """Draws each value with the search's sampler, seeded anew by the trial's number and the value's name.
 
-    So a draw depends on the trials before it alone, and not on when the search was interrupted. `left_out` is
+    So a draw depends only on the trials before it, and not on when the search was interrupted. `left_out` is
     the number of earlier trials that the study lacks.
     """
 
@@ -98,8 +98,8 @@ class SeededSampler(BaseSampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Returns the space that the search's sampler draws jointly, and keeps the sampler for that."""
-        # Optuna calls sample_relative at once; it needs what this sampler has found out here.
+        """Returns the space that the search's sampler draws jointly; `sample_relative` uses this sampler."""
+        # Optuna calls sample_relative next, which needs what this sampler computes here.
         self._joint = self._at(trial)
         return self._joint.infer_relative_search_space(study, trial)
 
@@ -119,7 +119,7 @@ class SeededSampler(BaseSampler):
 
 
 LEARNT, BEST = 400, 100
-"""The number of trials that a draw learns from, and how many of these are the best of all earlier ones."""
+"""The largest number of trials that a draw learns from, and how many of them are chosen by their score."""
 BOUNDED = ("tpe", "gp", "random")
 """The samplers that learn from at most LEARNT trials; the others need all of them."""
 
@@ -135,7 +135,7 @@ STATES = {
 
 
 class _SharedTrial(FrozenTrial):
-    """A trial whose copies share its parts, which nothing changes; copying these takes most of a draw."""
+    """A trial whose deep copies are shallow: nothing changes its parts, and copying them is slow."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FrozenTrial:
         return copy.copy(self)
@@ -149,7 +149,7 @@ def build_study(
     sampler: BaseSampler | None = None,
     storage: BaseStorage | None = None,
 ) -> optuna.Study:
-    """Builds the study of a space version, with the earlier trials that fit it and then its own trials."""
+    """Builds the study of a space version from the earlier trials that fit it, followed by `trials`."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
         study_name=name,
@@ -176,7 +176,7 @@ def _frozen(
 ) -> FrozenTrial:
     intermediate = {epoch: score for epoch, score in trial.intermediate if math.isfinite(score)}
     if len(study.directions) > 1:
-        intermediate = {}  # Optuna has intermediate values for one goal only
+        intermediate = {}  # Optuna supports intermediate values only for a single goal
     values = trial.values if trial.state is State.COMPLETE else None
     if trial.state is State.PRUNED and intermediate:
         values = [intermediate[max(intermediate)]]
@@ -202,9 +202,9 @@ def _frozen(
 def trials_to_learn(ledger: Ledger, space: Space, version: SpaceVersion, scope: str = "") -> list[Entry]:
     """Returns the trials of a version that a draw learns from, in the order in which they were drawn.
 
-    Of more than LEARNT trials, the best BEST complete ones and the latest are taken, LEARNT in all, so that a
-    draw does not take longer as trials accumulate. A search with several goals, or with a sampler that needs
-    every trial, takes all of them.
+    If there are more than LEARNT trials, the latest LEARNT - BEST are taken, and the BEST complete ones with
+    the best scores before these, so that a draw does not take longer as trials accumulate. A search with
+    several goals, or with a sampler that needs every trial, takes all of them.
     """
     count = ledger.trial_count(version.number, scope)
     if count <= LEARNT or len(version.modes) > 1 or space.search.sampler not in BOUNDED:
@@ -225,8 +225,8 @@ def draw_trial(
 ) -> tuple[dict[str, Any], FrozenTrial]:
     """Draws the trial number `count` of a version; returns its settings by job key, and the Optuna trial.
 
-    `known` are the trials to learn from; an interrupted one counts as running. The trial is at the point
-    `first` if that is given.
+    `known` are the trials to learn from, among which interrupted trials count as running. If `first` is
+    given, the trial is at this point, and nothing is drawn.
     """
     running = [replace(each, state=State.RUNNING) if each.resumable else each for each in known]
     sampler = SeededSampler(space.search, count - len(known))
@@ -240,9 +240,9 @@ def draw_trial(
 def next_start(
     version: SpaceVersion, trials: Sequence[Entry], starts: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
-    """Returns the next of the points `starts` that no reused or asked-for trial has; None if none is left.
+    """Returns the next of the points `starts`, without those that a reused or asked-for trial has.
 
-    `trials` are all of the version so far.
+    Returns None if no start is left. `trials` are all trials of the version so far.
     """
     earlier = [each.params for each in version.kept.values()]
     earlier += [each.params for each in trials if each.origin == "asked for"]

@@ -1,7 +1,8 @@
 """Copies of a search's study with the values of the job, for `optuna-dashboard`. mlcl never reads them.
 
-A search draws the index of a choice, since a value may have any type, and the parts of a stick for weights.
-In a copy a choice has its values, those of lists and sections as JSON, and each weight is a parameter.
+A search draws the index of a choice, since a value may have any type, and stick-breaking fractions for
+weights. In a copy a choice has its values, as JSON if they are lists or sections, and each weight is a
+parameter.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from mlcl.service.search.study import build_study
 
 
 def write_studies(ledger: Ledger, file: Path) -> None:
-    """Writes copies of the studies of a sweep or table, one per search, to a new Optuna journal file."""
+    """Writes copies of the studies of a sweep or table, one per search, to a new Optuna journal file.
+
+    Raises UserError if the ledger has no search, or the file exists.
+    """
     if not ledger.searches:
         raise UserError("has no search", key="--study", found=ledger.folder.name)
     if file.exists():
@@ -77,7 +81,7 @@ def _values(parameter: Mapping[str, Any], params: Mapping[str, Any]) -> Iterator
         simplex = _simplex(parameter)
         if simplex.dimensions(name).keys() <= params.keys():
             for key, weight in _weights(simplex.settings_at(name, params)):
-                yield key, min(weight, simplex.high)  # a sum may be too large by its last digit
+                yield key, min(weight, simplex.high)  # rounding may exceed the upper end of the distribution
     elif name in params:
         index = params[name]
         yield name, _plain(parameter["values"][index]) if parameter["kind"] == "choice" else index

@@ -25,6 +25,8 @@ from mlcl.service.search.confirmation import (
     Candidate,
     confirmed_candidates,
     entrants,
+    most_confirmed,
+    most_raced,
     race_winner,
     search_result,
 )
@@ -44,18 +46,18 @@ from mlcl.tracking.shared_view import describe_experiment
 
 UNREGISTERED, AGAIN = "the best model is not registered", "the same command does it"
 RUN_PATIENCE = 15.0
-"""Seconds to wait for the best trial's run to appear in MLflow, whose id is written to the sweep's run."""
+"""Seconds to wait for the best trial's run to appear in MLflow: its id is logged to the sweep's run."""
 
 
 def run_sweep(
     plan: SweepPlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
 ) -> SweepResult:
-    """Runs a sweep, or resumes that of the plan's name; a wrong plan is refused before any training."""
+    """Runs a sweep, or resumes the one with the plan's name. Raises UserError for a wrong plan."""
     job_data = check_plan(plan, home)
     plan = complete_plan(plan, job_data, home)
     identity = sweep_identity(plan, job_data, home)
     if plan.warm_start is not None:
-        # By its id from here on: a name may come to mean another sweep, with --fresh this one.
+        # By its id from here on: the name may later be that of another sweep, with --fresh of this one.
         plan = replace(plan, warm_start=warm_sweep(home, plan.warm_start, identity))
     subject = Subject(
         kind="sweep",
@@ -89,7 +91,7 @@ def run_sweep(
 
 
 def _find(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
-    """Returns the folder of the sweep to resume, or a new one; the plan may not reuse its own trials."""
+    """Returns the folder of the sweep to resume, or a new one. Raises UserError if it is `warm_start`."""
     folder = sweep_folder(plan, home, identity)
     if plan.warm_start == folder.path.name:
         raise UserError("a sweep has its own trials already", key="--warm-start", found=plan.name)
@@ -97,10 +99,10 @@ def _find(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFol
 
 
 def _most(plan: SweepPlan) -> int:
-    """Returns the largest number of trainings that one stage of the sweep can have."""
+    """Returns the largest number of trainings in one stage: in the searches, the races or on fresh seeds."""
     plans = search_plans(plan)
     searched = sum(each.plan.most for each in plans if each.is_searched)
-    return max(searched, sum(each.plan.seeds * (1 + plan.confirm) for each in plans))
+    return max(searched, sum(map(most_raced, plans)), sum(map(most_confirmed, plans)))
 
 
 def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, scope: str) -> None:
@@ -114,7 +116,8 @@ class Sweep:
     """A running sweep.
 
     `searches` has the search of each of the `plans` that has trials, `raced` the entrants of the races, and
-    `chosen` the settings to confirm, all by scope. `confirmed` has the keys of those reported as confirmed.
+    `chosen` the settings to confirm, all by scope. `confirmed` has the keys of the settings that are reported
+    as confirmed. `finished` says whether no training is left.
     """
 
     def __init__(self, plan: SweepPlan, command: Command, data: DatasetInfo) -> None:
@@ -163,7 +166,7 @@ class Sweep:
     def stages(self) -> Iterator[TrainingSource]:
         """Yields the sources to run: searches and races of control and baselines, then of the swept job.
 
-        The last one trains the chosen settings on fresh seeds. Each source depends on the results of the
+        The last source trains the chosen settings on fresh seeds. Each source depends on the results of the
         earlier ones, whose trainings must have ended before the next source is taken.
         """
         own = [each for each in self.plans if each.role is Role.MODEL]
@@ -178,20 +181,20 @@ class Sweep:
             yield from self._confirm()
 
     def encoding(self) -> AbstractContextManager[None]:
-        """Returns the context in which the trainings of all searches find their frozen inputs encoded."""
+        """Returns a context in which all trainings run: their frozen inputs are encoded, see `encoded`."""
         jobs = [each.plan.job for each in self.plans]
         return self.command.encoding(self.engine, jobs, test=self.plan.seeds > 0)
 
     def _search(
         self, plans: Sequence[SearchPlan], later: Sequence[SearchPlan] = ()
     ) -> Iterator[TrainingSource]:
-        """Yields the source of searches, if one of them has trials; `later` are the searches after them."""
+        """Yields the source of searches, if one has trials; forecasts include those of `later` searches."""
         now, then = ([self.searches[e.scope] for e in its if e.is_searched] for its in (plans, later))
         if now:
             yield SearchSource(now, self.store, self.kept, self.own.log_last_point, then)
 
     def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
-        """Yields the source of the races, if there are any, then chooses the settings to confirm."""
+        """Yields the source of the races, if there are any, then sets `raced` and `chosen`."""
         ledger = self.command.ledger
         found = {each.scope: ledger.counted(each.scope) for each in plans}
         raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
@@ -214,7 +217,7 @@ class Sweep:
                 self.chosen[each.scope] = [winner]
 
     def _start_at_control(self, own: Sequence[SearchPlan]) -> None:
-        """Enqueues the control's best setting, with the smallest head weights, in each search."""
+        """Adds the control's chosen setting, with the smallest head weights, to the starts of each search."""
         controls = {each.number: each.scope for each in self.plans if Role.CONTROL in each.role}
         for each in own:
             setting = self.chosen.get(controls.get(each.number, "none"))
@@ -232,7 +235,7 @@ class Sweep:
         keys = [scoped(its.scope, each.key) for its in settings for each in its.settings]
         known = [key for key in keys if key in ledger.confirmations]
         if (len(settings) < len(self.plans) or len(known) < len(keys)) and self.engine.stop():
-            # A search or a race was cut short: what is best so far need not be the best found.
+            # A search or a race was interrupted: the best setting so far may not be the final one.
             self.confirmed, self.finished = known, False
             return
         confirmation = ConfirmationSource(self.plan, ledger, self.store, self.kept, settings)
@@ -250,9 +253,9 @@ class Sweep:
         return State.COMPLETE, ""
 
     def conclude(self, state: State, reason: str) -> str:
-        """Logs best metrics, result and verdict to the sweep's own run; returns the verdict."""
+        """Logs the best trial's metrics, the result and verdicts to the sweep's run; returns the verdicts."""
         best, run_id = self.own.best, None
-        if best is not None:  # delivery may be some moments behind
+        if best is not None:  # the run may not be delivered yet
             patience = 0.0 if self.command.stop() else RUN_PATIENCE
             run_id = self.command.delivery.wait_run_id(self.store.log(best), patience)
         if state is State.COMPLETE:
@@ -266,7 +269,7 @@ class Sweep:
         return said
 
     def attempt(self, problem: str, act: Callable[[], None]) -> None:
-        """Calls `act`, and announces an error instead of raising it: the sweep's result does not need it."""
+        """Calls `act`, and announces its error instead of raising it: the sweep is complete without it."""
         try:
             act()
         except KeyboardInterrupt:
@@ -282,12 +285,12 @@ class Sweep:
 
     @property
     def model(self) -> Entry | None:
-        """The training whose model is registered, see `model_training`."""
+        """The training whose model is registered: that of `model_training`, or else the best trial."""
         found = model_training(self.plan, self.command.ledger, self.plans, self.raced, self.chosen)
         return found or self.own.best
 
     def register(self) -> None:
-        """Registers the best model, unless that of its MLflow run is registered; says what prevents it."""
+        """Registers the best model, unless a command has done so; announces what prevents it."""
         command, best = self.command, self.model
         if best is None or best.score is None:
             return
@@ -302,7 +305,7 @@ class Sweep:
             command.ledger.append("registered", key=best.key, text=text, run=run_id)
 
     def clean(self) -> None:
-        """Removes the files that the job does not keep, if the sweep is complete."""
+        """Removes models and embeddings that the job does not keep, if the sweep is complete."""
         ledger, model = self.command.ledger, self.model
         if ledger.state is not State.COMPLETE:
             return
@@ -311,7 +314,7 @@ class Sweep:
         self.kept.clean([each.key for each in (best, model if waits else None) if each is not None])
 
     def report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
-        """Returns the result of the sweep so far, with the ids of the runs that MLflow has."""
+        """Returns the result of the sweep so far; `undelivered` is the number of logs that MLflow lacks."""
         ledger, model = self.command.ledger, self.model
         results = [search_result(each, self.raced.get(each.scope, []), ledger) for each in self.plans]
         return self.reader.result(

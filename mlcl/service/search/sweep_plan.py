@@ -1,4 +1,4 @@
-"""The plan of a sweep, and how the sweep to resume is found."""
+"""The plan of a sweep, and the search for the folder of the sweep that a command resumes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IDENTITY = {
     "scheduler": "scheduler",
     "uri": "tracking store",
 }
-"""The keys of `sweep_identity`, whose values all commands of a sweep share, and their names in messages."""
+"""The keys of `sweep_identity`, whose values all commands of a sweep share, with their names in messages."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ class SweepPlan:
         spaces: The baselines' own spaces with the text of their files, by the baseline's name. A baseline
             without one is searched over the keys of `space` that its job has.
         redraws: Whether each search but the first of an arm draws validation rows of its own.
-        knn_races: Whether races, and not single trials, choose the post-hoc keys; see `with_scores`.
+        knn_races: Whether races, and not single trials, choose the post-hoc values; see `with_scores`.
         warm_start: The name or id of another sweep, whose trials the searches with the same number reuse.
         try_first: Settings that each search tries after the job as written, as values by key of the space.
+        fresh: Whether to begin a new sweep in any case.
     """
 
     job: JobConfig
@@ -76,7 +77,7 @@ class SweepPlan:
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The name of each goal's metric, that of the best neighbours if each trial chooses them."""
+        """The metric of each goal: `knn_best/val/...` if each training chooses its k-NN parameters."""
         return tuple(self._scored(goal.metric) for goal in self.space.goals)
 
     @property
@@ -89,7 +90,7 @@ class SweepPlan:
 
     @property
     def fresh_score(self) -> str:
-        """The metric that compares settings on fresh seeds: with chosen neighbours, or of the ensemble."""
+        """The metric that compares settings on fresh seeds: of k-NN if races chose it, or of an ensemble."""
         name = self.score.rpartition("/")[2]
         if self.knn_races:
             return f"knn/val/{name}"
@@ -108,22 +109,22 @@ class SweepPlan:
 
     @property
     def points(self) -> int | None:
-        """The number of points after which the search has tried its space; None if points may come twice."""
+        """The number of points of the space if its sampler never repeats one, or if it is 1; else None."""
         points = grid_size(self.space)
         return points if SAMPLERS[self.space.search.sampler].exhaustive or points == 1 else None
 
     @property
     def most(self) -> int:
-        """The largest number of trials of the search."""
+        """The largest number of trials of the search: `trials`, or `points` if that is smaller."""
         return self.trials if self.points is None else min(self.trials, self.points)
 
     @property
     def searched(self) -> tuple[str, ...]:
-        """The keys that the space draws."""
+        """The job keys whose values are drawn from the space."""
         return tuple(key for parameter in self.space.parameters for key in parameter.keys)
 
     def shared_params(self) -> dict[str, str]:
-        """Returns the MLflow parameters that all search trials share, since the space does not vary them."""
+        """Returns the MLflow parameters that no search trial varies, so that all have the same values."""
         job, used = params_of(self.job, self.free), params_of(self.search_job(), self.free)
         flat = flatten(dump_job(self.search_job()))
         drawn = {k: value for k, value in flat.items() if any(covers(each, k) for each in self.searched)}
@@ -131,12 +132,12 @@ class SweepPlan:
         return {key: text for key, text in used.items() if job.get(key) == text and key not in vary}
 
     def search_job(self) -> JobConfig:
-        """Returns the job that all trials start from."""
+        """Returns the swept job with the space's metric and post-hoc grid, from which trials are derived."""
         return self.with_grid(self.job)
 
     def with_grid(self, job: JobConfig) -> JobConfig:
         """Returns a job with the space's metric and, unless it is a fitted baseline, its post-hoc grid."""
-        settings: dict[str, Any] = {"experiment": self.job.experiment}  # the runs of a sweep are in one
+        settings: dict[str, Any] = {"experiment": self.job.experiment}  # the same for all runs
         if job.baseline is None:
             settings |= {"evaluation.metric": self.space.metric, **self.space.posthoc}
         else:
@@ -150,8 +151,8 @@ def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
     """Returns the plan with `knn_races` set if the races of the sweep choose the k-NN parameters.
 
     The races of a new sweep choose them if the space has post-hoc keys, and if the plan has fresh seeds and
-    race seeds. A later command of the sweep follows the first one, and may not ask for fresh seeds without
-    race seeds then.
+    race seeds. A later command follows the first command of the sweep. If races choose them, and the plan has
+    fresh seeds but no race seeds, raises UserError.
     """
     if plan.space.multi or not plan.posthoc:
         return plan
@@ -172,10 +173,10 @@ def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
 
 
 def complete_plan(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
-    """Returns the plan with all that its options leave open: `with_scores`, `redraws`, and the precision.
+    """Returns the plan with `knn_races` (see `with_scores`), `redraws` and a precision instead of `auto`.
 
-    The precision of the sweep's first command is kept; a new sweep measures it on the data of the swept job,
-    and it takes the place of `train.precision: auto` in all jobs.
+    The precision of the sweep's first command is kept. A new sweep measures the faster one on the data of the
+    swept job. It replaces `train.precision: auto` in all jobs.
     """
     precision = plan.job.train.precision
     if precision == "auto":
@@ -196,7 +197,7 @@ def complete_plan(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
 def _known_folder(plan: SweepPlan, home: Path) -> RunFolder | None:
     """Returns the folder of the sweep that the command resumes; None for a new sweep."""
     folders = RunFolders(home, "sweeps")
-    # A job that is resumed goes on with its own sweep, which --fresh began.
+    # A submitted job that is restarted resumes its own sweep, even with --fresh.
     return folders.find(submitted_id()) or (None if plan.fresh else folders.named(plan.name))
 
 
@@ -216,7 +217,7 @@ def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, 
 
 
 def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
-    """Returns the folder of the sweep with the plan's name, or a new one; refuses another identity."""
+    """Returns the folder of the sweep to resume, or a new one. Raises UserError if its identity differs."""
     folder = _known_folder(plan, home)
     if folder is None:
         return RunFolders(home, "sweeps").new(submitted_id())

@@ -1,4 +1,4 @@
-"""Builds the result of a sweep from its ledger, and writes the sweep's own run in MLflow."""
+"""Builds the result of a sweep from its ledger, and writes the log of the sweep's own MLflow run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from mlcl.training.run_files import JOB
 
 
 class SweepRun:
-    """Writes the log of a sweep, which all of its commands share."""
+    """Writes the log of a sweep, to which all commands of the sweep write."""
 
     def __init__(self, plan: SweepPlan, record: RunRecord, ledger: Ledger, logs: JobLogs) -> None:
         self._plan, self._ledger, self._logs = plan, ledger, logs
@@ -56,7 +56,7 @@ class SweepRun:
         self.log = logs.start_group("sweep", record, params, tags)
 
     def log_request(self) -> None:
-        """Logs options, job and space (by version) of this command in place of an earlier command's."""
+        """Logs options, job and space of this command; options and job replace those of an earlier one."""
         plan, budget, version = self._plan, self._plan.resources.budget, self._ledger.versions()[-1].number
         goals = zip(plan.scores, plan.space.goals, strict=True)
         self.log.log_tags(
@@ -97,8 +97,9 @@ class SweepRun:
         return sum(ledger.trial_count(scope=its) - ledger.left_count(scope=its) for its in self._scopes)
 
     def log_intermediate(self) -> None:
-        """Logs the value of each trial at the last epoch that all reported, if trials were pruned."""
-        ended = [each for each in self._counted() if each.state in (State.COMPLETE, State.PRUNED)]
+        """Logs the value of each ended trial at the last epoch that all reported, if a trial was pruned."""
+        counted = [each for each in self._counted() if each.intermediate]  # a twin took another's results
+        ended = [each for each in counted if each.state in (State.COMPLETE, State.PRUNED)]
         epochs = set.intersection(*(set(dict(each.intermediate)) for each in ended)) if ended else set()
         if not epochs or all(each.state is State.COMPLETE for each in ended):
             return
@@ -111,7 +112,7 @@ class SweepRun:
         self._view(name)
 
     def log_curve(self) -> None:
-        """Logs the best score after each ended trial; steps go on after the space has changed."""
+        """Logs the best score so far, in the present space, at the number of each ended trial as the step."""
         best: float | None = None
         better = max if self._plan.space.mode == "max" else min
         counted = {entry.key for entry in self._counted()}
@@ -133,7 +134,7 @@ class SweepRun:
     def conclude(self, *, run_id: str | None, spent: str, verdict: str) -> None:
         """Logs the counts of trials by state, the used time, the verdict, and the best trial's metrics."""
         trials, best = self._counted(), self.best
-        # Tags, for a later command's counts replace these.
+        # As tags and not as metrics, since the counts of a later command replace them.
         counts = Counter(trial.state for trial in trials)
         self.log.log_tags({count_tag(state): str(counts[state]) for state in State})
         self.log.log_tags({Tag.SWEEP_SPENT: spent, Tag.SWEEP_VERDICT: verdict})
@@ -147,11 +148,11 @@ class SweepRun:
 
 
 WRITE_EVERY, WRITE_SHARE = 10.0, 50
-"""The least time between two writes of `sweep.json` during trainings: in seconds, and in times of a write."""
+"""The least pause between writes of `sweep.json`: in seconds, and as a multiple of a write's duration."""
 
 
 class SweepReader:
-    """Builds the result of a sweep from its ledger and logs."""
+    """Builds the result of a sweep from its ledger and logs; `run_id` returns the MLflow run of a log."""
 
     def __init__(
         self,
@@ -177,10 +178,10 @@ class SweepReader:
         spent: str = "",
         undelivered: int = 0,
     ) -> SweepResult:
-        """Returns the result of the sweep so far; arguments that are not explained become its fields.
+        """Returns the result of the sweep so far; other arguments become its fields of the same name.
 
-        `confirmed` are the keys of the settings that this command confirmed, `model` that of the registered
-        model.
+        `confirmed` are the keys of the settings that this command confirmed, and `model` is the key of the
+        training whose model is registered.
         """
         plan, ledger = self._plan, self._ledger
         counted, baselines = self._counted(model=True), self._counted(model=False)
@@ -254,7 +255,7 @@ class SweepReader:
         return tuple(build(entry, log_id(self._id, entry.key), shared, free) for entry in entries)
 
     def _settings(self) -> dict[str, SettingResult]:
-        """Returns the confirmed settings by key; a number or `baseline` tells equal names apart."""
+        """Returns the confirmed settings by key; equal names get the suffix `, baseline` or a number."""
         models = {AS_WRITTEN, *(trial.label for trial in self._ledger.trials())}
         confirmations = [each for each in self._ledger.confirmations.values() if not each.race]
         used, found = Counter[str](), {}
@@ -291,9 +292,9 @@ class SweepReader:
 
 
 def write_results_on_close(reader: SweepReader, watch: ProgressListener) -> ProgressListener:
-    """Wraps a listener, and writes `sweep.json` after trainings end.
+    """Wraps a listener so that `sweep.json` is also written when a training ends.
 
-    After a write the next one waits for WRITE_EVERY seconds, and WRITE_SHARE times as long as the write took.
+    After a write, none follows for WRITE_EVERY seconds and for WRITE_SHARE times the duration of the write.
     """
     due = 0.0
 
@@ -301,7 +302,7 @@ def write_results_on_close(reader: SweepReader, watch: ProgressListener) -> Prog
         nonlocal due
         watch(event)
         if event.kind == "close" and (began := time.monotonic()) >= due:
-            with suppress(OSError):  # a full disk stops the sweep where the ledger is written
+            with suppress(OSError):  # on a full disk, writing the ledger fails and stops the sweep
                 write_result(reader.result(State.RUNNING, ""))
             ended = time.monotonic()
             due = ended + max(WRITE_EVERY, WRITE_SHARE * (ended - began))

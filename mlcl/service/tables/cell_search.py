@@ -17,21 +17,14 @@ from mlcl.service.search.arms import SearchPlan
 from mlcl.service.search.confirmation import (
     Candidate,
     best_candidate,
-    entrant_count,
     entrants,
+    most_raced,
     race_winner,
     search_result,
 )
 from mlcl.service.search.confirmation_source import ChosenSettings
 from mlcl.store import RESUMABLE
 from mlcl.tracking import State
-
-
-def most_raced(search: SearchPlan) -> int:
-    """Returns the largest number of trainings that the race of a search can have."""
-    if not search.races:
-        return 0
-    return len(search.race_seeds) * (1 + entrant_count(search.plan.confirm, search.plan.most))
 
 
 def scores_of(trainings: Iterable[Entry]) -> list[float]:
@@ -68,7 +61,7 @@ class CellSearch:
 
     @property
     def race(self) -> ChosenSettings:
-        """The settings and seeds of the race, which a single setting has if it chooses the neighbours."""
+        """The settings and seeds of the race; a single setting races only if races choose its neighbours."""
         raced = self.raced
         field = raced if len(raced) > 1 or self.search.plan.knn_races else []
         return ChosenSettings(field, self.search.race_seeds, self.search.scope)
@@ -121,7 +114,7 @@ class CellSearch:
 
     def _started(self, chosen: ChosenSettings) -> list[Entry]:
         keys = [scoped(chosen.scope, each.key) for each in chosen.settings]
-        return [seed for key in keys for seed in self.ledger.seeds_of(key)[: len(chosen.seeds)]]
+        return [seed for key in keys for seed in self.ledger.seeds_of(key, len(chosen.seeds))]
 
     @property
     def left(self) -> int:

@@ -144,8 +144,8 @@ def _seconds(home: Path, folder: RunFolder) -> float | None:
 def _mean_seconds(tuned: TunedCell, searched: Sequence[Entry]) -> float:
     """Returns the mean seconds of comparable trainings, nan without any; pruned ones are included.
 
-    These are `searched` trainings with the cell's data and labels, if possible with as many heads, and of the
-    cell's own searches.
+    Comparable are the `searched` trainings with the cell's data and labels; among them, if there are any,
+    those with as many heads, and then those of the cell's own searches.
     """
     job = dump_job(tuned.cell.jobs[0])
     near = [entry for entry in searched if _task(entry.job) == _task(job)]

@@ -36,7 +36,7 @@ def cell_origin(
 
 
 def commit_of(tags: Tags) -> str:
-    """Returns twelve digits of the commit in the tags, if there, with `+` for uncommitted changes."""
+    """Returns the first twelve digits of the commit in the tags, or none, and `+` for uncommitted changes."""
     return tags.get(Tag.COMMIT, "")[:12] + ("+" if tags.get(Tag.DIRTY) == "true" else "")
 
 
@@ -81,7 +81,7 @@ def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
 
 
 def rows_seen(job: JobConfig, seed_keys: Sequence[str], fingerprint: str) -> str:
-    """Returns a hash: with equal seeds, jobs of one hash see the same rows and predict the same labels."""
+    """Returns a hash, equal for jobs that with equal seeds see the same rows and predict the same labels."""
     tree = _without_places(job)
     for key in seed_keys:
         _drop(tree, key)
@@ -89,7 +89,7 @@ def rows_seen(job: JobConfig, seed_keys: Sequence[str], fingerprint: str) -> str
 
 
 def without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the tree without what is empty, which does not count in hashes."""
+    """Returns the tree without keys whose value is None or empty, which do not count in hashes."""
     inside = {key: without_empty(value) if isinstance(value, dict) else value for key, value in tree.items()}
     return {key: value for key, value in inside.items() if value not in (None, {}, [], ())}
 

@@ -108,7 +108,10 @@ def _text(value: Any) -> str:
 
 
 def check_metrics(cell: Cell, job_data: JobData, file: Path, *, races_choose: bool = False) -> None:
-    """Raises UserError if the table shows a metric that the runs of a cell will not have."""
+    """Raises UserError if the table shows a metric that the runs of a cell will not have.
+
+    With `races_choose`, races choose the neighbours, and runs have no metrics `knn_best/`.
+    """
     known = [name for name in run_metrics(job_data) if not (races_choose and name.startswith("knn_best/"))]
     if cell.neighbours:
         # Metrics at other neighbour settings are computed from stored embeddings, but not for coarser levels.

@@ -34,8 +34,9 @@ def text_of(figure: FigureResult) -> str:
 def caption(report: TableResult) -> list[str]:
     """Returns the lines below a table: how to read it, and its differences to the paper."""
     figures = [figure for cell in report.cells for figure in cell.figures]
-    seeds = len(figures[0].values)
-    lines = ["One seed" if seeds == 1 else f"Mean ± standard deviation over {seeds} seeds"]
+    counts = sorted({len(figure.values) for figure in figures})
+    seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    lines = ["One seed" if counts == [1] else f"Mean ± standard deviation over {seeds} seeds"]
     lines[0] += "; in parentheses the printed figure." if report.printed else "; no figures are printed."
     if report.limits:
         limits = {f"{limit:g}" for limit in report.limits.values()}

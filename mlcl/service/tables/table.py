@@ -36,7 +36,7 @@ MAX_MISSING = 3
 def run_table(
     plan: TablePlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
 ) -> TableResult:
-    """Trains or resumes the missing cells of a table, after all checks, and returns the results of all."""
+    """Trains or resumes the missing cells of a table, after all checks; returns the results of all cells."""
     if plan.table.clean:
         check_committed(plan.file, plan.figures)
     table = TableTrainings(plan, home)

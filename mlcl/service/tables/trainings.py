@@ -55,7 +55,7 @@ class TableRun:
 
 
 class TableTrainings:
-    """The runs and searches of a table, and which of them the home has already; checks the table.
+    """The runs and searches of a table, and which the home has already. The constructor checks the table.
 
     `runs` has those of plain cells, each once. Of `tuned`, cells that take values from another (`control`)
     come last. `count` is the number of trainings, in which searches count with the largest number they can
@@ -114,7 +114,7 @@ class TableTrainings:
 
 
 class CellsSource(TrainingSource):
-    """Hands out the missing runs; `failed` has the entries of those that ended with a reason, by run."""
+    """Hands out the missing runs; `failed` has the entries of runs that ended with a reason, by run key."""
 
     stage = "table"
     store: SharedRuns
@@ -176,7 +176,7 @@ def finished(home: Path) -> dict[Key, RunFolder]:
 
 
 def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
-    """Checks the cells by their first seeds, and returns the distinct runs of plain cells, by seed."""
+    """Checks each cell by its first job, and returns the distinct runs of plain cells, seed by seed."""
     check_sources([cell.jobs[0] for cell in plan.cells], plan.data, plan.file)
     infos: dict[str, DatasetInfo] = {}
     for cell in plan.cells:

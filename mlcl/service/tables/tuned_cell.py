@@ -25,14 +25,14 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.arms import SearchPlan, arm_search
-from mlcl.service.search.confirmation import Candidate
+from mlcl.service.search.confirmation import Candidate, most_raced
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version
 from mlcl.service.search.sweep_plan import SweepPlan
-from mlcl.service.tables.cell_search import CellSearch, most_raced, scores_of
+from mlcl.service.tables.cell_search import CellSearch, scores_of
 from mlcl.service.tables.origin import digest
 from mlcl.service.tables.plan import TablePlan, check_metrics
 from mlcl.significance.roles import Role
@@ -71,11 +71,11 @@ class TunedCell:
         check_metrics(cell, self._data, table.file, races_choose=plan.knn_races)
         self._plan = replace(plan, redraws=redraws_validation(self._data.dataset))
         self._written = [cell.id, job_hash(plan.job), self._data.fingerprint, plan.space_text, plan.score]
-        own = None if control is None else dump_job(plan.job)  # as many points as with the control's values
+        own = None if control is None else dump_job(plan.job)  # a placeholder, with as many points
         self._searches = self._planned([own] * plan.searches)
 
     def _planned(self, controls: Sequence[Mapping[str, Any] | None]) -> list[SearchPlan]:
-        """Returns the searches of the cell, one for each control's picked job whose values it takes."""
+        """Returns the cell's searches: one for each of `controls`, the control's picked jobs or None."""
         return [self._search(number, job) for number, job in enumerate(controls, start=1)]
 
     def _search(self, number: int, control: Mapping[str, Any] | None) -> SearchPlan:
@@ -96,7 +96,7 @@ class TunedCell:
         return [CellSearch(each, ledger) for each in self._searches]
 
     def follow(self, ledgers: Mapping[TunedCell, Ledger | None]) -> bool:
-        """Puts the values of the control's picks into the searches' jobs; returns whether these can begin."""
+        """Puts values of the control's picks into the searches' jobs; returns whether searches can begin."""
         if self.control is not None:
             ledger = ledgers[self.control]
             picks = [] if ledger is None else self.control.picks(ledger)
@@ -129,7 +129,7 @@ class TunedCell:
 
     @property
     def identity(self) -> list[Any]:
-        """Id, job, data, space, score and control of the cell, without the numbers, which may change."""
+        """Id, job, data, space, score and control of the cell; the numbers of trials and seeds may change."""
         if self.control is None:
             return self._written
         return [*self._written, self.control.identity, self._tuning.hold, self._tuning.start]
@@ -173,7 +173,7 @@ class TunedCell:
         return self.most if ledger is None else sum(each.left for each in self.searches(ledger))
 
     def settings(self, ledger: Ledger) -> dict[str, Any] | None:
-        """Returns the values of the picked setting with the best validation score."""
+        """Returns the values of the picked setting with the best validation score, None before one ended."""
         return max(self.searches(ledger), key=lambda each: each.validation).settings
 
     def result(self, ledger: Ledger) -> SearchResult:

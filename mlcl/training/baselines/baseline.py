@@ -35,13 +35,13 @@ class Problem:
     Attributes:
         task: The kind of prediction: one class, several labels or a rating for each aspect.
         n_classes: The number of classes or labels.
-        rows: Training features (N, F) float32, sparse or dense; (N, 0) if the baseline reads nothing.
+        rows: Training features (N, F) float32, sparse or dense; (N, 0) if the baseline reads no features.
         targets: The targets of `rows`.
         validation: Validation features (M, F), of the type of `rows`.
         score: Returns the job's metric for probabilities of the validation rows; larger is better.
         check_stop: Called between steps of a few seconds; raises if a stop was requested.
-        path: The class of each class at every level of a hierarchy (C, H), coarsest first, itself last; None
-            without a hierarchy.
+        path: The ancestors of each class in a hierarchy, coarsest first, and last the class itself (C, H);
+            None without a hierarchy.
     """
 
     task: Task
@@ -82,8 +82,8 @@ class Baseline:
         each_class: Whether one model is fitted for each class or label, which takes long for thousands.
         in_sweeps: Whether sweeps and comparisons fit it without being asked.
         hierarchical: Whether it needs single classes with coarser levels, see `Problem.path`.
-        restore: Returns the probabilities of a fitted baseline, given the task, the number of classes and
-            `Fitted.tensors`; None if it cannot be exported.
+        restore: Rebuilds the function `Fitted.probabilities` from the task, the number of classes and
+            `Fitted.tensors`; None if the baseline cannot be exported.
 
     Example:
         >>> MAJORITY = Baseline("majority", "the most frequent class", (), fit)
@@ -106,7 +106,7 @@ BASELINES = Registry("baseline", "mlcl.baselines", "mlcl.training.baselines.meth
 
 
 def best_of(problem: Problem, values: Sequence[float], name: str, fit: Callable[[float], Fitted]) -> Fitted:
-    """Fits a model for each of ascending `values` of a setting until validation gets worse; the best wins."""
+    """Fits a model for each of the ascending `values` until the score gets worse; returns the best model."""
     best, best_score = None, float("-inf")
     for value in values:
         fitted = fit(value)

@@ -49,26 +49,30 @@ INPUTS: dict[Part, tuple[InputName, FeatureInput]] = {
     "pixels": ("image", ImageInput(image_size=16)),
     "column": ("column", ColumnInput()),
 }
-"""The extractors that baselines read; `encoder` depends on the job and is not here."""
+"""The frozen input for each feature that baselines read, but for `encoder`, which depends on the job."""
 UNIT: tuple[Part, ...] = ("words", "encoder")
-"""The features whose rows are scaled to unit length; those of TF-IDF have it anyway."""
+"""The features whose rows are scaled to unit length; rows of TF-IDF have unit length already."""
 MOST_MODELS = 50_000_000
-"""The most training rows times classes for which one model per class is fitted by default: ten minutes."""
+"""The largest number of rows times classes at which one model per class is fitted unasked: ten minutes."""
 
 
 def baseline_job(job: JobConfig, name: str) -> JobConfig:
-    """Returns the job of a baseline on the data, labels and metric of a job; the losses do not matter."""
+    """Returns the job that fits the baseline `name` to the data and labels of `job`, with its metric."""
     tree = dump_job(job)
     evaluation = tree["evaluation"]
     metric = "val/" + evaluation["metric"].rpartition("/")[2]
     tree["objective"] = {"classifier": {**tree["objective"]["classifier"], "weight": "remainder"}}
     unused = dict.fromkeys(("knn", "probe", "transfer_to", "ensemble"))
     tree["evaluation"] = {**evaluation, "metric": metric, **unused}
+    tree["train"].pop("sampler")  # a baseline has no batches
     return load_job({**tree, "baseline": name})
 
 
 def job_or_dataset(what: Path, overrides: Sequence[str], labels: str | None) -> JobConfig:
-    """Returns the job of a file, or one on the data set in a folder; UserError for `labels` with a file."""
+    """Loads the job file `what`, or the `dataset_job` of the data set in the folder `what`.
+
+    Raises UserError if `labels` is given with a job file.
+    """
     if what.is_dir():
         return load_job(dataset_job(what, labels), overrides)
     if labels is not None:
@@ -77,7 +81,10 @@ def job_or_dataset(what: Path, overrides: Sequence[str], labels: str | None) -> 
 
 
 def dataset_job(place: Path, labels: str | None = None) -> dict[str, Any]:
-    """Returns a job on a prepared data set as plain data; `labels` names one of several label spaces."""
+    """Returns, as plain data, a job on the prepared data set in a folder that predicts the space `labels`.
+
+    Raises UserError if `labels` is None and the data set has several label spaces.
+    """
     info = Dataset.open(place).info
     name = labels or _only_space(info, place)
     several = info.space(name).kind == "multi_label"
@@ -96,14 +103,17 @@ def _only_space(info: DatasetInfo, place: Path) -> str:
     hierarchies = [space for space in info.label_spaces.values() if space.kind == "hierarchy"]
     inside = {level for space in hierarchies for level in space.levels}
     found = [name for name, s in info.label_spaces.items() if s.kind != "hierarchy" and name not in inside]
-    found += [space.levels[-1] for space in hierarchies]
+    found = [*dict.fromkeys([*found, *(space.levels[-1] for space in hierarchies)])]
     if len(found) > 1:
         raise UserError("several label spaces", file=place, key="--labels", allowed=found)
     return found[0]
 
 
 def inputs_of(baseline: Baseline, job: JobConfig) -> dict[Part, tuple[InputName, FeatureInput]]:
-    """Returns the extractors whose rows the baseline reads, without an encoder that is not pretrained."""
+    """Returns the name and section of the frozen input for each feature that the baseline reads.
+
+    The feature `encoder` is missing if the job's encoder is not pretrained.
+    """
     found = {part: _frozen(job.encoder) if part == "encoder" else INPUTS[part] for part in baseline.reads}
     return {part: its for part, its in found.items() if its is not None}
 
@@ -140,7 +150,7 @@ def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
 
 
 def _has_levels(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> bool:
-    """Whether the job's classes have the coarser levels that the baseline needs, if any."""
+    """Whether the job's classes have coarser levels, or the baseline needs none."""
     labels = job.objective.classifier.labels
     single = info.space(labels).kind == "single"
     return not baseline.hierarchical or (single and hierarchy_of(info, labels) is not None)
@@ -149,10 +159,11 @@ def _has_levels(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> bool:
 def fitting_baselines(
     job: JobConfig, info: DatasetInfo, *, in_sweeps: bool = False
 ) -> tuple[list[str], dict[str, str]]:
-    """Finds the baselines that fit a job's data, and the reason for each other one for data of this kind.
+    """Returns the names of the baselines that fit a job's data, and why others do not, keyed by name.
 
-    With `in_sweeps` they are those that sweeps fit without being asked: those with `Baseline.in_sweeps`, and
-    those that read nothing but inputs of the job's network. A baseline with one model per class is left out
+    Baselines of another modality, or of a hierarchy that the classes lack, are in neither. With `in_sweeps`
+    only baselines are considered that sweeps fit without being asked: those with `Baseline.in_sweeps`, and
+    those that read nothing but inputs of the job's network. A baseline with one model per class does not fit
     if fitting all models would take too long, see `MOST_MODELS`.
     """
     names, reasons = list[str](), dict[str, str]()
@@ -177,15 +188,15 @@ def fitting_baselines(
 
 
 def read_rows(baseline: Baseline, job: JobConfig, cache: FeatureCache, split: Split) -> Matrix:
-    """Reads the features (N, F) of a split, see `joined`."""
+    """Reads or computes the features (N, F) of a split that a baseline reads, side by side, see `joined`."""
     found = inputs_of(baseline, job)
     return joined({part: cache.rows(*its, split) for part, its in found.items()}, len(split))
 
 
 def joined(parts: Mapping[Part, Matrix], rows: int) -> Matrix:
-    """Returns the rows (N, F) of several kinds of features side by side, as CSR if there are several.
+    """Returns the `rows` rows (N, F) of all kinds of features side by side; of several kinds as a CSR array.
 
-    Rows of the features in `UNIT` are scaled to unit length. Without features they are (N, 0).
+    Rows of the features in `UNIT` are scaled to unit length. Without features the result is (N, 0).
     """
     scaled = [
         unit_rows(torch.from_numpy(np.array(matrix, np.float32))).numpy() if part in UNIT else matrix

@@ -22,13 +22,13 @@ from mlcl.evaluation.tasks import Array, as_classes, as_rows, known_entries
 from mlcl.training.baselines.baseline import Fitted, Problem, best_of
 
 NEVER = 20.0
-"""The score of a class that all training rows have; a class that no row has gets its negative."""
+"""The constant score of a class that all training rows have; that of a class without a row is `-NEVER`."""
 STEPS = 100
 """The largest number of L-BFGS steps for one C; each fit begins at the solution of the one before."""
 
 
 def target_columns(problem: Problem) -> Iterator[tuple[Array, Array]]:
-    """Yields, for each column, the rows (n,) whose target is known, and whether they have the class (n,)."""
+    """Yields for each of K columns the numbers (n,) of rows with a known target, and if each is positive."""
     if problem.task == "multi_label":
         targets = as_rows(problem.targets)
         has_NL, known_NL = targets.dense(torch.bool).numpy(), known_entries(targets)
@@ -58,10 +58,11 @@ def one_vs_rest(
     columns: Sequence[tuple[Array, Array]] | None = None,
     finish: Callable[[Array, Array], Fitted] | None = None,
 ) -> Fitted:
-    """Fits a linear classifier of scikit-learn, `make(C)`, per column; validation chooses C of `values`.
+    """Fits scikit-learn's linear classifier `make(C)` to each column; validation chooses C among `values`.
 
-    `columns` are by default those of `target_columns`, and `finish`, which takes the weights (K, F) and
-    biases (K,), is `linear`.
+    A column has row numbers (n,) and whether each of these rows is positive (n,); the default of `columns` is
+    `target_columns`. `finish` returns the fitted baseline for weights (K, F) and biases (K,); its default is
+    `linear`.
     """
     from scipy.sparse import csr_matrix, issparse
 
@@ -95,7 +96,7 @@ def linear(problem: Problem, weight_KF: Array, bias_K: Array) -> Fitted:
 
 
 def restore_linear(task: Task, n_classes: int, tensors: Mapping[str, Tensor]) -> Callable[[Any], Tensor]:
-    """Returns the probabilities of a linear model with the tensors `weight` (K, F) and `bias` (K,)."""
+    """Returns a linear model's function of rows (M, F) to probabilities, for `weight` (K, F), `bias` (K,)."""
     weight_KF, bias_K = tensors["weight"].numpy(), tensors["bias"].numpy()
     return lambda rows: probabilities(task, n_classes, rows @ weight_KF.T + bias_K)
 
@@ -126,7 +127,7 @@ class DenseLogistic:
 
     @classmethod
     def of(cls, problem: Problem, *, standardise: bool = True) -> DenseLogistic:
-        """Takes the training rows of a problem, standardised or as they are."""
+        """Prepares a problem's training rows and targets; `standardise` scales features to mean 0, std 1."""
         rows = np.asarray(problem.rows, dtype=np.float32)
         mean_F, scale_F = np.zeros(rows.shape[1], np.float32), np.ones(rows.shape[1], np.float32)
         if standardise:
@@ -141,7 +142,7 @@ class DenseLogistic:
         return cls(problem, mean_F, scale_F, x, y)
 
     def fit(self, value: float) -> Fitted:
-        """Fits the model with C = `value`."""
+        """Fits the model with C = `value`, starting at the solution of the previous call."""
         from scipy.optimize import minimize
 
         if not len(self.start):

@@ -39,7 +39,7 @@ NO_INPUTS: Inputs = {}
 
 @dataclass(frozen=True)
 class BaselineContents:
-    """The fitted values and the inputs of a job's baseline, which are written into an exported model."""
+    """The fitted values and the frozen inputs of a job's baseline, to be written into an exported model."""
 
     job_data: JobData
     baseline: Baseline
@@ -50,7 +50,7 @@ class BaselineContents:
     def of(cls, job_data: JobData) -> BaselineContents:
         """Reads the fit from the cache, or fits the baseline again, which gives an equal model.
 
-        Raises UserError if the baseline, which is a plugin then, cannot be rebuilt from tensors.
+        Raises UserError if the baseline cannot be rebuilt from tensors, as some plugins cannot.
         """
         name = str(job_data.job.baseline)
         device = pick_device(job_data.job.train.device).type
@@ -62,11 +62,11 @@ class BaselineContents:
 
     @property
     def predictors(self) -> dict[PredictorName, KnnSetting | None]:
-        """The only predictor, which uses no neighbours of an embedding."""
+        """The only predictor, `classifier`, without a setting of neighbours."""
         return {"classifier": None}
 
     def write(self, work: Path, shared: Inputs = NO_INPUTS) -> list[str]:
-        """Writes tensors, and inputs that are not in `shared`; returns no section of the README."""
+        """Writes tensors, and inputs that are not in `shared`, into `work`. Returns README sections: none."""
         save_file({name: tensor.contiguous() for name, tensor in self.tensors.items()}, work / NETWORK)
         inputs = _own_inputs(self.baseline, self.job_data.job, shared)
         cache = FeatureCache(self.job_data.cache, self.job_data.train, self.device)
@@ -77,9 +77,9 @@ class BaselineContents:
 def load_baseline(
     folder: Path, index: Index, job: JobConfig, device: torch.device, shared: Inputs = NO_INPUTS
 ) -> BaselineModel:
-    """Loads the baseline of an exported model. Raises UserError for damaged files.
+    """Loads the baseline of an exported model. Raises UserError for damaged files and for another baseline's.
 
-    Inputs that are in `shared` are not loaded: `BaselineModel.beside` gets their rows.
+    Inputs that are in `shared` are not loaded: the caller passes their rows to `BaselineModel.beside`.
     """
     baseline = BASELINES[str(job.baseline)]
     reader = SavedFeatures.load(_own_inputs(baseline, job, shared), folder, device)
@@ -118,7 +118,7 @@ class BaselineModel(ExportedModel):
         return self.beside(inputs, places or [f"row {row}" for row in range(len(inputs))], {})
 
     def beside(self, inputs: Sequence[Content], places: Sequence[str], known: Mapping[str, Matrix]) -> Tensor:
-        """Computes the probabilities (M, P) as `outputs` does, with rows of inputs that are known already."""
+        """Computes probabilities (M, P) as `outputs`; `known` has rows of inputs that are not read again."""
         if not inputs:
             return torch.zeros(0, math.prod(self._shape))
         rows = ChainMap(dict(self._reader.contents(inputs, places).inputs), dict(known))

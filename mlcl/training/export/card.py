@@ -76,9 +76,10 @@ By default it predicts with `{best}`, the best on validation by {metric}; `predi
 
 
 def model_card(index: Index, folder: str, sections: Sequence[str] = ()) -> str:
-    """Returns the README: front matter for the Hub, how to load the model, its figures and its provenance.
+    """Returns the README: front matter for the Hub, how to load the model, its metrics and its provenance.
 
-    `sections` are Markdown on what the model's sweep or table found, and on other formats in the folder.
+    `folder` is the name of the model's folder. `sections` are further sections in Markdown, on what its sweep
+    or table found and on other formats in the folder.
     """
     provenance = index.provenance
     names = [provenance[key] for key in ("experiment", "name") if key in provenance]
@@ -101,7 +102,7 @@ def model_card(index: Index, folder: str, sections: Sequence[str] = ()) -> str:
 
 
 def _front_matter(index: Index, title: str) -> dict[str, Any]:
-    """Returns the metadata that the Hub reads: licence, tags and the test figures of the best predictor."""
+    """Returns the metadata that the Hub reads: licence, tags and the test metrics of the best predictor."""
     provenance, task = index.provenance, f"{PIPELINES[index.modality]}-classification"
     prefix = f"{index.prefix(index.best)}test/"
     figures = {

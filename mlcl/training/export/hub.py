@@ -13,15 +13,16 @@ from mlcl.extras import missing_extra
 
 KEY = "--push"
 OWN = (
-    "features/*", "tokenizer*.json", "config.json", "config_sentence_transformers.json", "model.onnx*",
-    "model.safetensors", "modules.json", "sentence_bert_config.json", "[1-9]_*/*",
+    "features/*", "ensemble/*", "datastore.parquet", "tokenizer*.json", "config.json", "model.onnx*",
+    "config_sentence_transformers.json", "model.safetensors", "modules.json", "sentence_bert_config.json",
+    "[1-9]_*/*",
 )  # fmt: skip
-"""Files of some exported models. A push deletes those that an earlier model left and this one lacks."""
+"""Patterns of files that not every model has; a push deletes matching files that the new model lacks."""
 REFUSED = {401: "the hub does not know this token", 403: "the token has no right to write there"}
 
 
 def check_push(repo: str) -> None:
-    """Raises UserError, before anything is exported, for an impossible name and where there is no token."""
+    """Raises UserError for an invalid name of a repository, without a token, or without huggingface_hub."""
     try:
         from huggingface_hub import get_token
         from huggingface_hub.utils import HFValidationError, validate_repo_id
@@ -38,9 +39,9 @@ def check_push(repo: str) -> None:
 def push_folder(folder: Path, repo: str, *, public: bool = False) -> str:
     """Sends all files in one commit, and returns the repository's address; equal files make no commit.
 
-    A repository that does not exist is created, as a private one unless `public`. Files of its own that the
-    repository has are kept. Raises UserError if the repository is public and `public` is not set, there is no
-    network or no right, or the hub refuses the files.
+    A repository that does not exist is created, as a private one unless `public`. Other files in the
+    repository are kept unless they match `OWN`. Raises UserError if the repository is public and `public` is
+    not set, there is no network or no right, or the hub refuses the files.
     """
     from huggingface_hub import HfApi
 
@@ -57,7 +58,7 @@ def push_folder(folder: Path, repo: str, *, public: bool = False) -> str:
 
 @contextmanager
 def _in_one_line(repo: str) -> Iterator[None]:
-    """Turns any error of hub and network into a UserError; progress bars and warnings are off meanwhile."""
+    """Turns any error in the context into a UserError; progress bars and warnings are off meanwhile."""
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
@@ -65,7 +66,7 @@ def _in_one_line(repo: str) -> Iterator[None]:
     try:
         disable_progress_bars()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a model has a Parquet file
+            warnings.simplefilter("ignore")  # the library warns of the Parquet file of a model
             yield
     except UserError:
         raise

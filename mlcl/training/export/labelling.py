@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mlcl.config.plugin_files import run_plugins
-from mlcl.data import Dataset, Split
+from mlcl.data import Dataset, Split, hold_out
 from mlcl.data.format import INFO_FILE, plural
 from mlcl.data.tables.rows import Unreadable
 from mlcl.data.validation_rows import redraw_validation
@@ -32,8 +32,7 @@ SPLIT = "test"
 
 @dataclass(frozen=True)
 class Labelled:
-    """The outcome of `Labelling.run`: the number of rows, the predictor, and the metrics, if labels are
-    known.
+    """The result of `Labelling.run`: number of rows, predictor, and metrics if the labels are known.
 
     `unknown` says whether the input is a data set without the labels that the model predicts. `unread` is the
     number of rows that cannot be read, such as empty texts; they get an `error` and no label.
@@ -49,7 +48,8 @@ class Labelled:
 class Labelling:
     """Predicts a file, a folder of images, or a split of a data set, by default `SPLIT`.
 
-    `predictor` is by default the best one, `batch_size` the job's. `threshold` is the least probability at
+    `predictor` is by default the best one, in which case metrics are computed for every predictor;
+    `batch_size` is by default the job's. `threshold` is the least probability at
     which a label is predicted, for a model that predicts several labels; by default what was chosen on
     validation. With `probabilities` those of all classes are written, too. `columns` says how a table is
     read. Predictions of a file or a folder have an additional column `error`. Raises UserError for an
@@ -76,7 +76,7 @@ class Labelling:
         self._split = _split(model, path, split)
 
     def run(self, write: Sink) -> Labelled:
-        """Predicts all rows and passes the predictions to `write`, batch by batch."""
+        """Predicts all rows and passes the predictions to `write`, batch by batch. UserError without rows."""
         if self._split is not None and _can_score(self._model.index, self._split):
             return self._with_metrics(self._split, write)
         its, modality = self._split, self._model.index.modality
@@ -92,7 +92,7 @@ class Labelling:
         return Labelled(rows, self._predictor, unknown=its is not None, unread=unread)
 
     def _tried(self, batch: Sequence[Item]) -> tuple[Tensor, list[str]]:
-        """Returns the outputs of the rows that can be read, and a problem for each row, "" for none."""
+        """Returns the outputs of the readable rows, and the problem of each row, "" for a readable row."""
         problems = [str(item.content) if isinstance(item.content, Unreadable) else "" for item in batch]
         try:
             return self._outputs(batch), problems
@@ -109,7 +109,7 @@ class Labelling:
         return ""
 
     def _with_metrics(self, split: Split, write: Sink) -> Labelled:
-        """Predicts a split; classified all at once, as in the run, its metrics are bit by bit the same."""
+        """Predicts a labelled split, all rows at once, so that the metrics equal those of the run exactly."""
         threads = self._model.job.train.threads
         if threads is not None:
             torch.set_num_threads(threads)
@@ -119,7 +119,7 @@ class Labelling:
         return Labelled(len(split), self._predictor, self._metrics(split, output_MO))
 
     def _metrics(self, split: Split, output_MO: Tensor) -> dict[str, float]:
-        """Returns the metrics under the names that a run logs, also those of the job's plugin files."""
+        """Returns the predictors' metrics, also those of plugin files, keyed by the names that a run logs."""
         run_plugins(self._model.job.plugins)
         index, store = self._model.index, self._model.store
         levels = {
@@ -164,6 +164,8 @@ class Labelling:
             for name, values in columns.items():
                 listed = index.task == "multi_label" or name == "probabilities"
                 nothing: list[Any] | None = [] if listed else None
+                if name == "probabilities" and space.aspects:
+                    nothing = [[] for _ in space.aspects]  # a Parquet column has one depth
                 rest = iter(values)
                 columns[name] = [nothing if problem else next(rest) for problem in problems]
             columns["error"] = problems
@@ -182,15 +184,17 @@ def _can_score(index: Index, split: Split) -> bool:
 
 
 def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
-    """Returns the split to predict if the path is a data set, else None."""
+    """Returns the split to predict if `path` is a data set, else None. UserError if it does not fit."""
     if not (path / INFO_FILE).is_file():
         if name is not None:
             raise UserError("is of a data set, and this is none", file=path, key="split", found=name)
         return None
     data, seed = Dataset.open(path), model.job.data.validation_seed
     if seed is not None:
-        own = data.info.with_validation(seed, data.info.rows).fingerprint
-        if own == model.index.provenance["data_fingerprint"]:  # else it would score rows of its training
+        unseen = model.job.data.hold_out
+        seen = data if unseen is None else hold_out(data, unseen.labels, unseen.share, unseen.seed)
+        own = seen.info.with_validation(seed, data.info.rows).fingerprint
+        if own == model.index.provenance["data_fingerprint"]:  # else training rows would be scored
             data = redraw_validation(data, seed)
     split = data.split(SPLIT if name is None else name)
     wanted, found = plural(model.index.modality), plural(split.info.modality)

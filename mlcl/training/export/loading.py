@@ -79,7 +79,7 @@ def _load_network(folder: Path, index: Index, job: JobConfig, context: Context) 
         tokenizer = _tokenizer(folder / TOKENIZER) if has_tokens else None
         words = None if tokenizer is None else tokenizer.get_vocab_size()
         reader = InputReader.of(job, tokenizer)
-    with torch.random.fork_rng(devices=()):  # first weights are drawn and then replaced
+    with torch.random.fork_rng(devices=()):  # random initial weights are drawn, and then replaced
         network = rebuild_network(job, index.space, words, columns, folder, probe="probe" in index.predictors)
     try:
         network.load_state_dict(read_weights(folder / NETWORK))
@@ -88,7 +88,8 @@ def _load_network(folder: Path, index: Index, job: JobConfig, context: Context) 
     store = read_datastore(folder / DATASTORE, index.task, index.space.n_classes, network.dim)
     member = None
     if index.ensemble is not None:
-        its_job = baseline_job(job, str(job.evaluation.ensemble))
+        with only_reading():  # a baseline needs no plugin of the job
+            its_job = baseline_job(job, str(job.evaluation.ensemble))
         shared = sections(job.encoder)
         member = load_baseline(folder / MEMBER, index, its_job, context.device, shared)
     return NetworkModel(index, job, network.to(context.device).eval(), reader, store, context, member)
@@ -152,7 +153,7 @@ class NetworkModel(ExportedModel):
 
 
 def _job(file: Path) -> JobConfig:
-    """Loads the job. Runs its plugin files only if one declares the encoder or the baseline."""
+    """Loads the job. Runs its plugin files only if encoder or baseline is unknown without them."""
     with only_reading():
         job = load_job(file)
     known = job.encoder.name in ENCODERS if job.baseline is None else job.baseline in BASELINES

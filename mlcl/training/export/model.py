@@ -97,7 +97,7 @@ class ExportedModel(ABC):
 
     @abstractmethod
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
-        """Computes the outputs (M, O) float32 of one batch; `places` say in messages where its rows are."""
+        """Computes the outputs (M, O) float32 of one batch; `places` are its rows' positions for messages."""
 
     @abstractmethod
     def probabilities(self, output_MO: Tensor, predictor: PredictorName) -> Tensor:
@@ -127,7 +127,7 @@ def decide(
 ) -> Predictions:
     """Predicts the most probable class, the first of equal ones, or the labels that `label_decision` selects.
 
-    Raises the errors of `check_threshold`.
+    Raises UserError as `check_threshold`.
     """
     check_threshold(index, threshold)
     if index.task == "multi_label":

@@ -65,10 +65,10 @@ class Index(Section):
 
     `levels` are the coarser levels of the label space's hierarchy. `baseline` is the name of a fitted
     baseline, None for a network. `predictors` maps the name of a predictor to its setting of the neighbours,
-    None if it uses none; the first predictor uses none. `ensemble` is set if there is a predictor of this
-    name. `best` is the predictor with the best validation value of the job's `metric`. `decisions` say for
-    each predictor which labels it predicts. `preprocessing` informs readers; predicting uses the job and the
-    tokenizer instead. `files` has the SHA-256 of every file but `model.json` and the README.
+    None for a predictor without neighbours, as the first one. `ensemble` is set if there is a predictor of
+    this name. `best` is the predictor with the best validation value of the job's `metric`. `decisions` say
+    for each predictor which labels it predicts. `preprocessing` informs readers; predicting uses the job and
+    the tokenizer instead. `files` has the SHA-256 of every file but `model.json` and the README.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -125,7 +125,7 @@ def write_index(folder: Path, index: Index) -> None:
 
 
 def read_index(folder: Path) -> Index:
-    """Reads the index and compares all files' checksums; UserError for a damaged or missing file."""
+    """Reads the index and checks the files' checksums; UserError for a damaged, missing or unlisted file."""
     file = folder / INDEX
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))

@@ -69,7 +69,7 @@ def write_export(
         job_data: The run's job with its data.
         provenance: Further entries for the provenance in the index and the README, such as the run's name.
         evidence: What the run's sweep or table found on fresh seeds, as Markdown for the README.
-        formats: Formats besides, see `check_formats`.
+        formats: Further formats to write, see `check_formats`.
 
     Raises:
         UserError: `folder` exists or cannot be written, the run left no model, it was trained on other data
@@ -93,12 +93,13 @@ def write_export(
         with new_folder(folder) as work:
             shutil.copyfile(run / MODEL / JOB, work / JOB)
             sections = contents.write(work)
-            shutil.copymode(work / JOB, work / NETWORK)  # safetensors creates files with mode 0600
+            for weights in work.rglob("*.safetensors"):
+                shutil.copymode(work / JOB, weights)  # safetensors creates files with mode 0600
             index = _index(work, job_data, contents.predictors, decisions, result, provenance)
             card = model_card(index, folder.name, [evidence, *sections])
             (work / README).write_text(card, encoding="utf-8")
             write_index(work, index)
-    except (OSError, SafetensorError) as error:  # the second also for a full disk
+    except (OSError, SafetensorError) as error:  # SafetensorError: also for a full disk
         problem = "is there already" if folder.exists() else "cannot be written"
         raise UserError(problem, file=folder, key="--to", found=error) from None
     return index
@@ -128,7 +129,7 @@ class NetworkContents:
     def of(
         cls, run: Path, job_data: JobData, formats: Sequence[str], result: Mapping[str, float]
     ) -> NetworkContents:
-        """Reads what a run left. Raises UserError if it left no network of its job."""
+        """Reads network and embeddings from a run's folder; UserError if missing or of another job."""
         model = build_model(job_data)
         network = load_trained_network(run / MODEL, model, job_data.space)
         store = StoredRun.read(run, job_data, test=False).datastore()
@@ -137,7 +138,7 @@ class NetworkContents:
         return cls(run, job_data, model, network, store, formats, predictors, member)
 
     def write(self, work: Path) -> list[str]:
-        """Writes all files but job, index and README; returns sections of the README."""
+        """Writes all files but job, index and README into `work`; returns sections of the README."""
         weights = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
         save_file(weights, work / NETWORK)
         write_datastore(work / DATASTORE, self.store, self.job_data.train.ids)
@@ -159,7 +160,7 @@ class NetworkContents:
 def _predictor_settings(
     job: JobConfig, network: Network, result: Mapping[str, float]
 ) -> dict[PredictorName, KnnSetting | None]:
-    """Returns the setting of the neighbours of each predictor, None for one that uses none."""
+    """Returns the setting of the neighbours for each predictor; None for a predictor without neighbours."""
     layers: tuple[PredictorName, ...] = ("classifier", "probe")
     predictors: dict[PredictorName, KnnSetting | None] = {}
     predictors |= dict.fromkeys(layer for layer in layers if layer in network.layers)
@@ -238,10 +239,10 @@ ALLOWED = (ONNX, SENTENCES, f"{SENTENCES}:HEAD")
 
 
 def check_formats(formats: Sequence[str], job: JobConfig) -> None:
-    """Raises UserError for an unknown format, and for one in which the job's model would not be exact.
+    """Raises UserError for an unknown or repeated format, or one in which the job's model would not be exact.
 
-    The formats are `onnx`, `sentence-transformers`, and `sentence-transformers:HEAD` with the projection of a
-    head.
+    No format fits a baseline. The formats are `onnx`, `sentence-transformers`, and
+    `sentence-transformers:HEAD` with the projection of a head.
     """
     if formats and job.baseline is not None:
         raise UserError("a baseline has no network to write", key="--also", found=list(formats))

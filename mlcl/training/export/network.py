@@ -53,10 +53,11 @@ class Network(nn.Module):
 
 
 def load_trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Network:
-    """Loads the network that a run wrote into its folder `model`, which is `run`.
+    """Loads a trained network from `run`, the folder `model` in the folder of a run.
 
-    `model` is the newly built model of the run's job. Raises UserError for weights that cannot be read or
-    belong to another model, and if there is neither a classifier nor a linear probe.
+    `model` is the newly built model of the run's job; it gets the trained weights. Raises UserError for
+    weights that cannot be read or belong to another model, and if there is neither a classifier nor a linear
+    probe.
     """
     weights = read_weights(run / WEIGHTS)
     try:
@@ -111,7 +112,7 @@ def rebuild_network(
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """Reads tensors by name from a safetensors file. Raises UserError if it is none, or incomplete."""
+    """Reads tensors by name from a safetensors file. Raises UserError for a missing or damaged file."""
     try:
         tensors: dict[str, Tensor] = load_file(file)
     except (OSError, SafetensorError) as error:
@@ -120,7 +121,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 
 def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
-    """Writes a datastore. A label is a class index, a list of them, or one per aspect; -1 if unknown."""
+    """Writes a datastore. A label is a class index, a list of indices, or one per aspect; -1 if unknown."""
     if isinstance(store.labels, LabelRows):
         labels: Any = pa.array(store.labels.lists(), pa.list_(pa.int32()))
     else:
@@ -132,7 +133,7 @@ def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
 
 
 def read_datastore(file: Path, task: Task, n_classes: int, dim: int) -> Datastore:
-    """Reads a datastore with embeddings (N, dim). Raises UserError for no datastore or another model's."""
+    """Reads a datastore of embeddings (N, dim). Raises UserError if it is damaged or another model's."""
     try:
         table = pq.read_table(file, columns=["embedding", "label"])
         embedding_ND = matrix(table["embedding"])
@@ -145,7 +146,7 @@ def read_datastore(file: Path, task: Task, n_classes: int, dim: int) -> Datastor
 
 
 def _read_labels(column: Any, task: Task, n_classes: int) -> Labels:
-    lowest = 0 if task == "multi_label" else -1  # missing
+    lowest = 0 if task == "multi_label" else -1  # -1: unknown
     entries = column if task == "single" else pc.list_flatten(column)
     within = pc.and_(pc.greater_equal(entries, lowest), pc.less(entries, n_classes))
     if not pc.all(within, min_count=0).as_py():

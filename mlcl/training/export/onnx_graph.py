@@ -34,7 +34,7 @@ TOLERANCE = 1e-4
 TRIED = 8
 """The number of validation rows that are compared."""
 MAX_BYTES = 2**31 - 2**20
-"""The size of weights from which they are a file beside the graph: one file holds less than 2 GiB."""
+"""Larger weights are written to a file beside the graph, since an ONNX file holds less than 2 GiB."""
 _SECTION = """## ONNX
 
 `model.onnx` is the network alone. Its outputs equal the network's to {tolerance:g}, compared on validation
@@ -54,7 +54,7 @@ BEFORE = {
 class Graph(nn.Module):
     """The encoder and its layers as one function: inputs by name to the embeddings and each layer's logits.
 
-    Images are uint8 and normalised within; a sparse frozen input is dense (B, F).
+    Images are uint8 and normalised in the graph; a sparse frozen input is passed as a dense one (B, F).
     """
 
     def __init__(self, network: Network) -> None:
@@ -104,7 +104,7 @@ def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:
                 graph,
                 (),
                 folder / FILE,
-                # One row would be taken for a constant of the graph.
+                # With one row, the exporter would take the number of rows for a constant.
                 kwargs={"inputs": {key: torch.cat([value, value]) for key, value in wide.items()}},
                 input_names=list(inputs),
                 output_names=graph.outputs,
@@ -184,6 +184,6 @@ def _section(graph: Graph, inputs: Mapping[str, Tensor], job_data: JobData) -> s
 
 
 def _length(job_data: JobData) -> int:
-    """Returns the number of tokens that the job reads of a text."""
+    """Returns the largest number of tokens that the job reads of a text."""
     section = job_data.job.encoder
     return ENCODERS[section.name].size(section)

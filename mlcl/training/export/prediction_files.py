@@ -66,8 +66,8 @@ def read_items(path: Path, modality: Modality, columns: TableColumns | None = No
 
     The content of a table is in the columns `text`, `image` (bytes, or the path of a file) or `vectors`
     (lists of numbers, in CSV as JSON), unless `columns` names others. Without a column of ids, row numbers
-    from 0 on are the ids. A content that cannot be read is yielded as Unreadable. Raises UserError for an
-    unknown format or a record that cannot be parsed.
+    from 0 on are the ids. A content that cannot be read is yielded as Unreadable. Raises UserError for a
+    missing path, an unknown format or a record that cannot be parsed.
     """
     if path.is_dir():
         return _images(path, modality)
@@ -131,13 +131,13 @@ def _images(folder: Path, modality: Modality) -> Iterator[Item]:
 
 
 def check_form(path: Path) -> None:
-    """Raises UserError if a file of predictions cannot have the suffix of `path`."""
+    """Raises UserError if the suffix of `path` is not in `OUTPUTS`."""
     if path.suffix.lower() not in OUTPUTS:
         raise UserError("not a form that can be written", key="--out", found=path, allowed=OUTPUTS)
 
 
 def check_place(path: Path, source: Path) -> None:
-    """Raises UserError if `path` is a folder, is in `source`, or cannot be written."""
+    """Raises UserError if `path` is a folder, is a file of the input `source`, or cannot be written."""
     if path.is_dir():
         raise UserError("is a folder", key="--out", found=path)
     inside = path.resolve().is_relative_to(source.resolve())
@@ -152,7 +152,7 @@ def check_place(path: Path, source: Path) -> None:
 
 @contextmanager
 def sink(path: Path) -> Iterator[Sink]:
-    """Yields the function that writes into a file, which gets its name if the context ends without error."""
+    """Yields a function that writes to a new file, which becomes `path` if the context ends without error."""
     check_form(path)
     suffix = path.suffix.lower()
     with new_file(path) as work:
@@ -210,7 +210,7 @@ def _parquet(path: Path) -> Iterator[Sink]:
 
 
 def _type(name: str, value: Any) -> Any:
-    """Returns a column's Arrow type by its name; the values do not tell, since all lists may be empty."""
+    """Returns a column's Arrow type: numbers or strings by its name, in lists if `value` is a list."""
     if isinstance(value, list):
         return pa.list_(_type(name, value[0] if value else None))
     return pa.float64() if name.startswith("probabilit") else pa.string()

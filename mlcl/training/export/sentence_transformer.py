@@ -39,7 +39,7 @@ It gives {what}."""
 
 
 def check_sentence_transformers(job: JobConfig, head: str) -> None:
-    """Raises UserError for an encoder that is no transformer, and a head that is not on its embedding."""
+    """Raises UserError for another encoder, half precision, or a head that does not read the embedding."""
     name, reason = job.encoder.name, ""
     if name != "transformer":
         reason = "is for the encoder transformer"
@@ -56,11 +56,11 @@ def check_sentence_transformers(job: JobConfig, head: str) -> None:
 def write_sentence_transformers(
     model: ContrastiveModel, job_data: JobData, folder: Path, head: str = ""
 ) -> str:
-    """Writes an encoder of transformers with its pooling, and returns a section of the README.
+    """Writes the encoder `transformer` with its pooling, and returns a section of the README.
 
-    The embedding (D) is that of the neighbours. With `head` it is this head's z (K): its projection follows
-    as dense layers, and unit length where the head's loss scales z to it. Adapters are merged into the
-    weights.
+    The written model returns the embedding (D) that the neighbours are found by. With `head` it returns this
+    head's z (K): dense layers project the embedding, and z is scaled to unit length if the head's loss does
+    so. Adapters are merged into the weights.
     """
     encoder, heads = model.encoder, dict(model.objective.named_heads())
     assert isinstance(encoder, TextTransformer)
@@ -93,7 +93,7 @@ def write_sentence_transformers(
 
 
 def _layers(head: Head) -> list[tuple[nn.Linear, str] | None]:
-    """Returns the projection as linear layers with the name of what follows, None for unit length."""
+    """Returns a head's linear layers, each with its activation's name; None is scaling to unit length."""
     layers: list[tuple[nn.Linear, str] | None] = []
     projection = head.projection
     if isinstance(projection, Projection):
@@ -109,7 +109,7 @@ def _layers(head: Head) -> list[tuple[nn.Linear, str] | None]:
 
 
 def _write_network(network: nn.Module, folder: Path) -> None:
-    """Writes the weights, with adapters merged, and the configuration of a network of transformers."""
+    """Writes the weights of a Hugging Face network, with adapters merged."""
     if any("lora_" in name for name, _ in network.named_parameters()):
         from peft.tuners.tuners_utils import BaseTunerLayer
 

@@ -52,7 +52,8 @@ class FeatureCache:
     """The cached outputs of extractors, fitted to the rows `train`.
 
     `cache` is the cache folder of a home. `device` is the type of the device on which networks compute; the
-    precision used there is part of a key. `run` says how, by default with as many threads as PyTorch has.
+    precision used there is part of a key. `run` says how networks compute batches, by default with as many
+    threads as PyTorch has.
     """
 
     cache: Path
@@ -74,9 +75,7 @@ class FeatureCache:
         )
 
     def _compute(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
-        """Computes the rows of a split; a pretrained network's of redrawn splits are those of the stored
-        ones.
-        """
+        """Computes a split's rows; if possible, takes those of a redrawn split from its `sources`."""
         sources = () if EXTRACTORS[name].learns else self.sources(split)
         if not sources:
             run = self.run or BatchRun(torch.get_num_threads())
@@ -92,20 +91,20 @@ class FeatureCache:
 
     @staticmethod
     def sources(split: Split) -> tuple[Split, ...]:
-        """Returns the stored train and validation rows, of which redrawn ones are; else none."""
+        """Returns the stored train and validation splits if `split` is a whole redrawn split, else ()."""
         if not split.is_redrawn or split.index is not None:
             return ()
         stored = Dataset.open(split.whole.reader.place)
         return stored.split("train"), stored.split("validation")
 
     def contents(self, section: FeatureInput, split: Split) -> Any:
-        """Returns what an extractor reads of a split."""
+        """Returns the inputs of an extractor for a split: images, vectors or texts."""
         if isinstance(section, ImageInput):
             return np.asarray(decode_all(split, section.image_size, self.cache).pixels)
         return split.vectors() if isinstance(section, ColumnInput) else split.texts()
 
     def entry(self, name: InputName, section: FeatureInput, split: Split) -> Path:
-        """Returns the folder of a split's rows, whether or not they are cached.
+        """Returns the path of the cache entry for a split's rows, whether or not they are cached.
 
         Raises UserError if a model or weights file is missing.
         """

@@ -35,7 +35,7 @@ ROWS_AT_ONCE = 32
 
 @dataclass(frozen=True)
 class BatchRun:
-    """The way in which a frozen network computes its batches.
+    """Settings of the computation of a frozen network's batches.
 
     On a CPU, `threads` batches are computed at once, each by one thread alone, so that the numbers do not
     depend on `threads`; None leaves one batch after another to PyTorch's threads. `done` is called with the
@@ -50,7 +50,7 @@ ONE_BY_ONE = BatchRun()
 
 
 class Extractor(Protocol):
-    """A fitted extractor; training a network does not change it."""
+    """A fitted extractor, from contents to rows; training does not change it."""
 
     @property
     def columns(self) -> int:
@@ -58,9 +58,9 @@ class Extractor(Protocol):
         ...
 
     def __call__(self, contents: Contents, run: BatchRun = ONE_BY_ONE, /) -> Matrix:
-        """Returns the rows (N, F) of contents. A row does not depend on the other ones, up to rounding.
+        """Returns the rows (N, F) of contents. A row does not depend on other contents, up to rounding.
 
-        `run` is for networks alone.
+        Only extractors with a network use `run`.
         """
         ...
 
@@ -99,8 +99,8 @@ PRODUCT = (256, 384, 1536)
 def precision(device: torch.device, cache: Path) -> Precision:
     """Returns the precision in which frozen networks compute on a device.
 
-    It is bf16 on a GPU that has it, and on a processor that has it and where a layer is faster in it, which
-    is measured once and kept in the cache; else float32.
+    It is bf16 on a GPU that supports bf16, and on a CPU that supports bf16 and on which a layer is faster in
+    bf16, which is measured once and kept in the cache; else float32.
     """
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
@@ -139,7 +139,7 @@ def outputs(
     def compute(batch: tuple[NDArray[np.int64], dict[str, Tensor]]) -> int:
         rows, inputs = batch
         on_device = {name: value.to(device) for name, value in inputs.items()}
-        # Both contexts hold for a thread alone.
+        # Both contexts apply to the current thread alone.
         with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             output_NF[rows] = network(**on_device).float().cpu().numpy()
         return len(rows)
@@ -155,7 +155,7 @@ def outputs(
 def _in_threads(
     compute: Callable[[T], int], batches: Iterable[T], threads: int, done: Callable[[int], None]
 ) -> None:
-    """Computes batches in threads of one processor each; after an error, those that wait are dropped."""
+    """Computes batches in `threads` threads, each on one CPU core; an error cancels the waiting batches."""
     usual, waiting = torch.get_num_threads(), deque[Future[int]]()
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
@@ -170,7 +170,7 @@ def _in_threads(
                 for future in waiting:
                     future.cancel()
     finally:
-        torch.set_num_threads(usual)  # the number of threads that are created from now on
+        torch.set_num_threads(usual)  # for threads that are created from now on
 
 
 def freeze(network: nn.Module, device: torch.device) -> nn.Module:
@@ -190,7 +190,7 @@ class Column:
     columns: int
 
     def __call__(self, contents: NDArray[np.float32], _: BatchRun = ONE_BY_ONE) -> NDArray[np.float32]:
-        """Returns the vectors. Raises ValueError if they have another size than the training rows'."""
+        """Returns the vectors. Raises ValueError if their size is not that of the training rows' vectors."""
         if contents.shape[1] != self.columns:
             raise ValueError(f"vectors of {contents.shape[1]} numbers, not {self.columns}")
         return np.ascontiguousarray(contents, dtype=np.float32)

@@ -77,7 +77,7 @@ class FrozenInputs:
 
     @classmethod
     def of(cls, job: JobConfig, train: Split, cache: Path) -> FrozenInputs | None:
-        """Fits a job's extractors, None for an encoder without; UserError for an unusable input."""
+        """Fits a job's extractors; None for an encoder without frozen inputs. UserError for a bad input."""
         inputs = sections(job.encoder)
         if not inputs:
             return None
@@ -130,7 +130,7 @@ class SavedFeatures:
         return {str(name): extractor.columns for name, extractor in self.extractors.items()}
 
     def contents(self, contents: Sequence[Content], places: Sequence[str]) -> FeatureRows:
-        """Returns the rows of contents. Raises UserError, with the place of an unreadable one."""
+        """Returns the rows of all inputs. Raises UserError, with its entry of `places`, for a bad content."""
         read = {name: self._read(name, contents, places) for name in self.sections}
         return FeatureRows({name: extract(read[name]) for name, extract in self.extractors.items()})
 

@@ -46,9 +46,8 @@ BLOCK = 1024
 class Transformer:
     """x_n = the mean of the last layer's states over the tokens of text n, without padding, (D,) float32.
 
-    With `unit` x_n is divided by its Euclidean length.
-    An exported model keeps the `precision` with which it was computed, so that it gives the same numbers on
-    another processor.
+    With `unit` x_n is divided by its Euclidean length. An exported model keeps the `precision` in which the
+    training rows were computed, so that rows are equal on another processor.
     """
 
     network: Pooled

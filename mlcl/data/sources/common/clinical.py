@@ -3,9 +3,9 @@
 A row is an admission that has a split and a note. `codes: 50` leaves out rows without any of the fifty codes,
 as published.
 
-The label space `codes` has the codes with a training row, which the papers count by our reading. A
-validation or test row loses its other codes, unless `allow_untrained` keeps them. `chapters` has the chapters
-of the same codes, `path` is the hierarchy of both.
+The label space `codes` has the codes with a training row; by our reading these are the codes that the papers
+count. A validation or test row loses its other codes, unless `allow_untrained` keeps them. `chapters` has the
+chapters of the same codes, and `path` is the hierarchy of both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mlcl.data.format import SPLITS
 from mlcl.data.hierarchies import hierarchy_of
 from mlcl.data.source import NewDataset, Workspace, indices, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions
-from mlcl.data.split_assignment import FRACTIONS, assign, shares_note
+from mlcl.data.split_assignment import assign, shares_note
 from mlcl.data.tables.files import LONGEST_FIELD
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
@@ -44,9 +44,9 @@ PATIENT_FRACTIONS = (0.9, 1 / 30, 1 / 15)
 
 
 class CodeTable(NamedTuple):
-    """A table of codes: the possible names of its file, and two functions of a code.
+    """A table of codes: the possible names of its file, and two functions that convert a code.
 
-    `write` converts a code of the table to its usual notation, and `chapter` maps that to its chapter.
+    `write` converts a code of the table to its usual notation, which `chapter` maps to the code's chapter.
     """
 
     names: tuple[str, ...]
@@ -92,7 +92,7 @@ class ClinicalOptions(DistributionOptions):
     allow_untrained: bool = Field(False, description="keep codes that no training row has")
 
     def cleaned(self, text: str) -> str:
-        """Returns a row's text, cleaned if `clean`."""
+        """Returns a row's text, after `clean_text` if the option `clean` is set."""
         return clean_text(text) if self.clean else text
 
 
@@ -107,8 +107,9 @@ def notes_dataset(
 ) -> NewDataset:
     """Returns the data set of notes with codes, its rows by admission id.
 
-    `top` are the codes that `codes: 50` keeps, None for the most frequent ones of training. Raises UserError
-    where the counts are not the `published` ones, unless the split is seeded.
+    `top` are the codes that `codes: 50` keeps; None means the most frequent codes of training admissions.
+    Raises UserError if no training admission has a note and a code, and, unless the split is seeded or
+    `check_counts` is off, if a count differs from `published`.
     """
     kept = _codes_by_admission(split_of, codes, top, notes, options)
     trained = {code for row, own in kept.items() if split_of[row] == "train" for code in own}
@@ -116,7 +117,7 @@ def notes_dataset(
         problem = f"of {len(split_of):,} admissions in the splits no training one has a note and a code"
         raise UserError(problem, file=options.path, key="data.options.splits", found=options.splits)
     classes = sorted(trained.union(*kept.values()) if options.allow_untrained else trained)
-    # Numbers without leading zeros, by size.
+    # Ids are numbers without leading zeros: by length, then as text, they are in numeric order.
     rows = sorted(kept, key=lambda row: (len(row), row))
     labels, chapter = [kept[row].intersection(classes) for row in rows], codes.chapter
     spaces = {"codes": space_of(classes), "chapters": space_of(sorted({chapter[code] for code in classes}))}
@@ -142,7 +143,7 @@ def notes_dataset(
         "text",
         spaces,
         in_batches(columns, "text", map(options.cleaned, texts)),
-        shares_note(splits, FRACTIONS, "admissions of a patient share a split") if seeded else (),
+        shares_note(splits, PATIENT_FRACTIONS, "admissions of a patient share a split") if seeded else (),
         options.allow_untrained,
         name=name,
     )
@@ -168,9 +169,9 @@ def _codes_by_admission(
 class Lists:
     """The published lists of admission ids, one list per split.
 
-    They are looked for in `folder`, as the publisher's repository names it, below the given folder, and in
-    the given folder itself. `title` names the publisher; `top` says that there is a file with the fifty
-    codes, too.
+    They are looked for in the folder that the option `splits` names: first in its subfolder `folder`, named
+    as in the publisher's repository, then in the folder itself. `title` names the publisher. `top` says that
+    a file with the fifty codes is published too.
     """
 
     def __init__(self, options: ClinicalOptions, title: str, folder: str, *, top: bool = False) -> None:
@@ -189,8 +190,8 @@ class Lists:
     def read(self, codes: Codes, seed: int) -> tuple[dict[str, str], frozenset[str] | None]:
         """Returns the split of each admission, and the fifty codes if they are published.
 
-        A seeded split is drawn by a hash of the patient. Raises UserError for a wrong line, and an id in two
-        lists.
+        A seeded split is drawn by a hash of the patient. Raises UserError for a line that is no id, and for
+        an id in two lists.
         """
         if self._path == "seeded":
             return {row: assign(its, seed, PATIENT_FRACTIONS) for row, its in codes.patient.items()}, None
@@ -239,7 +240,7 @@ def clean_tokens(text: str) -> str:
 def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yields the given columns of every record of a CSV file as text; the case of the header is ignored.
 
-    Raises UserError with the line for a missing column, a wrong number of fields and text that is no CSV.
+    Raises UserError for a missing column and, with the line, for a wrong number of fields and invalid CSV.
     """
     csv.field_size_limit(LONGEST_FIELD)
     line = 1
@@ -264,7 +265,7 @@ def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -
 
 
 class NoteStore:
-    """The notes of each admission, in a scratch file: those of MIMIC-IV take about 3 GB, in any order."""
+    """The notes of each admission, added in any order and held in a scratch file (MIMIC-IV: 3 GB)."""
 
     def __init__(self, work: Workspace) -> None:
         self._file = work.enter_context(tempfile.TemporaryFile(dir=work.folder))  # noqa: SIM115

@@ -79,7 +79,7 @@ class _Folder:
 
 
 class _Archive:
-    """The regular files of a `.zip`, or else of a `.tar`, by name."""
+    """The regular files of a `.zip` or `.tar` archive, by name."""
 
     def __init__(self, path: Path) -> None:
         self._file: zipfile.ZipFile | tarfile.TarFile
@@ -123,11 +123,11 @@ def _open_store(path: Path) -> _Folder | _Archive:
 
 
 class Distribution(AbstractContextManager["Distribution"]):
-    """The files of a distribution, by the names that it gives them; a context manager that closes them.
+    """The files of a distribution, by their published names; a context manager that closes them.
 
     `title` has name and publisher, for messages. `expected` are the files that must be there; a tuple has the
-    possible names of one file. All are looked for in the folder in which the first one is found. Raises
-    UserError with the files that are missing.
+    possible names of one file. All are looked for in the folder in which the first expected file is found.
+    Raises UserError with the files that are missing.
     """
 
     def __init__(self, path: Path, title: str, expected: Sequence[str | tuple[str, ...]]) -> None:
@@ -175,7 +175,7 @@ class Distribution(AbstractContextManager["Distribution"]):
             return file.read()
 
     def lines(self, *names: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-        """Yields every line with its number from 1, without its end and without a byte order mark.
+        """Yields every line with its number from 1, without line end and byte order mark.
 
         Raises UserError for a line that cannot be decoded.
         """
@@ -188,7 +188,7 @@ class Distribution(AbstractContextManager["Distribution"]):
                     raise self.error(names, f"line {number} is no text", error, encoding) from None
 
     def fields(self, *names: str, width: int | None = None, skip: int = 0) -> Iterator[tuple[int, list[str]]]:
-        """Yields the number and the words of every line that is not blank, after the first `skip` of these.
+        """Yields the number and the words of every line that is not blank, but the first `skip` such lines.
 
         Raises UserError for a line that does not have `width` words.
         """
@@ -200,7 +200,7 @@ class Distribution(AbstractContextManager["Distribution"]):
             yield number, words
 
     def class_names(self, *names: str) -> tuple[str, ...]:
-        """Reads class names, one per line. Raises UserError if there is none or one occurs twice."""
+        """Reads class names, one per line. Raises UserError for no name, and for a name that occurs twice."""
         found = [line.strip() for _, line in self.lines(*names) if line.strip()]
         return distinct(found, self.file(*names))
 
@@ -218,15 +218,15 @@ class Distribution(AbstractContextManager["Distribution"]):
     def error(
         self, names: str | Sequence[str], problem: str, found: object = None, allowed: object = None
     ) -> UserError:
-        """Creates the error for a file that has one name, or one of several possible names."""
+        """Creates the error for a file; `names` is its name, or has its possible names."""
         file = self.file(*([names] if isinstance(names, str) else names))
         return UserError(problem, file=file, found=found, allowed=allowed)
 
     def state(self, *more: str) -> list[Any]:
-        """Returns path, size and time of change of the expected files, and of those in `more` that exist.
+        """Returns path, size and modification time of the existing files of `expected` and `more`.
 
-        Of a folder in `more` the folders directly in it are listed, too: their times change when a file is
-        added, removed or renamed. Of an archive only the archive itself is listed.
+        For a folder in `more` the folders directly in it are listed too: their times change when a file is
+        added, removed or renamed. For an archive only the archive itself is listed.
         """
         if self.path.is_file():
             return [file_state(self.path)]
@@ -257,9 +257,9 @@ class Release:
 
 
 def compare_counts(path: Path, published: Mapping[str, float], found: Mapping[str, float]) -> None:
-    """Raises UserError that names every count which is not the published one; averages may differ by SLACK.
+    """Raises UserError with all counts that differ from the published ones; averages may differ by SLACK.
 
-    A count that was not found is 0: a split without a row.
+    A count that is not in `found` is 0, as for a split without a row.
     """
     found = {name: found.get(name, 0) for name in published}
     slack = {name: SLACK if isinstance(count, float) else 0 for name, count in published.items()}
@@ -275,22 +275,22 @@ def compare_counts(path: Path, published: Mapping[str, float], found: Mapping[st
 
 
 def _exists(file: Path, test: Callable[[Path], bool] = Path.exists) -> bool:
-    # A name that is too long raises instead.
+    # `test` raises OSError for a name that is too long.
     with suppress(OSError):
         return test(file)
     return False
 
 
 def hash_of_files(root: Path, files: Iterable[Path]) -> str:
-    """Returns a hash of the names, sizes and times of change of files below `root`."""
-    digest = hashlib.sha256(str(root.resolve()).encode())
+    """Returns a hash of the names, sizes and modification times of `files` below `root`."""
+    digest = hashlib.sha256(os.fsencode(root.resolve()))
     for file in files:
         stat = file.stat()
-        digest.update(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+        digest.update(os.fsencode(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n"))
     return digest.hexdigest()
 
 
 def file_state(file: Path) -> list[Any]:
-    """Returns path, size and time of change of a file, as plain data."""
+    """Returns path, size and modification time of a file, as plain data."""
     stat = file.stat()
     return [str(file.resolve()), stat.st_size, stat.st_mtime_ns]

@@ -3,9 +3,9 @@
 MLCL (section 4.1 and Table 1) trains on 10,000 and tests on 2,000 reviews, and maps four and five stars to
 positive, three to neutral and fewer to negative. It does not say which reviews those are: here a seeded hash
 draws them out of those that rate every aspect, and the validation split from the rest. Wang et al. (2011,
-section 5.1) ask for 50 words too, which is the option `min_words`. A text whose words came before is left
-out, so that no two splits share one: of 12,000 reviews of TripAdvisor 50 are such, half of them with other
-letters, spaces or marks.
+section 5.1) also ask for at least 50 words: the option `min_words`. A text with the same words as an earlier
+one is left out, so that no two splits share a text: of 12,000 reviews of TripAdvisor 50 are such, half of
+which differ in case, spaces or punctuation.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ReviewSet(NamedTuple):
         return [(1.0 + (r >= lowest) + (r > highest)) if r else 0.0 for r in ratings]
 
     def rating(self, text: Any, place: str, file: Path) -> float:
-        """Parses a rating; 0 or less, or no text, is missing (0). Raises UserError for one off the scale."""
+        """Parses a rating; 0 or less, or no text, gives 0. Raises UserError for one not on the scale."""
         written = str(text or "0").strip()
         try:
             number = max(float(written), 0.0)
@@ -85,7 +85,10 @@ class ReviewSet(NamedTuple):
 def draw_reviews(
     options: ReviewOptions, split_seed: int, kind: ReviewSet, reviews: Callable[[], Iterator[Review]]
 ) -> NewDataset:
-    """Returns a data set of drawn reviews; calls `reviews` twice. Raises UserError for too few of them."""
+    """Returns a data set of reviews drawn from `reviews()`, which is called twice.
+
+    Raises UserError for too few reviews and, with `check_counts`, for sizes that are not `PUBLISHED`.
+    """
     sizes = {"test": options.test, "train": options.train, "validation": options.validation}
     options.compare(PUBLISHED, sizes)
     chosen = draw((review.id for review in _usable(reviews(), options)), split_seed, sizes)

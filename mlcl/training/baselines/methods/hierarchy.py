@@ -1,4 +1,4 @@
-"""The baseline with a classifier for each node of a hierarchy of classes, among the nodes below its parent.
+"""The baseline with a classifier for each node of a class hierarchy, fitted to the rows below its parent.
 
 Shapes: N training rows, n of them with a known class, M rows of another split, F features, C classes, H
 levels, K nodes of all levels.
@@ -40,7 +40,7 @@ def _above(node_CH: Array) -> Array:
 
 
 def _columns(problem: Problem, node_CH: Array) -> Iterator[tuple[Array, Array]]:
-    """Yields, for each node, the rows (n,) below its parent, and whether they are below the node (n,)."""
+    """Yields for each node the numbers (n,) of rows below its parent, and whether each is below it (n,)."""
     class_N = as_classes(problem.targets)
     known_n = np.flatnonzero(class_N >= 0)
     node_nH = node_CH[class_N[known_n]]
@@ -67,8 +67,9 @@ def _fit(problem: Problem) -> Fitted:
 
 
 def _restore(_: Task, __: int, tensors: Mapping[str, Tensor]) -> Callable[[Any], Tensor]:
-    """Returns P(c) = prod_l P(node_l | its parent), a softmax over the nodes with this parent, (M, C).
+    """Returns the function of rows (M, F) that computes P(c) = prod_l P(node_l | parent of node_l), (M, C).
 
+    P(node | parent) is a softmax over all nodes with this parent.
     Source: conditional softmax, Plaud et al. 2024, arXiv 2410.01305.
     """
     weight_KF, bias_K, node_CH = (tensors[name].numpy() for name in ("weight", "bias", "node"))

@@ -13,7 +13,7 @@ from mlcl.training.baselines.linear import one_vs_rest, restore_linear
 
 VALUES = (0.1, 0.5, 2.0, 10.0)
 TOLERANCE = 0.1
-"""LIBLINEAR's own default; a smaller one takes twice as long and changes no metric in the third digit."""
+"""LIBLINEAR's default; a smaller tolerance takes twice as long and changes no metric in the third digit."""
 
 
 def _machine(value: float) -> Any:

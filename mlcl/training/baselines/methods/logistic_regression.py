@@ -16,13 +16,13 @@ SPARSE_VALUES = (1.0, 10.0, 100.0)
 STANDARDISED_VALUES = (0.001, 0.01, 0.1, 1.0)
 UNIT_VALUES = (0.1, 1.0, 10.0, 100.0)
 TOLERANCE = 0.1
-"""LIBLINEAR's own default."""
+"""LIBLINEAR's default."""
 
 Weight = Literal["balanced"] | None
 
 
 def logistic_machine(weight: Weight, value: float) -> Any:
-    """Returns LIBLINEAR's logistic regression for sparse rows, with the C `value`."""
+    """Returns LIBLINEAR's logistic regression for sparse rows, with C = `value` and this class weight."""
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(

@@ -1,4 +1,4 @@
-"""Baselines by nearest neighbours, with cosine similarity and the weights of kNN-MLTC Eq. 1.
+"""Baselines by nearest neighbours, with cosine similarity and the vote weights of kNN-MLTC Eq. 1.
 
 Shapes: N training rows, M queries, F features, K neighbours.
 """
@@ -24,7 +24,7 @@ TEMPERATURES = (0.03, 0.1, 0.3, 1.0)
 def neighbours(rows: Any, queries: Any, k: int) -> Neighbours:
     """Returns the k rows with the highest cosine similarity to each query, nearest first.
 
-    There are fewer if there are fewer rows. Distances (M, K) are Euclidean, between rows scaled to unit
+    With fewer than k rows, all are returned. Distances (M, K) are Euclidean, between rows scaled to unit
     length; a row of zeros is not scaled.
     """
     from scipy.sparse import issparse
@@ -65,7 +65,7 @@ def _fit(problem: Problem) -> Fitted:
 
 
 def _tensors(problem: Problem) -> dict[str, Tensor]:
-    """Returns the training rows and their targets; an unknown entry of a label row counts as absent."""
+    """Returns training rows and targets as tensors by name; unknown entries of label rows count as absent."""
     from scipy.sparse import issparse
 
     rows, targets, found = problem.rows, problem.targets, dict[str, Tensor]()
