@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -178,7 +179,8 @@ class _Query:
 
     def value(self, rows: QueryRows, probabilities: Tensor, decision: Decision) -> float:
         name, aspects = self.scoring.metric, self.scoring.aspects
-        return evaluate(self.task, probabilities, rows.targets, decision, aspects, [name], rows.facts)[name]
+        found = evaluate(self.task, probabilities, rows.targets, decision, aspects, [name], rows.facts)
+        return found.get(name, math.nan)  # an aspect of a split may have no known target
 
     def decide(self, setting: Setting) -> _Decided:
         """Chooses which labels are predicted at a setting, and computes the metric, on the first split."""

@@ -162,4 +162,4 @@ def _score(
     if not torch.isfinite(probabilities).all():
         return math.nan
     metrics = scoring.evaluate(layer.task, probabilities, targets, [scoring.metric], facts)
-    return scoring.sign * metrics[scoring.metric]
+    return scoring.sign * metrics.get(scoring.metric, math.nan)

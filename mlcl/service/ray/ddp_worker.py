@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import ray
 import torch
+import torch.distributed as dist
 from ray.exceptions import RayActorError, RayTaskError
 from ray.train import UserCallback
 from ray.train.torch import TorchConfig
@@ -144,8 +145,8 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     folder, home = Path(config["folder"]), Path(config["home"])
     log = None
     try:
-        resolve_references(worker=True)
-        job = load_job(config["job"])
+        job_data = _open(config["job"], home)
+        job = job_data.job
         context = Context.current(job.train.device, booked=config["gpu"])
         with _only_writer(folder, context):
             listener = _to_driver(config["events"])  # called on rank 0 alone
@@ -156,7 +157,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
                 log = RunLog.attach(home, config["log"])
                 listener = mlflow_listener(log, listener, system=job.tracking.system_metrics)
             outcome = run_experiment(
-                JobData.of(job, home, verify=False),
+                job_data,
                 folder=folder,
                 context=context,
                 listener=listener,
@@ -176,6 +177,23 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     finally:
         if log is not None:
             log.flush()
+
+
+def _open(job: Mapping[str, Any], home: Path) -> JobData:
+    """Opens a job's data. Raises UserError on every rank if one cannot; the others would wait for it."""
+    found, problem = None, ""
+    try:
+        resolve_references(worker=True)
+        found = JobData.of(load_job(job), home, verify=False)
+    except UserError as error:
+        problem = error.line()
+    problems = [problem]
+    if dist.is_initialized():
+        problems *= dist.get_world_size()
+        dist.all_gather_object(problems, problem)
+    if found is None or any(problems):
+        raise UserError(next(filter(None, problems)))
+    return found
 
 
 @contextmanager

@@ -281,3 +281,20 @@ def test_a_group_inside_of_an_actor(tiny, tmp_path):
         assert (tmp_path / "logs" / "trial" / "log.jsonl").read_text() == lines
     finally:
         ray.shutdown()
+
+
+def test_all_ranks_hear_that_one_cannot_open_the_data(monkeypatch, tmp_path):
+    def gather(problems, own):
+        assert (own, len(problems)) == ("", 2)
+        problems[:] = [own, "/secret: no such file"]
+
+    opened = SimpleNamespace(of=lambda job, home, verify: (job, home))
+    monkeypatch.setattr(ddp_worker, "JobData", opened)
+    monkeypatch.setattr(ddp_worker, "load_job", lambda job: job)
+    monkeypatch.setattr(ddp_worker, "resolve_references", lambda worker: None)
+    assert ddp_worker._open({"a": 1}, tmp_path) == ({"a": 1}, tmp_path)
+    monkeypatch.setattr(ddp_worker.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(ddp_worker.dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(ddp_worker.dist, "all_gather_object", gather)
+    with pytest.raises(UserError, match="/secret: no such file"):
+        ddp_worker._open({}, tmp_path)
