@@ -93,11 +93,13 @@ def test_one_name_of_two_packages_is_no_plugin(packages):
         packages.registry()["one"]
 
 
-def test_a_built_in_plugin_is_not_replaced(packages):
-    packages.install("near", {"supcon": "near_plugin:MINE"})
+@pytest.mark.parametrize("name", ["supcon", "himulcone"])  # the second one is in the module `himulcon`
+def test_a_built_in_plugin_is_not_replaced(packages, name):
+    packages.install("near", {name: "near_plugin:MINE"}, CODE.replace("supcon", name))
     losses = packages.registry()
-    assert losses["supcon"].summary != "s"
-    assert losses.origins()["supcon"] == BUILT_IN
+    assert losses[name].summary != "s"
+    assert losses.origins()[name] == BUILT_IN
+    assert "near_plugin" not in sys.modules
 
 
 def test_a_module_is_added_whole_or_not_at_all(packages):

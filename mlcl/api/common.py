@@ -94,7 +94,7 @@ def job_of(source: JobSource, overrides: Overrides = None) -> JobConfig:
 
 def baseline_files(given: Sequence[str | Path] | None) -> Sequence[str | Path]:
     """Returns the job files of the option `baselines`, none for None. Raises UserError for a single name."""
-    if isinstance(given, (str, bool)):
+    if isinstance(given, (str, Path, bool)):
         allowed = "a list of job files; fitted=False leaves out the baselines of scikit-learn"
         raise UserError("no list", key="baselines", found=given, allowed=allowed)
     return given or ()

@@ -63,14 +63,14 @@ def _kind_of(data: Any) -> str | None:
     if isinstance(first, str):
         from mlcl.service.starter.table_options import SOURCES
 
-        texts = [each for each in data if each is not None]
+        texts = [each for each in data if isinstance(each, (str, Path))]
         named = all(each and (_exists(each) or Path(each).suffix.lower() in SOURCES) for each in texts)
         return None if named else "text"
     numbers = isinstance(first, (list, tuple)) and all(isinstance(each, (int, float)) for each in first)
     return "vectors" if numbers or getattr(first, "ndim", 0) == 1 else None
 
 
-def _exists(name: str) -> bool:
+def _exists(name: str | Path) -> bool:
     try:
         return Path(name).exists()
     except OSError:  # a text that is too long for a name

@@ -199,9 +199,9 @@ def split_of_name(name: str) -> str | None:
     """
     words = re.findall("[A-Z]?[a-z]+|[A-Z]+", name)
     words = [word.lower().removesuffix("set") for word in words]
-    for first, second in pairwise(words):
-        if first and second and first + second in SPLIT_NAMES:  # as in PublicTest
-            return SPLIT_NAMES[first + second]
+    for at in reversed(range(1, len(words))):
+        if words[at] and words[at - 1] and words[at - 1] + words[at] in SPLIT_NAMES:  # as in PublicTest
+            words[at - 1 : at + 1] = [words[at - 1] + words[at]]
     found = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
     if len(found) > 1:  # as in GermEval21_TestData
         found = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES and word != "eval"}

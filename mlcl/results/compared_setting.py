@@ -139,10 +139,10 @@ def _place(setting: ComparedSetting) -> int:
 
 
 def _validation(setting: ComparedSetting) -> float:
-    """Returns the mean score on validation, negated where lower is better; -inf if a run lacks the score."""
-    sign = -1.0 if setting.mode == "min" else 1.0
-    scores = [run.metrics.get(figure_name(setting.score, run.metrics)) for run in setting.runs.values()]
-    return fmean(-math.inf if score is None else sign * score for score in scores)
+    """Returns the mean score on validation, negated where lower is better; -inf if a run has none."""
+    sign, runs = -1.0 if setting.mode == "min" else 1.0, setting.runs.values()
+    scores = [run.metrics.get(figure_name(setting.score, run.metrics), math.nan) for run in runs]
+    return fmean(sign * score if math.isfinite(score) else -math.inf for score in scores)
 
 
 def _joined(arm: str, picks: Sequence[ComparedSetting]) -> ComparedSetting:

@@ -51,7 +51,7 @@ def _copy_missing(source: Path, home: Path) -> list[RunRecord]:
 def _copy(source: Path, folder: RunFolder, record: RunRecord, home: Path) -> RunRecord:
     target = RunFolder(home / record.kind / record.id)
     shutil.rmtree(target.path, ignore_errors=True)  # of an import that was killed before it wrote the record
-    starts = {path.parent.name: first_entry(path) for path in sorted((source / "logs").glob(f"*/{LOG}"))}
+    starts = {path.parent.name: first_entry(path) for path in sorted((source / "logs").glob(f"[!.]*/{LOG}"))}
     own = [id for id, start in starts.items() if start.get("owner") == record.id]
     logs = list(dict.fromkeys(log for id in own for log in _with_parents(source, id)))
     for id in logs:

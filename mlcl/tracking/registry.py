@@ -30,8 +30,8 @@ BEST = "best"
 """The alias of a sweep's best model, moved to a new version unless the version that has it is as good."""
 LONGEST = 60
 """The length in characters above which a version's tag has a digest of a job value instead of the value."""
-NEUTRAL = ("train.threads", "tracking.keep", "tracking.notify", "tracking.system_metrics")
-"""The job keys that do not matter when the jobs of two versions are compared."""
+NEUTRAL = ("tracking", "train.threads")
+"""The job's sections and keys that do not matter when the jobs of two versions are compared."""
 
 
 def check_name(name: str, alias: str) -> None:
@@ -99,7 +99,7 @@ class Score:
 
     def tags(self) -> dict[str, str]:
         """Returns the tags that record this score at a version."""
-        job = {key: _short(value) for key, value in self.job.items() if key not in NEUTRAL}
+        job = {key: _short(value) for key, value in self.job.items() if not _is_in(NEUTRAL, key)}
         return {
             "metric": self.metric,
             "score": repr(self.value),
@@ -114,11 +114,12 @@ class Score:
         if held["metric"] != self.metric:
             return f"its metric is {held['metric']}"
         ours, theirs = json.loads(self.tags()["job"]), json.loads(held["job"])
-        searched = (*self.searched, *json.loads(held["searched"]))
+        # The tags of an earlier mlcl may have keys that are neutral now.
+        free = (*NEUTRAL, *self.searched, *json.loads(held["searched"]))
         differ = sorted(
             key
             for key in ours.keys() | theirs.keys()
-            if ours.get(key) != theirs.get(key) and not any(covers(prefix, key) for prefix in searched)
+            if ours.get(key) != theirs.get(key) and not _is_in(free, key)
         )
         if not differ:
             return ""
@@ -153,6 +154,10 @@ def move_best(tracker: Tracker, name: str, version: str, score: Score) -> str:
         why = f"; not compared with version {held.version}: {why}" if why else ""
     client.set_registered_model_alias(name, BEST, version)
     return f"models:/{name}@{BEST} (version {version}{why})"
+
+
+def _is_in(sections: Sequence[str], key: str) -> bool:
+    return any(covers(section, key) for section in sections)
 
 
 def _short(value: Any) -> Any:

@@ -80,8 +80,8 @@ class Tracker:
         return text.replace(self.uri, self.shown)
 
     def reason(self, error: Exception) -> str:
-        """Returns the first line of an error, with the password of the store's URI hidden."""
-        return next(iter(self.safe(str(error)).splitlines()), type(error).__name__)
+        """Returns the first line of an error, else its class; the password of the store's URI is hidden."""
+        return next(iter(self.safe(str(error)).strip().splitlines()), type(error).__name__)
 
     def experiment(self, name: str) -> str:
         """Returns an experiment's id; creates it if it does not exist. Raises UserError if it was deleted."""

@@ -174,7 +174,7 @@ def test_a_run_on_a_cluster_gives_the_report_of_its_storage(folder, monkeypatch)
     [
         (lambda: mlcl.run("job.yaml", {"train.epochs": 2}, fresh=True, gpus=0.5, **HERE),
          ["run", "job.yaml", "train.epochs=2", "--fresh", "--gpus", "0.5"]),
-        (lambda: mlcl.sweep("job.yaml", "space.yaml", **HERE), SWEEP),
+        (lambda: mlcl.sweep("job.yaml", "space.yaml", baselines=None, **HERE), SWEEP),
         (lambda: mlcl.sweep(
             "job.yaml", "space.yaml", {"encoder.name": "cnn_text"}, control="job.yaml",
             baselines=["job.yaml"], try_first=[
@@ -349,6 +349,13 @@ def test_an_unreachable_head_is_one_line(jobs, folder):
     with pytest.raises(UserError, match="no Ray cluster answers"):
         mlcl.run("job.yaml", **HERE)
     assert not (folder.parent / "here/jobs").exists()
+
+
+@pytest.mark.parametrize("baselines", ["job.yaml", Path("job.yaml")])
+def test_baselines_are_a_list(jobs, baselines):
+    with pytest.raises(UserError, match=r"key baselines: no list; found: job\.yaml"):
+        mlcl.sweep("job.yaml", "space.yaml", baselines=baselines, **HERE)
+    assert jobs.jobs == {}
 
 
 def test_baselines_beside_a_class_are_refused(jobs):

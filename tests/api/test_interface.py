@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,10 @@ from mlcl.api.answer import Answer
 from mlcl.api.common import home_of
 from mlcl.config import job_hash, load_job
 from mlcl.errors import UserError
+from mlcl.results.cell_result import CellResult, FigureResult
+from mlcl.results.table_result import TableResult
 from mlcl.service.engine.ledger import Ledger
+from mlcl.tracking import State
 
 SPACE = {
     "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},
@@ -104,7 +108,7 @@ def test_a_sweep_is_that_of_the_command(tree, tmp_path, monkeypatch):
 def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monkeypatch):
     World(tmp_path / "home", monkeypatch)
     key = next(f"objective.heads.{name}.temperature" for name in tree["objective"]["heads"])
-    how = {"trials": 2, "home": tmp_path / "home", "progress": None}
+    how = {"trials": 2, "baselines": None, "home": tmp_path / "home", "progress": None}
     answer = mlcl.sweep(tree, SPACE, try_first=[{key: 0.25}], **how)
     assert answer.name == "tiny"
     assert [trial.origin for trial in answer.result.trials] == ["as written", "asked for"]
@@ -124,6 +128,8 @@ def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monk
         ({"parallel": 0}, "key parallel: "),
         ({"trial": 3}, r"key trial: no such option; did you mean trials\?"),
         ({"baselines": False}, "key baselines: no list; found: False; .*fitted=False"),
+        ({"baselines": "job.yaml"}, "key baselines: no list; found: job.yaml"),
+        ({"baselines": Path("job.yaml")}, "key baselines: no list; found: job.yaml"),
         ({"name": 3}, "not a name; found: 3"),
     ],
 )  # fmt: skip
@@ -193,6 +199,16 @@ def test_a_comparison_is_a_table_against_the_classifier_alone(tables, monkeypatc
     assert not any(entry.job["evaluation"]["ensemble"] for entry in entries)
     epochs = {entry.job["train"]["epochs"] for entry in entries if entry.scope.startswith("supcon")}
     assert epochs <= {e.job["train"]["epochs"] for e in entries if e.scope.startswith("cross-entropy")}
+
+
+def test_a_table_without_the_row_of_its_control_has_no_verdicts(tmp_path):
+    figure = FigureResult("accuracy", "test/accuracy", None, (50.0, 60.0), None)
+    cells = tuple(CellResult(row, "C", row, (figure,), ("a", "b"), data="d") for row in ("supcon", "simclr"))
+    about = ("id", "mine", "", "", "", "", State.COMPLETE, "", tmp_path)
+    table = TableResult(*about, cells, "percent", {"accuracy": True}, control="cross_entropy")
+    answer = Answer(table, tmp_path)
+    assert (answer.verdicts, answer.verdict) == ([], "")
+    assert len(Answer(replace(table, control="simclr"), tmp_path).verdicts) == 1
 
 
 @pytest.mark.usefixtures("forgotten_plugin_files")

@@ -163,6 +163,14 @@ def test_lists_that_cannot_be_read_are_refused(tmp_path, data, columns, problem)
     assert not list(tmp_path.glob("data/*"))
 
 
+def test_texts_may_be_empty_or_the_name_of_a_folder(tmp_path, monkeypatch):
+    (tmp_path / "docs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for texts in (["", "a text"], ["docs", "a text"], ["docs", float("nan"), "a text"], ["a.csv", "a text"]):
+        found, columns = in_columns(texts, {"labels": ["x"] * len(texts)})
+        assert (found["text"], columns["text"]) == (texts, "text")
+
+
 def test_a_list_of_files_stays_one(tmp_path):
     for files in (["a.csv", "b.csv"], [str(tmp_path)]):
         assert in_columns(files, {"labels": ["x", "y"]}) == (files, {"labels": ["x", "y"]})

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 import yaml
+from builders import text_dataset
 from cli.conftest import CLUSTER
 from commands import mlcl
 from ray_jobs import enter_workdir
@@ -101,6 +102,30 @@ def test_files_are_those_of_the_working_directory(ray_, folder):
     assert "no such file" in mlcl("submit", *RUN).err
     (folder / "code" / "job.yaml").write_text((folder / "job.yaml").read_text())
     assert (mlcl("submit", *RUN).status, len(ray_.jobs)) == (0, 1)
+
+
+def test_a_prepared_data_set_of_the_working_directory_is_uploaded(ray_, folder):
+    text_dataset(folder / "texts")
+    words = ("baseline", "texts", "--labels", "detail")
+    assert mlcl("submit", "--id", "a", *words).out == "a\n"
+    assert (words_of(ray_.jobs["a"]), "texts/dataset.json" in ray_.jobs["a"].files) == (list(words), True)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    (folder / ".gitignore").write_text("/texts/\n")
+    assert "is not uploaded: git ignores it" in mlcl("submit", *words).err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("train.epochz=1",), "did you mean epochs"),
+        (("train.lr",), "train.lr"),
+        (("--data", "elsewhere"), "not a place of data"),
+        (("--data", "nothing=here"), "--data"),
+    ],
+)
+def test_what_a_submitted_table_is_given_is_checked(ray_, words, said):
+    answer = mlcl("submit", "reproduce", "table", *words)
+    assert (answer.status, said in answer.err, len(ray_.jobs)) == (2, True, 0), answer.err
 
 
 def test_list_shows_the_jobs_of_mlcl(job):

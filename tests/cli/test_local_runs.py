@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import optuna
 import pytest
-from builders import tiny_job
+import yaml
+from builders import job_tree, tiny_job
 from cli.conftest import HEADS
 from commands import mlcl
 from optuna.storages import JournalStorage
@@ -107,6 +108,18 @@ def test_the_shell_completes_names_keys_and_metrics(lab, monkeypatch, root):
     seek, none = (SimpleNamespace(params={"sweep": name}) for name in ("seek", "none"))
     assert trial_keys(seek, "") == [f"{HEADS}.{head}.temperature" for head in ("detail", "topic")]
     assert (trial_keys(none, ""), metric_names("test/micro_f")) == ([], ["test/micro_f1"])
+
+
+def test_completion_runs_no_plugin_and_is_silent_in_a_damaged_home(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("raise AssertionError")
+    tree = job_tree(tmp_path) | {"plugins": ["mine.py"]}
+    tree["objective"]["heads"] = {"tags": {"loss": "mine", "labels": "tags"}}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(tree))
+    typed = SimpleNamespace(params={"job": tmp_path / "job.yaml"})
+    assert job_keys(typed, "objective.heads.tags.lo") == ["objective.heads.tags.loss="]
+    monkeypatch.setenv("MLCL_HOME", str(tmp_path))
+    (tmp_path / "home.db").write_text("damaged" * 1000)
+    assert local_names("") == []
 
 
 def test_the_report_is_opened_where_there_is_one(home, monkeypatch):

@@ -118,6 +118,14 @@ def test_a_bad_file_is_one_line(job_file, tmp_path, name, content, problem, foun
     assert not [name for name in sys.modules if name.startswith("mlcl_plugin_")]
 
 
+def test_an_interrupted_file_is_run_again(job_file, tmp_path):
+    (tmp_path / "dice.py").write_text("raise KeyboardInterrupt")
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            load_job(job_file)
+        assert not [name for name in sys.modules if name.startswith("mlcl_plugin_")]
+
+
 def test_a_carried_text_must_fit_its_sum_and_a_changed_file_is_not_run_beside_the_first(job_file, tmp_path):
     tree = dump_job(load_job(job_file))
     tree["plugins"][0]["source"] += "\n"

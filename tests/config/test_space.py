@@ -77,6 +77,15 @@ def test_every_kind(space):
     }
 
 
+def test_a_space_from_python_may_have_tuples():
+    weights = {"simplex": {"total": (0.1, 0.5)}, "when": {"train.optimizer": ("sgd", "adamw")}}
+    tree = {"train.optimizer": {"choice": ("sgd", "adamw", "adam")}, "objective.heads.*.weight": weights}
+    found = load_space("space", load_job(JOB), {"space": tree})
+    optimizer, drawn = found.parameters
+    assert drawn.domain == Simplex(tuple(heads("weight")), 0.1, 0.5)
+    assert [drawn.exists({optimizer.name: its}) for its in optimizer.domain.values] == [True, True, False]
+
+
 def test_a_simplex_over_the_heads_and_the_classifier(space):
     found = space("{objective.heads.*.weight: {simplex: {total: 1.0, with: [objective.classifier.weight]}}}")
     (weights,) = domains(found).values()
@@ -255,6 +264,7 @@ train.epochs: {int: [1, 2.5]} | train.epochs.int | both ends of int are whole nu
 train.lr: {choice: []} | train.lr.choice | distinct values
 train.lr: {choice: [1, 1]} | train.lr.choice | distinct values
 train.lr: {choice: [1, 1.0]} | train.lr | distinct values
+@.*.weight: {simplex: null} | @.*.weight | exactly one kind
 @.*.weight: {simplex: 1} | @.*.weight.simplex | a section with keys
 @.*.weight: {simplex: {size: 2}} | @.*.weight.simplex.total | missing key
 @.*.weight: {simplex: {total: -1}} | @.*.weight.simplex.total | above 0

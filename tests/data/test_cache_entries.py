@@ -112,6 +112,42 @@ def test_one_of_several_writes_an_entry_and_the_others_wait(tmp_path):
     assert len(written) == 1
 
 
+def test_a_damaged_entry_that_another_process_has_written_again_is_kept(tmp_path):
+    entry = tmp_path / "entry"
+    entry.write_text("dama")
+
+    def read(path):
+        if (content := path.read_text()) == "whole":
+            return content
+        path.write_text("whole")  # by another process, before this one gets the lock
+        raise ValueError("damaged")
+
+    assert read_cached(entry, lambda _: pytest.fail("written again"), read) == "whole"
+
+
+def test_a_damaged_entry_is_removed_under_the_lock_alone(tmp_path):
+    entry = tmp_path / "entry"
+    entry.write_text("damaged")
+    with ThreadPoolExecutor(1) as pool:
+        with FileLock(tmp_path / ".entry.lock"):
+            asked = pool.submit(read_cached, entry, lambda work: work.write_text("1"), _number)
+            time.sleep(0.1)
+            assert entry.read_text() == "damaged"
+        assert asked.result() == 1
+
+
+def _number(path):
+    return int(path.read_text())
+
+
+@pytest.mark.parametrize("about", ["[]", "3", "null", "{}", '{"extractor": "tfidf"}', "{"])
+def test_an_entry_that_describes_itself_oddly_is_listed(tmp_path, about):
+    folder = tmp_path / "cache" / "features" / "one"
+    folder.mkdir(parents=True)
+    (folder / ABOUT).write_text(about)
+    assert [entry.about for entry in cache_entries(tmp_path)] == [""]
+
+
 def test_an_entry_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path):
     def fail(work):
         work.write_text("half")

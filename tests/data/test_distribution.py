@@ -1,12 +1,13 @@
 import gzip
 import io
+import os
 import random
 import tarfile
 import zipfile
 
 import pytest
 
-from mlcl.data.sources.common.distribution import Distribution, compare_counts
+from mlcl.data.sources.common.distribution import Distribution, compare_counts, hash_of_files
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
@@ -142,6 +143,15 @@ def test_state_changes_with_files_and_with_folders_of_files(stored):
             with_folder = files.state("images")
             (stored / "top" / "images" / "a" / "1.jpg").write_bytes(b"1")
             assert len({str(before), str(with_folder), str(files.state("images"))}) == 3
+
+
+def test_names_that_are_not_utf_8_have_a_hash(tmp_path):
+    folder = tmp_path / os.fsdecode(b"K\xe4se")
+    folder.mkdir()
+    files = [folder / os.fsdecode(name) for name in (b"\xe4.txt", b"\xe5.txt")]
+    for file in files:
+        file.write_bytes(b"")
+    assert hash_of_files(folder, files[:1]) != hash_of_files(folder, files)
 
 
 def test_counts_that_differ_are_all_named(tmp_path):

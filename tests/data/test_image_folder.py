@@ -1,3 +1,5 @@
+import os
+
 import pytest
 from data.conftest import png
 from PIL import Image
@@ -111,6 +113,16 @@ def test_links_to_folders_and_to_nothing_are_refused(tree, opened, tmp_path):
     (root / "cat" / "x.png").symlink_to(tmp_path / "gone.png")
     with pytest.raises(UserError, match=r"x.png: a link to a folder, or to nothing"):
         opened(root)
+    (root / "cat" / "x.png").rename(root / "cat" / ".x.png")
+    assert sum(opened(root).info.rows.values()) == 18
+
+
+@pytest.mark.parametrize("place", [b"cat/K\xe4se.png", b"K\xe4se/1.png"])
+def test_a_name_that_is_not_utf_8_is_refused(tree, opened, place):
+    root = tree("cat/1.png", "dog/1.png", os.fsdecode(place))
+    with pytest.raises(UserError, match=r"a name that is not UTF-8; found: 'K\\udce4se") as caught:
+        opened(root)
+    assert caught.value.line().isascii()
 
 
 def test_a_class_may_begin_with_underscores(tree, opened):

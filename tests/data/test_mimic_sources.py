@@ -264,7 +264,9 @@ class TestMimic4(ClinicalTestCase):
             (str(10_000 + n // 2), str(20_000 + n), "10", ["I10", f"A{n % 60 // 2:02}", f"B{n % 7}1"], [])
             for n in range(400)
         ]
-        split = splits_of(read(mimic4_files(stays), splits="seeded", check_counts=True))
+        data = read(mimic4_files(stays), splits="seeded", check_counts=True)
+        assert data.info.notes == ()
+        split = splits_of(data)
         patient = {admission: patient for patient, admission, *_ in stays}
         assert len(split) == 400
         assert len({(patient[row], its) for row, its in split.items()}) == 200
@@ -273,6 +275,11 @@ class TestMimic4(ClinicalTestCase):
         assert fifty.info.space("codes").n_classes == 38
         assert splits_of(fifty) == split
         assert mimic.state_4(mimic.Mimic4Options(path=given, splits="seeded"))
+
+    def test_a_seeded_split_is_compared_with_the_fractions_of_patients(self, read):
+        stays = [(str(n // 30), str(20_000 + n), "10", ["I10"], []) for n in range(300)]
+        (note,) = read(mimic4_files(stays), splits="seeded").info.notes
+        assert "where 90 / 3.33 / 6.67 were wanted: admissions of a patient share a split" in note
 
 
 # The functions that write a code and find its chapter, and codes, as they are written, with their chapters.

@@ -101,6 +101,17 @@ def test_bad_requests_are_refused_before_anything_is_written(tmp_path, name, opt
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.parametrize(("place", "said"), [("given", "cannot be read"), ("home/gone", "cannot be written")])
+def test_a_file_that_cannot_be_opened_is_named_and_one_of_the_home_is_not_the_users(
+    tmp_path, reading, place, said
+):
+    reading(lambda *_: (tmp_path / place / "file").read_text())
+    with pytest.raises(UserError, match=f"{said}; found: .*No such file") as caught:
+        prepare("digits", tmp_path / "home", SMALL)
+    named = caught.value.file.removeprefix(f"{tmp_path}/")
+    assert named == "given/file" if place == "given" else named.startswith("home/digits-")
+
+
 def test_a_home_that_cannot_be_made_is_a_user_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):

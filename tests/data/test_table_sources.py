@@ -162,6 +162,18 @@ def test_hierarchies_go_through_single_spaces(csv_file, opened):
         opened("csv", csv_file(), labels=labels)
 
 
+def test_a_space_may_be_named_nearly_as_the_levels_of_a_path(csv_file, opened):
+    labels = {
+        "colour": {"kind": "path", "column": "colour", "separator": ">"},
+        "colour_levels": TAGS["tags"] | {"kind": "single"},
+    }
+    rows = rows_with("colour", ["warm > red", "cold > blue", "warm"], tags="xyz".__getitem__)
+    info = opened("csv", csv_file(rows), labels=labels).info
+    assert info.label_spaces["colour"].levels == ("colour_level1", "colour_level2")
+    assert info.space("colour_level2").classes == ("blue", "red")
+    assert info.space("colour_levels").classes == ("x", "y", "z")
+
+
 # A row of the file, one other cell of it, other options, and the error.
 BAD = """
 2 | key: "" | | key key: empty at line 5
@@ -240,6 +252,20 @@ def test_notations_that_are_not_clear_are_refused_with_their_line(csv_file, open
     with pytest.raises(UserError, match=problem) as caught:
         opened("csv", csv_file(rows_with(column, cells)), labels=labels, **ALL_TRAIN)
     assert "data.csv" in caught.value.line()
+
+
+def test_a_column_of_paths_without_any_is_refused(csv_file, opened):
+    labels = {"colour": {"kind": "path", "column": "colour", "separator": ">"}}
+    with pytest.raises(UserError, match=r"data\.csv, key colour: no row has a label"):
+        opened("csv", csv_file(rows_with("colour", ["", "nan"])), labels=labels)
+
+
+def test_a_list_is_no_split(tmp_path, opened):
+    rows = [{"key": "a", "body": "one", "part": "train"}, {"key": "b", "body": "two", "part": ["train"]}]
+    rows = [{**row, "colour": "red"} for row in rows]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=r"key part: unknown split at line 2; found: \['train'\]"):
+        opened("jsonl", tmp_path / "data.jsonl", labels=COLOUR)
 
 
 def test_what_a_user_names_is_not_guessed(csv_file, opened):
@@ -467,6 +493,7 @@ OPTIONS_REFUSED = {
     "labels: {x: {kind: aspects, columns: [c], scale: [5, 1]}}": "key data.options.labels.x",
     "labels: {x: {kind: hierarchy, levels: [y, y]}}": "key data.options",
     "labels: {text: {kind: single, column: c}}": "key data.options.labels",
+    "labels: {x_level2: {kind: single, column: c}, x: {kind: path, column: d, separator: /}}": "x_level2 is not",
 }
 
 
@@ -524,10 +551,10 @@ class TestTxt(SourceTestCase):
 
 
 SAYS = {
-    "train": "reviews_train seg_train trainset train_val trainval2017 TrainData GermEval21_TrainData",
-    "validation": "val2017 DEV evaluation eval",
-    "test": "Testing GermEval21_TestData holdout test-00000-of-00001",
-    None: "train_test contest latest trainer more train_dev valid_from_train",
+    "train": "reviews_train seg_train trainset TrainSet train_val trainval2017 TrainData GermEval21_TrainData",
+    "validation": "val2017 DEV evaluation eval PublicTest fer_public_test.csv",
+    "test": "Testing GermEval21_TestData holdout Hold_Out test-00000-of-00001 fer_PrivateTest.csv",
+    None: "train_test contest latest trainer more train_dev valid_from_train PublicTest_train",
 }
 
 

@@ -39,6 +39,18 @@ def test_without_all_rows_of_a_class_every_model_is_averaged_over_the_other_clas
     assert found == pytest.approx([2 * n / (n + 2) for n in right])
 
 
+def test_probabilities_of_float16_keep_the_numbers_of_many_rows():
+    """2,049 is the first whole number that float16 lacks."""
+    generator = torch.Generator().manual_seed(0)
+    p = torch.rand(3000, 3, generator=generator).half()
+    rows = LabelRows.from_dense(torch.rand(3000, 3, generator=generator) < 0.4)
+    block_N, how = np.arange(3000) // 1500, {"only": ["subset_accuracy"]}
+    found = values_without_blocks("multi_label", p, rows, block_N, **how)["subset_accuracy"]
+    rest = torch.arange(1500, 3000), torch.arange(1500)
+    expected = [evaluate("multi_label", p[its], rows.take(its), **how)["subset_accuracy"] for its in rest]
+    assert found.tolist() == expected
+
+
 def test_blocks_are_whole_groups_of_about_equal_size():
     group_N = np.random.default_rng(0).integers(0, 300, size=2000)
     block_N = blocks_of_groups(group_N)

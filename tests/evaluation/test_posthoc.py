@@ -23,15 +23,16 @@ CASES = [*(("multi_label", name, 0.3) for name in COUNTED), ("single", "accuracy
          ("aspects", "accuracy", 0.5), ("aspects", "accuracy_1", 0.5)]  # fmt: skip
 
 
-def expect_brute_force(neighbours, labels, targets, model, task, metric, threshold=0.5):
+def expect_brute_force(neighbours, labels, targets, model, task, metric, threshold=0.5, at_least_one=False):
     mode = METRICS["accuracy" if metric not in METRICS else metric].mode
     grid = {"ks": KS, "lambdas": LAMBDAS, "temperatures": TEMPERATURES}
-    rows, scoring = QueryRows(neighbours, targets, model), Scoring(metric, mode, threshold)
+    rows, decided = QueryRows(neighbours, targets, model), {"at_least_one": at_least_one}
+    scoring, decision = Scoring(metric, mode, threshold, **decided), Decision.fixed(threshold, **decided)
     got = search(rows, labels, task=task, scoring=scoring, **grid)
     expected = []
     for k, lambda_, temperature in itertools.product(*grid.values()):
         votes = knn_probabilities(neighbours, labels, task, k, temperature, model.shape[-1])
-        mixed, decision = blend(votes, model, lambda_), Decision.fixed(threshold)
+        mixed = blend(votes, model, lambda_)
         value = evaluate(task, mixed, targets, decision, only=[metric])[metric]
         expected.append((k, lambda_, temperature, value))
     assert got.table.tolist() == expected
@@ -70,6 +71,14 @@ def test_a_fine_grid_equals_one_setting_after_the_other(task, metric, threshold,
     model = torch.rand((40, *shape, *(() if task == "multi_label" else (5,))), generator=generator)
     model = (model * 4).round() / 4 if tied else model
     expect_brute_force(neighbours, labels, targets, model, task, metric, threshold)
+
+
+@pytest.mark.parametrize("metric", ["micro_f1", "hamming_loss"])
+def test_rows_without_a_label_above_a_given_threshold_have_their_most_probable_one(metric):
+    neighbours, generator = scene(0, tied=False)
+    labels, targets = (LabelRows.from_dense(torch.rand(n, 6, generator=generator) < 0.3) for n in (60, 40))
+    model = torch.rand(40, 6, generator=generator)
+    expect_brute_force(neighbours, labels, targets, model, "multi_label", metric, 0.9, at_least_one=True)
 
 
 def test_lines_that_hardly_differ():

@@ -168,6 +168,18 @@ def test_a_loss_refuses_what_the_trainer_cannot_use(loss, message, tmp_path):
         TrainerLoss(loss, arguments(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (build_loss("supcon", reduction="none"), "found: reduction none; allowed: .*mean, mean_valid, sum"),
+        (build_loss("supcon", queue=8), "found: a queue of 8 rows"),
+    ],
+)
+def test_a_model_refuses_a_loss_that_the_trainer_cannot_use(loss, message):
+    with pytest.raises(ValueError, match=message):
+        Embedder(nn.Identity(), loss)
+
+
 def test_an_output_without_embeddings_is_named(tmp_path):
     with pytest.raises(ValueError, match="output of the model; found: logits; allowed: embeddings"):
         TrainerLoss(build_loss("mulsupcon"), arguments(tmp_path))(

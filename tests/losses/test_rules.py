@@ -145,6 +145,12 @@ def test_embeddings_are_a_dense_tensor(z):
         build_loss("supcon")(z, torch.tensor([0, 1]))
 
 
+@pytest.mark.parametrize("ids", [[0, 0], torch.tensor([0, 0]).numpy(), torch.tensor([0, 0]).to_sparse()])
+def test_sample_ids_are_a_dense_tensor(ids):
+    with pytest.raises(TypeError, match=r"sample_ids must be a dense tensor \(B,\)"):
+        build_loss("simclr")(torch.eye(2), sample_ids=ids)
+
+
 def test_all_matches_empty_rows_unless_told_not_to():
     lists = [[], [], [0, 1], [0, 1], [0]]
     assert weights("all", lists)[0].tolist() == [0, 1, 0, 0, 0]

@@ -290,3 +290,16 @@ def test_frozen_layers_are_the_embeddings_and_the_first_ones(models, kind):
     assert {name for name in every if name.startswith("norm")} <= half
     with pytest.raises(UserError, match=r"encoder\.freeze: more layers than there are; found: 3; allowed: 2"):
         trained(3)
+
+
+def test_layers_that_share_weights_are_frozen_all_or_not_at_all():
+    sizes = {"vocab_size": 20, "embedding_size": 8, "hidden_size": 16, "intermediate_size": 16}
+    network = transformers.AlbertModel(
+        transformers.AlbertConfig(num_hidden_layers=2, num_attention_heads=2, **sizes)
+    )
+    with pytest.raises(UserError, match=r"encoder\.freeze: has no list of layers; found: 1; allowed: true"):
+        freeze_layers(network, 1)
+    freeze_layers(network, False)
+    assert len(trained(network)) == len(list(network.parameters()))
+    freeze_layers(network, True)
+    assert trained(network) == {}

@@ -9,7 +9,7 @@ from sweeps import World
 
 import mlcl.results
 from mlcl.report.sweep_data import SweepData
-from mlcl.report.sweep_tables import budget_table
+from mlcl.report.sweep_tables import budget_table, run_figure
 from mlcl.results.documents import read_sweep
 from mlcl.results.frame import COLUMNS, LabelledTraining, frame_of
 from mlcl.results.runs import Runs
@@ -61,6 +61,16 @@ def test_words_that_python_would_read_as_numbers_stay_words():
     params = {f"key{place}": value for place, value in enumerate(values)}
     frame = frame_of([LabelledTraining("run", "it", TrainingResult("a", "a", "COMPLETE", seed=1), params)])
     assert [frame.loc[0, key] for key in params] == values
+
+
+def test_a_training_that_mlflow_lacks_has_no_run_and_its_figures_link_to_none():
+    trainings = [TrainingResult("a", "a", "COMPLETE", score=0.5, run_id=its) for its in ("run", None)]
+    frame = frame_of([LabelledTraining("search", "a", each, {}) for each in trainings])
+    assert frame["run_id"].tolist() == ["run", None]
+    cells = [run_figure(row, "score") for _, row in frame.iterrows()]
+    assert [(cell.text, cell.run_id, cell.runs) for cell in cells] == [
+        ("0.5000", "run", ("run",)), ("0.5000", "", ())
+    ]  # fmt: skip
 
 
 def test_any_name_of_a_sweep(store, searched, frame):

@@ -1,5 +1,8 @@
 """`mlcl compare SWEEP`: the picks of each arm's searches are one setting, whichever others it confirmed."""
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from mlcl.results.compared_setting import ComparedSetting, SeedRun, join_searches
@@ -40,3 +43,12 @@ def test_an_arm_has_the_best_setting_of_each_search_and_the_whole_control_is_fir
 def test_joined_arms_are_not_joined_with_the_settings_that_are_left(settings):
     joined = join_searches(settings)
     assert join_searches(joined) == joined
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize("metrics", [{}, {SCORE: math.nan}])
+def test_a_setting_without_a_score_is_not_the_best(mode, metrics):
+    known, its = setting("heads", 1, "known", 1001, 0.5), setting("heads", 1, "without", 1002, 0.5)
+    without = replace(its, runs={1002: replace(its.runs[1002], metrics=metrics)})
+    joined = join_searches([replace(each, mode=mode) for each in (without, known)])
+    assert {each.label: each.picks for each in joined} == {"heads": ("known",), "without": ()}

@@ -68,6 +68,18 @@ def test_the_matrix_has_the_best_cell_of_each_data_set_in_bold(text):
     assert f"| Beer | {lone} |  |  |" in result
 
 
+def test_cells_that_all_have_the_same_data_are_not_ranked(store, tmp_path):
+    """Neither its rows nor its columns are data sets."""
+    cells = {
+        (loss, encoder): [{"metrics": {"test/accuracy": 0.5 + place / 10}}]
+        for place, (loss, encoder) in enumerate(itertools.product(("CE", "MLCL"), ("LSTM", "BERT")))
+    }
+    store.table("same data", cells)
+    text, _ = reported(store, "same data", tmp_path)
+    assert "| accuracy | LSTM | BERT |\n" in text
+    assert "average rank" not in text
+
+
 def test_every_seed_leads_to_its_run(text, ids):
     for (row, column, seed), id in ids.items():
         assert f"[{100 * CELLS[row, column][seed]:.2f}](http://127.0.0.1:5000/#/experiments/" in text

@@ -133,6 +133,14 @@ def test_of_few_validation_rows_the_best_is_that_over_several_draws(job, tmp_pat
     assert best_baseline(plan, reports, **how) == ("majority", {})
 
 
+def test_the_best_by_a_loss_has_the_smallest_and_none_is_negative(place, tmp_path):
+    job = load_job(dataset_job(place), ["evaluation.metric=val/hamming_loss"])
+    plan = BaselinePlan.of(job, ["majority", "tfidf_svm"], tmp_path)
+    reports = {name: Mock(state=State.COMPLETE, metrics={"val/hamming_loss": 0.5}) for name in plan.jobs}
+    best, drawn = best_baseline(plan, reports, home=tmp_path, announce=lambda _: None)
+    assert 0 <= drawn[best] == min(drawn.values()) < max(drawn.values())
+
+
 def run_experiment_metric(job_data, folder):
     found = run_experiment(job_data, folder=folder, context=ONE_PROCESS, listener=lambda _: None, test=False)
     return found.metrics["val/micro_f1"]

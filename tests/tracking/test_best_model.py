@@ -1,5 +1,6 @@
 """The alias `best`: what it compares, and what it says where it does not."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -36,8 +37,9 @@ def move(registry, version, value=0.5, metric="val/accuracy", mode="max", search
 
 
 MOVED, STAYS = "models:/m@best (version 2)", "models:/m/2 (best stays with version 1)"
-OTHERS = {"train__lr": 0.2, "train__threads": 2, "objective__heads__a__weight": 0.3}
-"""Keys that either searched, and one that no result depends on."""
+NEUTRAL = {"train__threads": 2, "tracking__keep": "all", "tracking__notify__env": "URL"}
+OTHERS = {"train__lr": 0.2, "objective__heads__a__weight": 0.3, **NEUTRAL}
+"""Keys that either searched, and those that no result depends on."""
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,15 @@ def test_the_alias_moves_to_a_better_version_and_where_none_compares(first, seco
         assert move(registry, "1", **first) == "models:/m@best (version 1)"
     told = move(registry, "2", **second)
     assert told == said or told == f"models:/m@best (version 2; not compared with {said}"
+
+
+def test_tags_that_an_earlier_mlcl_wrote_may_have_keys_that_no_result_depends_on():
+    registry = Registry()
+    move(registry, "1", value=0.6)
+    job = json.loads(registry.tags["1"]["job"])
+    assert set(job) == JOB.keys() - {"train.threads"}
+    registry.tags["1"]["job"] = json.dumps(job | {"tracking.keep": "confirmed"})
+    assert move(registry, "2", value=0.5, **NEUTRAL) == STAYS
 
 
 def test_a_version_that_a_person_gave_the_alias():

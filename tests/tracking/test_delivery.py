@@ -7,7 +7,7 @@ from tracking.logs import Client
 from mlcl.errors import UserError
 from mlcl.files import lock_file
 from mlcl.tracking import State, Tracker, sender
-from mlcl.tracking.cursor import LOCK, UndeliveredLog, undelivered_logs
+from mlcl.tracking.cursor import LOCK, Cursor, UndeliveredLog, delivered_logs, undelivered_logs
 from mlcl.tracking.delivery import Delivery, deliver_all
 from mlcl.tracking.log import LOG, log_folder
 
@@ -95,6 +95,15 @@ def test_what_is_left_is_known_and_a_later_command_delivers_it(shared):
     assert undelivered_logs(logs.home, logs.uri) == []
     assert {run["status"] for (run,) in logs.store().values()} == {"FINISHED"}
     assert set(logs.store()) == {"a", "b"}
+
+
+def test_files_and_hidden_folders_beside_the_logs_are_no_logs(logs):
+    for id in ("run", ".half"):
+        logs.start(id)
+        Cursor(run_id="r").write(log_folder(logs.home, id))
+    (logs.home / "logs" / "notes.txt").write_text("mine")
+    assert delivered_logs(logs.home, logs.uri) == ["run"]
+    assert [log.id for log in undelivered_logs(logs.home)] == ["run"]
 
 
 def test_a_refused_log_does_not_keep_others_back(shared):

@@ -172,6 +172,13 @@ def test_the_last_point_is_the_final_figure_whatever_the_last_epoch_had(logs):
     assert [point for point in told if point[1] == 0] == [("val/map", 0, "nan"), ("best/epoch", 0, 2.0)]
 
 
+@pytest.mark.parametrize(("final", "expected"), [(0, 1), (30, 30)])
+def test_a_bar_with_another_value_becomes_a_curve_that_ends_with_the_final_one(logs, final, expected):
+    for value in (0.4, 0.6, 0.6):  # as after a run that was extended, and whose end was sent twice
+        logs.start().log_final_metrics({"test/accuracy": value}, 0 if value == 0.4 else final)
+    assert points(logs.start()) == [("test/accuracy", 0, 0.4), ("test/accuracy", expected, 0.6)]
+
+
 def test_a_gpus_memory_is_that_of_the_device_in_use(monkeypatch):
     def absent(_device):
         raise ModuleNotFoundError("pynvml does not seem to be installed")

@@ -51,6 +51,21 @@ def test_a_password_is_hidden_and_a_store_in_the_home_is_kept_relative_to_it(tmp
     assert stored_uri(uri, tmp_path) == (stored or safe or uri)
 
 
+def test_the_pages_of_a_database_are_opened_by_mlflow_itself():
+    way = "mlflow ui --backend-store-uri"
+    assert dashboard("postgresql://me:secret@db/mlflow") == f"{way} 'postgresql://me:***@db/mlflow'"
+    assert dashboard("sqlite:////home/me/mlflow.db") == f"{way} sqlite:////home/me/mlflow.db"
+    assert dashboard("https://me:secret@host:5000") == "open https://me:***@host:5000"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(TimeoutError(), "TimeoutError"), (OSError("\n"), "OSError"), (ValueError("\nwhy\nwhere"), "why")],
+)
+def test_the_reason_of_an_error_without_text_is_its_class(shared, error, reason):
+    assert shared("reasons").tracker.reason(error) == reason
+
+
 def test_an_experiment_that_was_deleted_is_refused(shared):
     tracker = shared("deleted").tracker
     tracker.client.delete_experiment(tracker.experiment("deleted"))

@@ -8,14 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from builders import tiny_job
+from builders import dataset, tiny_job
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 from stored_runs import TEXT_BASELINES, run
 
 from mlcl.config import dump_job, job_hash, load_job
-from mlcl.data import Dataset
+from mlcl.data import Dataset, LabelSpace
 from mlcl.errors import UserError
 from mlcl.models.encoders.features import TransformerInput
 from mlcl.testing.datasets import small_dataset
@@ -108,6 +108,11 @@ def test_jobs_that_differ_in_their_losses_have_the_same_baseline(tiny):
     job = tiny_job(tiny, epochs=2)
     other = load_job(dump_job(job), {"objective.heads": {}, "objective.classifier.weight": 1.0})
     assert job_hash(baseline_job(job, "majority")) == job_hash(baseline_job(other, "majority"))
+
+
+def test_a_baseline_needs_no_batches_of_a_hierarchy(tiny, tmp_path):
+    job = baseline_job(tiny_job(tiny, "train.sampler=hierarchical"), "majority")
+    assert JobData.of(job, tmp_path).job.train.sampler.name == "uniform"
 
 
 @pytest.mark.parametrize(
@@ -217,3 +222,14 @@ def test_of_several_label_spaces_one_must_be_named(tiny):
     found = dataset_job(tiny, "topic")
     assert found["objective"]["classifier"]["labels"] == "topic"
     assert yaml.safe_load(yaml.safe_dump(found)) == found
+
+
+def test_the_finest_level_of_two_hierarchies_is_one_label_space(tmp_path):
+    spaces = {name: ("x", "y") for name in ("place", "topic", "detail")}
+    spaces |= {
+        f"by_{name}": LabelSpace(kind="hierarchy", levels=(name, "detail")) for name in ("place", "topic")
+    }
+    rows = {"text": ["one", "two"], "split": ["train"] * 2}
+    rows |= dict.fromkeys(("place", "topic", "detail"), [0, 1])
+    found = dataset_job(dataset(tmp_path / "data", "two", spaces, rows))
+    assert found["objective"]["classifier"]["labels"] == "detail"

@@ -4,6 +4,7 @@ import functools
 import itertools
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from mlcl.evaluation import Setting
 from mlcl.service.tables.plan import run_metrics
 from mlcl.testing.datasets import small_dataset
 from mlcl.training.export import load_model
+from mlcl.training.export.hub import OWN
 from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
@@ -224,6 +226,21 @@ def test_the_datastore_holds_the_rows_that_were_trained_on(export):
     job_data, table = JobData.of(job, home), pq.read_table(folder / "datastore.parquet")
     assert table["id"].to_pylist() == job_data.train.ids
     assert table["label"].to_pylist() == job_data.targets(job_data.train).tolist()
+
+
+def test_files_that_not_every_model_has_leave_the_hub_with_the_next_push(export):
+    folder = export("ensemble, shared inputs")[3]
+    names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    assert {name.split("/")[0] for name in names} >= {"features", "ensemble", "datastore.parquet"}
+    stays = {name for name in names if not any(fnmatch(name, pattern) for pattern in OWN)}
+    assert stays == {"weights.safetensors", "model.json", "job.yaml", "README.md"}
+
+
+def test_who_may_read_the_job_may_read_all_weights(export):
+    folder = export("ensemble, shared inputs")[3]
+    weights = list(folder.rglob("*.safetensors"))
+    assert len(weights) == 3
+    assert {file.stat().st_mode for file in weights} == {(folder / "job.yaml").stat().st_mode}
 
 
 def test_nothing_is_pickled_and_nothing_partial_is_left(simple):

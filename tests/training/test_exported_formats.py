@@ -1,6 +1,7 @@
 """Formats beside an exported model's own: they give what the model gives, from its folder alone."""
 
 import json
+from fnmatch import fnmatch
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from mlcl.errors import UserError
 from mlcl.training.builders import build_model
 from mlcl.training.checkpoint import load_trained_weights
 from mlcl.training.export import load_model, onnx_graph, write_export
+from mlcl.training.export.hub import OWN
 from mlcl.training.features.inputs import SavedFeatures, sections
 from mlcl.training.input_reader import decode_contents
 
@@ -161,6 +163,10 @@ def test_sentence_transformers_gives_the_embeddings(kind, more, tiny, models, tm
         json.loads((folder / "config_sentence_transformers.json").read_text())["similarity_fn_name"]
         == "euclidean"
     )
+    names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    stays = {name for name in names if not any(fnmatch(name, pattern) for pattern in OWN)}
+    assert stays == {"weights.safetensors", "model.json", "job.yaml", "README.md"}
+    assert len({file.stat().st_mode for file in folder.glob("*.safetensors")}) == 1
 
 
 @pytest.mark.parametrize("unit", [True, False])

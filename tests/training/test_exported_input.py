@@ -70,12 +70,13 @@ def test_an_id_that_is_missing_is_empty_and_no_number_of_a_row(name, tmp_path):
     assert [item.id for item in read_items(file, "text")] == ["1", "", "2"]
 
 
-def test_a_file_may_begin_with_a_row_that_cannot_be_read(tiny, tmp_path):
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_file_may_begin_with_a_row_that_cannot_be_read(tiny, tmp_path, batch_size):
     settings = ("objective.heads={}", "objective.classifier.labels=ratings")
     model = load_model(exported(tiny_job(tiny, *settings, epochs=1), tmp_path)[1], "cpu")
     file = write_texts(tmp_path / "in.csv", texts=["", *TEXTS])
     with sink(tmp_path / "out.parquet") as write:
-        Labelling(model, file, probabilities=True).run(write)
+        Labelling(model, file, batch_size=batch_size, probabilities=True).run(write)
     rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
     assert [bool(row["error"]) for row in rows] == [True, False, False, False]
     assert all(sum(aspect) == pytest.approx(1, abs=1e-5) for aspect in rows[1]["probabilities"])

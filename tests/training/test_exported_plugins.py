@@ -51,6 +51,25 @@ def test_a_loss_is_not_needed_to_predict_a_metric_is_to_score(tiny, tmp_path, mo
     assert scored.metrics["test/misses"] == 0.25
 
 
+BASELINE = """
+from dataclasses import replace
+from mlcl.training.baselines import BASELINES
+
+OWN = replace(BASELINES["tfidf_svm"], name="own_svm")
+"""
+
+
+@pytest.mark.parametrize(("ensemble", "is_run"), [("tfidf_svm", False), ("own_svm", True)])
+def test_the_baseline_of_an_ensemble_may_be_in_the_file(tiny, tmp_path, monkeypatch, ensemble, is_run):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(BASELINE)
+    tree = job_tree(tiny, epochs=1) | {"plugins": ["mine.py"]}
+    tree["evaluation"]["ensemble"] = ensemble
+    folder, module = exported(tmp_path, tree)
+    assert len(load_model(folder).predict(["vote noise1"], predictor="ensemble").labels) == 1
+    assert (module in sys.modules) == is_run
+
+
 def test_an_encoder_is_needed(tiny, tmp_path, monkeypatch, root):
     monkeypatch.chdir(tmp_path)
     source = root / "examples" / "plugin" / "mlcl_example" / "bag_of_words.py"

@@ -80,3 +80,21 @@ def test_a_training_on_a_class_with_two_parents_does_not_start(tmp_path, row):
     with pytest.raises(UserError, match=rf"law has a second parent in topic at row \d+, id {row}") as caught:
         JobData.of(job, tmp_path)
     assert caught.value.found[1] == "sport (1 rows)"
+
+
+def test_noise_knows_the_parents_where_redrawn_validation_has_another_number_of_rows(tmp_path):
+    rows = {
+        "text": [f"{DETAILS[i % 4]} {DETAILS[i // 4 % 4]} {DETAILS[i // 16]}" for i in range(48)],
+        "split": ["train"] * 33 + ["validation"] * 7 + ["test"] * 8,
+        "topic": [i % 4 // 2 for i in range(48)],
+        "detail": [i % 4 for i in range(48)],
+        "row.group": [f"g{i // 5}" for i in range(48)],  # seven rows are not to be had
+    }
+    spaces = {"topic": ("sport", "state"), "detail": DETAILS}
+    spaces["path"] = LabelSpace(kind="hierarchy", levels=("topic", "detail"))
+    data = dataset(tmp_path / "data", "grouped", spaces, rows, grouped=True)
+    job_data = JobData.of(tiny_job(data, "data.validation_seed=1", "data.label_noise.rate=0.5"), tmp_path)
+    assert job_data.dataset.info.rows["validation"] != 7
+    drawn = job_data.train.labels("detail")
+    assert not torch.equal(drawn, job_data.dataset.split("train").labels("detail"))
+    assert torch.equal(job_data.train.labels("topic"), drawn // 2)

@@ -2,21 +2,25 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
-from builders import tiny_job
+from builders import dataset, tiny_job
 from reproduced import Tables
 from stored_runs import run
 
-from mlcl.data import Dataset
+from mlcl.data import Dataset, hold_out
+from mlcl.data.validation_rows import redraw_validation
 from mlcl.errors import UserError
 from mlcl.evaluation import FewShot, Setting
 from mlcl.labels import LabelRows
 from mlcl.service.tables.plan import run_metrics
 from mlcl.service.tables.trainings import check_table
+from mlcl.testing.datasets import small_dataset
 from mlcl.training.events import Stopped
 from mlcl.training.export import load_model, write_export
+from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
@@ -109,6 +113,24 @@ def test_without_such_test_rows_the_figures_have_no_value(tiny, tmp_path, monkey
     _, metrics = run(tiny_job(tiny, HELD, epochs=1), tmp_path)
     assert metrics["unseen/rows"] == 0
     assert math.isnan(metrics["unseen/5shot/test/accuracy"])
+
+
+def test_an_exported_model_finds_the_validation_rows_of_its_run(tmp_path):
+    """Although the stored training rows have one more class with enough rows to be held out."""
+    splits = ["train"] * 36 + ["validation"] * 24 + ["test"] * 8
+    details = [4 if 30 <= i < 36 else i % 4 for i in range(len(splits))]
+    texts = [f"word {'abcdefghij'[i // 10]} {'abcdefghij'[i % 10]}" for i in range(len(splits))]
+    rows = {"text": texts, "split": splits, "detail": details}
+    data = Dataset.open(dataset(tmp_path / "data", "rare", {"detail": tuple("abcde")}, rows))
+    held = ("data.hold_out={labels: detail, share: 0.5}", "objective.heads={}")
+    job_data, _ = run(tiny_job(data.place, "data.validation_seed=1", *held, epochs=1), tmp_path)
+    assert job_data.dataset.info.held_out != hold_out(data, "detail", 0.5, 0).info.held_out
+    write_export(tmp_path / "model", tmp_path / "run", job_data, {})
+    model, written = load_model(tmp_path / "model"), []
+    Labelling(model, Path(data.place), "validation").run(written.append)
+    assert written[0]["id"] == redraw_validation(data, 1).split("validation").ids
+    other = small_dataset(tmp_path / "other", "text")  # without a label space detail
+    assert Labelling(model, other).run(lambda _: None).rows == 12
 
 
 def test_a_table_with_held_out_classes_finds_its_runs_again(tiny, tmp_path, monkeypatch):

@@ -241,18 +241,21 @@ def _row_keys(options: TableOptions, rows: TableRows, kept: Sequence[int], conte
     )
 
 
-def _split_name(rows: TableRows, row: int, column: str) -> str:
-    value = rows.frame[column].iloc[row]
-    try:
-        return text_of(value)
-    except ValueError:
-        raise rows.error(row, "unknown split", column, repr(value), SPLITS) from None
+def _split_names(rows: TableRows, column: str) -> list[str]:
+    """Returns the cells of a column of splits. Raises UserError for one that is no text or number."""
+    names = []
+    for row, value in enumerate(rows.frame[column]):
+        try:
+            names.append(text_of(value))
+        except ValueError:
+            raise rows.error(row, "unknown split", column, repr(value), SPLITS) from None
+    return names
 
 
 def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
     """Returns each row's split, from the split column or file or folder names; empty if these tell none."""
     if options.split is not None:
-        names = [_split_name(rows, row, options.split) for row in range(len(rows.frame))]
+        names = _split_names(rows, options.split)
         found = {name: SPLIT_NAMES.get(name.lower()) for name in set(names)}
         flags = {name: state_of(name) for name in found}
         if set(flags.values()) <= {0, 1} and (named := split_of_name(options.split)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -129,7 +130,9 @@ LabelColumn = Annotated[
 
 
 def _free(labels: dict[str, LabelColumn]) -> dict[str, LabelColumn]:
-    if taken := set(RESERVED) & labels.keys():
+    paths = [re.escape(name) for name, label in labels.items() if isinstance(label, PathColumn)]
+    levels = {name for name in labels if any(re.fullmatch(rf"{path}_level\d+", name) for path in paths)}
+    if taken := levels | (set(RESERVED) & labels.keys()):
         raise ValueError(f"{min(taken)} is not free for a label space")
     return labels
 

@@ -84,7 +84,7 @@ def stage(
 def _check_uploaded(file: Path, root: Path, files: Sequence[Path]) -> None:
     if file.is_absolute():
         raise UserError("name files from the working directory", found=file, allowed="a relative path")
-    if not (root / file).is_file():
+    if not (root / file).exists():
         raise UserError("no such file in the working directory", file=root / file)
     if Path(os.path.normpath(file)) not in files:
         raise UserError(

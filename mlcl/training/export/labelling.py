@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -183,20 +184,32 @@ def _can_score(index: Index, split: Split) -> bool:
     return bool(known_rows(index.task, targets_of(split, index.labels, index.task)).any())
 
 
+def _as_trained(model: ExportedModel, data: Dataset) -> Dataset:
+    """Returns the data set with the validation rows of the model's run; `data` if it is another data set.
+
+    Else training rows would be scored. Classes are held out of the redrawn rows, as in the run.
+    """
+    seed, unseen = model.job.data.validation_seed, model.job.data.hold_out
+    own = model.index.provenance["data_fingerprint"]
+    if seed is None:
+        return data
+    if unseen is None:
+        redrawn = data.info.with_validation(seed, data.info.rows).fingerprint == own
+        return redraw_validation(data, seed) if redrawn else data
+    with suppress(UserError):  # another data set may lack the labels, or rows
+        drawn = redraw_validation(data, seed)
+        if hold_out(drawn, unseen.labels, unseen.share, unseen.seed).info.fingerprint == own:
+            return drawn
+    return data
+
+
 def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
     """Returns the split to predict if `path` is a data set, else None. UserError if it does not fit."""
     if not (path / INFO_FILE).is_file():
         if name is not None:
             raise UserError("is of a data set, and this is none", file=path, key="split", found=name)
         return None
-    data, seed = Dataset.open(path), model.job.data.validation_seed
-    if seed is not None:
-        unseen = model.job.data.hold_out
-        seen = data if unseen is None else hold_out(data, unseen.labels, unseen.share, unseen.seed)
-        own = seen.info.with_validation(seed, data.info.rows).fingerprint
-        if own == model.index.provenance["data_fingerprint"]:  # else training rows would be scored
-            data = redraw_validation(data, seed)
-    split = data.split(SPLIT if name is None else name)
+    split = _as_trained(model, Dataset.open(path)).split(SPLIT if name is None else name)
     wanted, found = plural(model.index.modality), plural(split.info.modality)
     if wanted != found:
         raise UserError(f"this model reads {wanted}", file=path, found=f"a data set of {found}")

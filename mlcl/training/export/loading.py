@@ -88,7 +88,7 @@ def _load_network(folder: Path, index: Index, job: JobConfig, context: Context) 
     store = read_datastore(folder / DATASTORE, index.task, index.space.n_classes, network.dim)
     member = None
     if index.ensemble is not None:
-        with only_reading():  # a baseline needs no plugin of the job
+        with only_reading():  # `_job` has run the plugin files if the baseline is in one
             its_job = baseline_job(job, str(job.evaluation.ensemble))
         shared = sections(job.encoder)
         member = load_baseline(folder / MEMBER, index, its_job, context.device, shared)
@@ -153,11 +153,12 @@ class NetworkModel(ExportedModel):
 
 
 def _job(file: Path) -> JobConfig:
-    """Loads the job. Runs its plugin files only if encoder or baseline is unknown without them."""
+    """Loads the job. Runs its plugin files only if its encoder or a baseline is unknown without them."""
     with only_reading():
         job = load_job(file)
     known = job.encoder.name in ENCODERS if job.baseline is None else job.baseline in BASELINES
-    return job if known else load_job(file)
+    ensemble = job.evaluation.ensemble
+    return job if known and (ensemble is None or ensemble in BASELINES) else load_job(file)
 
 
 def _tokenizer(file: Path) -> Tokenizer:

@@ -83,6 +83,15 @@ def test_few_or_equal_points_have_no_curve():
     assert fitted_curve(np.ones(FEWEST), x, log=False) is None
 
 
+def test_a_score_that_is_not_finite_is_left_out():
+    x, score = np.linspace(0.1, 1, FEWEST + 2), np.linspace(0, 1, FEWEST + 2) ** 2
+    score[[1, 5]] = np.nan, -np.inf
+    known = np.isfinite(score)
+    expected = fitted_curve(x[known], score[known], log=False)
+    assert np.array_equal(fitted_curve(x, score, log=False).mean, expected.mean)
+    assert fitted_curve(x[:-1], score[:-1], log=False) is None  # too few are left
+
+
 def test_gamma_is_what_the_classifier_leaves(search_of):
     data = search_of()
     table = gamma_plot(data).table.set_index("setting")["weight of all heads"]

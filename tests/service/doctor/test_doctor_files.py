@@ -9,6 +9,7 @@ from doctored import Swept, left, look, mended, statuses, tree
 from mlcl.files import lock_file
 from mlcl.service.engine.entries import End, Training
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.import_home import IMPORTING
 from mlcl.store import BACKUP, Database
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.cursor import LOCK
@@ -68,10 +69,13 @@ def test_half_written_files_are_removed(home):
     run, _ = left(home, state=State.STOPPED)
     sweep = Swept(home)
     paths = [
+        write(home / "logs" / ".run-1.ab.partial" / "log.jsonl").parent,
+        write(home / "sweeps" / ".sweep-1.ab.partial" / "STOP").parent,
         write(run.path / ".checkpoint.pt.12.partial"),
         write(sweep.folder.path / "trials" / "trial-0000" / ".result.json.12.partial"),
         write(home / "logs" / run.path.name / ".cursor.json.ab.partial"),
         write(home / "logs" / "never-started" / "files" / ".abc.ab.partial"),
+        write(home / "cache" / "validation" / ".ab-1.npz.ab.partial"),
         write(home / "data" / ".digits-1.ab.partial" / "part.parquet").parent,
         write(home / "models" / ".run-1.ab.partial" / "weights.safetensors").parent,
         write(home / "reports" / ".sweep-1.ab.partial" / "new" / "report.md").parent.parent,
@@ -85,12 +89,15 @@ def test_a_half_written_file_of_a_living_writer_is_not(home):
     trial = write(sweep.folder.path / "trials" / "trial-0000" / ".checkpoint.pt.12.partial")
     log = write(home / "logs" / "x" / ".cursor.json.ab.partial")
     data = write(home / "data" / ".digits-1.ab.partial" / "part.parquet")
+    cached = write(home / "cache" / "validation" / ".ab-1.npz.ab.partial")
+    imported = write(home / "runs" / ".run-1.ab.partial" / "result.json").parent
+    locks = [trial.with_name(".lock"), log.with_name(LOCK), home / "data" / ".digits-1.lock"]
     with ExitStack() as living:
-        for lock in (trial.with_name(".lock"), log.with_name(LOCK), home / "data" / ".digits-1.lock"):
+        for lock in (*locks, cached.with_name(".ab-1.npz.lock"), home / IMPORTING):
             assert living.enter_context(lock_file(lock))
         assert look(home, "partial-files", fix=True) == []
-    assert all(path.exists() for path in (trial, log, data))
-    assert statuses(look(home, "partial-files", fix=True)) == ["MENDED"] * 3
+    assert all(path.exists() for path in (trial, log, data, cached, imported))
+    assert statuses(look(home, "partial-files", fix=True)) == ["MENDED"] * 5
 
 
 def test_leftovers_of_killed_commands_are_removed(home):

@@ -4,10 +4,11 @@ import pytest
 from builders import tiny_job
 from ledgers import recorded
 from mortal import Killed
+from sweep_contents import logged
 from sweeps import World
 
-from mlcl.service.engine.closing import KILLED, close_ledger, recover, write_end
-from mlcl.service.engine.entries import End, Training
+from mlcl.service.engine.closing import KILLED, close_ledger, end_confirmation_log, recover, write_end
+from mlcl.service.engine.entries import Confirmation, End, Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
@@ -61,6 +62,18 @@ def test_an_end_is_written_once(tmp_path, state):
     assert (log.state, log.reason) == (entry.state, entry.reason) == (state, end.reason)
     assert ('"score"' in once) == entry.ended
     assert ('"evaluation.knn.k":"3"' in once, '"log10.tau":"-1"' in once) == (bool(chosen), bool(chosen))
+
+
+def test_a_confirmation_has_the_means_of_its_complete_seeds(tmp_path):
+    ledger, log = with_trainings(left(tmp_path, "sweeps")), start(tmp_path, "log", "s")
+    ledger.open_confirmation(Confirmation("g", "g", {}, {}))
+    ends = [End(State.COMPLETE, metrics={"a": 0.25}), End(State.COMPLETE, metrics={"a": 0.75})]
+    for number, end in enumerate([*ends, End(State.STOPPED)]):
+        ledger.open(Training(f"g-seed{number}", "", {}, {}, confirmation="g"))
+        ledger.close(f"g-seed{number}", end)
+    ledger.append("close_confirmation", key="g", state=State.COMPLETE, reason="")
+    end_confirmation_log(log, ledger, "g")
+    assert (logged(log_folder(tmp_path, "log"))["points"], log.state) == ({"a 2": 0.5}, State.COMPLETE)
 
 
 def test_a_reason_does_not_outlive_its_state(tmp_path):

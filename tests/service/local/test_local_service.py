@@ -244,6 +244,13 @@ def test_a_taken_port_is_told_before_anything_starts(service):
     assert not other.folder.state.exists()
 
 
+def test_an_empty_variable_names_no_folder_for_rays_files(monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", "")
+    made = Path(create_ray_scratch(pytest.fail))
+    made.rmdir()
+    assert made.parent == Path("/tmp")
+
+
 def test_a_folder_that_is_too_long_for_rays_sockets_is_replaced_or_refused(service, monkeypatch, tmp_path):
     said = []
     monkeypatch.setattr(ray_folder, "MAX_SOCKET", 107)

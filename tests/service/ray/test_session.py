@@ -50,6 +50,14 @@ def test_a_cluster_that_refuses_a_command_is_named(monkeypatch, tmp_path, cause,
     assert [word for word in words if word not in error.value.line()] == []
 
 
+@pytest.mark.parametrize(
+    ("given", "there"), [("", False), ("local", False), ("auto", True), ("head:6379", True)]
+)
+def test_a_ray_of_the_commands_own_is_no_cluster(monkeypatch, given, there):
+    monkeypatch.setenv("RAY_ADDRESS", given)
+    assert address.on_cluster() is there
+
+
 REFUSED = "Traceback\nray.exceptions.AuthenticationError: RPC error: InvalidAuthToken"
 WITHOUT = "_raylet.so(_ZN3ray3rpc25AuthenticationTokenLoader8GetTokenEb+0x420)\n_start"  # it aborts
 SILENT = "Traceback\nray.exceptions.RpcError: Timed out while waiting for GCS to become available."

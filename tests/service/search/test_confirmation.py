@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from statistics import fmean
 
 import pytest
 from builders import tiny_job
@@ -127,6 +128,21 @@ def test_a_trial_of_the_job_as_written_is_one_setting_under_both_names(plan):
     assert labels([found]) == ["as written = best found (trial 4)"]
     assert (found.name, found.trial, found.settings) == ("as written", "trial 4", {"train.lr": nearly})
     assert nearly != found.job.train.lr
+
+
+def test_a_setting_is_confirmed_once_the_seeds_that_are_still_asked_for_are_complete(world, job):
+    def confirmed(seeds):
+        report = world.run(world.plan(job, f"{LR}\nsearch: {{scheduler: none}}", trials=1, seeds=seeds))
+        (found,) = report.confirmations
+        points = world.everything()["logs"][f"SWEEP.{found.key}"]["points"]
+        return found.state, {name: value for name, value in points.items() if name.startswith("val/accuracy")}
+
+    world.stop_when(lambda its, _epoch: its.train.seed == 2)
+    assert confirmed(3) == (State.STOPPED, {})
+    scores = [world.formula.score(load_job(dump_job(job), {"train.seed": n}), 4) for n in (1, 2, 3)]
+    assert confirmed(1) == (State.COMPLETE, {"val/accuracy 1": scores[0]})
+    state, points = confirmed(3)
+    assert (state, points["val/accuracy 3"]) == (State.COMPLETE, pytest.approx(fmean(scores)))
 
 
 def test_with_several_goals_the_best_of_the_front(plan):

@@ -4,6 +4,7 @@ from statistics import NormalDist, fmean, stdev
 
 import numpy as np
 import pytest
+from ledgers import events
 from sweeps import World
 
 from mlcl.config import load_space
@@ -78,6 +79,17 @@ def test_a_search_stops_and_a_later_command_leaves_it_so(world, job):
     assert len(world.run(world.plan(job, SPACE.replace(", stop: evidence", ""), trials=10)).trials) == 10
     grown = world.run(world.plan(job, SPACE, trials=30))  # asked anew, and answered alike
     assert (len(grown.trials), grown.arms[0].searches[0].stopped[:8]) == (10, "20 of 30")
+
+
+def test_settings_that_are_asked_for_are_not_left_out_and_a_search_stops_once(world, job):
+    def stops(count):
+        asked = [{"train.lr": lr / 100} for lr in range(2, 2 + count)]
+        report = world.run(world.plan(job, SPACE, trials=20, try_first=asked))
+        (stop,) = [each for each in events(world.home) if each["event"] == "stop_search"]
+        return len(report.trials), stop["left_out"]
+
+    assert stops(8) == (9, 11)  # it stops after 8 of them, and one more is asked for
+    assert stops(9) == (10, 11)
 
 
 def test_a_kill_before_the_end_is_written_draws_no_more(world, job, tmp_path, monkeypatch):

@@ -29,6 +29,7 @@ def pruner(how, mode="max", *, epochs=EPOCHS, every=1, name="sweep"):
         (search("asha", grace=2, reduction_factor=2), 30, 3, [6, 12, 24]),
         (search("asha", grace=10), 10, 1, []),
         (search("median"), 10, 3, [3, 6, 9]),
+        (search("median", grace=2), 10, 3, [6, 9]),
         (search("hyperband"), 40, 1, [1, 3, 9, 27]),
         (search("none"), 10, 1, []),
     ],
@@ -106,6 +107,14 @@ def test_median_stops_what_is_below_the_median_of_the_complete(mode):
             found.tell(number, State.COMPLETE, sign * draw.random())
             complete.append(history)
     assert 0 < stopped < 37
+
+
+def test_the_median_stops_no_trial_before_the_grace_has_passed():
+    found = pruner(search("median", grace=2, startup=1), epochs=4)
+    for epoch in (1, 2):
+        found.should_prune(0, epoch, 0.5)
+    found.tell(0, State.COMPLETE, 0.5)
+    assert [found.should_prune(1, epoch, 0.1) for epoch in (1, 2)] == [False, True]
 
 
 @pytest.mark.parametrize("scheduler", ["asha", "hyperband", "median", "none"])

@@ -9,8 +9,10 @@ from builders import tiny_job
 
 from mlcl.config import load_space
 from mlcl.results.sweep_arms import Entrant
+from mlcl.service.search.arms import RACE_OFFSET
 from mlcl.service.search.confirmation import entrant_count, kept_share, race_pick, with_neighbours
 from mlcl.service.search.sweep_plan import SweepPlan, with_scores
+from mlcl.tracking import State
 
 WRITTEN = Entrant("as written", (0.70, 0.74))
 
@@ -80,6 +82,18 @@ def test_a_setting_without_grids_has_no_choice(tmp_path, tiny):
     broken = Entrant("trial 3", (0.7, math.nan), 0.8)
     grid = {"k": [1], "lambda": [0.5], "temperature": [1.0], "values": [0.9]}
     assert with_neighbours(broken, [grid, {}], its) is broken
+
+
+def test_a_race_that_was_stopped_ends_on_fewer_seeds(world, job):
+    text = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {race_seeds: SEEDS}"
+    how = {"trials": 6, "seeds": 1, "confirm": 2}
+    world.stop_when(lambda its, _epoch: its.train.seed == RACE_OFFSET + 2)
+    report = world.run(world.plan(job, text.replace("SEEDS", "4"), **how))
+    assert (report.state, report.arms[0].searches[0].race) == (State.STOPPED, ())
+    report = world.run(world.plan(job, text.replace("SEEDS", "2"), **how))
+    (search,) = report.arms[0].searches
+    assert {len(each.scores) for each in search.race} == {2}
+    assert (report.state, [each.name for each in report.confirmations]) == (State.COMPLETE, [search.pick])
 
 
 def test_a_race_finds_better_settings_than_the_first_of_the_search():

@@ -5,7 +5,9 @@ from builders import text_dataset, tiny_job
 
 from mlcl.config import load_space
 from mlcl.errors import UserError
-from mlcl.service.search.plan_checks import check_plan
+from mlcl.service.search.arms import control_job
+from mlcl.service.search.plan_checks import check_plan, plan_sweep
+from mlcl.service.search.sweep import _most
 from mlcl.service.search.sweep_plan import SweepPlan, with_scores
 
 
@@ -69,6 +71,22 @@ def test_what_is_refused(tiny, tmp_path):
     for message, how in refused.items():
         with pytest.raises(UserError, match=message):
             check_plan(plan_of(tmp_path, **{"job": job, **how}), tmp_path)
+
+
+@pytest.mark.parametrize(("race_seeds", "most"), [(4, 4 * 3), (2, 7), (0, 3 * 3)])
+def test_the_most_trainings_at_once_are_those_of_search_race_or_confirmation(
+    tiny, tmp_path, race_seeds, most
+):
+    text = f"space: {{train.lr: {{log_float: [0.001, 0.1]}}}}\nsearch: {{race_seeds: {race_seeds}}}"
+    assert _most(plan_of(tmp_path, tiny_job(tiny), text, trials=7, seeds=3, confirm=2)) == most
+
+
+def test_a_plan_counts_a_control_on_the_validation_rows_of_every_search(tiny, tmp_path):
+    job, text = tiny_job(tiny), "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}"
+    how = {"seeds": 3, "searches": 2, "confirm": 1, "control": control_job(job)}
+    plan = plan_of(tmp_path, job, f"{text}\nsearch: {{race_seeds: 0}}", **how)
+    fresh = 2 * 2  # of two searches with two seeds
+    assert plan_sweep(plan, tmp_path)["sweep"]["most_confirmation_runs"] == fresh + 2 * fresh
 
 
 def test_baselines_get_the_swept_jobs_experiment_metric_and_grid(tiny, tmp_path):

@@ -79,6 +79,17 @@ def test_a_pruned_one_counts_as_pruned(world, plan):
     assert trained(world) == {trial.key for trial in first_of(world.ledger.trials()).values()}
 
 
+def test_trials_compare_at_a_rung_whatever_the_twins_lack(world, plan):
+    world.formula.scale = lambda job: 1.0 if job.encoder.width == 8 else 0.5
+    world.run(plan(20, scheduler="asha"))
+    own = [trial for trial in world.ledger.trials() if not trial.same_as]
+    last, logs = min(max(dict(trial.intermediate)) for trial in own), world.everything()["logs"]
+    for trial in own:
+        points = logs[f"SWEEP.{trial.key}"]["points"]
+        assert points[f"rung/{last}/accuracy 0"] == dict(trial.intermediate)[last]
+    assert len(own) < 20
+
+
 def test_a_failed_one_is_trained_again(world, plan):
     world.formula.fails = lambda job, _epoch: job.train.lr == 0.02
     world.run(plan(6, text=LR))

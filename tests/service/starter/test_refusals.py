@@ -155,6 +155,8 @@ REFUSED = {
     "key threshold: no share; found: 0.0": (PLAIN, {"threshold": 0.0}),
     "key delimiter: no sign between fields": (PLAIN, {"delimiter": ";;"}),
     "no sign stands between levels in most rows": (PLAIN, {"kind": "path"}),
+    "key place: no sign stands between levels in most rows": (table(("text", "place"), lambda i, t: (
+        body(i, t), "")), {"kind": "path", "labels": ("place",)}),
     "key split: unknown split at line 72; found: future": table(("text", "label", "split"), lambda i, t: (
         body(i, t), t[0], "future" if i == 70 else ("train", "Test")[i // 4 % 2])),
     "allowed: the encoding that it has, such as encoding cp1252": labels(

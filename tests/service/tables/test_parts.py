@@ -1,12 +1,14 @@
 """Parts of a table, also those of another home, are not trained again by the whole; cells are files."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
 from reproduced import TABLE, TUNE, content
 
 from mlcl.errors import UserError
+from mlcl.files import lock_file
 from mlcl.service import import_home as importing
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.import_home import import_home
@@ -213,6 +215,19 @@ def test_an_import_that_was_killed_is_gone_on_with(world, monkeypatch):
         import_home(first.home, here.home)
     import_home(first.home, here.home)
     assert said(here.home) == said(first.home)
+    assert not list(here.home.rglob("*.partial"))
+
+
+def test_what_a_killed_import_left_is_removed_by_the_next_and_copied_by_none(world):
+    here, first = world("here"), world("first")
+    part(first, "cold/all")
+    (log, *_) = (first.home / "logs").iterdir()
+    for home in (here.home, first.home):
+        shutil.copytree(log, home / "logs" / f".{log.name}.ab.partial")
+        (home / "runs" / ".mlcl-1.ab.partial").mkdir(parents=True)
+    with lock_file(here.home / importing.IMPORTING), pytest.raises(UserError, match="another import"):
+        import_home(first.home, here.home)
+    assert import_home(first.home, here.home)
     assert not list(here.home.rglob("*.partial"))
 
 

@@ -181,6 +181,13 @@ def test_what_is_not_the_papers_setting_is_not_judged():
     assert (its.outside, its.judged, its.limits) == ([], 0, {})
 
 
+def test_the_numbers_of_seeds_are_those_of_all_figures():
+    fitted, trained = cell("TF-IDF", "All", figure(70.0)), cell("CE", "All", figure(71.0, 72.0, 73.0))
+    for cells in ((fitted, trained), (trained, fitted)):
+        assert caption(report(*cells))[0].startswith("Mean ± standard deviation over 1 to 3 seeds; ")
+    assert caption(report(fitted))[0].startswith("One seed; ")
+
+
 def test_a_long_reason_is_cut_and_none_is_not_run():
     assert "Missing in ce/all: not run.\n" in markdown(report(cell("CE", "All", figure(None))))
     long = markdown(report(cell("CE", "All", figure(None), reasons=("x" * 9000,))))
