@@ -60,17 +60,22 @@ class Answer:
 
         For a table they compare each loss and baseline with the control in the table's first figure.
         """
+        return [its for _, its in self._named_verdicts]
+
+    @cached_property
+    def _named_verdicts(self) -> Sequence[tuple[str, Verdict]]:
+        """The verdicts, each with the row or column of a table that its cells share."""
         if isinstance(self.result, SweepResult):
-            return self.result.verdicts
-        lead = self.result.figure_names[0]
-        controls = [cell for cell in self.result.cells if self.result.control in ("", cell.row)]
-        metrics = {figure.metric for cell in controls[:1] for figure in cell.figures if figure.name == lead}
-        return [its for _, its in self.result.verdicts if its.metric in metrics]
+            return [("", its) for its in self.result.verdicts]
+        lead, cells = self.result.figure_names[0], self.result.cells
+        controls = [cell for cell in cells if cell.row == self.result.control] or cells
+        metrics = {figure.metric for cell in controls for figure in cell.figures if figure.name == lead}
+        return [(shared, its) for shared, its in self.result.verdicts if its.metric in metrics]
 
     @property
     def verdict(self) -> str:
         """The verdicts in words, a sentence on each line; empty without fresh seeds."""
-        return "\n".join(sentences_of([("", its) for its in self.verdicts]))
+        return "\n".join(sentences_of(self._named_verdicts))
 
     @cached_property
     def frame(self) -> pd.DataFrame:

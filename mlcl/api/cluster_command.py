@@ -14,6 +14,7 @@ from torch import nn
 
 from mlcl.api.common import JobSource, Overrides, baseline_files, with_encoder
 from mlcl.config import JobConfig, dump_job, parse_override, read_job
+from mlcl.config.safe_yaml import dump_yaml
 from mlcl.errors import UserError
 
 DIGITS = 12
@@ -176,8 +177,8 @@ def yaml_text(key: str, value: Any, *, flow: bool = False) -> str:
     plain = _plain(value)
     try:
         if not flow:
-            return yaml.safe_dump(plain, sort_keys=False)
-        return yaml.safe_dump([plain], sort_keys=False, default_flow_style=True, width=1 << 18).strip()[1:-1]
+            return dump_yaml(plain)
+        return dump_yaml([plain], default_flow_style=True, width=1 << 18).strip()[1:-1]
     except yaml.YAMLError:
         allowed = "numbers, texts, lists and mappings of them"
         raise UserError(

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from mlcl.api.common import (
     Overrides,
     Say,
@@ -21,6 +19,7 @@ from mlcl.api.common import (
     print_line,
     say_of,
 )
+from mlcl.config.safe_yaml import dump_yaml
 from mlcl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -306,5 +305,5 @@ def _write_table(home: Path, job: Mapping[str, Any], table: Mapping[str, Any]) -
     validate(Table, dict(table), file)  # a wrong argument replaces no file
     file.parent.mkdir(parents=True, exist_ok=True)
     for target, tree in ((file.with_name(str(table["job"])), job), (file, table)):
-        replace_text(target, yaml.safe_dump(dict(tree), sort_keys=False, default_flow_style=None, width=110))
+        replace_text(target, dump_yaml(dict(tree), default_flow_style=None, width=110))
     return load_table(file), file

@@ -8,7 +8,6 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-import yaml
 from typing_extensions import Unpack
 
 from mlcl.api.common import (
@@ -25,6 +24,7 @@ from mlcl.api.common import (
 )
 from mlcl.config import JobConfig, Space, load_job, load_space
 from mlcl.config.packaged import find_file, job_and_space
+from mlcl.config.safe_yaml import dump_yaml
 from mlcl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def sweep(
     its = options.get("collate")
     overrides = with_encoder(*module, job, overrides, folder, say, collate=its)
     own: dict[str, Any] = {**numbers, **{key: its for key, its in options.items() if key not in OF_CALLS}}
-    checked, shared = job_of(job, overrides), _shared(overrides)
+    checked, shared = job_of(job, overrides), shared_overrides(overrides)
     plan = sweep_plan(checked, space, name=named, home=folder, shared=shared, **own)
     return Answer(run_sweep(plan, home=folder, watch=listener_of(progress)), folder)
 
@@ -180,13 +180,14 @@ def _sweep_on(
     cluster = cluster_of(on)
     module, collate = (options.get("encoder"), options.get("tokenizer")), options.get("collate")
     caller = Caller.of(module, job, overrides, home, say, collate=collate)
-    shared, given = _shared(caller.overrides), {**options}
+    shared, given = shared_overrides(caller.overrides), {**options}
     command = sweep_command(caller, job, space, name=name, shared=shared, numbers=numbers, options=given)
     return submit_sweep(cluster, command, home, say)
 
 
-def _shared(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in overrides.items() if key.startswith(SHARED)}
+def shared_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the overrides that hold for control and baselines, too, see `SHARED`."""
+    return {key: value for key, value in overrides.items() if f"{key}.".startswith(SHARED)}
 
 
 def sweep_plan(
@@ -220,7 +221,7 @@ def sweep_plan(
     resources = Resources.of(cpus, gpus, parallel, budget)
     check_name(name, "--name")
     if isinstance(space, Mapping):
-        checked, text = load_space("space", job, space), yaml.safe_dump(dict(space), sort_keys=False)
+        checked, text = load_space("space", job, space), dump_yaml(dict(space))
     else:
         checked, text = load_space(space, job), find_file("space", space).read_text(encoding="utf-8")
     its = None if control is False else control_job(job) if control is None else job_of(control, shared)
@@ -250,12 +251,14 @@ def _baselines(
 
     Such a space has the section `search` of `space`.
     """
-    from mlcl.service.search.arms import CONTROL
+    from mlcl.service.search.arms import CONTROL, OWN_ARMS
 
     files = [job_and_space(each) for each in baseline_files(given)]
     names = [path.stem for path, _ in files]
     if CONTROL in names:
         raise UserError("is the control's name", key="--baseline", found=CONTROL, allowed="--control FILE")
+    if taken := sorted(OWN_ARMS & set(names)):
+        raise UserError("is the name of the swept job's arm", key="--baseline", found=taken)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError("baselines are told apart by their files' names", key="--baseline", found=twice)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import typer
-import yaml
 from rich.box import HEAVY_HEAD, Box
 from rich.console import Console, JustifyMethod
 from rich.markup import escape
@@ -21,6 +20,7 @@ from rich.text import Text
 
 from mlcl.config import JobConfig, dump_job, parse_override, read_job
 from mlcl.config.loader import yaml_with_origins
+from mlcl.config.safe_yaml import dump_yaml
 from mlcl.errors import UserError, printable
 from mlcl.service.process.stderr import own_stderr
 from mlcl.tracking.provenance import submitted_id
@@ -141,7 +141,7 @@ def print_tree(tree: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(tree)
     else:
-        typer.echo(yaml.safe_dump(tree, sort_keys=False), nl=False)
+        typer.echo(dump_yaml(tree), nl=False)
 
 
 def print_job(job: JobConfig, file: Path, overrides: Sequence[str], *, as_json: bool) -> None:

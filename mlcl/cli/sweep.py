@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from mlcl.api.sweeping import SHARED, sweep_plan
+from mlcl.api.sweeping import shared_overrides, sweep_plan
 from mlcl.cli.options import (
     DEFAULT_HOME,
     BudgetText,
@@ -104,7 +104,7 @@ def sweep(
         space,
         name=f"{job.stem}-{space.stem}" if name is None else name,
         home=home,
-        shared=dict(parse_override(text) for text in overrides or [] if text.startswith(SHARED)),
+        shared=shared_overrides(dict(map(parse_override, overrides or []))),
         control=False if no_control else control,
         baselines=baseline or [],
         fitted=not no_baselines,

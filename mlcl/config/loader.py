@@ -18,13 +18,11 @@ import yaml
 from mlcl.config.job import JobConfig, covers, dump_job
 from mlcl.config.packaged import find_file
 from mlcl.config.plugin_files import read_plugins
-from mlcl.config.safe_yaml import key_nodes, load_yaml, read_yaml_lines
+from mlcl.config.safe_yaml import dump_yaml, key_nodes, load_yaml, read_yaml_lines
 from mlcl.config.section import validate
 from mlcl.errors import UserError, did_you_mean
 
 _Layer = tuple[Path | None, Mapping[str, Any], dict[str, int]]
-_Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""PyYAML's emitter in C, ten times as fast, where PyYAML was built with it."""
 
 
 class KeyOrigin(NamedTuple):
@@ -151,7 +149,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 def parse_setting(text: str) -> dict[str, Any]:
     """Returns the values by key of a setting `key=value,...` of `--try`, whose values may contain commas."""
     try:
-        pairs = [parse_override(part) for part in re.split(r",\s*(?=[A-Za-z_][\w.-]*=)", text)]
+        pairs = [parse_override(part) for part in re.split(r",\s*(?=[A-Za-z_][\w.*-]*=)", text)]
     except UserError as error:
         raise error.but(key=f"--try {error.key}" if error.key else "--try") from None
     if len(dict(pairs)) < len(pairs):
@@ -178,7 +176,7 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
                     "has no keys below it", key=".".join(parents[: depth + 1]), found=f"override of {dotted}"
                 )
             node = child
-        node[last] = value
+        node[last] = _merge({}, value) if isinstance(value, Mapping) else value
     return result
 
 
@@ -193,13 +191,12 @@ def drop_key(tree: dict[str, Any], dotted: str, file: str | Path | None) -> None
 
 def job_yaml(job: JobConfig) -> str:
     """Returns the resolved job as YAML."""
-    text: str = yaml.dump(dump_job(job), Dumper=_Dumper, sort_keys=False)
-    return text
+    return dump_yaml(dump_job(job))
 
 
 def yaml_with_origins(job: JobConfig, written: WrittenJob) -> str:
     """Returns the resolved job as YAML, in which a comment gives the origin of each value that was set."""
-    text = yaml.safe_dump(dump_job(job), sort_keys=False, width=1 << 18)
+    text = dump_yaml(dump_job(job), width=1 << 18)
     lines = text.splitlines()
     for key, node, value in key_nodes(yaml.compose(text, Loader=yaml.SafeLoader)):
         origin = written.origins.get(key)

@@ -148,7 +148,9 @@ def _short_classes(rows: LabelRows, names: list[str], per_class: int) -> tuple[s
     )
 
 
-def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
+def hold_out(
+    data: Dataset, labels: str, share: float, seed: int, stored: Dataset | None = None
+) -> Dataset:
     """Draws classes to hold out: `Dataset.split` omits rows with any of them, `Dataset.unseen` returns these.
 
     Args:
@@ -157,14 +159,16 @@ def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
         share: The fraction of the classes with at least `SHOTS` training rows that is held out, rounded. In a
             hierarchy it applies to the classes below each parent, and each parent keeps at least one.
         seed: Seed of the draw.
+        stored: The data set before its validation rows were redrawn, whose training rows are counted, so that
+            the classes, and with them the test rows, are the same for all draws; default: `data`.
 
     Raises:
         UserError: For an unknown label space, for aspects, if fewer than two classes would be held out, and
             if fewer than two classes, or no rows of train or validation, would stay.
     """
     name = _finest(data, labels)
-    train = data.split("train")
-    found, classes = train.labels(name), data.info.space(name).n_classes
+    found = (stored or data).split("train").labels(name)
+    classes = data.info.space(name).n_classes
     class_E = found.columns if isinstance(found, LabelRows) else found[found >= 0]
     count_C, group_C = np.bincount(class_E.numpy(), minlength=classes), _groups(data, labels, name)
     rng = np.random.default_rng([seed, 0x40D])

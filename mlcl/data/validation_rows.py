@@ -16,9 +16,18 @@ from numpy.typing import NDArray
 from mlcl.data.cache_entries import read_cached
 from mlcl.data.columns import as_rows
 from mlcl.data.dataset import Dataset
+from mlcl.data.images import in_threads
 from mlcl.data.row_groups import content_keys
 from mlcl.data.split import Split
-from mlcl.data.split_assignment import Classes, digest_of, least_names, position, stratify, train_every_class
+from mlcl.data.split_assignment import (
+    Classes,
+    digest_of,
+    image_digest,
+    least_names,
+    position,
+    stratify,
+    train_every_class,
+)
 from mlcl.errors import UserError
 
 KEY = "data.validation_seed"
@@ -44,7 +53,7 @@ def redraw_validation(data: Dataset, seed: int, cache: Path | None = None) -> Da
     """
     if cache is None:
         return data.with_validation(seed, _draw(data, seed))
-    file = cache / "validation" / f"{data.info.stored_fingerprint}-{seed}.npz"
+    file = cache / "validation" / f"{data.info.stored_fingerprint}-{seed}-2.npz"
 
     def write(work: Path) -> None:
         with work.open("wb") as target:
@@ -85,6 +94,8 @@ def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
 
     The keys are the contents and, for texts, their twin forms, unless train and validation share a twin form.
     """
+    if splits[0].info.modality == "image":  # as the splits of the sources, by pixels
+        return [[digest for split in splits for digest in in_threads(image_digest, split.images())]]
     alike = [list(content_keys(split)) for split in splits]
     if splits[0].info.modality != "text":
         return [list(chain(*alike))]

@@ -130,7 +130,7 @@ def metric_names(
 
 def aspect_metric(name: str, aspect: str) -> str:
     """Returns the name of an aspect's metric, such as `accuracy_taste`, with `_` for other characters."""
-    return f"{name}_" + re.sub(r"[^a-z0-9]+", "_", aspect.lower()).strip("_")
+    return f"{name}_" + re.sub(r"[\W_]+", "_", aspect.lower()).strip("_")
 
 
 def metric_of(name: str, task: Task, aspects: Sequence[str] | None, count: int) -> tuple[Metric, int | None]:

@@ -9,9 +9,9 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-import yaml
 from mlflow.entities import Run
 
+from mlcl.config.safe_yaml import dump_yaml
 from mlcl.files import lock_folder
 from mlcl.report.document import (
     Code,
@@ -171,7 +171,7 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
     sections = (
         ReportSection("Result", (*said, _metrics(run))),
         ReportSection("Plots", plot_blocks([*curves, *pictures], [*skipped, *missing])),
-        ReportSection("What was asked", (Details("The job", (Code(yaml.safe_dump(keys)),)),)),
+        ReportSection("What was asked", (Details("The job", (Code(dump_yaml(keys)),)),)),
         *data_sections(data_notes([tags])),
         ReportSection(
             "Where it comes from", (provenance_table(provenance_of(tags, []), id, runs.tracker.shown),)

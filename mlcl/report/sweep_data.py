@@ -118,8 +118,10 @@ def setting_to_use(data: SweepData) -> str | None:
         return best.name
     if data.best is None:
         return None
-    label = str(data.best["setting"])
-    return data.confirmed.get(label, label)
+    label, fresh = str(data.best["setting"]), data.confirmation
+    name = data.confirmed.get(label, label)
+    done = (fresh["setting"] == name) & (fresh["state"] == State.COMPLETE)
+    return name if done.any() else label
 
 
 def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
@@ -166,6 +168,7 @@ def next_command(data: SweepData) -> tuple[str, str]:
     name, asked, verdicts = data.result.name, data.result.asked, data.result.verdicts
     trials, seeds = (asked.trials, asked.seeds) if asked else (0, 0)
     sweep = f"mlcl sweep JOB SPACE --name {name}"
+    same = "" if asked is None or asked.searches == 3 else f" --searches {asked.searches}"
     if not seeds:
         return "Train the best on fresh seeds", f"{sweep} --trials {trials} --seeds {FIRST_SEEDS}"
     answers = [its.answer for its in verdicts]
@@ -176,9 +179,9 @@ def next_command(data: SweepData) -> tuple[str, str]:
     decider = verdicts[0].decider
     if verdicts[0].answer is Conclusion.CANNOT_TELL and decider is not None and decider.about:
         if decider.what == "seeds" and decider.about <= MOST_SEEDS:
-            return "More seeds to decide", f"{sweep} --trials {trials} --seeds {decider.about}"
+            return "More seeds to decide", f"{sweep} --trials {trials} --seeds {decider.about}{same}"
         if decider.what == "searches" and asked and decider.about <= MOST_SEARCHES:
             times = decider.about / asked.searches
             more = f"--trials {math.ceil(trials * times)} --seeds {math.ceil(seeds * times)}"
             return "More searches to decide", f"{sweep} {more} --searches {decider.about}"
-    return "Search on", f"{sweep} --trials {2 * trials} --seeds {seeds}"
+    return "Search on", f"{sweep} --trials {2 * trials} --seeds {seeds}{same}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pandas as pd
-import yaml
 
+from mlcl.config.safe_yaml import dump_yaml
 from mlcl.markup import counted
 from mlcl.report.document import (
     Block,
@@ -130,7 +130,7 @@ def _request(data: SweepData) -> tuple[Block, ...]:
         said |= {"trials of an arm": str(asked.trials), "fresh seeds of an arm": str(asked.seeds)}
         said |= {"searches of an arm": str(asked.searches)}
         said |= {"settings that race": str(asked.confirm), "budget": asked.budget or "none"}
-    job = yaml.safe_dump(dict(data.result.job), sort_keys=False)
+    job = dump_yaml(dict(data.result.job))
     return (
         ReportTable(("what", "asked"), tuple(text_row(*item) for item in said.items()), left=(0, 1)),
         Details("The space", (Code(data.result.space),)),

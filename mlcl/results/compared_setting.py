@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -128,7 +129,8 @@ def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     rest = [each for each in settings if id(each) not in counted]
     first = settings.index(next(iter(picks.values()))[0]) if picks else 0
     found = [*rest[:first], *joined, *rest[first:]]
-    return sorted(found, key=_place)
+    words = groupby(found, key=lambda each: (each.sweep, each.optional))
+    return [each for _, its in words for each in sorted(its, key=_place)]
 
 
 def _place(setting: ComparedSetting) -> int:

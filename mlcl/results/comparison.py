@@ -12,6 +12,7 @@ from mlcl.config.section import metric_name
 from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
 from mlcl.results.compared_setting import ComparedSetting, compare_pair, join_searches, margin_of
+from mlcl.results.sweep_arms import only_treated_has_heads
 from mlcl.significance.arms import Difference
 from mlcl.significance.roles import Role, figure_name
 from mlcl.significance.verdict import Conclusion, Question, Verdict, compare_family
@@ -108,9 +109,11 @@ def _verdicts(
     mode: str | None,
 ) -> list[Verdict]:
     """Returns the verdicts on `others`, in order; heads against their sweep's control are a family apart."""
-    control = Role.CONTROL in reference.role
+    control = mode is not None and Role.CONTROL in reference.role
     asked = [
-        control and each.sweep == reference.sweep and bool(each.searches) and Role.MODEL in each.role
+        control
+        and only_treated_has_heads(reference.job, each.job)
+        and each.sweep == reference.sweep and bool(each.searches) and Role.MODEL in each.role
         for each in others
     ]
     margin = margin_of(reference.job, metric) if mode else 0.0

@@ -117,7 +117,8 @@ def read_sweep(runs: Runs, run: Run) -> SweepResult:
         ('trial 3', 0.91)
     """
     result = _read(runs, run, SweepResult, "sweeps", SWEEP_JSON)
-    trainings = [*result.all_trials, *(seed for setting in result.settings for seed in setting.seeds)]
+    seeds = (seed for setting in result.settings for seed in setting.seeds)
+    trainings = [*result.all_trials, *result.race_trainings, *seeds]
     found = runs.by_log(result.id, [each.log for each in trainings])
     return replace(
         result,
@@ -126,6 +127,7 @@ def read_sweep(runs: Runs, run: Run) -> SweepResult:
         dropped=_with_runs(result.dropped, found),
         baseline_trials=_with_runs(result.baseline_trials, found),
         earlier_baseline_trials=_with_runs(result.earlier_baseline_trials, found),
+        race_trainings=_with_runs(result.race_trainings, found),
         confirmations=tuple(_setting(each, found) for each in result.confirmations),
         earlier=tuple(_setting(each, found) for each in result.earlier),
     )

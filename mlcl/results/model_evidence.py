@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mlcl.markup import counted, markdown, markdown_table
+from mlcl.results.compared_setting import SPLIT_SEED
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
 from mlcl.results.table_verdicts import label_in, sentences_of
@@ -23,14 +25,15 @@ def model_evidence(result: SweepResult | TableResult, run_id: str) -> str:
     verdicts: a trial of a search, for example, has no fresh seeds.
     """
     if isinstance(result, SweepResult):
-        what, (label, seeds), metrics = "sweep", _setting(result, run_id), None
+        what, (label, searches), metrics = "sweep", _setting(result, run_id), None
         sentences = [its.sentence for its in result.verdicts]
     else:
-        what, (label, seeds, metrics, sentences) = "table", _cell(result, run_id)
+        what, (label, searches, metrics, sentences) = "table", _cell(result, run_id)
     parts = []
-    rows = _figures(seeds, metrics)
+    rows = _figures(searches, metrics)
     if rows:
-        said = f"{markdown(label)} of the {what} {markdown(result.name)}, {counted(len(seeds), 'seed')}:"
+        seeds = counted(sum(map(len, searches)), "seed")
+        said = f"{markdown(label)} of the {what} {markdown(result.name)}, {seeds}:"
         parts += [said, markdown_table(("on test", "mean", f"{LEVEL:.0%} interval"), rows)]
     if sentences:
         listed = "\n".join(f"- {markdown(sentence)}" for sentence in sentences)
@@ -38,15 +41,19 @@ def model_evidence(result: SweepResult | TableResult, run_id: str) -> str:
     return "\n\n".join(["## On fresh seeds", *parts]) if parts else ""
 
 
-def _setting(sweep: SweepResult, run_id: str) -> tuple[str, Sequence[TrainingResult]]:
+Searches = Sequence[Sequence[TrainingResult]]
+"""The complete trainings of each search."""
+
+
+def _setting(sweep: SweepResult, run_id: str) -> tuple[str, Searches]:
     """Returns the label and the complete seeds of the confirmed setting that the run is a seed of."""
     for setting in sweep.settings:
         if any(seed.run_id == run_id for seed in setting.seeds):
-            return setting.label or setting.name, _complete(setting.seeds)
+            return setting.label or setting.name, _complete([setting.seeds])
     return "", ()
 
 
-def _cell(table: TableResult, run_id: str) -> tuple[str, Sequence[TrainingResult], list[str], list[str]]:
+def _cell(table: TableResult, run_id: str) -> tuple[str, Searches, list[str], list[str]]:
     """Returns the label, complete trainings, metrics and verdicts of the cell that the run belongs to."""
     for cell in table.cells:
         if any(its.run_id == run_id for its in cell.trainings):
@@ -56,24 +63,31 @@ def _cell(table: TableResult, run_id: str) -> tuple[str, Sequence[TrainingResult
                 if label_in(cell, shared) in (its.treated.label, its.reference.label)
             ]
             metrics = [figure.metric for figure in cell.figures]
-            return cell.label, _complete(cell.trainings), metrics, sentences_of(own)
+            searches = [[its for place in group if (its := cell.training(place))] for group in cell.searches]
+            return cell.label, _complete(searches), metrics, sentences_of(own)
     return "", (), [], []
 
 
-def _complete(trainings: Sequence[TrainingResult]) -> Sequence[TrainingResult]:
-    return [each for each in trainings if each.state is State.COMPLETE]
+def _complete(searches: Searches) -> Searches:
+    found = [[each for each in its if each.state is State.COMPLETE] for its in searches]
+    return [its for its in found if its]
 
 
-def _figures(seeds: Sequence[TrainingResult], metrics: Sequence[str] | None) -> list[tuple[str, str, str]]:
+def _figures(searches: Searches, metrics: Sequence[str] | None) -> list[tuple[str, str, str]]:
     """Returns a row for each metric; `metrics` are by default all test metrics that every training has."""
-    if not seeds:
+    if not searches:
         return []
+    seeds = [each for its in searches for each in its]
+    own_rows = any(SPLIT_SEED in each.changes for each in seeds)
     if metrics is None:
         metrics = [name for name in seeds[0].metrics if "test/" in name]
     rows = []
     for name in metrics:
         if all(name in each.metrics for each in seeds):
-            arm = Arm(name, (tuple(each.outcome(name) for each in seeds),))
+            outcomes = [[each.outcome(name) for each in its] for its in searches]
+            if own_rows:
+                outcomes = [[replace(each, blocks=()) for each in its] for its in outcomes]
+            arm = Arm(name, tuple(map(tuple, outcomes)))
             if arm.complete:
                 mean, interval = mean_interval(arm, LEVEL)
                 ends = "" if interval is None else " to ".join(f"{end:.{DIGITS}f}" for end in interval)

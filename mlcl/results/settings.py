@@ -237,10 +237,11 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
         allowed = "the same sweep with --seeds 5, or trials by their run ids"
         raise UserError(problem, key=WHAT, found=word, allowed=allowed)
     several = any(each.search > 1 for each in found)
-    whole = [replace(each, optional=True) for each in found]
+    whole = [replace(each, optional=True) for each in found if each.runs]
     whole = join_searches(whole) if several else whole
     arms = [replace(each, optional=False) for each in whole if each.searches]
-    chosen = [each for each in (*found, *arms) if each.label == label] if label else whole
+    named = [each for each in (*arms, *found) if each.label == label][:1]
+    chosen = named if label else whole or found
     if not chosen:
         labels = [each.label for each in found]
         raise UserError("no such setting of the sweep", key=WHAT, found=word, allowed=labels)

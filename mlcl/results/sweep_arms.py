@@ -6,7 +6,7 @@ import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import PlainSerializer
 
@@ -155,10 +155,14 @@ def sweep_verdicts(
         return max(named, key=lambda name: sign * arms[name].validation(score), default=None)
 
     model, control = best(Role.MODEL), best(Role.CONTROL)
+    heads = not (model and control) or only_treated_has_heads(arms[control].params, arms[model].params)
     # The first verdict has the control, which is the second's baseline only if there is no other.
     others = [name for name in arms if Role.CONTROL not in arms[name].role]
     baseline = best(Role.BASELINE, others) or control
-    asked: tuple[tuple[Question, str | None], ...] = (("heads", control), ("baseline", baseline))
+    asked: tuple[tuple[Question, str | None], ...] = (
+        ("heads" if heads else "settings", control),
+        ("baseline", baseline),
+    )
     return tuple(compare(question, its, model) for question, its in asked if its and model)
 
 
@@ -181,15 +185,25 @@ def best_seed(setting: SettingResult, score: str, mode: str) -> TrainingResult:
     return max(_complete(setting.seeds, score), key=lambda each: sign * _value(each, score))
 
 
+def only_treated_has_heads(reference: Mapping[str, Any], treated: Mapping[str, Any]) -> bool:
+    """Whether of two jobs, given by dotted keys, only the second has heads; True if a job is unknown."""
+    one, other = (any(key.startswith("objective.heads.") for key in job) for job in (reference, treated))
+    return (other and not one) or not (reference and treated)
+
+
 @dataclass(frozen=True)
 class _Confirmed:
-    """An arm with the complete trainings of the best setting of each of its searches."""
+    """An arm with the complete trainings of the best setting of each of its searches.
+
+    `params` are the parameters of the first of these settings.
+    """
 
     name: str
     role: Role
     fitted: bool
     searched: bool
     searches: tuple[tuple[TrainingResult, ...], ...]
+    params: Mapping[str, Any]
 
     def validation(self, score: str) -> float:
         """Returns the mean score on validation: the mean over searches of their means over trainings."""
@@ -218,7 +232,7 @@ def _arms(
         if counted:
             trainings, first = tuple(_complete(each.seeds, score) for each in counted), counted[0]
             searched = bool(first.arm) and name not in given
-            arms[name] = _Confirmed(name, first.role, first.is_fitted, searched, trainings)
+            arms[name] = _Confirmed(name, first.role, first.is_fitted, searched, trainings, first.params)
     return arms
 
 

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Protocol, TypeVar
 import numpy as np
 from pydantic import PlainSerializer, computed_field
 
-from mlcl.config import MARGIN, Goal
+from mlcl.config import Goal, flatten
+from mlcl.results.compared_setting import margin_of
 from mlcl.results.sweep_arms import ArmResult, Verdicts, best_seed, best_setting, sweep_verdicts
 from mlcl.results.training_result import RunId, SettingResult, TrainingResult
 from mlcl.significance.roles import Role
@@ -135,10 +136,8 @@ class SweepResult:
     @property
     def verdicts(self) -> Verdicts:
         """Verdicts on heads against control and best model against best baseline, see `sweep_verdicts`."""
-        margin, (score, mode) = (
-            self.job.get("evaluation", {}).get("margin", MARGIN),
-            (self.fresh_score, self.mode),
-        )
+        score, mode = self.fresh_score, self.mode
+        margin = margin_of(flatten(self.job), score.replace("val/", "test/"))
         rows, given = self.data.test_rows if self.data else 0, self.given_arms
         return sweep_verdicts(self.confirmations, score, mode, margin=margin, rows=rows, given=given)
 

@@ -55,7 +55,7 @@ def _copy(source: Path, folder: RunFolder, record: RunRecord, home: Path) -> Run
     own = [id for id, start in starts.items() if start.get("owner") == record.id]
     logs = list(dict.fromkeys(log for id in own for log in _with_parents(source, id)))
     for id in logs:
-        _copy_log(source, id, home)
+        _copy_log(source, id, home, renew=id in own)
     target.path.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(target.path) as partial:
         shutil.copytree(folder.path, partial, dirs_exist_ok=True, ignore=shutil.ignore_patterns(LOCK))
@@ -76,15 +76,21 @@ def _with_parents(home: Path, id: str) -> Iterator[str]:
     yield id
 
 
-def _copy_log(source: Path, id: str, home: Path) -> None:
-    """Copies log `id` if `home` lacks it; for a log of the MLflow file in `source`, without the cursor."""
-    target = log_folder(home, id)
-    if target.exists():
+def _copy_log(source: Path, id: str, home: Path, *, renew: bool) -> None:
+    """Copies log `id` if `home` lacks it; for a log of the MLflow file in `source`, without the cursor.
+
+    With `renew`, the entries and files that an earlier import could not copy yet are added.
+    """
+    origin, target = log_folder(source, id), log_folder(home, id)
+    if not origin.exists() or (target.exists() and not renew):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    uri = str(first_entry(log_folder(source, id) / LOG).get("uri", ""))
-    left_out = [DELIVERY_LOCK, *([CURSOR] if uri.startswith(IN_HOME) else [])]
+    uri = str(first_entry(origin / LOG).get("uri", ""))
+    known = target.exists()
+    left_out = [DELIVERY_LOCK, *([CURSOR] if known or uri.startswith(IN_HOME) else [])]
+    ignore = shutil.ignore_patterns(*left_out)
+    if known:  # logs only grow, so that the cursor of `home` stays valid
+        shutil.copytree(origin, target, dirs_exist_ok=True, ignore=ignore)
+        return
     with new_folder(target) as partial:
-        shutil.copytree(
-            log_folder(source, id), partial, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*left_out)
-        )
+        shutil.copytree(origin, partial, dirs_exist_ok=True, ignore=ignore)

@@ -87,13 +87,13 @@ class Decider:
 
 
 def cheapest_decider(
-    errors: Errors, *, target: float, searches: int, seeds: int, rows: int, level: float
+    errors: Errors, *, target: float, searches: int, seeds: int, trainings: int, rows: int, level: float
 ) -> Decider | None:
     """Returns the first of seeds, searches and rows that can bring half the interval's width to `target`.
 
     `searches` is the present number of searches of an arm, `seeds` of seeds of a search, `rows` of test rows;
-    a number that cannot grow is 0. `level` is the confidence level of the interval. Returns None if the
-    interval is narrow enough already.
+    a number that cannot grow is 0. `trainings` is the larger arm's number of seeds in all its searches,
+    `level` the confidence level of the interval. Returns None if the interval is narrow enough already.
     """
 
     def half(what: str, times: float) -> float:
@@ -105,7 +105,7 @@ def cheapest_decider(
     impossible = reach > target
     if not impossible:
         if seeds and (enough := _enough(half, "seeds", seeds, target)):
-            return Decider("seeds", enough * max(searches, 1), rows, False)
+            return Decider("seeds", math.ceil(enough / seeds * trainings), rows, False)
         if searches > 1 and (enough := _enough(half, "searches", searches, target)):
             return Decider("searches", enough, rows, False)
     if rows and (enough := _enough(half, "rows", rows, target)):

@@ -218,6 +218,7 @@ def _verdict(
             target=max(abs(found.value), margin - abs(found.value)),
             searches=min((each.searches for _, each in trained), default=0),
             seeds=found.seeds,
+            trainings=max((each.trainings for _, each in trained), default=0),
             rows=rows if found.errors.blocks else 0,
             level=level,
         )

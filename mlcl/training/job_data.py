@@ -55,10 +55,9 @@ def open_dataset(job: JobConfig, home: Path, *, verify: bool, recorded: bool = F
     For `verify` and `recorded` see `JobData.of`.
     """
     dataset = open_reference(job.data, home, verify=verify, recorded=recorded)
-    wanted = job.data.hold_out
-    if job.data.validation_seed is not None:
-        dataset = redraw_validation(dataset, job.data.validation_seed, home / "cache")
-    return dataset if wanted is None else hold_out(dataset, wanted.labels, wanted.share, wanted.seed)
+    wanted, seed = job.data.hold_out, job.data.validation_seed
+    found = dataset if seed is None else redraw_validation(dataset, seed, home / "cache")
+    return found if wanted is None else hold_out(found, wanted.labels, wanted.share, wanted.seed, dataset)
 
 
 @dataclass(frozen=True)

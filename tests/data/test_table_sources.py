@@ -493,7 +493,7 @@ OPTIONS_REFUSED = {
     "labels: {x: {kind: aspects, columns: [c], scale: [5, 1]}}": "key data.options.labels.x",
     "labels: {x: {kind: hierarchy, levels: [y, y]}}": "key data.options",
     "labels: {text: {kind: single, column: c}}": "key data.options.labels",
-    "labels: {x_level2: {kind: single, column: c}, x: {kind: path, column: d, separator: /}}": "x_level2 is not",
+    "labels: {x: {kind: path, column: c, separator: /}, x_level2: {kind: single, column: d}}": "x_level2 is",
 }
 
 
@@ -551,7 +551,7 @@ class TestTxt(SourceTestCase):
 
 
 SAYS = {
-    "train": "reviews_train seg_train trainset TrainSet train_val trainval2017 TrainData GermEval21_TrainData",
+    "train": "reviews_train seg_train TrainSet trainset train_val trainval2017 GermEval21_TrainData",
     "validation": "val2017 DEV evaluation eval PublicTest fer_public_test.csv",
     "test": "Testing GermEval21_TestData holdout Hold_Out test-00000-of-00001 fer_PrivateTest.csv",
     None: "train_test contest latest trainer more train_dev valid_from_train PublicTest_train",

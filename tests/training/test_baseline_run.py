@@ -225,11 +225,10 @@ def test_of_several_label_spaces_one_must_be_named(tiny):
 
 
 def test_the_finest_level_of_two_hierarchies_is_one_label_space(tmp_path):
-    spaces = {name: ("x", "y") for name in ("place", "topic", "detail")}
-    spaces |= {
-        f"by_{name}": LabelSpace(kind="hierarchy", levels=(name, "detail")) for name in ("place", "topic")
-    }
-    rows = {"text": ["one", "two"], "split": ["train"] * 2}
-    rows |= dict.fromkeys(("place", "topic", "detail"), [0, 1])
+    names = ("place", "topic", "detail")
+    spaces = dict.fromkeys(names, ("x", "y"))
+    for name in ("place", "topic"):
+        spaces[f"by_{name}"] = LabelSpace(kind="hierarchy", levels=(name, "detail"))
+    rows = {"text": ["one", "two"], "split": ["train"] * 2, **{name: [0, 1] for name in names}}
     found = dataset_job(dataset(tmp_path / "data", "two", spaces, rows))
     assert found["objective"]["classifier"]["labels"] == "detail"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 from typing_extensions import Self
 
 from mlcl.config.job import flatten
@@ -182,6 +182,13 @@ class Table(Section):
     columns: dict[Text, TableLine] = Field(min_length=1)
     paper: dict[str, dict[str, Printed]] = Field(default_factory=dict)
     scales: dict[Name, Scale] = Field(default_factory=dict)
+
+    @field_validator("seed_keys")
+    @classmethod
+    def _pairs_runs(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+        if "train.seed" not in keys:
+            raise ValueError("lacks train.seed, by which runs are told apart and paired")
+        return keys
 
     @model_validator(mode="after")
     def _known(self) -> Self:

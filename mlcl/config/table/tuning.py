@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mlcl.config.job import JobConfig, dump_job
 from mlcl.config.loader import load_job, value_at
-from mlcl.config.safe_yaml import load_yaml, read_yaml
+from mlcl.config.safe_yaml import dump_yaml, load_yaml, read_yaml
 from mlcl.config.space.keys import POSTHOC
 from mlcl.config.space.loader import load_space
 from mlcl.config.space.space import Space
@@ -53,7 +51,7 @@ class Tuning:
         own, tree = load_job(dump_job(job), values), load_yaml(self.text)
         tree["space"] |= {key: {"choice": [values[key]]} for key in self.hold}
         first = json.dumps({key: values[key] for key in self.start})
-        text = f"# first trial: {first}\n{yaml.safe_dump(tree, sort_keys=False)}"
+        text = f"# first trial: {first}\n{dump_yaml(tree)}"
         return own, replace(self, space=load_space(self.space.file or "", own, tree), text=text)
 
 
@@ -77,7 +75,7 @@ def tuning_of(tune: Tune, row: str, table: Table, file: Path, job: JobConfig) ->
         tree = read_yaml(path)
     if tune.sampler is not None:
         tree = {**tree, "search": {**(tree.get("search") or {}), "sampler": tune.sampler}}
-    space, text = load_space(path, job, tree), yaml.safe_dump(tree, sort_keys=False)
+    space, text = load_space(path, job, tree), dump_yaml(tree)
     if tune.race_seeds and space.multi:
         problem, goals = "a race compares one metric", [goal.metric for goal in space.goals]
         raise UserError(problem, file=file, key="tune.race_seeds", found=goals, allowed=0)

@@ -102,6 +102,9 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
     kept = [kept[row] for row in stay]
     rows = rows.only(kept)
     labels = {name: its.only(stay) for name, its in labels.items()}
+    for name, its in labels.items() if drop else ():
+        if isinstance(its, Labels) and not any(its.names):
+            raise UserError("no row with a label stays", file=options.path[0], key=f"labels.{name}")
     spaces = spaces_of(options, rows, labels)
     named = {name: its for name, its in labels.items() if isinstance(its, Labels)}
     keys = _row_keys(options, rows, kept, content)

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mlcl.config.cluster import ClusterConfig
+from mlcl.config.safe_yaml import dump_yaml
 from mlcl.config.section import validate
 from mlcl.errors import MachineError, UserError
 from mlcl.files import replace_text
@@ -177,7 +176,7 @@ def _write_cluster(folder: ServiceFolder, ray: Server, mlflow: Server) -> None:
         "python": sys.executable,
     }
     validate(ClusterConfig, tree, folder.cluster)
-    replace_text(folder.cluster, yaml.safe_dump(tree, sort_keys=False))
+    replace_text(folder.cluster, dump_yaml(tree))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from mlcl.significance.roles import Role
 
 CONTROL = "control"
 """The name of the control's arm."""
+OWN_ARMS = frozenset({"heads", "job"})
+"""The names of the swept job's arm, see `own_arm`."""
 RACE_OFFSET = 501
 """The offset of a race's first seed from that of the job; a confirmation has fewer seeds than this."""
 

@@ -52,7 +52,8 @@ def model_training(
     seeds = [seed for its in confirmed for seed in ledger.seeds_of(scoped(scope, its.key))]
     if fresh := [seed for seed in seeds if seed.state is State.COMPLETE]:
         return fresh[0]
-    trials = [each for each in ledger.counted(scope) if setting.trial and each.label == setting.trial]
+    named = (each for each in ledger.counted(scope) if setting.trial and each.label == setting.trial)
+    trials = [each for each in named if not each.same_as]  # a trial that took results has no model
     return (trials or ledger.seeds_of(scoped(scope, setting.key)))[0]
 
 

@@ -114,9 +114,11 @@ def confirmed_candidates(
 
 
 def _distinct(trials: Sequence[Entry]) -> list[Entry]:
-    """Returns `trials` without those that took the results of another trial in `trials`."""
-    keys = {trial.key for trial in trials}
-    return [trial for trial in trials if trial.same_as not in keys]
+    """Returns `trials` without repeats: of a trial and those that took its results, the first counts."""
+    found: dict[str, Entry] = {}
+    for trial in trials:
+        found.setdefault(trial.same_as or trial.key, trial)
+    return list(found.values())
 
 
 def _written(search: SearchPlan, name: str) -> Candidate:

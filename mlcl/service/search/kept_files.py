@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from mlcl.config.job import Keep
 from mlcl.results.sweep_result import is_ranked
-from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.entries import Confirmation, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import Files
@@ -42,17 +42,22 @@ class KeptFiles:
             return Files("float16", logged=self._keep == "confirmed")
         if entry.scope not in self._searches:
             return FIGURES
-        # The first training of a setting in a race may be registered, if no trial has this setting.
-        if held is not None and (held.trial or self._ledger.seeds_of(held.key)[0] is not entry):
+        # The first training of a setting in a race may be registered, if no trial has a model of it.
+        if held is not None and (self._trained(held) or self._ledger.seeds_of(held.key)[0] is not entry):
             return FIGURES
         return Files("float16", logged=False)
+
+    def _trained(self, held: Confirmation) -> bool:
+        """Whether a trial was trained with the setting, in place of taking another trial's results."""
+        trials = self._ledger.trials(scope=held.scope)
+        return any(each.label == held.trial and not each.same_as for each in trials)
 
     def trim(self, ended: Entry) -> None:
         """Removes the files of trials that cannot enter the race, in the search of the trial `ended`."""
         scope, search = ended.scope, self._searches.get(ended.scope)
         if self._keep == "all" or search is None:
             return
-        trials = self._ledger.ranked(scope, search.plan.space.mode)
+        trials = [each for each in self._ledger.ranked(scope, search.plan.space.mode) if not each.same_as]
         first = entrant_count(search.plan.confirm, search.plan.most)
         leading = trials[:first]
         # After the first call, only the new trial and the best of the last call can have changed ranks.

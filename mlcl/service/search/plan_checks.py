@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import corners, default_mode, dump_job, load_job
+from mlcl.config import JobConfig, corners, default_mode, dump_job, load_job
 from mlcl.data import DatasetInfo
 from mlcl.data.validation_rows import redraws_validation
 from mlcl.errors import UserError
@@ -59,11 +59,19 @@ def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
     for corner in corners(plan.space):
         drawn = load_job(job, corner)
         check_job(drawn, info)
+        if _has_heads(drawn) and not _has_heads(plan.job) and drawn.views == 1:
+            problem = "the space gives weight to heads of a job without: with one view and no control"
+            allowed = "a weight above 0 in the job"
+            raise UserError(problem, file=plan.space.file, key="objective.heads.*.weight", allowed=allowed)
         if "train.precision" in corner:
             refuse_auto(drawn, "a space")
         if "evaluation.ensemble" in corner:
             problem = "a search scores the classifier alone, so that no value would be better than another"
             raise UserError(problem, file=plan.space.file, key="evaluation.ensemble", allowed="in the job")
+
+
+def _has_heads(job: JobConfig) -> bool:
+    return any(head.weight > 0 for head in job.objective.heads.values())
 
 
 def _check_goals(plan: SweepPlan) -> None:
@@ -169,7 +177,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
 def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str, Any]:
     """Returns `tracking.keep`, the largest number of kept models, and the mean bytes of those kept so far."""
     keep, searches = plan.job.tracking.keep, [each for each in plans if each.is_searched]
-    fresh = sum(each.plan.seeds for each in plans)
+    fresh = sum(map(most_confirmed, plans))
     own = [each.plan for each in searches if each.role is Role.MODEL and not plan.knn_races]
     raced = sum(entrant_count(its.confirm, its.most) for its in own)
     every = sum(each.plan.most for each in searches)

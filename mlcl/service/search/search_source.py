@@ -19,7 +19,7 @@ from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.pruner import ReplayPruner, stop_of, stop_reason
 from mlcl.service.search.sampling import prior_starts, start
 from mlcl.service.search.starts import Start, asked_starts, control_start
-from mlcl.service.search.study import draw_trial, next_start, trials_to_learn
+from mlcl.service.search.study import draw_trial, trials_to_learn
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import figure_name
 from mlcl.tracking import State
@@ -53,7 +53,7 @@ class Search:
         self._asked = list(asked_starts(plan.space, self._job, plan.try_first))
         self._waiting: list[Entry] = []
         self._points = {_hashable(its.params) for its in self._version.kept.values()}
-        self._points_read = self._jobs_read = self._asked_for = 0
+        self._points_read = self._jobs_read = 0
         self._keys_of: dict[bytes, list[str]] = {}
         self.pruner = ReplayPruner(
             plan.space.search,
@@ -121,7 +121,6 @@ class Search:
         new = self._ledger.trials(self._version.number, self.scope, start=self._points_read)
         self._points.update(_hashable(its.params) for its in new)
         self._points_read += len(new)
-        self._asked_for += sum(its.origin == "asked for" for its in new)
         return self._points
 
     @property
@@ -162,11 +161,9 @@ class Search:
         if self._room() <= 0:
             return None
         tried, queued, count = self._tried, self._queued, self._trial_count
-        first: Mapping[str, Any] | None = None
-        if queued and all(_hashable(its.point) in tried for its in self._written):
-            first = queued[0].point
-        elif count - self._asked_for < len(self._starts):
-            first = next_start(self._version, self.trials, [its.point for its in self._starts])
+        asked = queued if all(_hashable(its.point) in tried for its in self._written) else []
+        waiting = [*asked, *self._starts]
+        first = next((its.point for its in waiting if _hashable(its.point) not in tried), None)
         learnt = trials_to_learn(self._ledger, self.plan.space, self._version, self.scope)
         settings, trial = draw_trial(self.plan.space, self._version, learnt, count, first)
         known = [*self._written, *queued, *self._starts]

@@ -97,7 +97,8 @@ def _fitted(plan: SweepPlan, entry: Entry) -> EarlierTrial:
     if entry.state is State.COMPLETE and len(entry.values) != len(plan.space.goals):
         raise Misfit("has other goals")
     base = dump_job(plan.search_job())
-    if plan.space.posthoc and entry.job["evaluation"]["knn"] != base["evaluation"]["knn"]:
+    scored = plan.space.posthoc or any(goal.metric.startswith("knn/") for goal in plan.space.goals)
+    if scored and entry.job["evaluation"]["knn"] != base["evaluation"]["knn"]:
         raise Misfit("was scored over other k, lambda or temperatures")
     job = {**entry.job, "experiment": base["experiment"]}
     return EarlierTrial(

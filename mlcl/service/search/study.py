@@ -235,17 +235,3 @@ def draw_trial(
         study.enqueue_trial(dict(first))
     settings = draw(space, study.ask())
     return settings, study.get_trials(deepcopy=False)[-1]
-
-
-def next_start(
-    version: SpaceVersion, trials: Sequence[Entry], starts: Sequence[Mapping[str, Any]]
-) -> Mapping[str, Any] | None:
-    """Returns the next of the points `starts`, without those that a reused or asked-for trial has.
-
-    Returns None if no start is left. `trials` are all trials of the version so far.
-    """
-    earlier = [each.params for each in version.kept.values()]
-    earlier += [each.params for each in trials if each.origin == "asked for"]
-    waiting = [point for point in starts if point not in earlier]
-    begun = sum(each.origin != "asked for" for each in trials)
-    return waiting[begun] if begun < len(waiting) else None

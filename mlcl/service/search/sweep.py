@@ -220,9 +220,11 @@ class Sweep:
         """Adds the control's chosen setting, with the smallest head weights, to the starts of each search."""
         controls = {each.number: each.scope for each in self.plans if Role.CONTROL in each.role}
         for each in own:
-            setting = self.chosen.get(controls.get(each.number, "none"))
-            if each.is_searched and setting:
-                self.searches[each.scope].start_at(setting[0].settings)
+            scope = controls.get(each.number, "none")
+            searched, chosen = self.searches.get(scope), self.chosen.get(scope)
+            best = None if scope in self.raced or searched is None else searched.best()
+            if each.is_searched and chosen:  # without a race, the job as written is the first of the chosen
+                self.searches[each.scope].start_at(chosen[0].settings if best is None else best.settings)
 
     def _confirm(self) -> Iterator[TrainingSource]:
         """Yields the source that trains the chosen settings of all searches on fresh seeds."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mlcl.config import load_job, load_space
+from mlcl.config.safe_yaml import dump_yaml
 from mlcl.data.description import in_words
 from mlcl.errors import UserError
 from mlcl.files import replace_text
@@ -147,4 +146,4 @@ def _write(its: FirstSweep, to: Path, commands: Sequence[str], found: Sequence[s
 
 
 def _yaml(tree: dict[str, Any]) -> str:
-    return yaml.safe_dump(tree, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
+    return dump_yaml(tree, default_flow_style=None, width=110, allow_unicode=True)

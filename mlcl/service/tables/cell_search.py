@@ -23,6 +23,7 @@ from mlcl.service.search.confirmation import (
     search_result,
 )
 from mlcl.service.search.confirmation_source import ChosenSettings
+from mlcl.significance.roles import figure_name
 from mlcl.store import RESUMABLE
 from mlcl.tracking import State
 
@@ -94,8 +95,9 @@ class CellSearch:
     @property
     def validation(self) -> float:
         """The mean score of the pick's complete trainings, negated if lower is better; -inf without any."""
-        scores = scores_of(self.seeds)
-        sign = 1.0 if self.search.plan.space.mode == "max" else -1.0
+        name, sign = self.search.plan.fresh_score, 1.0 if self.search.plan.space.mode == "max" else -1.0
+        found = [each.metrics for each in self.seeds if each.state is State.COMPLETE]
+        scores = [its[own] for its in found if (own := figure_name(name, its)) in its]
         return sign * fmean(scores) if scores else -math.inf
 
     @property

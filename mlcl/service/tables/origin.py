@@ -23,6 +23,9 @@ PLACE = ("source", "path", "options", "split_seed")
 The fingerprint of the data stands for them.
 """
 
+NO_COMMIT = "none"
+"""Stands in an origin for a training whose code was no commit."""
+
 
 def cell_origin(
     cell: Cell, seed_keys: Sequence[str], data: DatasetInfo, everywhere: Iterable[Tags]
@@ -31,7 +34,8 @@ def cell_origin(
     tags = list(everywhere)
     commits = set(map(commit_of, tags))
     versions = {its.get(f"{VERSION_TAG}mlcl", "") for its in tags}
-    mlcl, commit = (", ".join(sorted(filter(None, names))) for names in (versions, commits))
+    mlcl = ", ".join(sorted(filter(None, versions)))
+    commit = ", ".join(sorted(each or NO_COMMIT for each in commits))
     return Origin(setting_hash(cell, seed_keys), data.name, data.fingerprint, mlcl, commit)
 
 
@@ -55,7 +59,7 @@ def check_origins(cells: Iterable[CellResult], file: Path) -> None:
     """Raises UserError if a training of the cells ran code with uncommitted changes or without a commit."""
     for cell in cells:
         commit = "" if cell.origin is None else cell.origin.commit
-        if any(not each or each.endswith("+") for each in commit.split(", ")):
+        if any(each in ("", NO_COMMIT) or each.endswith("+") for each in commit.split(", ")):
             raise _not_committed(file, f"{cell.id} at {commit or 'no commit'}")
 
 

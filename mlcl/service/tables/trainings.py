@@ -24,7 +24,7 @@ from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import State
 from mlcl.training.job_data import JobData, open_dataset
-from mlcl.training.run_files import RESULT
+from mlcl.training.run_files import EMBEDDINGS, RESULT
 
 Key = tuple[str, str]
 """The key of a run: the hash of its job and the fingerprint of its data."""
@@ -85,9 +85,11 @@ class TableTrainings:
         return next((folder for folder, its in records if (its.name, its.job_hash) == asked), None)
 
     def missing(self) -> list[TableRun]:
-        """Returns the runs that are not complete in the home."""
+        """Returns the runs that are not complete in the home, or lack embeddings that a cell needs."""
         done = finished(self.home)
-        return [run for run in self.runs if run.key not in done]
+        read = {job_hash(job) for cell in self.plan.cells if cell.neighbours for job in cell.jobs}
+        known = {key for key, its in done.items() if key[0] not in read or (its.path / EMBEDDINGS).exists()}
+        return [run for run in self.runs if run.key not in known]
 
     @cached_property
     def all_ledgers(self) -> list[Ledger]:
@@ -187,6 +189,9 @@ def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
         check_prepared(job_data, plan.data)
         if cell.tuning is None:
             check_metrics(cell, job_data, plan.file)
+        if cell.neighbours and not plan.table.models:
+            problem = f"the neighbours of cell {cell.id} are computed from stored embeddings"
+            raise UserError(problem, file=plan.file, key="models", found=False, allowed=True)
     plain = [cell for cell in plan.cells if cell.tuning is None]
     runs: dict[Key, TableRun] = {}
     # Seed by seed: a stop, or a row that fails, leaves something in every other cell.

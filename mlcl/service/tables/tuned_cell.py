@@ -197,7 +197,7 @@ class TunedCell:
         known = [entry for each in searches for entry in each.seeds or ledger.trials(scope=each.search.scope)]
         if self.control is not None and not self._follows and not known:
             return [f"its control {self.control.cell.id} has no best trial"]
-        return [entry.reason for entry in known if entry.reason]
+        return [entry.reason for entry in known if entry.reason and not entry.same_as]
 
     def sources(
         self, command: Command, engine: Engine, parent: str, ledgers: Mapping[TunedCell, Ledger]

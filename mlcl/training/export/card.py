@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
+from mlcl.config.safe_yaml import dump_yaml
 from mlcl.data.format import plural
 from mlcl.evaluation import Decision
 from mlcl.markup import markdown, markdown_table
@@ -85,7 +84,7 @@ def model_card(index: Index, folder: str, sections: Sequence[str] = ()) -> str:
     names = [provenance[key] for key in ("experiment", "name") if key in provenance]
     title = ", ".join(names) or provenance["data"]
     return _TEXT.format(
-        front=yaml.safe_dump(_front_matter(index, title), sort_keys=False, allow_unicode=True, width=1000),
+        front=dump_yaml(_front_matter(index, title), allow_unicode=True, width=1000),
         title=markdown(title),
         folder=folder,
         example=EXAMPLES[index.modality],
