@@ -148,9 +148,7 @@ def _short_classes(rows: LabelRows, names: list[str], per_class: int) -> tuple[s
     )
 
 
-def hold_out(
-    data: Dataset, labels: str, share: float, seed: int, stored: Dataset | None = None
-) -> Dataset:
+def hold_out(data: Dataset, labels: str, share: float, seed: int, stored: Dataset | None = None) -> Dataset:
     """Draws classes to hold out: `Dataset.split` omits rows with any of them, `Dataset.unseen` returns these.
 
     Args:

@@ -113,7 +113,9 @@ def _verdicts(
     asked = [
         control
         and only_treated_has_heads(reference.job, each.job)
-        and each.sweep == reference.sweep and bool(each.searches) and Role.MODEL in each.role
+        and each.sweep == reference.sweep
+        and bool(each.searches)
+        and Role.MODEL in each.role
         for each in others
     ]
     margin = margin_of(reference.job, metric) if mode else 0.0

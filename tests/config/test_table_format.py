@@ -296,12 +296,10 @@ def test_a_mistake_is_one_error_that_names_file_and_key(files, row):
     assert text.strip() in error.line()
 
 
-def test_seeds_that_change_nothing_and_an_absent_job_file_are_refused(files):
-    (files.folder / "dataset.json").touch()  # a prepared folder has one split
-    tree = {"seed_keys": ["data.split_seed"], **line(set={"data": {"source": "icd10cm"}})}
-    error = files.error(tree, data={"icd10cm": str(files.folder)})
+def test_seeds_that_do_not_seed_the_training_and_an_absent_job_file_are_refused(files):
+    error = files.error({"seed_keys": ["data.split_seed"]})
     assert (error.key, error.file) == ("seed_keys", str(files.file))
-    assert "one and the same" in error.line()
+    assert "lacks train.seed, by which runs are told apart and paired" in error.line()
     assert files.error({"job": "absent.yaml"}).file == str(files.folder / "absent.yaml")
 
 

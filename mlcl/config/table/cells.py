@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlcl.config.job import JobConfig, covers, dump_job, job_hash
+from mlcl.config.job import JobConfig, covers, dump_job
 from mlcl.config.loader import apply_overrides
 from mlcl.config.section import validate
 from mlcl.config.space.search import fresh_seeds_of
@@ -213,10 +213,8 @@ def _job(
 
 
 def _check(cell: Cell, file: Path) -> None:
-    """Raises UserError if two seeds give equal jobs, or if `neighbours` cannot be applied after training."""
+    """Raises UserError if `neighbours` cannot be applied after training."""
     job = cell.jobs[0]
-    if len({job_hash(job) for job in cell.jobs}) < len(cell.jobs):
-        raise UserError(f"the seeds of cell {cell.id} are one and the same job", file=file, key="seed_keys")
     if not cell.neighbours:
         return
     if cell.tuning is not None:

@@ -187,7 +187,7 @@ def _can_score(index: Index, split: Split) -> bool:
 def _as_trained(model: ExportedModel, data: Dataset) -> Dataset:
     """Returns the data set with the validation rows of the model's run; `data` if it is another data set.
 
-    Else training rows would be scored. Classes are held out of the redrawn rows, as in the run.
+    Else training rows would be scored. The held-out classes are drawn from the stored rows, as in the run.
     """
     seed, unseen = model.job.data.validation_seed, model.job.data.hold_out
     own = model.index.provenance["data_fingerprint"]
@@ -198,7 +198,7 @@ def _as_trained(model: ExportedModel, data: Dataset) -> Dataset:
         return redraw_validation(data, seed) if redrawn else data
     with suppress(UserError):  # another data set may lack the labels, or rows
         drawn = redraw_validation(data, seed)
-        if hold_out(drawn, unseen.labels, unseen.share, unseen.seed).info.fingerprint == own:
+        if hold_out(drawn, unseen.labels, unseen.share, unseen.seed, data).info.fingerprint == own:
             return drawn
     return data
 
