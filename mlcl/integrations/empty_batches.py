@@ -19,7 +19,9 @@ def encode_rows(encode: Callable[[dict[str, Any]], Tensor], inputs: Mapping[str,
         torch.Size([0, 3])
     """
     tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor) and value.ndim}
-    if all(map(len, tensors.values())):
+    # In the flattened form of an EmbeddingBag, texts may have no token; `offsets` has a number for each.
+    rows = len(tensors["offsets"]) if "offsets" in tensors else min(map(len, tensors.values()), default=1)
+    if rows:
         return encode(dict(inputs))
     row = {
         name: value.new_full((1, *(max(size, 1) for size in value.shape[1:])), name == "attention_mask")

@@ -113,8 +113,8 @@ def _check_list(row: Any, at: int) -> None:
 
 
 def _numbers(labels: Labels, what: str) -> dict[Hashable, int]:
-    if isinstance(labels, str) or not hasattr(labels, "__iter__"):
-        raise ValueError(f"{what} must be a list of labels; found: {labels!r}")
+    if isinstance(labels, (str, set, frozenset)) or not hasattr(labels, "__iter__"):
+        raise ValueError(f"{what} must be a list of labels, in a fixed order; found: {labels!r}")
     listed = list(labels)
     numbers = {label: number for number, label in enumerate(listed)}
     if len(numbers) < len(listed) or not numbers:

@@ -231,7 +231,7 @@ class ContrastiveLoss(nn.Module):
             return 1
         if self.reduction == "mean":
             return max(len(batch.embeddings) - batch.ranks.queued, 1)
-        return batch.ranks.share(has_positive()).sum().clamp(min=1).double()
+        return batch.ranks.share(has_positive()).sum().clamp(min=1).to(batch.embeddings.dtype)
 
     def _by_definition(self, batch: LossRows) -> Tensor:
         labels, tau = self._rule_labels(batch), self.temperature.value()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mlcl.labels import LabelRows
 from mlcl.losses.batch import LossRows
+from mlcl.losses.sets import mix
 from mlcl.losses.weights.base import BatchRanks
 
 
@@ -62,14 +63,16 @@ class Queue:
         return replace(joined, ranks=batch.ranks.with_queue(len(kept.embeddings)))
 
     def push(self) -> None:
-        """Adds the batch of the last `join`, sorted by sample id, and drops the oldest rows beyond `size`."""
+        """Adds the batch of the last `join` and drops the oldest rows, in the order of a hash of sample ids.
+
+        The order does not depend on which process had which samples, and is unrelated to that of the data.
+        """
         batch, self._last = self._last, None
         if batch is None:
             return
         assert batch.sample_ids is not None
-        # Sorted, the batch does not depend on which process had which samples.
         order_B = batch.ranks.local_rows(torch.arange(len(batch.embeddings), device=batch.sample_ids.device))
-        order_B = order_B[batch.sample_ids[order_B].argsort(stable=True)]
+        order_B = order_B[mix(batch.sample_ids[order_B].long()).argsort(stable=True)]
         newest = _take(batch, order_B[-self.size :])
         if self._rows is not None:
             newest = _cat(self._rows, newest)

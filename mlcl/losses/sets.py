@@ -15,6 +15,8 @@ from mlcl.labels import LabelRows, copy_to_device
 from mlcl.losses import tiling
 from mlcl.losses.relations import LabelCounts
 
+ROUNDING = 1e-12
+"""The share of two sums of ratings below which their common part is an error of rounding."""
 FEW = 256
 """The largest number of labels for which the table of a tile has a column for every label.
 
@@ -79,7 +81,8 @@ class LabelSets:
         """
         if self.ratings is not None:
             total_IJ = self.sizes[rows, None] + self.sizes[cols]
-            return (total_IJ - torch.cdist(self.ratings[rows], self.ratings[cols], p=1)) / 2
+            shared_IJ = (total_IJ - torch.cdist(self.ratings[rows], self.ratings[cols], p=1)) / 2
+            return shared_IJ.masked_fill_(shared_IJ <= ROUNDING * total_IJ, 0)
         assert self.rows is not None
         shared_IJ = cross(self.rows, rows, cols, dtype)
         both = range(max(rows.start, cols.start), min(rows.stop, cols.stop))
@@ -127,10 +130,10 @@ class LabelSets:
 
     def _hashes(self) -> Tensor:
         if self.rows is not None:
-            return segment_sums(_mix(self.rows.columns + 1), self.rows.offsets)
+            return segment_sums(mix(self.rows.columns + 1), self.rows.offsets)
         assert self.ratings is not None
         aspect_A = torch.arange(1, self.ratings.shape[1] + 1, device=self.ratings.device)
-        return _mix(self.ratings.view(torch.int64) + _mix(aspect_A)).sum(1)
+        return mix(self.ratings.view(torch.int64) + mix(aspect_A)).sum(1)
 
     def _distinct_slowly(self, queued: int) -> tuple[Tensor, Tensor]:
         """Returns each row's group (B,) and the groups' first rows (U,), even if unequal sets hash alike."""
@@ -221,7 +224,7 @@ def first_rows(group_B: Tensor) -> Tensor:
     return row_B.new_full((count,), len(group_B)).scatter_reduce(0, group_B, row_B, "amin")
 
 
-def _mix(value: Tensor) -> Tensor:
+def mix(value: Tensor) -> Tensor:
     """Hashes 64-bit integers with MurmurHash3's finaliser; sums of the hashes nearly always identify sets."""
     for factor in (-49064778989728563, -4265267296055464877):
         value = (value ^ ((value >> 33) & 0x7FFFFFFF)) * factor

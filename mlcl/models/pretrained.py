@@ -236,7 +236,8 @@ def token_states(network: nn.Module, input_ids: Tensor, attention_mask: Tensor) 
 def hidden_size(network: nn.Module) -> int:
     """Returns the hidden size D of a network from `load_pretrained`."""
     config: Any = network.config
-    return int(config.hidden_size)
+    # OPT may project its states to another size.
+    return int(getattr(config, "word_embed_proj_dim", None) or config.hidden_size)
 
 
 def check_length(network: nn.Module, tokens: int, key: str) -> None:

@@ -52,9 +52,11 @@ def unpadded_states(network: nn.Module, input_ids: Tensor, attention_mask: Tenso
         return None
     if int(attention_mask.sum()) > LARGEST_SHARE * attention_mask.numel():
         return None
-    # RoBERTa's position ids start at pad_token_id + 1.
-    first = config.pad_token_id + 1 if "roberta" in config.model_type else 0
-    position_N = first + torch.arange(input_ids.shape[1]).expand_as(input_ids)[attention_mask]
+    if "roberta" in config.model_type:  # positions start at pad_token_id + 1, and padding tokens have none
+        is_token_BT = (input_ids != config.pad_token_id).long()
+        position_N = (is_token_BT.cumsum(1) * is_token_BT + config.pad_token_id)[attention_mask]
+    else:
+        position_N = torch.arange(input_ids.shape[1]).expand_as(input_ids)[attention_mask]
     h_1ND: Tensor = network(
         input_ids=input_ids[attention_mask][None], position_ids=position_N[None], text_mask=attention_mask
     ).last_hidden_state

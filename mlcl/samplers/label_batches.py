@@ -9,6 +9,7 @@ import numpy as np
 import torch.distributed as dist
 from torch.utils.data import Sampler
 
+from mlcl.labels import LabelRows
 from mlcl.samplers.epochs import Balanced, EpochSampler, Grouped, Groups, Indices, Order, tree
 
 OrderName = Literal["random", "balanced", "pk"]
@@ -99,17 +100,20 @@ class LabelBatchSampler(Sampler[list[int]]):
 
 def _listed(labels: Any) -> list[Any]:
     """Returns labels as a list; a row of 0 and 1 of an array (N, L) becomes the list of its labels."""
-    if not hasattr(labels, "tolist"):
-        return list(labels)
+    if isinstance(labels, LabelRows):
+        return labels.lists()
+    if hasattr(labels, "columns"):
+        raise ValueError("labels of a frame; allowed: one of its columns, or its values, multi-hot (N, L)")
+    dims = getattr(labels, "ndim", 1)
+    if dims == 1:
+        rows = labels.tolist() if hasattr(labels, "tolist") else labels
+        return [row.tolist() if getattr(row, "ndim", 1) == 0 else row for row in rows]
     array = np.asarray(labels.tolist())
-    if array.ndim == 2:
-        if not np.isin(array, (0, 1)).all():
-            raise ValueError("multi-hot labels (N, L) must be 0 or 1; paths are a list of tuples")
-        return [np.flatnonzero(row).tolist() for row in array]
-    if array.ndim != 1:
+    if dims != 2:
         raise ValueError(f"labels of shape {array.shape}, not (N,) or (N, L)")
-    found: list[Any] = array.tolist()
-    return found
+    if not np.isin(array, (0, 1)).all():
+        raise ValueError("multi-hot labels (N, L) must be 0 or 1; paths are a list of tuples")
+    return [np.flatnonzero(row).tolist() for row in array]
 
 
 def _levels(rows: Sequence[Any]) -> tuple[Groups, ...]:
@@ -119,7 +123,9 @@ def _levels(rows: Sequence[Any]) -> tuple[Groups, ...]:
         raise ValueError(f"labels of {len(kinds)} kinds: {', '.join(sorted(kinds))}" if kinds else "no rows")
     kind = kinds.pop()
     if kind == "set":
-        pairs = [(row, label) for row, its in enumerate(rows) for label in its or [None]]
+        # In an order that is the same in all processes, which that of a set of texts is not.
+        listed = [sorted(its, key=repr) if isinstance(its, (set, frozenset)) else its for its in rows]
+        pairs = [(row, label) for row, its in enumerate(listed) for label in its or [None]]
         return tree(_numbered([label for _, label in pairs])[:, None], np.array([row for row, _ in pairs]))
     paths = rows if kind == "path" else [(its,) for its in rows]
     if len(lengths := {len(path) for path in paths}) != 1:
@@ -129,12 +135,15 @@ def _levels(rows: Sequence[Any]) -> tuple[Groups, ...]:
 
 
 def _kind(label: Any) -> str:
+    if hasattr(label, "ndim"):
+        raise ValueError(f"a row of {type(label).__name__}; allowed: a class, a list of labels or a tuple")
     if isinstance(label, tuple):
         return "path"
     return "set" if isinstance(label, (list, set, frozenset)) else "class"
 
 
 def _numbered(labels: Sequence[Hashable]) -> Indices:
-    """Returns a number for each label; equal labels get equal numbers."""
+    """Returns a number for each label; equal labels get equal numbers, as do NaN and None."""
     numbers: dict[Hashable, int] = {}
-    return np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64)
+    known = (None if label != label else label for label in labels)
+    return np.array([numbers.setdefault(label, len(numbers)) for label in known], dtype=np.int64)
