@@ -95,7 +95,8 @@ def choose_ensemble(
     for weight in WEIGHTS:
         ensemble = Ensemble(weight, scale, shift)
         probabilities = ensemble(task, first, second)
-        value = scoring.evaluate(task, probabilities, targets, [scoring.metric], facts)[scoring.metric]
+        values = scoring.evaluate(task, probabilities, targets, [scoring.metric], facts)
+        value = values.get(scoring.metric, math.nan)
         if not math.isnan(value) and (math.isnan(best_value) or scoring.better(value, best_value)):
             best, best_value = ensemble, value
     return best

@@ -31,6 +31,7 @@ from mlcl.evaluation.tasks import (
     as_classes,
     as_rows,
     known_entries,
+    known_rows,
 )
 from mlcl.labels import LabelRows
 
@@ -191,6 +192,8 @@ class _BlockMetrics:
             return float("nan")
         index = torch.from_numpy(rows)
         targets = self.targets.take(index) if isinstance(self.targets, LabelRows) else self.targets[index]
+        if not known_rows(self.task, targets).any():
+            return float("nan")
         facts, p = self.facts.of_rows(rows), self.probabilities[index]
         return evaluate(self.task, p, targets, self.decision, self.aspects, [name], facts)[name]
 

@@ -107,7 +107,7 @@ def linear_probe(
     ]
     finished = [(value, layer) for layer, ended, value in trained if ended and not math.isnan(value)]
     if not finished:
-        raise ValueError("every configuration of the linear probe diverged")
+        raise ValueError(f"every configuration of the linear probe diverged, or has no {scoring.metric}")
     best = max(finished, key=lambda each: each[0])[1]
     layer = replace(best, weight=best.weight.cpu(), bias=best.bias.cpu())
     predicted = predict(layer, val_features)

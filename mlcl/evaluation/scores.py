@@ -5,6 +5,7 @@ Shapes: N rows, C classes, L labels, A aspects, D embedding.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -267,7 +268,7 @@ def _of_classes(p_NC: Array, target_N: Array, names: Sequence[str], facts: Label
 def _of_aspects(
     p_NAC: Array, target_NA: Array, aspects: Sequence[str], names: Sequence[str], facts: LabelFacts
 ) -> dict[str, float]:
-    """Returns the metrics `names`: means over the aspects that have a target, or values of single aspects."""
+    """Returns the metrics `names`: means over the aspects with a value, or values of single aspects."""
     found = {name: metric_of(name, "aspects", aspects, len(aspects)) for name in names}
     needed = dict.fromkeys(metric.name for metric, _ in found.values())
     scored = {
@@ -280,7 +281,8 @@ def _of_aspects(
     values: dict[str, float] = {}
     for name, (metric, aspect) in found.items():
         if aspect is None:
-            values[name] = float(np.mean([score[metric.name] for score in scored.values()]))
+            own = [value for score in scored.values() if math.isfinite(value := score[metric.name])]
+            values[name] = float(np.mean(own)) if own else math.nan
         elif aspect in scored:
             values[name] = scored[aspect][metric.name]
     return values

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -22,15 +24,15 @@ from mlcl.data.cache_entries import read_cached
 from mlcl.data.validation_rows import redraws_validation
 from mlcl.evaluation import Ensemble, choose_ensemble
 from mlcl.training.baselines.baseline import BASELINES, Problem
-from mlcl.training.baselines.jobs import baseline_job, read_rows
+from mlcl.training.baselines.jobs import baseline_job, inputs_of, read_rows
 from mlcl.training.context import pick_device
-from mlcl.training.features.cache import FeatureCache
+from mlcl.training.features.cache import EXTRACTORS, FeatureCache
 from mlcl.training.job_data import JobData, open_dataset
 from mlcl.training.split_metrics import METRIC_NAMES
 
 LOOK_EVERY = 0.5
 """The seconds between checks for a requested stop, while another process fits the same baseline."""
-FORM = 2
+FORM = 3
 """The version of cached fits; it is raised when their format or the results of a built-in baseline change."""
 TENSOR = "tensor."
 """The prefix of the names of `Fitted.tensors` in a cached file."""
@@ -110,18 +112,21 @@ def validation_score(job_data: JobData) -> Callable[[Tensor], float]:
     def score(probabilities: Tensor) -> float:
         only = [scoring.metric]
         values = scoring.evaluate(job_data.task, probabilities, targets, only, facts)
-        return scoring.sign * values[scoring.metric]
+        return scoring.sign * values.get(scoring.metric, math.nan)
 
     return score
 
 
 def _identity(job_data: JobData) -> str:
-    """Returns the cache key of a baseline: version, data, and the job without keys of networks alone."""
+    """Returns the cache key of a baseline: version, data, the job without keys of networks, frozen models."""
     job = job_data.job
+    frozen = inputs_of(BASELINES[str(job.baseline)], job).values()
+    states = json.dumps([[name, EXTRACTORS[name].state(section)] for name, section in frozen], default=str)
     classifier = job.objective.classifier.model_copy(update={"weight": "remainder"})
     objective, train = ObjectiveConfig(classifier=classifier), TrainConfig(epochs=1, batch_size=2)
     plain = job.model_copy(update={"experiment": "any", "objective": objective, "train": train})
-    return f"{__version__}-{FORM}-{job_data.fingerprint}-{job_hash(plain)}"
+    models = hashlib.sha256(states.encode()).hexdigest()[:16]
+    return f"{__version__}-{FORM}-{job_data.fingerprint}-{job_hash(plain)}-{models}"
 
 
 def _write(file: Path, found: BaselineResult) -> None:

@@ -10,6 +10,7 @@ from mlcl.data import DatasetInfo, LabelSpace, reached_by
 from mlcl.data.format import plural
 from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation import METRICS, Task, metric_names
+from mlcl.evaluation.scores import aspect_metric
 from mlcl.losses import LOSSES, check_options
 from mlcl.models import ENCODERS
 from mlcl.training.baselines import BASELINES
@@ -50,6 +51,7 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
     task = _check_classifier(job, info)
     _check_groups(job, info, task)
     _check_metric(job, info, task)
+    _check_aspects(job, info)
     if job.data.subset is not None and job.data.subset.labels is not None:
         _space(info, job.data.subset.labels, "data.subset.labels")
     _check_sampler(job, info)
@@ -61,11 +63,22 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
         file = getattr(job.encoder, key)
         if file is not None and not Path(file).expanduser().is_file():
             raise UserError("no such file", key=f"encoder.{key}", found=file)
-    of_views = [head.loss for head in job.objective.heads.values() if LOSSES[head.loss].labels == "none"]
+    heads = [head for head in job.objective.heads.values() if head.weight > 0]
+    of_views = [head.loss for head in heads if LOSSES[head.loss].labels == "none"]
     if job.views == 1 and of_views:
         problem = f"{of_views[0]} has no positives with one view"
         raise UserError(problem, key="train.views", found=1, allowed="2 or more")
     return task
+
+
+def _check_aspects(job: JobConfig, info: DatasetInfo) -> None:
+    """Raises UserError if two aspects of the classifier would log metrics of one name."""
+    names: dict[str, str] = {}
+    for aspect in info.space(job.objective.classifier.labels).aspects:
+        other = names.setdefault(aspect_metric("accuracy", aspect), aspect)
+        if other != aspect:
+            problem = "two aspects differ in signs or case alone, and would have metrics of one name"
+            raise UserError(problem, key="objective.classifier.labels", found=[other, aspect])
 
 
 def _space(info: DatasetInfo, name: str, key: str) -> LabelSpace:

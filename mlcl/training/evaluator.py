@@ -309,6 +309,8 @@ class Evaluator:
     def _notes(self, probabilities: Tensor) -> list[str]:
         """Returns a note if no validation probability reaches the job's threshold, by default one half."""
         given = self._config.threshold
+        if given == "top_k" or self._config.at_least_one:  # then each row has a label
+            return []
         limit = given if isinstance(given, float) else 0.5
         if self._job_data.task != "multi_label" or bool((probabilities >= limit).any()):
             return []

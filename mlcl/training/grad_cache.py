@@ -74,7 +74,9 @@ class Passes:
         """
         # The share decides, not this batch: ranks with fewer rows must take part in the same collectives.
         if size < self.share:
-            return self._backward_cached(batch, math.ceil(len(batch) / (size * self.views)))
+            samples, least = len(batch) // self.views, least_samples(self.model.encoder)
+            # Parts have equally many samples up to one, and none may have fewer than BatchNorm needs.
+            return self._backward_cached(batch, min(math.ceil(samples / size), max(1, samples // least)))
         value = self._objective(self._encode(self.wrapped, batch.inputs), batch)
         value.total.backward()  # type: ignore[no-untyped-call]
         return value

@@ -105,7 +105,7 @@ class JobData:
         if noise is not None:
             train = add_label_noise(train, noise.labels or labels, noise.rate, noise.seed, dataset)
         build_sampler(job, train, 0, job.train.workers)
-        transfer = Transfer.of(job, home, dataset.info.modality, recorded=recorded)
+        transfer = Transfer.of(job, home, dataset.info, recorded=recorded)
         cache = home / "cache"
         features = FrozenInputs.of(job, train, cache) if job.baseline is None else None
         job_data = cls(job, dataset, task, _tokenizer(job, train), train, cache, features, transfer)

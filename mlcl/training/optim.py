@@ -11,6 +11,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from mlcl.config.training_sections import TrainConfig
+from mlcl.errors import UserError
 
 
 def parameter_groups(
@@ -43,6 +44,9 @@ def build_optimizer(model: nn.Module, train: TrainConfig) -> Optimizer:
     `adam` adds its weight decay to the gradient; `sgd` uses momentum without Nesterov's variant.
     """
     groups = parameter_groups(model, train.weight_decay, train.encoder_lr)
+    if not groups:
+        problem, allowed = "nothing is left to train", "a projection, a classifier with a weight, or false"
+        raise UserError(problem, key="encoder.freeze", found=True, allowed=allowed)
     if train.optimizer == "sgd":
         fused = next(model.parameters()).is_cuda
         return SGD(groups, lr=train.lr, momentum=train.momentum, fused=fused)

@@ -17,7 +17,7 @@ from torch import Tensor
 from mlcl.config import JobConfig, ProbeConfig
 from mlcl.config.job import DataConfig, TransferConfig
 from mlcl.config.space.search import default_mode
-from mlcl.data import Dataset, LabelSpace, Split, find_prepared, prepare
+from mlcl.data import Dataset, DatasetInfo, LabelSpace, Split, find_prepared, prepare
 from mlcl.data.format import SPLITS, HeldOut
 from mlcl.data.modifications import SHOTS
 from mlcl.errors import UserError
@@ -84,10 +84,10 @@ class Transfer:
     task: Task
 
     @classmethod
-    def of(cls, job: JobConfig, home: Path, modality: str, *, recorded: bool = False) -> Transfer | None:
-        """Opens and checks the data set; None if the job names none.
+    def of(cls, job: JobConfig, home: Path, own: DatasetInfo, *, recorded: bool = False) -> Transfer | None:
+        """Opens and checks the data set; None if the job names none. `own` describes the job's data set.
 
-        Raises UserError if the data set lacks a split, has another modality, or does not have the label space
+        Raises UserError if the data set lacks a split, has another modality or length of vectors, or does not have the label space
         or the metric that the job names.
         """
         config = job.evaluation.transfer_to
@@ -98,9 +98,12 @@ class Transfer:
         have = [split for split, rows in info.rows.items() if rows]
         if len(have) < len(SPLITS):
             raise UserError("a split is missing", file=place, key=key, found=have, allowed=SPLITS)
-        if info.modality != modality:
+        if info.modality != own.modality:
             problem = "holds another modality"
-            raise UserError(problem, file=place, key=key, found=info.modality, allowed=modality)
+            raise UserError(problem, file=place, key=key, found=info.modality, allowed=own.modality)
+        if info.dim != own.dim:
+            problem = "vectors of another length"
+            raise UserError(problem, file=place, key=key, found=info.dim, allowed=own.dim)
         try:
             space = info.space(config.labels)
         except UserError as error:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from builders import text_dataset, tiny_job
 
-from mlcl.data import Split
+from mlcl.data import Dataset, Split
 from mlcl.errors import UserError
 from mlcl.training import transfer as module
 from mlcl.training.embeddings import RankRows
@@ -17,7 +17,9 @@ PROBE = "evaluation.probe={epochs: 20, lr: [0.01, 0.1], weight_decay: [0.0]}"
 
 def transfer_to(place, home, labels="detail", metric="accuracy"):
     other = f"evaluation.transfer_to={{path: {place}, labels: {labels}, metric: {metric}}}"
-    return Transfer.of(tiny_job(place, other, PROBE, "evaluation.threshold=0.5"), home, "text")
+    return Transfer.of(
+        tiny_job(place, other, PROBE, "evaluation.threshold=0.5"), home, Dataset.open(place).info
+    )
 
 
 def measure(transfer, encode):

@@ -120,7 +120,8 @@ def inputs_of(baseline: Baseline, job: JobConfig) -> dict[Part, tuple[InputName,
 
 def _frozen(section: EncoderConfig) -> tuple[InputName, FeatureInput] | None:
     if isinstance(section, PretrainedKeys):
-        length: int = section.max_length
+        # A frozen model reads a text whole, also where the encoder reads it in chunks.
+        length: int = min(section.max_length, getattr(section, "chunk_length", section.max_length))
         return "transformer", TransformerInput(model=section.model, max_length=length)
     for name, frozen in sections(section).items():
         if name == "transformer" or (isinstance(frozen, ImageInput) and frozen.network != "pixels"):

@@ -23,6 +23,8 @@ from mlcl.training.baselines.baseline import Fitted, Problem, best_of
 
 NEVER = 20.0
 """The constant score of a class that all training rows have; that of a class without a row is `-NEVER`."""
+CONSTANT = 1e-6
+"""The deviation of a feature, relative to 1 + |mean|, up to which it is an error of rounding."""
 STEPS = 100
 """The largest number of L-BFGS steps for one C; each fit begins at the solution of the one before."""
 
@@ -131,8 +133,9 @@ class DenseLogistic:
         rows = np.asarray(problem.rows, dtype=np.float32)
         mean_F, scale_F = np.zeros(rows.shape[1], np.float32), np.ones(rows.shape[1], np.float32)
         if standardise:
-            mean_F, scale_F = rows.mean(0), rows.std(0)
-            scale_F[scale_F == 0] = 1
+            mean, scale = rows.mean(0, dtype=np.float64), rows.std(0, dtype=np.float64)
+            scale[scale <= CONSTANT * (1 + abs(mean))] = 1
+            mean_F, scale_F = mean.astype(np.float32), scale.astype(np.float32)
         x = torch.from_numpy((rows - mean_F) / scale_F)
         if problem.task == "multi_label":
             targets = as_rows(problem.targets)

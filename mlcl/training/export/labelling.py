@@ -185,21 +185,21 @@ def _can_score(index: Index, split: Split) -> bool:
 
 
 def _as_trained(model: ExportedModel, data: Dataset) -> Dataset:
-    """Returns the data set with the validation rows of the model's run; `data` if it is another data set.
+    """Returns the data set as the model's run had it; `data` if it is another data set.
 
-    Else training rows would be scored. The held-out classes are drawn from the stored rows, as in the run.
+    Else training rows of a redrawn validation would be scored, and rows of classes that were held out.
     """
     seed, unseen = model.job.data.validation_seed, model.job.data.hold_out
     own = model.index.provenance["data_fingerprint"]
-    if seed is None:
+    if unseen is None and (
+        seed is None or data.info.with_validation(seed, data.info.rows).fingerprint != own
+    ):
         return data
-    if unseen is None:
-        redrawn = data.info.with_validation(seed, data.info.rows).fingerprint == own
-        return redraw_validation(data, seed) if redrawn else data
     with suppress(UserError):  # another data set may lack the labels, or rows
-        drawn = redraw_validation(data, seed)
-        if hold_out(drawn, unseen.labels, unseen.share, unseen.seed, data).info.fingerprint == own:
-            return drawn
+        found = data if seed is None else redraw_validation(data, seed)
+        if unseen is not None:
+            found = hold_out(found, unseen.labels, unseen.share, unseen.seed, data)
+        return found if found.info.fingerprint == own else data
     return data
 
 

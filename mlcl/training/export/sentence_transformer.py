@@ -71,7 +71,9 @@ def write_sentence_transformers(
     without = {"model_args": {"add_pooling_layer": False}} if hasattr(encoder.network, "pooler") else {}
     config = {"max_seq_length": length, "do_lower_case": False} | without
     _write_json(folder / "sentence_bert_config.json", config)
-    similarity = "euclidean" if not head else "cosine" if heads[head].loss.normalize else "dot"
+    loss, similarity = (heads[head].loss if head else None), "euclidean"
+    if loss is not None and loss.spec.similarity == "dot":
+        similarity = "cosine" if loss.normalize else "dot"
     _write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": similarity})
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     pooling = dict.fromkeys(POOLING.values(), False) | {POOLING[encoder.pooling]: True}
