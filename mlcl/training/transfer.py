@@ -87,8 +87,8 @@ class Transfer:
     def of(cls, job: JobConfig, home: Path, own: DatasetInfo, *, recorded: bool = False) -> Transfer | None:
         """Opens and checks the data set; None if the job names none. `own` describes the job's data set.
 
-        Raises UserError if the data set lacks a split, has another modality or length of vectors, or does not have the label space
-        or the metric that the job names.
+        Raises UserError if the data set lacks a split, has another modality or length of vectors, or does not
+        have the label space or the metric that the job names.
         """
         config = job.evaluation.transfer_to
         if config is None:
