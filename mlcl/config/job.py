@@ -137,7 +137,7 @@ class TransferConfig(_DataReference):
     split_seed: int = Field(0, ge=0, description="seed of the split, where the source makes one")
     labels: str = Field(description="label space that is predicted")
     metric: Annotated[str, BeforeValidator(metric_name)] = Field(
-        "accuracy", pattern=r"^[a-z0-9_]+$", description="what selects the probe, on validation"
+        "accuracy", pattern=r"^\w+$", description="what selects the probe, on validation"
     )
 
 

@@ -170,7 +170,7 @@ def validation_metric(text: Any) -> Any:
 
 
 def _on_validation(name: str) -> str:
-    if not re.fullmatch(r"(knn/)?val/[a-z0-9_]+", name):
+    if not re.fullmatch(r"(knn/)?val/\w+", name):
         raise ValueError("selection uses validation only: val/METRIC or knn/val/METRIC, see `mlcl metrics`")
     return name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from numbers import Number
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -145,5 +146,5 @@ def _kind(label: Any) -> str:
 def _numbered(labels: Sequence[Hashable]) -> Indices:
     """Returns a number for each label; equal labels get equal numbers, as do NaN and None."""
     numbers: dict[Hashable, int] = {}
-    known = (None if label != label else label for label in labels)
+    known = (None if isinstance(label, Number) and label != label else label for label in labels)
     return np.array([numbers.setdefault(label, len(numbers)) for label in known], dtype=np.int64)

@@ -52,22 +52,25 @@ def run_baselines(
 ) -> dict[str, RunReport]:
     """Runs the baselines in turn, until a request to stop, and returns their reports by name.
 
-    A baseline that fails is announced and has no report. Raises UserError if no baseline could be fitted.
+    A baseline that fails is announced and has no report. Raises UserError if no baseline could be fitted: the
+    last one that was raised, if there is one.
     """
     reports: dict[str, RunReport] = {}
+    refused: UserError | None = None
     with stop_on_signal(announce) as stop:
         for name, job in plan.jobs.items():
             announce(f"baseline {name}")
             try:
                 reports[name] = run_job(job, home=home, listener=listener, announce=announce, stop=stop)
-            except (ArithmeticError, RuntimeError, ValueError) as error:
-                # Its run is recorded as FAILED with the reason; the other baselines can still be fitted.
+            except (ArithmeticError, RuntimeError, UserError, ValueError) as error:
+                # Its run, if it began, is recorded as FAILED; the other baselines can still be fitted.
                 announce(f"{name} FAILED: {type(error).__name__}: {error}")
+                refused = error if isinstance(error, UserError) else refused
                 continue
             if reports[name].state is State.STOPPED:
                 break
     if not reports:
-        raise UserError("no baseline could be fitted", found=", ".join(plan.jobs))
+        raise refused or UserError("no baseline could be fitted", found=", ".join(plan.jobs))
     return reports
 
 

@@ -88,9 +88,8 @@ def run_experiment(
         loop = build_loop(job_data, model, context, callbacks, folder / CHECKPOINT)
         resumed = loop.resume()
         loop.tell("start", note="resumed" if resumed else "")
-        began = time.perf_counter()
         loop.run()
-        metrics = experiment.evaluate(loop, evaluator, began)
+        metrics = experiment.evaluate(loop, evaluator)
     return ExperimentResult(metrics, resumed) if context.is_main else None
 
 
@@ -106,9 +105,9 @@ class _Experiment:
     test: bool
     stored: Stored
 
-    def evaluate(self, loop: Loop, evaluator: Evaluator, began: float) -> dict[str, float]:
-        """Evaluates the network, writes its results and returns metrics; `began` is when training began."""
-        trained = time.perf_counter()
+    def evaluate(self, loop: Loop, evaluator: Evaluator) -> dict[str, float]:
+        """Evaluates the network, writes its results and returns metrics."""
+        seconds, trained = loop.seconds, time.perf_counter()
 
         def phase(note: str) -> None:
             loop.tell("phase", note=note)
@@ -122,7 +121,7 @@ class _Experiment:
         for note in result.notes:
             loop.tell("note", note=note)
         write_results(self.folder, self.job_data, result, loop.model, self.stored)
-        metrics = result.metrics | _times(began, trained)
+        metrics = result.metrics | _times(seconds, trained)
         loop.tell("end", metrics | {BEST_EPOCH: float(loop.chosen_epoch)})
         return metrics
 
@@ -148,7 +147,7 @@ class _Experiment:
         if "test" in found.probabilities:
             result.tested[""] = found.probabilities["test"]
         write_results(self.folder, job_data, result, stored=self.stored)
-        metrics |= {"baseline/fit_cpu_seconds": found.seconds, **_times(began, fitted)}
+        metrics |= {"baseline/fit_cpu_seconds": found.seconds, **_times(fitted - began, fitted)}
         self._tell("end", metrics)
         return ExperimentResult(metrics, resumed=False)
 
@@ -162,5 +161,6 @@ class _Experiment:
             raise Stopped
 
 
-def _times(began: float, trained: float) -> dict[str, float]:
-    return dict(zip(TIMES, (trained - began, time.perf_counter() - trained), strict=True))
+def _times(seconds: float, trained: float) -> dict[str, float]:
+    """Returns the `seconds` of training and, `trained` being the time when it ended, those of evaluation."""
+    return dict(zip(TIMES, (seconds, time.perf_counter() - trained), strict=True))

@@ -66,6 +66,7 @@ class Loop:
     best_weights: dict[str, Tensor] | None = None
     saved_at: float = -math.inf
     window: LogWindow = field(default_factory=LogWindow)
+    began: float = field(default_factory=time.perf_counter)
     optimizer: Optimizer = field(init=False)
     schedule: LambdaLR = field(init=False)
 
@@ -77,6 +78,11 @@ class Loop:
     def steps(self) -> int:
         """The number of optimiser steps of the whole training."""
         return self.train.epochs * self.sampler.steps_per_epoch
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of training until now, with those of earlier sessions up to their last checkpoints."""
+        return self.position.seconds + time.perf_counter() - self.began
 
     @property
     def chosen_epoch(self) -> int:
@@ -143,7 +149,7 @@ class Loop:
                 "model": weights,
                 "optimizer": self.optimizer.state_dict(),
                 "schedule": self.schedule.state_dict(),
-                "position": dict(vars(self.position)),
+                "position": vars(self.position) | {"seconds": self.seconds},
                 # Tensors of the same storage are written once.
                 "best_weights": weights if is_best else self.best_weights,
                 "rng": rng,
@@ -157,6 +163,7 @@ class Loop:
         Raises Stopped if a stop was requested, after writing the checkpoint. Raises Diverged if a loss or
         weight is not finite, before the next checkpoint or validation.
         """
+        self.began = time.perf_counter()
         passes = Passes.of(self.model, self.context, self.train, self.views, self.share)
         self._note_batch_norm()
         while not self._ended:

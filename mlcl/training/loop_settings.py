@@ -48,7 +48,7 @@ class Position:
     memory ran out; a resumed training tries no larger one. `window` has the sums of logged values since the
     last log, over `window_steps` steps. `validations` has the metrics of all validations, keyed by epoch.
     `best` is the best value of the metric of early stopping, reached at `best_step`, and `stale` counts the
-    validations since.
+    validations since. `seconds` is the duration of training before the resumed checkpoint.
     """
 
     epoch: int = 0
@@ -61,6 +61,7 @@ class Position:
     best: float | None = None
     best_step: int | None = None
     stale: int = 0
+    seconds: float = 0.0
 
 
 class LogWindow:

@@ -42,6 +42,7 @@ def build_optimizer(model: nn.Module, train: TrainConfig) -> Optimizer:
     """Builds the optimiser over `parameter_groups`.
 
     `adam` adds its weight decay to the gradient; `sgd` uses momentum without Nesterov's variant.
+    Raises UserError if no parameter is trained.
     """
     groups = parameter_groups(model, train.weight_decay, train.encoder_lr)
     if not groups:

@@ -19,6 +19,7 @@ from torch import nn
 import mlcl
 from mlcl.api.answer import Answer
 from mlcl.api.common import home_of
+from mlcl.api.sweeping import shared_overrides
 from mlcl.config import job_hash, load_job
 from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult, FigureResult
@@ -209,6 +210,33 @@ def test_a_table_without_the_row_of_its_control_has_no_verdicts(tmp_path):
     answer = Answer(table, tmp_path)
     assert (answer.verdicts, answer.verdict) == ([], "")
     assert len(Answer(replace(table, control="simclr"), tmp_path).verdicts) == 1
+
+
+def test_the_verdicts_of_a_table_name_the_column_that_they_are_about(tmp_path):
+    def cell(row, column, metric):
+        figure = FigureResult("f1", metric, None, (50.0, 60.0), None)
+        return CellResult(row, column, f"{row}/{column}", (figure,), ("a", "b"), data=column)
+
+    columns = {"A": "test/macro_f1", "B": "test/micro_f1"}
+    cells = tuple(cell(row, *its) for its in columns.items() for row in ("ce", "supcon"))
+    about = ("id", "mine", "", "", "", "", State.COMPLETE, "", tmp_path)
+    answer = Answer(TableResult(*about, cells, "percent", {"f1": True}, control="ce"), tmp_path)
+    assert [its.metric for its in answer.verdicts] == list(columns.values())
+    assert [line[:3] for line in answer.verdict.splitlines()] == ["A: ", "B: "]
+
+
+@pytest.mark.parametrize("name", ["heads", "job"])
+def test_a_baseline_with_the_name_of_the_swept_jobs_arm_is_refused(tree, tmp_path, name):
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    with pytest.raises(UserError, match="is the name of the swept job's arm"):
+        mlcl.sweep(tree, SPACE, baselines=[file], home=tmp_path / "home")
+
+
+def test_a_whole_section_of_overrides_reaches_control_and_baselines():
+    whole = {"train": {"epochs": 2}, "encoder": {"width": 8}, "plugins": []}
+    keys = {"train.lr": 0.1, "encoder.dropout": 0.2}
+    assert shared_overrides({**whole, **keys, "objective": {}, "experiment": "mine"}) == {**whole, **keys}
 
 
 @pytest.mark.usefixtures("forgotten_plugin_files")

@@ -4,7 +4,15 @@ import pytest
 import yaml
 from builders import job_tree
 
-from mlcl.config import apply_overrides, dump_job, flatten, job_hash, load_job, parse_override
+from mlcl.config import (
+    apply_overrides,
+    dump_job,
+    flatten,
+    job_hash,
+    load_job,
+    parse_override,
+    parse_setting,
+)
 from mlcl.config.reference import reference
 from mlcl.config.section import validation_metric
 from mlcl.config.space.search import SearchConfig
@@ -110,6 +118,21 @@ def test_overrides_leave_the_original_alone_and_make_what_is_missing():
             parse_override(text)
 
 
+def test_an_override_below_another_one_leaves_the_other_s_value_alone():
+    heads = {"one": {"n": 1, "options": {"m": 1}}}
+    first = apply_overrides({"heads": {}}, {"heads": heads, "heads.one.n": 2, "heads.one.options.m": 2})
+    assert first == {"heads": {"one": {"n": 2, "options": {"m": 2}}}}
+    assert heads == {"one": {"n": 1, "options": {"m": 1}}}
+    each = apply_overrides({"a": {"x": {}, "y": {}}}, {"a.*.o": {"m": 1}, "a.x.o.m": 2})
+    assert each == {"a": {"x": {"o": {"m": 2}}, "y": {"o": {"m": 1}}}}
+
+
+def test_a_star_may_stand_in_any_key_of_a_setting():
+    found = parse_setting("train.lr=0.1, heads.*.weight=2,heads.*.options={a: 1, b: [1, 2]},seed=3")
+    options = {"a": 1, "b": [1, 2]}
+    assert found == {"train.lr": 0.1, "heads.*.weight": 2, "heads.*.options": options, "seed": 3}
+
+
 def test_the_hash_names_the_resolved_job_without_what_is_logged_besides():
     short, whole = (load_job(JOB, {"train.sampler": each}) for each in ("pk", {"name": "pk"}))
     assert short == whole == load_job(dump_job(short))
@@ -164,6 +187,7 @@ METRICS = {
     "knn/val/accuracy": "knn/accuracy",
     "val/accuracy": "acc",
     "val/precision_at_5": "val/precision_at_5",
+    "val/accuracy_größe_café": "Accuracy Größe Café",
 }
 
 
@@ -171,6 +195,8 @@ METRICS = {
 def test_a_metric_is_named_as_people_write_it(written, meant):
     assert validation_metric(written) == meant
     assert load_job(JOB, {"evaluation.metric": written}).evaluation.metric == meant
+    other = {"path": "data", "labels": "tags", "metric": meant.rpartition("/")[2]}
+    assert load_job(JOB, {"evaluation.transfer_to": other}).evaluation.transfer_to.metric == other["metric"]
     search = SearchConfig(metric=[written, "val/map"], prune_by=written)
     assert (search.metric, search.prune_by) == ((meant, "val/map"), meant)
 

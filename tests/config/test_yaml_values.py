@@ -4,9 +4,11 @@ import pytest
 import yaml
 from builders import job_tree, tiny_job
 
-from mlcl.config import dump_job, load_job, load_space, parse_override
+from mlcl.api.cluster_command import yaml_text
+from mlcl.api.sweeping import sweep_plan
+from mlcl.config import dump_job, job_yaml, load_job, load_space, parse_override
 from mlcl.config.cluster import load_cluster
-from mlcl.config.safe_yaml import load_yaml, read_yaml_lines
+from mlcl.config.safe_yaml import dump_yaml, load_yaml, read_yaml_lines
 from mlcl.config.table.schema import load_table
 from mlcl.errors import UserError
 
@@ -120,6 +122,25 @@ def test_other_numbers_and_texts_stay_what_they_are(text, value):
     found = parse_override(f"key={text}")[1]
     assert (found, type(found)) == (value, type(value))
     assert load_yaml(yaml.safe_dump({"k": value}))["k"] == value
+
+
+LIKE_VALUES = ["1e-4", "1E32", "-2e+3", "+1e5", "1.5e3", "0400", "4:16", "on", "null", "e4"]
+
+
+@pytest.mark.parametrize("text", LIKE_VALUES)
+def test_a_text_that_looks_like_another_value_is_written_as_a_text(text):
+    assert load_yaml(dump_yaml({"k": [text], text: 1})) == {"k": [text], text: 1}
+    assert load_yaml(yaml_text("k", [text])) == [text]
+    assert parse_override(f"k={yaml_text('k', {'one': text}, flow=True)}")[1] == {"one": text}
+
+
+@pytest.mark.parametrize("name", ["1e-4", "1E32", "2e5"])
+def test_a_job_named_as_a_number_is_itself_when_it_is_read_again(tiny, tmp_path, name):
+    job = tiny_job(tiny, f"experiment='{name}'")
+    assert load_job(load_yaml(job_yaml(job))) == job
+    space = {"space": {"objective.heads.detail.labels": {"choice": [name, "detail"]}}}
+    how = {"name": "s", "home": tmp_path, "shared": {}, "seeds": 0, "trials": 2, "control": False}
+    assert load_yaml(sweep_plan(job, space, **how).space_text) == space
 
 
 RANGES = {

@@ -10,6 +10,7 @@ from builders import dataset, text_dataset, tree_dataset
 from mlcl.data import Dataset, LabelSpace, hold_out
 from mlcl.data.format import HeldOut
 from mlcl.data.modifications import SHOTS
+from mlcl.data.validation_rows import redraw_validation
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 
@@ -127,6 +128,22 @@ def test_aspects_and_files_hold_nothing_out_and_a_split_needs_a_row_that_stays(t
     (folder / "dataset.json").write_text(json.dumps(tree))
     with pytest.raises(UserError, match="unknown key"):
         Dataset.open(folder)
+
+
+def test_classes_and_test_rows_are_the_same_for_all_draws_of_validation(tmp_path):
+    """Class 4 has enough rows in the stored training rows, and not in those of all draws."""
+    splits = ["train"] * 36 + ["validation"] * 24 + ["test"] * 8
+    detail = [4 if 30 <= i < 36 else i % 4 for i in range(len(splits))]
+    texts = [f"word {'abcdefghij'[i // 10]} {'abcdefghij'[i % 10]}" for i in range(len(splits))]
+    rows = {"text": texts, "split": splits, "detail": detail}
+    stored = Dataset.open(dataset(tmp_path / "data", "rare", {"detail": tuple("abcde")}, rows))
+    drawn = [redraw_validation(stored, seed) for seed in range(8)]
+    assert any(int((each.split("train").labels("detail") == 4).sum()) < SHOTS for each in drawn)
+    for seed in range(3):
+        one = hold_out(stored, "detail", 0.5, seed)
+        parts = [hold_out(each, "detail", 0.5, seed, stored) for each in drawn]
+        assert all(part.info.held_out == one.info.held_out for part in parts)
+        assert all(part.split("test").ids == one.split("test").ids for part in parts)
 
 
 def test_labels_alone_are_numbered_anew():

@@ -281,6 +281,24 @@ def test_what_a_user_names_is_not_guessed(csv_file, opened):
     assert tags(rows[:1], separator=";")[0] == [["ear, nose"]]
 
 
+def test_a_separator_beside_lists_of_0_and_1_divides_the_texts_alone(csv_file, opened):
+    tags = {"tags": {**TAGS["tags"], "separator": "|"}}
+    for blank, missing in ([], None), ([""], "negative"):
+        cells, its = ["[1, 0]", "[0, 1]", "[1, 1]", *blank], {"tags": {**tags["tags"], "missing": missing}}
+        data = opened("csv", csv_file(rows_with("tags", cells)), labels=its, **ALL_TRAIN)
+        assert data.split("train").labels("tags").lists()[:3] == [[0], [1], [0, 1]]
+    mixed = opened("csv", csv_file(rows_with("tags", ["a|b", "['b', 'c']"])), labels=tags, **ALL_TRAIN)
+    assert names_of(mixed, "tags") == [["a", "b"], ["b", "c"]]
+
+
+def test_rows_that_are_left_out_may_have_had_all_labels_of_another_column(csv_file, opened):
+    other = {"room": ["1", "1", "0"].__getitem__, "colour": ["", "red", ""].__getitem__}
+    rows = rows_with("food", ["1", "", "0"], **other)
+    kept = {"kind": "multi_label", "columns": ["food", "room"], "missing": "leave_out"}
+    with pytest.raises(UserError, match=r"data\.csv, key labels\.colour: no row with a label stays"):
+        opened("csv", csv_file(rows), labels={"f": kept} | COLOUR, **ALL_TRAIN)
+
+
 @pytest.mark.parametrize(
     ("cells", "classes", "note"),
     [

@@ -1,7 +1,9 @@
+import io
 from collections import Counter
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from mlcl.data import Dataset, hold_out, validation_rows
 from mlcl.data.validation_rows import redraw_validation, redraws_validation
@@ -62,6 +64,21 @@ def test_groups_and_copies_stay_whole(write, batch, data):
     batch["text"] = [f"text {_letters(row // 2)}" for row in range(40)]
     copies = redraw_validation(Dataset.open(write(batch, "copies")), 1)
     assert not set(copies.split("train").texts()) & set(copies.split("validation").texts())
+
+
+def test_images_of_equal_pixels_stay_in_one_split(write_images, image_batch):
+    twins = {"id": [f"b{i}" for i in range(20)], "image": [_bmp(image) for image in image_batch["image"]]}
+    both = {name: its + twins.get(name, its) for name, its in image_batch.items()}
+    drawn = redraw_validation(Dataset.open(write_images(both)), 1)
+    names = {name: {each[1:] for each in own} for name, own in ids(drawn).items()}
+    assert len(names["validation"]) == 4
+    assert not names["train"] & names["validation"]
+
+
+def _bmp(image):
+    with io.BytesIO() as file:
+        Image.open(io.BytesIO(image)).save(file, "BMP")
+        return file.getvalue()
 
 
 def test_rows_that_all_stay_together_leave_no_validation(write, batch):

@@ -125,6 +125,10 @@ def test_a_metric_of_which_less_is_better_and_one_without_a_value():
     assert both["hamming_loss"] < alone["hamming_loss"]
     none = LabelRows.from_lists([[]] * 40, 5)
     assert choose_ensemble("multi_label", first, second, none, Scoring("map", "max")) == Ensemble(0.0)
+    first, second, targets = drawn("aspects", 0, 2.0), drawn("aspects", 1, 1.0), targets_of("aspects")
+    targets[:, 1] = -1
+    scoring = Scoring("accuracy_b", "max", aspects=("a", "b", "c"))
+    assert choose_ensemble("aspects", first, second, targets, scoring) == Ensemble(0.0)
 
 
 def test_certain_probabilities_stay_finite_and_shapes_must_agree():

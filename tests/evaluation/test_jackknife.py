@@ -31,6 +31,13 @@ def test_a_label_of_one_block_alone_cannot_be_scored_without_it():
     assert found["labels_scored"].tolist() == [0, 1, 1]
 
 
+def test_without_the_block_of_all_known_targets_there_is_no_value():
+    p, targets = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]), torch.tensor([0, 1, -1])
+    found = values_without_blocks("single", p, targets, np.array([0, 0, 1]), only=["calibration_error"])
+    whole = evaluate("single", p, targets, only=["calibration_error"])["calibration_error"]
+    assert found["calibration_error"] == pytest.approx([math.nan, whole], nan_ok=True)
+
+
 @pytest.mark.parametrize("predicted", [[0, 1, 1, 0], [0, 0, 0, 2], [1, 1, 0, 0]])
 def test_without_all_rows_of_a_class_every_model_is_averaged_over_the_other_classes(predicted):
     p, targets = torch.nn.functional.one_hot(torch.tensor(predicted), 3).float(), torch.tensor([0, 0, 1, 1])

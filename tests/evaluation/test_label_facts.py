@@ -30,6 +30,14 @@ def test_a_band_without_labels_or_rows_has_no_value():
     }
 
 
+def test_a_mean_over_aspects_leaves_out_one_without_a_value():
+    p = torch.tensor([[[0.9, 0.1], [0.2, 0.8]], [[0.8, 0.2], [0.7, 0.3]]])
+    facts = LabelFacts(band=np.array([[0, 2], [0, 2]]))  # the first aspect has no row of the tail
+    names = ["head_accuracy", "medium_accuracy", "tail_accuracy"]
+    found = evaluate("aspects", p, torch.tensor([[0, 1]] * 2), aspects=["a", "b"], only=names, facts=facts)
+    assert found == pytest.approx(dict(zip(names, (1, math.nan, 0.5), strict=True)), nan_ok=True)
+
+
 def test_a_macro_average_of_a_band_is_over_its_labels_that_a_row_has():
     p = torch.tensor([[0.9, 0.1, 0.8], [0.8, 0.2, 0.1]])
     found = evaluate(

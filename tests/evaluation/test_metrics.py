@@ -6,6 +6,7 @@ from sklearn import metrics as sk
 
 from mlcl.errors import UserError
 from mlcl.evaluation import Metric, evaluate, metric_names
+from mlcl.evaluation.scores import aspect_metric
 from mlcl.labels import LabelRows
 
 RANKING = ("coverage_error", "ndcg", "r_precision", "ranking_loss")
@@ -49,6 +50,11 @@ def test_aspects():
     first = sk.f1_score([0, 1, 1], [0, 0, 1], average="macro")
     assert got["macro_f1"] == pytest.approx((first + 1) / 2)
     assert set(got) == set(metric_names("aspects", aspects=["Service", "Room view"]))
+
+
+def test_aspects_in_any_script_have_metrics_of_their_own():
+    names = [aspect_metric("accuracy", aspect) for aspect in ("Еда", "味道", "Größe & Café", "room_view")]
+    assert names == ["accuracy_еда", "accuracy_味道", "accuracy_größe_café", "accuracy_room_view"]
 
 
 @pytest.mark.parametrize(

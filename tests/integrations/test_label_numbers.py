@@ -93,6 +93,25 @@ def test_a_batch_without_rows_has_zero_gradients():
     assert not encoder.weight.grad.any()
 
 
+@pytest.mark.parametrize("classes", [{"a", "b"}, frozenset({"a", "b"})])
+def test_classes_have_an_order(classes):
+    for options in ({"classes": classes}, {"levels": [["x"], classes]}):
+        with pytest.raises(ValueError, match="must be a list of labels, in a fixed order; found:"):
+            LabelNumbers(**options)
+
+
+def test_texts_without_tokens_are_rows_if_offsets_count_them():
+    bag = torch.nn.EmbeddingBag(5, 3)
+    offsets = torch.zeros(2, dtype=torch.int64)
+
+    def encode(its):
+        return bag(its["input"], its["offsets"])
+
+    empty = {"input": offsets[:0], "offsets": offsets}
+    assert encode_rows(encode, empty).tolist() == [[0.0] * 3] * 2
+    assert encode_rows(encode, empty | {"offsets": offsets[:0]}).shape == (0, 3)
+
+
 @pytest.mark.parametrize("module", [label_numbers, empty_batches])
 def test_the_examples_of_the_docstrings_run(module):
     result = doctest.testmod(module, extraglobs={"torch": torch})

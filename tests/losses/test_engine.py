@@ -51,3 +51,13 @@ def test_normalize_is_the_callers_choice(rows):
     plain, normalized = build_loss("any"), build_loss("any", normalize=True)
     assert plain(rows.z, labels) != plain(unit, labels)
     assert normalized(rows.z * 3, labels).item() == pytest.approx(plain(unit, labels).item(), rel=1e-13)
+
+
+@pytest.mark.parametrize("engine", ["dense", "auto"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "mean_valid"])
+def test_the_value_has_the_dtype_of_the_embeddings(rows, reduction, engine):
+    for dtype in (torch.float32, torch.float64):
+        value = build_loss("supcon", reduction=reduction, engine=engine)(
+            rows.z.to(dtype), rows.labels("supcon")
+        )
+        assert value.dtype == dtype

@@ -6,6 +6,7 @@ from losses.oracles import factor
 
 from mlcl.labels import LabelRows
 from mlcl.losses import dissimilarity_factor, label_counts, positive_weights, relation, similarity_factor
+from mlcl.losses.sets import LabelSets
 
 UNIVERSE = [set(c) for size in range(6) for c in combinations(range(5), size)]
 """All 32 label sets over five labels; the pairs of these are what the theorems are checked on."""
@@ -98,3 +99,12 @@ def test_exponential_penalty():
 def test_label_rows_must_have_one_width():
     with pytest.raises(ValueError, match=r"anchors \(1, 2\), candidates \(1, 3\)"):
         label_counts(torch.ones(1, 2), torch.ones(1, 3))
+
+
+def test_ratings_that_share_no_aspect_share_nothing():
+    ratings = torch.rand(40, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    ratings[:20, :3] = ratings[20:, 3:] = 0
+    shared = LabelSets.of_ratings(ratings).shared(slice(0, 40), slice(0, 40), torch.float64)
+    assert not shared[:20, 20:].any()
+    least = torch.minimum(ratings[:, None], ratings).sum(2)
+    torch.testing.assert_close(shared, least, rtol=1e-12, atol=1e-12)

@@ -174,6 +174,13 @@ def test_learned_positions_of_decoders_end_too(tmp_path, kind, model):
         check_length(network, 13, "encoder.max_length")
 
 
+def test_the_size_of_states_that_are_projected(tmp_path):
+    sizes = {"max_position_embeddings": 12, "word_embed_proj_dim": 8, "ffn_dim": 16, "pad_token_id": 0}
+    network = make(save(transformers.OPTModel(transformers.OPTConfig(**DECODERS, **sizes)), tmp_path))
+    assert hidden_size(network) == 8
+    assert token_states(network, *token_batch([12], 12)).shape == (1, 12, 8)
+
+
 def test_damaged_and_foreign_weights(copy, no_network):
     file = copy / "model.safetensors"
     whole = file.read_bytes()

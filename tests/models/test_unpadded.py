@@ -77,6 +77,17 @@ def test_states_and_gradients_are_those_of_the_padded_batch(family, kind):
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
 
 
+@recent
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_padding_token_within_a_text_is_computed_as_in_the_padded_batch(family, kind):
+    network = family(kind).eval()
+    twin, seen, ids = padded(network), shapes(network), TOKENS.clone()
+    ids[0, 3] = ids[2, 0] = network.config.pad_token_id
+    found, expected = (token_states(each, ids, MASK) for each in (network, twin))
+    assert seen == [(1, sum(LENGTHS))]
+    torch.testing.assert_close(found[MASK], expected[MASK], rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
 def test_embeddings_do_not_depend_on_the_other_texts(family, pooling):
     network = family("bert").eval()

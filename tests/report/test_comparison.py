@@ -265,6 +265,7 @@ def test_baselines_with_one_decided_answer_share_a_sentence():
 def of_arm(arm, search, values, **fields):
     """The pick of a search in a whole sweep that is compared."""
     job = {"lr": str(search), "epochs": "3"}
+    job |= {"objective.heads.topic.loss": "supcon"} if arm == "heads" else {}
     role = {"control": Role.BASELINE | Role.CONTROL, "heads": Role.MODEL, "other": Role.BASELINE}[arm]
     its = {100 * search + len(arm) + k: value for k, value in enumerate(values)}
     fields = {"optional": True, "sweep": "s", "arm": arm, "search": search, "role": role} | fields
@@ -291,10 +292,32 @@ def test_the_searches_of_an_arm_are_compared_together():
     )
     expected = compare_arms(control, treated, question="heads", metric="test/accuracy", mode="max")
     assert heads.sentence == expected.sentence
-    assert compared.rows[1].setting.job == {"epochs": "3"}
+    assert compared.rows[1].setting.job == {"epochs": "3", "objective.heads.topic.loss": "supcon"}
     assert grid(compared)[2][1] == "6 in 3 searches"
     assert "heads found heads's 1; heads's 2; heads's 3." in notes(compared)
     assert as_dict(compared)["others"][1]["picks"] == ("heads's 1", "heads's 2", "heads's 3")
+
+
+def test_a_control_with_heads_of_its_own_is_compared_in_its_settings():
+    def its(setting):
+        own = replace(setting, job={**setting.job, "objective.heads.topic.loss": "supcon"})
+        return own if setting.arm == "control" else setting
+
+    rows = compare_settings([its(each) for each in PICKS], "accuracy").rows
+    assert [row.verdict.question for row in rows] == ["settings", "settings"]
+    assert {row.verdict.tests for row in rows} == {2}
+
+
+def test_a_metric_without_a_better_side_asks_no_question_about_heads():
+    def its(setting):
+        runs = {
+            seed: replace(run, metrics={"train/lr": run.metrics["test/accuracy"]})
+            for seed, run in setting.runs.items()
+        }
+        return replace(setting, runs=runs)
+
+    rows = compare_settings([its(each) for each in PICKS], "train/lr").rows
+    assert {row.verdict.question for row in rows} == {"values"}
 
 
 def test_of_several_settings_of_a_search_the_best_on_validation_counts():

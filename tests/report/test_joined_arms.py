@@ -52,3 +52,9 @@ def test_a_setting_without_a_score_is_not_the_best(mode, metrics):
     without = replace(its, runs={1002: replace(its.runs[1002], metrics=metrics)})
     joined = join_searches([replace(each, mode=mode) for each in (without, known)])
     assert {each.label: each.picks for each in joined} == {"heads": ("known",), "without": ()}
+
+
+def test_the_first_word_stays_the_reference_before_the_control_of_another_sweep(settings):
+    first = replace(setting("heads", 1, "mine", 7, 0.1), sweep="other", optional=False)
+    labels = [each.label for each in join_searches([first, *settings])]
+    assert labels[:2] == ["mine", "control"]

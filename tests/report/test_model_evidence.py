@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 from sweep_reports import report
 
-from mlcl.results.cell_result import CellResult, FigureResult
+from mlcl.results.cell_result import CellResult, FigureResult, SearchResult
 from mlcl.results.model_evidence import model_evidence
+from mlcl.results.sweep_arms import ArmSearch
 from mlcl.results.table_result import TableResult
 from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.significance.roles import Role
@@ -93,3 +94,21 @@ def test_a_cell_of_a_table_has_its_figures_and_its_verdicts():
     assert "b is better than bce" in text
     assert "A is better" not in text
     assert "- " not in model_evidence(table, "elsewhere")
+
+
+def test_the_interval_of_a_tuned_cell_is_that_of_its_searches():
+    outer = [(0.6, 0.61), (0.7, 0.71), (0.65, 0.66)]
+    trainings = tuple(
+        training(10 * search + seed, value)
+        for search, values in enumerate(outer)
+        for seed, value in enumerate(values)
+    )
+    figure = FigureResult("accuracy", "test/accuracy", None, (None,) * 6, None)
+    runs = tuple(each.key for each in trainings)
+    search = SearchResult("val/accuracy", "max", {}, None, None, None, (ArmSearch(1, 8),) * 3)
+    cell = CellResult("a", "tiny", "a", (figure,), runs, search=search, data="d", trainings=trainings)
+    words = ("t1", "losses", "mlcl", "", "", "", State.COMPLETE, "", Path())
+    text = model_evidence(TableResult(*words, (cell,), "percent", {"accuracy": True}), "11")
+    means = [statistics.fmean(values) for values in outer]
+    assert "6 seeds:" in text
+    assert f"| test/accuracy | {statistics.fmean(means):.4f} | {interval(means)} |" in text

@@ -1,5 +1,6 @@
 """Settings named by the words of a command: sweeps, their settings, runs, lists of runs and cells."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -283,3 +284,26 @@ def test_the_latest_is_the_last_that_is_in_no_other_and_of_a_home_the_last_that_
     foreign = store.add("sweeps", "sweep", tags={"mlcl.log": "elsewhere", "mlcl.name": "night"})
     assert [run.info.run_id for run in runs.named("night")] == [foreign, ids[1], ids[0], ids[2]]
     assert [run.info.run_id for run in runs.named("@last")] == [foreign]
+
+
+def test_a_setting_without_a_complete_seed_is_left_out_of_its_whole_sweep(store):
+    store.sweep("partly", {"as written": {0: 0.5}, "trial 1": {}})
+    runs = Runs(store.tracker)
+    assert [each.label for each in find_settings(runs, ["partly"])] == ["as written"]
+    with pytest.raises(UserError, match="no complete run; found: partly:trial 1"):
+        find_settings(runs, ["partly:trial 1"])
+
+
+def test_an_arm_with_the_name_of_its_only_setting_is_named_once(store):
+    picks = (
+        *picks_of("heads", Role.MODEL, 0.1, [(0.70, 0.71), (0.60, 0.61)]),
+        replace(next(picks_of("majority", Role.BASELINE, 0.2, [(0.5, 0.5)])), name="majority"),
+    )
+    goals, how = (Goal("val/accuracy", "max"),), ("val/accuracy", "max", ())
+    sweep = SweepResult("id-of-once", "once", State.COMPLETE, "", Path(), goals, *how, picks)
+    tags = {"mlcl.name": "once", "mlcl.id": "id-of-once", "mlcl.log": "id-of-once"}
+    parent = store.add("sweeps", "sweep", name="once", tags=tags)
+    for its in (seed for each in picks for seed in each.seeds):
+        store.add("sweeps", "confirmation", seed=its.seed, parent=parent, tags={"mlcl.log": its.log})
+    store.store(parent, sweep)
+    assert [each.label for each in find_settings(Runs(store.tracker), ["once:majority"])] == ["majority"]

@@ -1,9 +1,12 @@
 """The verdicts of a sweep: which arms they compare, over which trainings."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
+from sweep_reports import report
 
 from mlcl.report.sweep_data import next_command, setting_to_use
 from mlcl.results.sweep_arms import ArmSearch, Entrant, best_seed, best_setting, sweep_verdicts
@@ -129,3 +132,64 @@ def test_one_search_of_an_arm_has_the_error_of_a_search_unless_its_settings_were
     result = SimpleNamespace(verdicts=(found,), name="it", asked=asked)
     more = "mlcl sweep JOB SPACE --name it --trials 12 --seeds 6 --searches 3"
     assert next_command(SimpleNamespace(result=result)) == ("Two more searches", more)
+
+
+@pytest.mark.parametrize(
+    ("heads", "control", "question"),
+    [
+        ({"objective.heads.a.loss": "supcon"}, {"train.lr": 0.1}, "heads"),
+        ({"train.lr": 0.2}, {"train.lr": 0.1}, "settings"),
+        ({"objective.heads.a.loss": "supcon"}, {"objective.heads.b.loss": "supcon"}, "settings"),
+        ({}, {}, "heads"),  # of a sweep that has not written its parameters
+    ],
+)
+def test_a_verdict_speaks_of_heads_where_they_are_what_the_control_lacks(heads, control, question):
+    settings = [
+        replace(each, params=params)
+        for name, role, params in (("heads", Role.MODEL, heads), ("control", CONTROL, control))
+        for each in arm(name, role, 0.5, 0.5)
+    ]
+    assert verdicts(*settings)[0].question == question
+
+
+def test_the_margin_of_accuracy_is_none_of_a_loss():
+    def margin(score):
+        name = score.replace("val/", "test/")
+        settings = [
+            SettingResult(
+                label, (label,), State.COMPLETE, {}, tuple(
+                    TrainingResult(str(k), "", State.COMPLETE, metrics={score: its, name: its}, seed=k)
+                    for k, its in enumerate(values)
+                ), label, role, arm=label,
+            )
+            for label, role, values in (
+                ("heads", Role.MODEL, (0.5001, 0.5003)), ("control", CONTROL, (0.5, 0.5002)))
+        ]  # fmt: skip
+        job = {"evaluation": {"margin": 0.01}}
+        its = report(confirmations=tuple(settings), fresh_score=score, mode="min", job=job)
+        return its.verdicts[0].margin
+
+    assert (margin("val/accuracy"), margin("val/loss")) == (0.01, 0.0)
+
+
+def test_the_best_trial_is_to_use_until_a_fresh_seed_is_complete():
+    def named(*states):
+        fresh = pd.DataFrame({"setting": ["as written"] * len(states), "state": states})
+        result = SimpleNamespace(recommended=None)
+        best = {"setting": "trial 0"}
+        confirmed = {"trial 0": "as written"}
+        return setting_to_use(
+            SimpleNamespace(result=result, best=best, confirmed=confirmed, confirmation=fresh)
+        )
+
+    assert named(State.FAILED) == "trial 0"
+    assert named(State.FAILED, State.COMPLETE) == "as written"
+
+
+@pytest.mark.parametrize(("searches", "option"), [(3, ""), (1, " --searches 1")])
+def test_the_next_command_has_the_searches_that_were_asked_for(searches, option):
+    asked = SimpleNamespace(trials=6, seeds=3, searches=searches)
+    found = SimpleNamespace(answer=Conclusion.HURTS, search_deviation=0.0, decider=None)
+    result = SimpleNamespace(verdicts=(found,), name="it", asked=asked)
+    command = next_command(SimpleNamespace(result=result))[1]
+    assert command == f"mlcl sweep JOB SPACE --name it --trials 12 --seeds 3{option}"

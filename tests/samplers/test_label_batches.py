@@ -3,10 +3,12 @@
 import collections
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from mlcl.labels import LabelRows
 from mlcl.samplers import LabelBatchSampler
 
 CLASSES = ["a"] * 40 + ["b"] * 12 + ["c"] * 12
@@ -71,6 +73,39 @@ def test_rows_of_zeros_and_ones_are_sets():
     assert batches(dense) == batches([torch.nonzero(row).flatten().tolist() for row in dense])
 
 
+def test_the_order_within_a_set_does_not_matter():
+    rows = [[f"t{i % 7}", f"t{i % 5}", f"u{i % 3}", f"u{i % 2}"] for i in range(64)]
+    in_order = batches([sorted(set(its)) for its in rows], k=2)
+    assert in_order == batches(list(map(set, rows)), k=2) == batches(list(map(frozenset, rows)), k=2)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.Series([[i % 4, 4 + i % 3] for i in range(64)]),
+        LabelRows.from_lists([[i % 4, 4 + i % 3] for i in range(64)], 7),
+        np.array([{i % 4, 4 + i % 3} for i in range(64)], dtype=object),
+    ],
+    ids=["series", "label rows", "array"],
+)
+def test_columns_of_lists_are_lists(labels):
+    assert batches(labels, k=2) == batches([[i % 4, 4 + i % 3] for i in range(64)], k=2)
+
+
+def test_missing_classes_are_one_class():
+    rows = [row % 4 or None for row in range(64)]
+    for nan in (float, np.float32):
+        assert batches([nan("nan") if its is None else its for its in rows], k=4) == batches(rows, k=4)
+
+
+def test_tensors_of_one_class_are_classes():
+    assert (
+        batches(list(torch.arange(64) % 4)) == batches(tuple(np.arange(64) % 4)) == batches([*range(4)] * 16)
+    )
+    column = pd.Series(["a", "b", "c", pd.NA] * 16, dtype="string")
+    assert batches(column) == batches(["a", "b", "c", None] * 16)
+
+
 def test_a_data_loader_takes_it():
     data = [(torch.tensor(i), label) for i, label in enumerate(CLASSES)]
     seen = [len(labels) for _, labels in DataLoader(data, batch_sampler=LabelBatchSampler(CLASSES, 16))]
@@ -88,6 +123,8 @@ def test_a_data_loader_takes_it():
         (torch.zeros(2, 2, 2), {}, r"shape \(2, 2, 2\)"),
         (["a"] * 1, {}, "1 rows make no batch of 16"),
         (torch.tensor([[0, 2], [1, 3]] * 16), {}, "multi-hot labels .* must be 0 or 1; paths"),
+        (pd.DataFrame({"a": [0, 1] * 16}), {}, "labels of a frame; allowed: one of its columns"),
+        (list(torch.eye(32)), {}, "a row of Tensor; allowed: a class, a list of labels or a tuple"),
     ],
 )
 def test_labels_that_make_no_batches_are_refused(labels, how, problem):

@@ -52,17 +52,21 @@ def test_each_is_a_run_under_its_name(job, tmp_path):
         assert {item.path for item in client.list_artifacts(report.mlflow_run_id)} >= {"result.json"}
 
 
-def test_one_that_fails_does_not_keep_the_others(job, tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [RuntimeError("no kernel"), UserError("no model")])
+def test_one_that_fails_does_not_keep_the_others(error, job, tmp_path, monkeypatch):
     def fail(*_args, **_how):
-        raise RuntimeError("no kernel")
+        raise error
 
     monkeypatch.setattr("mlcl.training.baselines.methods.nearest_neighbours.neighbours", fail)
     plan, said = BaselinePlan.of(job, ["tfidf_knn", "majority"], tmp_path), []
     reports = run_baselines(plan, home=tmp_path, listener=lambda _: None, announce=said.append)
     assert list(reports) == ["majority"]
-    assert "tfidf_knn FAILED: RuntimeError: no kernel" in said
+    assert f"tfidf_knn FAILED: {type(error).__name__}: {error}" in said
     found = Tracker(tmp_path).client.search_runs(["1"], "tags.`mlcl.state` = 'FAILED'")
     assert [run.info.run_name for run in found] == ["tfidf_knn"]
+    plan = BaselinePlan.of(job, ["tfidf_knn"], tmp_path)
+    with pytest.raises(UserError, match="no model" if isinstance(error, UserError) else "could be fitted"):
+        run_baselines(plan, home=tmp_path, listener=lambda _: None, announce=said.append)
 
 
 def test_a_stop_that_comes_too_late_for_one_ends_the_command(job, tmp_path):

@@ -13,6 +13,7 @@ from scipy import stats
 
 from mlcl.significance.arm_errors import SEARCH_DEVIATION, arm_error, half_width, rows_variance
 from mlcl.significance.arms import Arm, Outcome, difference_of
+from mlcl.significance.deciders import Decider, cheapest_decider
 from mlcl.significance.paired_tests import holm
 from mlcl.significance.verdict import Conclusion, Verdict, compare_arms, compare_family
 
@@ -254,3 +255,16 @@ def test_differences_without_an_error_are_no_part_of_a_family() -> None:
 
     assert (without.answer, without.interval) == (Conclusion.CANNOT_TELL, None)
     assert (decided.answer, decided.level, decided.tests) == (Conclusion.HELPS, 0.95, 1)
+
+
+def test_seeds_that_would_decide_are_counted_from_the_larger_arm() -> None:
+    few, many = arm("few", 0.5, 0.01, searches=1, seeds=3), arm("many", 0.503, 0.01, searches=1, seeds=12)
+    found = compare(few, many)
+    difference = difference_of(few, many, "test/accuracy", "max")
+    assert difference.seeds == 3
+    target = max(abs(difference.value), 0.005 - abs(difference.value))
+    how = {"target": target, "searches": 1, "seeds": 3, "rows": 400, "level": found.level}
+    of_few = cheapest_decider(difference.errors, trainings=3, **how)
+    assert of_few is not None
+    assert of_few.about is not None
+    assert found.decider == Decider("seeds", 4 * of_few.about, 400, False)

@@ -202,6 +202,16 @@ def test_dense_logistic_regression_is_that_of_scikit_learn(task):
         np.testing.assert_allclose(p, one.predict_proba(wanted), atol=tolerance)
 
 
+def test_constant_features_have_scale_1_and_small_ones_their_own():
+    x_NF = np.full((20_000, 4), 0.1, np.float32)  # in float32, mean and deviation of 0.1 are not exact
+    x_NF[:, 1], x_NF[::2, 2], x_NF[::2, 3] = 0, np.nextafter(np.float32(0.1), np.float32(1)), 1e-8
+    x_NF[1::2, 3] = 3e-8
+    given = replace(problem("single"), rows=x_NF, targets=torch.arange(len(x_NF)) % 2)
+    model = DenseLogistic.of(given)
+    np.testing.assert_allclose(model.scale, [1, 1, 1, 1e-8], rtol=1e-5)
+    assert model.x[:, :3].abs().max() < 1e-6
+
+
 @pytest.mark.parametrize("name", ["encoder_logreg", "words_logreg"])
 def test_rows_of_unit_length_are_read_as_they_are(name):
     """C is searched from .1 to 100; the best is scikit-learn's model of the rows without any scaling."""

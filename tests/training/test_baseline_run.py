@@ -1,6 +1,8 @@
 """A baseline as an experiment: its figures and files, one fit for all seeds, what it refuses."""
 
 import json
+import math
+import shutil
 from importlib.util import find_spec
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import torch
 import yaml
 from builders import dataset, tiny_job
+from safetensors.torch import load_file, save_file
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
@@ -19,8 +22,9 @@ from mlcl.data import Dataset, LabelSpace
 from mlcl.errors import UserError
 from mlcl.models.encoders.features import TransformerInput
 from mlcl.testing.datasets import small_dataset
+from mlcl.training.baseline_fits import validation_score
 from mlcl.training.baselines import BASELINES
-from mlcl.training.baselines.jobs import baseline_job, dataset_job, fitting_baselines
+from mlcl.training.baselines.jobs import baseline_job, dataset_job, fitting_baselines, inputs_of
 from mlcl.training.events import Stopped
 from mlcl.training.features.cache import EXTRACTORS
 from mlcl.training.features.extractor import precision
@@ -168,6 +172,35 @@ def test_a_frozen_encoder_is_read(models, texts, tmp_path):
         assert metrics["test/micro_auc"] > 0.4
         again = run(baseline_job(inside, name), tmp_path, tmp_path / f"{name} inside")[1]
         assert without_times(again) == without_times(metrics)
+
+
+def test_other_weights_of_a_frozen_encoder_are_fitted_anew(models, texts, tmp_path):
+    place = shutil.copytree(models["bert"], tmp_path / "bert")
+    tree = dataset_job(texts) | {"encoder": {"name": "transformer", "model": str(place), "max_length": 8}}
+    job, fits = baseline_job(load_job(tree), "encoder_knn"), tmp_path / "cache" / "baselines"
+    for _ in range(2):
+        run(job, tmp_path, tmp_path / "run")
+        assert len([*fits.glob("*.npz")]) == 1
+    weights = place / "model.safetensors"
+    save_file({name: 2 * its for name, its in load_file(weights).items()}, weights, {"format": "pt"})
+    run(job, tmp_path, tmp_path / "run")
+    assert len([*fits.glob("*.npz")]) == 2
+
+
+def test_a_frozen_encoder_reads_no_more_than_a_chunk_of_plm_icd(texts):
+    encoder = {"name": "plm_icd", "model": "folder", "max_length": 512, "chunk_length": 64}
+    job = load_job(dataset_job(texts) | {"encoder": encoder})
+    assert inputs_of(BASELINES["encoder_knn"], job)["encoder"][1].max_length == 64
+
+
+def test_a_metric_without_a_value_on_validation_has_no_score(tmp_path):
+    rows = {"text": list("abcd"), "split": ["train", "train", "validation", "test"]}
+    rows["ratings"] = [[1, 2], [1, 2], [1, 0], [1, 0]]  # 0 is unknown
+    ratings = LabelSpace(kind="aspects", aspects=("a", "b"), scale=(1, 2))
+    place = dataset(tmp_path / "set", "two", {"ratings": ratings}, rows)
+    job = load_job(dataset_job(place), ["evaluation.metric=val/accuracy_b"])
+    score = validation_score(JobData.of(baseline_job(job, "majority"), tmp_path))
+    assert math.isnan(score(torch.full((1, 2, 2), 0.5)))
 
 
 def test_words_characters_and_an_encoder_are_read_together(models, texts, tmp_path):

@@ -5,7 +5,7 @@ import torch
 from builders import dataset, tiny_job, tree_dataset
 
 from mlcl.config import HeadConfig
-from mlcl.data import Dataset
+from mlcl.data import Dataset, LabelSpace
 from mlcl.errors import UserError
 from mlcl.losses import LOSSES
 from mlcl.service.doctor.servers import find_unusable_gpu
@@ -103,6 +103,12 @@ def test_the_task_follows_the_classifier(tiny):
     assert check_job(tiny_job(tiny, *bce), info) == "multi_label"
     aspects = ("objective.classifier.labels=ratings", "evaluation.metric=val/accuracy_word")
     assert check_job(tiny_job(tiny, *aspects), info) == "aspects"
+
+
+def test_a_head_of_weight_0_needs_no_second_view(tiny):
+    head = "objective.heads.detail={loss: simclr, weight: 0}"
+    job = tiny_job(tiny, "train.views=1", head)
+    assert check_job(job, Dataset.open(tiny).info) == "single"
 
 
 @pytest.mark.parametrize("name", list(LOSSES))
@@ -219,3 +225,12 @@ def test_the_doctor_finds_a_gpu_that_pytorch_cannot_use(old_driver):
     assert "470.82.01" in found.what
     (old_driver / "nvidia0").unlink()
     assert list(find_unusable_gpu(None)) == []
+
+
+def test_aspects_whose_metrics_would_have_one_name_are_refused(tmp_path):
+    spaces = {"stars": LabelSpace(kind="aspects", aspects=("Food", "food"), scale=(1, 2))}
+    rows = {"split": ["train", "train", "validation", "test"], "text": list("abcd"), "stars": [(1, 2)] * 4}
+    data = dataset(tmp_path / "data", "rated", spaces, rows)
+    job = tiny_job(data, "objective.heads={}", "objective.classifier.labels=stars")
+    with pytest.raises(UserError, match="metrics of one name; found: Food, food"):
+        check_job(job, Dataset.open(data).info)

@@ -3,12 +3,17 @@
 import json
 
 import pytest
+import torch
 from builders import tiny_job
 from stored_runs import TAGS, TASKS, run, trained
 
 from mlcl.data import Dataset
 from mlcl.evaluation import AT_HALF, Decision, choose, evaluate
+from mlcl.training.builders import build_model
+from mlcl.training.context import ONE_PROCESS
+from mlcl.training.evaluator import Evaluator
 from mlcl.training.export import load_model, write_export
+from mlcl.training.job_data import JobData
 from mlcl.training.run_files import DECISIONS, MODEL
 from mlcl.training.stored_run import StoredRun
 
@@ -76,6 +81,13 @@ def test_a_user_hears_that_no_label_is_predicted(tiny, tmp_path):
     assert [event.note for event in events if event.kind == "note"] == [text]
     # The progress of a run shows the first metric.
     assert [next(iter(each.metrics)) for each in events if each.kind == "validation"] == ["val/micro_f1"]
+
+
+@pytest.mark.parametrize("setting", ["evaluation.threshold=top_k", "evaluation.at_least_one=true"])
+def test_no_note_says_so_where_each_row_has_a_label(setting, tiny, tmp_path):
+    job_data = JobData.of(tiny_job(tiny, *TAGS, setting), tmp_path)
+    evaluator = Evaluator(job_data, build_model(job_data), ONE_PROCESS)
+    assert evaluator._notes(torch.full((24, 5), 0.1)) == []
 
 
 def test_the_validation_of_an_epoch_uses_the_threshold_too(tiny, tmp_path):

@@ -152,6 +152,19 @@ def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, step,
     assert train_curve(events) == train_curve(whole_events)
 
 
+def test_the_seconds_of_training_are_those_of_all_sessions(tiny, tmp_path):
+    job, events = tiny_job(tiny), []
+    stop_at(job, tmp_path, tmp_path / "run", 5)
+    position = torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["position"]
+    assert position["seconds"] > 0
+    with pytest.raises(Stopped):  # in the evaluation
+        run(job, tmp_path, tmp_path / "run", events, should_stop=lambda: events[-1].kind == "phase")
+    trained = torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["position"]["seconds"]
+    resumed = run(job, tmp_path, tmp_path / "run")
+    assert trained > position["seconds"]
+    assert resumed.metrics["time/train_seconds"] >= trained
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_a_deterministic_run_ends_with_the_same_bits_and_leaves_the_process_as_it_was(tiny, tmp_path, device):
     job = tiny_job(tiny, "train.deterministic=true", checkpoint_every=2, device=device)

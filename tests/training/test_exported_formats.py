@@ -17,8 +17,10 @@ from mlcl.training.builders import build_model
 from mlcl.training.checkpoint import load_trained_weights
 from mlcl.training.export import load_model, onnx_graph, write_export
 from mlcl.training.export.hub import OWN
+from mlcl.training.export.sentence_transformer import write_sentence_transformers
 from mlcl.training.features.inputs import SavedFeatures, sections
 from mlcl.training.input_reader import decode_contents
+from mlcl.training.job_data import JobData
 
 TAGS = (
     "objective.heads={}",
@@ -189,3 +191,16 @@ def test_a_heads_projection_follows_as_dense_layers(projection, unit, tiny, mode
     with pytest.raises(UserError, match="no such head in the job; found: nobody; allowed: detail"):
         write_export(refused_head, tmp_path / "run", job_data, {}, formats=["sentence-transformers:nobody"])
     assert not refused_head.exists()
+
+
+@pytest.mark.parametrize(
+    ("loss", "normalize", "name"),
+    [("knn", False, "euclidean"), ("simdis", False, "dot"), ("simdis", True, "cosine")],
+)
+def test_a_heads_similarity_is_that_of_its_loss(loss, normalize, name, tiny, models, tmp_path):
+    head = f"loss: {loss}, labels: tags, weight: 0.3, normalize: {str(normalize).lower()}"
+    encoder = f"encoder={{name: transformer, model: {models['bert']}, max_length: 8}}"
+    job_data = JobData.of(tiny_job(tiny, f"objective.heads={{tags: {{{head}}}}}", encoder), tmp_path)
+    write_sentence_transformers(build_model(job_data), job_data, tmp_path, "tags")
+    found = json.loads((tmp_path / "config_sentence_transformers.json").read_text())
+    assert found["similarity_fn_name"] == name

@@ -274,6 +274,15 @@ def test_batch_norm_is_said_once_where_it_sees_less_than_the_batch(tiny, tmp_pat
     assert [note for _, note in notes(events)][1:] == [SAID.format(8)]
 
 
+def test_batch_norm_has_two_samples_of_an_uneven_batch_in_each_pass(tiny, tmp_path):
+    job_data = JobData.of(tiny_job(tiny, *HEADS), tmp_path)
+    model = normed(build_model(job_data))
+    batch = job_data.encode(job_data.train).batch(torch.arange(5), 1, CPU.device)
+    seen = watched(model.encoder)
+    Passes(model, model, CPU, "float32", 1, 5)(batch, 2)
+    assert [len(z) for with_graph, z in seen if with_graph] == [3, 2]
+
+
 def test_batch_norm_needs_two_samples():
     with pytest.raises(UserError, match="more than one sample") as caught:
         check_micro_batch(1, CnnImage(width=4))

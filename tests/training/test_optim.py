@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from mlcl.config.training_sections import TrainConfig
+from mlcl.errors import UserError
 from mlcl.training.optim import build_optimizer, build_schedule, learning_rates, parameter_groups
 
 
@@ -45,6 +46,12 @@ def test_an_encoder_that_does_not_train_needs_no_learning_rate():
     model = Model()
     model.encoder.requires_grad_(False)
     assert learning_rates(optimizer_of(model, "adam", 0.5, 0.1, 0.0, encoder_lr=0.01)) == {"lr": 0.5}
+
+
+def test_a_model_without_anything_to_train_is_refused():
+    with pytest.raises(UserError, match="nothing is left to train") as caught:
+        optimizer_of(Model().requires_grad_(False), "adamw", 0.5, 0.1, 0.0)
+    assert caught.value.key == "encoder.freeze"
 
 
 def factors(name, steps, warmup):

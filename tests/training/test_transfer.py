@@ -8,6 +8,7 @@ from builders import text_dataset, tiny_job
 
 from mlcl.data import Dataset, Split
 from mlcl.errors import UserError
+from mlcl.testing.datasets import small_dataset
 from mlcl.training import transfer as module
 from mlcl.training.embeddings import RankRows
 from mlcl.training.transfer import Transfer
@@ -73,3 +74,12 @@ def test_a_split_that_is_missing_is_told_before_the_start(tmp_path):
     (place / "dataset.json").write_text(json.dumps(info))
     with pytest.raises(UserError, match=r"set, key evaluation.transfer_to: a split is missing.*found: train"):
         transfer_to(place, tmp_path)
+
+
+def test_vectors_of_another_length_are_refused(tmp_path):
+    info = Dataset.open(small_dataset(tmp_path / "set", "vectors")).info
+    other = f"evaluation.transfer_to={{path: {tmp_path / 'set'}, labels: tags, metric: micro_f1}}"
+    job = tiny_job(tmp_path / "set", other, PROBE, "evaluation.threshold=0.5")
+    assert Transfer.of(job, tmp_path, info).task == "multi_label"
+    with pytest.raises(UserError, match="vectors of another length; found: 6; allowed: 7"):
+        Transfer.of(job, tmp_path, info.model_copy(update={"dim": 7}))

@@ -50,6 +50,9 @@ def test_a_run_trains_without_the_classes_counts_them_and_what_it_left_is_read_a
     assert index.metrics == metrics
     assert index.provenance["data_fingerprint"] == job_data.fingerprint
     model, split = load_model(tmp_path / "model"), job_data.dataset.split("test")
+    labelled = Labelling(model, tiny).run(lambda _: None)
+    assert labelled.rows == len(split) < len(Dataset.open(tiny).split("test"))
+    assert labelled.metrics == {name: metrics[name] for name in labelled.metrics}
     output = model.outputs(split.texts(), split.ids)
     torch.testing.assert_close(model.probabilities(output, "classifier"), stored.probabilities["test"])
 
@@ -116,7 +119,7 @@ def test_without_such_test_rows_the_figures_have_no_value(tiny, tmp_path, monkey
 
 
 def test_an_exported_model_finds_the_validation_rows_of_its_run(tmp_path):
-    """Although the stored training rows have one more class with enough rows to be held out."""
+    """And the held-out classes, although the drawn training rows have too few of one of the stored ones."""
     splits = ["train"] * 36 + ["validation"] * 24 + ["test"] * 8
     details = [4 if 30 <= i < 36 else i % 4 for i in range(len(splits))]
     texts = [f"word {'abcdefghij'[i // 10]} {'abcdefghij'[i % 10]}" for i in range(len(splits))]
@@ -124,11 +127,15 @@ def test_an_exported_model_finds_the_validation_rows_of_its_run(tmp_path):
     data = Dataset.open(dataset(tmp_path / "data", "rare", {"detail": tuple("abcde")}, rows))
     held = ("data.hold_out={labels: detail, share: 0.5}", "objective.heads={}")
     job_data, _ = run(tiny_job(data.place, "data.validation_seed=1", *held, epochs=1), tmp_path)
-    assert job_data.dataset.info.held_out != hold_out(data, "detail", 0.5, 0).info.held_out
+    drawn = redraw_validation(data, 1)
+    held_out = job_data.dataset.info.held_out
+    assert held_out == hold_out(data, "detail", 0.5, 0).info.held_out
+    assert held_out != hold_out(drawn, "detail", 0.5, 0).info.held_out
     write_export(tmp_path / "model", tmp_path / "run", job_data, {})
     model, written = load_model(tmp_path / "model"), []
     Labelling(model, Path(data.place), "validation").run(written.append)
-    assert written[0]["id"] == redraw_validation(data, 1).split("validation").ids
+    assert written[0]["id"] == job_data.dataset.split("validation").ids
+    assert set(written[0]["id"]) < set(drawn.split("validation").ids)
     other = small_dataset(tmp_path / "other", "text")  # without a label space detail
     assert Labelling(model, other).run(lambda _: None).rows == 12
 

@@ -191,7 +191,8 @@ def notation_of(
                 raise column.error(wrong[0], "one label or several", wrong[0], allowed, ": name it")
         return Notation("names")
     found = recognise(column.first, given)
-    if label.separator and texts and (found is None or found.separator != label.separator):
+    named = any(text not in MISSING for text in texts)
+    if label.separator and named and (found is None or found.separator != label.separator):
         return Notation("divided", label.separator)
     if found is None:
         raise _unclear(column, texts)

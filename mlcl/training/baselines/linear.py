@@ -24,7 +24,7 @@ from mlcl.training.baselines.baseline import Fitted, Problem, best_of
 NEVER = 20.0
 """The constant score of a class that all training rows have; that of a class without a row is `-NEVER`."""
 CONSTANT = 1e-6
-"""The deviation of a feature, relative to 1 + |mean|, up to which it is an error of rounding."""
+"""The deviation of a feature, relative to |mean|, up to which it is an error of rounding."""
 STEPS = 100
 """The largest number of L-BFGS steps for one C; each fit begins at the solution of the one before."""
 
@@ -134,7 +134,7 @@ class DenseLogistic:
         mean_F, scale_F = np.zeros(rows.shape[1], np.float32), np.ones(rows.shape[1], np.float32)
         if standardise:
             mean, scale = rows.mean(0, dtype=np.float64), rows.std(0, dtype=np.float64)
-            scale[scale <= CONSTANT * (1 + abs(mean))] = 1
+            scale[scale <= CONSTANT * abs(mean)] = 1
             mean_F, scale_F = mean.astype(np.float32), scale.astype(np.float32)
         x = torch.from_numpy((rows - mean_F) / scale_F)
         if problem.task == "multi_label":

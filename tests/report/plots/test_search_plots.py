@@ -97,3 +97,9 @@ def test_very_many_trials_are_drawn_as_an_image(search_of, monkeypatch):
     assert with_images() == set()
     monkeypatch.setattr(style, "MOST_SHAPES", 10)
     assert {"history", "gamma"} <= with_images()
+
+
+def test_of_trials_of_several_searches_with_one_number_one_is_the_best(search_of):
+    data = search_of(change=lambda frame: frame.assign(number=(frame["number"] % 5).astype("Int64")))
+    tables = [plot.table for plot in plots_of(data)[0].values() if "state" in plot.table]
+    assert {list(table["state"]).count("best") for table in tables} == {1}

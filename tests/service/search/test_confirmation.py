@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -108,6 +109,16 @@ def test_at_most_a_third_of_the_trials_race(plan):
     assert [each.trial for each in raced] == ["", "trial 9", "trial 8", "trial 7"]
     assert {each.key.partition("-")[0] for each in raced} == {"race"}
     assert picked(raced[1], {}).key.startswith("confirm-")
+
+
+def test_repeats_of_a_trial_of_another_search_count_once(plan):
+    search = own(plan(confirm=4))
+    trials = [trained(search.plan, n, 0.01 + n / 100, 0.1 * n) for n in (1, 2)]
+    again = [replace(trained(search.plan, n, 0.05, 0.9), same_as="other-trial") for n in range(3, 7)]
+    assert [each.name for each in entrants(search, [*trials, *again])] == ["as written", "trial 3"]
+    raceless = own(plan("search: {race_seeds: 0}", confirm=2))
+    found = confirmed_candidates(raceless, [*trials, *again])
+    assert [each.name for each in found] == ["as written", "trial 3", "trial 2"]
 
 
 def test_what_is_not_searched_is_confirmed_as_written(plan):

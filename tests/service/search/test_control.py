@@ -1,5 +1,6 @@
 """The control is the job without heads, and the heads' search can start at its best setting."""
 
+import pytest
 import yaml
 from builders import tiny_job
 
@@ -85,3 +86,17 @@ def test_a_space_that_does_not_hold_the_controls_setting_has_no_such_start(tiny,
     space = space_of(tmp_path, job)
     assert control_start(space, flatten(dump_job(job)), {LR: 0.5}) is None
     assert control_start(space, flatten(dump_job(job)), {LR: 0.05}) == {LR: 0.05}
+
+
+@pytest.mark.parametrize("earlier", [0, 2])
+def test_the_search_of_heads_starts_at_what_the_control_has_found(world, job, earlier):
+    world.formula.scale = lambda its: 1 / its.train.lr  # which tells settings of a control apart
+    text = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none, race_seeds: 0}"
+    if earlier:
+        world.run(world.plan(job, text, trials=earlier))
+    world.run(world.plan(job, text, trials=5, seeds=2, confirm=1, control=control_job(job)))
+    control, own = (world.ledger.trials(scope=scope) for scope in sorted(world.ledger.searches, reverse=True))
+    best = max(control, key=lambda each: each.score)
+    assert best.settings["train.lr"] != job.train.lr
+    (start,) = [each for each in own if each.origin == "control"]
+    assert (start.number, start.settings) == (max(1, earlier), best.settings)

@@ -81,3 +81,31 @@ def test_a_killed_sweep_keeps_what_an_unbroken_one_keeps(world, tiny):
     trials, _, fresh = parts(world)
     assert kept(world)[0] == {fresh[0], *trials[:2]}
     assert json.loads((world.folder / "sweep.json").read_text())["state"] == "COMPLETE"
+
+
+def test_a_trial_that_took_results_takes_no_place_of_a_model(world, tiny):
+    text = "space: {train.lr: {choice: [0.01, 0.02, 0.03, 0.04, 0.05, 0.06]}}\nsearch: {scheduler: none}"
+    world.formula.scale = lambda job: job.train.lr
+    world.run(world.plan(tiny_job(tiny, "tracking.keep=best"), text, trials=30, confirm=2))
+    trials = world.ledger.trials()
+    best = max(trials, key=lambda its: its.score)
+    assert any(its.same_as == best.key for its in trials)
+    distinct = sorted((its for its in trials if not its.same_as), key=lambda its: -its.score)
+    assert kept(world)[0] == {its.key for its in distinct[:2]}
+
+
+def test_where_another_search_trained_the_best_trial_the_first_of_its_race_keeps_the_model(world, tiny):
+    job = tiny_job(tiny, "tracking.keep=best", "data.validation_seed=7")
+    world.formula.scale = lambda its: (
+        (2 if 1000 < its.train.seed < 2000 else 1) * (1.0 if its.train.lr == job.train.lr else 0.9)
+    )
+    world.run(world.plan(job, LR, trials=12, searches=2, seeds=4, confirm=2))
+    second = list(world.ledger.searches)[1]
+    (winner,) = [
+        each for each in world.ledger.trials(scope=second) if each.settings["train.lr"] == job.train.lr
+    ]
+    assert winner.same_as
+    (race,) = [
+        key for key, its in world.ledger.confirmations.items() if its.race and its.trial == winner.label
+    ]
+    assert world.ledger.seeds_of(race)[0].key in kept(world)[0]

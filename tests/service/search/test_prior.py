@@ -89,3 +89,14 @@ def test_the_priors_of_the_package_can_be_read(tmp_path):
         prior = read_prior(name, tmp_path)
         assert len(prior.points) >= 4
         assert (FOLDER / f"{name}.yaml").stat().st_size < 1_000_000
+
+
+def test_a_prior_that_is_added_later_is_tried_whole(world, space, tiny):
+    text = SPACE.replace("prior.yaml", str(space.file.parent / "prior.yaml"))
+    without = SPACE.replace("prior: prior.yaml, ", "")
+    world.run(world.plan(tiny_job(tiny), without, trials=4))
+    plan = world.plan(tiny_job(tiny), text, trials=8)
+    world.run(plan)
+    tried = [trial.params for trial in world.ledger.trials()]
+    expected = prior_starts(plan.space, flatten(dump_job(plan.job)))
+    assert tried[4:7] == [pytest.approx(its) for its in expected]

@@ -139,3 +139,13 @@ def test_the_job_as_written_goes_first_where_the_space_has_it(world, job):
     assert temperature(world.ledger.trials()[0]) == job.objective.heads["detail"].temperature
     world.run(world.plan(job, NARROW, trials=2))
     assert all(0.3 <= temperature(trial) <= 1 for trial in world.ledger.trials(1))
+
+
+@pytest.mark.parametrize(("metric", "kept"), [("knn/val/accuracy", 0), ("val/accuracy", 2)])
+def test_a_score_of_other_neighbours_is_no_score_of_these(world, tiny, metric, kept):
+    one, three = (tiny_job(tiny, f"evaluation.metric={metric}", f"evaluation.knn.k={k}") for k in (1, 3))
+    world.run(world.plan(one, WIDE, trials=2, name="before"))
+    world.run(world.plan(three, WIDE, trials=1, warm_start="before"))
+    (version,) = Ledger(RunFolders(world.home, "sweeps").named("sweep").path).versions()
+    assert len(version.kept) == kept
+    assert set(version.dropped.values()) <= {"was scored over other k, lambda or temperatures"}

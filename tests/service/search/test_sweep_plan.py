@@ -10,6 +10,8 @@ from mlcl.service.search.plan_checks import check_plan, plan_sweep
 from mlcl.service.search.sweep import _most
 from mlcl.service.search.sweep_plan import SweepPlan, with_scores
 
+HEADLESS = ("objective.heads.detail.weight=0", "objective.heads.topic.weight=0")
+
 
 def plan_of(tmp_path, job, text="space: {train.lr: {log_float: [0.001, 0.1]}}", **how):
     (tmp_path / "space.yaml").write_text(text)
@@ -61,6 +63,10 @@ def test_what_is_refused(tiny, tmp_path):
             "text": "space: {evaluation.ensemble: {choice: [tfidf_svm, text_svm]}}",
             "job": tiny_job(tiny, "evaluation.ensemble=tfidf_svm"),
         },
+        "the space gives weight to heads of a job without": {
+            "text": "space: {objective.heads.*.weight: {simplex: {total: [0.1, 0.6]}}}",
+            "job": tiny_job(tiny, *HEADLESS),
+        },
         "an ensemble is chosen after the search": {
             "text": "space: {evaluation.knn.k: {choice: [1, 3]}}\nsearch: {metric: knn/val/accuracy}",
             "job": tiny_job(tiny, "evaluation.ensemble=tfidf_svm"),
@@ -87,6 +93,14 @@ def test_a_plan_counts_a_control_on_the_validation_rows_of_every_search(tiny, tm
     plan = plan_of(tmp_path, job, f"{text}\nsearch: {{race_seeds: 0}}", **how)
     fresh = 2 * 2  # of two searches with two seeds
     assert plan_sweep(plan, tmp_path)["sweep"]["most_confirmation_runs"] == fresh + 2 * fresh
+
+
+def test_a_plan_counts_the_models_of_every_setting_that_is_confirmed_without_a_race(tiny, tmp_path):
+    job = tiny_job(tiny, "tracking.keep=confirmed")
+    text = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {race_seeds: 0}"
+    disk = plan_sweep(plan_of(tmp_path, job, text, trials=6, seeds=2, confirm=2), tmp_path)["sweep"]["disk"]
+    raced, confirmed = 2, 2 * (1 + 2)
+    assert disk["most_trainings_kept"] == raced + confirmed
 
 
 def test_baselines_get_the_swept_jobs_experiment_metric_and_grid(tiny, tmp_path):

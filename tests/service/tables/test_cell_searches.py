@@ -1,6 +1,7 @@
 """Several searches of a tuned cell, each with its race and its pick: what a sweep's arm does."""
 
 import re
+from statistics import fmean
 
 import pytest
 import yaml
@@ -77,7 +78,7 @@ def test_the_searches_of_a_cell_are_those_of_an_arm_of_a_sweep(tables, space):
 
 def test_races_choose_the_neighbours_of_a_cell(tables):
     tree = change(space=RACED, confirm=1, metrics={"Acc": "knn/test/accuracy"})
-    report = tables.run(tables.plan(tree, only=["warm/*"]))
+    report = tables.run(plan := tables.plan(tree, only=["warm/*"]))
     cell, ledger = tuned(report), Ledger(report.folder)
     assert not any(trial.chosen for scope in SCOPES for trial in ledger.trials(scope=scope))
     seeds = [(its.scope, seed) for key, its in ledger.confirmations.items() if not its.race
@@ -89,6 +90,10 @@ def test_races_choose_the_neighbours_of_a_cell(tables):
             assert job["evaluation"]["knn"] == {**job["evaluation"]["knn"], **knn, "grid": None}
     assert {"evaluation.knn.k": 3, "evaluation.knn.lambda": 0.5}.items() <= cell.settings.items()
     assert list(cell.figures[0].values) == [seed.metrics["knn/test/accuracy"] for _, seed in seeds]
+    (searched,) = TableTrainings(plan, tables.home).tuned
+    for each in searched.searches(ledger):  # by what races compared
+        assert each.validation == fmean(seed.metrics["knn/val/accuracy"] for seed in each.seeds)
+        assert each.validation != fmean(seed.score for seed in each.seeds)
 
 
 def test_each_search_races_without_test_and_its_pick_gets_fresh_seeds(tables):

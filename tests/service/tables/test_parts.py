@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from reproduced import TABLE, TUNE, content
@@ -123,7 +124,7 @@ def test_a_clean_table_trains_from_committed_code_alone(world, monkeypatch, tags
     assert not list(home.home.glob("tables/mlcl-*"))
 
 
-@pytest.mark.parametrize("commit", ["", "1a2b3c4d5e6f+", "1a2b3c4d5e6f, 9f8e7d6c5b4a+"])
+@pytest.mark.parametrize("commit", ["", "1a2b3c4d5e6f+", "1a2b3c4d5e6f, 9f8e7d6c5b4a+", "1a2b3c4d5e6f, none"])
 def test_figures_of_a_clean_table_are_of_committed_code(world, monkeypatch, tmp_path, commit):
     home = world("home")
     monkeypatch.setattr(origin, "provenance", lambda without: Provenance(COMMITTED, ""))
@@ -138,6 +139,12 @@ def test_figures_of_a_clean_table_are_of_committed_code(world, monkeypatch, tmp_
     with pytest.raises(UserError, match="committed code alone"):
         write_cells(of(commit), tmp_path / "others", plan)
     assert not (tmp_path / "others").exists()
+
+
+def test_an_origin_says_that_one_of_its_trainings_has_no_commit(world):
+    cell, info = world("home").plan().cells[0], SimpleNamespace(name="tiny", fingerprint="d")
+    found = origin.cell_origin(cell, ("train.seed",), info, [COMMITTED, {}])
+    assert found.commit == "1a2b3c, none"
 
 
 def test_cells_that_lack_a_seed_are_not_written(world, tmp_path):
@@ -197,6 +204,17 @@ def test_what_is_not_complete_stays_there(world):
     before = len(first.trained())
     assert part(here, "cold/all").state is State.COMPLETE
     assert len(first.trained()) == before + 1
+
+
+def test_the_log_of_a_table_that_was_stopped_at_the_first_import_is_renewed(world):
+    here, first = world("here"), world("first")
+    first.stop_when(lambda job, epoch: job.train.seed == 1 and epoch == 1)
+    assert part(first, "cold/all").state is State.STOPPED
+    assert "tables" not in {record.kind for record in import_home(first.home, here.home)}
+    table = part(first, "cold/all")
+    assert import_home(first.home, here.home)
+    log, copy = (home.home / "logs" / table.id / "log.jsonl" for home in (first, here))
+    assert copy.read_text() == log.read_text()
 
 
 def test_an_import_that_was_killed_is_gone_on_with(world, monkeypatch):

@@ -15,6 +15,8 @@ from mlcl.service import run_job
 from mlcl.service.engine import command, engine, shared_runs, trial
 from mlcl.service.engine.closing import recover
 from mlcl.service.tables import table
+from mlcl.service.tables.cost import plan_table
+from mlcl.service.tables.trainings import TableTrainings
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import State
 from mlcl.tracking.cursor import Cursor
@@ -355,7 +357,24 @@ def test_neighbours_of_a_row_are_those_of_a_run_with_that_setting(tables, monkey
     assert len(blocks["test/macro_f1_predicted"]) == len(blocks["test/accuracy"])  # computed afterwards
     assert own == {name: its for name, its in blocks.items() if not name.startswith("knn/")}
     (tables.home / "runs" / jobs.runs[0] / EMBEDDINGS).unlink()
-    again, asked = run(both).cells
-    assert again == jobs
+    again, asked = run(both).cells  # is trained again
+    assert len(tables.states()) == 3
+    assert [its.figures for its in (again, asked)] == [its.figures for its in (jobs, rows)]
+    (tables.home / "runs" / again.runs[0] / EMBEDDINGS).write_text("no embeddings")
+    same, asked = run(both).cells
+    assert same == again
     assert "the run's embeddings cannot be read" in asked.reasons[0]
     assert [figure.verdict for figure in asked.figures] == ["missing"] * 4
+
+
+def test_neighbours_of_a_cell_need_embeddings_that_an_earlier_table_may_have_left_out(tables):
+    rows = {"jobs": {}, "rows": {"set": FREE}}
+    tree = {"metrics": {"Acc": "knn/test/accuracy"}, "seeds": 1}
+    with pytest.raises(UserError, match="key models: the neighbours of cell rows/all are computed"):
+        plan_table(tables.plan({**tree, "rows": rows, "models": False}), tables.home)
+    tables.run(tables.plan({**tree, "rows": {"jobs": {}}, "models": False}, name="before"))
+    assert len(tables.trained()) == 1
+    assert TableTrainings(tables.plan({**tree, "rows": {"jobs": {}}}), tables.home).missing() == []
+    for _ in range(2):  # the second command finds them
+        tables.run(tables.plan({**tree, "rows": rows}))
+        assert len(tables.trained()) == 2

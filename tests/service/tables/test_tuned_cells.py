@@ -198,3 +198,18 @@ def test_a_table_whose_rows_turn_the_search_off_is_the_same_table(tables):
     off = tables.plan({"rows": {"Cold": {**TABLE["rows"]["Cold"], "tune": False}, "Warm": {}}}, name="off")
     identities = [TableTrainings(plan, tables.home).identity for plan in (off, tables.plan())]
     assert identities[0] == identities[1]
+
+
+def test_a_trial_that_took_results_is_no_reason_why_a_cell_is_missing(tables):
+    def again():
+        return [trial for trial in searched(SimpleNamespace(folder=folder())) if trial.same_as]
+
+    def folder():
+        return next(tables.home.glob("tables/mlcl-*"))
+
+    space = {"space": {NAME: {"choice": [0.1, 0.2, 0.3, 0.4]}}, "search": {"scheduler": "none", "startup": 1}}
+    tables.stop_when(lambda its, _epoch: its.objective.heads["detail"].temperature != 0.05 and again())
+    report = tables.run(tables.plan({**TUNED, "tune": {"space": space, "trials": 12}}))
+    assert report.state is State.STOPPED
+    assert again()
+    assert not any("whose results it takes" in reason for reason in tuned(report).reasons)
