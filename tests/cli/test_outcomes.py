@@ -247,7 +247,7 @@ def test_a_dry_run_and_a_printed_job_start_nothing(work):
     said = mlcl(*SWEEP, "--dry-run", "--trials", 9, "--no-baselines", "--seeds", 2).out.splitlines()
     parts = {
         1: "9 of heads, in 3 searches each",
-        4: "at most 112; 4 a training, 3 steps each; pruned at epoch 1, 2",
+        4: "at most 132; 4 a training, 3 steps each; pruned at epoch 1, 2",
         5: "unknown until a training of this sweep has ended",
         6: "trainings keep model and embeddings",
         7: "tiny: 48 training and 24 validation rows",

@@ -40,8 +40,8 @@ def test_numbers_stay_as_they_are(rows):
     ("options", "rows", "message"),
     [
         ({"classes": ["a"], "levels": [["a"]]}, [], "classes and levels; found: both; allowed: one of them"),
-        ({"classes": "ab"}, [], "classes must be a list of labels; found: 'ab'"),
-        ({"classes": 5}, [], "classes must be a list of labels; found: 5"),
+        ({"classes": "ab"}, [], "classes must be a list of labels, in a fixed order; found: 'ab'"),
+        ({"classes": 5}, [], "classes must be a list of labels, in a fixed order; found: 5"),
         ({"classes": []}, [], "classes must be distinct labels, at least one; found:"),
         ({"classes": ["a", "a"]}, [], "classes must be distinct labels"),
         ({"levels": [["a"], []]}, [], "level 1 must be distinct labels"),

@@ -80,7 +80,7 @@ def test_a_cell_of_a_table_has_its_figures_and_its_verdicts():
     def cell(row, values):
         trainings = tuple(training(seed, value, run=row) for seed, value in enumerate(values))
         figure = FigureResult("accuracy", "test/accuracy", None, tuple(100 * v for v in values), None)
-        runs = tuple(each.run_id for each in trainings)
+        runs = tuple(each.key for each in trainings)
         return CellResult(row, "tiny", row, (figure,), runs, data="d", trainings=trainings)
 
     cells = tuple(

@@ -29,7 +29,6 @@ from mlcl.service.search.study import (
     SeededSampler,
     build_study,
     draw_trial,
-    next_start,
     trials_to_learn,
 )
 from mlcl.service.search.study_copy import write_studies
@@ -46,6 +45,12 @@ def space(sampler, goals=(ACCURACY,), seed=0):
     parameters.append(Parameter("depth", Int(1, 4), (Term("choice", (1, 2)),)))
     search = SearchConfig(sampler=sampler, seed=seed, startup=4)
     return Space(tuple(parameters), {}, search, tuple(goals), goals[0])
+
+
+def next_start(version, trials, starts):
+    """As the searches of a sweep take it: the first start whose point no trial has."""
+    tried = [each.params for each in (*version.kept.values(), *trials)]
+    return next((point for point in starts if point not in tried), None)
 
 
 class Search:
