@@ -258,7 +258,7 @@ def test_a_dry_run_and_a_printed_job_start_nothing(work):
     tree = yaml.safe_load(mlcl(*SWEEP, "--dry-run", "--print-config", "--trials", 9).out)
     assert (tree["sweep"]["trials"], tree["sweep"]["time"]) == (9, None)
     its = mlcl(*SWEEP, "--trials", 5, "--seeds", 3, "--dry-run", "--json").json["sweep"]
-    assert (its["trials"], its["most_confirmation_runs"], its["rungs_at_epochs"]) == (6, 25, [1, 2])
+    assert (its["trials"], its["most_confirmation_runs"], its["rungs_at_epochs"]) == (6, 39, [1, 2])
     fitted = ["majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]
     assert its["baselines"] == ["control", *fitted]
     assert its["answered_after_training"] == {"evaluation.knn.grid.k": 2, "evaluation.knn.grid.lambda": 21}
