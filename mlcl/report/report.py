@@ -167,7 +167,7 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
     knn = draw_embeddings.knn.get(name)
     said = [f"{metric} {run.data.metrics[metric]:.4f}."] if metric in run.data.metrics else []
     said += [f"The best neighbours on validation: {knn}."] if knn else []
-    keys = without_derived(run.data.params)
+    keys = dict(sorted(without_derived(run.data.params).items()))
     sections = (
         ReportSection("Result", (*said, _metrics(run))),
         ReportSection("Plots", plot_blocks([*curves, *pictures], [*skipped, *missing])),
