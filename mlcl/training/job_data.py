@@ -174,7 +174,7 @@ class JobData:
         return LabelFacts(band, None if path_LH is None else path_LH.numpy())
 
     def facts_of(self, split: Split) -> LabelFacts:
-        """Returns `facts` with the classes of the split's rows at each level of a hierarchy, if any."""
+        """Returns `facts` with `row_path`, each row's class at each level of a hierarchy, if any."""
         return facts_of(self.facts, split, self.job.objective.classifier.labels)
 
     @property

@@ -87,7 +87,7 @@ def decision_metrics(prefix: str, decision: Decision) -> dict[str, float]:
 
 
 def facts_of(facts: LabelFacts, split: Split, labels: str) -> LabelFacts:
-    """Returns `facts` with the classes of the split's rows at each level of a hierarchy, if any."""
+    """Returns `facts` with `row_path`, each row's class at each level of a hierarchy, if any."""
     path_NH = None if facts.path is None else row_paths(split, labels)
     return facts if path_NH is None else replace(facts, row_path=array(path_NH))
 

@@ -285,7 +285,10 @@ def _share_classes(fine: ColumnRole, coarse: ColumnRole) -> bool:
 
 
 def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:
-    """Maps redundant columns to a text that names the columns with the same labels; names replace numbers."""
+    """Maps each redundant column to the column that has its labels, or to `the columns A, B` of flags.
+
+    Of a column of names and a column of numbers, the one of numbers is redundant.
+    """
     single = [role for role in labels if role.kind == "single" or (role.kind == "flag" and role.distinct > 1)]
     ordered = sorted(single, key=lambda role: (number_of(role.example) is not None, not role.named))
     codes = {role.name: _codes(role) for role in ordered}

@@ -200,7 +200,7 @@ def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) 
 
 
 def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> ArmSearch:
-    """Returns the result of a search so far, with the entrants and the winner of its race if it has ended."""
+    """Returns the result of a search so far, with its pick, if known, and the entrants of an ended race."""
     counted, mode = ledger.counted(search.scope), search.plan.space.mode
     scores = [each.score for each in ranked(counted, mode) if each.score is not None]
     race, stop = race_results(search, raced, ledger), stop_of(search.plan, ledger, search.scope)
