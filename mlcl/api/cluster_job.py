@@ -12,8 +12,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from mlcl.config.cluster import ClusterConfig, load_cluster
 from mlcl.errors import MachineError, UserError
+from mlcl.service.command_checks import check_command, with_share
 from mlcl.service.jobs import JobsClient, submit_once
-from mlcl.service.jobs.command_checks import check_command, with_share
 from mlcl.tracking import State, Tracker
 from mlcl.tracking.names import Tag
 from mlcl.tracking.uri import KEY, sqlite_file, tracking_uri

@@ -92,8 +92,8 @@ def submit(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Run a command on a cluster: mlcl submit run|baseline|sweep|reproduce ARGUMENTS."""
+    from mlcl.service.command_checks import with_share
     from mlcl.service.jobs import submit as submit_job
-    from mlcl.service.jobs.command_checks import with_share
 
     client = client_of(cluster, home)
     if check:
@@ -197,7 +197,7 @@ def check_words(
     app: TyperGroup, words: Sequence[str], folder: Path, files: Mapping[str, str] | None = None
 ) -> list[Path]:
     """Checks a command of `app`, its options and its files; returns files to upload, see `check_command`."""
-    from mlcl.service.jobs.command_checks import SUBMITTABLE, check_command
+    from mlcl.service.command_checks import SUBMITTABLE, check_command
 
     name = words[0] if words else "none"
     context: Any = None

@@ -10,7 +10,6 @@ import numpy as np
 import torch.distributed as dist
 from torch.utils.data import Sampler
 
-from mlcl.labels import LabelRows
 from mlcl.samplers.epochs import Balanced, EpochSampler, Grouped, Groups, Indices, Order, tree
 
 OrderName = Literal["random", "balanced", "pk"]
@@ -101,8 +100,8 @@ class LabelBatchSampler(Sampler[list[int]]):
 
 def _listed(labels: Any) -> list[Any]:
     """Returns labels as a list; a row of 0 and 1 of an array (N, L) becomes the list of its labels."""
-    if isinstance(labels, LabelRows):
-        return labels.lists()
+    if hasattr(labels, "lists"):  # LabelRows, which samplers do not import
+        return list(labels.lists())
     if hasattr(labels, "columns"):
         raise ValueError("labels of a frame; allowed: one of its columns, or its values, multi-hot (N, L)")
     dims = getattr(labels, "ndim", 1)

@@ -11,14 +11,11 @@ from pathlib import Path
 from mlcl.errors import UserError
 from mlcl.files import lock_file, new_folder, remove_partial
 from mlcl.service.engine.closing import recover
-from mlcl.store import KINDS, LOCK, Database, RunFolder, RunRecord, State, home_records
+from mlcl.store import IMPORTING, KINDS, LOCK, Database, RunFolder, RunRecord, State, home_records
 from mlcl.tracking.cursor import CURSOR
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
 from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.uri import IN_HOME
-
-IMPORTING = ".import.lock"
-"""The file in the home that an import into it locks."""
 
 
 def import_home(source: Path, home: Path) -> list[RunRecord]:

@@ -32,6 +32,8 @@ from mlcl.errors import MachineError, UserError
 from mlcl.files import new_file
 
 DATABASE, BACKUP = "home.db", "home.db.backup"
+IMPORTING = ".import.lock"
+"""The file in the home that an import into it locks."""
 KINDS = ("runs", "sweeps", "tables")
 """The folders of a home, in which each run, sweep or table has a folder of its own."""
 VERSION = 1

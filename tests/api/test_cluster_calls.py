@@ -30,8 +30,8 @@ from mlcl.config import job_hash, load_job, parse_override
 from mlcl.config.cluster import Reference, load_cluster
 from mlcl.errors import MachineError, UserError
 from mlcl.models import ENCODERS, build_encoder
+from mlcl.service.command_checks import check_command
 from mlcl.service.jobs import client, known_submissions
-from mlcl.service.jobs.command_checks import check_command
 
 pytestmark = pytest.mark.usefixtures("forgotten_plugin_files")
 

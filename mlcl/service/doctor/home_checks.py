@@ -15,9 +15,8 @@ from mlcl.errors import UserError
 from mlcl.files import is_locked, lock_file, new_file
 from mlcl.service.doctor.checks import Finding, Scope
 from mlcl.service.engine.closing import recover
-from mlcl.service.import_home import IMPORTING
 from mlcl.service.process.signals import STOP_FILE
-from mlcl.store import BACKUP, DATABASE, KINDS, LOCK, Database, RunFolder, State
+from mlcl.store import BACKUP, DATABASE, IMPORTING, KINDS, LOCK, Database, RunFolder, State
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
 from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.uri import sqlite_file

@@ -9,8 +9,7 @@ from doctored import Swept, left, look, mended, statuses, tree
 from mlcl.files import lock_file
 from mlcl.service.engine.entries import End, Training
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.import_home import IMPORTING
-from mlcl.store import BACKUP, Database
+from mlcl.store import BACKUP, IMPORTING, Database
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.cursor import LOCK
 
