@@ -57,6 +57,15 @@ def png(shade: int) -> bytes:
         return file.getvalue()
 
 
+def rare_class_dataset(folder: Path) -> Path:
+    """Texts of five classes, of which the last is in six training rows alone, as stored."""
+    splits = ["train"] * 36 + ["validation"] * 24 + ["test"] * 8
+    detail = [4 if 30 <= i < 36 else i % 4 for i in range(len(splits))]
+    texts = [f"word {'abcdefghij'[i // 10]} {'abcdefghij'[i % 10]}" for i in range(len(splits))]
+    rows = {"text": texts, "split": splits, "detail": detail}
+    return dataset(folder, "rare", {"detail": tuple("abcde")}, rows)
+
+
 def text_dataset(folder: Path, seed: int = 0) -> Path:
     """Texts whose words tell their class: topic (2) > detail (4), tags (5), ratings of two aspects."""
     rng = np.random.default_rng(seed)

@@ -264,7 +264,7 @@ class Names:
         often = Counter(word for name in long.values() for word in set(name.split()))
         self._of_word: dict[str, list[tuple[int, str]]] = {}
         for number, name in long.items():
-            # Each name is filed under its rarest word, so that few names are compared with each text.
+            # Names are indexed by their rarest word, so that few names are compared with each text.
             rarest = min(name.split(), key=lambda word: often[word])
             self._of_word.setdefault(rarest, []).append((number, f" {name} "))
 

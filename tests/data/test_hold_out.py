@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from builders import dataset, text_dataset, tree_dataset
+from builders import dataset, rare_class_dataset, text_dataset, tree_dataset
 
 from mlcl.data import Dataset, LabelSpace, hold_out
 from mlcl.data.format import HeldOut
@@ -131,12 +131,7 @@ def test_aspects_and_files_hold_nothing_out_and_a_split_needs_a_row_that_stays(t
 
 
 def test_classes_and_test_rows_are_the_same_for_all_draws_of_validation(tmp_path):
-    """Class 4 has enough rows in the stored training rows, and not in those of all draws."""
-    splits = ["train"] * 36 + ["validation"] * 24 + ["test"] * 8
-    detail = [4 if 30 <= i < 36 else i % 4 for i in range(len(splits))]
-    texts = [f"word {'abcdefghij'[i // 10]} {'abcdefghij'[i % 10]}" for i in range(len(splits))]
-    rows = {"text": texts, "split": splits, "detail": detail}
-    stored = Dataset.open(dataset(tmp_path / "data", "rare", {"detail": tuple("abcde")}, rows))
+    stored = Dataset.open(rare_class_dataset(tmp_path / "data"))
     drawn = [redraw_validation(stored, seed) for seed in range(8)]
     assert any(int((each.split("train").labels("detail") == 4).sum()) < SHOTS for each in drawn)
     for seed in range(3):

@@ -84,7 +84,7 @@ def test_a_user_hears_that_no_label_is_predicted(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("setting", ["evaluation.threshold=top_k", "evaluation.at_least_one=true"])
-def test_no_note_says_so_where_each_row_has_a_label(setting, tiny, tmp_path):
+def test_no_note_on_a_threshold_where_each_row_has_a_label(setting, tiny, tmp_path):
     job_data = JobData.of(tiny_job(tiny, *TAGS, setting), tmp_path)
     evaluator = Evaluator(job_data, build_model(job_data), ONE_PROCESS)
     assert evaluator._notes(torch.full((24, 5), 0.1)) == []

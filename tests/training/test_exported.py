@@ -236,7 +236,7 @@ def test_files_that_not_every_model_has_leave_the_hub_with_the_next_push(export)
     assert stays == {"weights.safetensors", "model.json", "job.yaml", "README.md"}
 
 
-def test_who_may_read_the_job_may_read_all_weights(export):
+def test_all_weights_have_the_mode_of_the_job_file(export):
     folder = export("ensemble, shared inputs")[3]
     weights = list(folder.rglob("*.safetensors"))
     assert len(weights) == 3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders import dataset, tiny_job
+from builders import rare_class_dataset, tiny_job
 from reproduced import Tables
 from stored_runs import run
 
@@ -120,11 +120,7 @@ def test_without_such_test_rows_the_figures_have_no_value(tiny, tmp_path, monkey
 
 def test_an_exported_model_finds_the_validation_rows_of_its_run(tmp_path):
     """And the held-out classes, although the drawn training rows have too few of one of the stored ones."""
-    splits = ["train"] * 36 + ["validation"] * 24 + ["test"] * 8
-    details = [4 if 30 <= i < 36 else i % 4 for i in range(len(splits))]
-    texts = [f"word {'abcdefghij'[i // 10]} {'abcdefghij'[i % 10]}" for i in range(len(splits))]
-    rows = {"text": texts, "split": splits, "detail": details}
-    data = Dataset.open(dataset(tmp_path / "data", "rare", {"detail": tuple("abcde")}, rows))
+    data = Dataset.open(rare_class_dataset(tmp_path / "data"))
     held = ("data.hold_out={labels: detail, share: 0.5}", "objective.heads={}")
     job_data, _ = run(tiny_job(data.place, "data.validation_seed=1", *held, epochs=1), tmp_path)
     drawn = redraw_validation(data, 1)

@@ -98,7 +98,7 @@ class SweepRun:
 
     def log_intermediate(self) -> None:
         """Logs the value of each ended trial at the last epoch that all reported, if a trial was pruned."""
-        counted = [each for each in self._counted() if each.intermediate]  # a twin took another's results
+        counted = [each for each in self._counted() if each.intermediate]  # a repeated trial has none
         ended = [each for each in counted if each.state in (State.COMPLETE, State.PRUNED)]
         epochs = set.intersection(*(set(dict(each.intermediate)) for each in ended)) if ended else set()
         if not epochs or all(each.state is State.COMPLETE for each in ended):

@@ -283,7 +283,7 @@ def test_a_group_inside_of_an_actor(tiny, tmp_path):
         ray.shutdown()
 
 
-def test_all_ranks_hear_that_one_cannot_open_the_data(monkeypatch, tmp_path):
+def test_data_that_one_rank_cannot_open_are_an_error_on_all(monkeypatch, tmp_path):
     def gather(problems, own):
         assert (own, len(problems)) == ("", 2)
         problems[:] = [own, "/secret: no such file"]

@@ -79,7 +79,7 @@ def test_a_pruned_one_counts_as_pruned(world, plan):
     assert trained(world) == {trial.key for trial in first_of(world.ledger.trials()).values()}
 
 
-def test_trials_compare_at_a_rung_whatever_the_twins_lack(world, plan):
+def test_trials_are_compared_at_a_rung_without_repeated_ones(world, plan):
     world.formula.scale = lambda job: 1.0 if job.encoder.width == 8 else 0.5
     world.run(plan(20, scheduler="asha"))
     own = [trial for trial in world.ledger.trials() if not trial.same_as]
