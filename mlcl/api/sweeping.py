@@ -213,7 +213,7 @@ def sweep_plan(
     options cannot be used.
     """
     from mlcl.service.engine.packing import Resources
-    from mlcl.service.search.arms import control_job
+    from mlcl.service.search.arms import control_job, own_arm
     from mlcl.service.search.sweep_plan import SweepPlan
     from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
     from mlcl.training.job_data import open_dataset
@@ -225,7 +225,7 @@ def sweep_plan(
     else:
         checked, text = load_space(space, job), find_file("space", space).read_text(encoding="utf-8")
     its = None if control is False else control_job(job) if control is None else job_of(control, shared)
-    named, spaces = _baselines(baselines, shared, checked)
+    named, spaces = _baselines(baselines, shared, checked, own_arm(job))
     if fitted and seeds:
         info = open_dataset(job, home, verify=False).info
         for each in fitting_baselines(job, info, in_sweeps=True)[0]:
@@ -245,28 +245,28 @@ def sweep_plan(
 
 
 def _baselines(
-    given: Sequence[str | Path] | None, shared: Mapping[str, Any], space: Space
+    given: Sequence[str | Path] | None, shared: Mapping[str, Any], space: Space, own: str
 ) -> tuple[dict[str, JobConfig], dict[str, tuple[Space, str]]]:
     """Returns the jobs of baselines, and the spaces of those that have one, by the names of their files.
 
-    Such a space has the section `search` of `space`.
+    Such a space has the section `search` of `space`. `own` is the name of the swept job's arm.
     """
-    from mlcl.service.search.arms import CONTROL, OWN_ARMS
+    from mlcl.service.search.arms import CONTROL
 
     files = [job_and_space(each) for each in baseline_files(given)]
     names = [path.stem for path, _ in files]
     if CONTROL in names:
         raise UserError("is the control's name", key="--baseline", found=CONTROL, allowed="--control FILE")
-    if taken := sorted(OWN_ARMS & set(names)):
-        raise UserError("is the name of the swept job's arm", key="--baseline", found=taken)
+    if own in names:
+        raise UserError("is the name of the swept job's arm", key="--baseline", found=own)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError("baselines are told apart by their files' names", key="--baseline", found=twice)
     jobs, spaces = dict[str, JobConfig](), dict[str, tuple[Space, str]]()
-    for path, own in files:
+    for path, file in files:
         jobs[path.stem] = load_job(path, shared)
-        if own is not None:
-            its = load_space(own, jobs[path.stem])
-            text = find_file("space", own).read_text(encoding="utf-8")
+        if file is not None:
+            its = load_space(file, jobs[path.stem])
+            text = find_file("space", file).read_text(encoding="utf-8")
             spaces[path.stem] = replace(space, parameters=its.parameters, prior=its.prior), text
     return jobs, spaces

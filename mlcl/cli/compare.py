@@ -221,6 +221,10 @@ def _curve(frame: pd.DataFrame, names: list[str], fixed: Mapping[str, float]) ->
         raise UserError("too few complete trials", key="SWEEP", found=len(known), allowed=f"{FEWEST} or more")
     x_ND = known[names].to_numpy(float)
     log = [bool(x.min() > 0 and x.max() / x.min() >= WIDE_RANGE) for x in x_ND.T]
+    for name, on_log in zip(names[1:], log[1:], strict=True):
+        if on_log and fixed[name] <= 0:
+            problem, found = "the scale of this key is logarithmic", f"{name}={fixed[name]:g}"
+            raise UserError(problem, key="--at", found=found, allowed="above 0")
     ends = x_ND[:, 0].min(), x_ND[:, 0].max()
     grid = np.geomspace(*ends, ROWS) if log[0] else np.linspace(*ends, ROWS)
     at_GD = np.column_stack([grid, *(np.full(ROWS, fixed[name]) for name in names[1:])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -120,8 +121,16 @@ def finish(report: Report, name: str, home: Path, complete: str = "", *, failed:
 
 
 def print_json(tree: Mapping[str, Any]) -> None:
-    """Prints one JSON document."""
-    typer.echo(json.dumps(tree, indent=2, default=str))
+    """Prints one JSON document, with null for numbers that are not finite."""
+    typer.echo(json.dumps(_finite(tree), indent=2, default=str, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def answer(tree: Mapping[str, Any], *shown: str | Table, as_json: bool) -> None:

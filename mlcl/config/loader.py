@@ -50,7 +50,13 @@ class WrittenJob:
     origins: Mapping[str, KeyOrigin] = field(default_factory=dict)
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> WrittenJob:
-        """Returns the job with dotted keys set, see `apply_overrides`."""
+        """Returns the job with dotted keys set, see `apply_overrides`.
+
+        Raises UserError for a key with `*` that matches no key of the job.
+        """
+        for key in overrides:
+            if not keys_for(self.tree, key):
+                raise UserError("its * matches no key of the job", key=key, found=overrides[key])
         tree = apply_overrides(self.tree, overrides)
         given = dict.fromkeys(_without_stars(self.tree, overrides), KeyOrigin(None))
         return replace(self, tree=tree, origins=_without(self.origins, given) | given)
@@ -271,17 +277,21 @@ def value_at(tree: Any, dotted: str) -> Any:
 
 
 def _without_stars(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for pattern, value in overrides.items() for key in _without_star(tree, pattern)}
+    return {key: value for pattern, value in overrides.items() for key in keys_for(tree, pattern)}
 
 
-def _without_star(tree: Mapping[str, Any], dotted: str) -> list[str]:
+def keys_for(tree: Mapping[str, Any], dotted: str) -> list[str]:
+    """Returns the keys of `tree` that a dotted key with `*` matches; one without `*` matches itself.
+
+    Raises UserError if no section stands where `*` is.
+    """
     before, star, after = dotted.partition(".*.")
     if not star:
         return [dotted]
     node = value_at(tree, before)
     if not isinstance(node, Mapping):
         raise UserError("has no keys that * could stand for", key=before, found=f"override of {dotted}")
-    return [key for name in node for key in _without_star(tree, f"{before}.{name}.{after}")]
+    return [key for name in node for key in keys_for(tree, f"{before}.{name}.{after}")]
 
 
 def _check_heads(tree: Mapping[str, Any], overrides: Mapping[str, Any], error: UserError) -> None:

@@ -113,7 +113,8 @@ class _BlockMetrics:
             if self.task == "multi_label":
                 assert metric is not None
                 if metric.counts is not None:
-                    return np.asarray(metric.counts(self._label_counts), dtype=np.float64)
+                    counts = self._label_counts
+                    return np.where(np.asarray(counts.cells) > 0, metric.counts(counts), np.nan)
                 label_blocks = self._label_blocks
                 if metric.without_blocks is not None and (label_blocks.known is None or metric.masked):
                     return metric.without_blocks(label_blocks)
@@ -195,7 +196,8 @@ class _BlockMetrics:
         if not known_rows(self.task, targets).any():
             return float("nan")
         facts, p = self.facts.of_rows(rows), self.probabilities[index]
-        return evaluate(self.task, p, targets, self.decision, self.aspects, [name], facts)[name]
+        found = evaluate(self.task, p, targets, self.decision, self.aspects, [name], facts)
+        return found.get(name, float("nan"))
 
 
 def _without(value_B: Array) -> Array:

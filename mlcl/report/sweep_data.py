@@ -170,7 +170,7 @@ def next_command(data: SweepData) -> tuple[str, str]:
     sweep = f"mlcl sweep JOB SPACE --name {name}"
     same = "" if asked is None or asked.searches == 3 else f" --searches {asked.searches}"
     if not seeds:
-        return "Train the best on fresh seeds", f"{sweep} --trials {trials} --seeds {FIRST_SEEDS}"
+        return "Train the best on fresh seeds", f"{sweep} --trials {trials} --seeds {FIRST_SEEDS}{same}"
     answers = [its.answer for its in verdicts]
     if not answers or (answers[-1] is Conclusion.HELPS and Conclusion.HURTS not in answers):
         return "Export the model", f"mlcl export {name}"

@@ -13,10 +13,9 @@ from typing import Any
 
 from mlcl.config import MARGIN
 from mlcl.errors import UserError
-from mlcl.significance.arm_errors import SEARCH_DEVIATION
-from mlcl.significance.arms import Arm, Difference, Outcome
+from mlcl.significance.arms import Arm, Difference, Outcome, search_deviation
 from mlcl.significance.paired_arms import differences_of
-from mlcl.significance.roles import Role, figure_name
+from mlcl.significance.roles import Role, figure_name, is_share
 
 SEED, SPLIT_SEED, VALIDATION_SEED = "train.seed", "data.split_seed", "data.validation_seed"
 SEEDS = re.compile(r"data\.(\w+\.seed|(split|validation)_seed)")
@@ -103,12 +102,9 @@ class ComparedSetting:
 def margin_of(job: Mapping[str, Any], metric: str) -> float:
     """Returns the largest difference in a metric that does not matter: `evaluation.margin` of the job `job`.
 
-    Returns 0 for a loss, for seconds, and for metrics that are of neither the validation nor the test split.
+    Returns 0 for metrics that are no shares, such as losses and seconds; see `is_share`.
     """
-    evaluated = any(f"/{split}/" in f"/{metric}" for split in ("val", "test"))
-    if not evaluated or metric.rpartition("/")[2] == "loss" or metric.endswith("seconds"):
-        return 0.0
-    return float(job.get("evaluation.margin", MARGIN))
+    return float(job.get("evaluation.margin", MARGIN)) if is_share(metric) else 0.0
 
 
 def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
@@ -200,7 +196,7 @@ def _arm(setting: ComparedSetting, metric: str) -> Arm:
     )
     fixed = setting.is_fitted and len({each.value for its in searches for each in its}) == 1
     counted = ((searches[0][0],),) if fixed else searches
-    deviation = SEARCH_DEVIATION if setting.method else 0.0
+    deviation = search_deviation(metric) if setting.method else 0.0
     return Arm(setting.label, counted, fixed, setting.searched, deviation)
 
 

@@ -116,7 +116,7 @@ def read_setting(label: str, word: str, runs: Iterable[Run]) -> ComparedSetting:
     found: dict[int, SeedRun] = {}
     job: dict[str, str] = {}
     lower: frozenset[str] | None = None
-    score = ""
+    score, searched = "", False
     for run in runs:
         tags = run.data.tags
         if tags.get(Tag.STATE) != State.COMPLETE or not tags.get(Tag.SEED, "").isdigit():
@@ -125,11 +125,13 @@ def read_setting(label: str, word: str, runs: Iterable[Run]) -> ComparedSetting:
         hash_ = tags.get(Tag.JOB_HASH, "")
         its = SeedRun(run.info.run_id, seed, data, dict(run.data.metrics), _data_seeds(run), job_hash=hash_)
         found.setdefault(seed, its)
+        searched = searched or kind(run) == "trial"
         job = job or setting_keys(run)
         if Tag.LOWER_IS_BETTER in tags:
             lower = (lower or frozenset()) | frozenset(json.loads(tags[Tag.LOWER_IS_BETTER]))
         score = score or run.data.params.get("evaluation.metric", "")
-    return ComparedSetting(label, word, dict(sorted(found.items())), job, lower, score=score)
+    runs_by_seed = dict(sorted(found.items()))
+    return ComparedSetting(label, word, runs_by_seed, job, lower, score=score, searched=searched)
 
 
 def same_setting(one: Run, other: Run) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -11,12 +12,12 @@ from typing import Annotated, Any
 from pydantic import PlainSerializer
 
 from mlcl.results.training_result import Number, RoleField, SettingResult, TrainingResult
-from mlcl.significance.arm_errors import SEARCH_DEVIATION
-from mlcl.significance.arms import Arm
+from mlcl.significance.arms import Arm, search_deviation
 from mlcl.significance.roles import Role, figure_name
 from mlcl.significance.verdict import Question, Verdict, compare_arms
 from mlcl.tracking import State
 
+HEAD_WEIGHT = re.compile(r"objective\.heads\.[^.]+\.weight")
 Verdicts = Annotated[tuple[Verdict, ...], PlainSerializer(lambda its: [each.as_dict() for each in its])]
 
 
@@ -139,7 +140,7 @@ def sweep_verdicts(
     compare the same metric on test. A verdict is left out where one of its arms has no complete training.
     `margin` is the largest difference that does not matter, in the metric's units, `rows` the number of test
     rows, 0 if unknown, `given` the arms whose settings no search chose. An arm with one search has the error
-    `SEARCH_DEVIATION` of searches.
+    of searches that `search_deviation` assumes.
     """
     arms = _arms(settings, score, mode, given)
     metric = score.replace("val/", "test/")
@@ -187,8 +188,14 @@ def best_seed(setting: SettingResult, score: str, mode: str) -> TrainingResult:
 
 def only_treated_has_heads(reference: Mapping[str, Any], treated: Mapping[str, Any]) -> bool:
     """Whether of two jobs, given by dotted keys, only the second has heads; True if a job is unknown."""
-    one, other = (any(key.startswith("objective.heads.") for key in job) for job in (reference, treated))
-    return (other and not one) or not (reference and treated)
+    return (_has_heads(treated) and not _has_heads(reference)) or not (reference and treated)
+
+
+def _has_heads(job: Mapping[str, Any]) -> bool:
+    """Whether a job has a head of a weight above 0, or any head if no weight is given."""
+    weights = [value for key, value in job.items() if HEAD_WEIGHT.fullmatch(key)]
+    heads = any(key.startswith("objective.heads.") for key in job)
+    return any(float(weight) > 0 for weight in weights) if weights else heads
 
 
 @dataclass(frozen=True)
@@ -215,7 +222,8 @@ class _Confirmed:
         searches = (
             tuple(its.outcome(figure_name(metric, its.metrics)) for its in search) for search in self.searches
         )
-        return Arm(self.name, tuple(searches), self.fitted, self.searched, SEARCH_DEVIATION)
+        deviation = search_deviation(metric)
+        return Arm(self.name, tuple(searches), self.fitted, self.searched, deviation)
 
 
 def _arms(

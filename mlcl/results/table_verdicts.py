@@ -13,8 +13,7 @@ from typing import Any
 from mlcl.config.table.schema import RankTests
 from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.compared_setting import SEEDS, SPLIT_SEED, VALIDATION_SEED, margin_of
-from mlcl.significance.arm_errors import SEARCH_DEVIATION
-from mlcl.significance.arms import Arm, Outcome
+from mlcl.significance.arms import Arm, Outcome, search_deviation
 from mlcl.significance.method_comparison import compare_methods
 from mlcl.significance.method_comparison_text import as_dict
 from mlcl.significance.paired_arms import differences_of
@@ -152,7 +151,8 @@ def _arm(
     alike = like is not None and cell.search is None and _same_seeds(cell, like)
     groups = like.searches if alike and like is not None else cell.searches
     searches = tuple(tuple(outcomes[place] for place in its if place in outcomes) for its in groups)
-    return Arm(label, searches, searched=cell.search is not None, search_deviation=SEARCH_DEVIATION)
+    deviation = search_deviation(figure.metric)
+    return Arm(label, searches, searched=cell.search is not None, search_deviation=deviation)
 
 
 def _same_seeds(cell: CellResult, other: CellResult) -> bool:

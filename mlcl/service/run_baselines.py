@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -80,7 +81,7 @@ def best_baseline(
     """Returns the name of the best of the fitted baselines, None if none has a score, and mean scores.
 
     If validation rows are few, the mean scores are those of `redrawn_scores`, and the largest one decides.
-    Otherwise, and after a stop, there are no mean scores, and the metric on validation decides.
+    Otherwise, after a stop, and if a mean score is NaN, there are none, and the metric on validation decides.
     """
     metric = next(iter(plan.jobs.values())).evaluation.metric
     sign = 1 if default_mode(metric) == "max" else -1
@@ -95,6 +96,8 @@ def best_baseline(
 
             with suppress(Stopped):
                 drawn = redrawn_scores({name: plan.jobs[name] for name in scores}, home, check_stop)
+    if any(map(math.isnan, drawn.values())):
+        drawn = {}
     ranked = drawn or scores
     best = max(ranked, key=lambda name: ranked[name], default=None)
     return best, {name: sign * value for name, value in drawn.items()}

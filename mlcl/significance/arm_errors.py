@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 SEARCH_DEVIATION = 0.016
-"""The standard deviation of a search's outcome where an arm has one search, in the metric's units.
+"""The standard deviation of a search's outcome where an arm has one search, for a metric that is a share.
 
 It is the largest one measured on the leaderboard's data sets, and keeps false verdicts below .05 in all
 corners of benchmarks/verdicts.py.

@@ -16,6 +16,7 @@ import numpy as np
 import scipy
 
 from mlcl.significance.arm_errors import (
+    SEARCH_DEVIATION,
     ArmError,
     Array,
     arm_error,
@@ -24,8 +25,19 @@ from mlcl.significance.arm_errors import (
     rows_variance,
 )
 from mlcl.significance.deciders import Errors
+from mlcl.significance.roles import is_share
 
 Pairing = Literal["", "seed", "search"]
+ROUNDING = 1e-9
+"""The largest standard error, as a fraction of the larger mean, that counts as rounding, that is as 0."""
+
+
+def search_deviation(metric: str) -> float:
+    """Returns the standard deviation that is assumed for the outcome of a single search.
+
+    It is `SEARCH_DEVIATION` for shares, and NaN for other metrics, whose deviation is not known.
+    """
+    return SEARCH_DEVIATION if is_share(metric) else math.nan
 
 
 @dataclass(frozen=True)
@@ -109,7 +121,8 @@ class Difference:
     def is_known(self) -> bool:
         """Whether the standard error of the difference is known; it is 0 where both arms are the same."""
         total = sum(self.errors.arms) + self.errors.rows
-        return self.same or (math.isfinite(total) and total > 0)
+        rounding = (ROUNDING * max(map(abs, self.means))) ** 2
+        return self.same or (math.isfinite(total) and total > rounding)
 
     @cached_property
     def p(self) -> float | None:

@@ -50,10 +50,14 @@ class Errors:
             return replace(self, rows=self.rows / times)
         seeds = tuple(part / times for part in self.seeds)
         if what == "seeds":
-            pairs = zip(self.arms, self.seeds, strict=True)
-            return replace(
-                self, arms=tuple(whole - part + part / times for whole, part in pairs), seeds=seeds
+            pairs = list(zip(self.arms, self.seeds, strict=True))
+            arms = tuple(whole - part + part / times for whole, part in pairs)
+            # The variance of a single search comes from its seeds alone, and so do its degrees of freedom.
+            freedom = tuple(
+                (df + 1) * times - 1 if searches == 1 and whole == part else df
+                for df, (whole, part) in zip(self.freedom, pairs, strict=True)
             )
+            return replace(self, arms=arms, seeds=seeds, freedom=freedom)
         arms, grown = tuple(each / times for each in self.arms), (searches * times - 1) / (searches - 1)
         return replace(self, arms=arms, seeds=seeds, freedom=tuple(each * grown for each in self.freedom))
 
@@ -105,7 +109,7 @@ def cheapest_decider(
     impossible = reach > target
     if not impossible:
         if seeds and (enough := _enough(half, "seeds", seeds, target)):
-            return Decider("seeds", math.ceil(enough / seeds * trainings), rows, False)
+            return Decider("seeds", -(-enough * trainings // seeds), rows, False)
         if searches > 1 and (enough := _enough(half, "searches", searches, target)):
             return Decider("searches", enough, rows, False)
     if rows and (enough := _enough(half, "rows", rows, target)):

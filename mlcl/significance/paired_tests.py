@@ -193,6 +193,12 @@ def _signed_ranks(steps: Array, seed: int) -> float:
 
 
 def _power(effect: float, n: int, risk: float) -> float:
-    """Returns the power of a two-sided paired t test over n pairs at level `risk` for the true `effect`."""
+    """Returns the power of a two-sided paired t test over n pairs at level `risk` for the true `effect`.
+
+    It is at most the probability that all differences have the effect's sign, where a sign-flip test over n
+    pairs is significant in no other case.
+    """
     shift, limit = abs(effect) * math.sqrt(n), float(scipy.stats.t.ppf(1 - risk / 2, n - 1))
-    return float(scipy.stats.nct.sf(limit, n - 1, shift) + scipy.stats.nct.cdf(-limit, n - 1, shift))
+    power = float(scipy.stats.nct.sf(limit, n - 1, shift) + scipy.stats.nct.cdf(-limit, n - 1, shift))
+    only_unanimous = 2 * smallest_p(n) > risk
+    return min(power, float(scipy.stats.norm.cdf(abs(effect))) ** n) if only_unanimous else power

@@ -28,6 +28,16 @@ class Role(Flag):
         return tuple(str(role.name).lower() for role in Role if role in self)
 
 
+NOT_SHARES = ("loss", "coverage_error", "lca_distance", "labels_scored", "labels_scored_auc")
+"""Metrics of a split whose values are no shares: losses, ranks, distances and numbers of labels."""
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is a share, from 0 to 1, that was measured on the validation or the test split."""
+    evaluated = any(f"/{split}/" in f"/{metric}" for split in ("val", "test"))
+    return evaluated and not metric.endswith("seconds") and metric.rpartition("/")[2] not in NOT_SHARES
+
+
 def figure_name(score: str, metrics: Container[str]) -> str:
     """Returns `score` if `metrics` has it, else `score` without its `knn/`, `knn_best/` or `ensemble/`.
 

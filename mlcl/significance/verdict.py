@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -209,7 +210,8 @@ def _verdict(
         for arm, each in zip(found.arms, found.summaries, strict=True)
         if not (arm.fitted or found.same)
     ]
-    deviation = 0.0 if found.same else max(arm.assumed_deviation for arm in found.arms)
+    assumed = [arm.assumed_deviation for arm in found.arms if math.isfinite(arm.assumed_deviation)]
+    deviation = 0.0 if found.same else max(assumed, default=0.0)
     decider = (
         found.is_known
         and not deviation

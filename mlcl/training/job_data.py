@@ -32,6 +32,7 @@ from mlcl.data.validation_rows import redraw_validation
 from mlcl.errors import UserError
 from mlcl.evaluation import METRICS, LabelFacts, Neighbours, QueryRows, Scoring, Task, frequency_bands
 from mlcl.evaluation.decision import Decision
+from mlcl.evaluation.scores import metric_of
 from mlcl.evaluation.tasks import as_label_sets, known_rows
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
@@ -215,6 +216,13 @@ def _check_validation(job_data: JobData) -> None:
     if not known_rows(job_data.task, job_data.targets(dataset.split("validation"))).any():
         problem, key = "no validation row has a label of it", "objective.classifier.labels"
         raise UserError(problem, file=dataset.place, key=key, found=labels)
+    metric, targets = job_data.scoring.metric, job_data.targets(dataset.split("validation"))
+    if job_data.task == "aspects" and metric not in METRICS:
+        assert isinstance(targets, Tensor)
+        _, aspect = metric_of(metric, job_data.task, job_data.space.aspects, targets.shape[1])
+        if aspect is not None and not (targets[:, aspect] >= 0).any():
+            problem, found = "no validation row has a rating of this aspect", job_data.job.evaluation.metric
+            raise UserError(problem, file=dataset.place, key="evaluation.metric", found=found)
 
 
 def _check_band(job_data: JobData) -> None:

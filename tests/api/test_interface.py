@@ -19,7 +19,7 @@ from torch import nn
 import mlcl
 from mlcl.api.answer import Answer
 from mlcl.api.common import home_of
-from mlcl.api.sweeping import shared_overrides
+from mlcl.api.sweeping import shared_overrides, sweep_plan
 from mlcl.config import job_hash, load_job
 from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult, FigureResult
@@ -225,12 +225,21 @@ def test_the_verdicts_of_a_table_name_the_column_that_they_are_about(tmp_path):
     assert [line[:3] for line in answer.verdict.splitlines()] == ["A: ", "B: "]
 
 
-@pytest.mark.parametrize("name", ["heads", "job"])
-def test_a_baseline_with_the_name_of_the_swept_jobs_arm_is_refused(tree, tmp_path, name):
-    file = tmp_path / f"{name}.yaml"
-    file.write_text(yaml.safe_dump(tree))
-    with pytest.raises(UserError, match="is the name of the swept job's arm"):
-        mlcl.sweep(tree, SPACE, baselines=[file], home=tmp_path / "home")
+@pytest.mark.parametrize("own", ["heads", "job"])
+def test_a_baseline_with_the_name_of_the_swept_jobs_arm_is_refused(tree, tmp_path, own):
+    if own == "job":
+        tree["objective"]["heads"] = {}
+    plan = {"name": "it", "home": tmp_path / "home", "shared": {}, "seeds": 0, "trials": 1}
+    space = {"space": {"train.lr": {"log_float": [0.001, 0.1]}}}
+    for name in ("heads", "job"):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(tree))
+        if name != own:
+            found = sweep_plan(load_job(tree), space, baselines=[file], **plan)
+            assert [each for each, _ in found.baselines] == [name]
+            continue
+        with pytest.raises(UserError, match="is the name of the swept job's arm"):
+            sweep_plan(load_job(tree), space, baselines=[file], **plan)
 
 
 def test_a_whole_section_of_overrides_reaches_control_and_baselines():

@@ -155,6 +155,14 @@ def test_a_key_is_held_at_a_number(lab, value):
     assert (answer.status, "--at: not a number; found: topic.temperature=" in answer.err) == (2, True), answer
 
 
+def test_a_key_whose_trials_span_decades_is_held_above_0(lab):
+    answer = mlcl("effect", "seek", "detail.temperature", "--at", "topic.temperature=0", "--home", lab.home)
+    refused = (
+        "--at: the scale of this key is logarithmic; found: objective.heads.topic.temperature=0; allowed"
+    )
+    assert (answer.status, refused in unwrapped(answer)) == (2, True), answer
+
+
 def test_a_held_value_beyond_the_trials_is_told_and_the_key_of_the_curve_is_not_held(lab):
     held = ("effect", "seek", "detail.temperature", "--home", lab.home, "--at")
     beyond, near = (mlcl(*held, f"topic.temperature={value}") for value in (50, 0.2))

@@ -1,6 +1,8 @@
 """Modules that the command line loads before it knows the command."""
 
 import errno
+import json
+import math
 import os
 import signal
 import subprocess
@@ -13,6 +15,7 @@ from tiny_models import tiny_model
 
 from mlcl import __main__
 from mlcl.cli import main
+from mlcl.cli.output import print_json
 from mlcl.cli.upkeep import remove
 from mlcl.data.cache_entries import CacheEntry
 from mlcl.errors import UserError
@@ -212,3 +215,10 @@ def test_what_the_caller_has_closed_is_open(monkeypatch):
         monkeypatch.setattr(sys, name, None)
     __main__._open_closed()
     assert (sys.stdin.read(), sys.stdout.write("x"), sys.stderr.write("x")) == ("", 1, 1)
+
+
+def test_a_json_document_has_null_for_what_json_cannot_write(capsys):
+    print_json({"score": math.nan, "rows": [{"low": -math.inf, "high": 1.5}], "pair": (1, math.inf)})
+    assert json.loads(capsys.readouterr().out) == {
+        "score": None, "rows": [{"low": None, "high": 1.5}], "pair": [1, None],
+    }  # fmt: skip

@@ -12,6 +12,7 @@ from mlcl.config import (
     load_job,
     parse_override,
     parse_setting,
+    read_job,
 )
 from mlcl.config.reference import reference
 from mlcl.config.section import validation_metric
@@ -104,6 +105,8 @@ def test_a_star_in_an_override_stands_for_each_key_there():
     assert apply_overrides(tree, {"none.*.n": 3}) == tree
     both = load_job(JOB, ["objective.heads.*.reduction=sum"]).objective.heads
     assert [head.reduction for head in both.values()] == ["sum", "sum"]
+    with pytest.raises(UserError, match=r"heads\.\*\.weight: its \* matches no key of the job; found: 2"):
+        read_job({"objective": {"heads": {}}}).with_overrides({"objective.heads.*.weight": 2})
     for key in ("b.*.n", "a.x.n.*.m"):
         with pytest.raises(UserError, match=r"has no keys that \* could stand for"):
             apply_overrides(tree, {key: 3})

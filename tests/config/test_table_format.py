@@ -303,6 +303,9 @@ def test_seeds_that_do_not_seed_the_training_and_an_absent_job_file_are_refused(
     assert files.error({"job": "absent.yaml"}).file == str(files.folder / "absent.yaml")
 
 
+HEADS = "objective.heads.*.weight"
+
+
 @pytest.mark.parametrize(
     ("how", "key", "text"),
     [
@@ -315,6 +318,7 @@ def test_seeds_that_do_not_seed_the_training_and_an_absent_job_file_are_refused(
         ({"overrides": {"train.seed": 3}}, "train.seed", "the table itself sets train.seed"),
         ({"overrides": {"train": {"epochs": 3}}}, "train", "the table itself sets train.seed"),
         ({"overrides": {"experiment": "x"}}, "experiment", "the table itself sets experiment"),
+        ({"overrides": {HEADS: 1}, "only": ["ce/*"]}, HEADS, "its * matches no key of the cells' jobs"),
     ],
 )  # fmt: skip
 def test_what_the_command_line_gets_wrong_is_one_error(files, how, key, text):

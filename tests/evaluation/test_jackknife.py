@@ -1,6 +1,7 @@
 """Metrics without each block of rows; `MetricTestCase` tests every metric on the rows of all other blocks."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,6 +37,15 @@ def test_without_the_block_of_all_known_targets_there_is_no_value():
     found = values_without_blocks("single", p, targets, np.array([0, 0, 1]), only=["calibration_error"])
     whole = evaluate("single", p, targets, only=["calibration_error"])["calibration_error"]
     assert found["calibration_error"] == pytest.approx([math.nan, whole], nan_ok=True)
+
+
+def test_without_the_block_of_all_known_labels_no_count_has_a_value():
+    p, rows = torch.tensor([[0.9, 0.1], [0.8, 0.2]]), LabelRows.from_lists([[0], []], 2)
+    left_open = replace(rows, unknown=LabelRows.from_lists([[], [0, 1]], 2))
+    names = ["micro_f1", "macro_f1"]
+    found = values_without_blocks("multi_label", p, left_open, np.array([0, 1]), only=names)
+    assert [math.isnan(found[name][0]) for name in names] == [True, True]
+    assert found["micro_f1"][1] == 1
 
 
 @pytest.mark.parametrize("predicted", [[0, 1, 1, 0], [0, 0, 0, 2], [1, 1, 0, 0]])

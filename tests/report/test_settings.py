@@ -202,7 +202,8 @@ def test_plain_runs_are_named_by_what_tells_them_apart(store):
     ids = [
         store.setting("apart", {0: 0.5, 1: 0.6}, params={"train.lr": lr, **shared})[0] for lr in (0.1, 0.2)
     ]
-    assert [each.label for each in find_settings(Runs(store.tracker), ids)] == ["lr 0.1", "lr 0.2"]
+    found = find_settings(Runs(store.tracker), ids)
+    assert [(each.label, each.searched) for each in found] == [("lr 0.1", False), ("lr 0.2", False)]
 
 
 def test_a_run_of_a_cell_stands_for_the_cell_though_each_seed_draws_rows_of_its_own(store):

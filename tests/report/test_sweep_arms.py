@@ -9,7 +9,14 @@ import pytest
 from sweep_reports import report
 
 from mlcl.report.sweep_data import next_command, setting_to_use
-from mlcl.results.sweep_arms import ArmSearch, Entrant, best_seed, best_setting, sweep_verdicts
+from mlcl.results.sweep_arms import (
+    ArmSearch,
+    Entrant,
+    best_seed,
+    best_setting,
+    only_treated_has_heads,
+    sweep_verdicts,
+)
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.significance.arm_errors import SEARCH_DEVIATION
@@ -186,6 +193,13 @@ def test_the_best_trial_is_to_use_until_a_fresh_seed_is_complete():
     assert named(State.FAILED, State.COMPLETE) == "as written"
 
 
+def test_a_head_of_weight_0_is_no_head():
+    weight, tau = "objective.heads.a.weight", {"objective.heads.a.temperature": 0.1}
+    assert only_treated_has_heads({weight: 0, **tau}, {weight: "0.5", **tau})
+    assert not only_treated_has_heads({weight: 0.1, **tau}, {weight: 0.5, **tau})
+    assert only_treated_has_heads({"train.lr": 0.1}, tau)
+
+
 @pytest.mark.parametrize(("searches", "option"), [(3, ""), (1, " --searches 1")])
 def test_the_next_command_has_the_searches_that_were_asked_for(searches, option):
     asked = SimpleNamespace(trials=6, seeds=3, searches=searches)
@@ -193,3 +207,6 @@ def test_the_next_command_has_the_searches_that_were_asked_for(searches, option)
     result = SimpleNamespace(verdicts=(found,), name="it", asked=asked)
     command = next_command(SimpleNamespace(result=result))[1]
     assert command == f"mlcl sweep JOB SPACE --name it --trials 12 --seeds 3{option}"
+    asked.seeds = 0
+    command = next_command(SimpleNamespace(result=result))[1]
+    assert command == f"mlcl sweep JOB SPACE --name it --trials 6 --seeds 5{option}"

@@ -1,8 +1,10 @@
 """Baselines of a job as runs of their own."""
 
 import json
+import math
 import signal
 from importlib.util import find_spec
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -50,6 +52,17 @@ def test_each_is_a_run_under_its_name(job, tmp_path):
         assert run.data.params["baseline"] == name
         assert run.data.metrics["test/micro_f1"] == report.metrics["test/micro_f1"]
         assert {item.path for item in client.list_artifacts(report.mlflow_run_id)} >= {"result.json"}
+
+
+def test_without_a_rating_among_redrawn_rows_the_given_validation_rows_decide(job, tmp_path, monkeypatch):
+    plan, metric = BaselinePlan.of(job, ["majority", "tfidf_svm"], tmp_path), job.evaluation.metric
+    draws = {"majority": math.nan, "tfidf_svm": math.nan}
+    monkeypatch.setattr("mlcl.service.run_baselines.redrawn_scores", lambda *_: draws)
+    reports = {
+        name: SimpleNamespace(state=State.COMPLETE, metrics={metric: value})
+        for name, value in (("majority", 0.5), ("tfidf_svm", 0.9))
+    }
+    assert best_baseline(plan, reports, home=tmp_path, announce=print) == ("tfidf_svm", {})
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no kernel"), UserError("no model")])

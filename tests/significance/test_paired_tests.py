@@ -154,6 +154,14 @@ def test_further_seeds_are_as_many_as_textbooks_say():
     assert result(0.5, 9, p=0.01).further_seeds() == 0
 
 
+def test_few_pairs_have_the_power_of_signs_that_all_agree():
+    effect, rng = 1.5, np.random.default_rng(0)
+    n = 3 + result(effect, 3).further_seeds()
+    drawn = rng.normal(effect, 1, (400, n))
+    power = np.mean([compare_paired(np.zeros(n), each).p <= 0.05 for each in drawn])
+    assert (n, power > 0.78) == (7, True), power
+
+
 def test_further_seeds_are_enough_for_the_test_to_reach_its_level():
     # Whatever the effect: five pairs never have a p below .05, so it takes six.
     assert result(50.0, 3).further_seeds() == 3

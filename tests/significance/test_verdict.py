@@ -12,10 +12,13 @@ import pytest
 from scipy import stats
 
 from mlcl.significance.arm_errors import SEARCH_DEVIATION, arm_error, half_width, rows_variance
-from mlcl.significance.arms import Arm, Outcome, difference_of
+from mlcl.significance.arms import Arm, Outcome, difference_of, search_deviation
 from mlcl.significance.deciders import Decider, cheapest_decider
+from mlcl.significance.paired_arms import differences_of
 from mlcl.significance.paired_tests import holm
 from mlcl.significance.verdict import Conclusion, Verdict, compare_arms, compare_family
+
+PAIR = (("a", 0.7), ("b", 0.8))
 
 
 def arm(label: str, mean: float, spread: float, searches: int = 3, seeds: int = 2, blocks: int = 20) -> Arm:
@@ -268,3 +271,46 @@ def test_seeds_that_would_decide_are_counted_from_the_larger_arm() -> None:
     assert of_few is not None
     assert of_few.about is not None
     assert found.decider == Decider("seeds", 4 * of_few.about, 400, False)
+
+
+@pytest.mark.parametrize(
+    ("reference", "treated", "seeds"),
+    [((0.3, 0.4), (0.32, 0.41), 4), ((0.2, 0.3), (0.32, 0.31), 9), ((0.7, 0.72), (0.73, 0.75), 4)],
+)
+def test_more_seeds_add_degrees_of_freedom_to_the_variance_of_one_search(
+    reference: tuple[float, ...], treated: tuple[float, ...], seeds: int
+) -> None:
+    """The first two pairs share their seeds; a t test with the variance found needs as many seeds."""
+    first = 0 if treated != (0.73, 0.75) else 5
+    arms = [
+        Arm(label, (tuple(Outcome(start + k, value) for k, value in enumerate(values)),), searched=False)
+        for label, values, start in (("a", reference, 0), ("b", treated, first))
+    ]
+    (found,) = differences_of(arms[0], arms[1:], "x", "max", seeds=first == 0)
+    pairs = np.subtract(treated, reference) if first == 0 else None
+    spread = np.std(pairs, ddof=1) if pairs is not None else math.sqrt(2) * np.std(reference, ddof=1)
+    degrees = (lambda n: n - 1) if first == 0 else (lambda n: 2 * (n - 1))
+    enough = next(
+        n for n in range(3, 200) if stats.t.ppf(0.975, degrees(n)) * spread / math.sqrt(n) <= found.value
+    )
+    verdict = compare_family([found], "settings", metric="x", mode="max", margin=0.0)[0]
+    assert verdict.decider is not None
+    assert (verdict.decider.what, verdict.decider.about, enough) == ("seeds", seeds, seeds)
+
+
+@pytest.mark.parametrize("count", [2, 3, 6, 7])
+def test_equal_values_of_every_seed_have_no_error_however_their_mean_is_rounded(count: int) -> None:
+    same = [Arm(label, (tuple(Outcome(k, value) for k in range(count)),)) for label, value in PAIR]
+    found = difference_of(*same, "x", "max")
+    assert (found.is_known, found.p, found.interval(0.95)) == (False, None, None)
+
+
+def test_the_error_of_a_search_is_assumed_for_shares_alone() -> None:
+    shares = ("test/micro_f1", "knn_best/test/ranking_loss", "val/accuracy_price", "test/my_metric")
+    assert {search_deviation(name) for name in shares} == {SEARCH_DEVIATION}
+    others = ("test/coverage_error", "val/loss", "time/train_seconds", "knn_best/k", "test/lca_distance")
+    assert all(math.isnan(search_deviation(name)) for name in others)
+    arms = [replace(arm(label, mean, 0.01, searches=1), search_deviation=math.nan) for label, mean in PAIR]
+    found = compare(*arms)
+    assert (found.answer, found.interval, found.search_deviation) == (Conclusion.CANNOT_TELL, None, 0.0)
+    assert "its error is not known" in found.sentence

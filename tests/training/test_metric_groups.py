@@ -121,6 +121,23 @@ def test_a_band_that_no_validation_row_is_of_chooses_nothing(tmp_path):
         JobData.of(tail, tmp_path)
 
 
+def test_an_aspect_that_no_validation_row_rates_chooses_nothing(tmp_path):
+    splits = ["train"] * 6 + ["validation"] * 4 + ["test"] * 2
+    rated = [[1 + i % 2, 0 if split == "validation" else 1] for i, split in enumerate(splits)]
+    space = LabelSpace(kind="aspects", aspects=("word", "price"), scale=(1, 2))
+    rows = {"text": [f"word{i}" for i in range(12)], "split": splits, "ratings": rated}
+    dataset(tmp_path / "data", "hotels", {"ratings": space}, rows)
+    asked = ("objective.heads={}", "objective.classifier={loss: cross_entropy, labels: ratings}")
+    word, price = (
+        tiny_job(tmp_path / "data", *asked, f"evaluation.metric=val/accuracy_{aspect}")
+        for aspect in ("word", "price")
+    )
+    assert JobData.of(word, tmp_path).scoring.metric == "accuracy_word"
+    with pytest.raises(UserError, match="no validation row has a rating of this aspect") as caught:
+        JobData.of(price, tmp_path)
+    assert caught.value.key == "evaluation.metric"
+
+
 def test_a_baseline_has_the_groups_of_predictions(tiny, tmp_path):
     job = tiny_job(tiny, *JOBS["single"], "baseline=majority")
     job_data, metrics = run(job, tmp_path)

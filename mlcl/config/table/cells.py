@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config.job import JobConfig, covers, dump_job
-from mlcl.config.loader import apply_overrides
+from mlcl.config.loader import apply_overrides, keys_for
 from mlcl.config.section import validate
 from mlcl.config.space.search import fresh_seeds_of
 from mlcl.config.table.schema import Scale, Table, TableLine, Tune, slug
@@ -108,6 +108,9 @@ def cells_of(
         raise UserError("no row has a cell in these columns", file=file, key="rows", found=list(rows))
     tunes = {(row, column): tune_of(table, row, column, preset) for row, column in pairs}
     trees = _trees(table, file, with_controls(_only(pairs, only, file), tunes, file), preset)
+    for key, value in overrides.items():
+        if not any(keys_for(tree, key) for tree, _ in trees.values()):
+            raise UserError("its * matches no key of the cells' jobs", key=key, found=value)
     if data:
         # Paths for sources that only other cells need are accepted.
         every = _trees(table, file, table.pairs(table.rows, table.columns), PAPER)

@@ -18,7 +18,7 @@ from pydantic import Field, field_validator
 
 from mlcl.data.format import GROUP, SPLITS
 from mlcl.data.source import NewDataset, Source, Workspace
-from mlcl.data.sources.common.distribution import file_state
+from mlcl.data.sources.common.distribution import file_state, hash_of_files
 from mlcl.data.split_assignment import (
     SPLIT_NAMES,
     RowKeys,
@@ -70,7 +70,10 @@ class CsvOptions(TextFileOptions):
 
 
 def state(options: TableOptions) -> list[Any]:
-    """Returns plain data that changes when one of the files does. Raises UserError for a missing file."""
+    """Returns plain data that changes when a file changes: a table, or an image that a table names.
+
+    Raises UserError for a missing table, and for a table of images that cannot be read.
+    """
     files = [("path", path) for path in options.path]
     for name, label in options.labels.items():
         if isinstance(label, HierarchyOf) and label.parents is not None:
@@ -78,15 +81,32 @@ def state(options: TableOptions) -> list[Any]:
     for key, file in files:
         if not file.is_file():
             raise UserError("no such file", file=file, key=f"data.options.{key}")
-    return [part for _, file in files for part in file_state(file)]
+    found = [part for _, file in files for part in file_state(file)]
+    if options.modality == "image":
+        found.append(hash_of_files(options.path[0].parent, _image_files(options)))
+    return found
 
 
-def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset:
-    """Returns the data set of tables. Raises UserError with file, line (or row) and column of a bad value."""
+def _image_files(options: TableOptions) -> Iterator[Path]:
+    """Yields the image files that the tables name; none for tables that hold the images themselves."""
+    for image in _contents(options, _tables(options)):
+        if isinstance(image, bytes):
+            return
+        if isinstance(image, Path):
+            yield image
+
+
+def _tables(options: TableOptions) -> list[TableFile]:
     dialect = Dialect(**options.model_dump(include={"encoding", "delimiter", "header"}))
     tables = [open_table(path, dialect) for path in options.path]
     for table in tables:
         _check_columns(options, table)
+    return tables
+
+
+def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset:
+    """Returns the data set of tables. Raises UserError with file, line (or row) and column of a bad value."""
+    tables = _tables(options)
     check_levels(options)
     columns = options.columns(tables[0].columns)
     other = {column for key, column in columns.items() if key.partition(".")[0] != options.modality}

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 
 from mlcl.backports import SqliteCode, sqlite_code
@@ -87,11 +88,12 @@ def find_damaged_database(scope: Scope) -> Iterator[Finding]:
 
 
 def _restore(home: Path) -> None:
-    """Replaces the database by its backup; keeps the damaged file. Raises UserError while a command runs."""
+    """Replaces the database by its backup; keeps each damaged file. Raises UserError while a command runs."""
     if any(folder.is_owned for folder in all_folders(home)):
         raise UserError("a command is at work in this home", file=home)
     if (home / DATABASE).exists():
-        (home / DATABASE).replace(home / DAMAGED)
+        names = chain([DAMAGED], (f"{DAMAGED}-{number}" for number in count(2)))
+        (home / DATABASE).replace(next(home / name for name in names if not (home / name).exists()))
     with new_file(home / DATABASE) as partial_file:
         partial_file.write_bytes((home / BACKUP).read_bytes())
     Database(home).check()

@@ -124,10 +124,17 @@ class JobsClient:
         return lines
 
     def lines(self, id: str) -> Iterator[str]:
-        """Yields the lines of a job's latest attempt until it ends; unlike `follow`, also in a notebook."""
-        known = 0
+        """Yields the lines of a job until it ends, also in a notebook, unlike `follow`.
+
+        The first is that of the latest attempt. If the job is resumed meanwhile, the new attempt's follow.
+        """
+        known, last = 0, None
         while True:
             view = self.get(id)  # before the output, which an ended job has written whole
+            if last is not None and view.attempt != last.attempt:
+                yield from self.logs(last)[known:].splitlines()
+                known = 0
+            last = view
             text = self.logs(view)
             end = text.rfind("\n") + 1 if view.is_active else len(text)
             yield from text[known:end].splitlines()

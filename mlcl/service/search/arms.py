@@ -16,8 +16,6 @@ from mlcl.significance.roles import Role
 
 CONTROL = "control"
 """The name of the control's arm."""
-OWN_ARMS = frozenset({"heads", "job"})
-"""The names of the swept job's arm, see `own_arm`."""
 RACE_OFFSET = 501
 """The offset of a race's first seed from that of the job; a confirmation has fewer seeds than this."""
 
@@ -73,9 +71,9 @@ def control_job(job: JobConfig) -> JobConfig | None:
     return load_job(tree)
 
 
-def own_arm(plan: SweepPlan) -> str:
+def own_arm(job: JobConfig) -> str:
     """Returns the name of the swept job's arm: `heads`, or `job` if the job has no contrastive heads."""
-    return "job" if control_job(plan.job) is None else "heads"
+    return "job" if control_job(job) is None else "heads"
 
 
 def search_plans(plan: SweepPlan) -> list[SearchPlan]:
@@ -84,12 +82,12 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
     Without fresh seeds there is only one search, of the swept job.
     """
     if not plan.seeds:
-        return [arm_search(plan, own_arm(plan), Role.MODEL, 1, replace(plan, baselines=()))]
+        return [arm_search(plan, own_arm(plan.job), Role.MODEL, 1, replace(plan, baselines=()))]
     arms = [(CONTROL, plan.control, Role.BASELINE | Role.CONTROL)] if plan.control is not None else []
     arms += [(name, job, Role.BASELINE) for name, job in plan.baselines]
     others = [search for name, job, role in arms for search in _searches_of(plan, name, job, role)]
     own, numbers = replace(plan, baselines=(), control=None), range(1, plan.searches + 1)
-    return others + [arm_search(plan, own_arm(plan), Role.MODEL, number, own) for number in numbers]
+    return others + [arm_search(plan, own_arm(plan.job), Role.MODEL, number, own) for number in numbers]
 
 
 def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:

@@ -45,7 +45,8 @@ class _Estimate:
 def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     """Returns the plan of a table, with its cost, as plain data. Checks and prepares data, trains nothing."""
     table, done = TableTrainings(plan, home), finished(home)
-    missing = [each for each in _estimates(table.runs, done, home) if each.run.key not in done]
+    left_keys = {run.key for run in table.missing()}
+    missing = [each for each in _estimates(table.runs, done, home) if each.run.key in left_keys]
     folder = table.folder()
     ledgers = table.ledgers(None if folder is None else Ledger(folder.path))
     entries = [its for each in (table.all_ledgers if table.tuned else ()) for its in each.entries.values()]

@@ -124,6 +124,8 @@ def test_a_damaged_database_is_replaced_by_the_backup(home):
         assert mended(home, "database") == [str(database.file)]
         database.check()
         assert run.record.state is State.STOPPED
+    kept = {file.name: file.read_bytes() for file in home.glob("home.db.damaged*")}
+    assert kept == {"home.db.damaged": whole.replace(b"STOPPED", b"STOPPEE"), "home.db.damaged-2": b""}
 
 
 def test_the_command_mends_a_database_that_no_other_command_opens(home):

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -98,6 +99,23 @@ def test_an_id_is_given_once(lab, ray_):
         lab.submit(["run", "job.yaml"], id="lab-1")
     assert str(caught.value.found) == f"lab-1: RUNNING, mlcl {shlex.join(WORDS)}"
     assert list(ray_.jobs) == ["lab-1"]
+
+
+def test_lines_are_followed_into_the_attempt_that_resumes_a_job(lab, ray_, monkeypatch):
+    lab.submit(id="lab-1")
+    logs = {"lab-1": "one\n", "lab-1-2": "three\n"}
+
+    def pause(_seconds):
+        if "lab-1-2" in ray_.jobs:
+            ray_.end("lab-1-2", "SUCCEEDED", 0)
+            return
+        ray_.end("lab-1", "STOPPED")
+        logs["lab-1"] += "two\n"
+        lab.resume("lab-1")
+
+    monkeypatch.setattr(ray_, "get_job_logs", logs.get)
+    monkeypatch.setattr(time, "sleep", pause)
+    assert list(lab.client.lines("lab-1")) == ["one", "two", "three"]
 
 
 def test_a_stopped_job_goes_on_under_its_id_with_more_words(lab, ray_):

@@ -375,6 +375,8 @@ def test_neighbours_of_a_cell_need_embeddings_that_an_earlier_table_may_have_lef
     tables.run(tables.plan({**tree, "rows": {"jobs": {}}, "models": False}, name="before"))
     assert len(tables.trained()) == 1
     assert TableTrainings(tables.plan({**tree, "rows": {"jobs": {}}}), tables.home).missing() == []
+    told = plan_table(tables.plan({**tree, "rows": rows}), tables.home)["trainings"]
+    assert (told["missing"], sum(kind["trainings"] for kind in told["kinds"].values())) == (1, 1)
     for _ in range(2):  # the second command finds them
         tables.run(tables.plan({**tree, "rows": rows}))
         assert len(tables.trained()) == 2
