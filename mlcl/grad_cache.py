@@ -105,6 +105,8 @@ class GradCache(Generic[Chunk]):
                 self._states.append(rng_state())
                 # A CUDA graph writes every output to the same memory, so that the next pass overwrites this.
                 parts.append(self._encode(chunk).clone())
+        # Older versions of PyTorch would use weights that were cast without a graph in the next pass, too.
+        torch.clear_autocast_cache()
         if self._module is not None:
             set_buffers(self._module, buffers)
         self._sizes = [len(part) for part in parts]

@@ -62,6 +62,17 @@ def test_dropout_has_the_random_numbers_of_the_first_pass_and_the_state_goes_on(
     assert torch.equal(after, torch.rand(3))
 
 
+def test_autocast_around_the_whole_step_keeps_the_gradient():
+    model, x = encoder(nn.Tanh()).float(), rows().float()
+    with torch.autocast("cpu", torch.bfloat16):
+        cached_backward(x.split(4), model, lambda z: z.float().square().sum(), module=model)
+    found = gradients(model)
+    model.zero_grad()
+    model(x).square().sum().backward()
+    torch.testing.assert_close(found, gradients(model), rtol=0.1, atol=0.05)
+    assert all(its.abs().max() > 0 for its in found)
+
+
 def test_statistics_of_batch_norm_move_once_a_micro_batch():
     model = encoder(nn.BatchNorm1d(16))
     cached_backward(rows().split(4), model, lambda z: z.square().sum(), module=model)

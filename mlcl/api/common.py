@@ -75,7 +75,7 @@ def with_encoder(
     given = checked_overrides(overrides)
     if encoder is None and tokenizer is None and collate is None:
         return given
-    written = read_job(dump_job(source) if isinstance(source, JobConfig) else source).with_overrides(given)
+    written = read_job(_given(source)).with_overrides(given)
     old = written.tree.get("encoder") or {}
     modality: Reads | None = "vectors" if list(old.get("inputs") or ()) == ["column"] else None
     if collate is not None and "name" in old:
@@ -89,7 +89,19 @@ def with_encoder(
 
 def job_of(source: JobSource, overrides: Overrides = None) -> JobConfig:
     """Returns the checked job of a source with overrides. Raises UserError for an invalid job."""
-    return load_job(dump_job(source) if isinstance(source, JobConfig) else source, overrides or {})
+    return load_job(_given(source), overrides or {})
+
+
+def _given(source: JobSource) -> str | Path | Mapping[str, Any]:
+    """Returns a loaded job as plain data without the defaults that depend on keys which overrides may set."""
+    if not isinstance(source, JobConfig):
+        return source
+    tree = dump_job(source)
+    if "views" not in source.train.model_fields_set:
+        del tree["train"]["views"]
+    if "metric" not in source.evaluation.model_fields_set:
+        del tree["evaluation"]["metric"]
+    return tree
 
 
 def baseline_files(given: Sequence[str | Path] | None) -> Sequence[str | Path]:

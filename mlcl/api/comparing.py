@@ -6,7 +6,7 @@ The comparison is a table of tuned cells, written to `HOME/comparisons`; `mlcl r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 FOLDER = "comparisons"
 SEARCHES = 3
-HOLD = ("objective.classifier.pos_weight", "train.epochs")
+POS_WEIGHT = "objective.classifier.pos_weight"
+HOLD = (POS_WEIGHT, "train.epochs")
 """Keys of the space whose values the searches of all losses take from the setting that the control picked."""
 BY_DISTANCE = 20.0
 """The factor by which temperatures and weights are larger for losses of the Euclidean distance.
@@ -122,6 +123,16 @@ def compare(
     return Answer(run_table(plan, home=folder, watch=listener_of(progress)), folder)
 
 
+def _without_keys(parameters: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Returns a space's parameters without those that vary one of `keys`, whose parts may be `*`."""
+
+    def overlap(key: str, other: str) -> bool:
+        parts = zip(key.split("."), other.split("."), strict=False)
+        return all(one == its or "*" in (one, its) for one, its in parts)
+
+    return {key: its for key, its in parameters.items() if not any(overlap(key, each) for each in keys)}
+
+
 def _first_job(
     data: UserData,
     labels: Any,
@@ -143,8 +154,8 @@ def _first_job(
         encoder, tokenizer, collate = module
         its = caller_encoder_of(encoder, tokenizer, home, modality=data.info.modality, collate=collate)
     section = None if its is None else its.section
-    space = labels if isinstance(labels, str) and not data.options else None  # a prepared data set's space
-    made = data.first_job(space, data.description(), section)
+    made = data.first_job(named_space(data, labels), data.description(), section)
+    made.space["space"] = _without_keys(made.space["space"], overrides or {})
     made.job["experiment"] = name or re.sub(r"[^A-Za-z0-9._-]+", "_", made.job["experiment"])
     # Averaging each arm with the same baseline would make the losses' differences smaller.
     made.job["evaluation"].pop("ensemble", None)
@@ -176,6 +187,20 @@ def prepare_user_data(data: Any, columns: Mapping[str, Any], home: Path) -> User
     given = UserOptions(**options)
     paths = [path.absolute() for path in data_paths(data, home)]
     return prepare_user_data(paths, home, given)
+
+
+def named_space(data: UserData, labels: Any) -> str | None:
+    """Returns the label space of a prepared data set that the option `labels` names; None for other data.
+
+    Raises UserError for several names.
+    """
+    if labels is None or data.options:
+        return None
+    names = _names("labels", labels)
+    if len(names) != 1:
+        problem = "a prepared data set has label spaces, of which one is predicted"
+        raise UserError(problem, key="labels", found=list(names), allowed=list(data.info.label_spaces))
+    return names[0]
 
 
 def _names(key: str, value: Any) -> tuple[str, ...]:
@@ -248,7 +273,12 @@ def _row(
 
     if loss == "asl":
         changed = {"objective.heads": {}, "objective.classifier.loss": loss, "train.views": 2}
-        return {"set": changed, "tune": dict(tune)}
+        if "pos_weight" not in job["objective"]["classifier"]:
+            return {"set": changed, "tune": dict(tune)}
+        keys = {key: its for key, its in tune["space"]["space"].items() if key != POS_WEIGHT}
+        shared = {name: [key for key in tune[name] if key != POS_WEIGHT] for name in ("hold", "start")}
+        own = {**tune, **shared, "space": {**tune["space"], "space": keys}}
+        return {"set": {**changed, POS_WEIGHT: "none"}, "tune": own}
     if loss not in LOSSES:
         names = sorted([*LOSSES, "asl"])
         raise UserError(f"no such loss{did_you_mean(loss, names)}", key="losses", found=loss, allowed=names)

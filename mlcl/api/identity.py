@@ -144,6 +144,9 @@ def _parts_of_code(value: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
         yield f"module {value.__name__}"
         if not is_installed(value.__name__) and getattr(value, "__file__", None) is not None:
             yield Path(str(value.__file__)).read_bytes()
+            kinds = (*PLAIN, ModuleType, FunctionType, type)
+            own = {key: its for key, its in vars(value).items() if not key.startswith("__")}
+            yield from _parts({key: its for key, its in own.items() if isinstance(its, kinds)}, seen)
     elif isinstance(value, BuiltinFunctionType):
         yield f"builtin {value.__name__}"
     elif isinstance(value, ReferenceType):

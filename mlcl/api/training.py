@@ -16,7 +16,7 @@ from mlcl.api.common import (
     say_of,
     with_encoder,
 )
-from mlcl.api.comparing import prepare_user_data
+from mlcl.api.comparing import named_space, prepare_user_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,8 +122,7 @@ def baseline(
 
     say, folder = say_of(progress), home_of(home)
     its = prepare_user_data(data, columns, folder)
-    space = columns.get("labels") if not its.options else None  # of a prepared data set it is a label space
-    job = load_job(dataset_job(its.folder, space if isinstance(space, str) else None))
+    job = load_job(dataset_job(its.folder, named_space(its, columns.get("labels"))))
     given = [names] if isinstance(names, str) else list(names)
     plan = BaselinePlan.of(job, given, folder)
     found = run_baselines(plan, home=folder, listener=training_listener(progress), announce=say)

@@ -119,11 +119,18 @@ def _columns(data: Mapping[str, Any]) -> dict[str, list[Any]]:
         if isinstance(values, str) or not hasattr(values, "__iter__"):
             problem, allowed = "no values of a column", "a list, array or tensor with a value for each row"
             raise UserError(problem, key=f"data.{name}", found=repr(values)[:60], allowed=allowed)
-        found[name] = list(values.numpy(force=True) if _is_tensor(values) else values)
+        found[name] = list(_array(values) if _is_tensor(values) else values)
     lengths = {name: len(values) for name, values in found.items()}
     if len({*lengths.values()}) > 1:
         raise UserError("columns of different lengths", key="data", found=lengths)
     return found
+
+
+def _array(values: Any) -> Any:
+    """Returns a tensor as a NumPy array, which has no bfloat16."""
+    import torch
+
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy(force=True)
 
 
 def _is_tensor(values: Any) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from json import loads
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -51,6 +53,9 @@ Twins = Annotated[
 AllowUntrained = Annotated[
     bool, typer.Option("--allow-untrained", help="Accept labels that only the test split has.")
 ]
+HEADERS = {"label", "labels", "class", "classes", "name", "names", "category", "categories"}
+"""First lines, in small letters, that are the header of a column of class names."""
+TABLES, YAML = {".csv", ".tsv"}, {".yaml", ".yml"}
 To = Annotated[Path, typer.Option("--to", help="The folder to write to.")]
 Budget = Annotated[
     str, typer.Option("--budget", help="Time of the sweep, which decides what it compares: 20m, 2h, 4cpu-h.")
@@ -100,17 +105,38 @@ def init(
 
 
 def _names(given: str | None) -> tuple[str, ...]:
-    """Returns names that are separated by commas, or the lines of a file."""
+    """Returns names that are separated by commas, or those of a file: its lines, or JSON."""
     if given is None:
         return ()
     file = Path(given)
     if file.suffix and "," not in given and not file.is_file():
         raise UserError("no such file", file=file, key="names", allowed="a file, or names as a,b,c")
     try:
-        words = file.read_text(encoding="utf-8").splitlines() if file.is_file() else given.split(",")
+        words = _names_in(file) if file.is_file() else given.split(",")
     except (OSError, UnicodeError) as error:
         raise UserError("cannot be read", file=file, key="names", found=error) from None
     return tuple(word.strip() for word in words if word.strip())
+
+
+def _names_in(file: Path) -> list[str]:
+    """Returns the names in a file, a name a line or JSON. Raises UserError for a file of another form."""
+    text = file.read_text(encoding="utf-8-sig").strip()
+    lines, kind = text.splitlines(), file.suffix.lower()
+    if kind == ".json" or text.startswith(("[", "{")):
+        with suppress(ValueError, RecursionError):
+            found = loads(text)
+            if isinstance(found, dict) and found.keys() == set(map(str, range(len(found)))):
+                found = [found[str(number)] for number in range(len(found))]
+            names = found if isinstance(found, list) else []
+            if names and all(isinstance(name, str) and name.strip() for name in names):
+                return names
+        allowed = '["a", "b"], or {"0": "a", "1": "b"} from 0 on, as JSON'
+        raise UserError("no names in order", file=file, key="names", found=lines[:2], allowed=allowed)
+    table = kind in TABLES and any(sign in line for line in lines for sign in ",;\t")
+    if table or kind in YAML or text.partition("\n")[0].strip().lower() in HEADERS:
+        allowed = "a name a line without a header, or a list as JSON"
+        raise UserError("a table or YAML", file=file, key="names", found=lines[:2], allowed=allowed)
+    return lines
 
 
 def _ask(question: str, answers: Sequence[str], default: str) -> str:

@@ -256,6 +256,7 @@ class JobConfig(Section):
         """Sets the default metric of a classifier that predicts several labels per row."""
         if "metric" not in self.evaluation.model_fields_set and self.objective.classifier.of_labels:
             evaluation = self.evaluation.model_copy(update={"metric": "val/micro_f1"})
+            evaluation.model_fields_set.discard("metric")
             object.__setattr__(self, "evaluation", evaluation)  # the section is frozen
         return self
 
@@ -265,6 +266,7 @@ class JobConfig(Section):
         if self.train.views is None:
             contrastive = any(head.weight > 0 for head in self.objective.heads.values())
             train = self.train.model_copy(update={"views": 2 if contrastive else 1})
+            train.model_fields_set.discard("views")
             object.__setattr__(self, "train", train)  # the section is frozen
         return self
 

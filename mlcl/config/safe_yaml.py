@@ -18,7 +18,8 @@ from yaml.constructor import ConstructorError
 
 from mlcl.errors import UserError
 
-MOST_CHARACTERS = 1 << 18
+MOST_CHARACTERS = 1 << 21
+"""The largest length of a text; a job has the texts of its plugin files, of at most 2^20 characters each."""
 MOST_VALUES = 50_000
 """The largest number of values. An alias counts as all values of its anchor: nested aliases multiply."""
 MOST_NESTED = 100
@@ -127,6 +128,7 @@ class _Loader(yaml.SafeLoader):
 
     root: yaml.Node | None = None
     nested = 0
+    composed = 0
 
     def get_single_node(self) -> yaml.Node | None:
         self.root = super().get_single_node()
@@ -135,6 +137,9 @@ class _Loader(yaml.SafeLoader):
         return self.root
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.composed += 1  # before aliases are resolved, so that a long list ends early
+        if parent and self.composed > MOST_VALUES:
+            raise ConstructorError(None, None, f"more than {MOST_VALUES:,} values", parent.start_mark)
         if parent and self.nested > MOST_NESTED:
             raise ConstructorError(None, None, "nested too deeply", parent.start_mark)
         self.nested += 1

@@ -192,13 +192,28 @@ class RowKeys:
     twins: Sequence[str] = ()
 
 
+def _words_of_name(name: str) -> list[str]:
+    return [word.lower().removesuffix("set") for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", name)]
+
+
+def with_eval_as_test(found: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Returns `found`, which maps names to splits, with `eval` as test beside `dev` where no name is test.
+
+    Beside `train` alone, `eval` stays validation.
+    """
+    named = {name for name in found if {"eval", "evaluation"} & set(_words_of_name(name))}
+    late = {name for name in named if found[name] == "validation"}
+    others = {split for name, split in found.items() if name not in late}
+    is_test = "validation" in others and "test" not in others
+    return {**found, **dict.fromkeys(late if is_test else (), "test")}
+
+
 def split_of_name(name: str) -> str | None:
     """Returns the split in a name such as `reviews_train` or `Val2017`; None if it has none or several.
 
     `train_val` and `trainval` count as train.
     """
-    words = re.findall("[A-Z]?[a-z]+|[A-Z]+", name)
-    words = [word.lower().removesuffix("set") for word in words]
+    words = _words_of_name(name)
     for at in reversed(range(1, len(words))):
         if words[at] and words[at - 1] and words[at - 1] + words[at] in SPLIT_NAMES:  # as in PublicTest
             words[at - 1 : at + 1] = [words[at - 1] + words[at]]

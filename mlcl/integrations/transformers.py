@@ -42,14 +42,25 @@ class Embedder(nn.Module):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
         **inputs: Any,
     ) -> dict[str, Tensor]:
-        """Returns `embeddings`, and `loss` if the model has one and labels are given."""
-        given = {"input_ids": input_ids, "attention_mask": attention_mask, **inputs}
+        """Returns `embeddings`, and `loss` if the model has one and labels are given.
+
+        The Trainer drops the columns of a data set that are not among these names.
+        """
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        given |= {"position_ids": position_ids, "pixel_values": pixel_values, **inputs}
         z_BD = encode_rows(self._embed, {name: value for name, value in given.items() if value is not None})
         if self.loss is None or labels is None:
             return {"embeddings": z_BD}
         return {"loss": self.loss(z_BD, labels), "embeddings": z_BD}
+
+    def gradient_checkpointing_enable(self, **options: Any) -> None:
+        """Turns gradient checkpointing of the encoder on, for `gradient_checkpointing` of the Trainer."""
+        self.encoder.gradient_checkpointing_enable(**options)  # type: ignore[operator]
 
     def _embed(self, inputs: dict[str, Any]) -> Tensor:
         hidden_BTD: Tensor = self.encoder(**inputs).last_hidden_state

@@ -12,6 +12,8 @@ from mlcl.labels import LabelRows
 from mlcl.losses.sets import LabelSets, first_rows
 from mlcl.losses.spec import LabelKind
 
+MOST_LEVELS = 127
+"""The most levels of a path: depths are stored in 8 bits."""
 Labels = Tensor | LabelRows
 RuleLabels = Tensor | LabelSets
 """The form that rules read: classes or sample ids (B,), paths (B, H), or sets of labels or of nodes."""
@@ -51,6 +53,7 @@ def _check_kind(name: str, kind: LabelKind, labels: Labels) -> None:
         if kind == "class" or (kind == "path" and not labels.levels):
             wanted = "(B,)" if kind == "class" else "(B, H) or LabelRows with levels"
             raise ValueError(f"{name} needs {kind} labels {wanted}; found: {_shape(labels)}")
+        _check_levels(len(labels.levels))
         return
     if not isinstance(labels, Tensor):
         raise ValueError(
@@ -65,9 +68,15 @@ def _check_kind(name: str, kind: LabelKind, labels: Labels) -> None:
         _check_integers("class labels", labels)
     elif kind == "path":
         _check_integers("paths", labels, 2)
+        _check_levels(labels.shape[1])
     elif labels.ndim != 2:
         wanted = "(B,), (B, L)" if kind == "multi_label" else "(B, A)"
         raise ValueError(f"{name} needs {kind} labels {wanted} or LabelRows; found: {_shape(labels)}")
+
+
+def _check_levels(levels: int) -> None:
+    if levels > MOST_LEVELS:
+        raise ValueError(f"paths have at most {MOST_LEVELS} levels; found: {levels}")
 
 
 def _check_integers(what: str, values: Tensor, dims: int = 1) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 from numbers import Number
 from typing import Any, Literal, get_args
 
@@ -35,12 +36,13 @@ class LabelBatchSampler(Sampler[list[int]]):
         branches: The classes below each class of a path, for `pk`.
         seed: The seed of all epochs.
         drop_last: Whether a smaller last batch is left out.
-        rank: The number of this process; by default that of torch.distributed, if it is initialised.
-        world_size: The number of processes; by default that of torch.distributed, if it is initialised.
+        rank: The number of this process; by default that of torch.distributed, if it is initialised when an
+            iteration begins.
+        world_size: The number of processes; by default, like `rank`, that of torch.distributed.
 
     Raises:
-        ValueError: For labels of several kinds, paths of different lengths, an unknown order, `k` or
-            `branches` below 1, and a batch size that does not fit the rows or the processes.
+        ValueError: For labels of several kinds, multi-hot rows as lists, paths of different lengths, an
+            unknown order, `k` or `branches` below 1, and a batch size that fits neither rows nor processes.
 
     Example:
         >>> sampler = LabelBatchSampler([["a"], ["a", "b"], ["b"], ["a"]], batch_size=2, order="pk", k=2)
@@ -66,9 +68,6 @@ class LabelBatchSampler(Sampler[list[int]]):
             raise ValueError(f"order {order!r} is none of {', '.join(get_args(OrderName))}")
         if k < 1 or branches < 1:
             raise ValueError(f"k {k} and branches {branches} must be at least 1")
-        ready = dist.is_available() and dist.is_initialized()
-        rank = rank if rank is not None else dist.get_rank() if ready else 0
-        world_size = world_size if world_size is not None else dist.get_world_size() if ready else 1
         rows = _listed(labels)
         draw: Order | None = None
         if order != "random":
@@ -77,7 +76,9 @@ class LabelBatchSampler(Sampler[list[int]]):
                 draw = Grouped(levels, len(rows), batch_size, k, branches)
             else:
                 draw = Balanced(levels[-1], len(rows), batch_size, power)
-        self._sampler = EpochSampler(len(rows), batch_size, seed, rank, world_size, drop_last, draw)
+        self._rank, self._world_size = rank, world_size
+        self._build = partial(EpochSampler, len(rows), batch_size, seed, drop_last=drop_last, order=draw)
+        self._of_rank()
         self.epoch = 0
 
     @property
@@ -91,11 +92,20 @@ class LabelBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         epoch, self.epoch = self.epoch, self.epoch + 1
-        for batch in self._sampler.batches(epoch):
+        for batch in self._of_rank().batches(epoch):
             yield batch.tolist()
 
     def __len__(self) -> int:
-        return self._sampler.steps_per_epoch
+        return self._of_rank().steps_per_epoch
+
+    def _of_rank(self) -> EpochSampler:
+        # Trainers may initialise torch.distributed after the sampler is built.
+        ready = dist.is_available() and dist.is_initialized()
+        rank, world_size = (dist.get_rank(), dist.get_world_size()) if ready else (0, 1)
+        return self._build(
+            rank=rank if self._rank is None else self._rank,
+            world_size=world_size if self._world_size is None else self._world_size,
+        )
 
 
 def _listed(labels: Any) -> list[Any]:
@@ -125,6 +135,8 @@ def _levels(rows: Sequence[Any]) -> tuple[Groups, ...]:
     if kind == "set":
         # In an order that is the same in all processes, which that of a set of texts is not.
         listed = [sorted(its, key=repr) if isinstance(its, (set, frozenset)) else its for its in rows]
+        if any(len(set(its)) < len(its) and set(its) <= {0, 1} for its in listed):
+            raise ValueError("a multi-hot row among lists of labels; allowed: a tensor or array (N, L)")
         pairs = [(row, label) for row, its in enumerate(listed) for label in its or [None]]
         return tree(_numbered([label for _, label in pairs])[:, None], np.array([row for row, _ in pairs]))
     paths = rows if kind == "path" else [(its,) for its in rows]

@@ -1,13 +1,16 @@
 """Modules of a caller as encoders: what a job holds, what is refused, and models that open elsewhere."""
 
+import random
 import subprocess
 import sys
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from builders import job_tree, shades, text_dataset
+from stored_runs import run
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 
@@ -20,6 +23,9 @@ from mlcl.errors import UserError
 from mlcl.models import build_encoder
 from mlcl.service.export_run import export_run
 from mlcl.tracking import Tracker
+from mlcl.training.checkpoint import seed_all
+from mlcl.training.export import write_export
+from mlcl.training.stored_run import StoredRun
 
 pytestmark = pytest.mark.usefixtures("forgotten_plugin_files")
 
@@ -53,6 +59,33 @@ class Recurrent(nn.Module):
 
     def forward(self, input_ids, attention_mask):
         return (self.states(self.table(input_ids))[0] * attention_mask[..., None]).sum(1)
+
+
+class Repeated(nn.Module):
+    """Applies one layer three times."""
+
+    def __init__(self, in_features=3):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(in_features, in_features)] * 3)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + torch.tanh(layer(x))
+        return x
+
+
+class Drawn(nn.Module):
+    """Has random numbers that no step changes, and that are not all in its state."""
+
+    def __init__(self, in_features):
+        super().__init__()
+        self.frozen = nn.Parameter(torch.randn(in_features, 16), requires_grad=False)
+        self.register_buffer("scale", torch.rand(16), persistent=False)
+        self.shift = random.random() + float(np.random.rand())
+        self.layer = nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.layer(torch.cos(x @ self.frozen) * self.scale + self.shift)
 
 
 @pytest.fixture
@@ -116,13 +149,33 @@ def test_a_module_of_texts_reads_its_own_tokens_or_the_words_of_the_training_tex
 
 
 @pytest.mark.parametrize(
-    "encoder", [nn.Sequential(nn.Linear(3, 5), nn.GELU()), partial(nn.Linear, out_features=5)]
+    "encoder",
+    [
+        nn.Sequential(nn.Linear(3, 5), nn.GELU()),
+        partial(nn.Linear, out_features=5),
+        Repeated,
+        Repeated(),
+    ],
 )
 def test_a_module_of_vectors_trains_and_its_exported_model_predicts(vectors, tmp_path, encoder):
     report = mlcl.run(vectors, home=tmp_path / "home", encoder=encoder, progress=None)
     assert (report.state, report.metrics["test/accuracy"]) == ("COMPLETE", 1.0)
     export_run(Tracker.existing(tmp_path / "home"), report.id, tmp_path / "model")
     assert mlcl.load_model(tmp_path / "model").predict([[0.0, 2.0, 0.0]]).labels == ["a"]
+
+
+def test_random_numbers_that_are_not_trained_are_those_of_the_training_in_an_exported_model(
+    vectors, tmp_path
+):
+    job_data, _ = run(job_with(vectors, Drawn, tmp_path), tmp_path)
+    seed_all(7)
+    write_export(tmp_path / "model", tmp_path / "run", job_data, {})
+    model = mlcl.load_model(tmp_path / "model", "cpu")
+    drawn = torch.rand(1).item(), random.random(), np.random.rand()
+    seed_all(7)
+    assert drawn == (torch.rand(1).item(), random.random(), np.random.rand())
+    stored = StoredRun.read(tmp_path / "run", job_data).embeddings["test"]
+    torch.testing.assert_close(model.outputs(job_data.dataset.split("test").vectors().tolist()), stored)
 
 
 @pytest.mark.parametrize(
@@ -177,6 +230,24 @@ def test_a_class_of_a_script_has_one_identity_in_all_processes(tmp_path):
     first = digest("1")
     assert digest("2") == first
     assert digest("1", "def f(x): return -x") != first
+
+
+def test_the_identity_of_a_class_depends_on_modules_that_its_modules_import(tmp_path):
+    (tmp_path / "helpers.py").write_text("import values\ndef f(x): return values.SCALE * x")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import helpers\nfrom torch import nn\nfrom mlcl.api.identity import identity_of\n"
+        "class Mine(nn.Module):\n    def forward(self, x):\n        return helpers.f(x)\n"
+        "print(identity_of(Mine).digest)\n"
+    )
+
+    def digest(scale):
+        (tmp_path / "values.py").write_text(f"SCALE = {scale!r}")
+        environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, script]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert digest(3.0) == digest(3.0) != digest(14.5)
 
 
 def test_limitations_are_said_in_one_line_before_the_start(images, tmp_path):

@@ -18,7 +18,7 @@ from torch import nn
 
 import mlcl
 from mlcl.api.answer import Answer
-from mlcl.api.common import home_of
+from mlcl.api.common import home_of, job_of
 from mlcl.api.sweeping import shared_overrides, sweep_plan
 from mlcl.config import job_hash, load_job
 from mlcl.errors import UserError
@@ -374,6 +374,44 @@ def test_losses_have_the_heads_that_they_read(tmp_path):
     assert by_distance["temperature"] == 20 * usual["temperature"]
     assert by_distance["projection"] == {"kind": "identity"}
     assert {"tfidf_svm", "majority"} <= table["rows"].keys()
+
+
+def test_a_loss_in_place_of_bce_has_no_weights_of_positives(tmp_path):
+    from mlcl.api.comparing import comparison_table, prepare_user_data
+
+    topics = [[topic, "new"] if row % 3 else [topic] for row, topic in enumerate(TOPICS)]
+    data = prepare_user_data({"text": TEXTS, "topic": topics}, {"text": "text", "labels": "topic"}, tmp_path)
+    made = data.first_job(None, data.description())
+    table = comparison_table(made.job, made.space, ["asl"], data, 6, 3, baselines=False)
+    row, weight = table["rows"]["asl"], "objective.classifier.pos_weight"
+    assert weight in made.space["space"]
+    assert weight not in row["tune"]["space"]["space"]
+    assert weight not in row["tune"]["hold"] + row["tune"]["start"]
+    job = load_job({**made.job, "experiment": "mine"}, row["set"])
+    assert (job.objective.classifier.loss, job.objective.classifier.pos_weight) == ("asl", "none")
+
+
+def test_keys_that_are_overridden_are_not_searched(tables):
+    compared(tables, overrides={"train.epochs": 2})
+    assert max(epoch for _, epoch in tables.formula.trained) == 2
+
+
+def test_the_label_space_of_a_prepared_data_set_may_stand_in_a_list(tmp_path):
+    place = text_dataset(tmp_path / "data")
+    found = mlcl.baseline(place, names=["majority"], labels=["tags"], home=tmp_path / "home", progress=None)
+    assert "test/micro_f1" in found
+    with pytest.raises(UserError, match=r"key labels: a prepared data set has label spaces, of which one"):
+        mlcl.baseline(place, names=["majority"], labels=["tags", "topic"], home=tmp_path / "home", progress=None)
+
+
+def test_a_loaded_job_and_its_file_become_one_job_under_overrides(tmp_path):
+    heads = {"objective.heads.x": {"loss": "supcon", "labels": "section", "temperature": 0.1, "weight": 1.0}}
+    for name, overrides in (("icd10cm_ce", heads), ("icd10cm_mlcl", {"objective.heads": {}})):
+        file = Path("jobs") / f"{name}.yaml"
+        one, other = job_of(load_job(file), overrides), load_job(file, overrides)
+        assert (one.views, job_hash(one)) == (other.views, job_hash(other))
+    given = load_job(Path("jobs/icd10cm_ce.yaml"), {"train.views": 1})
+    assert job_of(given, heads).views == 1
 
 
 @pytest.mark.parametrize(("trials", "race", "neighbours"), [(3, None, "knn_best"), (6, 1, "knn")])

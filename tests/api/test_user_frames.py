@@ -94,6 +94,12 @@ def test_images_of_pillow_are_a_column(tmp_path, data):
         assert np.array_equal(decode(its, 8), decode(PICTURES[int(row)], 8))
 
 
+def test_a_tensor_of_bfloat16_is_read_as_vectors(tmp_path):
+    values = torch.tensor([[row + 0.5, 1.0] for row in range(len(ROWS))])
+    dataset, _ = prepared(tmp_path, {"vector": values.bfloat16(), "label": ROWS})
+    assert (dataset.info.modality, dataset.info.dim) == ("vectors", 2)
+
+
 @pytest.mark.parametrize(
     "contents", [PICTURES, [f"a text {row} of {topic}" for row, topic in enumerate(ROWS)]]
 )

@@ -134,6 +134,16 @@ def test_post_hoc_keys_become_a_grid_and_are_not_searched(space):
     assert space("{evaluation.knn.k: {int: [1, 3]}}").posthoc["evaluation.knn.grid.k"] == (1, 2, 3)
 
 
+def test_without_a_grid_of_the_job_its_own_values_stay(tmp_path):
+    file = tmp_path / "space.yaml"
+    file.write_text("space: {evaluation.knn.lambda: {choice: [0, 0.5]}}")
+    knn = {"k": 7, "lambda": 0.5, "temperature": 0.2, "grid": None}
+    grid = "evaluation.knn.grid"
+    found = load_space(file, load_job(JOB, {"evaluation.knn": knn})).posthoc
+    assert found == {f"{grid}.k": (7,), f"{grid}.lambda": (0, 0.5), f"{grid}.temperature": (0.2,)}
+    assert load_space(file, load_job(JOB)).posthoc == {f"{grid}.lambda": (0, 0.5)}
+
+
 LR = "{train.lr: {float: [0.1, 1]}}"
 
 

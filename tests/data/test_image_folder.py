@@ -70,6 +70,8 @@ def test_copies_lie_in_one_split_and_are_counted(tree, opened):
     [("train/a train/b val/a test/b", "a b", {"train": 40, "validation": 20, "test": 20}),
      ("Training/a Training/b Testing/a", "a b", {"test": 20}),
      ("TRAIN/a TRAIN/b eval/b", "a b", {"validation": 20}),
+     ("train/a train/b dev/b eval/a", "a b", {"train": 40, "validation": 20}),
+     ("train/train/a train/train/b dev/dev/b eval/eval/a", "a b", {"train": 40, "validation": 20}),
      ("seg_train/a seg_train/b seg_test/b", "a b", {"test": 20}),
      ("train2017/a train2017/b val2017/b", "a b", {"validation": 20}),
      ("bus train", "bus train", {})],
@@ -81,6 +83,23 @@ def test_split_folders_have_any_usual_name_and_classes_may_have_it_too(tree, ope
     assert data.info.rows.items() >= rows.items()
     assert sum(data.info.rows.values()) == 20 * len(folders.split())
     assert all("test" in id.lower() for id in data.split("test").ids) == ("test" in rows)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [
+        ("cat", "Cat", "cat, Cat"),
+        ("pet/cat", "pet/Cat", "pet/cat, pet/Cat"),
+        ("pet/cat", "Pet/cat", "pet, Pet"),
+    ],
+)
+def test_a_class_in_two_spellings_is_refused_unless_a_split_has_both(tree, opened, one, other, found):
+    places = (f"train/{one}", f"train/wild{one[3:]}", f"val/{other}")
+    root = tree(*(f"{place}/{i}.png" for place in places for i in range(9)))
+    with pytest.raises(UserError, match=rf"photos: a class is spelt in two ways; found: {found}; a"):
+        opened(root, allow_untrained=True)
+    tree(*(f"train/{other}/{i}.png" for i in range(9)))
+    assert opened(root).info.rows["validation"] == 9
 
 
 def test_every_class_is_trained(tree, opened):

@@ -10,6 +10,7 @@ from mlcl.data.split_assignment import (
     shares_note,
     train_every_class,
     twin_form,
+    with_eval_as_test,
     words_of,
 )
 
@@ -57,6 +58,19 @@ def test_twins_are_equal_but_for_digits_and_sides_and_copies_have_the_same_words
     assert twin_form("Pain in RIGHT hand, 12 days") == twin_form("pain in left hand: 3 days")
     assert twin_form("copyright 3") != twin_form("copyleft 3")
     assert twin_form("initial 3") != twin_form("sequela 3")
+
+
+@pytest.mark.parametrize(
+    ("found", "eval_is"),
+    [({"train": "train", "eval": "validation"}, "validation"),
+     ({"train": "train", "x_dev": "validation", "EvalSet": "validation"}, "test"),
+     ({"dev": "validation", "evaluation": "validation", "test": "test"}, "validation"),
+     ({"retrieval_dev": "validation", "eval": "validation"}, "test"),
+     ({"dev": "validation", "eval_test": None}, None)],
+)  # fmt: skip
+def test_eval_is_test_only_where_validation_has_another_name_and_test_has_none(found, eval_is):
+    last = next(name for name in reversed(found) if name.lower().startswith("eval"))
+    assert with_eval_as_test(found) == {**found, last: eval_is}
 
 
 def test_draw_is_of_exact_sizes_and_a_growing_later_split_moves_no_earlier_one():

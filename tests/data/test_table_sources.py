@@ -214,6 +214,10 @@ ALL_TRAIN = {"split": None, "fractions": [1, 0, 0]}
      (['["sun", "extra"]', '["sun"]', '["extra"]', "[]"], []),
      (["['sun' 'extra']", "['sun']", "['extra']", "[]"], []),
      (["[sun, extra]", "sun", "extra", "nan"], ['tags: "nan" is no label (1 row)']),
+     (["array(['sun', 'extra'], dtype='<U5')", "array(['sun'], dtype=object)", "array(['extra'])", ""], []),
+     (["('sun', 'extra')", "('sun',)", '("extra",)', "()"], []),
+     (["{'sun', 'extra'}", "{'sun'}", '{"extra"}', "set()"], []),
+     (["frozenset({'sun', 'extra'})", "frozenset({'sun'})", "frozenset({'extra'})", "frozenset()"], []),
      (["#sun #extra", "#sun", "#extra", ""], ["tags: labels begin with #"]),
      (["<sun><extra>", "<sun>", "<extra>", ""], ["tags: labels stand in <>"]),
      (['[{"name": "sun"}, {"id": 2, "name": "extra"}]', "[{'name': 'sun'}]", '[{"name": "extra"}]', ""], []),
@@ -476,6 +480,10 @@ def test_images_beside_a_csv_and_inside_a_parquet_file(tmp_path, opened):
     assert list(data.split("train").images()) == images
     assert data.split("train").ids == ["0", "1", "2"]
 
+    (tmp_path / "pictures" / "2.png").write_bytes(png(9))
+    data = opened("csv", file, image="file", **options)
+    assert list(data.split("train").images()) == [*images[:2], png(9)]  # another image of the same name
+
     for pixels in (images, [{"bytes": image, "path": None} for image in images]):
         pq.write_table(pa.table({"pixels": pixels, "kind": ["a", "b", "a"]}), tmp_path / "data.parquet")
         data = opened("parquet", tmp_path / "data.parquet", image="pixels", **options, fractions=[1, 0, 0])
@@ -579,6 +587,22 @@ SAYS = {
 @pytest.mark.parametrize(("split", "name"), [(k, its) for k, names in SAYS.items() for its in names.split()])
 def test_the_split_that_a_name_says(split, name):
     assert split_of_name(name) == split
+
+
+@pytest.mark.parametrize("places", ["{}.csv", "{}/data.csv", None])
+def test_eval_beside_dev_is_test(tmp_path, places):
+    rows = [(split, f"{split} {i},{'ab'[i % 2]}") for split in ("train", "dev", "eval") for i in range(12)]
+    files = {}
+    for split, row in rows:
+        files.setdefault(places.format(split) if places else "data.csv", []).append(f"{row},{split}\n")
+    for name, its in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"text,kind,part\n{''.join(its)}")
+    options = {"text": "text", "labels": {"kind": {"kind": "single", "column": "kind"}}}
+    options |= {"path": [str(tmp_path / name) for name in files], "split": None if places else "part"}
+    data = Dataset.open(prepare("csv", tmp_path / "home", options))
+    assert data.info.rows == {"train": 12, "validation": 12, "test": 12}
+    assert all(text.startswith("eval") for text in data.split("test").texts())
 
 
 def test_folders_of_files_with_one_name_say_the_splits(tmp_path):

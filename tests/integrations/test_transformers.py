@@ -116,6 +116,27 @@ def test_the_trainer_trains_on_label_lists_and_evaluates_the_loss(folder, inside
         assert loss.temperature.number() != pytest.approx(0.2)
 
 
+def test_the_encoder_gets_the_segments_of_pairs_and_may_checkpoint_gradients(folder, tmp_path):
+    rows = [
+        {
+            "input_ids": [2, 5, 6, 3],
+            "attention_mask": [1] * 4,
+            "token_type_ids": [0, 0, 1, 1],
+            "labels": ["a"],
+        }
+    ] * 4
+    encoder, seen = bert(folder).float(), []
+    encoder.register_forward_pre_hook(lambda _, _args, given: seen.append(set(given)), with_kwargs=True)
+    args = arguments(tmp_path, num_train_epochs=1, per_device_train_batch_size=4, gradient_checkpointing=True)
+    collator = LabelCollator(word_tokenizer("bert"), classes=["a", "b"])
+    loss = TrainerLoss(build_loss("mulsupcon", normalize=True), args)
+    Trainer(
+        Embedder(encoder), args, train_dataset=rows, data_collator=collator, compute_loss_func=loss
+    ).train()
+    assert seen[0] >= {"input_ids", "attention_mask", "token_type_ids"}
+    assert encoder.is_gradient_checkpointing
+
+
 def test_a_pooler_output_is_taken_without_a_wrapper(folder, tmp_path):
     loss = TrainerLoss(build_loss("mulsupcon"), arguments(tmp_path), embeddings="pooler_output")
     its = batch("mulsupcon")

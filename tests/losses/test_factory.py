@@ -134,6 +134,7 @@ ROWS = LabelRows.from_lists([[0], [1], [0, 1]], 2)
         ("simclr", Z, None, CLASSES.float(), "sample_ids must be integers"),
         ("himulcon", Z, CLASSES, None, r"paths must be integers \(B, H\); found: \(3,\)"),
         ("himulcon", Z, torch.zeros(3, 0).long(), None, r"paths must be integers \(B, H\); found: \(3, 0\)"),
+        ("himulcon", Z, torch.zeros(3, 128).long(), None, "paths have at most 127 levels; found: 128"),
         ("himulcon", Z, torch.zeros(3, 2), None, r"paths must be integers \(B, H\); found: \(3, 2\)"),
         (
             "hicone",

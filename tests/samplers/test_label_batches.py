@@ -54,6 +54,19 @@ def test_slices_of_two_processes_are_the_batches_of_one(order):
     assert one == [first + second for first, second in zip(*two, strict=True)]
 
 
+def test_processes_that_start_after_the_sampler_was_built_have_their_slices(monkeypatch):
+    sampler = LabelBatchSampler(CLASSES, 16)
+    whole = list(sampler)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    halves = []
+    for rank in range(2):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        sampler.set_epoch(0)
+        halves.append(list(sampler))
+    assert whole == [first + second for first, second in zip(*halves, strict=True)]
+
+
 def test_epochs_differ_and_can_be_chosen():
     sampler = LabelBatchSampler(CLASSES, 16, seed=3)
     first, second = list(sampler), list(sampler)
@@ -124,6 +137,7 @@ def test_a_data_loader_takes_it():
         (["a"] * 1, {}, "1 rows make no batch of 16"),
         (torch.tensor([[0, 2], [1, 3]] * 16), {}, "multi-hot labels .* must be 0 or 1; paths"),
         (pd.DataFrame({"a": [0, 1] * 16}), {}, "labels of a frame; allowed: one of its columns"),
+        ([[0, 1, 0], [1, 0, 0]] * 16, {}, r"multi-hot row among lists of labels; allowed: a tensor or array"),
         (list(torch.eye(32)), {}, "a row of Tensor; allowed: a class, a list of labels or a tuple"),
     ],
 )

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from mlcl.config.job import JobConfig, covers, dump_job
-from mlcl.config.loader import load_job
+from mlcl.config.loader import load_job, value_at
 from mlcl.config.packaged import find_file
 from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import Section, validate
@@ -189,6 +189,10 @@ def _resolve(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
             for key, stars in drawn.items():
                 parameter = Parameter(key, _domain(pattern, entry, key, tree))
                 found.append(_Found(parameter, pattern, entry, stars))
+    knn = job.evaluation.knn
+    if posthoc and knn is not None and knn.grid is None:
+        own = {grid: (value_at(tree, key),) for key, grid in POSTHOC.items()}
+        posthoc = own | posthoc
     _check_overlap(found)
     ordered = _conditioned(found, known, tree)
     goals, prune_by = read_goals(parsed.search, job.evaluation.metric)

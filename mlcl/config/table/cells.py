@@ -108,9 +108,7 @@ def cells_of(
         raise UserError("no row has a cell in these columns", file=file, key="rows", found=list(rows))
     tunes = {(row, column): tune_of(table, row, column, preset) for row, column in pairs}
     trees = _trees(table, file, with_controls(_only(pairs, only, file), tunes, file), preset)
-    for key, value in overrides.items():
-        if not any(keys_for(tree, key) for tree, _ in trees.values()):
-            raise UserError("its * matches no key of the cells' jobs", key=key, found=value)
+    _check_stars([tree for tree, _ in trees.values()], overrides)
     if data:
         # Paths for sources that only other cells need are accepted.
         every = _trees(table, file, table.pairs(table.rows, table.columns), PAPER)
@@ -119,14 +117,13 @@ def cells_of(
         )
         check_data(data, asked, others, [slug(column) for column in table.columns])
     cells = []
-    for pair, (tree, neighbours) in trees.items():
-        row, column = pair
-        tune = tunes[pair]
+    for (row, column), (tree, neighbours) in trees.items():
+        tune = tunes[(row, column)]
         paths = data_of(tree, slug(column), data)
         tuned = [its for (_, other), its in tunes.items() if other == column and its is not None]
         beside = tuned[0] if tuned and tree.get("baseline") is not None else None
         jobs = tuple(
-            _job(tree, table, seed, paths, overrides, file, _id(pair))
+            _job(tree, table, seed, paths, overrides, file, _id((row, column)))
             for seed in _seeds(tune, beside, seeds, preset.seeds or table.seeds)
         )
         tuning = None if tune is None else tuning_of(tune, row, table, file, jobs[0])
@@ -188,6 +185,13 @@ def _only(pairs: list[tuple[str, str]], only: Sequence[str], file: Path) -> list
 def _matches(pair: tuple[str, str], pattern: str) -> bool:
     names = (_id(pair), *map(slug, pair))
     return pattern in pair or any(fnmatch.fnmatchcase(name, pattern.lower()) for name in names)
+
+
+def _check_stars(jobs: Sequence[Mapping[str, Any]], overrides: Mapping[str, Any]) -> None:
+    """Raises UserError for a key with `*` that matches no key of any job."""
+    for key, value in overrides.items():
+        if not any(keys_for(job, key) for job in jobs):
+            raise UserError("its * matches no key of the cells' jobs", key=key, found=value)
 
 
 def _check_overrides(table: Table, overrides: Mapping[str, Any]) -> None:

@@ -20,8 +20,16 @@ from mlcl.config.section import Section, UserPath
 from mlcl.data.format import LabelSpace
 from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common.distribution import hash_of_files
-from mlcl.data.split_assignment import FRACTIONS, RowKeys, divide, image_digest, split_of_name
+from mlcl.data.split_assignment import (
+    FRACTIONS,
+    RowKeys,
+    divide,
+    image_digest,
+    split_of_name,
+    with_eval_as_test,
+)
 from mlcl.data.tables.notation import is_unicode, text_of
+from mlcl.data.tables.paths import two_spellings
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
@@ -134,16 +142,19 @@ def find(root: Path) -> tuple[list[FoundImage], list[str]]:
         raise UserError("no image files", file=root, allowed=sorted(SUFFIXES))
     folders = [list(file.relative_to(root).parts[:-1]) for file in files]
     at = _split_depth(root, folders)
-    splits = [None if at is None else split_of_name(parts.pop(at)) for parts in folders]
+    named = ["" if at is None else parts.pop(at) for parts in folders]
+    of_name = {name: split_of_name(name) for name in named}
+    splits = [of_name[name] for name in named]
     while all(len(parts) > 1 for parts in folders) and _repeats(folders, splits):
         for parts in folders:
             parts.pop(0)
     while all(len(parts) > 1 for parts in folders) and len({parts[-1] for parts in folders}) == 1:
         for parts in folders:  # class/images/*
             parts.pop()
+    of_name = with_eval_as_test(of_name)
     images = [
-        FoundImage(file, tuple(map(text_of, parts)), split)
-        for file, parts, split in zip(files, folders, splits, strict=True)
+        FoundImage(file, tuple(map(text_of, parts)), of_name[name])
+        for file, parts, name in zip(files, folders, named, strict=True)
     ]
     depth = Counter(len(image.classes) for image in images).most_common(1)[0][0]
     for image in images:
@@ -151,6 +162,7 @@ def find(root: Path) -> tuple[list[FoundImage], list[str]]:
             problem = "every image must lie equally deep, in at least one class folder"
             raise UserError(problem, file=image.file, found=len(image.classes), allowed=max(1, depth))
     _check_classes(root, files)
+    _check_spellings(root, images)
     notes = []
     if others:
         kinds = Counter(file.suffix.lower() or file.name for file in others)
@@ -202,6 +214,18 @@ def _repeats(folders: list[list[str]], splits: list[str | None]) -> bool:
     return same or again
 
 
+def _check_spellings(root: Path, images: list[FoundImage]) -> None:
+    """Raises UserError for a class that is spelt in two ways, unless some split has both: `a` and `A`."""
+    splits: dict[tuple[str, ...], set[str | None]] = defaultdict(set)
+    for image in images:
+        for depth in range(len(image.classes)):
+            splits[image.classes[: depth + 1]].add(image.split)
+    for one, other in two_spellings(splits):
+        if not splits[tuple(one)] & splits[tuple(other)]:
+            found, allowed = ["/".join(one), "/".join(other)], "one of them"
+            raise UserError("a class is spelt in two ways", file=root, found=found, allowed=allowed)
+
+
 def _check_classes(root: Path, files: list[Path]) -> None:
     """Raises UserError for a class folder without an image."""
     there = {parent for file in files for parent in file.relative_to(root).parents}
@@ -217,7 +241,7 @@ SOURCE = Source(
     name="image_folder",
     title="image files in a folder a class",
     licence="the files' own",
-    version="2",
+    version="3",
     options=Options,
     read=read,
     state=state,

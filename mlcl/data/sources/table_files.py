@@ -27,6 +27,7 @@ from mlcl.data.split_assignment import (
     image_digest,
     split_of_name,
     twin_form,
+    with_eval_as_test,
 )
 from mlcl.data.tables.files import ENCODING, Dialect, TableFile
 from mlcl.data.tables.formats import open_table
@@ -279,7 +280,7 @@ def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
     """Returns each row's split, from the split column or file or folder names; empty if these tell none."""
     if options.split is not None:
         names = _split_names(rows, options.split)
-        found = {name: SPLIT_NAMES.get(name.lower()) for name in set(names)}
+        found = with_eval_as_test({name: SPLIT_NAMES.get(name.lower()) for name in set(names)})
         flags = {name: state_of(name) for name in found}
         if set(flags.values()) <= {0, 1} and (named := split_of_name(options.split)) is not None:
             other = "test" if named == "train" else "train"
@@ -288,8 +289,8 @@ def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
             if found[name] is None:
                 raise rows.error(row, "unknown split", options.split, name, SPLITS)
         return [str(found[name]) for name in names]
-    of_files = [split_of_name(path.name) if len(options.path) > 1 else None for path in options.path]
-    of_folders = [split_of_name(path.parent.name) for path in options.path]
+    of_files = _of_names([path.name for path in options.path]) if len(options.path) > 1 else [None]
+    of_folders = _of_names([path.parent.name for path in options.path])
     if len(of_files) > 1 and set(of_files) == {None} and None not in of_folders:
         of_files = of_folders
     if None in of_files and set(of_files) != {None}:
@@ -297,6 +298,12 @@ def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
         raise UserError("the name says no split, as those of other files do", file=file, allowed=allowed)
     unclear = None in of_files or (len(set(of_files)) == 1 and "train" not in of_files)
     return [] if unclear else [str(of_files[table]) for table, _ in rows.keys]
+
+
+def _of_names(names: Sequence[str]) -> list[str | None]:
+    """Returns the split that each name says, or None."""
+    found = with_eval_as_test({name: split_of_name(name) for name in names})
+    return [found[name] for name in names]
 
 
 def _filled(rows: TableRows, column: str) -> list[str]:
@@ -314,7 +321,7 @@ def _groups(rows: TableRows, column: str) -> list[str]:
 
 def _source(name: str, title: str, options: type[TableOptions]) -> Source[Any]:
     return Source(
-        name=name, title=title, licence="the file's own", version="3", options=options, read=read, state=state
+        name=name, title=title, licence="the file's own", version="4", options=options, read=read, state=state
     )
 
 

@@ -11,7 +11,7 @@ import csv
 import gzip
 import io
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +30,8 @@ ROWS_TRIED = 1_000
 """The number of first rows from which the delimiter and the header are recognised."""
 SWALLOWED = 3
 """The least number of whole lines in one quoted field that are taken for rows, if all look like rows."""
+LONG = 100
+"""The number of characters from which on a field is taken for no label or id."""
 LONGEST_FIELD = 1 << 27
 """The most characters of a field; 131,072, the default of module csv, is too few for clinical notes."""
 Frame = pd.DataFrame
@@ -243,29 +245,60 @@ def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str
 
 
 def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, list[str]], None, None]:
-    """Yields every record that is not blank, with the line on which it begins."""
+    """Yields every record that is not blank, with the line on which it begins, without Excel's `sep=;`."""
     csv.field_size_limit(LONGEST_FIELD)
-    line = [1]
+    line, quoted = [1], _QuotedLines(path, delimiter)
     with _decoding(path, line, encoding), open_text(path, encoding, newline="") as file:
         bare = delimiter == "\t" and _unquoted(path, encoding)
         quoting: Any = csv.QUOTE_NONE if bare else csv.QUOTE_MINIMAL
         spaced = not bare and _is_spaced(path, encoding, delimiter)
         reader = csv.reader(file, delimiter=delimiter, strict=True, quoting=quoting, skipinitialspace=spaced)
         for fields in reader:
-            if fields:
+            if fields and not (line[0] == 1 and fields == ["sep=", ""]):
                 _check_no_nul(path, line[0], fields)
-                _check_quotes(path, line[0], fields, delimiter)
+                quoted.add(line[0], fields)
                 yield line[0], fields
             line[0] = reader.line_num + 1
+        quoted.check()
 
 
-def _check_quotes(path: Path, line: int, fields: Sequence[str], delimiter: str) -> None:
-    """Raises UserError for a quoted field of `SWALLOWED` or more whole lines that all look like records."""
-    for cell in fields if len(fields) > 1 else ():
-        lines = cell.split("\n")[1:-1]
-        if len(lines) >= SWALLOWED and {text.count(delimiter) for text in lines} == {len(fields) - 1}:
-            problem = f"a quote at or after line {line} is closed {len(lines) + 1} lines later"
-            raise UserError(problem, file=path, found=lines[0], allowed='" within quotes as ""')
+class _QuotedLines:
+    """Finds quotes that are closed some records too late, by lines in them that have values of other records.
+
+    The lines of a text, such as a poem, have none.
+    """
+
+    def __init__(self, path: Path, delimiter: str) -> None:
+        self._path, self._delimiter = path, delimiter
+        self._records = 0
+        self._values: dict[int, set[str]] = defaultdict(set)
+        self._found: list[tuple[int, int, list[str]]] = []
+
+    def add(self, line: int, fields: Sequence[str]) -> None:
+        """Keeps `ROWS_TRIED` short values of each column, and the fields whose lines look like records."""
+        self._records += 1
+        for column, text in enumerate(fields):
+            if len(text) < LONG and len(values := self._values[column]) < ROWS_TRIED:
+                values.add(text.strip())
+            lines = text.split("\n")[1:-1] if "\n" in text and len(fields) > 1 else []
+            if len(lines) >= SWALLOWED and {its.count(self._delimiter) for its in lines} == {len(fields) - 1}:
+                self._found.append((line, column, lines))
+
+    def check(self) -> None:
+        """Raises UserError for a field of such lines, once all records are known."""
+        for line, column, lines in self._found:
+            parts = zip(*(its.split(self._delimiter) for its in lines), strict=True)
+            if any(self._fits(other, its) for other, its in enumerate(parts) if other != column):
+                problem = f"a quote at or after line {line} is closed {len(lines) + 1} lines later"
+                allowed = '" within quotes as ""'
+                raise UserError(problem, file=self._path, found=lines[0].strip(), allowed=allowed)
+
+    def _fits(self, column: int, fields: Sequence[str]) -> bool:
+        """Whether a column has these values; the numbers in them may differ if it has no value twice."""
+        known, values = self._values[column], {text.strip() for text in fields} - {""}
+        if len(known) >= min(self._records, ROWS_TRIED):
+            known, values = ({re.sub(r"\d+", "0", text) for text in its} for its in (known, values))
+        return bool(values) and values <= known
 
 
 def _is_spaced(path: Path, encoding: str, delimiter: str) -> bool:

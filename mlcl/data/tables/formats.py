@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mlcl.data.tables import files
@@ -143,13 +144,28 @@ def _values(path: Path, batch: pa.RecordBatch, name: str) -> list[Any]:
     """Returns the values of the first column with this name, with pandas periods as text."""
     place = batch.schema.names.index(name)
     try:
-        values = list(batch.column(place).to_pylist())
+        values = list(_with_fewest_digits(batch.column(place)).to_pylist())
         freq = _frequency(batch.schema.field(place))
         if freq is None:
             return values
         return [None if each is None else str(pd.Period(ordinal=each, freq=freq)) for each in values]
     except OverflowError as error:
         raise UserError("a value that Python does not have", file=path, key=name, found=error) from None
+
+
+def _with_fewest_digits(column: pa.Array) -> pa.Array:
+    """Returns float32 numbers, or lists of float32 shares, as doubles with the fewest digits, such as 0.7.
+
+    Returns any other column as it is.
+    """
+    single, kind = pa.float32(), column.type
+    if kind == single:
+        return column.cast(pa.string()).cast(pa.float64())
+    if pa.types.is_nested(kind) and getattr(kind, "value_type", None) == single:
+        ends = pc.min_max(column.flatten()).as_py().values()
+        if all(end is not None and 0 <= end <= 1 for end in ends):  # for long vectors it would take seconds
+            return column.cast(pa.list_(pa.string())).cast(pa.list_(pa.float64()))
+    return column
 
 
 def _frequency(field: pa.Field) -> str | None:
@@ -164,7 +180,9 @@ def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
     """Returns the names of `ClassLabel` columns in the metadata that Hugging Face's datasets write."""
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
-        inner = {name: its.get("feature", its) for name, its in features.items() if isinstance(its, dict)}
+        # A list of features is `{"feature": ...}`; older versions write `[...]`.
+        single = {name: its[0] if isinstance(its, list) and its else its for name, its in features.items()}
+        inner = {name: its.get("feature", its) for name, its in single.items() if isinstance(its, dict)}
         return {
             n: tuple(map(str, f["names"])) for n, f in inner.items() if isinstance(f, dict) and "names" in f
         }

@@ -37,6 +37,8 @@ JOINING = (" ", "/", "+", "_", ":", "&", "~", "\t", "\u3001", "\uff0c", "\uff1b"
 A note names a class that consists of other classes joined by one of these characters. The last four are
 commas and semicolons of Chinese and Arabic."""
 
+MISSING_ITEM = "a list with a missing item"
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -158,7 +160,9 @@ class CellColumn:
             return number.get(item, item)
 
         new: dict[Cell, Cell] = {
-            cell: name_of(cell, cell) if isinstance(cell, str) else tuple(name_of(i, cell) for i in cell)
+            cell: name_of(cell, cell)
+            if isinstance(cell, str)
+            else tuple(name_of(i, cell) for i in cell if i != "-1")
             for cell in self.first
         }
         first: dict[Cell, int] = {}
@@ -168,13 +172,19 @@ class CellColumn:
         of_row = [new[cell] for cell in self.of_row]
         return replace(self, first=first, of_row=of_row, notes=(*self.notes, note))
 
+    def missing(self, given: Collection[str] = ()) -> frozenset[str]:
+        """Returns the texts that are no label: those of `MISSING` that no class is named by."""
+        return MISSING - set(given) - set(self.class_names)
+
     def error(self, cell: Cell, problem: str, found: object, allowed: object, more: str = "") -> UserError:
         """Creates the error for the first row that has `cell`."""
         return self.rows.error(self.first[cell], problem, self.name, found, allowed, more)
 
 
 def _is_object(value: object) -> bool:
-    return isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
+    return isinstance(value, Mapping) or (
+        isinstance(value, str) and value.lstrip().startswith("{") and ":" in value
+    )
 
 
 def notation_of(
@@ -227,6 +237,9 @@ def named_labels(
     if not any(labels.values()):
         raise UserError("no row has a label", file=column.rows.tables[0].path, key=column.name)
     notes = [f"{column.name}: the numbers are read as the given classes, from 0 on"] if numbers else []
+    if unused := [name for number, name in numbers.items() if number not in parts]:
+        count = counted(len(unused), "name")
+        notes.append(f"{column.name}: no row has the number of {count}, such as {unused[0]}")
     if isinstance(label, MultiLabelColumn) and not label.separator and notation.in_words():
         notes.insert(0, f"{column.name}: {notation.in_words()}")
     notes += [*_odd_cells(column, notation, given), *column.notes]
@@ -237,11 +250,14 @@ def _by_cell(
     column: CellColumn, notation: Notation, given: Sequence[str], numbers: Mapping[str, str], *, several: bool
 ) -> dict[Cell, tuple[str, ...]]:
     """Returns the labels of each distinct cell; `numbers` maps class numbers in cells to class names."""
-    nothing = MISSING - set(given) | {""}
+    missing = column.missing(given)
+    nothing = missing | {""}
     found: dict[Cell, tuple[str, ...]] = {}
     spelt: dict[str, tuple[str, Cell]] = {}
     for cell in column.first:
         parts = (cell,) if isinstance(cell, str) and cell in given else notation.labels(cell)
+        if isinstance(cell, tuple) and missing & set(parts):
+            raise column.error(cell, MISSING_ITEM, list(parts), "no such item, or classes with it")
         texts = (" ".join(part.split("\n")).strip() for part in parts)  # a name may be on two lines
         labels = tuple(numbers.get(text, text) for text in texts if text not in nothing)
         if not several and len(labels) > 1:
@@ -272,6 +288,7 @@ def _odd_cells(column: CellColumn, notation: Notation, given: Sequence[str]) -> 
             parts = "each of its words" if sign == " " else f"each of its parts at {sign!r}"
             notes.append(f'{column.name}: "{whole}" is one class, and so is {parts}')
     count = Counter(column.of_row)
-    nothing = [text for text in texts if text and text in MISSING - set(given)]
+    missing = column.missing(given)
+    nothing = [text for text in texts if text and text in missing]
     notes += [f'{column.name}: "{text}" is no label ({counted(count[text], "row")})' for text in nothing]
     return notes

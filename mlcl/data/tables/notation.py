@@ -12,6 +12,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,8 +42,12 @@ INVISIBLE = frozenset("\u034f\u115f\u1160\u3164\uffa0")
 """Invisible characters that Unicode classes as letters or marks."""
 WHOLE = re.compile(r"([+-]?(?:0|[1-9]\d*))(?:\.0?)?", re.ASCII)
 """Matches a whole number, also as pandas writes it in a column with missing values, such as `3.0`."""
-_ARRAY = re.compile(r"(?:np\.|torch\.)?(?:array|tensor)\((\[.*\])(?:,\s*dtype=[\w.]+)?\)", re.DOTALL)
-"""Matches an array as NumPy or PyTorch represents it."""
+_ARRAY = re.compile(
+    r"(?:(?:np\.|torch\.)?(?:array|tensor)|frozenset)\(([\[{].*[\]}])(?:,\s*dtype=[^)\s]+)?\)", re.DOTALL
+)
+"""Matches an array as NumPy or PyTorch represents it, and a frozen set of Python."""
+_QUOTED = re.compile(r"""\(\s*['"]|\{\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*[,}]""", re.DOTALL)
+"""Matches the beginning of a tuple, or of a set, of texts."""
 _SCALAR = re.compile(r"np\.(?:(?:str|bool|u?int|float)\w*\(([^()]*)\)|(True|False)_)")
 """Matches an item of a list as NumPy 2 represents it, such as `np.int64(1)`."""
 _TOKEN = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|,|[^\s,'"\[\]]+)\s*""", re.DOTALL)
@@ -94,8 +99,12 @@ def cell_of(value: Any) -> Cell:
         text = array[1]
     if text.startswith("[{"):
         return tuple(map(_item, _parsed(text, list)))
-    if text in ("{}", "set()"):
+    if text in ("{}", "set()", "()", "frozenset()"):
         return ()
+    if _QUOTED.match(text):
+        with suppress(ValueError):
+            its = _parsed(text, tuple if text[0] == "(" else set)
+            return tuple(map(_item, its if text[0] == "(" else sorted(its, key=text_of)))
     if text.startswith("{") and ":" in text:
         return _flagged(_parsed(text, dict))
     listed = items_of(text)
@@ -130,10 +139,7 @@ def _item(value: Any) -> str:
             raise ValueError("an object without a name or label")
         _check_alone(value)
         value = value.get("name", value.get("label"))
-    text = text_of(value)
-    if text in MISSING:
-        raise ValueError("a list with a missing item")
-    return text
+    return text_of(value)
 
 
 def _check_alone(value: Mapping[str, Any]) -> None:

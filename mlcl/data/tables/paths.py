@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from mlcl.data.tables.notation import MISSING, SEPARATORS, Cell, alone
+from mlcl.data.tables.notation import MISSING, SEPARATORS, Cell, alone, form_of
 
-PATH_SIGNS = (">>", ">", "::", "/")
+PATH_SIGNS = (">>", "->", "=>", ">", "::", "/")
 """Separators of the levels of a path."""
 
 
@@ -44,6 +44,17 @@ def several_paths(cells: Collection[str], sign: str) -> str | None:
             if len(parts) > 1 and paths:
                 return cell
     return None
+
+
+def two_spellings(paths: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """Yields pairs of beginnings of paths whose last names are one in two spellings: `A > Law`, `A > law`."""
+    first: dict[tuple[str, ...], Sequence[str]] = {}
+    for path in paths:
+        for depth in range(1, len(path) + 1):
+            key = (*path[: depth - 1], form_of(path[depth - 1]))
+            other = first.setdefault(key, path[:depth])
+            if other != path[:depth]:
+                yield other, path[:depth]
 
 
 def _on_several_levels(paths: Mapping[str, Sequence[str]]) -> bool:

@@ -107,12 +107,16 @@ class ColumnRoles:
 
         Columns with half of the fine classes in common, such as a first and a second label, are no levels.
         """
-        ordered = sorted(columns, key=lambda column: column.distinct)
-        chain = all(
-            _determines(_codes(fine), _codes(coarse)) and not _share_classes(fine, coarse)
-            for coarse, fine in pairwise(ordered)
-        )
-        return [column.name for column in ordered] if len(ordered) > 1 and chain else []
+        by_classes = sorted(columns, key=lambda column: column.distinct)
+        # A path may end early, so a column with fewer blanks is coarser, even if it has more classes.
+        for ordered in (sorted(by_classes, key=lambda column: -int((_codes(column) >= 0).sum())), by_classes):
+            chain = all(
+                _determines(_codes(fine), _codes(coarse)) and not _share_classes(fine, coarse)
+                for coarse, fine in pairwise(ordered)
+            )
+            if len(ordered) > 1 and chain:
+                return [column.name for column in ordered]
+        return []
 
     def sign_in(self, name: str) -> str | None:
         """Returns the sign between levels that is in at least half of a column's filled cells, or None."""
@@ -216,8 +220,9 @@ def _label(rows: TableRows, name: str, given: bool, states: Collection[int]) -> 
         if given:
             raise
         return ColumnRole(name, "other", named, problem=error)
-    cells = [cell for cell in column.first if cell and cell not in MISSING]
-    filled = sum(cell not in MISSING for cell in column.of_row)
+    missing = column.missing()
+    cells = [cell for cell in column.first if cell and cell not in missing]
+    filled = sum(cell not in missing for cell in column.of_row)
     flags = sum(isinstance(cell, str) and state_of(cell) in states for cell in column.of_row)
     if split_of_name(name) is not None and not given:
         return ColumnRole(name, "other", False)
@@ -264,7 +269,8 @@ def _codes(role: ColumnRole) -> Any:
     """Numbers the distinct values of a column and returns the number of each row, -1 for a missing value."""
     column = role.column
     assert column is not None
-    number = {cell: -1 if cell in MISSING else i for i, cell in enumerate(column.first)}
+    missing = column.missing()
+    number = {cell: -1 if cell in missing else i for i, cell in enumerate(column.first)}
     return pd.Series([number[cell] for cell in column.of_row])
 
 
@@ -328,7 +334,8 @@ def _is_id(name: str, rows: TableRows) -> bool:
     if lower not in ID_NAMES and not re.search(r"[_ ]id$|[a-z]Id$|ID$", name):
         return False
     values = rows.frame[name].map(str)
-    return bool(values.is_unique) and len(values) > 1 and "" not in set(values)
+    blank = "" in set(values) or bool(rows.frame[name].isna().any())
+    return bool(values.is_unique) and len(values) > 1 and not blank
 
 
 def _is_split(name: str, rows: TableRows) -> bool:

@@ -17,8 +17,8 @@ import pandas as pd
 
 from mlcl.data.format import LabelSpace
 from mlcl.data.hierarchies import hierarchy_of, pairs_in_rows, pairs_of_paths, paths_in_file
-from mlcl.data.tables.labels import CellColumn, Labels, named_labels, notation_of
-from mlcl.data.tables.notation import FLAGS, MISSING, Notation, alone, number_of, text_of
+from mlcl.data.tables.labels import MISSING_ITEM, CellColumn, Labels, named_labels, notation_of
+from mlcl.data.tables.notation import FLAGS, MISSING, Cell, Notation, alone, number_of, text_of
 from mlcl.data.tables.options import (
     AspectColumns,
     HierarchyOf,
@@ -27,7 +27,7 @@ from mlcl.data.tables.options import (
     SingleColumn,
     TableOptions,
 )
-from mlcl.data.tables.paths import several_paths
+from mlcl.data.tables.paths import several_paths, two_spellings
 from mlcl.data.tables.rows import TableRows
 from mlcl.errors import UserError
 from mlcl.markup import counted
@@ -282,19 +282,23 @@ def _ratings(rows: TableRows, label: AspectColumns) -> Ratings:
 def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Labels]:
     """Splits a column of paths, of which some may end early, into spaces `<name>_level1` and so on."""
     column = CellColumn.of(rows, label.column)
-    paths: dict[object, list[str]] = {}
+    paths: dict[Cell, list[str]] = {}
     for cell in column.first:
         one = "" if cell == () else alone(cell)
-        if one is None:
-            raise column.error(cell, "several paths in a row", list(cell), "one path")
-        if several_paths([one], label.separator):
-            raise column.error(cell, "several paths in a row", one, "one path")
+        if one is None or several_paths([one], label.separator):
+            raise column.error(cell, "several paths in a row", one or list(cell), "one path")
+        if cell and isinstance(cell, tuple) and one in MISSING:
+            raise column.error(cell, MISSING_ITEM, list(cell), "one path")
         parts = [] if one in MISSING else [part.strip() for part in one.split(label.separator)]
         while parts and parts[-1] in JOINED_MISSING:
             parts.pop()  # the path ends early
         if not all(parts) or JOINED_MISSING & set(parts):
             raise column.error(cell, "a path with an empty level", one, f"names between '{label.separator}'")
         paths[cell] = parts
+    for pair in two_spellings(paths.values()):
+        first, second = (next(cell for cell in paths if paths[cell][: len(path)] == path) for path in pair)
+        found, more = [path[-1] for path in pair], f" and {rows.place(column.first[first])}"
+        raise column.error(second, "a class is spelt in two ways", found, "one of them", more)
     depth = max(map(len, paths.values()))
     if depth == 0:
         raise UserError("no row has a label", file=rows.tables[0].path, key=label.column)

@@ -144,11 +144,17 @@ def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPla
 
 
 def shared_space(space: Space, job: JobConfig) -> Space:
-    """Returns the space without parameters whose keys a job lacks or whose conditions refer to such ones."""
+    """Returns the space without parameters whose keys a job lacks or whose conditions refer to such ones.
+
+    A job without heads is not searched over heads, nor over the weight of its classifier, which is all of its
+    objective.
+    """
     known, kept = set(nodes(dump_job(job))), list[Parameter]()
+    fixed = () if job.objective.heads else ("objective.heads", "objective.classifier.weight")
     for parameter in space.parameters:
         drawn = all(any(covers(other.name, term.key) for other in kept) for term in parameter.terms)
-        if drawn and known.issuperset(parameter.keys):
+        free = not any(covers(key, own) for key in fixed for own in parameter.keys)
+        if drawn and free and known.issuperset(parameter.keys):
             kept.append(parameter)
     return replace(space, parameters=tuple(kept))
 

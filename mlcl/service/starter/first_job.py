@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -191,15 +192,22 @@ def _heads(info: DatasetInfo, target: str) -> dict[str, Any]:
     for other in info.label_spaces.values():
         if other.kind == "hierarchy" and target in other.levels:
             spaces |= dict.fromkeys(other.levels[: other.levels.index(target)], 0.5)
+    names = _head_names(spaces)
     return {
-        re.sub(r"[^\w-]+", "_", name.rpartition(".")[2]): {
-            "loss": "supcon",
-            "labels": name,
-            "temperature": temperature,
-            "weight": 0.1,
-        }
+        names[name]: {"loss": "supcon", "labels": name, "temperature": temperature, "weight": 0.1}
         for name, temperature in spaces.items()
     }
+
+
+def _head_names(label_spaces: Iterable[str]) -> dict[str, str]:
+    """Returns different names of heads, of letters, digits, _ and -, keyed by label space."""
+    found: dict[str, str] = {}
+    for space in label_spaces:
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", space.rpartition(".")[2]).strip("_-") or "head"
+        name = "classifier_label" if name == "classifier" else name  # no head has the classifier's name
+        numbered = chain([name], (f"{name}_{number}" for number in count(2)))
+        found[space] = next(each for each in numbered if each not in found.values())
+    return found
 
 
 def _space(neighbours: list[int], *, several: bool, small: bool) -> dict[str, Any]:

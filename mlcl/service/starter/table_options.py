@@ -157,7 +157,8 @@ class _ColumnChoice:
             )  # fmt: skip
         names = [role.name for role in texts]
         if len(texts) > 1 and (texts[0].named or texts[0].words > 2 * texts[1].words):
-            names = names[:1]
+            first, *others = map(_unnumbered, names)
+            names = names if texts[0].named and first in others else names[:1]
         name = self._ask_column("text", "Which column has the texts?", names)
         return "text", (name,), [f"text: the column {name}"]
 
@@ -182,6 +183,8 @@ class _ColumnChoice:
             raise unread[0]
         if not candidates or (len(shares) >= FEWEST_FLAGS and not any(role.named for role in candidates)):
             problem, allowed = "no column looks like labels: name it", "labels COLUMN, several for levels"
+            if self.table.columns == ("text",) and suffix_of(self.table.path) == ".txt":
+                allowed = "delimiter ';' or another, with header true or false; or the form of fastText"
             if shares:
                 problem, allowed = "columns of shares need a threshold", "labels COLUMN with threshold 0.5"
             found = shares or list(self.table.columns)
@@ -192,7 +195,7 @@ class _ColumnChoice:
         if len(flags) < FEWEST_FLAGS:
             named += [role for role in flags if role.named]
         self._check_numbered(named)
-        if self._are_levels(candidates):
+        if self._are_levels(candidates, named[0].name if len(named) == 1 else ""):
             return candidates
         if flags and (not others or (len(flags) >= FEWEST_FLAGS and not named)):
             return flags
@@ -215,8 +218,10 @@ class _ColumnChoice:
                 allowed = "one of them; or all in one, such as a;b"
                 raise UserError(problem, file=file, key="labels", found=alike, allowed=allowed)
 
-    def _are_levels(self, roles: Sequence[ColumnRole]) -> bool:
-        return all(role.kind == "single" for role in roles) and bool(self.roles.levels(roles))
+    def _are_levels(self, roles: Sequence[ColumnRole], named: str = "") -> bool:
+        """Whether the columns are levels, and the name of the finest contains `named` without its number."""
+        levels = self.roles.levels(roles) if all(role.kind == "single" for role in roles) else []
+        return bool(levels) and named.lower().rstrip("0123456789") in levels[-1].lower()
 
     def spaces(self, columns: Sequence[ColumnRole]) -> tuple[dict[str, Any], list[str]]:
         """Returns the source's option `labels` for `columns`, keyed by label space, and lines about it."""
@@ -307,6 +312,11 @@ UNUSED: dict[str, tuple[Kind, ...]] = {
     ", which are neither texts nor labels": ("other",),
 }
 """Kinds of columns that are not read, keyed by the end of the line that names such columns."""
+
+
+def _unnumbered(name: str) -> str:
+    """Returns a column's name in small letters without a number, or a letter a or b, at its end."""
+    return re.sub(r"[_-]?([ab]|\d+)$", "", name.lower())
 
 
 def _columns(names: Sequence[str]) -> str:

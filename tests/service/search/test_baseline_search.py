@@ -11,7 +11,7 @@ from mlcl.api.sweeping import sweep_plan
 from mlcl.config import dump_job, load_job, load_space
 from mlcl.config.packaged import job_and_space
 from mlcl.errors import UserError
-from mlcl.service.search.arms import scope_of, search_plans, shared_space
+from mlcl.service.search.arms import control_job, scope_of, search_plans, shared_space
 from mlcl.significance.roles import Role
 from mlcl.tracking import State
 
@@ -53,6 +53,18 @@ def test_only_keys_that_the_job_has_are_searched(job, plain, tmp_path):
     # The warm-up depends on a key that is not drawn.
     assert [parameter.name for parameter in shared.parameters] == ["train.lr"]
     assert (shared.goals, shared.posthoc) == (space.goals, space.posthoc)
+
+
+def test_a_job_without_heads_is_searched_over_neither_heads_nor_the_weight_of_its_classifier(job, tmp_path):
+    head = {"loss": "supcon", "labels": "topic", "temperature": 0.1, "weight": 1.0}
+    varied = {
+        "objective.heads": {"choice": [{"topic": head}, {"other": head}]},
+        "objective.classifier.weight": {"choice": [0, 0.5, 1]},
+        "train.lr": {"log_float": [0.001, 0.1]},
+    }
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump({"space": varied}))
+    space = load_space(tmp_path / "space.yaml", job)
+    assert [each.name for each in shared_space(space, control_job(job)).parameters] == ["train.lr"]
 
 
 def test_a_baseline_may_have_a_space_of_its_own(job, plain, tmp_path):

@@ -1,10 +1,13 @@
 """`mlcl init` reads labels that other readers take for something else."""
 
+import csv
 import io
 import json
 from itertools import product
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from service.starter.layouts import NAMES, ROWS, body, flags, labels, objects, parquet, table
@@ -49,7 +52,41 @@ def paths(i, t):
     return [f"fun/{n}" if n in NAMES[:2] else f"life/{n}" for n in t]
 
 
+def verses(i, t):
+    """A text that ends with lines of two parts."""
+    return f"{body(i, t)}\nI came, I saw\nI ran, I fell\nI slept, I rose\nthe end"
+
+
+def branch(i, t):
+    """Three levels, of which the last has fewer classes than the second, each an only child."""
+    return body(i, t), "abc"[i % 3], f"leaf {i % 24}", f"sub {i % 24}" if i % 24 < 6 else ""
+
+
 READ = [
+    (written(("text", "label", "model"), ("human", "human"), ("ai", "gpt-4"), ("ai", "llama")), {},
+     ("ai", "human"), None, "not read: the column model, which may be labels"),
+    (written(("text", "lang", "label"), ("en", "film"), ("en", "war"), ("de", "Liebe")), {},
+     ("Liebe", "film", "war"), None, "levels: lang > label"),
+    ({"in.csv": table(("text", "cat1", "cat2", "cat3"), branch)}, {}, ("a", "b", "c"), None,
+     "levels: cat1 > cat2 > cat3"),
+    *(({"in.csv": table(("text", "label"), lambda i, t: (verses(i, t) if i == 9 else body(i, t), t[0]),
+                        quoting=quoting)}, {}, None, None, "labels: the column label, one a row")
+      for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)),
+    ({"in.csv": b"sep=;\r\n" + labels(lambda i, t: t[0], delimiter=";")}, {}, None, one,
+     "the columns text, labels"),
+    ({"in.jsonl": objects(lambda i, t: {"id": None if i == 7 else i, "text": body(i, t), "label": t[0]})}, {},
+     None, one, "not read: the column id"),
+    ({"in.parquet": parquet({"text": body, "labels": lambda i, t: NAMES.index(t[0])},
+                            {"labels": {"names": ["NA", "b", "c", "None"], "_type": "ClassLabel"}})}, {},
+     ("NA", "None", "b", "c"), lambda i, t: [("NA", "b", "c", "None")[NAMES.index(t[0])]], ""),
+    ({"in.parquet": parquet({"text": body, "labels": lambda i, t: [-1] if i == 7 else [NAMES.index(t[0])]},
+                            {"labels": [NAMED]})}, {}, None, lambda i, t: () if i == 7 else t[:1], ""),
+    ({"in.jsonl": objects(lambda i, t: {"text": body(i, t), "labels": ["NA", *t] if i % 2 else list(t)})},
+     {"classes": (*NAMES, "NA")}, (*NAMES, "NA"), lambda i, t: ("NA", *t) if i % 2 else t, ""),
+    ({"in.csv": labels(lambda i, t: str(["None"] if i % 2 else list(t)))}, {"classes": (*NAMES, "None")},
+     (*NAMES, "None"), lambda i, t: ("None",) if i % 2 else t, ""),
+    ({"in.csv": labels(lambda i, t: i % 3)}, {"classes": NAMES}, NAMES, lambda i, t: [NAMES[i % 3]],
+     "labels: no row has the number of 1 name, such as food"),
     ({"in.jsonl": objects(lambda i, t: {"text": body(i, t), "label": t[0], "answer": {"text": "x"}})}, {},
      None, one, ""),
     (written(("text", "label"), ("C",), ("C#",), ("Java",), ("",)), {}, ("C", "C#", "Java"), None, ""),
@@ -177,6 +214,9 @@ def test_paths_with_some_bare_numbers_keep_their_sign(tmp_path):
         (["A/B", "A/C", "D/E", "D/F", "N/A"], [("A", "D"), ("B", "C", "E", "F")]),
         (["A/B", "A/C", "D/E", "D/F", "D/nan"], [("A", "D"), ("B", "C", "E", "F")]),
         (["A/A", "A/B", "C/C", "C/D"], [("A", "C"), ("A", "B", "C", "D")]),
+        *(([f"A {sign} B", f"A {sign} C", f"D {sign} E", f"D {sign} F", "D"],
+           [("A", "D"), ("B", "C", "E", "F")]) for sign in ("->", "=>")),
+        (["A > Other", "A > C", "D > other", "D > F"], [("A", "D"), ("C", "F", "Other", "other")]),
         (["Men > Clothing, Shoes > Boots", "Men > Clothing, Shoes > Hats", "Kids > Toys > Cars",
           "Kids > Toys > Dolls"], [("Kids", "Men"), ("Clothing, Shoes", "Toys")]),
     ],
@@ -187,6 +227,33 @@ def test_paths_are_one_a_row_and_end_where_a_value_is_missing(tmp_path, cells, l
     assert options["labels"]["labels"]["kind"] == "path"
     data = Dataset.open(prepare("csv", tmp_path / "home", options))
     assert [data.info.space(f"labels_level{at + 1}").classes for at in range(2)] == levels
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_share_of_32_bits_is_the_number_that_was_written(tmp_path, kind, listed):
+    shares = [[its / 10 for its in ((i % 11), (i + 3) % 11, (i + 7) % 11)] for i, _ in ROWS]
+    columns = {"labels": pa.array(shares, pa.list_(kind))}
+    if not listed:
+        columns = {n: pa.array(its, kind) for n, its in zip("abc", zip(*shares, strict=True), strict=True)}
+    pq.write_table(pa.table({"text": [body(i, t) for i, t in ROWS], **columns}), tmp_path / "in.parquet")
+    for threshold in (0.7, 0.9):
+        given = UserOptions(threshold=threshold, labels=tuple(columns), classes=tuple("abc") * listed)
+        source, options, _ = table_options([tmp_path / "in.parquet"], given)
+        data = Dataset.open(prepare(source, tmp_path / "home", options))
+        found = sum(
+            data.split(split).labels("labels").columns.bincount(minlength=3) for split in data.info.rows
+        )
+        assert found.tolist() == [sum(its[at] >= threshold for its in shares) for at in range(3)]
+
+
+def test_classes_that_are_numbers_of_32_bits_have_the_digits_that_were_written(tmp_path):
+    numbers = pa.array([(0.5, 1.1, None)[i % 3] for i, _ in ROWS], pa.float32())
+    columns = {"text": [body(i, t) for i, t in ROWS], "level": numbers}
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    source, options, _ = table_options([tmp_path / "in.parquet"], UserOptions(labels=("level",)))
+    data = Dataset.open(prepare(source, tmp_path / "home", options))
+    assert data.info.space("level").classes == ("0.5", "1.1")
 
 
 def test_rows_that_say_of_each_class_that_they_lack_it_are_labelled(tmp_path):

@@ -137,6 +137,12 @@ REFUSED = {
     "a quote at or after line 9 is closed 5 lines later; found: the match 8,sport": "\n".join(
         ["text,label", *(f"{QUOTE * (i == 7)}the match {i}{QUOTE * (i == 12)},{t[0]}" for i, t in ROWS)]
     ).encode(),
+    "a quote at or after line 2 is closed 5 lines later; found: the match 1,music": "\n".join(
+        ["text,label", *(f"{QUOTE * (i == 0)}the match {i}{QUOTE * (i == 5)},{t[0]}" for i, t in ROWS)]
+    ).encode(),
+    "a quote at or after line 9 is closed 5 lines later; found: x8,the match 8": "\n".join(
+        ["id,text", *(f"x{i},{QUOTE * (i == 7)}the match {i}{QUOTE * (i == 12)}" for i, t in ROWS)]
+    ).encode(),
     "the key 'labels' twice in an object": {"in.jsonl": lines(lambda i: '"a", "labels": "b"')},
     "a number without a name at row 7; found: 4; allowed: 0 to 3": {"in.parquet": NUMBERED},
     "unknown class at line": (labels(lambda i, t: str(NAMES.index(t[0]) + 1)), {"classes": NAMES}),
@@ -150,6 +156,17 @@ REFUSED = {
         labels(lambda i, t: "#a #a"), {"kind": "multi_label", "labels": ("labels",)}),
     "name it; found: a b; allowed: separator ' ', kind single": (
         labels(lambda i, t: ("R&amp;D", "a b", "b a", "a")[i % 4]), {"kind": "multi_label"}),
+    "a class is spelt in two ways at line 5 and line 2; found: Goods, goods; allowed: one of them": labels(
+        lambda i, t: f"{'goods' if i == 3 else 'Goods'} > {t[0]}"),
+    "a list with a missing item at line 1; found: NA, sport": {"in.jsonl": objects(
+        lambda i, t: {"text": body(i, t), "labels": ["NA", *t[:1]]})},
+    "key labels: a list with a missing item at line 1; found: ; allowed: one path": (
+        {"in.jsonl": lines(lambda i: "[null]")}, {"labels": ("labels",), "kind": "path", "separator": ">"}),
+    **{f"several columns may be it: name one with text; found: {first}, {second}": table(
+        (first, second, "label"), lambda i, t: (body(i, t), f"so they said {i}", t[0]))
+       for first, second in (("sentence1", "sentence2"), ("text_a", "text_b"))},
+    "found: text; allowed: delimiter ';' or another, with header true or false": {
+        "in.txt": "\n".join(f"{body(i, t)};{t[0]}" for i, t in ROWS).encode()},
     "key separator: is not for these labels": (PLAIN, {"separator": "_", "kind": "single"}),
     "key threshold: is not for these labels": (PLAIN, {"threshold": 0.5}),
     "key threshold: no share; found: 0.0": (PLAIN, {"threshold": 0.0}),

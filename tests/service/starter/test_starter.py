@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders import text_dataset, tree_dataset
+from builders import dataset, text_dataset, tree_dataset
 from PIL import Image
 
 from mlcl.config import dump_job, load_job, load_space, read_yaml
 from mlcl.config.job import flatten
 from mlcl.config.space.prior import read_prior
+from mlcl.data.format import LabelSpace
 from mlcl.errors import UserError
 from mlcl.models.pretrained import token_states
 from mlcl.service.search.sampling import prior_starts
@@ -276,3 +277,19 @@ def test_prepared_sets_and_folders_of_images(tmp_path):
     _, job = started(tmp_path / "fourth", tmp_path / "pictures")
     encoder = "resnet18" if torch.cuda.is_available() else "cnn_image"
     assert (job.data.source, job.encoder.name, len(job.objective.heads)) == ("image_folder", encoder, 1)
+
+
+def test_heads_of_aspects_and_levels_of_any_name_have_names_that_a_job_takes(tmp_path):
+    aspects = ("Größe & Lage (1)", "C", "C#", "classifier", "?")
+    rows = {
+        "text": [f"text {i}" for i in range(40)],
+        "split": ["train"] * 24 + ["validation"] * 8 + ["test"] * 8,
+        "ratings": [[1 + (i + j) % 2 for j in range(5)] for i in range(40)],
+    }
+    space = LabelSpace(kind="aspects", aspects=aspects, scale=(1, 2))
+    dataset(tmp_path / "data", "hotels", {"ratings": space}, rows)
+    _, job = started(tmp_path / "out", tmp_path / "data")
+    assert {name: head.labels for name, head in job.objective.heads.items()} == {
+        "Gr_e_Lage_1": "ratings.Größe & Lage (1)", "C": "ratings.C", "C_2": "ratings.C#",
+        "classifier_label": "ratings.classifier", "head": "ratings.?",
+    }  # fmt: skip
