@@ -28,6 +28,10 @@ DROPOUTS = (
     "embedding_dropout", "mlp_dropout", "embd_pdrop", "resid_pdrop", "attn_pdrop",
 )  # fmt: skip
 """The names that families of models give the dropout of hidden states and of attention weights."""
+PADDING_CHANGES = ("convbert", "fnet", "funnel", "mobilebert", "nystromformer", "yoso")
+"""The families of models in which a text's states depend on the padding behind it."""
+AFTER_LAYERS = ("final_", "project_out")
+"""The beginnings of names of weights that follow the layers, though OPT declares them before the layers."""
 POSITIONS = ("position_embeddings", "embed_positions", "wpe")
 """The names that families of models give the embedding layer of learned positions."""
 
@@ -55,7 +59,7 @@ class PretrainedKeys(Section):
         "float32", description="of the frozen weights beside lora; trained ones are float32"
     )
     gradient_checkpointing: bool = Field(False, description="less memory for a second forward pass")
-    freeze: bool | Annotated[int, Field(ge=1)] = Field(
+    freeze: bool | Annotated[int, Field(ge=0)] = Field(
         False, description="true: train no weight; a number: none of the embeddings and so many first layers"
     )
 
@@ -63,7 +67,7 @@ class PretrainedKeys(Section):
     def _frozen_weights(self) -> Self:
         if self.weights != "float32" and self.lora is None:
             raise ValueError("weights other than float32 go with lora: trained weights are float32")
-        if self.freeze and self.lora is not None:
+        if self.freeze is not False and self.lora is not None:
             raise ValueError("lora trains no other weight: freeze goes without it")
         return self
 
@@ -100,7 +104,8 @@ def load_pretrained(
     Code that comes with the model is never run and nothing is unpickled. A decoder caches no keys and values,
     and a pooler, which the token states do not need, is left out. With `gradient_checkpointing`, a layer's
     second computation repeats its dropout. Raises UserError if the model is missing, damaged, pickled,
-    quantized or not a text model, or does not support an option, or if a package is not installed.
+    quantized, not a text model or one of `PADDING_CHANGES`, or does not support an option, or if a package is
+    not installed.
     """
     folder = model_folder(model)
     config, auto_model = _configuration(folder, dropout)
@@ -130,8 +135,8 @@ def rebuild_pretrained(
 ) -> nn.Module:
     """Builds the network that a folder's config.json describes, with random weights that the caller replaces.
 
-    Raises UserError if the configuration is damaged or not of a text model, and if transformers or peft is
-    not installed.
+    Raises UserError if the configuration is damaged, not of a text model or of one of `PADDING_CHANGES`, and
+    if transformers or peft is not installed.
     """
     config, auto_model = _configuration(folder, None)
     with _loading(folder):
@@ -203,7 +208,7 @@ def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
 
     The number of all layers freezes also what follows the layers; False freezes nothing. Dropout stays on in
     frozen layers, so two passes still give two different views. Raises UserError if the network has fewer
-    layers, or if they share weights.
+    layers, if they share weights, or if their parts are in several lists.
     """
     if freeze is True:
         network.requires_grad_(False)
@@ -213,16 +218,18 @@ def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
     layers = int(config.num_hidden_layers)
     if freeze > layers:
         raise UserError("more layers than there are", key="encoder.freeze", found=freeze, allowed=layers)
-    found = (m for m in network.modules() if isinstance(m, nn.ModuleList) and len(m) == layers)
-    blocks = next(found, None)
-    if blocks is None:  # as ALBERT, whose layers share weights
+    lists = {n: m for n, m in network.named_modules() if isinstance(m, nn.ModuleList) and len(m) == layers}
+    path, blocks = next(iter(lists.items()), ("", nn.ModuleList()))
+    # ALBERT's layers share weights; XLM has a list of attentions and others of the layers' other parts.
+    if not blocks or not set(blocks.modules()).issuperset(lists.values()):
         raise UserError("has no list of layers", key="encoder.freeze", found=freeze, allowed="true, false")
     trained = {id(p) for block in blocks[freeze:] for p in block.parameters()}
-    for parameter in network.parameters():
-        # The order is: embeddings, layers, and all that follows the layers.
+    after = tuple(f"{path[: path.rfind('.') + 1]}{name}" for name in AFTER_LAYERS)
+    for name, parameter in network.named_parameters():
+        # The order is: embeddings, layers, and all else that follows the layers.
         if id(parameter) in trained:
             break
-        parameter.requires_grad = False
+        parameter.requires_grad = freeze < layers and name.startswith(after)
 
 
 def token_states(network: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -285,6 +292,9 @@ def _configuration(folder: Path, dropout: float | None) -> tuple[Any, Any]:
         config: Any = AutoConfig.from_pretrained(folder, **SAFE)
     if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "hidden_size"):
         raise _no_text(config, folder)
+    if config.model_type in PADDING_CHANGES:
+        found = config.model_type
+        raise UserError("padding changes its outputs", file=folder, key="encoder.model", found=found)
     if getattr(config, "quantization_config", None) is not None:
         raise UserError("these weights are quantized", file=folder, key="encoder.model")
     config.use_cache = False

@@ -20,7 +20,7 @@ from mlcl.plugins import files_are_run
 from mlcl.results.runs import HOW_TO_KEEP, Runs
 from mlcl.training.embeddings import setting_of
 from mlcl.training.job_data import JobData
-from mlcl.training.neighbour_grid import AXES
+from mlcl.training.neighbour_grid import AXES, DIGITS
 from mlcl.training.run_files import EMBEDDINGS, JOB, MODEL
 from mlcl.training.stored_run import StoredRun
 
@@ -134,7 +134,8 @@ def knn_scores(tables: Sequence[Array], jobs: Sequence[JobConfig]) -> KnnScores:
         points[f"{split}_sd"] = value_SP.std(axis=0, ddof=1) if len(tables) > 1 else np.nan
     points["in_grid"] = _inside(points, knn_grid(jobs[0]))
     sign = 1 if default_mode(jobs[0].evaluation.metric) == "max" else -1
-    best = np.nanargmax(np.where(points["in_grid"], sign * points["val"], np.nan))
+    rounded = np.round(sign * points["val"], DIGITS + 2)  # of equal means, the first point is the best
+    best = np.nanargmax(np.where(points["in_grid"], rounded, np.nan))
     own = _own(jobs[0])
     if own is None or any(_own(job) != own for job in jobs):
         return KnnScores(points, int(best), None, len(tables))

@@ -1,7 +1,8 @@
 """Writes and reads checkpoints, with the weights and random states that they hold.
 
 A file is written under another name and then renamed, so a process that is killed leaves no partial file.
-A checkpoint has no frozen weights: they come from the pretrained model that the job names.
+A checkpoint has no frozen weights: they come from the pretrained model that the job names, or are drawn again
+from the job's seed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import errno
 import os
 import random
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,18 @@ def trained_weights(module: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in module.state_dict().items() if name not in frozen}
 
 
+def unshared(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns weights on the CPU, contiguous and without shared memory, which safetensors refuses."""
+    written: dict[str, Tensor] = {}
+    places = set[int]()
+    for name, tensor in weights.items():
+        its = tensor.cpu().contiguous()
+        place = its.untyped_storage().data_ptr()
+        written[name] = its.clone() if place in places else its
+        places.add(place)
+    return written
+
+
 def load_trained_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Loads weights that `trained_weights` returned. Raises RuntimeError if they belong to another module."""
     missing, unexpected = module.load_state_dict(weights, strict=False)
@@ -127,7 +141,25 @@ def _frozen(module: nn.Module) -> set[str]:
 
 def seed_all(seed: int, rank: int = 0) -> None:
     """Seeds Python, NumPy and PyTorch. Ranks get different random streams from one seed."""
+    torch.manual_seed(_seed_libraries(seed, rank))
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """A context with the random states of `seed_all` on the CPU; it restores the states before at its end."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(_seed_libraries(seed))
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+def _seed_libraries(seed: int, rank: int = 0) -> int:
+    """Seeds Python and NumPy, and returns the seed for PyTorch."""
     mixed = int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
     random.seed(mixed)
     np.random.seed(mixed)  # libraries use the global state
-    torch.manual_seed(mixed)
+    return mixed

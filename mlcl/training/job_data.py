@@ -217,7 +217,7 @@ def _check_validation(job_data: JobData) -> None:
         problem, key = "no validation row has a label of it", "objective.classifier.labels"
         raise UserError(problem, file=dataset.place, key=key, found=labels)
     metric, targets = job_data.scoring.metric, job_data.targets(dataset.split("validation"))
-    if job_data.task == "aspects" and metric not in METRICS:
+    if job_data.task == "aspects" and metric not in METRICS and job_data.job.baseline is None:
         assert isinstance(targets, Tensor)
         _, aspect = metric_of(metric, job_data.task, job_data.space.aspects, targets.shape[1])
         if aspect is not None and not (targets[:, aspect] >= 0).any():

@@ -54,7 +54,8 @@ def best_mean(grids: Sequence[Grid], mode: str) -> tuple[Setting, tuple[float, .
         return None
     shared = [sorted(set.intersection(*(set(grid[axis]) for grid in grids))) for axis in AXES]
     value_SKGT = np.stack([_at(grid, shared) for grid in grids])
-    mean_KGT = (1 if mode == "max" else -1) * value_SKGT.mean(axis=0)
+    # Rounded, since equal means may differ by the rounding of their sums.
+    mean_KGT = (1 if mode == "max" else -1) * value_SKGT.mean(axis=0).round(DIGITS + 2)
     if not np.isfinite(mean_KGT).any():
         return None
     k, g, t = np.unravel_index(np.nanargmax(mean_KGT), mean_KGT.shape)

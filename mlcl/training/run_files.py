@@ -26,7 +26,7 @@ from mlcl.config import job_yaml
 from mlcl.data import Split
 from mlcl.evaluation import ProbeResult
 from mlcl.files import new_file, remove_partial, replace_text
-from mlcl.training.checkpoint import trained_weights
+from mlcl.training.checkpoint import trained_weights, unshared
 from mlcl.training.context import Context
 from mlcl.training.evaluator import Evaluation
 from mlcl.training.job_data import JobData
@@ -46,7 +46,11 @@ MODELS = (EMBEDDINGS, MODEL)
 PARTS = f".{EMBEDDINGS}.ranks.partial"
 """The folder that is renamed to `EMBEDDINGS` when every rank has written its part."""
 Stored = Literal["float32", "float16", "figures"]
-"""The type of a run's stored embeddings and probabilities; `figures` stores neither these nor the model."""
+"""The type of a run's stored embeddings and probabilities; `figures` stores neither these nor the model.
+
+For `float16` a run with an embedding beyond `LARGEST_HALF` has the type float32."""
+LARGEST_HALF = 16.0
+"""The largest absolute value of an embedding stored as float16, which then rounds by less than 0.004."""
 ROW_GROUP = 65_536
 """The number of rows that the Parquet writer copies and encodes at once."""
 
@@ -112,9 +116,8 @@ def keep_figures_alone(folder: Path) -> None:
 def _write_weights(
     folder: Path, job_data: JobData, model: ContrastiveModel, probe: ProbeResult | None
 ) -> None:
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in trained_weights(model).items()}
     with new_file(folder / WEIGHTS) as path:
-        save_file(tensors, path)
+        save_file(unshared(trained_weights(model)), path)
     if probe is not None:
         layer = {"weight": probe.weight.contiguous(), "bias": probe.bias.contiguous()}
         with new_file(folder / PROBE) as path:
@@ -136,12 +139,15 @@ def write_embeddings(folder: Path, job_data: JobData, result: Evaluation, stored
     """Writes `EMBEDDINGS` into the folder, completely or not at all. Every rank must call this.
 
     The columns are `id`, `split`, `embedding` and `probabilities`, which is null for training rows; numbers
-    have the type `stored`. Each rank writes its own training rows, and the last rank also the rows of
-    validation and test. The parts, read in the order of their names, have the content of the one file that a
-    single process writes.
+    have the type `stored`, see `Stored`. Each rank writes its own training rows, and the last rank also the
+    rows of validation and test. The parts, read in the order of their names, have the content of the one file
+    that a single process writes.
     """
     train, context = result.train, result.train.context
-    kind = torch.float16 if stored == "float16" else torch.float32
+    values = (train.values, *result.embeddings.values())
+    kind = torch.float32
+    if stored == "float16" and not context.any(any(bool((x.abs() > LARGEST_HALF).any()) for x in values)):
+        kind = torch.float16
     tables = [_table(job_data.train, train.numbers, train.values, None, kind)]
     if context.rank == context.world_size - 1:
         for name, embedding_ND in result.embeddings.items():

@@ -397,11 +397,10 @@ def test_keys_that_are_overridden_are_not_searched(tables):
 
 
 def test_the_label_space_of_a_prepared_data_set_may_stand_in_a_list(tmp_path):
-    place = text_dataset(tmp_path / "data")
-    found = mlcl.baseline(place, names=["majority"], labels=["tags"], home=tmp_path / "home", progress=None)
-    assert "test/micro_f1" in found
+    place, how = text_dataset(tmp_path / "data"), {"home": tmp_path / "home", "progress": None}
+    assert "test/micro_f1" in mlcl.baseline(place, names=["majority"], labels=["tags"], **how)
     with pytest.raises(UserError, match=r"key labels: a prepared data set has label spaces, of which one"):
-        mlcl.baseline(place, names=["majority"], labels=["tags", "topic"], home=tmp_path / "home", progress=None)
+        mlcl.baseline(place, names=["majority"], labels=["tags", "topic"], **how)
 
 
 def test_a_loaded_job_and_its_file_become_one_job_under_overrides(tmp_path):

@@ -3,6 +3,7 @@ import pickle
 import re
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 
 from mlcl.errors import UserError
 from mlcl.models.pretrained import (
+    PADDING_CHANGES,
     LoraConfig,
     check_length,
     freeze_layers,
@@ -226,6 +228,10 @@ CONFIGURATIONS = [
     ({"quantization_config": QUANTIZED}, "these weights are quantized"),
     ({"model_type": "no-such-kind"}, DAMAGED),
     ({"model_type": "t5"}, NO_TEXT),
+    *(
+        ({"model_type": family}, f"padding changes its outputs; found: {family}")
+        for family in PADDING_CHANGES
+    ),
 ]
 
 
@@ -290,6 +296,8 @@ def test_frozen_layers_are_the_embeddings_and_the_first_ones(models, kind):
         return {name for name, parameter in network.named_parameters() if parameter.requires_grad}
 
     every, half = trained(False), trained(1)
+    assert {name for name in every if re.search(r"layers?\.0\.", name)} <= trained(0)
+    assert not any("embed" in name for name in trained(0))
     assert trained(True) == set()
     assert any("embed" in name for name in every)
     assert not any("embed" in name or re.search(r"layers?\.0\.", name) for name in half)
@@ -310,3 +318,36 @@ def test_layers_that_share_weights_are_frozen_all_or_not_at_all():
     assert len(trained(network)) == len(list(network.parameters()))
     freeze_layers(network, True)
     assert trained(network) == {}
+
+
+@pytest.mark.parametrize("kind", ["XLM", "Flaubert"])
+def test_layers_whose_parts_are_in_several_lists_are_frozen_all_or_not_at_all(kind):
+    config = getattr(transformers, f"{kind}Config")(vocab_size=20, emb_dim=16, n_layers=2, n_heads=2)
+    network = getattr(transformers, f"{kind}Model")(config)
+    with pytest.raises(UserError, match=r"encoder\.freeze: has no list of layers; found: 1; allowed: true"):
+        freeze_layers(network, 1)
+    freeze_layers(network, True)
+    assert trained(network) == {}
+
+
+def test_what_follows_the_layers_is_trained_though_it_is_declared_before_them():
+    sizes = {**DECODERS, "num_hidden_layers": 2, "word_embed_proj_dim": 8, "ffn_dim": 16}
+
+    def parts(freeze):
+        network = transformers.OPTModel(transformers.OPTConfig(**sizes))
+        freeze_layers(network, freeze)
+        return {re.match(r"decoder\.(layers\.\d|\w+)", name)[1] for name in trained(network)}
+
+    assert parts(1) == {"layers.1", "final_layer_norm", "project_out"}
+    assert parts(2) == set()
+
+
+def test_lists_within_the_layers_are_no_lists_of_layers():
+    network = nn.Module()
+    network.config = SimpleNamespace(num_hidden_layers=2)
+    experts = (nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)]) for _ in range(2))
+    network.layers = nn.ModuleList(nn.ModuleDict({"experts": its}) for its in experts)
+    freeze_layers(network, 1)
+    assert trained(network).keys() == {
+        f"layers.1.experts.{i}.{name}" for i in "01" for name in ("weight", "bias")
+    }

@@ -193,6 +193,27 @@ def test_a_frozen_encoder_reads_no_more_than_a_chunk_of_plm_icd(texts):
     assert inputs_of(BASELINES["encoder_knn"], job)["encoder"][1].max_length == 64
 
 
+@pytest.mark.parametrize(
+    ("encoder", "reason"),
+    [
+        ({"stem": "imagenet"}, None),
+        ({}, "reads images by the stem imagenet, the job's encoder by the stem cifar"),
+        (
+            {"stem": "imagenet", "stretch": True},
+            "reads the centres of images, the job's encoder reads them whole: encoder.stretch",
+        ),
+    ],
+)
+def test_a_frozen_encoder_that_reads_images_otherwise_is_left_out(tmp_path, encoder, reason):
+    place = small_dataset(tmp_path / "images", "image")
+    encoder = {"name": "resnet18", "weights": "file", **encoder}
+    job = load_job(dataset_job(place) | {"encoder": encoder})
+    found, left_out = fitting_baselines(job, Dataset.open(place).info)
+    names = ["encoder_knn", "encoder_logreg"]
+    assert [name for name in found if name in names] == ([] if reason else names)
+    assert left_out == (dict.fromkeys(names, reason) if reason else {})
+
+
 def test_a_metric_without_a_value_on_validation_has_no_score(tmp_path):
     rows = {"text": list("abcd"), "split": ["train", "train", "validation", "test"]}
     rows["ratings"] = [[1, 2], [1, 2], [1, 0], [1, 0]]  # 0 is unknown

@@ -80,6 +80,15 @@ def test_values_that_are_no_numbers_are_never_best(tmp_path):
     assert best_mean([], "max") is None
 
 
+@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize("values", [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1)])
+def test_of_means_that_differ_by_rounding_the_smallest_k_wins(mode, values):
+    axes = {"k": [1, 3], "lambda": [0.5], "temperature": [1.0]}
+    pairs = zip(values, reversed(values), strict=True)
+    setting, _ = best_mean([{**axes, VALUES: pair} for pair in pairs], mode)
+    assert setting.k == 1
+
+
 def test_a_training_without_a_grid_left_none(tmp_path):
     assert read_neighbours(tmp_path) == {}
     assert set(through_a_file(table(np.random.default_rng(3)), tmp_path)) == {*AXES, VALUES}

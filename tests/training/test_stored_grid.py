@@ -7,8 +7,11 @@ from stored_runs import TASKS, trained
 
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
+from mlcl.training.context import Context
+from mlcl.training.embeddings import RankRows
+from mlcl.training.evaluator import Evaluation
 from mlcl.training.job_data import JobData
-from mlcl.training.run_files import EMBEDDINGS
+from mlcl.training.run_files import EMBEDDINGS, read_embeddings, write_embeddings
 from mlcl.training.stored_run import StoredRun
 
 METRIC = {"single": "accuracy", "multi_label": "micro_f1", "aspects": "accuracy"}
@@ -102,3 +105,25 @@ def test_missing_or_other_embeddings_are_refused(tiny, tmp_path):
     (folder / EMBEDDINGS).unlink()
     with pytest.raises(UserError, match="cannot be read"):
         StoredRun.read(folder, job_data)
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize(
+    ("largest", "elsewhere", "kind"),
+    [(16.0, False, "halffloat"), (16.0, True, "float"), (17.0, False, "float"), (2e5, False, "float")],
+)
+def test_large_embeddings_of_any_rank_are_not_rounded(
+    tiny, tmp_path, monkeypatch, part, largest, elsewhere, kind
+):
+    job_data = JobData.of(tiny_job(tiny), tmp_path)
+    rows = {"train": job_data.train, "test": job_data.dataset.split("test")}
+    values = {name: torch.full((len(split), 2), 0.5) for name, split in rows.items()}
+    values[part][1, 1] = -largest
+    expected = torch.cat([*values.values()]).tolist()
+    if elsewhere:
+        monkeypatch.setattr(Context, "any", lambda *_: True)
+    result = Evaluation(RankRows(values.pop("train")), {}, values, {})
+    write_embeddings(tmp_path, job_data, result, "float16")
+    column = read_embeddings(tmp_path / EMBEDDINGS)["embedding"]
+    assert str(column.type.value_type) == kind
+    assert column.to_pylist() == expected

@@ -137,6 +137,11 @@ def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
     found = inputs_of(baseline, job)
     if len(found) < len(baseline.reads):
         return f"the job's encoder, {job.encoder.name}, is not a pretrained one"
+    if "encoder" in found and isinstance(job.encoder, ResNetConfig):
+        if job.encoder.stem != "imagenet":
+            return f"reads images by the stem imagenet, the job's encoder by the stem {job.encoder.stem}"
+        if job.encoder.stretch:
+            return "reads the centres of images, the job's encoder reads them whole: encoder.stretch"
     for _, section in found.values():
         if section.modality != info.modality:
             return f"reads {plural(section.modality)}, the data set {info.name} holds {plural(info.modality)}"

@@ -22,6 +22,7 @@ from mlcl.models.encoder import FeatureInput, InputName
 from mlcl.training.baseline_fits import baseline_result
 from mlcl.training.baselines import BASELINES, Baseline
 from mlcl.training.baselines.jobs import inputs_of, joined
+from mlcl.training.checkpoint import unshared
 from mlcl.training.context import pick_device
 from mlcl.training.export.model import ExportedModel
 from mlcl.training.export.model_index import NETWORK, Index, KnnSetting, PredictorName
@@ -67,7 +68,7 @@ class BaselineContents:
 
     def write(self, work: Path, shared: Inputs = NO_INPUTS) -> list[str]:
         """Writes tensors, and inputs that are not in `shared`, into `work`. Returns README sections: none."""
-        save_file({name: tensor.contiguous() for name, tensor in self.tensors.items()}, work / NETWORK)
+        save_file(unshared(self.tensors), work / NETWORK)
         inputs = _own_inputs(self.baseline, self.job_data.job, shared)
         cache = FeatureCache(self.job_data.cache, self.job_data.train, self.device)
         save_inputs(inputs, cache, work)

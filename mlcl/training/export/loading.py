@@ -20,6 +20,7 @@ from mlcl.plugins import only_reading
 from mlcl.training.baselines import BASELINES
 from mlcl.training.baselines.jobs import baseline_job
 from mlcl.training.batches import Rows
+from mlcl.training.checkpoint import seeded
 from mlcl.training.context import Context, pick_device
 from mlcl.training.embeddings import Datastore, SplitEncoder
 from mlcl.training.evaluator import Predictor, classify
@@ -79,7 +80,8 @@ def _load_network(folder: Path, index: Index, job: JobConfig, context: Context) 
         tokenizer = _tokenizer(folder / TOKENIZER) if has_tokens else None
         words = None if tokenizer is None else tokenizer.get_vocab_size()
         reader = InputReader.of(job, tokenizer)
-    with torch.random.fork_rng(devices=()):  # random initial weights are drawn, and then replaced
+    # The weights are then replaced, but a random buffer that is not persistent stays as it was in training.
+    with seeded(job.train.seed):
         network = rebuild_network(job, index.space, words, columns, folder, probe="probe" in index.predictors)
     try:
         network.load_state_dict(read_weights(folder / NETWORK))

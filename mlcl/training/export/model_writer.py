@@ -25,6 +25,7 @@ from mlcl.models import ENCODERS
 from mlcl.models.encoder import SIZES, STRETCH
 from mlcl.training.baseline_fits import logged_ensemble, member_data
 from mlcl.training.builders import build_model
+from mlcl.training.checkpoint import seeded, unshared
 from mlcl.training.embeddings import Datastore, setting_of
 from mlcl.training.export.baseline import BaselineContents
 from mlcl.training.export.card import model_card
@@ -130,7 +131,8 @@ class NetworkContents:
         cls, run: Path, job_data: JobData, formats: Sequence[str], result: Mapping[str, float]
     ) -> NetworkContents:
         """Reads network and embeddings from a run's folder; UserError if missing or of another job."""
-        model = build_model(job_data)
+        with seeded(job_data.job.train.seed):  # the run left no frozen weights, which may be random
+            model = build_model(job_data)
         network = load_trained_network(run / MODEL, model, job_data.space)
         store = StoredRun.read(run, job_data, test=False).datastore()
         predictors = _predictor_settings(job_data.job, network, result)
@@ -139,8 +141,7 @@ class NetworkContents:
 
     def write(self, work: Path) -> list[str]:
         """Writes all files but job, index and README into `work`; returns sections of the README."""
-        weights = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
-        save_file(weights, work / NETWORK)
+        save_file(unshared(self.network.state_dict()), work / NETWORK)
         write_datastore(work / DATASTORE, self.store, self.job_data.train.ids)
         tokenizer = self.run / MODEL / TOKENIZER
         if tokenizer.exists():

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from mlcl.models.encoders.features import ColumnInput
 from mlcl.torch_versions import cpu_capabilities
+from mlcl.training.checkpoint import unshared
 from mlcl.training.precision import Precision, Work, faster_precision
 
 T = TypeVar("T")
@@ -180,7 +181,7 @@ def freeze(network: nn.Module, device: torch.device) -> nn.Module:
 
 def save_weights(network: nn.Module, file: Path) -> None:
     """Writes all weights as safetensors."""
-    save_file({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}, file)
+    save_file(unshared(network.state_dict()), file)
 
 
 @dataclass(frozen=True)
