@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -233,8 +234,8 @@ def _curve(frame: pd.DataFrame, names: list[str], fixed: Mapping[str, float]) ->
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UserError("not a number", key="--at", found=f"{name}={value}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise UserError("not a number", key="--at", found=f"{name}={value}", allowed="a finite number")
     return float(value)
 
 

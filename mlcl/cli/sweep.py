@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -154,6 +155,8 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
         typer.echo(f"{name}: {link}")
     grow, tried = f"{again(f'--trials {2 * plan.trials}')} grows", "every setting of the space has been tried"
     if report.state == "COMPLETE":
-        errors.print(tried if plan.most < plan.trials else f"{grow} {report.name}", markup=False)
+        asked = math.ceil(plan.trials / (plan.searches if plan.seeds else 1))  # of each search
+        whole = plan.points is not None and plan.points <= asked
+        errors.print(tried if whole else f"{grow} {report.name}", markup=False)
     print_conclusions(report)
     finish(report, report.name, home)

@@ -240,4 +240,4 @@ def _seeds(table: TableResult) -> ReportTable:
             runs = [run_id] if (run_id := cell.run_id(seed)) else []
             cells.append(number_cell(value, figure.metric, runs, form=f".{figure.digits}f"))
         rows.append((*cells, *[ReportCell("")] * (most - len(figure.values))))
-    return ReportTable(("cell", *(f"seed {seed}" for seed in range(most))), tuple(rows))
+    return ReportTable(("cell", *(f"no. {number}" for number in range(1, most + 1))), tuple(rows))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -89,10 +90,10 @@ def local_sweep(folder: Path) -> SweepResult:
 def stop_sweep(folder: Path, reason: str) -> None:
     """Changes each state RUNNING in a killed sweep's `sweep.json` to STOPPED, and sets the sweep's reason.
 
-    Does nothing if there is no such file.
+    Does nothing if there is no such file, or it is damaged: the sweep's next command writes it anew.
     """
     file = folder / SWEEP_JSON
-    if file.is_file():
+    with suppress(FileNotFoundError, ValueError, TypeError):
         tree = _stopped(json.loads(file.read_text(encoding="utf-8")))
         _write(file, {**tree, "reason": reason})
 

@@ -66,6 +66,7 @@ class ArmSearch:
         kept: The fraction of the pick's lead over the median trial that remains on fresh seeds; see
             `mlcl.service.search.confirmation.kept_share`.
         stopped: If the search stopped early, a text on how many trials were skipped and why; else empty.
+        tried: The number of complete and pruned trials of the search.
     """
 
     number: int
@@ -74,6 +75,7 @@ class ArmSearch:
     pick: str = ""
     kept: float | None = None
     stopped: str = ""
+    tried: int = 0
 
     @property
     def sentence(self) -> str:

@@ -130,7 +130,10 @@ class SweepResult:
     @property
     def given_arms(self) -> frozenset[str]:
         """The names of the arms whose only trial is the job as written, so that no search chose a setting."""
-        return frozenset(arm.name for arm in self.arms if all(each.trials < 2 for each in arm.searches))
+        # Results of an earlier mlcl have no `tried`.
+        return frozenset(
+            arm.name for arm in self.arms if all(max(each.tried, each.trials) < 2 for each in arm.searches)
+        )
 
     @computed_field
     @property

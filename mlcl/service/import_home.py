@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.files import lock_file, new_folder, remove_partial
+from mlcl.files import lock_file, new_file, new_folder, remove_partial
 from mlcl.service.engine.closing import recover
 from mlcl.store import IMPORTING, KINDS, LOCK, Database, RunFolder, RunRecord, State, home_records
 from mlcl.tracking.cursor import CURSOR
@@ -18,13 +19,18 @@ from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.uri import IN_HOME
 
 
-def import_home(source: Path, home: Path) -> list[RunRecord]:
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def import_home(source: Path, home: Path, announce: Callable[[str], None] = _to_stderr) -> list[RunRecord]:
     """Copies the complete runs, sweeps and tables of `source` that `home` lacks; returns their new records.
 
-    Folders, events and logs are copied. A log that was delivered to the MLflow database file of `source` is
-    not yet delivered to that of `home`; a log that was delivered to a server is not sent again.
-    After a killed import, the next one copies the rest. Raises UserError if `source` is `home` or has no
-    database, or if another import into `home` is at work.
+    Folders, events and logs are copied. A sweep or table that has grown in `source` since an earlier import
+    is copied again, unless a command in `home` has changed it, too: then `announce` is called with its name.
+    A log that was delivered to the MLflow database file of `source` is not yet delivered to that of `home`; a
+    log that was delivered to a server is not sent again. After a killed import, the next one copies the rest.
+    Raises UserError if `source` is `home` or has no database, or if another import into `home` is at work.
     """
     if source.resolve() == home.resolve() or not Database(source).file.is_file():
         allowed = "another folder that commands had as --home"
@@ -36,33 +42,70 @@ def import_home(source: Path, home: Path) -> list[RunRecord]:
             raise UserError("another import into this home is at work", file=home)
         for kind in ("logs", *KINDS):
             remove_partial(home / kind)
-        return _copy_missing(source, home)
+        return list(_copy_missing(source, home, announce))
 
 
-def _copy_missing(source: Path, home: Path) -> list[RunRecord]:
-    known = {record.id for _, record in home_records(home)}
+def _copy_missing(source: Path, home: Path, announce: Callable[[str], None]) -> Iterator[RunRecord]:
+    known = {record.id: (folder, record) for folder, record in home_records(home)}
+    ours, theirs = Database(home).runs(), Database(source).runs()
     found = [each for each in home_records(source) if each[1].state is State.COMPLETE]
-    return [_copy(source, folder, record, home) for folder, record in found[::-1] if record.id not in known]
+    for folder, record in found[::-1]:
+        if record.id not in known:
+            yield _copy(source, folder, record, home)
+            continue
+        copy, its = known[record.id]
+        last, present = theirs[record.number]["last_event"], ours[its.number]["last_event"]
+        if last == present or last in _digests(home, its):
+            continue
+        with copy.try_lock() as free:
+            if free and present in _digests(source, record):
+                yield _copy(source, folder, record, home, its)
+                continue
+        why = "was changed in both homes" if free else "is in use"
+        announce(f"{record.kind.removesuffix('s')} {record.name or record.id} {why}: not copied")
 
 
-def _copy(source: Path, folder: RunFolder, record: RunRecord, home: Path) -> RunRecord:
+def _digests(home: Path, record: RunRecord) -> set[str]:
+    return {digest for _, digest in Database(home).events(record.number)}
+
+
+def _copy(
+    source: Path, folder: RunFolder, record: RunRecord, home: Path, known: RunRecord | None = None
+) -> RunRecord:
+    """Copies a record with folder and logs; `known` is its record in `home`, whose events it begins with."""
     target = RunFolder(home / record.kind / record.id)
-    shutil.rmtree(target.path, ignore_errors=True)  # of an import that was killed before it wrote the record
+    if known is None:  # a folder is of an import that was killed before it wrote the record
+        shutil.rmtree(target.path, ignore_errors=True)
     starts = {path.parent.name: first_entry(path) for path in sorted((source / "logs").glob(f"[!.]*/{LOG}"))}
     own = [id for id, start in starts.items() if start.get("owner") == record.id]
     logs = list(dict.fromkeys(log for id in own for log in _with_parents(source, id)))
     for id in logs:
         _copy_log(source, id, home, renew=id in own)
     target.path.parent.mkdir(parents=True, exist_ok=True)
-    with new_folder(target.path) as partial:
-        shutil.copytree(folder.path, partial, dirs_exist_ok=True, ignore=shutil.ignore_patterns(LOCK))
+    ignore = shutil.ignore_patterns(LOCK)
+    if known is None:
+        with new_folder(target.path) as partial:
+            shutil.copytree(folder.path, partial, dirs_exist_ok=True, ignore=ignore)
+    else:
+        shutil.copytree(
+            folder.path, target.path, dirs_exist_ok=True, ignore=ignore, copy_function=_replace_file
+        )
     fields = {name: value for name, value in asdict(record).items() if name != "number"}
+    there = set() if known is None else _digests(home, known)
     last = ""
     with Database(home).transaction() as write:
-        number = write.add_run(fields)
-        for event, _ in Database(source).events(record.number):
-            last = write.add_event(number, json.dumps(event), after=last)
+        if known is None:
+            number = write.add_run(fields)
+        else:
+            write.change_run(number := known.number, **fields)
+        for event, digest in Database(source).events(record.number):
+            last = digest if digest in there else write.add_event(number, json.dumps(event), after=last)
     return target.written_record
+
+
+def _replace_file(origin: str, target: str) -> None:
+    with new_file(Path(target)) as partial:
+        shutil.copy2(origin, partial)
 
 
 def _with_parents(home: Path, id: str) -> Iterator[str]:
@@ -87,7 +130,7 @@ def _copy_log(source: Path, id: str, home: Path, *, renew: bool) -> None:
     left_out = [DELIVERY_LOCK, *([CURSOR] if known or uri.startswith(IN_HOME) else [])]
     ignore = shutil.ignore_patterns(*left_out)
     if known:  # logs only grow, so that the cursor of `home` stays valid
-        shutil.copytree(origin, target, dirs_exist_ok=True, ignore=ignore)
+        shutil.copytree(origin, target, dirs_exist_ok=True, ignore=ignore, copy_function=_replace_file)
         return
     with new_folder(target) as partial:
         shutil.copytree(origin, partial, dirs_exist_ok=True, ignore=ignore)

@@ -148,7 +148,7 @@ def test_the_effect_of_a_key_is_a_curve_with_its_best_value(lab):
     assert near["at"] == {f"{HEADS}.topic.temperature": 0.2}
 
 
-@pytest.mark.parametrize("value", ["true", "on", "warm", "[1]"])
+@pytest.mark.parametrize("value", ["true", "on", "warm", "[1]", ".inf", "-.inf", ".nan"])
 def test_a_key_is_held_at_a_number(lab, value):
     key = "topic.temperature"
     answer = mlcl("effect", "seek", "detail.temperature", "--at", f"{key}={value}", "--home", lab.home)

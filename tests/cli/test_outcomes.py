@@ -171,6 +171,9 @@ def test_a_space_that_is_used_up_does_not_grow(work):
     answer = mlcl(*SWEEP, "--trials", 3)
     assert (answer.status, "grows" in answer.err) == (0, False)
     assert "every setting of the space has been tried" in answer.err
+    for seeds, grows in ((3, True), (0, False)):  # each of three searches has one trial
+        answer = mlcl(*SWEEP, "--trials", 3, "--seeds", seeds)
+        assert ("grows" in answer.err, "has been tried" in answer.err) == (grows, not grows)
 
 
 def test_what_was_asked_reaches_the_table(work):

@@ -81,6 +81,7 @@ def test_cells_that_all_have_the_same_data_are_not_ranked(store, tmp_path):
 
 
 def test_every_seed_leads_to_its_run(text, ids):
+    assert "| cell | no. 1 | no. 2 | no. 3 | no. 4 | no. 5 | no. 6 |" in text
     for (row, column, seed), id in ids.items():
         assert f"[{100 * CELLS[row, column][seed]:.2f}](http://127.0.0.1:5000/#/experiments/" in text
         assert f"/runs/{id}?workflowType=machine_learning)" in text

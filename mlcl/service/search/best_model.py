@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from mlcl.config import dump_job, flatten, load_job
 from mlcl.markup import markdown, markdown_table
+from mlcl.results.training_result import training_folder
 from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.process.signals import StopRequest
@@ -21,6 +22,7 @@ from mlcl.tracking.names import Tag
 from mlcl.tracking.registry import Score, move_best, register_version
 from mlcl.training.export import write_export
 from mlcl.training.job_data import JobData
+from mlcl.training.run_files import MODEL
 
 
 def model_training(
@@ -33,9 +35,9 @@ def model_training(
     """Returns the training whose model is registered; None if no race of the swept job has ended.
 
     It is a training of the best setting among the winners of the races: the trial with this setting or, if
-    there is none, the setting's first training in the race. If races choose k, lambda and temperature, it is
-    the setting's first complete training on fresh seeds, since only these have the chosen values. `raced` and
-    `chosen` have the entrants and the confirmed settings, by scope.
+    none has a model, the setting's first training in the race. If races choose k, lambda and temperature, it
+    is the setting's first complete training on fresh seeds, since only these have the chosen values. `raced`
+    and `chosen` have the entrants and the confirmed settings, by scope.
     """
     picks = []
     for each in plans:
@@ -53,7 +55,8 @@ def model_training(
     if fresh := [seed for seed in seeds if seed.state is State.COMPLETE]:
         return fresh[0]
     named = (each for each in ledger.counted(scope) if setting.trial and each.label == setting.trial)
-    trials = [each for each in named if not each.same_as]  # a trial that took results has no model
+    # A trial that took results has no model, nor has one that was not among the best of an earlier command.
+    trials = [each for each in named if (training_folder(ledger.folder, each.key) / MODEL).exists()]
     return (trials or ledger.seeds_of(scoped(scope, setting.key)))[0]
 
 

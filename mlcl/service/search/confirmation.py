@@ -58,6 +58,18 @@ def _key(job: JobConfig) -> str:
     return f"confirm-{job_hash(job)[:12]}"
 
 
+def planned_trials(search: SearchPlan, ledger: Ledger) -> list[Entry]:
+    """Returns the comparable trials among which a search chooses: of its present space as many as planned.
+
+    An earlier command, such as one without fresh seeds, may have trained more in this search. A choice among
+    these would favour its arm over the others. Settings that the user asked for always count.
+    """
+    counted, versions = ledger.counted(search.scope), ledger.versions(search.scope)
+    present = [each for each in counted if each.version == versions[-1].number]
+    more = {each.key for each in present[search.plan.most :] if each.origin != "asked for"}
+    return [each for each in counted if each.key not in more]
+
+
 def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
     """Returns the entrants of a search's race: the job as written and the best trials, equal jobs once."""
     count = entrant_count(search.plan.confirm, len(ranked(_distinct(trials), search.plan.space.mode)))
@@ -201,10 +213,11 @@ def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) 
 
 def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> ArmSearch:
     """Returns the result of a search so far, with its pick, if known, and the entrants of an ended race."""
-    counted, mode = ledger.counted(search.scope), search.plan.space.mode
+    counted, mode = planned_trials(search, ledger), search.plan.space.mode
     scores = [each.score for each in ranked(counted, mode) if each.score is not None]
     race, stop = race_results(search, raced, ledger), stop_of(search.plan, ledger, search.scope)
-    found = ArmSearch(search.number, len(scores), stopped="" if stop is None else stop.sentence)
+    tried = sum(each.state in (State.COMPLETE, State.PRUNED) for each in counted)
+    found = ArmSearch(search.number, len(scores), stopped="" if stop is None else stop.sentence, tried=tried)
     if not race:
         alone = len(raced) == 1 and not search.plan.knn_races
         return replace(found, pick=raced[0].name if alone else "")

@@ -48,9 +48,9 @@ class KeptFiles:
         return Files("float16", logged=False)
 
     def _trained(self, held: Confirmation) -> bool:
-        """Whether a trial was trained with the setting, in place of taking another trial's results."""
+        """Whether a trial with the setting has its model: it took no other's results, and was not trimmed."""
         trials = self._ledger.trials(scope=held.scope)
-        return any(each.label == held.trial and not each.same_as for each in trials)
+        return any(each.label == held.trial and self.has_model(each) for each in trials)
 
     def trim(self, ended: Entry) -> None:
         """Removes the files of trials that cannot enter the race, in the search of the trial `ended`."""

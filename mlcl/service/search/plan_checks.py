@@ -119,6 +119,18 @@ def _check_baseline(name: str, baseline: JobData, swept: JobData) -> None:
 EPOCHS = "train.epochs"
 
 
+def epochs_each(search: SearchPlan) -> int:
+    """Returns the largest number of epochs of one training of a search, as its job has or its space draws."""
+    drawn = [its for its in search.plan.space.parameters if its.name == EPOCHS and search.is_searched]
+    ends = [int(end[EPOCHS]) for its in drawn for end in its.domain.ends(EPOCHS)]
+    return max(search.plan.job.train.epochs, *ends, 0)
+
+
+def _most(search: SearchPlan) -> int:
+    trials = search.plan.most if search.is_searched else 0
+    return trials + most_raced(search) + most_confirmed(search)
+
+
 def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     """Returns the plan of a sweep as plain data, after all checks; prepares the data set if necessary."""
     job_data = check_plan(plan, home)
@@ -129,9 +141,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     plans = search_plans(plan)
     searches = [each for each in plans if each.is_searched]
     confirmations = sum(most_raced(each) + most_confirmed(each) for each in plans)
-    drawn = [its for its in space.parameters if its.name == EPOCHS]
-    epochs = max(job.train.epochs, *(end[EPOCHS] for its in drawn for end in its.domain.ends(EPOCHS)), 1)
-    trained = sum(each.plan.most for each in searches) + confirmations
+    epochs = sum(_most(each) * epochs_each(each) for each in plans)
     return {
         "sweep": {
             "name": plan.name,
@@ -152,13 +162,13 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "sampler": space.search.sampler,
             "scheduler": space.search.scheduler,
             "rungs_at_epochs": rungs(space.search, job.train.epochs, job.evaluation.every),
-            "most_epochs_each": epochs,
-            "most_epochs": trained * epochs,
+            "most_epochs_each": max(map(epochs_each, plans)),
+            "most_epochs": epochs,
             "disk": _disk(plan, plans, home),
             "encoding": forecast(
                 [each.plan.job for each in plans], home, plan.resources.gpus, test=plan.seeds > 0
             ),
-            "time": _time(plan.name, home, trained * epochs),
+            "time": _time(plan.name, home, epochs),
             "budget": plan.resources.budget and plan.resources.budget.text,
             "searched": describe(space, plan.job),
             "tried_first": [dict(setting) for setting in plan.try_first],
@@ -180,9 +190,7 @@ def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str,
     fresh = sum(map(most_confirmed, plans))
     own = [each.plan for each in searches if each.role is Role.MODEL and not plan.knn_races]
     raced = sum(entrant_count(its.confirm, its.most) for its in own)
-    every = sum(each.plan.most for each in searches)
-    every += sum(most_raced(each) + most_confirmed(each) for each in plans)
-    most = {"best": raced + 1, "confirmed": raced + fresh, "all": every}[keep]
+    most = {"best": raced + 1, "confirmed": raced + fresh, "all": sum(map(_most, plans))}[keep]
     folder = RunFolders(home, "sweeps").named(plan.name)
     kept = [] if folder is None else [file.parent for file in folder.path.glob(f"trials/*/{EMBEDDINGS}")]
     each = round(bytes_on_disk(*kept) / len(kept)) if kept else None

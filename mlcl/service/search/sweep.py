@@ -27,6 +27,7 @@ from mlcl.service.search.confirmation import (
     entrants,
     most_confirmed,
     most_raced,
+    planned_trials,
     race_winner,
     search_result,
 )
@@ -196,7 +197,7 @@ class Sweep:
     def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
         """Yields the source of the races, if there are any, then sets `raced` and `chosen`."""
         ledger = self.command.ledger
-        found = {each.scope: ledger.counted(each.scope) for each in plans}
+        found = {each.scope: planned_trials(each, ledger) for each in plans}
         raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
         least = 1 if self.plan.knn_races else 2
         fields = [

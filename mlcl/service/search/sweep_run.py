@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -144,9 +145,11 @@ class SweepRun:
             settings: Mapping[str, Any] = {**best.settings, **best.chosen}
             self.log.log_tags({Tag.BEST: best.label, **({Tag.BEST_RUN_ID: run_id} if run_id else {})})
             self.log.log_text(json.dumps(settings, indent=2), BEST_SETTINGS)
-        self.log.log_metrics(metrics, step=self._ended())
+        self.log.log_final_metrics(metrics, step=self._ended())
 
 
+LATER_SEARCH = re.compile(r"search_\d+-[0-9a-f]{8}")
+"""The scope of a search of the swept job after the first one, see `arm_search`."""
 WRITE_EVERY, WRITE_SHARE = 10.0, 50
 """The least pause between writes of `sweep.json`: in seconds, and as a multiple of a write's duration."""
 
@@ -185,7 +188,7 @@ class SweepReader:
         """
         plan, ledger = self._plan, self._ledger
         counted, baselines = self._counted(model=True), self._counted(model=False)
-        own = [each.scope for each in self._searches if each.role is Role.MODEL]
+        own = self._own_scopes()
         kept = {entry.key for entry in (*counted, *baselines)}
         raced = [key for key, each in ledger.confirmations.items() if each.race]
         trials = [each for each in ledger.entries.values() if each.number is not None]
@@ -227,6 +230,12 @@ class SweepReader:
             lower_is_better=lower_is_better(tags),
             provenance=provenance_of(mine, tags),
         )
+
+    def _own_scopes(self) -> set[str]:
+        """Returns the scopes of the swept job's searches, with those that only earlier commands had."""
+        others = {each.scope for each in self._searches if each.role is not Role.MODEL}
+        earlier = set(filter(LATER_SEARCH.fullmatch, self._ledger.searches)) - others
+        return earlier | {each.scope for each in self._searches if each.role is Role.MODEL}
 
     def _asked(self) -> SweepRequest:
         plan, budget = self._plan, self._plan.resources.budget

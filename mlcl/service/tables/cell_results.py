@@ -64,7 +64,8 @@ class CellResults:
                 entry = self._failed[run.key]
                 trainings.append(self.trainings.build(entry, entry.key, params))
             metrics.append(found)
-        return self._result(cell, runs[0].data, metrics, names, reasons, params, trainings)
+        seeds = [run.job.train.seed for run in runs]
+        return self._result(cell, runs[0].data, seeds, metrics, names, reasons, params, trainings)
 
     def _training(
         self, cell: Cell, seed: int, folder: RunFolder, metrics: Metrics, shared: Mapping[str, Any]
@@ -97,7 +98,8 @@ class CellResults:
         params = self.trainings.job(seeds[0][1], seeds[0][0].job)[0] if seeds else {}
         trainings = [self._seed(tuned.cell, ledger, seed, log, params) for seed, log in seeds if seed.ended]
         reasons = tuned.reasons(ledger)
-        result = self._result(tuned.cell, tuned.data, metrics, names, reasons, params, trainings)
+        own = [None if slot is None else slot.job["train"]["seed"] for slot in slots]
+        result = self._result(tuned.cell, tuned.data, own, metrics, names, reasons, params, trainings)
         return replace(result, settings=tuned.settings(ledger), search=tuned.result(ledger))
 
     def _seed(
@@ -112,6 +114,7 @@ class CellResults:
         self,
         cell: Cell,
         data: DatasetInfo,
+        seeds: Sequence[int | None],
         metrics: Sequence[Metrics],
         names: Sequence[str | None],
         reasons: list[str],
@@ -138,7 +141,7 @@ class CellResults:
         lacking = [
             f"{figure.metric} is not a number with seed {seed}"
             for figure in figures
-            for seed, (value, found) in enumerate(zip(figure.values, metrics, strict=True))
+            for seed, value, found in zip(seeds, figure.values, metrics, strict=True)
             if value is None and found
         ]
         tags = [self.trainings.tags(its.log) for its in trainings if its.state is State.COMPLETE]

@@ -19,6 +19,7 @@ from mlcl.service.search.confirmation import (
     best_candidate,
     entrants,
     most_raced,
+    planned_trials,
     race_winner,
     search_result,
 )
@@ -52,13 +53,18 @@ class CellSearch:
 
     @cached_property
     def best(self) -> Entry | None:
-        """The best complete trial so far."""
-        return next(iter(ranked(self.trials, self.search.plan.space.mode)), None)
+        """The best complete trial so far among those that the plan asks for."""
+        return next(iter(ranked(self.planned, self.search.plan.space.mode)), None)
+
+    @cached_property
+    def planned(self) -> list[Entry]:
+        """The trials among which the search chooses, see `planned_trials`."""
+        return planned_trials(self.search, self.ledger)
 
     @cached_property
     def raced(self) -> list[Candidate]:
         """The race's entrants: the job as written and the best trials so far, if there are any."""
-        return entrants(self.search, self.trials) if self.search.races and self.best is not None else []
+        return entrants(self.search, self.planned) if self.search.races and self.best is not None else []
 
     @property
     def race(self) -> ChosenSettings:

@@ -57,7 +57,7 @@ def write_files(report: TableResult, log: RunLog) -> None:
     write_result(report)
     log.log_artifacts([report.folder / name for name in (TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON)])
     there = sum(run is not None for cell in report.cells for run in cell.runs)
-    log.log_metrics(_metrics(report), step=there)
+    log.log_final_metrics(_metrics(report), step=there)
     if report.limits:
         limits = ", ".join(f"{name} {limit:g}" for name, limit in report.limits.items())
         log.log_tags({Tag.OUTSIDE: str(len(report.outside)), Tag.TOLERANCE: limits})

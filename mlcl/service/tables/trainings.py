@@ -112,6 +112,8 @@ class TableTrainings:
 
     def remaining(self, ledgers: Mapping[TunedCell, Ledger | None]) -> int:
         """Returns the number of trainings that have not ended, given the ledger of each tuned cell."""
+        for cell in self.tuned:  # a control may have other picks than when its followers last looked
+            cell.follow(ledgers)
         return len(self.missing()) + sum(cell.remaining(ledger) for cell, ledger in ledgers.items())
 
 

@@ -21,6 +21,7 @@ from mlcl.errors import UserError
 from mlcl.results.cell_result import SearchResult
 from mlcl.service.engine.command import Command
 from mlcl.service.engine.engine import Engine
+from mlcl.service.engine.entries import SpaceVersion
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import TrainingSource
@@ -28,9 +29,9 @@ from mlcl.service.search.arms import SearchPlan, arm_search
 from mlcl.service.search.confirmation import Candidate, most_raced
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.kept_files import KeptFiles
-from mlcl.service.search.plan_checks import check_plan
+from mlcl.service.search.plan_checks import check_plan, epochs_each
 from mlcl.service.search.search_source import Search, SearchSource
-from mlcl.service.search.space_versions import open_version
+from mlcl.service.search.space_versions import open_version, space_hash
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.service.tables.cell_search import CellSearch, scores_of
 from mlcl.service.tables.origin import digest
@@ -143,14 +144,23 @@ class TunedCell:
         """Whether a ledger has these searches finished, with as many trials and all fresh seeds complete."""
         if ledger.head.get("tuned", {}).get(self.scope) != self.identity_hash:
             return False
-        if self.control is not None and not self._is_followed_in(ledger):
+        if self.control is not None and not self._is_followed_in(ledger, starts=True):
             return False
         return all(each.is_whole for each in self.searches(ledger))
 
-    def _is_followed_in(self, ledger: Ledger) -> bool:
-        """Whether the searches in a ledger used the values that the control's settings now have."""
-        found = [(each.plan.space_text, ledger.versions(each.scope)) for each in self._searches]
-        return self._follows and all(versions and versions[-1].space == text for text, versions in found)
+    def _is_followed_in(self, ledger: Ledger, *, starts: bool) -> bool:
+        """Whether the searches in a ledger used the values that the control's settings now have.
+
+        Without `starts`, the values of the first trials may be others, since a search that has begun is not
+        repeated for them.
+        """
+
+        def used(plan: SweepPlan, version: SpaceVersion) -> bool:
+            alike = not starts and version.space_hash == space_hash(plan.space, ())
+            return alike or version.space == plan.space_text
+
+        found = [(each.plan, ledger.versions(each.scope)) for each in self._searches]
+        return self._follows and all(versions and used(plan, versions[-1]) for plan, versions in found)
 
     @property
     def cost(self) -> dict[str, int]:
@@ -160,7 +170,7 @@ class TunedCell:
             "race": sum(map(most_raced, self._searches)),
             "seeds": sum(each.plan.seeds for each in self._searches),
         }
-        epochs = self.most * self._plan.job.train.epochs
+        epochs = self.most * max(map(epochs_each, self._searches))
         return {**{name: count for name, count in parts.items() if count}, "most_epochs": epochs}
 
     @property
@@ -169,8 +179,14 @@ class TunedCell:
         return sum(e.plan.most + most_raced(e) + e.plan.seeds for e in self._searches)
 
     def remaining(self, ledger: Ledger | None) -> int:
-        """Returns the number of trainings that have not ended in a ledger; `most` without a ledger."""
-        return self.most if ledger is None else sum(each.left for each in self.searches(ledger))
+        """Returns the number of trainings that have not ended in a ledger.
+
+        It is `most` without a ledger, or if the searches there used other values than the control's present
+        ones.
+        """
+        if ledger is None or (self.control is not None and not self._is_followed_in(ledger, starts=False)):
+            return self.most
+        return sum(each.left for each in self.searches(ledger))
 
     def settings(self, ledger: Ledger) -> dict[str, Any] | None:
         """Returns the values of the picked setting with the best validation score, None before one ended."""
@@ -179,8 +195,8 @@ class TunedCell:
     def result(self, ledger: Ledger) -> SearchResult:
         """Returns the result of the searches so far; its scores are means over the searches."""
         searches = self.searches(ledger)
-        trials = Counter(str(trial.state) for each in searches for trial in each.trials)
-        medians = [statistics.median(scores) for each in searches if (scores := scores_of(each.trials))]
+        trials = Counter(str(trial.state) for each in searches for trial in each.planned)
+        medians = [statistics.median(scores) for each in searches if (scores := scores_of(each.planned))]
         return SearchResult(
             metric=self._plan.score,
             mode=self._plan.space.mode,

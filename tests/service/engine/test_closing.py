@@ -158,3 +158,12 @@ def test_a_training_whose_log_was_never_started_is_closed_twice_as_once(tmp_path
         entry = world.ledger.entries["trial-0000"]
         assert (entry.state, entry.reason, world.ledger.state) == (State.STOPPED, KILLED, State.STOPPED)
     assert world.run(plan).state is State.COMPLETE
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00"])
+def test_a_damaged_result_does_not_keep_a_killed_sweep_running(tmp_path, text):
+    folder = left(tmp_path, "sweeps")
+    (folder.path / "sweep.json").write_text(text)
+    recover(tmp_path)
+    assert folder.record.state is State.STOPPED
+    assert (folder.path / "sweep.json").read_text() == text

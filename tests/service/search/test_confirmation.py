@@ -12,8 +12,9 @@ from stored_runs import TAGS
 from mlcl.config import Goal, dump_job, load_job, load_space
 from mlcl.results.sweep_result import pareto, ranked
 from mlcl.service.engine.entries import Entry
-from mlcl.service.search.arms import search_plans
+from mlcl.service.search.arms import control_job, search_plans
 from mlcl.service.search.confirmation import confirmed_candidates, entrants, picked
+from mlcl.service.search.plan_checks import plan_sweep
 from mlcl.service.search.search_source import score_training
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import Role
@@ -175,3 +176,40 @@ def test_a_training_has_the_blocks_of_every_goal(tiny, tmp_path):
     assert len(end.blocks["test/hamming_loss"]) == len(end.blocks["test/micro_f1"]) > 1
     assert "test/map" in end.blocks
     assert "knn/test/hamming_loss" not in end.blocks
+
+
+def test_an_arm_whose_other_trials_were_pruned_was_searched(world, tiny):
+    job = tiny_job(tiny, "objective.heads.detail.temperature=0.2", "objective.heads.topic.temperature=0.2")
+    text = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {scheduler: asha}"
+    report = world.run(world.plan(job, text, trials=4, seeds=3, searches=1))
+    assert [trial.state for trial in report.trials] == [State.COMPLETE, *[State.PRUNED] * 3]
+    (search,) = report.arms[0].searches
+    assert (search.trials, search.tried, report.given_arms) == (1, 4, frozenset())
+    earlier = replace(report.arms[0], searches=(replace(search, tried=0),))  # as an earlier mlcl wrote it
+    assert replace(report, arms=(earlier,)).given_arms == {report.arms[0].name}
+    one = world.run(world.plan(job, text, trials=1, seeds=3, searches=1, name="one"))
+    assert one.given_arms == {one.arms[0].name}
+
+
+def test_trials_of_a_command_without_seeds_race_only_as_far_as_those_of_other_arms(world, job):
+    def run(trials, seeds=3, **how):
+        text = f"{LR}\nsearch: {{scheduler: none, sampler: random}}"
+        plan = world.plan(job, text, trials=trials, seeds=seeds, searches=3, control=control_job(job), **how)
+        planned, report = plan_sweep(plan, world.home)["sweep"], world.run(plan)
+        fresh = [each for each in world.ledger.entries.values() if each.confirmation is not None]
+        heads = next(arm for arm in report.arms if arm.role == Role.MODEL)
+        counts = [search.tried for arm in report.arms for search in arm.searches]
+        return counts, [each.name for each in heads.searches[0].race], len(fresh), planned
+
+    world.formula.scale = lambda its: 1 + its.train.lr
+    run(9, seeds=0)
+    found = sorted(world.ledger.trials(), key=lambda trial: -trial.score)
+    first = next(trial.label for trial in found if trial.number < 3)
+    assert first != found[0].label
+    counts, raced, fresh, planned = run(9)
+    assert (counts, raced) == ([3] * 6, ["as written", first])
+    assert fresh <= planned["most_confirmation_runs"]
+    lr = {"train.lr": 0.0999}
+    assert run(9, try_first=[lr])[0][3:] == [4] * 3  # a setting that is asked for is one more
+    assert "trial 9" in run(9)[1]
+    assert run(30)[0][3:] == [10] * 3

@@ -109,3 +109,15 @@ def test_where_another_search_trained_the_best_trial_the_first_of_its_race_keeps
         key for key, its in world.ledger.confirmations.items() if its.race and its.trial == winner.label
     ]
     assert world.ledger.seeds_of(race)[0].key in kept(world)[0]
+
+
+def test_a_winner_whose_model_an_earlier_command_removed_has_one_of_its_race(world, tiny):
+    job = tiny_job(tiny, "tracking.keep=best")
+    world.formula.scale = lambda its: 1 + its.train.lr
+    world.run(world.plan(job, LR, trials=9, confirm=1))
+    world.run(world.plan(job, LR, trials=3, confirm=1, seeds=3, searches=1))
+    (race,) = [key for key, its in world.ledger.confirmations.items() if its.race and its.settings]
+    trial = next(its for its in world.ledger.trials() if its.label == world.ledger.confirmations[race].trial)
+    models, _ = kept(world)
+    assert trial.key not in models
+    assert world.ledger.seeds_of(race)[0].key in models

@@ -111,3 +111,13 @@ def test_baselines_get_the_swept_jobs_experiment_metric_and_grid(tiny, tmp_path)
     assert baseline.evaluation.metric == "val/macro_f1"
     assert baseline.evaluation.knn.grid.k == (1, 3)
     assert baseline.train.threads == 1
+
+
+def test_the_epochs_of_each_arm_are_its_own(tiny, tmp_path):
+    job, long = tiny_job(tiny), ("long", tiny_job(tiny, "train.epochs=40"))
+    found = plan_sweep(plan_of(tmp_path, job, searches=1, baselines=[long]), tmp_path)["sweep"]
+    # Two trials, the races of the job as written and one trial on two seeds each, and one fresh seed.
+    assert (found["most_epochs_each"], found["most_epochs"]) == (40, 7 * (job.train.epochs + 40))
+    drawn = "space: {train.lr: {log_float: [0.001, 0.1]}, train.epochs: {int: [2, 9]}}"
+    found = plan_sweep(plan_of(tmp_path, job, drawn, searches=1, baselines=[long]), tmp_path)["sweep"]
+    assert found["most_epochs"] == 7 * (9 + 40)

@@ -8,6 +8,7 @@ from builders import tiny_job
 
 from mlcl.config import load_job
 from mlcl.service.search import sweep_run
+from mlcl.service.search.arms import control_job
 from mlcl.service.search.sweep_run import write_results_on_close
 from mlcl.tracking import State, params_of
 
@@ -58,8 +59,8 @@ def test_what_came_out(world, tiny):
     counts = {state: sum(trial.state is state for trial in report.trials) for state in State}
     for state, count in counts.items():
         assert log["tags"][f"mlcl.sweep.{state.lower()}"] == str(count)
-    assert log["points"]["score 6"] == report.best.score
-    assert log["points"]["val/accuracy 6"] == report.best.metrics["val/accuracy"]
+    assert log["points"]["score 0"] == report.best.score
+    assert log["points"]["val/accuracy 0"] == report.best.metrics["val/accuracy"]
     assert log["tags"]["mlcl.best"] == report.best.label
     asked = {"sweep.score": "val/accuracy", "sweep.mode": "max"}
     assert asked.items() <= log["params"].items()
@@ -103,3 +104,28 @@ def test_a_later_command_goes_on_in_the_same_run_and_says_what_it_asks(world, ti
     assert (log["tags"]["mlcl.sweep.trials"], log["tags"]["mlcl.sweep.seeds"]) == ("5", "1")
     assert before.items() <= log["points"].items()
     assert log["end"] == ["COMPLETE", ""]
+
+
+def test_the_last_point_of_a_metric_is_that_of_the_present_best(world, tiny):
+    world.formula.scale = lambda job: 1 + job.train.lr
+    text = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none, sampler: random}"
+    first = world.run(world.plan(tiny_job(tiny), text, trials=9, seeds=3, searches=3))
+    second = world.run(world.plan(tiny_job(tiny), text, trials=9, searches=1))
+    third = world.run(world.plan(tiny_job(tiny), text, trials=9, seeds=3, searches=3))
+    assert first.best.score == third.best.score != second.best.score
+    points = log_of(world)["points"]
+    scores = {int(name.split()[1]): its for name, its in points.items() if name.startswith("score ")}
+    assert scores[max(scores)] == third.best.score
+    assert second.best.score in scores.values()
+
+
+def test_trials_of_searches_that_are_no_longer_asked_for_are_the_swept_jobs(world, tiny):
+    how = {"trials": 6, "control": control_job(tiny_job(tiny))}
+    text = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none}"
+    whole = world.run(world.plan(tiny_job(tiny), text, seeds=3, searches=3, **how))
+    alone = world.run(world.plan(tiny_job(tiny), text, seeds=0, searches=3, **how))
+    assert len(whole.trials) == len(whole.baseline_trials) == 6
+    assert {trial.key for trial in alone.dropped} == {trial.key for trial in whole.trials[2:]}
+    assert {trial.key for trial in alone.earlier_baseline_trials} == {
+        trial.key for trial in whole.baseline_trials
+    }

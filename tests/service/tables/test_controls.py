@@ -92,6 +92,27 @@ def test_a_control_with_more_trials_has_its_followers_searched_again(tables):
     assert plan_table(tables.plan(tree), tables.home)["trainings"]["missing"] == 0
 
 
+def test_a_table_stopped_before_followers_of_another_pick_are_searched_is_not_complete(tables):
+    choice = {HELD: {"choice": [0.05, 0.1, 0.3, 0.2]}, START: SPACE[START]}
+    random = {"space": choice, "search": {"scheduler": "none", "sampler": "random"}}
+
+    def plan(trials):
+        base = {"tune": {"space": random, "trials": trials}}
+        warm = {**FOLLOWER, "tune": {**FOLLOWER["tune"], "space": random}}
+        return tables.plan({"rows": {"Warm": warm, "Base": base}})
+
+    before = best(searched(tables.run(plan(2)), "base_all")).settings[HELD]
+    tables.stop_when(lambda job, epoch: job.train.weight_decay != 0.02 and job.train.seed == 2 and epoch == 4)
+    stopped = tables.run(plan(12))
+    assert best(searched(stopped, "base_all")).settings[HELD] != before
+    assert {its.settings[HELD] for its in searched(stopped, "warm_all")} == {before}
+    assert stopped.state is State.STOPPED
+    assert plan_table(plan(12), tables.home)["trainings"]["missing"] == 6
+    trained = len(tables.trained())
+    assert tables.run(plan(12)).state is State.COMPLETE
+    assert 0 < len(tables.trained()) - trained <= 6
+
+
 def test_a_dry_run_counts_what_a_run_trains(tables):
     trainings = plan_table(tables.plan(FOLLOWED), tables.home)["trainings"]
     assert (trainings["all"], trainings["missing"]) == (24, 24)

@@ -4,9 +4,10 @@ import json
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
-from reproduced import TABLE, TUNE, content
+from reproduced import TABLE, TUNE, TUNED, content
 
 from mlcl.errors import UserError
 from mlcl.files import lock_file
@@ -19,6 +20,7 @@ from mlcl.service.tables.origin import without_empty
 from mlcl.service.tables.table_log import write_cells
 from mlcl.service.tables.trainings import TableTrainings
 from mlcl.store import Database, State, home_records
+from mlcl.store.database import Transaction
 from mlcl.tracking.names import Tag
 from mlcl.tracking.provenance import Provenance
 
@@ -194,6 +196,49 @@ def test_what_is_here_is_not_copied_again_and_nothing_changes(world):
     assert said(here.home) == before == said(first.home)
     table = here.home / "tables" / copied[0].id
     assert Ledger(table).entries.keys() == Ledger(first.home / "tables" / copied[0].id).entries.keys()
+
+
+def test_what_has_grown_since_is_copied_again_unless_it_changed_in_both_homes(world, capsys):
+    here, first = world("here"), world("first")
+
+    def run(home, trials):
+        return home.run(home.plan({**TUNED, "tune": {**TUNE, "trials": trials}}))
+
+    table = run(first, 4)
+    import_home(first.home, here.home)
+    grown = run(first, 6)
+    (copied,) = import_home(first.home, here.home)
+    assert (copied.kind, copied.id, grown.id) == ("tables", table.id, table.id)
+    assert said(here.home) == said(first.home)
+    for path in (f"tables/{table.id}/table.json", f"logs/{table.id}/log.jsonl"):
+        assert (here.home / path).read_bytes() == (first.home / path).read_bytes()
+    assert import_home(first.home, here.home) == []
+    run(first, 7)
+    assert [record.id for record in import_home(first.home, here.home)] == [table.id]
+    import_home(here.home, first.home)
+    trained = len(first.trained())
+    here.formula = first.formula
+    run(here, 7)
+    assert len(first.trained()) == trained
+    assert import_home(first.home, here.home) == []
+    assert capsys.readouterr().err == ""
+    run(first, 8)
+    assert import_home(first.home, here.home) == []
+    assert capsys.readouterr().err == "table table was changed in both homes: not copied\n"
+
+
+def test_an_import_of_what_has_grown_that_was_killed_is_gone_on_with(world, monkeypatch):
+    here, first = world("here"), world("first")
+    first.run(first.plan(TUNED))
+    import_home(first.home, here.home)
+    first.run(first.plan({**TUNED, "tune": {**TUNE, "trials": 6}}))
+    change = Transaction.change_run
+    monkeypatch.setattr(Transaction, "change_run", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        import_home(first.home, here.home)
+    monkeypatch.setattr(Transaction, "change_run", change)
+    assert len(import_home(first.home, here.home)) == 1
+    assert said(here.home) == said(first.home)
 
 
 def test_what_is_not_complete_stays_there(world):

@@ -95,6 +95,37 @@ def test_more_trials_go_on_with_the_same_table_but_another_space_or_job_does_not
     assert len(tables.formula.trained) > trained
 
 
+def test_the_last_point_of_a_mean_is_that_of_the_present_table(tables):
+    for trials in (4, 12):
+        tune = {**TUNE, "space": {**TUNE["space"], "search": {"scheduler": "none"}}, "trials": trials}
+        report = tables.run(tables.plan({**TUNED, "tune": tune}))
+        points = tables.logs()["table"]["points"]
+        named = {name.split()[1]: its for name, its in points.items() if name.startswith("warm/all/acc ")}
+        steps = {int(step): its for step, its in named.items()}
+        assert steps[max(steps)] == tuned(report).figures[0].mean
+    assert len(steps) == 2
+
+
+def test_a_reason_names_the_seed_of_the_training(tables):
+    figures = tables.formula.figures
+    tables.formula.figures = lambda job: {
+        **figures(job),
+        "val/macro_f1": math.nan if job.train.seed == 1001 else 0.5,
+    }
+    tree = {"metrics": {"F1": "test/macro_f1"}, "tune": {**TUNE, "searches": 2}}
+    report = tables.run(tables.plan(tree, only=["warm/all"]))
+    assert [each.seed for each in tuned(report).trainings] == [1, 1001]
+    assert tuned(report).reasons == ("test/macro_f1 is not a number with seed 1001",)
+
+
+def test_fewer_trials_choose_among_the_first(tables):
+    tune = {**TUNE, "space": {**TUNE["space"], "search": {"scheduler": "none"}}}
+    few = tables.run(tables.plan({**TUNED, "tune": tune}))
+    more = tables.run(tables.plan({**TUNED, "tune": {**tune, "trials": 12}}))
+    assert tuned(few).settings != tuned(more).settings
+    assert tuned(tables.run(tables.plan({**TUNED, "tune": tune}))).settings == tuned(few).settings
+
+
 def test_a_column_has_the_last_word_and_a_space_may_be_a_file(tables):
     tables.write("space", TUNE["space"])
     tree = {
@@ -141,6 +172,9 @@ def test_the_plan_counts_its_trainings_and_says_what_they_take(tables):
     plan = plan_table(tables.plan(TUNED), tables.home)
     told = {"trials": 4, "seeds": 2, "most_epochs": 24, "left": 6, "time_one_at_a_time": UNKNOWN}
     assert plan["trainings"]["tuned"] == {"warm/all": told}
+    longer = {**TUNE, "space": {**TUNE["space"], "space": {"train.epochs": {"choice": [2, 9]}}}}
+    planned = plan_table(tables.plan({**TUNED, "tune": longer}), tables.home)
+    assert planned["trainings"]["tuned"]["warm/all"]["most_epochs"] == 54
     assert [plan["trainings"][name] for name in ("all", "done", "missing")] == [8, 0, 8]
     assert plan["trainings"]["cpu_time"] == UNKNOWN
     tables.stop_when(lambda job, epoch: job.train.seed == 2 and epoch == 2)
