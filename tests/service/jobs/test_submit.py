@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -114,7 +113,8 @@ def test_lines_are_followed_into_the_attempt_that_resumes_a_job(lab, ray_, monke
         lab.resume("lab-1")
 
     monkeypatch.setattr(ray_, "get_job_logs", logs.get)
-    monkeypatch.setattr(time, "sleep", pause)
+    # Only the client's own pauses: subprocess sleeps, too.
+    monkeypatch.setattr("mlcl.service.jobs.client.time", SimpleNamespace(sleep=pause))
     assert list(lab.client.lines("lab-1")) == ["one", "two", "three"]
 
 
