@@ -98,7 +98,7 @@ def import_home(
     from mlcl.tracking.cursor import undelivered_logs
     from mlcl.tracking.delivery import deliver_all
 
-    copied = copy(source, home)
+    copied = copy(source, home, say)
     left = len(undelivered_logs(home))
     if left:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,11 +18,9 @@ from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.uri import IN_HOME
 
 
-def _to_stderr(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-
-
-def import_home(source: Path, home: Path, announce: Callable[[str], None] = _to_stderr) -> list[RunRecord]:
+def import_home(
+    source: Path, home: Path, announce: Callable[[str], None] = lambda _: None
+) -> list[RunRecord]:
     """Copies the complete runs, sweeps and tables of `source` that `home` lacks; returns their new records.
 
     Folders, events and logs are copied. A sweep or table that has grown in `source` since an earlier import
