@@ -1,7 +1,8 @@
 """Makes the first sweep of a data set: the encoders that it compares, and the trials that fit into a budget.
 
-Texts are read by a network on frozen inputs or, where they are short and not too few, by an encoder that is
-fine-tuned. The time of their trainings is estimated from rows, tokens, and a timed step of the encoder.
+Texts are read by a network on frozen inputs or, where they are short or have one label, and are not too few,
+by an encoder that is fine-tuned. The time of their trainings is estimated from rows, tokens, and a timed step
+of the encoder.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from mlcl.service.starter import first_job
 from mlcl.service.starter.first_job import ROOT, SHORT, FirstJob
 from mlcl.training.context import pick_device
 
-FEWEST_TUNED, FEWEST_TUNED_OF_SEVERAL = 1_000, 250
-"""The least numbers of training rows for fine-tuning, with one label a row and with several; fewer were not
-tried."""
+FEWEST_TUNED, FEWEST_TUNED_OF_SEVERAL, FEWEST_TUNED_LONG = 1_000, 250, 800
+"""The least numbers of training rows for fine-tuning on short texts, with one label a row and with several,
+and on long texts of one label; fewer were not tried, and long texts of several labels gain nothing."""
 LEAST_EPOCHS, MOST_EPOCHS, BATCH = 6, 24, 32
 ROWS_READ = 12_000
 """The number of rows that fine-tuning reads in all epochs, as far as the least and most epochs allow."""
@@ -122,9 +123,7 @@ def first_sweep(made: FirstJob, info: DatasetInfo, description: Description, bud
         rule = f"time: not estimated for {encoder['name']}, so --budget changes nothing"
         return FirstSweep(replace(made, rules=(*made.rules, rule)))
     costs = _costs(made, info, description, given, gpu=gpu)
-    short = "transformer" in encoder["inputs"] and encoder["transformer"]["max_length"] <= SHORT
-    fewest = FEWEST_TUNED_OF_SEVERAL if _has_several(made.job) else FEWEST_TUNED
-    tunable = short and info.rows["train"] >= fewest
+    tunable = "transformer" in encoder["inputs"] and info.rows["train"] >= _fewest_tuned(made.job)
     tuned = _tuned_sweep(made, costs) if tunable else None
     return tuned or _frozen_sweep(made, costs, tunable=tunable)
 
@@ -148,7 +147,8 @@ def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
     encoder, *_, metric = made.rules
     length = job["encoder"]["max_length"]
     rules = (
-        f"encoder: MiniLM, fine-tuned, which reads {length} tokens, as texts are short",
+        f"encoder: MiniLM, fine-tuned, which reads {length} tokens"
+        + (", as texts are short" if length <= SHORT else ""),
         f"objective: a classifier of {target} beside contrastive heads ({names})"
         if heads
         else f"objective: a classifier of {target} alone; heads and their control take four times as long",
@@ -197,6 +197,13 @@ def _tuned_seconds(size: SweepSize, heads: bool, costs: _Costs) -> float:
     """Returns the seconds of a sweep with a fine-tuned encoder; `heads` double its arms and their views."""
     each = costs.tuning * (2 * 2 if heads else 1)
     return _tunings(size) * each + size.trainings(RACE_SEEDS) * costs.training
+
+
+def _fewest_tuned(job: Mapping[str, Any]) -> float:
+    """Returns the least number of training rows with which the frozen transformer of `job` is fine-tuned."""
+    if job["encoder"]["transformer"]["max_length"] > SHORT:
+        return math.inf if _has_several(job) else FEWEST_TUNED_LONG
+    return FEWEST_TUNED_OF_SEVERAL if _has_several(job) else FEWEST_TUNED
 
 
 def tuned_epochs(rows: int) -> int:

@@ -198,6 +198,28 @@ def test_texts_of_several_labels_are_few_enough_for_fine_tuning_first(begun, mon
         assert read_yaml(made.files[1])["space"]["train.epochs"] == {"choice": [12, 16, 24]}
 
 
+@pytest.mark.parametrize(
+    ("several", "fewest", "encoder"),
+    [(False, 100, "transformer"), (False, 800, "features"), (True, 100, "features")],
+)
+def test_long_texts_of_one_label_are_fine_tuned_if_they_are_enough(
+    begun, monkeypatch, several, fewest, encoder
+):
+    monkeypatch.setattr(first_job, "model_folder", Path)
+    monkeypatch.setattr(first_sweep, "_step_seconds", lambda usual, longest: 0.2)
+    monkeypatch.setattr(first_sweep, "FEWEST_TUNED_LONG", fewest)
+    rows = [[" ".join([text] * 30), ";".join(its) if several else its[0]] for _, text, its in ROWS]
+    header = ["text", "tags" if several else "label"]
+    made, job = begun(header, rows, budget="4h")
+    assert job.encoder.name == encoder
+    assert any("fine-tuned, which reads 256 tokens" in rule for rule in made.rules) == (encoder != "features")
+    made, job = begun(header, rows, budget="100s", to="quick")
+    assert job.encoder.name == "features"
+    assert any(rule.startswith("fine-tuning MiniLM: with --budget") for rule in made.rules) == (
+        encoder != "features"
+    )
+
+
 def test_a_step_is_timed_on_texts_of_the_given_lengths(models, monkeypatch):
     read = []
 
