@@ -135,7 +135,7 @@ def _names_in(file: Path) -> list[str]:
     table = kind in TABLES and any(sign in line for line in lines for sign in ",;\t")
     if table or kind in YAML or text.partition("\n")[0].strip().lower() in HEADERS:
         allowed = "a name a line without a header, or a list as JSON"
-        raise UserError("a table or YAML", file=file, key="names", found=lines[:2], allowed=allowed)
+        raise UserError("no list of names", file=file, key="names", found=lines[:2], allowed=allowed)
     return lines
 
 

@@ -54,9 +54,7 @@ class WrittenJob:
 
         Raises UserError for a key with `*` that matches no key of the job.
         """
-        for key in overrides:
-            if not keys_for(self.tree, key):
-                raise UserError("its * matches no key of the job", key=key, found=overrides[key])
+        check_stars([self.tree], overrides)
         tree = apply_overrides(self.tree, overrides)
         given = dict.fromkeys(_without_stars(self.tree, overrides), KeyOrigin(None))
         return replace(self, tree=tree, origins=_without(self.origins, given) | given)
@@ -277,10 +275,17 @@ def value_at(tree: Any, dotted: str) -> Any:
 
 
 def _without_stars(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for pattern, value in overrides.items() for key in keys_for(tree, pattern)}
+    return {key: value for pattern, value in overrides.items() for key in _keys_for(tree, pattern)}
 
 
-def keys_for(tree: Mapping[str, Any], dotted: str) -> list[str]:
+def check_stars(jobs: Sequence[Mapping[str, Any]], overrides: Mapping[str, Any]) -> None:
+    """Raises UserError for a key with `*` that matches no key of any of the jobs."""
+    for key, value in overrides.items():
+        if not any(_keys_for(job, key) for job in jobs):
+            raise UserError("its * matches no key of the job", key=key, found=value)
+
+
+def _keys_for(tree: Mapping[str, Any], dotted: str) -> list[str]:
     """Returns the keys of `tree` that a dotted key with `*` matches; one without `*` matches itself.
 
     Raises UserError if no section stands where `*` is.
@@ -291,7 +296,7 @@ def keys_for(tree: Mapping[str, Any], dotted: str) -> list[str]:
     node = value_at(tree, before)
     if not isinstance(node, Mapping):
         raise UserError("has no keys that * could stand for", key=before, found=f"override of {dotted}")
-    return [key for name in node for key in keys_for(tree, f"{before}.{name}.{after}")]
+    return [key for name in node for key in _keys_for(tree, f"{before}.{name}.{after}")]
 
 
 def _check_heads(tree: Mapping[str, Any], overrides: Mapping[str, Any], error: UserError) -> None:

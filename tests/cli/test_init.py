@@ -30,10 +30,10 @@ def test_the_names_in_a_file_are_read_in_order(tmp_path, file, content):
         ("names.json", '["sport", "", "law"]', "no names in order; found: "),
         ("names.json", "sport\nlaw", "no names in order; found: sport, law; allowed: "),
         ("names.txt", "[\nsport\nlaw\n]", "no names in order; found: [, sport; allowed: "),
-        ("names.csv", "label\nsport\nlaw", "a table or YAML; found: label, sport; allowed: a name a line"),
-        ("names.txt", "Class\nsport\nlaw", "a table or YAML; found: Class, sport; allowed: a name a line"),
-        ("names.csv", "id,label\n0,sport\n1,law", "a table or YAML; found: id,label, 0,sport; allowed: "),
-        ("names.yaml", "- sport\n- law", "a table or YAML; found: - sport, - law; allowed: "),
+        ("names.csv", "label\nsport\nlaw", "no list of names; found: label, sport; allowed: a name a line"),
+        ("names.txt", "Class\nsport\nlaw", "no list of names; found: Class, sport; allowed: a name a line"),
+        ("names.csv", "id,label\n0,sport\n1,law", "no list of names; found: id,label, 0,sport; allowed: "),
+        ("names.yaml", "- sport\n- law", "no list of names; found: - sport, - law; allowed: "),
     ],
 )
 def test_a_file_with_more_than_names_is_refused(tmp_path, file, content, message):

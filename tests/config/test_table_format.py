@@ -318,7 +318,7 @@ HEADS = "objective.heads.*.weight"
         ({"overrides": {"train.seed": 3}}, "train.seed", "the table itself sets train.seed"),
         ({"overrides": {"train": {"epochs": 3}}}, "train", "the table itself sets train.seed"),
         ({"overrides": {"experiment": "x"}}, "experiment", "the table itself sets experiment"),
-        ({"overrides": {HEADS: 1}, "only": ["ce/*"]}, HEADS, "its * matches no key of the cells' jobs"),
+        ({"overrides": {HEADS: 1}, "only": ["ce/*"]}, HEADS, "its * matches no key of the job"),
     ],
 )  # fmt: skip
 def test_what_the_command_line_gets_wrong_is_one_error(files, how, key, text):

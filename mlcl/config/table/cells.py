@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config.job import JobConfig, covers, dump_job
-from mlcl.config.loader import apply_overrides, keys_for
+from mlcl.config.loader import apply_overrides, check_stars
 from mlcl.config.section import validate
 from mlcl.config.space.search import fresh_seeds_of
 from mlcl.config.table.schema import Scale, Table, TableLine, Tune, slug
@@ -108,7 +108,7 @@ def cells_of(
         raise UserError("no row has a cell in these columns", file=file, key="rows", found=list(rows))
     tunes = {(row, column): tune_of(table, row, column, preset) for row, column in pairs}
     trees = _trees(table, file, with_controls(_only(pairs, only, file), tunes, file), preset)
-    _check_stars([tree for tree, _ in trees.values()], overrides)
+    check_stars([tree for tree, _ in trees.values()], overrides)
     if data:
         # Paths for sources that only other cells need are accepted.
         every = _trees(table, file, table.pairs(table.rows, table.columns), PAPER)
@@ -185,13 +185,6 @@ def _only(pairs: list[tuple[str, str]], only: Sequence[str], file: Path) -> list
 def _matches(pair: tuple[str, str], pattern: str) -> bool:
     names = (_id(pair), *map(slug, pair))
     return pattern in pair or any(fnmatch.fnmatchcase(name, pattern.lower()) for name in names)
-
-
-def _check_stars(jobs: Sequence[Mapping[str, Any]], overrides: Mapping[str, Any]) -> None:
-    """Raises UserError for a key with `*` that matches no key of any job."""
-    for key, value in overrides.items():
-        if not any(keys_for(job, key) for job in jobs):
-            raise UserError("its * matches no key of the cells' jobs", key=key, found=value)
 
 
 def _check_overrides(table: Table, overrides: Mapping[str, Any]) -> None:
