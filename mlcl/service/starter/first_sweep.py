@@ -260,14 +260,14 @@ def _costs(
     made: FirstJob, info: DatasetInfo, description: Description, budget: Budget, *, gpu: bool
 ) -> _Costs:
     rows, content, encoder = info.rows, description.content, made.job["encoder"]
-    step = 0.0  # of one text
+    step, epochs = 0.0, tuned_epochs(rows["train"])  # the step of one text
     if "transformer" in encoder["inputs"]:
         length = encoder["transformer"]["max_length"]
+        epochs = epochs if length <= SHORT else LEAST_EPOCHS  # as measured on long texts
         longest, usual = (min(length, math.ceil(PER_WORD * content[f"words_q{q}"])) for q in ("95", "50"))
         timed = min(usual, SHORT)
         step = _step_seconds(timed, min(longest, SHORT)) / BATCH * usual / timed
     every, held = sum(rows.values()), rows["validation"]
-    epochs = tuned_epochs(rows["train"])
     tuning = step * (epochs * rows["train"] + FORWARD * (epochs * held + every))
     processors = 1 if gpu else usable_cpus()
     seconds = budget.amount * (processors if budget.unit == "clock" else 1)
