@@ -62,7 +62,7 @@ def find_file(kind: str, given: str | Path) -> Path:
 
     `given` is a path, returned unchecked, if it has a suffix or a folder, or if it is a file. Else it names a
     file in the user's own `jobs` or `tune_spaces` or, if there is none, a packaged file. Raises UserError for
-    an unknown name.
+    an unknown name, and for an override, `key.path=value`.
 
     Example:
         >>> find_file("job", "icd10cm_ce").name
@@ -71,6 +71,10 @@ def find_file(kind: str, given: str | Path) -> Path:
     if not isinstance(given, (str, Path)):
         raise UserError(f"no {kind}", found=type(given).__name__, allowed="a file, a name, or a mapping")
     path = Path(given)
+    if re.match(r"[\w.*]+=", str(given)) and not path.exists():
+        raise UserError(
+            f"an override where the {kind} file is expected: overrides come last", found=str(given)
+        )
     if path.suffix or len(path.parts) != 1 or path.is_file():
         return path
     own = Path(FOLDERS[kind], f"{given}.yaml")

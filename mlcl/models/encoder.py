@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.config.section import Section
 from mlcl.errors import UserError
-from mlcl.models.pretrained import PretrainedKeys, build_network
+from mlcl.models.pretrained import PretrainedKeys, build_network, network_without_weights
 
 SIZES = {"text": "max_length", "image": "image_size"}
 """The key of the input's size, keyed by modality: the tokens read of a text, or an image's side in pixels."""
@@ -168,11 +168,24 @@ class Encoder:
         `given` has arguments of `build` from the data set, keyed by name. Raises UserError if the data set
         lacks something that the encoder needs.
         """
-        values = {**section.model_dump(exclude={"name"}), **given}
+        values = dict(given)
         if self.needs("network"):
             values["network"] = build_network(section, folder)
         if folder is not None:
             values |= dict.fromkeys(self.files)
+        return self._built(section, values)
+
+    def check(self, section: EncoderConfig, given: Mapping[str, Any]) -> None:
+        """Raises UserError for a section whose pretrained network or module cannot be built.
+
+        `given` is that of `module`. No weights are read; an encoder without a pretrained network is not
+        checked.
+        """
+        if self.needs("network"):
+            self._built(section, {**given, "network": network_without_weights(section)})
+
+    def _built(self, section: EncoderConfig, given: Mapping[str, Any]) -> nn.Module:
+        values = {**section.model_dump(exclude={"name"}), **given}
         for name, what in GIVEN.items():
             if self.needs(name) and values.get(name) is None:
                 raise UserError(f"{self.name} needs a data set with {what}", key="encoder.name")

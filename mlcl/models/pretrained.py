@@ -91,6 +91,22 @@ def build_network(section: Section, folder: Path | None = None) -> nn.Module:
     return network
 
 
+def network_without_weights(section: Section) -> nn.Module:
+    """Builds the network of a section on the device `meta`: weights have shapes but no values.
+
+    Raises UserError as `build_network`, except for what is wrong with the weights.
+    """
+    keys = cast(PretrainedKeys, section)
+    with torch.device("meta"):
+        network = rebuild_pretrained(
+            model_folder(keys.model), dropout=keys.dropout, lora=keys.lora, weights=keys.weights
+        )
+    if keys.gradient_checkpointing:
+        _recompute_layers(network)
+    freeze_layers(network, keys.freeze)
+    return network
+
+
 def load_pretrained(
     model: str | Path,
     *,
@@ -131,14 +147,18 @@ def load_pretrained(
 
 
 def rebuild_pretrained(
-    folder: Path, *, lora: LoraConfig | None = None, weights: Literal["float32", "bf16"] = "float32"
+    folder: Path,
+    *,
+    dropout: float | None = None,
+    lora: LoraConfig | None = None,
+    weights: Literal["float32", "bf16"] = "float32",
 ) -> nn.Module:
     """Builds the network that a folder's config.json describes, with random weights that the caller replaces.
 
-    Raises UserError if the configuration is damaged, not of a text model or of one of `PADDING_CHANGES`, and
-    if transformers or peft is not installed.
+    Raises UserError if the configuration is damaged, not of a text model or of one of `PADDING_CHANGES`, or
+    does not support an option, and if transformers or peft is not installed.
     """
-    config, auto_model = _configuration(folder, None)
+    config, auto_model = _configuration(folder, dropout)
     with _loading(folder):
         network: nn.Module = auto_model.from_config(config, dtype=DTYPES[weights], trust_remote_code=False)
     _fit(network, lora)

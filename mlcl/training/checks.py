@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
 from mlcl.config import HeadConfig, JobConfig
 from mlcl.config.training_sections import ObjectiveConfig
 from mlcl.data import DatasetInfo, LabelSpace, reached_by
@@ -69,6 +71,15 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
         problem = f"{of_views[0]} has no positives with one view"
         raise UserError(problem, key="train.views", found=1, allowed="2 or more")
     return task
+
+
+def check_network(job: JobConfig, info: DatasetInfo) -> None:
+    """Raises UserError if the job's pretrained network cannot be built as its keys say; reads no weights."""
+    if job.baseline is None:
+        space = info.space(job.objective.classifier.labels)
+        labels = space.n_classes * max(1, len(space.aspects))
+        given = {"labels": labels, "label_graph_LL": torch.eye(labels)}
+        ENCODERS[job.encoder.name].check(job.encoder, given)
 
 
 def _check_aspects(job: JobConfig, info: DatasetInfo) -> None:

@@ -40,7 +40,7 @@ from mlcl.models import ENCODERS, model_folder
 from mlcl.models.encoder import TOKENIZERS
 from mlcl.samplers import EpochSampler
 from mlcl.training.batches import Rows, build_sampler
-from mlcl.training.checks import check_job
+from mlcl.training.checks import check_job, check_network
 from mlcl.training.classifier import Labels
 from mlcl.training.embeddings import Datastore, RankRows
 from mlcl.training.features.inputs import FeatureRows, FrozenInputs
@@ -88,8 +88,9 @@ class JobData:
         """Opens and checks the data that a job names.
 
         `home` is the folder of prepared data, cache and results. With `verify` the SHA-256 of every shard is
-        compared with the recorded one. With `recorded`, for a job of a past run, prepared data are opened
-        where the source's files are missing. Raises UserError if job and data do not fit together.
+        compared with the recorded one, and the encoder's pretrained network is checked. With `recorded`, for
+        a job of a past run, prepared data are opened where the source's files are missing. Raises UserError
+        if job and data do not fit together.
         """
         dataset = open_dataset(job, home, verify=verify, recorded=recorded)
         present = [str(name) for name, rows in dataset.info.rows.items() if rows]
@@ -98,6 +99,8 @@ class JobData:
                 raise UserError("the data set has no such split", file=dataset.place, found=split)
         task = check_job(job, dataset.info)
         check_class_parents(dataset)
+        if verify and not recorded:
+            check_network(job, dataset.info)
         train = dataset.split("train")
         wanted, noise, labels = job.data.subset, job.data.label_noise, job.objective.classifier.labels
         if wanted is not None:

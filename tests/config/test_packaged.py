@@ -66,6 +66,15 @@ def test_an_unknown_name_is_one_line(kind, name, tmp_path, monkeypatch):
     assert "\n" not in caught.value.line()
 
 
+def test_an_override_where_a_file_is_expected(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="an override where the space file is expected: overrides come last"):
+        find_file("space", "objective.heads.*.temperature=0.1")
+    Path("a=b.yaml").touch()
+    assert find_file("space", "a=b.yaml") == Path("a=b.yaml")
+    assert find_file("job", "folder/a=b.yaml") == Path("folder/a=b.yaml")
+
+
 def test_a_table_is_copied_with_its_jobs_and_spaces(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     copied = mlcl("jobs", "copy", "leaderboard-classes", "--to", "mine").out.split()

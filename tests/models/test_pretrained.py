@@ -16,10 +16,13 @@ from mlcl.errors import UserError
 from mlcl.models.pretrained import (
     PADDING_CHANGES,
     LoraConfig,
+    PretrainedKeys,
+    build_network,
     check_length,
     freeze_layers,
     hidden_size,
     load_pretrained,
+    network_without_weights,
     token_states,
 )
 
@@ -58,6 +61,22 @@ def test_weights_are_those_of_the_file(models, no_network, kind):
     assert loaded.keys() == {name for name in saved if not name.startswith("pooler")}
     assert all(torch.equal(loaded[name], saved[name]) for name in loaded)
     assert len(trained(network)) == len(loaded)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "options", [{}, {"freeze": 1}, {"freeze": True}, {"lora": {"r": 2}, "weights": "bf16"}]
+)
+def test_a_network_without_weights_has_the_names_shapes_and_frozen_layers_of_the_real_one(
+    models, kind, options
+):
+    def parameters(network):
+        return {name: (p.shape, p.dtype, p.requires_grad) for name, p in network.named_parameters()}
+
+    keys = PretrainedKeys(model=str(models[kind]), gradient_checkpointing=True, **options)
+    bare = network_without_weights(keys)
+    assert all(p.is_meta for p in bare.parameters())
+    assert parameters(bare) == parameters(build_network(keys))
 
 
 def test_trained_weights_are_float32_whatever_the_file(models, tmp_path):

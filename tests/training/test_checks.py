@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from builders import dataset, tiny_job, tree_dataset
+from builders import dataset, job_tree, tiny_job, tree_dataset
 
-from mlcl.config import HeadConfig
+from mlcl.config import HeadConfig, load_job
 from mlcl.data import Dataset, LabelSpace
 from mlcl.errors import UserError
 from mlcl.losses import LOSSES
@@ -92,6 +92,31 @@ def test_a_job_that_does_not_fit_the_data(tiny, tmp_path, row):
     overrides, key, text = row.split(" | ")
     with pytest.raises(UserError) as caught:
         JobData.of(tiny_job(tiny, *overrides.replace("=tiny", f" {tiny}").split(" ; ")), tmp_path)
+    assert caught.value.key == key
+    assert text in caught.value.line()
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "text"),
+    [
+        ({"max_length": 33}, "encoder.max_length", "found: 33; allowed: 32"),
+        ({"freeze": 3}, "encoder.freeze", "found: 3; allowed: 2"),
+        ({"lora": {"targets": ["q"]}}, "encoder.lora.targets", "allowed: dense, key, query, value"),
+        ({"name": "plm_icd", "chunk_length": 40}, "encoder.chunk_length", "found: 40; allowed: 32"),
+    ],
+)
+def test_a_pretrained_network_that_cannot_be_built(tiny, tmp_path, models, monkeypatch, keys, key, text):
+    def refuse(*args, **options):
+        raise AssertionError("weights are read")
+
+    monkeypatch.setattr("mlcl.models.encoder.build_network", refuse)
+    tree = job_tree(tiny) | {
+        "encoder": {"name": "transformer", "model": str(models["bert"]), **keys},
+        "objective": {"classifier": {"loss": "bce", "labels": "tags"}},
+        "evaluation": {"metric": "val/micro_f1"},
+    }
+    with pytest.raises(UserError) as caught:
+        JobData.of(load_job(tree), tmp_path)
     assert caught.value.key == key
     assert text in caught.value.line()
 

@@ -26,7 +26,7 @@ from mlcl.service.search.sweep_plan import SweepPlan, sweep_identity, with_score
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
-from mlcl.training.checks import check_job
+from mlcl.training.checks import check_job, check_network
 from mlcl.training.job_data import JobData, job_plan
 from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
 
@@ -59,6 +59,8 @@ def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
     for corner in corners(plan.space):
         drawn = load_job(job, corner)
         check_job(drawn, info)
+        if drawn.encoder != plan.job.encoder:
+            check_network(drawn, info)
         if _has_heads(drawn) and not _has_heads(plan.job) and drawn.views == 1:
             problem = "the space gives weight to heads of a job without: with one view and no control"
             allowed = "a weight above 0 in the job"

@@ -79,6 +79,13 @@ def test_what_is_refused(tiny, tmp_path):
             check_plan(plan_of(tmp_path, **{"job": job, **how}), tmp_path)
 
 
+def test_a_space_with_more_frozen_layers_than_there_are(tiny, tmp_path, models):
+    keys = f"{{name: transformer, model: {models['bert']}, max_length: 8}}"
+    job, text = tiny_job(tiny, f"encoder={keys}", *HEADLESS), "space: {encoder.freeze: {int: [0, 3]}}"
+    with pytest.raises(UserError, match=r"encoder\.freeze: more layers than there are; found: 3; allowed: 2"):
+        check_plan(plan_of(tmp_path, job, text), tmp_path)
+
+
 @pytest.mark.parametrize(("race_seeds", "most"), [(4, 4 * 3), (2, 7), (0, 3 * 3)])
 def test_the_most_trainings_at_once_are_those_of_search_race_or_confirmation(
     tiny, tmp_path, race_seeds, most
