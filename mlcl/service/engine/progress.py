@@ -156,7 +156,8 @@ class Reporter:
         metric = entry.job["evaluation"]["metric"]
         if entry.metrics:
             score, metric = entry.score, self._score
-        if entry.state is State.COMPLETE and (entry.metrics or train["patience"] is None):
+        stopped_early = train["patience"] is not None and bool(entry.intermediate)
+        if entry.state is State.COMPLETE and not stopped_early:
             epoch = epochs
         return Row(
             entry.label,

@@ -76,6 +76,15 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     assert last.progress.seconds_left == 10  # two are left, two at once
 
 
+def test_a_training_that_patience_ended_shows_its_last_epoch(reporter, told):
+    entry = reporter._ledger.entries["t0"]
+    entry.job = {**JOB, "train": {"epochs": 4, "patience": 1}}
+    entry.intermediate, entry.metrics, entry.score = [(1, 0.5), (2, 0.25)], {"val/accuracy": 0.5}, 0.5
+    entry.state = State.COMPLETE
+    reporter.tell("close", entry)
+    assert (told[-1].row.epoch, told[-1].row.epochs, told[-1].row.score) == (2, 4, 0.5)
+
+
 def test_what_is_interrupted_is_not_done_and_a_note_has_no_progress(reporter, told):
     entry = reporter._ledger.entries["t0"]
     reporter.start_stage("confirmation", 0, 4, 2)
