@@ -6,6 +6,7 @@ import pytest
 import torch
 from losses.oracles import reg, reg_weights, similarity
 
+from mlcl.labels import LabelRows
 from mlcl.losses import LearnedTemperature, build_loss, positive_weights
 from mlcl.testing.losses import assert_equal
 
@@ -83,3 +84,15 @@ def test_a_positive_that_is_near_enough_is_left_alone(engine):
     # Rows 0 and 1 attract row 2; row 2 is as near to both, and has nothing to gain.
     assert z.grad[2].tolist() == pytest.approx([2 * (p - 0.5) / 0.1, 0])
     assert reg(z.tolist(), [frozenset({0})] * 3, 0.1)[2] == pytest.approx(math.log(2))
+
+
+def test_shares_far_below_that_of_the_row_itself_keep_their_digits():
+    """f is 1 for a row with itself, and 40^-4 for another one that shares one of 40 labels."""
+    z = torch.nn.functional.normalize(torch.randn(9, 4, generator=torch.Generator().manual_seed(0)), dim=1)
+    sets = [[0, row % 2 + 1, *range(40 * row + 3, 40 * row + 41)] for row in range(len(z))]
+    labels = LabelRows.from_lists(sets, 400)
+    found, exact = (
+        build_loss("reg", engine=engine, alpha=4.0)(its, labels)
+        for engine, its in (("tiled", z), ("dense", z.double()))
+    )
+    assert found.item() == pytest.approx(exact.item(), rel=1e-6)

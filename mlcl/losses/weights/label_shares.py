@@ -124,12 +124,10 @@ class LabelShares(PairWeights):
 
     def _sums(self) -> Tensor:
         """Returns sum_v f_uv over the other rows v that have l, for each stored (u, l), (M,)."""
-        total = len(self._sets)
-        size_U = self._sets.sizes.to(self._dtype)
-        itself_U = self._near(LabelCounts(size_U, size_U, size_U))
-        size = tiling.tile_size(size_U.device)
+        total, rows_U = len(self._sets), self._distinct.rows
+        size = tiling.tile_size(rows_U.device)
         step = max(1, min(size, LABEL_SUMS // max(1, self._labels.width)))
-        sum_M = torch.zeros(len(self._set_M), dtype=self._dtype, device=size_U.device)
+        sum_M = torch.zeros(len(self._set_M), dtype=self._dtype, device=rows_U.device)
         for top in range(0, total, step):
             part = slice(top, min(top + step, total))
             first, last = self._labels.known_offsets[[part.start, part.stop]].tolist()
@@ -138,9 +136,12 @@ class LabelShares(PairWeights):
             for left in range(0, total, size):
                 cols = slice(left, min(left + size, total))
                 near_JI = self._near(self._sets.counts(cols, part, self._dtype).reversed())
-                share_JI = self._distinct.rows[cols, None] * near_JI
+                share_JI = rows_U[cols, None] * near_JI
+                if both := range(max(top, left), min(part.stop, cols.stop)):
+                    # Left out here: subtracted later, the row itself would leave only rounding of small f.
+                    u = torch.arange(both.start, both.stop, device=rows_U.device)
+                    share_JI[u - left, u - top] -= near_JI[u - left, u - top]
                 sum_M[first:last] += self._by_label(share_JI, cols)[label_m, set_m - top]
-            sum_M[first:last] -= itself_U[set_m]
         return sum_M
 
     def _by_label(self, value_JI: Tensor, cols: slice) -> Tensor:
