@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,12 @@ class Context:
         total = value.detach().to(self.device, copy=True)
         dist.all_reduce(total)
         return total.to(value.device)
+
+    def copy_from_main(self, tensors: Iterable[Tensor]) -> None:
+        """Copies rank 0's values into the tensors, in place. Every rank must call this."""
+        if self.world_size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
 
     def rows(self, own: Tensor, counts: Sequence[int]) -> Tensor:
         """Returns the rows `own` of all ranks, in rank order, on every rank; rank r passes `counts[r]`."""

@@ -312,6 +312,8 @@ class Loop:
         return metrics | {f"train/{name}": rate for name, rate in learning_rates(self.optimizer).items()}
 
     def _validate(self) -> None:
+        # Since the last forward, BatchNorm's statistics are those of each rank; a checkpoint has rank 0's.
+        self.context.copy_from_main(self.model.buffers())
         self.model.eval()
         metrics = self.callbacks.validate()
         self.position.validations[self.position.epoch] = {k: float(v) for k, v in metrics.items()}

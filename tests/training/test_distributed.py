@@ -2,9 +2,16 @@
 
 import pytest
 import torch
-from builders import tiny_job
+from builders import shades, tiny_job
 from stored_runs import same, weights
-from training.training_ranks import equal_rank, float64_run, memory_rank, resume_rank, rounds_rank
+from training.training_ranks import (
+    equal_rank,
+    float64_run,
+    memory_rank,
+    resume_rank,
+    rounds_rank,
+    trained_rank,
+)
 
 from mlcl.testing.ranks import run_ranks
 
@@ -60,6 +67,19 @@ def check_weights(one, ranks, tolerance):
     for name, expected in one["weights"].items():
         for rank in ranks:
             assert torch.allclose(rank["weights"][name], expected, rtol=0, atol=tolerance), name
+
+
+def test_ranks_evaluate_with_the_batch_norm_statistics_of_rank_0(tmp_path):
+    """The model that is kept has these, while each rank's last batch has had rows of its own."""
+    overrides = (
+        "encoder={name: cnn_image, width: 4, blocks: 1, image_size: 8}",
+        "objective={heads: {}, classifier: {loss: cross_entropy, labels: kind}}",
+        "train.epochs=1",
+        "train.batch_size=8",
+    )
+    first, second = run_ranks(trained_rank, (tmp_path, shades(tmp_path / "data"), overrides), 2)
+    assert first["encoder.blocks.0.1.running_mean"].any()
+    assert same(first, second)
 
 
 @pytest.mark.gpu

@@ -63,6 +63,13 @@ def equal_rank(_rank, folder, data, overrides, device="cpu"):
     return answer | {"embeddings": embeddings, "labels": labels}
 
 
+def trained_rank(_rank, folder, data, overrides):
+    """The weights and statistics that a rank has after training."""
+    loop, _ = loop_of(tiny_job(data, *overrides), folder / "home")
+    loop.run()
+    return loop.model.state_dict()
+
+
 def resume_rank(rank, folder, data):
     """A whole run; one that rank 1 asks to stop; and one whose last checkpoint is damaged then."""
     job, context = tiny_job(data, checkpoint_every=1), Context.current("cpu")
