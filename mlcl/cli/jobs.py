@@ -304,7 +304,7 @@ def _described(view: JobView, client: JobsClient) -> dict[str, object]:
 
 def job_tree(view: JobView) -> dict[str, Any]:
     """Returns a job as a dict for JSON, without its metadata."""
-    return {name: value for name, value in asdict(view).items() if name != "metadata"}
+    return {name: value for name, value in asdict(view).items() if name not in ("metadata", "accepted")}
 
 
 def _time(seconds: float | None) -> str:

@@ -50,13 +50,17 @@ class Metadata(StrEnum):
 
 @dataclass(frozen=True)
 class JobView:
-    """A submitted command; `attempt` is Ray's id of its last attempt. Times are seconds since 1970 (UTC)."""
+    """A submitted command; `attempt` is Ray's id of its last attempt. Times are seconds since 1970 (UTC).
+
+    `accepted` is the command of the latest attempt that the cluster did not refuse, else of the first one.
+    """
 
     id: str
     attempt: str
     attempts: int
     state: str
     command: tuple[str, ...]
+    accepted: tuple[str, ...]
     user: str
     started: float | None
     ended: float | None
@@ -201,19 +205,26 @@ def check_owner(id: str, owner: str, *, force: bool) -> None:
 
 
 def _view(id: str, attempts: list[Any]) -> JobView:
-    latest = max(attempts, key=lambda job: int((job.metadata or {}).get(Metadata.ATTEMPT, "1")))
+    in_order = sorted(attempts, key=lambda job: int((job.metadata or {}).get(Metadata.ATTEMPT, "1")))
+    latest, states = in_order[-1], [_state(str(job.status.value), job.driver_exit_code) for job in in_order]
+    accepted = [job for job, state in zip(in_order, states, strict=True) if state != "REFUSED"]
     return JobView(
         id=id,
         attempt=latest.submission_id,
         attempts=len(attempts),
-        state=_state(str(latest.status.value), latest.driver_exit_code),
-        command=tuple(json.loads(latest.metadata.get(Metadata.COMMAND, "[]"))),
+        state=states[-1],
+        command=_command(latest),
+        accepted=_command(accepted[-1] if accepted else in_order[0]),
         user=latest.metadata.get(Metadata.USER, ""),
         started=_seconds(latest.start_time),
         ended=_seconds(latest.end_time),
         message=(latest.message or "").strip(),
         metadata=dict(latest.metadata),
     )
+
+
+def _command(attempt: Any) -> tuple[str, ...]:
+    return tuple(json.loads(attempt.metadata.get(Metadata.COMMAND, "[]")))
 
 
 def _state(status: str, code: int | None) -> str:

@@ -88,8 +88,9 @@ def resume(
 ) -> str:
     """Submits the command of a job again, with `more` words appended, and returns the submission id.
 
-    The job keeps its first user. `check` refuses wrong words. Raises UserError for an unknown or active job,
-    for a complete one without further words, and for one of another user without `force`.
+    The job keeps its first user. Words of attempts that the cluster refused are left out. `check` refuses
+    wrong words. Raises UserError for an unknown or active job, for a complete one without further words, and
+    for one of another user without `force`.
     """
     there, kept = client.find(id), read_submission(home, id)
     if there is None and kept is None:
@@ -104,8 +105,10 @@ def resume(
     if kept is None:
         assert there is not None
         # Submitted from another machine: this machine's copy of the working directory is uploaded.
-        kept = _submission(client, id, there.command, owner)
-    submission = replace(kept, words=(*kept.words, *more), user=owner or present_user())
+        kept = _submission(client, id, there.accepted, owner)
+    # Words of an attempt that the cluster refused would keep the job from ever going on.
+    words = kept.words if there is None else there.accepted
+    submission = replace(kept, words=(*words, *more), user=owner or present_user())
     number = 1 if there is None else int(there.metadata.get(Metadata.ATTEMPT, "1")) + 1
     needed = check(submission.words, Path(submission.folder), submission.files)
     _send(client, submission, number, home, needed)

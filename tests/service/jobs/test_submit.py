@@ -134,6 +134,16 @@ def test_a_stopped_job_goes_on_under_its_id_with_more_words(lab, ray_):
     assert shlex.split(ray_.jobs["lab-1-3"].entrypoint)[-2:] == ["--trials", "16"]
 
 
+def test_words_that_the_cluster_refused_are_not_resumed(lab, ray_):
+    id = lab.submit(id="lab-1")
+    ray_.end(id, "STOPPED")
+    lab.resume(id, "train.epochs=5")
+    ray_.end("lab-1-2", "FAILED", 2)
+    lab.resume(id, "--trials", "16")
+    assert shlex.split(ray_.jobs["lab-1-3"].entrypoint)[3:] == [*WORDS, "--trials", "16"]
+    assert read_submission(lab.home, id).words == (*WORDS, "--trials", "16")
+
+
 def test_what_is_resumed_is_checked_as_what_is_submitted(lab, ray_):
     id = lab.submit()
     ray_.end(id, "SUCCEEDED", 0)
