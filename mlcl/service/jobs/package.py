@@ -23,8 +23,9 @@ NEVER = (
     ".gitignore", ".rayignore",  # Ray would apply them to the files that were chosen here
 )  # fmt: skip
 SECRETS = (
-    "*.pem", "*.key", "*.p12", "id_rsa*", "id_ed25519*", ".env", ".env.*", ".netrc", ".pgpass", "credentials",
-    "*.token", "*.password", "mlflow.user", "*.sqlite", "*.db",
+    "*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".env", ".env.*",
+    ".netrc", ".pgpass", ".pypirc", ".git-credentials", "credentials", "*.token", "*.password", "mlflow.user",
+    "*.sqlite", "*.db",
 )  # fmt: skip
 """Files that are never uploaded: keys, passwords, and databases with users."""
 

@@ -51,6 +51,7 @@ def test_exclude_is_for_names_at_any_depth_or_paths_from_the_top(tmp_path):
 
 def test_what_looks_like_a_secret_stays_here(tmp_path):
     write(tmp_path, ".env", "keys/lab.pem", "id_rsa", "outputs/service/ray.token", "mlflow.db", "job.yaml")
+    write(tmp_path, "id_ecdsa", "home/.git-credentials", "home/.pypirc")
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", "-f", ".")
     assert names(tmp_path) == ["job.yaml"]
