@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from mlcl.errors import UserError
+from mlcl.grad_cache import rng_state, set_rng_state
 from mlcl.losses.batch import gathers_on_host
 
 
@@ -103,6 +107,44 @@ class Context:
             return contextlib.nullcontext()
         assert precision == "bf16", precision  # `auto` is decided before a training
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+_training = threading.RLock()
+
+
+@contextlib.contextmanager
+def own_process_state(threads: int | None) -> Iterator[None]:
+    """A context in which a training may seed all random numbers, and PyTorch and Faiss use `threads` threads.
+
+    At its end the caller's random states and numbers of threads are restored. Trainings in several threads of
+    a process run one after another, because they share this state.
+    """
+    with _training:
+        python, numpy, its = random.getstate(), np.random.get_state(), rng_state()
+        try:
+            with _threads(threads):
+                yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+            set_rng_state(its)
+
+
+@contextlib.contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    if number is None:
+        yield
+        return
+    import faiss
+
+    before = torch.get_num_threads(), faiss.omp_get_max_threads()
+    torch.set_num_threads(number)
+    faiss.omp_set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        faiss.omp_set_num_threads(before[1])
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import torch
 from mlcl.training.baseline_fits import baseline_result
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.checkpoint import CHECKPOINT, seed_all
-from mlcl.training.context import Context, deterministic
+from mlcl.training.context import Context, deterministic, own_process_state
 from mlcl.training.embeddings import RankRows
 from mlcl.training.evaluator import Evaluation, Evaluator
 from mlcl.training.events import TIMES, Event, Listener, Stopped
@@ -71,25 +71,21 @@ def run_experiment(
     train = job_data.job.train
     if context.is_main:
         remove_unfinished(folder)
-    if train.threads is not None:
-        import faiss
-
-        torch.set_num_threads(train.threads)
-        faiss.omp_set_num_threads(train.threads)
-    if job_data.job.baseline is not None:
-        return experiment.fit_baseline() if context.is_main else None
-    with deterministic(train.deterministic):
-        seed_all(train.seed)  # equal weights on all ranks, and then other random numbers on each
-        model = build_model(job_data)
-        seed_all(train.seed, context.rank)
-        model.to(context.device)
-        evaluator = Evaluator(job_data, model, context)
-        callbacks = Callbacks(listener, evaluator.quick, should_stop)
-        loop = build_loop(job_data, model, context, callbacks, folder / CHECKPOINT)
-        resumed = loop.resume()
-        loop.tell("start", note="resumed" if resumed else "")
-        loop.run()
-        metrics = experiment.evaluate(loop, evaluator)
+    with own_process_state(train.threads):
+        if job_data.job.baseline is not None:
+            return experiment.fit_baseline() if context.is_main else None
+        with deterministic(train.deterministic):
+            seed_all(train.seed)  # equal weights on all ranks, and then other random numbers on each
+            model = build_model(job_data)
+            seed_all(train.seed, context.rank)
+            model.to(context.device)
+            evaluator = Evaluator(job_data, model, context)
+            callbacks = Callbacks(listener, evaluator.quick, should_stop)
+            loop = build_loop(job_data, model, context, callbacks, folder / CHECKPOINT)
+            resumed = loop.resume()
+            loop.tell("start", note="resumed" if resumed else "")
+            loop.run()
+            metrics = experiment.evaluate(loop, evaluator)
     return ExperimentResult(metrics, resumed) if context.is_main else None
 
 

@@ -4,8 +4,11 @@ import itertools
 import json
 import math
 import os
+import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -377,3 +380,28 @@ def test_noisy_labels_are_trained_on_and_clean_ones_tested(tiny, tmp_path):
         )
     outcome = run(tiny_job(tiny, *noise, epochs=8), tmp_path, tmp_path / "run")
     assert outcome.metrics["test/accuracy"] < 0.7
+
+
+def test_a_run_leaves_the_callers_random_numbers_and_threads(tiny, tmp_path):
+    def drawn():
+        return random.random(), np.random.rand(), torch.rand(()).item(), torch.get_num_threads()
+
+    def drawn_with_a_run(seed):
+        random.seed(1), np.random.seed(1), torch.manual_seed(1)
+        if seed:
+            run(tiny_job(tiny, epochs=1, seed=seed, threads=3), tmp_path, tmp_path / f"run{seed}")
+        return drawn()
+
+    assert drawn_with_a_run(seed=7) == drawn_with_a_run(seed=None)
+
+
+def test_runs_in_threads_of_one_process_give_the_weights_that_they_give_alone(tiny, tmp_path):
+    def trained(place, seed):
+        folder = tmp_path / place / str(seed)
+        run(tiny_job(tiny, epochs=2, seed=seed), tmp_path / place, folder)
+        return weights(folder)
+
+    alone = [trained("alone", seed) for seed in (1, 2)]
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(lambda seed: trained("together", seed), (1, 2)))
+    assert all(same(one, other) for one, other in zip(alone, together, strict=True))
