@@ -183,6 +183,21 @@ def test_own_rows_of_a_set_are_not_lost_beside_it():
     assert tiled == pytest.approx(dense, rel=1e-5)
 
 
+@pytest.mark.parametrize("engine", ["tiled", "dense"])
+@pytest.mark.parametrize("rate", [2.9, 3.2])
+def test_factors_that_float32_hardly_holds_have_no_infinite_inverse(engine, rate):
+    """Of the first row: exp(-rate 33), which float32 holds without all digits or as 0; it counts as 0."""
+    labels = LabelRows.from_lists([[0], *[range(34)] * 8], 34)
+    z = torch.nn.functional.normalize(torch.randn(9, 4, generator=torch.Generator().manual_seed(0)), dim=1)
+    z.requires_grad_()
+    options = {"penalty": "exponential", "rate": rate, "normalizer": "factors"}
+    value = build_loss("simdis", engine=engine, **options)(z, labels)
+    value.backward()
+    terms = build_loss("simdis", reduction="none", **options)(z.detach().double(), labels)
+    assert value.item() == pytest.approx(terms[1:].sum().item() / 9, rel=1e-6)
+    assert z.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("name", ["hicone", "himulcone"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_of_equal_pairs_one_is_the_largest(name, dtype, make):

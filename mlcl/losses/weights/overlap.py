@@ -82,7 +82,10 @@ class OverlapRule:
         """Returns n_i, given the anchors' numbers of positives, their sums of K, and the number of rows."""
         if self.normalizer == "candidates":
             return torch.full_like(factors, rows - 1)
-        return factors if self.normalizer == "factors" else positives
+        if self.normalizer == "positives":
+            return positives
+        # A sum without all its digits, whose inverse may be infinite, counts as 0.
+        return factors.masked_fill(factors < torch.finfo(factors.dtype).tiny, 0)
 
     def parts(self, counts: LabelCounts, dtype: torch.dtype) -> list[Tensor]:
         """Returns whether pairs are positive (1 or 0), their K and, if the rule has one, their constant."""
