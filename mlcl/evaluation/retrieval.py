@@ -123,8 +123,8 @@ def _search(x_nD: Array, q_MD: Array, k: int) -> tuple[Array, Array]:
         order_BK = np.lexsort((found_BF, distance_BF), axis=-1)[:, :k]
         distance_MK[rows] = np.take_along_axis(distance_BF, order_BK, 1)
         index_MK[rows] = np.take_along_axis(found_BF, order_BK, 1)
-    if found_MF.shape[1] < len(x_nD):
-        # A row that faiss did not propose could be as near as the K-th.
+    if found_MF.shape[1] < len(x_nD) or (found_MF < 0).any():
+        # A row that faiss did not propose could be as near as the K-th. It finds -1 where squares overflow.
         least_M = approximate_MF[:, -1] - _rounding(x_nD, q_MD, np.float32)
         unsafe_U = np.flatnonzero(least_M <= distance_MK[:, -1].astype(np.float64) ** 2 * (1 + 1e-6))
         if len(unsafe_U):

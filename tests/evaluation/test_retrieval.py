@@ -178,3 +178,9 @@ ONE, TWO = (Neighbours(torch.zeros(n, 1), torch.zeros(n, 1, dtype=torch.int64)) 
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("rows", [5, 40])
+def test_embeddings_whose_squares_overflow_have_their_nearest_rows(rows):
+    found = retrieve(torch.arange(float(rows))[:, None] * 1e20, torch.tensor([[3.2e20]]), 2)
+    assert found.index.tolist() == [[3, 4]]
