@@ -93,12 +93,16 @@ def text_dataset(folder: Path, seed: int = 0) -> Path:
     return dataset(folder, "tiny", spaces, rows)
 
 
-def unknown_dataset(folder: Path, unknown: bool = True) -> Path:
-    """Texts of two words, each a finding (5), of which a row leaves every fourth or so open if at all."""
+def unknown_dataset(folder: Path, unknown: bool = True, unlabelled: str = "") -> Path:
+    """Texts of two words, each a finding (5), of which a row leaves every fourth or so open if at all.
+
+    The rows of the split `unlabelled` tell of no finding.
+    """
     rng = np.random.default_rng(0)
     splits = [split for split, count in SPLITS.items() for _ in range(count)]
     words = [sorted({int(word) for word in rng.integers(0, 5, 2)}) for _ in splits]
-    left_open = [np.flatnonzero(rng.random(5) < 0.25 * unknown).tolist() for _ in splits]
+    shares = [1.0 if split == unlabelled else 0.25 * unknown for split in splits]
+    left_open = [np.flatnonzero(rng.random(5) < share).tolist() for share in shares]
     findings = LabelSpace(kind="multi_label", classes=tuple(f"word{i}" for i in range(5)), unknown=unknown)
     rows = {
         "id": [f"r{i}" for i in range(len(splits))],

@@ -5,8 +5,9 @@ An experiment runs in a process of its own, as one of several workers, or in a t
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -114,7 +115,7 @@ class _Experiment:
         # A rank that stopped alone would leave the others waiting for it.
         check_stop = self._check_stop if self.context.world_size == 1 else lambda: None
         result = evaluator.evaluate_final(test=self.test, tell=phase, check_stop=check_stop)
-        for note in result.notes:
+        for note in (*result.notes, *self._untested(result.metrics)):
             loop.tell("note", note=note)
         write_results(self.folder, self.job_data, result, loop.model, self.stored)
         metrics = result.metrics | _times(seconds, trained)
@@ -142,13 +143,23 @@ class _Experiment:
         result = Evaluation(rows, metrics, nothing, found.probabilities, decisions={"": decision})
         if "test" in found.probabilities:
             result.tested[""] = found.probabilities["test"]
+        for note in self._untested(metrics):
+            self._tell("note", {}, note)
         write_results(self.folder, job_data, result, stored=self.stored)
         metrics |= {"baseline/fit_cpu_seconds": found.seconds, **_times(fitted - began, fitted)}
         self._tell("end", metrics)
         return ExperimentResult(metrics, resumed=False)
 
+    def _untested(self, metrics: Mapping[str, float]) -> list[str]:
+        """Returns a note if the test split was read and gave no metric: none of its rows has a label."""
+        found = (value for name, value in metrics.items() if name.startswith("test/"))
+        if not (self.test and all(map(math.isnan, found))):
+            return []
+        labels = self.job_data.job.objective.classifier.labels
+        return [f"no test row has a label of {labels}: there are no test figures"]
+
     def _tell(
-        self, kind: Literal["start", "phase", "end"], metrics: dict[str, float], note: str = ""
+        self, kind: Literal["start", "phase", "note", "end"], metrics: dict[str, float], note: str = ""
     ) -> None:
         self.listener(Event(kind, 0, 0, 0, 0, metrics, note))
 

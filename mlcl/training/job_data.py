@@ -114,7 +114,7 @@ class JobData:
         features = FrozenInputs.of(job, train, cache) if job.baseline is None else None
         job_data = cls(job, dataset, task, _tokenizer(job, train), train, cache, features, transfer)
         _check_band(job_data)
-        _check_validation(job_data)
+        _check_targets(job_data)
         return job_data
 
     @property
@@ -214,12 +214,14 @@ def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
     return tokenizer
 
 
-def _check_validation(job_data: JobData) -> None:
+def _check_targets(job_data: JobData) -> None:
     labels, dataset = job_data.job.objective.classifier.labels, job_data.dataset
-    if not known_rows(job_data.task, job_data.targets(dataset.split("validation"))).any():
-        problem, key = "no validation row has a label of it", "objective.classifier.labels"
-        raise UserError(problem, file=dataset.place, key=key, found=labels)
-    metric, targets = job_data.scoring.metric, job_data.targets(dataset.split("validation"))
+    targets = job_data.targets(dataset.split("validation"))
+    for name, its in (("training", job_data.targets(job_data.train)), ("validation", targets)):
+        if not known_rows(job_data.task, its).any():
+            problem, key = f"no {name} row has a label of it", "objective.classifier.labels"
+            raise UserError(problem, file=dataset.place, key=key, found=labels)
+    metric = job_data.scoring.metric
     if job_data.task == "aspects" and metric not in METRICS and job_data.job.baseline is None:
         assert isinstance(targets, Tensor)
         _, aspect = metric_of(metric, job_data.task, job_data.space.aspects, targets.shape[1])

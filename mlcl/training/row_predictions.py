@@ -25,7 +25,7 @@ from mlcl.data.columns import label_rows, vectors
 from mlcl.data.row_groups import row_groups
 from mlcl.evaluation import Decision, LabelFacts, Targets, Task, metric_names
 from mlcl.evaluation.jackknife import blocks_of_groups, values_without_blocks
-from mlcl.evaluation.tasks import Array
+from mlcl.evaluation.tasks import Array, known_rows
 from mlcl.files import new_file, replace_text
 from mlcl.labels import LabelRows
 from mlcl.training.job_data import JobData
@@ -66,8 +66,11 @@ class PredictedRows:
     def without_blocks(self, prefix: str, asked: Collection[str]) -> Values:
         """Returns a predictor's metrics without each block (B,), keyed by the name that the run logs.
 
-        Values have `DIGITS` significant digits. Names in `asked` that the task does not have are left out.
+        Values have `DIGITS` significant digits. Names in `asked` that the task does not have are left out,
+        and all names if no row has a known target.
         """
+        if not known_rows(self.task, self.targets).any():
+            return {}
         p = self.probabilities[prefix]
         there = metric_names(self.task, self.aspects, p.shape[1], groups=None)
         only = [name for name in dict.fromkeys(asked) if name in there]

@@ -25,7 +25,7 @@ from mlcl.evaluation import (
     evaluate_embeddings,
     metric_names,
 )
-from mlcl.evaluation.tasks import array, as_label_sets
+from mlcl.evaluation.tasks import array, as_label_sets, known_rows
 from mlcl.training.classifier import Labels
 
 METRIC_NAMES = {"train": "train", "validation": "val", "test": "test"}
@@ -54,9 +54,12 @@ class SplitMetrics:
 
         If validation chose the thresholds, metrics that depend on them are also given at threshold 0.5, as
         `<prefix>/<metric>_at_half`. `overlap`, the mean fraction of the neighbours' labels that a row shares,
-        becomes the metric `neighbour_overlap` unless it is NaN.
+        becomes the metric `neighbour_overlap` unless it is NaN. There are no metrics of a split without a
+        known target.
         """
         targets = targets_of(split, self.labels, self.task)
+        if not known_rows(self.task, targets).any():
+            return {}
         names = metric_names(self.task, self.aspects, probabilities.shape[1], self.groups)
         facts = facts_of(self.facts, split, self.labels)
         values = evaluate(self.task, probabilities, targets, decision, self.aspects, names, facts)

@@ -114,12 +114,15 @@ class StoredRun:
         """Evaluates the job's metric at every setting, on validation and on test.
 
         A k beyond the number of training rows is replaced by that number. Returns a structured array with
-        fields `k`, `lambda`, `temperature`, `val` and `test` (NaN if the run did not read the test split),
-        sorted by the first three. The values equal those of `metrics`, but for the rounding of probabilities
-        that `search` does where it chooses thresholds. Raises ValueError for an invalid grid.
+        fields `k`, `lambda`, `temperature`, `val` and `test` (NaN if the run did not read the test split, or
+        no row of it has a label), sorted by the first three. The values equal those of `metrics`, but for the
+        rounding of probabilities that `search` does where it chooses thresholds. Raises ValueError for an
+        invalid grid.
         """
         store, scoring = self.datastore(), self.job_data.scoring
         ks = [min(k, len(self.job_data.train)) for k in ks]
+        targets = self.job_data.targets(self.split("test")) if self.tested else None
+        tested = targets is not None and bool(known_rows(store.task, targets).any())
 
         def rows(split: str) -> QueryRows:
             neighbours = store.retrieve(self.embeddings[split], max(ks, default=1))
@@ -133,7 +136,7 @@ class StoredRun:
             lambdas=lambdas,
             temperatures=temperatures,
             scoring=scoring,
-            held_out=rows("test") if self.tested else None,
+            held_out=rows("test") if tested else None,
         )
         fields = [("k", np.int64), *((name, np.float64) for name in ("lambda", "temperature", "val", "test"))]
         table = np.empty(len(found.table), dtype=fields)

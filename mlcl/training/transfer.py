@@ -33,6 +33,7 @@ from mlcl.evaluation import (
     metric_names,
     predict,
 )
+from mlcl.evaluation.tasks import known_rows
 from mlcl.labels import LabelRows
 from mlcl.training.classifier import Labels
 from mlcl.training.embeddings import RankRows
@@ -87,8 +88,9 @@ class Transfer:
     def of(cls, job: JobConfig, home: Path, own: DatasetInfo, *, recorded: bool = False) -> Transfer | None:
         """Opens and checks the data set; None if the job names none. `own` describes the job's data set.
 
-        Raises UserError if the data set lacks a split, has another modality or length of vectors, or does not
-        have the label space or the metric that the job names.
+        Raises UserError if the data set lacks a split, has another modality or length of vectors, does not
+        have the label space or the metric that the job names, or if no row of its train or validation split
+        has a label.
         """
         config = job.evaluation.transfer_to
         if config is None:
@@ -117,7 +119,12 @@ class Transfer:
         if config.metric not in names:
             problem = "no such metric for this task"
             raise UserError(problem, key=f"{key}.metric", found=config.metric, allowed=names)
-        return cls(dataset, config, job, space.kind)
+        transfer = cls(dataset, config, job, space.kind)
+        for name, split in (("training", "train"), ("validation", "validation")):
+            if not known_rows(space.kind, transfer._targets(dataset.split(split))).any():
+                problem = f"no {name} row has a label of it"
+                raise UserError(problem, file=place, key=f"{key}.labels", found=config.labels)
+        return transfer
 
     @property
     def space(self) -> LabelSpace:
@@ -129,8 +136,9 @@ class Transfer:
     ) -> dict[str, float]:
         """Returns `transfer/val/...` and `transfer/test/...` of the probe that is best on validation.
 
-        Every rank must call this; all return the same metrics. `embeddings` computes the embeddings of this
-        rank's rows of a split, `encode` the embeddings (N, D) of all rows.
+        There are no metrics of the test split if none of its rows has a label. Every rank must call this; all
+        return the same metrics. `embeddings` computes the embeddings of this rank's rows of a split, `encode`
+        the embeddings (N, D) of all rows.
         Source: MLCL, supplement 8.2 (a linear classifier on the frozen encoder, on CIFAR-10 after CIFAR-100).
         """
         space, given, metric = self.space, self.job.evaluation, self.config.metric
@@ -146,11 +154,13 @@ class Transfer:
             grid=probe_grid(self.job),
             scoring=scoring,
         )
+        metrics = {f"transfer/val/{name}": value for name, value in result.metrics.items()}
         # Opened after the probe is chosen.
         test = self.dataset.split("test")
-        predicted = predict(result, encode(test))
-        tested = evaluate(self.task, predicted, self._targets(test), result.decision, space.aspects)
-        metrics = {f"transfer/val/{name}": value for name, value in result.metrics.items()}
+        predicted, targets = predict(result, encode(test)), self._targets(test)
+        if not known_rows(self.task, targets).any():
+            return metrics
+        tested = evaluate(self.task, predicted, targets, result.decision, space.aspects)
         return metrics | {f"transfer/test/{name}": value for name, value in tested.items()}
 
     def _targets(self, split: Split) -> Labels:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from builders import text_dataset, tiny_job
+from builders import dataset, text_dataset, tiny_job
 
 from mlcl.data import Dataset, Split
 from mlcl.errors import UserError
@@ -34,7 +34,7 @@ def features_of(split):
 
 
 def test_the_test_split_is_read_when_the_probe_is_chosen(tiny, tmp_path, monkeypatch):
-    seen = []
+    seen, transfer = [], transfer_to(tiny, tmp_path)
     probe, labels = module.linear_probe, Split.labels
 
     def read(split, name):
@@ -48,7 +48,7 @@ def test_the_test_split_is_read_when_the_probe_is_chosen(tiny, tmp_path, monkeyp
         seen.append(f"encode {split.name}")
         return torch.zeros(len(split), 4)
 
-    metrics = measure(transfer_to(tiny, tmp_path), encode)
+    metrics = measure(transfer, encode)
     assert seen == [
         *("encode train", "encode validation", "labels of train", "labels of validation", "probe"),
         *("encode test", "labels of test"),
@@ -83,3 +83,24 @@ def test_vectors_of_another_length_are_refused(tmp_path):
     assert Transfer.of(job, tmp_path, info).task == "multi_label"
     with pytest.raises(UserError, match="vectors of another length; found: 6; allowed: 7"):
         Transfer.of(job, tmp_path, info.model_copy(update={"dim": 7}))
+
+
+def two_spaces(folder, unlabelled):
+    """Texts with two label spaces; no row of the split `unlabelled` has a class of `other`."""
+    splits = ["train"] * 8 + ["validation"] * 4 + ["test"] * 4
+    other = [-1 if split == unlabelled else i % 2 for i, split in enumerate(splits)]
+    rows = {"text": [f"w{i % 2} v{i}" for i in range(16)], "split": splits}
+    spaces = {"kind": ("a", "b"), "other": ("c", "d")}
+    return dataset(folder, "two", spaces, rows | {"kind": [i % 2 for i in range(16)], "other": other})
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_split_without_labels_is_refused_before_the_start(tmp_path, split):
+    with pytest.raises(UserError, match=r"no (training|validation) row has a label of it; found: other"):
+        transfer_to(two_spaces(tmp_path / "set", split), tmp_path, "other")
+
+
+def test_test_rows_without_labels_give_no_metrics(tmp_path):
+    transfer = transfer_to(two_spaces(tmp_path / "set", "test"), tmp_path, "other")
+    metrics = measure(transfer, lambda split: torch.randn(len(split), 4))
+    assert {name.rpartition("/")[0] for name in metrics} == {"transfer/val"}

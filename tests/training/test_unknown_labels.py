@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from builders import tiny_job, unknown_dataset
@@ -10,9 +11,10 @@ from stored_runs import UNKNOWN, exported, run
 from mlcl.errors import UserError
 from mlcl.evaluation import METRICS
 from mlcl.plugins import Registry
-from mlcl.training.export import load_model
+from mlcl.training.export import load_model, write_export
 from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
+from mlcl.training.stored_run import StoredRun
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -62,3 +64,27 @@ def test_a_transfer_is_scored_on_known_entries(findings, tmp_path):
     _, found = run(open_job(findings, transfer, epochs=1), tmp_path)
     assert 0 <= found["transfer/test/micro_f1"] <= 1
     assert found["transfer/test/labels_scored"] == 5
+
+
+@pytest.mark.parametrize("how", [(), ("baseline=majority", "objective.heads={}", "evaluation.knn=null")])
+def test_test_rows_without_labels_give_no_figures(tmp_path, how):
+    events = []
+    job = open_job(unknown_dataset(tmp_path / "data", unlabelled="test"), *how, epochs=1)
+    job_data, metrics = run(job, tmp_path, events=events)
+    assert "val/micro_f1" in metrics
+    assert not any("test/" in name for name in metrics)
+    notes = [event.note for event in events if event.kind == "note"]
+    assert "no test row has a label of findings: there are no test figures" in notes
+    write_export(tmp_path / "model", tmp_path / "run", job_data, {})
+    found = Labelling(load_model(tmp_path / "model", "cpu"), tmp_path / "data").run(lambda _: None)
+    assert (found.rows, found.metrics) == (24, {})
+    if not how:
+        stored = StoredRun.read(tmp_path / "run", job_data)
+        assert np.isnan(stored.grid([1], [0.5], [1.0])["test"]).all()
+
+
+@pytest.mark.parametrize(("split", "word"), [("train", "training"), ("validation", "validation")])
+def test_a_split_without_labels_trains_and_chooses_nothing(tmp_path, split, word):
+    with pytest.raises(UserError, match=f"no {word} row has a label of it; found: findings") as error:
+        JobData.of(open_job(unknown_dataset(tmp_path / "data", unlabelled=split)), tmp_path)
+    assert error.value.key == "objective.classifier.labels"
