@@ -115,7 +115,10 @@ def test_a_graph_gives_embeddings_and_probabilities_of_the_model(name, tiny, ima
         own = logits.sigmoid() if model.index.task == "multi_label" else logits.softmax(-1)
         np.testing.assert_allclose(own, model.predict_proba(contents, predictor=name), atol=1e-4)
     assert "model.onnx" in model.index.files
-    assert "`embeddings`" in (folder / "README.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert "`embeddings`" in card
+    cut = f"truncated to the job's {getattr(model.job.encoder, 'max_length', 0)} tokens"
+    assert (cut in card) == ("input_ids" in [its.name for its in session.get_inputs()])
 
 
 def test_a_graph_that_differs_is_refused(tiny, tmp_path, monkeypatch):

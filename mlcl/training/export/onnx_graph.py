@@ -45,7 +45,7 @@ the neighbours are outside.
 
 The first axis is that of the rows, of any number.{padding}"""
 BEFORE = {
-    "tokens": "Texts become ids by `tokenizer.json`.",
+    "tokens": "Texts become ids by `tokenizer.json`, truncated to the job's {length} tokens.",
     "pixels": "Images have the size in `model.json`; the graph scales and normalises their colours.",
     "features": "The frozen inputs (`features/`), TF-IDF among them, are computed outside.",
 }
@@ -171,15 +171,13 @@ def _section(graph: Graph, inputs: Mapping[str, Tensor], job_data: JobData) -> s
         rows.append((f"`{name}`", "in", str(value.dtype).removeprefix("torch."), shape))
     rows += [(f"`{name}`", "out", "float32", "") for name in graph.outputs]
     kind = "tokens" if "input_ids" in inputs else "pixels" if "pixels" in inputs else "features"
-    longest = ""
-    if kind == "tokens":
-        longest = f" Padding on the right, to the job's {_length(job_data)} tokens, changes no output."
+    is_text = kind == "tokens"
     return _SECTION.format(
         tolerance=TOLERANCE,
-        before=BEFORE[kind],
+        before=BEFORE[kind].format(length=_length(job_data)) if is_text else BEFORE[kind],
         function="sigmoid" if job_data.task == "multi_label" else "softmax",
         table=markdown_table(("name", "", "type", "shape of a row"), rows, left=(0, 1, 2)),
-        padding=longest,
+        padding=" Padding on the right, up to this length, changes no output." if is_text else "",
     )
 
 
