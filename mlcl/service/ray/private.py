@@ -46,6 +46,13 @@ def without_uv() -> AbstractContextManager[None]:
     return _replace_attribute(ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False)
 
 
+def on_loopback() -> AbstractContextManager[None]:
+    """Makes a Ray that starts in the context listen on 127.0.0.1 alone, not on all addresses."""
+    from ray._private import ray_constants
+
+    return _replace_attribute(ray_constants, "ENABLE_RAY_CLUSTER", False)
+
+
 @contextmanager
 def patch_tune() -> Iterator[None]:
     """Makes Tune restart processes that run out of memory, forward no AWS_* variables, and drop ended trials.

@@ -20,7 +20,7 @@ from mlcl.service.process.limits import hopeless_limits, narrow_limits, usable_c
 from mlcl.service.process.signals import STOP_SIGNALS
 from mlcl.service.ray.address import FORMS, RAY, ask_cluster, is_dashboard, is_refused, on_cluster
 from mlcl.service.ray.folder import check_shared, default_folder, ensure_token, short_folder
-from mlcl.service.ray.private import ImportPath, kill_at_once, running_heads, without_uv
+from mlcl.service.ray.private import ImportPath, kill_at_once, on_loopback, running_heads, without_uv
 from mlcl.tracking.network import connection_error, host_and_port
 
 LOOK_EVERY = 5.0
@@ -210,7 +210,7 @@ def _start(cpus: int, folder: str | None) -> Path:
     """Starts Ray, whose processes have the signals in HELD blocked. Returns the folder of its files."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
     try:
-        with kill_at_once():
+        with kill_at_once(), on_loopback():
             # "local": a plain init would join whatever cluster an earlier session left behind.
             context = ray.init(
                 address="local",

@@ -13,6 +13,7 @@ import psutil
 import pytest
 import ray
 from patience import until
+from ray._private import services
 from ray._private.runtime_env import uv_runtime_env_hook
 from ray._private.worker import _maybe_modify_runtime_env
 from ray_folder import rays_own_folder
@@ -166,11 +167,13 @@ class Busy:
 
     def __init__(self, failures, session):
         self.failures, self.left, self.masks, self.folders, self.session = failures, [], [], [], session
+        self.addresses = []
 
     def init(self, **how):
         assert isinstance(how["job_config"], ImportPath)
         self.folders.append(how["_temp_dir"])
         self.masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        self.addresses.append(services.get_node_ip_address())
         self.left.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
         if len(self.left) <= self.failures:
             raise RuntimeError("The current node timed out during startup.\nThis could happen")
@@ -198,6 +201,7 @@ def test_a_start_that_fails_is_tried_again_and_leaves_nothing(busy, monkeypatch,
     assert len(said) == 1
     assert "it is started again" in said[0]
     assert all({signal.SIGTERM, signal.SIGHUP} <= mask for mask in busy.masks)
+    assert busy.addresses == ["127.0.0.1", "127.0.0.1"]  # no port is open to other machines
     assert not {signal.SIGTERM, signal.SIGHUP} & signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
