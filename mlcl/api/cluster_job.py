@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,14 +136,15 @@ def _submit_and_follow(
     store = ClusterResults.of(cluster, file, home)
     words = with_share(command.words, cluster.trial)
     id = submit_once(client, words, home=home, needed=needed, files=command.files, fresh=command.fresh)
-    say(f"{id}: mlcl logs -f {id}   mlcl status {id}   mlcl stop {id}")
+    where = f"--cluster {shlex.quote(str(file))}"
+    say(f"{id}: mlcl logs -f {id} {where}   mlcl status {id} {where}   mlcl stop {id} {where}")
     lines = []
     try:
         for line in client.lines(id):
             lines.append(line)
             say(line)
     except KeyboardInterrupt:
-        say(f"the job goes on: the same call follows it; mlcl logs -f {id}, mlcl stop {id}")
+        say(f"the job goes on: the same call follows it; mlcl logs -f {id} {where}, mlcl stop {id} {where}")
         raise
     return EndedJob(id, client.get(id).state, lines), store
 

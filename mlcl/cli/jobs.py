@@ -94,6 +94,7 @@ def submit(
     """Run a command on a cluster: mlcl submit run|baseline|sweep|reproduce ARGUMENTS."""
     from mlcl.service.command_checks import with_share
     from mlcl.service.jobs import submit as submit_job
+    from mlcl.store import home_option
 
     client = client_of(cluster, home)
     if check:
@@ -110,7 +111,9 @@ def submit(
         _follow(client, name)
     answer({"id": name, "cluster": client.cluster.ray.address, "command": words}, name, as_json=json)
     if not json:
-        say(f"mlcl logs -f {name}   mlcl status {name}   mlcl stop {name}")
+        typed = is_typed(context, "cluster")
+        where = f" --cluster {shlex.quote(str(cluster))}" if typed else home_option(home)
+        say("   ".join(f"mlcl {command} {name}{where}" for command in ("logs -f", "status", "stop")))
     if follow:
         _follow(client, name)
 

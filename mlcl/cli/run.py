@@ -62,6 +62,7 @@ def run(
 
     from mlcl.cli.progress import RunProgress
     from mlcl.service.run_job import run_job
+    from mlcl.store import home_option
     from mlcl.tracking import dashboard, tracking_uri
 
     with RunProgress() as progress:
@@ -74,7 +75,7 @@ def run(
         print_json({**tree, "job_hash": report.job_hash, "dashboard": pages})
     elif report.metrics:
         results.print(metrics_table(report.metrics, f"{checked.experiment}  {report.id}"))
-        tell(f"mlcl report {report.id}; dashboard: {pages}")
+        tell(f"mlcl report {report.id}{home_option(home)}; dashboard: {pages}")
     finish(report, report.id, home)
 
 

@@ -20,7 +20,7 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.files import bytes_on_disk
 from mlcl.markup import megabytes
 from mlcl.plugins import only_reading
-from mlcl.store import Database, RunFolder, RunRecord, home_records
+from mlcl.store import Database, RunFolder, RunRecord, home_option, home_records
 from mlcl.tracking import State
 from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
@@ -196,7 +196,8 @@ def open_page(
     if dashboard and address is None:
         raise UserError("no MLflow server runs here", key="--dashboard", found=home, allowed="mlcl up")
     if not dashboard and not page.is_file():
-        raise UserError("has no report yet", key="NAME", found=its.name, allowed=f"mlcl report {its.name}")
+        allowed = f"mlcl report {its.name}{home_option(home)}"
+        raise UserError("has no report yet", key="NAME", found=its.name, allowed=allowed)
     tell(str(address))
     if not webbrowser.open(str(address)):
         say("no browser answered: open the address above")

@@ -140,6 +140,7 @@ def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> N
 def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) -> NoReturn:
     from mlcl.cli.sweep_tables import print_conclusions, print_result
     from mlcl.results.documents import document
+    from mlcl.store import home_option
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 
@@ -150,7 +151,7 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
     print_result(report)
     if report.spent:
         tell(f"spent: {report.spent}")
-    tell(f"mlcl report {report.name}; dashboard: {pages}")
+    tell(f"mlcl report {report.name}{home_option(home)}; dashboard: {pages}")
     for name, link in views.items():
         typer.echo(f"{name}: {link}")
     grow, tried = f"{again(f'--trials {2 * plan.trials}')} grows", "every setting of the space has been tried"

@@ -1,7 +1,17 @@
 """The database of a home, with its runs, sweeps and tables, and the events of their commands."""
 
 from mlcl.store.database import BACKUP, DATABASE, IMPORTING, KINDS, Database, read_event
-from mlcl.store.runs import LOCK, RESUMABLE, RunFolder, RunFolders, RunRecord, State, home_records, new_id
+from mlcl.store.runs import (
+    LOCK,
+    RESUMABLE,
+    RunFolder,
+    RunFolders,
+    RunRecord,
+    State,
+    home_option,
+    home_records,
+    new_id,
+)
 
 __all__ = [
     "BACKUP",
@@ -15,6 +25,7 @@ __all__ = [
     "RunFolders",
     "RunRecord",
     "State",
+    "home_option",
     "home_records",
     "new_id",
     "read_event",

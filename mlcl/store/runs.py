@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import shlex
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -34,6 +36,12 @@ RESUMABLE = (State.RUNNING, State.STOPPED, State.BUDGET)
 def new_id() -> str:
     """Returns a new id of the form `mlcl-<UTC time>-<random>`; ids sort by time."""
     return f"mlcl-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def home_option(home: Path) -> str:
+    """Returns ` --home HOME` for a command in a message; empty where commands use this home without it."""
+    usual = Path(os.environ.get("MLCL_HOME", "outputs")).expanduser()
+    return "" if home == usual else f" --home {shlex.quote(str(home))}"
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def test_a_sweep_on_a_cluster_gives_the_answer_of_its_storage(folder, monkeypatc
     answer = mlcl.sweep("job.yaml", "space.yaml", progress=lines.append, **SMALL, **HERE)
     (id,) = head.jobs
     assert (answer.name, answer.state, answer.result.id) == ("job-space", "COMPLETE", id)
-    assert lines[0].startswith(f"{id}: mlcl logs -f {id}")
+    assert lines[0].startswith(f"{id}: mlcl logs -f {id} --cluster lab.yaml   mlcl status {id} --cluster")
     assert [line for line in lines[1:] if line] == [line for line in head.jobs[id].log.splitlines() if line]
     there = mlcl.load("job-space", home=storage)
     assert answer.verdict == there.verdict != ""

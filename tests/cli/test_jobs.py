@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 import shlex
+import shutil
 import subprocess
 
 import pytest
@@ -46,6 +47,14 @@ def test_submit_prints_the_id_alone_and_how_to_go_on_elsewhere(ray_):
     said = f"mlcl logs -f {id}   mlcl status {id}   mlcl stop {id}\n"
     assert (answer.status, answer.out, answer.err) == (0, f"{id}\n", said)
     assert words_of(ray_.jobs[id]) == [*RUN, *SHARE]
+
+
+@pytest.mark.usefixtures("ray_")
+def test_a_cluster_that_was_typed_is_in_the_next_commands():
+    where = "--cluster 'the lab.yaml'"
+    shutil.copy("lab.yaml", "the lab.yaml")
+    said = f"mlcl logs -f b {where}   mlcl status b {where}   mlcl stop b {where}\n"
+    assert mlcl("submit", "--cluster", "the lab.yaml", "--id", "b", *RUN).err == said
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,12 @@ def test_results_are_printed(work, words, report, parts):
     assert [part for part in parts if part not in answer.out] == []
 
 
+def test_the_next_command_names_a_home_that_was_typed(work):
+    work.report = sweep()
+    for words, option in (([], ""), (["--home", "that's it"], """ --home 'that'"'"'s it'""")):
+        assert f"mlcl report job-space{option}; dashboard: " in mlcl(*SWEEP, *words).out
+
+
 def test_json_is_one_document_and_json_lines(work):
     work.report = sweep(trials=(trained(0, score=0.5),))
     answer = mlcl(*SWEEP, "--json")

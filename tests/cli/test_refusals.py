@@ -74,7 +74,7 @@ REFUSED = [
     ("show seek --home home --study job.yaml", "key --study: is there already"),
     ("show seek --home home --study nowhere/copy", "key --study: cannot be written"),
     ("show @last --home home --study copy", "key --study: has no search"),
-    ("open seek --home home", "allowed: mlcl report seek"),
+    ("open seek --home home", "allowed: mlcl report seek --home home"),
     ("open seek --home home --dashboard", "no MLflow server runs here"),
     ("compare seek --latex --markdown", "one form at a time"),
     ("report seek --quick --row 1", "key --row: is for plots that --quick leaves out"),

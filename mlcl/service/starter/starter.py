@@ -20,6 +20,7 @@ from mlcl.markup import counted
 from mlcl.service.starter.first_job import prepare_user_data
 from mlcl.service.starter.first_sweep import FirstSweep, first_sweep
 from mlcl.service.starter.table_options import Ask, UserOptions
+from mlcl.store import home_option
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 FILES = ("job.yaml", "space.yaml", "README.md")
@@ -86,9 +87,11 @@ def start(
         f" --baseline {shlex.quote(f'{to / each}.yaml{_own(its, each, to)}')}" for each in its.others
     )
     job, space = (shlex.quote(str(to / file)) for file in FILES[:2])
-    sweep = f"mlcl sweep {job} {space} --name {name} {its.size.options}{baselines}"
+    there = home_option(home)
+    sweep = f"mlcl sweep {job} {space} --name {name} {its.size.options}{baselines}{there}"
     predict = " ".join(["mlcl predict model", shlex.quote(str(paths[-1])), *_reading(read.options)])
-    commands = (sweep, f"mlcl report {name}", f"mlcl export {name} --to model", predict, _serve(name, home))
+    export = f"mlcl export {name} --to model{there}"
+    commands = (sweep, f"mlcl report {name}{there}", export, predict, _serve(name, home))
     files = _write(its, to, commands, lines)
     return StarterFiles(lines, its.made.rules, files, read.folder, sweep)
 

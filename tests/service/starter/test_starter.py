@@ -128,6 +128,7 @@ def test_the_budget_holds_on_words_alone_and_paths_are_quoted(begun, monkeypatch
     assert ("transformer" in job.encoder.inputs, options in made.next) == (False, True), made.next
     assert made.rules[-1].startswith("time: about")
     assert [Path(word).name for word in shlex.split(made.next)[2:4]] == ["job.yaml", "space.yaml"]
+    assert made.files[2].read_text().count(" --home ") == 3  # sweep, report, export
 
 
 @pytest.mark.parametrize(
