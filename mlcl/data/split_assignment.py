@@ -229,8 +229,8 @@ def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: in
     """Assigns `rows.splits` in place, and returns notes on how the splits came about.
 
     Given splits stay; if they lack validation or test, it is drawn from train. Without given splits, rare
-    classes are stratified, and other rows are assigned by a hash of their key, so that further rows do not
-    move them. Drawn splits keep rows with an equal group, content or key of `rows.twins` together. Raises
+    classes, and all classes of fewer than FEW rows, are stratified; other rows are assigned by a hash of
+    their key, so that further rows do not move them. Drawn splits keep rows with an equal group, content or key of `rows.twins` together. Raises
     UserError for a group in two given splits, and if no row is left for training.
     """
     keys = least_names(rows.groups or rows.ids, rows.contents, rows.twins)
