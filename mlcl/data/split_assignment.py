@@ -230,8 +230,9 @@ def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: in
 
     Given splits stay; if they lack validation or test, it is drawn from train. Without given splits, rare
     classes, and all classes of fewer than FEW rows, are stratified; other rows are assigned by a hash of
-    their key, so that further rows do not move them. Drawn splits keep rows with an equal group, content or key of `rows.twins` together. Raises
-    UserError for a group in two given splits, and if no row is left for training.
+    their key, so that further rows do not move them. Drawn splits keep rows with an equal group, content or
+    key of `rows.twins` together. Raises UserError for a group in two given splits, and if no row is left for
+    training.
     """
     keys = least_names(rows.groups or rows.ids, rows.contents, rows.twins)
     if rows.splits:

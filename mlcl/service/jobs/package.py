@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mlcl.config.cluster import WorkingDir
 from mlcl.errors import UserError
+from mlcl.store import DATABASE, KINDS
 from mlcl.tracking.provenance import CARRIED, provenance
 
 NAMED = 5
@@ -25,23 +26,32 @@ NEVER = (
 SECRETS = (
     "*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".env", ".env.*",
     ".netrc", ".pgpass", ".pypirc", ".git-credentials", "credentials", "*.token", "*.password", "mlflow.user",
-    "*.sqlite", "*.db",
+    "*.sqlite", "*.db", "*.db[-.]*",
 )  # fmt: skip
 """Files that are never uploaded: keys, passwords, and databases with users."""
+
+
+RESULTS = (*KINDS, "logs", "cache", "artifacts", "reports", "service")
+"""Folders beside a home's database that are never uploaded: what commands have written."""
 
 
 def upload_files(root: Path, exclude: Sequence[str] = ()) -> list[Path]:
     """Returns the files to upload, as paths relative to `root`.
 
     In a git checkout they are the files that git does not ignore, elsewhere all files. Links that lead out of
-    the folder, secrets, and files that match a pattern of `exclude` are left out.
+    the folder, secrets, the `RESULTS` of a home, and files that match a pattern of `exclude` are left out.
     """
     if not root.is_dir():
         raise UserError("no such folder", key="working_dir.path", found=root)
     patterns = (*SECRETS, *exclude)
     known = _git_files(root)
     names = known if known is not None else _all_files(root)
-    return [name for name in sorted(names) if _is_uploaded(root, name, patterns)]
+    results = {name.parent / folder for name in names if name.name == DATABASE for folder in RESULTS}
+    return [
+        name
+        for name in sorted(names)
+        if results.isdisjoint(name.parents) and _is_uploaded(root, name, patterns)
+    ]
 
 
 def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
@@ -52,7 +62,7 @@ def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
         return
     largest = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
     raise UserError(
-        "too large to upload; leave files out with working_dir.exclude or .gitignore",
+        "too large to upload; leave files out with working_dir.exclude, or in a git repository .gitignore",
         file=root,
         key="working_dir",
         found=f"{mib:.1f} MiB: " + ", ".join(f"{name} ({sizes[name] / 2**20:.1f} MiB)" for name in largest),

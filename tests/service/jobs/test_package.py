@@ -57,6 +57,24 @@ def test_what_looks_like_a_secret_stays_here(tmp_path):
     assert names(tmp_path) == ["job.yaml"]
 
 
+@pytest.mark.parametrize("home", ["", "outputs/"])
+def test_results_of_a_home_in_the_folder_stay_here(tmp_path, home):
+    folders = (
+        "runs/a",
+        "sweeps/b/trials/c",
+        "logs/a",
+        "cache/features",
+        "artifacts/1",
+        "reports/a",
+        "service",
+    )
+    write(
+        tmp_path, *(f"{home}{folder}/file" for folder in folders), f"{home}home.db", f"{home}home.db.backup"
+    )
+    write(tmp_path, f"{home}data/d/train.parquet", "job.yaml", "other/logs/notes.txt")
+    assert names(tmp_path) == sorted([f"{home}data/d/train.parquet", "job.yaml", "other/logs/notes.txt"])
+
+
 def test_too_large_names_the_largest(tmp_path):
     write(tmp_path, "small.yaml")
     write(tmp_path, "data/big.bin", size=3 * 2**20)
