@@ -36,6 +36,8 @@ from mlcl.tracking.uri import KEY, shown, sqlite_file, tracking_uri
 for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_store"):
     logging.getLogger(_chatty).setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
+# With its traceback MLflow logs each error of a database that it also raises, such as a lock or a full disk.
+logging.getLogger("mlflow.store.db.utils").addFilter(lambda record: record.levelno < logging.ERROR)
 
 PROBE = ".mlcl-probe"
 """The artifact that is written to an experiment's location, and deleted, to test write access."""

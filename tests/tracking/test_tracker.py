@@ -1,11 +1,13 @@
 """The store itself: which one, whether it answers, what is registered in it."""
 
 import socket
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from filelock import FileLock, Timeout
+from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
 from mlcl.service.local.processes import free_port
@@ -102,6 +104,15 @@ def test_a_runs_experiment_is_that_with_its_id_and_what_was_deleted_is_said(shar
     with pytest.raises(UserError, match="the experiment was deleted"):
         tracker.open_experiment("before", run_id, whole=False)
     assert tracker.open_experiment("before", "f" * 32).name == "before"  # a run of a store that was lost
+
+
+def test_an_error_of_the_database_is_raised_and_not_printed_by_mlflow_too(tmp_path, capsys):
+    tracker = Tracker(tmp_path / "home", f"sqlite:///{tmp_path}/own.db")
+    with closing(sqlite3.connect(tmp_path / "own.db")) as store, store:
+        store.execute("ALTER TABLE runs RENAME TO gone")
+    with pytest.raises(MlflowException, match="no such table: runs"):
+        tracker.client.get_run("0" * 32)
+    assert capsys.readouterr().err == ""
 
 
 def test_who_only_reads_makes_no_store(tmp_path, monkeypatch):
