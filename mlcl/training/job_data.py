@@ -38,7 +38,6 @@ from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
 from mlcl.models import ENCODERS, model_folder
 from mlcl.models.encoder import TOKENIZERS
-from mlcl.samplers import EpochSampler
 from mlcl.training.batches import Rows, build_sampler
 from mlcl.training.checks import check_job, check_network
 from mlcl.training.classifier import Labels
@@ -245,9 +244,7 @@ def _check_band(job_data: JobData) -> None:
 def job_plan(job_data: JobData) -> dict[str, Any]:
     """Returns data, task and steps of a job as plain data."""
     job, info = job_data.job, job_data.dataset.info
-    sampler = EpochSampler(
-        len(job_data.train), job.train.batch_size, job.train.seed, drop_last=job.train.drop_last
-    )
+    sampler = build_sampler(job, job_data.train, 0, job.train.workers)
     return {
         "experiment": job.experiment,
         "job_hash": job_hash(job),

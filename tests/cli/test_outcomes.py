@@ -246,6 +246,8 @@ def test_a_dry_run_and_a_printed_job_start_nothing(work):
     assert plan["training"] == {
         "epochs": 4, "steps_per_epoch": 3, "steps": 12, "rows_per_step": 32, "workers": 1
     }  # fmt: skip
+    shared = mlcl("run", "job.yaml", "train.batch_size=23", "train.workers=3", "--dry-run", "--json").json
+    assert shared["training"]["steps_per_epoch"] == 2  # of 48 rows 2 remain, too few for three workers
     whole = mlcl("run", "job.yaml", "train.batch_size=5000", "--dry-run", "--json").json
     assert whole["training"]["rows_per_step"] == 2 * whole["data"]["train"]
     printed = mlcl("run", "job.yaml", "--print-config", "train.epochs=9")
