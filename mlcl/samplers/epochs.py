@@ -115,11 +115,11 @@ class EpochSampler:
     length, one a rank: the slices of all ranks, in rank order, are the batch of a single process.
 
     The last, smaller batch is dropped where `drop_last` says so, and always where it has fewer rows than
-    max(world_size, 2): each rank needs a row, and one row alone has nothing to contrast with.
+    max(world_size * least, 2): each rank needs `least` rows, and one row alone has nothing to contrast with.
 
     Raises:
-        ValueError: For a batch size below max(world_size, 2), a rank outside the world, and too few rows for
-            one batch.
+        ValueError: For a batch size below max(world_size * least, 2), a rank outside the world, and too few
+            rows for one batch.
 
     Example:
         >>> [len(batch) for batch in EpochSampler(10, batch_size=4, seed=0).batches(epoch=0)]
@@ -135,16 +135,17 @@ class EpochSampler:
         world_size: int = 1,
         drop_last: bool = False,
         order: Order | None = None,
+        least: int = 1,
     ) -> None:
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} outside 0..{world_size - 1}")
-        least = max(world_size, 2)
-        if batch_size < least:
-            raise ValueError(f"batch_size {batch_size} below {least}")
+        smallest = max(world_size * least, 2)
+        if batch_size < smallest:
+            raise ValueError(f"batch_size {batch_size} below {smallest}")
         self.rows, self.batch_size, self.seed = rows, batch_size, seed
         self.rank, self.world_size, self.order = rank, world_size, order
         whole, rest = divmod(rows, batch_size)
-        self.steps_per_epoch = whole + (rest >= least and not drop_last)
+        self.steps_per_epoch = whole + (rest >= smallest and not drop_last)
         if self.steps_per_epoch == 0:
             raise ValueError(f"{rows} rows make no batch of {batch_size}")
 

@@ -175,8 +175,11 @@ def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
     return (of_heads or of_classifier)[0]
 
 
-def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int) -> EpochSampler:
-    """Builds a rank's sampler. Raises UserError for too few rows, a too small batch, or rows of one class."""
+def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int, least: int = 1) -> EpochSampler:
+    """Builds a rank's sampler, which gives each rank `least` rows of a batch.
+
+    Raises UserError for too few rows, a too small batch, or rows of one class.
+    """
     given, size, labels = job.train, job.train.batch_size, sampler_labels(job, train.info)
     order: Order | None = None
     if labels is not None:
@@ -188,7 +191,7 @@ def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int) -> E
         else:
             order = Grouped(levels, len(train), size, *group_sizes(job))
     try:
-        return EpochSampler(len(train), size, given.seed, rank, world_size, given.drop_last, order)
+        return EpochSampler(len(train), size, given.seed, rank, world_size, given.drop_last, order, least)
     except ValueError as error:
         raise UserError(str(error), key="train.batch_size", found=size) from None
 

@@ -36,7 +36,7 @@ from mlcl.training.batches import build_sampler, memory_format
 from mlcl.training.classifier import Classifier, classifier_loss, target_weight
 from mlcl.training.context import Context
 from mlcl.training.embeddings import label_logits
-from mlcl.training.grad_cache import check_micro_batch
+from mlcl.training.grad_cache import check_micro_batch, least_samples
 from mlcl.training.job_data import JobData
 from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks, Patience
@@ -155,10 +155,11 @@ def build_loop(
     format_ = torch.channels_last if train.channels_last else memory_format(context.device)
     model.encoder.to(memory_format=format_)
     rows = job_data.encode(job_data.train).resident(context.device)
+    least = least_samples(model.encoder) if job.views == 1 else 1
     return Loop(
         model=model,
         rows=replace(rows, compile=bool(train.compile)),
-        sampler=build_sampler(job, job_data.train, context.rank, context.world_size),
+        sampler=build_sampler(job, job_data.train, context.rank, context.world_size, least),
         context=context,
         train=train,
         views=job.views,

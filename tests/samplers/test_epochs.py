@@ -53,6 +53,7 @@ def test_a_last_batch_too_small_to_share_is_dropped(rows, world, drop_last, step
     [
         {"rows": 10, "batch_size": 1},
         {"rows": 10, "batch_size": 2, "world_size": 3},
+        {"rows": 10, "batch_size": 3, "world_size": 2, "least": 2},
         {"rows": 10, "batch_size": 4, "rank": 1},
         {"rows": 1, "batch_size": 4},
         {"rows": 3, "batch_size": 4, "drop_last": True},

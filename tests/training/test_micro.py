@@ -15,12 +15,13 @@ from mlcl.errors import UserError
 from mlcl.grad_cache import rng_state
 from mlcl.losses import LOSSES
 from mlcl.models.encoders.cnn_image import CnnImage
-from mlcl.training.builders import build_model
+from mlcl.training.builders import build_loop, build_model
 from mlcl.training.checkpoint import seed_all
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.grad_cache import Passes, check_micro_batch, fit, give_back
 from mlcl.training.job_data import JobData
+from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel
 
 CPU = Context(torch.device("cpu"))
@@ -290,6 +291,16 @@ def test_batch_norm_needs_two_samples():
     check_micro_batch(2, CnnImage(width=4))
     check_micro_batch(1, nn.Linear(2, 2))
     check_micro_batch(None, CnnImage(width=4))
+
+
+@pytest.mark.parametrize(("views", "steps"), [(1, 2), (2, 3)])
+def test_batch_norm_has_two_rows_on_each_worker(tiny, tmp_path, views, steps):
+    """Of 48 rows the last batch has 2: with one view each worker would have a single row of it."""
+    job_data = JobData.of(tiny_job(tiny, batch_size=23, views=views), tmp_path)
+    model = build_model(job_data)
+    model.encoder.norm = nn.BatchNorm1d(model.encoder.dim)
+    loop = build_loop(job_data, model, Context(CPU.device, 0, 2), Callbacks(print, dict, bool))
+    assert loop.sampler.steps_per_epoch == steps
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc")
