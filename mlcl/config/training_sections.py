@@ -108,7 +108,7 @@ class ClassifierConfig(Section):
         "(Su et al. 2022); guided: prototypes whose distances follow the class tree (Landrieu and "
         "Garnot 2021)"
     )
-    labels: str = Field(description="label space; guided takes a hierarchy, and predicts its finest level")
+    labels: str = Field(description="label space; guided takes the finest level of a hierarchy")
     weight: NonNegative | Literal["remainder"] = Field(
         "remainder", description="remainder: 1 less the heads' weights (MLCL Eq. 3)"
     )

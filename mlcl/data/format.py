@@ -189,6 +189,15 @@ class DatasetInfo(Section):
             return finest if part else space.model_copy(update={"classes": finest.classes})
         return space
 
+    def own_name(self, name: str) -> str:
+        """Returns the name of a level without that of its hierarchy, `section` for `path.section`.
+
+        Any other name is returned as it is.
+        """
+        hierarchy, _, level = name.partition(".")
+        space = self.label_spaces.get(hierarchy)
+        return level if space is not None and level in space.levels else name
+
     def space_names(self) -> list[str]:
         """Returns all names that `space` accepts."""
         parts = {name: (*space.aspects, *space.levels) for name, space in self.label_spaces.items()}

@@ -103,6 +103,7 @@ def class_parents(data: Dataset, labels: str) -> dict[str, Tensor]:
     two parents.
     """
     rows, found = _SplitClasses.of(data, PARENT_SPLITS), dict[str, Tensor]()
+    labels = data.info.own_name(labels)
     for space in data.info.label_spaces.values():
         if labels in space.levels and data.info.space(labels).kind == "single":
             found |= rows.parents(space.levels[: space.levels.index(labels) + 1])

@@ -219,7 +219,7 @@ def reached_by(info: DatasetInfo, name: str) -> set[str]:
     These are `name` itself, its aspects, and the hierarchies that have it as their finest level, with their
     coarser levels. Raises UserError for an unknown name, a hierarchy, an aspect and a coarser level.
     """
-    space = info.space(name)
+    space, name = info.space(name), info.own_name(name)
     coarse = {level for other in info.label_spaces.values() for level in other.levels[:-1]}
     if name not in info.label_spaces or space.kind == "hierarchy" or name in coarse:
         whole = {other for other, its in info.label_spaces.items() if its.kind != "hierarchy"}
@@ -249,6 +249,7 @@ def add_label_noise(part: Split, name: str, rate: float, seed: int, data: Datase
     Source: MLCL, supplement 8.1. Raises UserError for the names that `reached_by` refuses.
     """
     reached_by(part.info, name)
+    name = part.info.own_name(name)
     space, labels = part.info.space(name), part.whole.labels(name)
     rng = np.random.default_rng([seed, 0x401])
     if isinstance(labels, LabelRows):

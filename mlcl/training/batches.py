@@ -169,7 +169,8 @@ def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
         return classifier
     hierarchies = {name: space for name, space in info.label_spaces.items() if space.kind == "hierarchy"}
     of_heads = [head.labels for head in job.objective.heads.values() if head.labels in hierarchies]
-    of_classifier = [name for name, space in hierarchies.items() if space.levels[-1] == classifier]
+    own = info.own_name(classifier)
+    of_classifier = [name for name, space in hierarchies.items() if space.levels[-1] == own]
     if not (of_heads or of_classifier):
         raise UserError("no head has a hierarchy", key="train.sampler.labels", allowed=list(hierarchies))
     return (of_heads or of_classifier)[0]

@@ -197,7 +197,7 @@ def _check_guided(objective: ObjectiveConfig, info: DatasetInfo) -> None:
     labels = objective.classifier.labels
     trees = [space for space in info.label_spaces.values() if space.levels[:-1] and not space.parents]
     finest = [space.levels[-1] for space in trees]
-    if labels not in finest:
+    if info.own_name(labels) not in finest:
         problem, key = "guided needs the finest level of a hierarchy", "objective.classifier.labels"
         raise UserError(problem, key=key, found=labels, allowed=finest)
     if objective.classifier_weight == 0:

@@ -122,8 +122,8 @@ def coarse_accuracy(
 
 def hierarchy_of(info: DatasetInfo, labels: str) -> LabelSpace | None:
     """Returns the first hierarchy that has `labels` as a level below the coarsest; None if there is none."""
-    spaces = (space for space in info.label_spaces.values() if labels in space.levels[1:])
-    return next(spaces, None)
+    own = info.own_name(labels)
+    return next((space for space in info.label_spaces.values() if own in space.levels[1:]), None)
 
 
 def paths(dataset: Dataset, labels: str) -> Tensor | None:
@@ -136,7 +136,7 @@ def paths(dataset: Dataset, labels: str) -> Tensor | None:
     space = hierarchy_of(dataset.info, labels)
     if space is None:
         return None
-    above = space.levels[: space.levels.index(labels)]
+    above = space.levels[: space.levels.index(dataset.info.own_name(labels))]
     known = class_parents(dataset, labels)
     level_C = torch.arange(dataset.info.space(labels).n_classes)
     found = [level_C]
@@ -158,5 +158,6 @@ def row_paths(split: Split, labels: str) -> Tensor | None:
     space = hierarchy_of(split.info, labels)
     if space is None or space.parents:
         return None
-    levels = [split.labels(level) for level in space.levels[: space.levels.index(labels) + 1]]
+    place = space.levels.index(split.info.own_name(labels))
+    levels = [split.labels(level) for level in space.levels[: place + 1]]
     return torch.stack([level for level in levels if isinstance(level, Tensor)], dim=1)

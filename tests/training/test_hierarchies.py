@@ -8,6 +8,7 @@ from stored_runs import run
 from mlcl.data.format import LabelSpace
 from mlcl.errors import UserError
 from mlcl.evaluation import AT_HALF
+from mlcl.service.tables.plan import run_metrics
 from mlcl.training.export import load_model, write_export
 from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
@@ -16,6 +17,7 @@ from mlcl.training.stored_run import StoredRun
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 HIERARCHY = ("hierarchical_precision", "hierarchical_recall", "hierarchical_f1")
+NO_HEADS = "objective.heads={}"
 JOB = ("evaluation.metrics=[hierarchy]", "evaluation.metric=knn/val/hierarchical_f1")
 
 
@@ -98,3 +100,25 @@ def test_noise_knows_the_parents_where_redrawn_validation_has_another_number_of_
     drawn = job_data.train.labels("detail")
     assert not torch.equal(drawn, job_data.dataset.split("train").labels("detail"))
     assert torch.equal(job_data.train.labels("topic"), drawn // 2)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("evaluation.metrics=[hierarchy]",),
+        (NO_HEADS, "objective.classifier.loss=guided", "train.sampler={name: hierarchical, k: 2}"),
+        (NO_HEADS, "data.label_noise.rate=0.3"),
+    ],
+)
+def test_a_level_by_the_name_of_its_hierarchy_has_the_same_figures(tmp_path, settings):
+    data, found = written(tmp_path / "data"), {}
+    for labels in ("detail", "path.detail"):
+        job = tiny_job(data, *settings, f"objective.classifier.labels={labels}", epochs=1)
+        job_data, found[labels] = run(job, tmp_path, tmp_path / labels)
+        scored = {name for name in found[labels] if "val/" in name or "test/" in name}
+        assert scored == set(run_metrics(job_data))
+        write_export(tmp_path / f"{labels}-model", tmp_path / labels, job_data, {})
+        predicted = load_model(tmp_path / f"{labels}-model", "cpu").predict(["ball"])
+        assert list(predicted.columns) == ["label", "probability", "label.topic"]
+    assert "test/accuracy_topic" in found["detail"]
+    assert found["path.detail"] == found["detail"]

@@ -168,7 +168,7 @@ def _names(job_data: JobData) -> tuple[str, ...]:
 def _coarser(job_data: JobData) -> list[str]:
     """Returns the coarser levels, if the classifier's labels are a level of a hierarchy."""
     info: DatasetInfo = job_data.dataset.info
-    labels = job_data.job.objective.classifier.labels
+    labels = info.own_name(job_data.job.objective.classifier.labels)
     single = info.space(labels).kind == "single"
     hierarchies = [space.levels for space in info.label_spaces.values() if single and labels in space.levels]
     coarser = (level for levels in hierarchies for level in levels[: levels.index(labels)])
