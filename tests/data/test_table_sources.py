@@ -12,6 +12,7 @@ from mlcl.data import Dataset, prepare
 from mlcl.data.split_assignment import split_of_name
 from mlcl.data.tables.rows import ImageFiles
 from mlcl.errors import UserError
+from mlcl.labels import LabelRows
 from mlcl.testing.sources import SourceTestCase, Wart
 
 ROWS = [
@@ -76,7 +77,9 @@ def opened(tmp_path):
 def names_of(data, space, split="train"):
     """The label names of each row of a split."""
     classes = data.info.space(space).classes
-    return [[classes[label] for label in row] for row in data.split(split).labels(space).lists()]
+    labels = data.split(split).labels(space)
+    rows = labels.lists() if isinstance(labels, LabelRows) else labels[:, None].tolist()
+    return [[classes[label] for label in row] for row in rows]
 
 
 def assert_as_written(data):
@@ -270,6 +273,14 @@ def test_a_list_is_no_split(tmp_path, opened):
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UserError, match=r"key part: unknown split at line 2; found: \['train'\]"):
         opened("jsonl", tmp_path / "data.jsonl", labels=COLOUR)
+
+
+@pytest.mark.parametrize("kind", ["single", "multi_label"])
+def test_a_class_named_none_is_a_label_of_its_split(csv_file, opened, kind):
+    rows = rows_with("colour", ["red", "None", "None"], part=["train", "val", "test"].__getitem__)
+    label = {"kind": kind, "column": "colour", "classes": ["red", "None"]}
+    data = opened("csv", csv_file(rows), labels={"colour": label})
+    assert [names_of(data, "colour", split) for split in ("validation", "test")] == [[["None"]], [["None"]]]
 
 
 def test_what_a_user_names_is_not_guessed(csv_file, opened):

@@ -131,7 +131,8 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
     keys = _row_keys(options, rows, kept, content)
     notes = divide(keys, [its.indices(spaces[n]) for n, its in named.items()], options.fractions, split_seed)
     notes += [note for its in named.values() for note in its.notes]
-    _check_labelled(rows, keys.splits, [name for key, name in columns.items() if key.startswith("labels.")])
+    read_from = [name for key, name in columns.items() if key.startswith("labels.")]
+    _check_labelled(rows, keys.splits, read_from, [its.names for its in named.values()])
     if options.split is None and SPLIT in tables[0].columns:
         notes.append(f"the column {SPLIT} is not read: split={SPLIT} takes the splits from it")
     held: dict[str, Any] = {"id": keys.ids, "split": keys.splits}
@@ -165,13 +166,19 @@ def _check_columns(options: TableOptions, table: TableFile) -> None:
         table.require(column, key)
 
 
-def _check_labelled(rows: TableRows, splits: Sequence[str], columns: Sequence[str]) -> None:
-    """Raises UserError if all label columns are blank in a split, as in the test files of contests."""
+def _check_labelled(
+    rows: TableRows, splits: Sequence[str], columns: Sequence[str], names: Sequence[Sequence[tuple[str, ...]]]
+) -> None:
+    """Raises UserError if all label columns are blank in a split, as in the test files of contests.
+
+    `names` are the labels of each row by label space; a class may be named `None`, which else is blank.
+    """
     labelled = {
         split
         for split, *cells in zip(splits, *(rows.frame[name] for name in columns), strict=True)
         if not all(map(_is_blank, cells))
     }
+    labelled |= {split for its in names for split, own in zip(splits, its, strict=True) if own}
     for split, count in Counter(splits).items():
         if split not in labelled:
             problem, allowed = f"no row of {split} has a label", f"labels, or no rows of {split}"
