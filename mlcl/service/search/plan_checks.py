@@ -20,15 +20,23 @@ from mlcl.service.search.arms import CONTROL, SearchPlan, search_plans
 from mlcl.service.search.confirmation import entrant_count, most_confirmed, most_raced
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe, why_outside
-from mlcl.service.search.space_versions import warm_sweep
+from mlcl.service.search.space_versions import with_warm_sweep
 from mlcl.service.search.starts import asked_start
-from mlcl.service.search.sweep_plan import SweepPlan, sweep_identity, with_scores
+from mlcl.service.search.sweep_plan import (
+    SweepPlan,
+    is_begun,
+    sweep_folder,
+    sweep_identity,
+    with_scores,
+)
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
 from mlcl.training.checks import check_job, check_network
 from mlcl.training.job_data import JobData, job_plan
+from mlcl.training.precision import PRECISIONS
 from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
+from mlcl.training.step_precision import in_precision
 
 
 def check_plan(plan: SweepPlan, home: Path) -> JobData:
@@ -137,8 +145,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     """Returns the plan of a sweep as plain data, after all checks; prepares the data set if necessary."""
     job_data = check_plan(plan, home)
     plan = replace(with_scores(plan, home), redraws=redraws_validation(job_data.dataset))
-    if plan.warm_start is not None:
-        warm_sweep(home, plan.warm_start, sweep_identity(plan, job_data, home))
+    _check_resumed(plan, job_data, home)
     space, job = plan.space, plan.search_job()
     plans = search_plans(plan)
     searches = [each for each in plans if each.is_searched]
@@ -184,6 +191,17 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "tracking": shown(tracking_uri(home)),
         },
     }
+
+
+def _check_resumed(plan: SweepPlan, job_data: JobData, home: Path) -> None:
+    """Raises UserError if the command cannot resume the sweep of this name, or reuse `warm_start`.
+
+    In place of `train.precision: auto` the job gets the precision of that sweep; nothing is measured.
+    """
+    known = [each for each in PRECISIONS if is_begun(plan, each, home)]
+    kept = replace(plan, job=in_precision(plan.job, known[0])) if known else plan
+    identity = sweep_identity(kept, job_data, home)
+    sweep_folder(with_warm_sweep(kept, identity, home), home, identity)
 
 
 def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,19 +121,24 @@ def find_sweep(home: Path, name: str) -> Path:
     return found.path
 
 
-def warm_sweep(home: Path, name: str, head: Mapping[str, Any]) -> str:
-    """Returns the id of the sweep `name`. Raises UserError if its scores or data differ from `head`."""
-    path = find_sweep(home, name)
+def with_warm_sweep(plan: SweepPlan, identity: Mapping[str, Any], home: Path) -> SweepPlan:
+    """Returns the plan with the id of the sweep `warm_start`: its name may later be that of another sweep.
+
+    Raises UserError if that sweep's scores or data differ from those in `identity`.
+    """
+    if plan.warm_start is None:
+        return plan
+    path = find_sweep(home, plan.warm_start)
     ledger = Ledger(path)
     for key in ("scores", "fingerprint"):
-        if ledger.head.get(key) != head[key]:
+        if ledger.head.get(key) != identity[key]:
             raise UserError(
                 f"its {key} differ from this sweep's",
                 key="--warm-start",
-                found=f"{name}: {ledger.head.get(key)}",
-                allowed=head[key],
+                found=f"{plan.warm_start}: {ledger.head.get(key)}",
+                allowed=identity[key],
             )
-    return path.name
+    return replace(plan, warm_start=path.name)
 
 
 def _summary(kept: Mapping[str, EarlierTrial], dropped: Mapping[str, str]) -> str:

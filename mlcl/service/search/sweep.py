@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 
 from mlcl.config import job_hash
 from mlcl.data import DatasetInfo
-from mlcl.errors import UserError
 from mlcl.results.documents import write_result
 from mlcl.results.runs import HOW_TO_KEEP
 from mlcl.results.sweep_result import SweepResult
@@ -36,11 +34,10 @@ from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.sampling import why_outside
 from mlcl.service.search.search_source import Search, SearchSource
-from mlcl.service.search.space_versions import open_version, warm_sweep
+from mlcl.service.search.space_versions import open_version, with_warm_sweep
 from mlcl.service.search.sweep_plan import SweepPlan, complete_plan, sweep_folder, sweep_identity
 from mlcl.service.search.sweep_run import SweepReader, SweepRun, write_results_on_close
 from mlcl.significance.roles import Role
-from mlcl.store import RunFolder
 from mlcl.tracking import State
 from mlcl.tracking.names import Tag
 from mlcl.tracking.shared_view import describe_experiment
@@ -57,9 +54,7 @@ def run_sweep(
     job_data = check_plan(plan, home)
     plan = complete_plan(plan, job_data, home)
     identity = sweep_identity(plan, job_data, home)
-    if plan.warm_start is not None:
-        # By its id from here on: the name may later be that of another sweep, with --fresh of this one.
-        plan = replace(plan, warm_start=warm_sweep(home, plan.warm_start, identity))
+    plan = with_warm_sweep(plan, identity, home)
     subject = Subject(
         kind="sweep",
         option="--name",
@@ -74,7 +69,7 @@ def run_sweep(
         subject,
         home,
         watch,
-        lambda: _find(plan, home, identity),
+        lambda: sweep_folder(plan, home, identity),
         lambda _ledger, _announce: _most(plan),
         strict_code=strict_code,
     ) as command:
@@ -89,14 +84,6 @@ def run_sweep(
         result = sweep.report(end.state, end.reason, end.undelivered)
         write_result(result)
         return result
-
-
-def _find(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
-    """Returns the folder of the sweep to resume, or a new one. Raises UserError if it is `warm_start`."""
-    folder = sweep_folder(plan, home, identity)
-    if plan.warm_start == folder.path.name:
-        raise UserError("a sweep has its own trials already", key="--warm-start", found=plan.name)
-    return folder
 
 
 def _most(plan: SweepPlan) -> int:

@@ -22,6 +22,7 @@ from mlcl.tracking.provenance import submitted_id
 from mlcl.tracking.uri import stored_uri
 from mlcl.training.baseline_fits import ENSEMBLE
 from mlcl.training.job_data import JobData
+from mlcl.training.precision import Precision
 from mlcl.training.step_precision import in_precision
 
 IDENTITY = {
@@ -180,11 +181,7 @@ def complete_plan(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
     """
     precision = plan.job.train.precision
     if precision == "auto":
-        folder = _known_folder(plan, home)
-        begun = None if folder is None else Ledger(folder.path).head.get("job_hash")
-        precision = decide_precision(
-            job_data, plan.resources.gpus, lambda each: begun == job_hash(in_precision(plan.job, each))
-        )
+        precision = decide_precision(job_data, plan.resources.gpus, lambda each: is_begun(plan, each, home))
     return replace(
         with_scores(plan, home),
         job=in_precision(plan.job, precision),
@@ -192,6 +189,13 @@ def complete_plan(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
         baselines=[(name, in_precision(job, precision)) for name, job in plan.baselines],
         redraws=redraws_validation(job_data.dataset),
     )
+
+
+def is_begun(plan: SweepPlan, precision: Precision, home: Path) -> bool:
+    """Whether the sweep that the command resumes has the plan's job in this precision."""
+    folder = _known_folder(plan, home)
+    begun = None if folder is None else Ledger(folder.path).head.get("job_hash")
+    return begun == job_hash(in_precision(plan.job, precision))
 
 
 def _known_folder(plan: SweepPlan, home: Path) -> RunFolder | None:
@@ -217,7 +221,10 @@ def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, 
 
 
 def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
-    """Returns the folder of the sweep to resume, or a new one. Raises UserError if its identity differs."""
+    """Returns the folder of the sweep to resume, or a new one; writes nothing.
+
+    Raises UserError if the sweep's identity differs, or if it is itself the sweep `plan.warm_start`.
+    """
     folder = _known_folder(plan, home)
     if folder is None:
         return RunFolders(home, "sweeps").new(submitted_id())
@@ -230,4 +237,6 @@ def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) ->
                 found=plan.name,
                 allowed="another --name, or --fresh to begin anew",
             )
+    if plan.warm_start == folder.path.name:
+        raise UserError("a sweep has its own trials already", key="--warm-start", found=plan.name)
     return folder

@@ -7,6 +7,7 @@ from optuna.trial import TrialState
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.arms import CONTROL
+from mlcl.service.search.plan_checks import plan_sweep
 from mlcl.store import RunFolders
 from mlcl.tracking import State
 
@@ -125,6 +126,14 @@ def test_a_warm_start_that_cannot_be_leaves_nothing_behind(world, job, tmp_path,
     with pytest.raises(UserError, match=f"--warm-start.*{why}|{why}.*{name}"):
         world.run(world.plan(job, WIDE, trials=1, warm_start=name))
     assert [record.name for _, record in RunFolders(world.home, "sweeps").records()] == ["before"]
+
+
+def test_a_sweep_is_no_warm_start_of_itself(world, job):
+    world.run(world.plan(job, WIDE, trials=1))
+    for command in (world.run, lambda its: plan_sweep(its, world.home)):
+        with pytest.raises(UserError, match="--warm-start: a sweep has its own trials already"):
+            command(world.plan(job, WIDE, trials=2, warm_start="sweep"))
+    assert plan_sweep(world.plan(job, WIDE, warm_start="sweep", fresh=True), world.home)
 
 
 def test_other_values_of_the_grid_are_other_scores(world, job):

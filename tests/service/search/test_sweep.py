@@ -22,11 +22,12 @@ from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.results.runs import Runs
 from mlcl.results.settings import find_settings
-from mlcl.service.engine import command
+from mlcl.service.engine import command, precision
 from mlcl.service.engine.budget import Account, parse_budget
 from mlcl.service.export_run import model_run
 from mlcl.service.search import best_model
 from mlcl.service.search.arms import control_job
+from mlcl.service.search.plan_checks import plan_sweep
 from mlcl.service.search.sweep import run_sweep
 from mlcl.tracking import RunLog, State, Tracker
 from mlcl.tracking.cursor import Cursor, undelivered_logs
@@ -140,8 +141,9 @@ def test_the_name_is_one_sweeps(world, tmp_path):
         ),
     }
     for what, plan in others.items():
-        with pytest.raises(UserError, match=f"the sweep of this name has another ({what})"):
-            world.run(plan)
+        for way in (world.run, lambda its: plan_sweep(its, world.home)):
+            with pytest.raises(UserError, match=f"the sweep of this name has another ({what})"):
+                way(plan)
     for file in (tmp_path / "data").iterdir():
         file.unlink()
     text_dataset(tmp_path / "data", seed=1)  # under the same path
@@ -149,6 +151,15 @@ def test_the_name_is_one_sweeps(world, tmp_path):
         world.run(world.plan(job, SPACE))
     assert world.ledger.head == before
     assert len(world.ledger.trials()) == 4
+
+
+def test_a_dry_run_takes_the_precision_of_the_sweep_that_goes_on(world, tiny, monkeypatch):
+    monkeypatch.setattr(precision, "step_precision", lambda _: "bf16")
+    auto = tiny_job(tiny, "train.precision=auto")
+    world.run(world.plan(auto, SPACE, trials=1))
+    assert plan_sweep(world.plan(auto, SPACE, trials=2), world.home)["sweep"]["trials"] == 2
+    with pytest.raises(UserError, match="another job"):
+        plan_sweep(world.plan(tiny_job(tiny, "train.precision=float32"), SPACE), world.home)
 
 
 def test_fresh_begins_anew(world, job):
