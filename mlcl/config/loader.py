@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import yaml
@@ -180,7 +180,7 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
                     "has no keys below it", key=".".join(parents[: depth + 1]), found=f"override of {dotted}"
                 )
             node = child
-        node[last] = _merge({}, value) if isinstance(value, Mapping) else value
+        node[last] = _copied(value)
     return result
 
 
@@ -252,8 +252,17 @@ def _merge(base: Any, own: Mapping[str, Any]) -> dict[str, Any]:
     """Merges two mappings, in which `own` wins. Copies all mappings, since YAML aliases may share them."""
     result = dict(base) if isinstance(base, Mapping) else {}
     for key, value in own.items():
-        result[key] = _merge(result.get(key), value) if isinstance(value, Mapping) else value
+        result[key] = _merge(result.get(key), value) if isinstance(value, Mapping) else _copied(value)
     return result
+
+
+def _copied(value: Any) -> Any:
+    """Returns a copy of a value of a job. Paths, which callers in Python may give, become texts."""
+    if isinstance(value, Mapping):
+        return _merge({}, value)
+    if isinstance(value, (list, tuple)):
+        return [_copied(each) for each in value]
+    return str(value) if isinstance(value, PurePath) else value
 
 
 def _without(origins: Mapping[str, KeyOrigin], keys: Iterable[str]) -> dict[str, KeyOrigin]:

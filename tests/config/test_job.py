@@ -121,6 +121,14 @@ def test_overrides_leave_the_original_alone_and_make_what_is_missing():
             parse_override(text)
 
 
+def test_paths_of_callers_are_texts(tmp_path):
+    tree = job_tree(tmp_path / "data")
+    job = load_job({**tree, "data": {"path": tmp_path / "data"}})
+    assert job == load_job(tree, {"data.path": tmp_path / "data"}) == load_job(tree)
+    files = {"source": "csv", "options": {"path": [tmp_path / "a.csv"]}}
+    assert load_job(tree, {"data": files}).data.options["path"] == [str(tmp_path / "a.csv")]
+
+
 def test_an_override_below_another_one_leaves_the_other_s_value_alone():
     heads = {"one": {"n": 1, "options": {"m": 1}}}
     first = apply_overrides({"heads": {}}, {"heads": heads, "heads.one.n": 2, "heads.one.options.m": 2})
