@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ def prepare(data: Any, *, home: str | Path | None = None, **columns: Any) -> Pat
 
     Example:
         >>> folder = mlcl.prepare(frame, text="text", labels="topics")
-        >>> mlcl.run("job.yaml", {"data.path": str(folder)})
+        >>> mlcl.run("job.yaml", {"data.path": folder})
     """
     return prepare_user_data(data, columns, home_of(home)).folder
 
@@ -226,8 +227,9 @@ def comparison_table(
 
     title, control = str(job["experiment"]), str(job["objective"]["classifier"]["loss"])
     for key, number in (("trials", trials), ("seeds", seeds)):
-        if type(number) is not int:
+        if isinstance(number, bool) or not isinstance(number, Integral):
             raise UserError("no whole number", key=key, found=repr(number))
+    trials, seeds = int(trials), int(seeds)  # the table file has no NumPy integers
     if trials < SEARCHES or seeds < SEARCHES:
         problem, allowed = "each search needs one at least", f"{SEARCHES} or more of both"
         raise UserError(problem, key="trials, seeds", found=[trials, seeds], allowed=allowed)

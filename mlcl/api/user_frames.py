@@ -34,10 +34,12 @@ def in_columns(data: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, An
     has a value for each row, or is a mapping or frame of such columns; `split`, `group` and `id` may have
     values, too. Raises UserError if `labels` has no values, or two columns have one name.
     """
+    _check_dense("data", data)
     kind = _kind_of(data)
     if kind is None:
         return data, dict(columns)
     labels = columns.get("labels")
+    _check_dense("labels", labels)
     if labels is None or isinstance(labels, str):
         problem = f"a list of {kind.removesuffix('s')}s needs the values of its labels"
         allowed = f"{len(data)} values, or a mapping of column names to {len(data)} values each"
@@ -49,6 +51,12 @@ def in_columns(data: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, An
         raise UserError("another column has this name", key="labels", found=taken)
     names = {**dict.fromkeys(rows), "labels": list(spaces)} | {key: key for key in rows}
     return {kind: data, **spaces, **rows}, {**columns, **names, kind: kind}
+
+
+def _check_dense(key: str, values: Any) -> None:
+    """Raises UserError for a sparse matrix of SciPy."""
+    if hasattr(values, "toarray"):
+        raise UserError("sparse", key=key, found=type(values).__name__, allowed="its toarray(), a dense one")
 
 
 def _kind_of(data: Any) -> str | None:
@@ -155,10 +163,14 @@ def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
-    """Returns the frame with cells that Parquet can store, images as PNG. Raises UserError for bad images."""
+    """Returns the frame with cells that Parquet can store, images as PNG; a named index becomes a column.
+
+    Raises UserError for images that cannot be read.
+    """
     from mlcl.data.images import read_images, to_png
 
-    found = frame.reset_index(drop=True).map(_plain_cell)
+    named = [name for name in frame.index.names if isinstance(name, str) and name not in frame.columns]
+    found = frame.reset_index(level=named).reset_index(drop=True).map(_plain_cell)
     for at, column in enumerate(found.columns):
         cells = found.iloc[:, at].tolist()
         places = [row for row, value in enumerate(cells) if _is_image(value)]

@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -151,6 +152,8 @@ def compared(tables, **how):
 @pytest.mark.parametrize(
     ("how", "problem"),
     [({"name": "no/good"}, "key name: not a name; found: no/good"),
+     ({"trials": True}, "key trials: no whole number; found: True"),
+     ({"seeds": 3.0}, "key seeds: no whole number; found: 3.0"),
      ({"progress": "x"}, "key progress: no function; found: 'x'")],
 )  # fmt: skip
 def test_a_comparison_is_refused_before_it_starts(tables, how, problem):
@@ -177,7 +180,7 @@ def metrics_of(formula):
 
 def test_a_comparison_is_a_table_against_the_classifier_alone(tables, monkeypatch):
     monkeypatch.setattr(tables.formula, "figures", metrics_of(tables.formula))
-    answer = compared(tables)
+    answer = compared(tables, trials=np.int64(3), seeds=np.int32(3))
     assert (answer.name, answer.state) == ("mine", "COMPLETE")
     assert {cell.row for cell in answer.result.cells} == {"cross_entropy", "supcon", "simclr"}
     assert {its.reference.label for its in answer.verdicts} == {"cross_entropy"}

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from scipy.sparse import csr_array
 
 import mlcl
 from mlcl.api.user_frames import data_paths, in_columns
@@ -30,6 +31,15 @@ def test_equal_tables_are_one_file(tmp_path):
     other, _ = read({**COLUMNS, "text": ["one", "two", "four"]}, tmp_path)
     assert again == file != other
     assert sorted(tmp_path.glob("frames/*")) == sorted([file, other])
+
+
+def test_a_named_index_is_a_column(tmp_path):
+    names = pd.MultiIndex.from_tuples([("x", 0), ("y", 1), ("z", 2)], names=["id", None])
+    _, frame = read(pd.DataFrame(COLUMNS, index=names), tmp_path)
+    assert frame["id"].tolist() == ["x", "y", "z"]
+    assert list(frame) == ["id", "text", "topics"]
+    taken = pd.DataFrame(COLUMNS, index=pd.Index([3, 4, 5], name="text"))
+    assert read(taken, tmp_path)[1]["text"].tolist() == COLUMNS["text"]
 
 
 def test_sets_and_tuples_are_lists(tmp_path):
@@ -147,6 +157,8 @@ def test_a_path_of_an_image_is_from_the_working_directory(tmp_path, monkeypatch)
         (PICTURES, {}, "key labels: a list of images needs the values of its labels; found: none"),
         (PICTURES, {"labels": "topic"}, "a list of images needs .*; found: topic; allowed: 30 values"),
         (["a text"], {}, "a list of texts needs the values"),
+        (csr_array(np.eye(3)), {"labels": "abc"}, r"key data: sparse; found: csr_array; .*toarray\(\)"),
+        (PICTURES, {"labels": csr_array(np.eye(30))}, "key labels: sparse; found: csr_array"),
         (PICTURES, {"labels": ROWS[:9]}, "different lengths; found: {'image': 30, 'label': 9}"),
         (PICTURES, {"labels": {"image": ROWS}}, "another column has this name; found: image"),
         (
