@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import yaml
 from torch import nn
 
-from mlcl.api.common import JobSource, Overrides, baseline_files, with_encoder
+from mlcl.api.common import JobSource, Overrides, baseline_files, plain_data, with_encoder
 from mlcl.config import JobConfig, dump_job, parse_override, read_job
 from mlcl.config.safe_yaml import dump_yaml
 from mlcl.errors import UserError
@@ -167,14 +166,14 @@ def _option_words(options: Mapping[str, Any]) -> list[str]:
 def override_word(key: str, value: Any) -> str:
     """Returns an override as the word `key=YAML`. Raises UserError for a value that the word cannot hold."""
     word = f"{key}={yaml_text(key, value, flow=True)}"
-    if "\n" in word or parse_override(word) != (key, _plain(value)):
+    if "\n" in word or parse_override(word) != (key, plain_data(value)):
         raise UserError("a command line cannot hold this value", key=key, found=repr(value))
     return word
 
 
 def yaml_text(key: str, value: Any, *, flow: bool = False) -> str:
     """Returns a value as YAML, with `flow` on one line. Raises UserError for a value that YAML lacks."""
-    plain = _plain(value)
+    plain = plain_data(value)
     try:
         if not flow:
             return dump_yaml(plain)
@@ -184,11 +183,3 @@ def yaml_text(key: str, value: Any, *, flow: bool = False) -> str:
         raise UserError(
             "a file cannot hold this value", key=key, found=repr(value)[:60], allowed=allowed
         ) from None
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return os.fspath(value) if isinstance(value, PurePath) else value

@@ -18,6 +18,7 @@ from mlcl.api.common import (
     check_name,
     home_of,
     job_of,
+    plain_data,
     print_line,
     say_of,
     with_encoder,
@@ -135,13 +136,13 @@ def sweep(
     folder = home_of(home)
     numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
     _check_options(numbers, options)
+    options["try_first"] = _settings(options.get("try_first"))
     files = [Path(each).stem for each in (job, space) if isinstance(each, (str, Path))]
     named = name if name is not None else "-".join(files) or job_of(job).experiment
     module, say = (options.get("encoder"), options.get("tokenizer")), say_of(progress)
     if (on := options.get("on")) is not None:
         return _sweep_on(on, job, space, overrides, named, folder, options, numbers, say)
-    its = options.get("collate")
-    overrides = with_encoder(*module, job, overrides, folder, say, collate=its)
+    overrides = with_encoder(*module, job, overrides, folder, say, collate=options.get("collate"))
     own: dict[str, Any] = {**numbers, **{key: its for key, its in options.items() if key not in OF_CALLS}}
     checked, shared = job_of(job, overrides), shared_overrides(overrides)
     plan = sweep_plan(checked, space, name=named, home=folder, shared=shared, **own)
@@ -161,6 +162,18 @@ def _check_options(numbers: Mapping[str, object], options: Mapping[str, object])
             continue
         if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
             raise UserError("not a whole number that fits", key=key, found=value, allowed=f"{least} or more")
+
+
+def _settings(given: Any) -> list[Mapping[str, Any]]:
+    """Returns the settings of `try_first`, none for None. Raises UserError unless they are mappings."""
+    if given is None:
+        return []
+    listed = hasattr(given, "__iter__") and not isinstance(given, Mapping)
+    found = plain_data(list(given)) if listed else None
+    if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
+        allowed = "a list of mappings, such as [{'train.lr': 0.01}]"
+        raise UserError("no settings", key="try_first", found=repr(given)[:60], allowed=allowed)
+    return found
 
 
 def _sweep_on(
@@ -218,10 +231,11 @@ def sweep_plan(
     from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
     from mlcl.training.job_data import open_dataset
 
-    resources = Resources.of(cpus, gpus, parallel, budget)
+    resources = Resources.of(cpus, gpus, parallel, None if budget is None else str(budget))
     check_name(name, "--name")
     if isinstance(space, Mapping):
-        checked, text = load_space("space", job, space), dump_yaml(dict(space))
+        tree: dict[str, Any] = plain_data(space)
+        checked, text = load_space("space", job, tree), dump_yaml(tree)
     else:
         checked, text = load_space(space, job), find_file("space", space).read_text(encoding="utf-8")
     its = None if control is False else control_job(job) if control is None else job_of(control, shared)

@@ -28,8 +28,9 @@ from mlcl.results.table_result import TableResult
 from mlcl.service.engine.ledger import Ledger
 from mlcl.tracking import State
 
+STAR = "objective.heads.*.temperature"
 SPACE = {
-    "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},
+    "space": {STAR: {"log_float": [0.05, 1.0]}},
     "search": {"scheduler": "none"},
 }
 
@@ -111,10 +112,13 @@ def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monk
     World(tmp_path / "home", monkeypatch)
     key = next(f"objective.heads.{name}.temperature" for name in tree["objective"]["heads"])
     how = {"trials": 2, "baselines": None, "home": tmp_path / "home", "progress": None}
-    answer = mlcl.sweep(tree, SPACE, try_first=[{key: 0.25}], **how)
+    space = {**SPACE, "space": {STAR: {"log_float": np.array([0.05, 1.0])}}}
+    asked = ({key: value} for value in (np.float32(0.25),))
+    answer = mlcl.sweep(tree, space, {"train.epochs": np.int64(2)}, try_first=asked, **how)
     assert answer.name == "tiny"
     assert [trial.origin for trial in answer.result.trials] == ["as written", "asked for"]
     assert answer.result.trials[1].settings[key] == 0.25
+    assert yaml.safe_load(answer.result.space)["space"][STAR] == {"log_float": [0.05, 1.0]}
     with pytest.raises(UserError, match=rf"key --try {key}: needs a number, and true and false are none"):
         mlcl.sweep(tree, SPACE, try_first=[{key: True}], **how)
     with pytest.raises(UserError, match=r"space.*names no key of the job; did you mean train\.epochs"):
@@ -133,6 +137,9 @@ def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monk
         ({"baselines": "job.yaml"}, "key baselines: no list; found: job.yaml"),
         ({"baselines": Path("job.yaml")}, "key baselines: no list; found: job.yaml"),
         ({"name": 3}, "not a name; found: 3"),
+        ({"budget": 30}, "key --budget: not an amount of time above 0; found: 30"),
+        ({"try_first": {"train.lr": 0.1}}, "key try_first: no settings; found: {'train.lr': 0.1}; .*a list"),
+        ({"try_first": ["train.lr=0.1"]}, "key try_first: no settings"),
     ],
 )  # fmt: skip
 def test_wrong_options_of_a_sweep_are_refused_before_anything_is_written(tree, tmp_path, options, problem):
