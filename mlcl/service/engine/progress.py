@@ -187,11 +187,18 @@ class Reporter:
         )
 
     def _seconds_left(self) -> float | None:
-        if not self._seconds:
-            return None
+        """Returns the time left by the mean of the stage's ended trainings, at least each running one's."""
+        rest = [self._rest(entry) for entry in self._ledger.running.values()]
         trainings = self._total - self._done
-        mean = sum(self._seconds) / len(self._seconds)
-        return mean * trainings / max(1, min(self._at_once, trainings))
+        if self._seconds:
+            mean = sum(self._seconds) / len(self._seconds)
+            return max(mean * trainings / max(1, min(self._at_once, trainings)), *rest, 0.0)
+        return max(rest) if rest and min(rest) > 0 and trainings <= len(rest) else None
+
+    def _rest(self, entry: Entry) -> float:
+        """Returns the seconds of a training's further epochs, by its earlier ones; 0 without any."""
+        row = self._row(entry)
+        return row.seconds / row.epoch * (row.epochs - row.epoch) if row.epoch else 0.0
 
 
 NOTIFY_KEY = "tracking.notify"

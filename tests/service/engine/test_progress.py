@@ -60,6 +60,7 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     reporter.tell("rung", entry)
     row = told[-1].row
     assert (row.label, row.state, row.epoch, row.epochs, row.score) == ("trial 0", State.RUNNING, 1, 4, 0.25)
+    assert told[-1].progress.seconds_left is None  # three are left, of which one runs
     assert row.seconds == 2
     assert told[-1].progress.running == (row,)
     clock[0] += 8
@@ -74,6 +75,25 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     assert (last.progress.done, last.progress.running) == (2, ())
     assert last.progress.best == ("trial 0", 0.5)
     assert last.progress.seconds_left == 10  # two are left, two at once
+
+
+def test_the_time_left_is_at_least_that_of_each_running_training(reporter, clock, told):
+    """Fitted baselines, which take a second, tell nothing of a fine-tuning in the same stage."""
+    slow, *others = (reporter._ledger.entries[f"t{number}"] for number in range(4))
+    reporter.start_stage("confirmation", 0, 4, 2)
+    slow.cost.begin(clock[0], 1, 0)
+    reporter._ledger.running["t0"] = slow
+    for entry in others:
+        entry.cost.begin(clock[0], 1, 0)
+        clock[0] += 1
+        entry.state = State.COMPLETE
+        entry.cost.end(clock[0])
+        reporter.tell("close", entry)
+    assert told[-1].progress.seconds_left == 1
+    clock[0] += 297
+    slow.intermediate.append((3, 0.5))
+    reporter.tell("rung", slow)
+    assert told[-1].progress.seconds_left == 100
 
 
 def test_a_training_that_patience_ended_shows_its_last_epoch(reporter, told):
