@@ -22,7 +22,7 @@ from mlcl.cli.options import DEFAULT_HOME, Home, Json, check_control, is_typed
 from mlcl.cli.output import EXIT_OF, Exit, answer, boxed_table, errors, print_tree, say
 from mlcl.cli.service import print_service_status
 from mlcl.config.cluster import ClusterConfig, load_cluster
-from mlcl.errors import UserError
+from mlcl.errors import UserError, printable
 
 if TYPE_CHECKING:
     from mlcl.service.jobs import JobsClient, JobView
@@ -130,10 +130,10 @@ def status(
     client = client_of(cluster, home)
     view = _job(client, id, home)
     exit = EXIT_OF.get(view.state, Exit.DONE)
-    lines = (f"{name:9} {text}" for name, text in _described(view, client).items())
+    lines = (printable(f"{name:9} {text}") for name, text in _described(view, client).items())
     answer({"cluster": client.cluster.ray.address, **job_tree(view)}, *lines, as_json=json)
     if exit and view.message and not json:
-        errors.print(view.message, style="red", markup=False)
+        errors.print("\n".join(map(printable, view.message.splitlines())), style="red", markup=False)
     raise typer.Exit(exit)
 
 
@@ -288,7 +288,7 @@ def jobs_table(views: Iterable[JobView]) -> Table:
         (v.id, v.state, shlex.join(v.command), v.user, _time(v.started), _took(v), str(v.attempts))
         for v in views
     )
-    return boxed_table(heads, rows)
+    return boxed_table(heads, (map(printable, row) for row in rows))
 
 
 def _described(view: JobView, client: JobsClient) -> dict[str, object]:

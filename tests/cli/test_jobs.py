@@ -49,6 +49,17 @@ def test_submit_prints_the_id_alone_and_how_to_go_on_elsewhere(ray_):
     assert words_of(ray_.jobs[id]) == [*RUN, *SHARE]
 
 
+@pytest.mark.parametrize("words", [["list"], ["status", "a"]])
+def test_what_other_users_wrote_is_no_command_to_the_terminal(job, words):
+    evil = "\x1b]0;title\x07[red]"
+    job.jobs["a"].metadata |= {"mlcl.command": json.dumps(["run", evil]), "mlcl.user": evil}
+    job.jobs["a"].message = f"failed\n{evil}"
+    job.end("a", "FAILED", 3)
+    answer = mlcl(*words)
+    assert "\x1b" not in answer.out + answer.err
+    assert "\\x1b]0;title\\x07[red]" in answer.out
+
+
 @pytest.mark.usefixtures("ray_")
 def test_a_cluster_that_was_typed_is_in_the_next_commands():
     where = "--cluster 'the lab.yaml'"
