@@ -211,6 +211,12 @@ def _draw_by_seed(setting: ComparedSetting) -> bool:
     return len({tuple(sorted(each.items())) for each in drawn}) > 1
 
 
+def shares_draws(a: ComparedSetting, b: ComparedSetting) -> bool:
+    """Whether a run of each setting drew from the data with the same seeds, except that of the split."""
+    one, other = ({_draws(run) for run in each.runs.values()} for each in (a, b))
+    return bool(one & other)
+
+
 def _check_data(a: ComparedSetting, b: ComparedSetting) -> None:
     """Raises UserError unless runs of both settings drew from the data with equal seeds and got equal data.
 
@@ -220,7 +226,7 @@ def _check_data(a: ComparedSetting, b: ComparedSetting) -> None:
     both = [(a.runs[seed], b.runs[seed]) for seed in sorted(a.runs.keys() & b.runs.keys())]
     alike = [pair for pair in both if _draws(pair[0]) == _draws(pair[1])]
     clash = [pair for pair in both if pair not in alike]
-    if not one.keys() & other.keys() or (clash and _draw_by_seed(a)):
+    if not shares_draws(a, b) or (clash and _draw_by_seed(a)):
         runs = clash[0] if clash else [next(iter(each.runs.values())) for each in (a, b)]
         first, second = (dict(_draws(run)) for run in runs)
         key = next(each for each in sorted({*first, *second}) if first.get(each) != second.get(each))

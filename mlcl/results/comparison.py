@@ -11,7 +11,13 @@ from mlcl.config import default_mode
 from mlcl.config.section import metric_name
 from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
-from mlcl.results.compared_setting import ComparedSetting, compare_pair, join_searches, margin_of
+from mlcl.results.compared_setting import (
+    ComparedSetting,
+    compare_pair,
+    join_searches,
+    margin_of,
+    shares_draws,
+)
 from mlcl.results.sweep_arms import only_treated_has_heads
 from mlcl.significance.arms import Difference
 from mlcl.significance.roles import Role, figure_name
@@ -56,7 +62,8 @@ class Comparison:
     """The verdicts on settings compared with `reference` in a metric.
 
     `mode` is max or min, or None for a metric with no better direction. `left_out` has the labels of the
-    fitted baselines that were left out because they lack the metric.
+    fitted baselines that were left out because they lack the metric, and `other_draws` those of the settings
+    that earlier commands of the reference's sweep confirmed on other rows, such as those of a search less.
     """
 
     metric: str
@@ -64,6 +71,7 @@ class Comparison:
     reference: ComparedSetting
     rows: tuple[ComparisonRow, ...]
     left_out: tuple[str, ...] = ()
+    other_draws: tuple[str, ...] = ()
 
 
 def compare_settings(
@@ -76,16 +84,20 @@ def compare_settings(
     (`test/micro_f1`) or its last part, which is then tried with each of `PREFIXES`; the default is the first
     setting's score, on test.
 
-    Fitted baselines without the metric are left out where the user named a whole sweep. `blocks_of` computes
-    the metric without each block of test rows for runs that have not recorded it. Raises UserError for fewer
-    than two settings, a metric that a setting lacks or that is not finite, different data, and where no two
-    runs share their draws from the data.
+    Where the user named a whole sweep, fitted baselines without the metric are left out, and so are its
+    settings that share no draw from the data with the reference, if that is of this sweep. `blocks_of`
+    computes the metric without each block of test rows for runs that have not recorded it. Raises UserError
+    for fewer than two settings, a metric that a setting lacks or that is not finite, different data, and
+    where no two runs share their draws from the data.
     """
     settings = join_searches(settings)
     metric = metric or _goal(settings)
     known = [each for each in settings if _has(each, metric)]
     left_out = [each for each in settings if known and each not in known and each.optional and each.is_fitted]
     settings = [each for each in settings if each not in left_out]
+    elsewhere = [each for each in settings if each.optional and _is_elsewhere(each, settings[0])]
+    if len(elsewhere) < len(settings) - 1:  # else the error says which draws differ
+        settings = [each for each in settings if each not in elsewhere]
     if len(settings) < 2:
         problem = "needs two settings or more" + (f" that have {metric}" if left_out else "")
         raise UserError(problem, key="WHAT", found=settings[0].label if settings else "none")
@@ -98,7 +110,12 @@ def compare_settings(
     for other, pair, verdict in zip(others, pairs, verdicts, strict=True):
         unpaired = tuple(sorted(set(reference.runs) ^ set(other.runs))) if pair.paired else ()
         rows.append(ComparisonRow(other, verdict, _differing(reference.job, other.job), unpaired))
-    return Comparison(name, mode, reference, tuple(rows), tuple(each.label for each in left_out))
+    labels = (tuple(each.label for each in its) for its in (left_out, elsewhere))
+    return Comparison(name, mode, reference, tuple(rows), *labels)
+
+
+def _is_elsewhere(setting: ComparedSetting, reference: ComparedSetting) -> bool:
+    return setting.sweep == reference.sweep and not shares_draws(reference, setting)
 
 
 def _verdicts(

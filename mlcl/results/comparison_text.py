@@ -50,6 +50,7 @@ def as_dict(found: Comparison) -> dict[str, Any]:
             for row in found.rows
         ],
         "left_out": found.left_out,
+        "other_draws": found.other_draws,
     }
 
 
@@ -81,6 +82,9 @@ def notes(found: Comparison) -> list[str]:
         lines.append(f"{_listed(fitted)}: without neighbours, which a fitted baseline does not have.")
     if found.left_out:
         lines.append(f"Left out, for a fitted baseline has no {found.metric}: {_listed(found.left_out)}.")
+    if found.other_draws:
+        names = _listed(found.other_draws, "; ")  # such as `control, search 2, as written`
+        lines.append(f"Left out, for they are of other draws from the data: {names}.")
     lines += [f"{each.label} found {'; '.join(each.picks)}." for each in compared if each.picks]
     several = (each for each in compared if len(each.names) > 1)
     return lines + [f"{_names(each)}: one setting, with no difference to test." for each in several]
@@ -101,9 +105,9 @@ def _names(setting: ComparedSetting) -> str:
     return " = ".join(setting.names)
 
 
-def _listed(keys: tuple[str, ...]) -> str:
+def _listed(keys: tuple[str, ...], divider: str = ", ") -> str:
     more = len(keys) - MOST_KEYS
-    return ", ".join(keys[:MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
+    return divider.join(keys[:MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
 
 
 def title(found: Comparison) -> str:

@@ -336,6 +336,19 @@ def test_of_several_settings_of_a_search_the_best_on_validation_counts():
     assert [named.reference.label, named.rows[0].setting.label] == ["trial 2", "trial 1"]
 
 
+def test_what_a_sweep_confirmed_on_other_validation_rows_is_left_out_of_the_whole_sweep():
+    """As after a command with fewer searches, each of which draws rows of its own."""
+    control, heads = (of_arm(name, 1, [0.5, 0.6]) for name in ("control", "heads"))
+    earlier = replace(of_arm("heads", 2, [0.7, 0.8], seeds={"data.validation_seed": "2"}), arm="")
+    compared = compare_settings([control, heads, earlier], "accuracy")
+    assert [row.setting.label for row in compared.rows] == ["heads"]
+    assert as_dict(compared)["other_draws"] == ("heads's 2",)
+    assert "Left out, for they are of other draws from the data: heads's 2." in notes(compared)
+    for settings in ([control, earlier], [control, heads, replace(earlier, optional=False)]):
+        with pytest.raises(UserError, match=r"data\.validation_seed: .*with different seeds"):
+            compare_settings(settings, "accuracy")
+
+
 def test_fitted_baselines_of_a_whole_sweep_are_left_out_of_a_metric_that_they_do_not_have():
     unseen = "unseen/1nn/test/accuracy"
     both = {seed: {"test/accuracy": seed, unseen: seed / 9} for seed in range(3)}
