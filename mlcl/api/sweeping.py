@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -162,6 +162,10 @@ def _check_options(numbers: Mapping[str, object], options: Mapping[str, object])
             continue
         if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
             raise UserError("not a whole number that fits", key=key, found=value, allowed=f"{least} or more")
+    for key in ("cpus", "gpus"):
+        value = options.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+            raise UserError("not a number", key=key, found=repr(value), allowed="such as 1 or 0.5")
 
 
 def _settings(given: Any) -> list[Mapping[str, Any]]:

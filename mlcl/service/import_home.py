@@ -24,7 +24,8 @@ def import_home(
     """Copies the complete runs, sweeps and tables of `source` that `home` lacks; returns their new records.
 
     Folders, events and logs are copied. A sweep or table that has grown in `source` since an earlier import
-    is copied again, unless a command in `home` has changed it, too: then `announce` is called with its name.
+    is copied again, unless a command in `home` has changed it, too: then `announce` is called with its name,
+    and so it is where the name of a sweep of `home` comes to mean the copied one.
     A log that was delivered to the MLflow database file of `source` is not yet delivered to that of `home`; a
     log that was delivered to a server is not sent again. After a killed import, the next one copies the rest.
     Raises UserError if `source` is `home` or has no database, or if another import into `home` is at work.
@@ -46,9 +47,12 @@ def _copy_missing(source: Path, home: Path, announce: Callable[[str], None]) -> 
     known = {record.id: (folder, record) for folder, record in home_records(home)}
     ours, theirs = Database(home).runs(), Database(source).runs()
     found = [each for each in home_records(source) if each[1].state is State.COMPLETE]
+    sweeps = {record.name: record.id for _, record in [*known.values()][::-1] if record.kind == "sweeps"}
     for folder, record in found[::-1]:
         if record.id not in known:
             yield _copy(source, folder, record, home)
+            if record.kind == "sweeps" and record.name in sweeps:
+                announce(f"sweep {record.name}: its name now means the copy; yours is {sweeps[record.name]}")
             continue
         copy, its = known[record.id]
         last, present = theirs[record.number]["last_event"], ours[its.number]["last_event"]

@@ -6,6 +6,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from builders import text_dataset, tiny_job
 from safetensors import SafetensorError
 from stored_runs import run
@@ -108,6 +109,12 @@ def test_a_tokenizer_that_is_none(folder, content):
 def test_a_device_that_is_none(folder):
     with pytest.raises(UserError, match="no such device; found: tpu; allowed: auto, cpu, cuda"):
         load_model(folder, "tpu")
+
+
+def test_a_device_of_torch_is_taken(folder):
+    texts = ["ball run", "vote"]
+    found = load_model(folder, torch.device("cpu")).predict_proba(texts)
+    assert (found == load_model(folder, "cpu").predict_proba(texts)).all()
 
 
 def test_a_full_disk_leaves_nothing(finished, tmp_path, monkeypatch):

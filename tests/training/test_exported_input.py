@@ -280,8 +280,11 @@ def test_what_the_model_does_not_read(model, reader_of_images, tiny, tmp_path):
     for threshold in (-0.1, 1.1, float("nan")):
         with pytest.raises(UserError, match="key threshold: no probability"):
             check_threshold(several, threshold)
-    with pytest.raises(UserError, match="key batch_size: must be at least 1; found: 0"):
-        model.predict(["a"], batch_size=0)
+    for size in (0, 2.5):
+        with pytest.raises(
+            UserError, match=f"key batch_size: not a whole number of at least 1; found: {size}"
+        ):
+            model.predict(["a"], batch_size=size)
     with pytest.raises(UserError, match="not a text at row 1"):
         model.predict(["a", None])
     with (

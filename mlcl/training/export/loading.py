@@ -43,12 +43,12 @@ from mlcl.training.run_files import JOB, TOKENIZER
 DEVICES = ("auto", "cpu", "cuda")
 
 
-def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
+def load_model(folder: str | Path, device: str | torch.device = "auto") -> ExportedModel:
     """Loads a model from a folder that `mlcl export` wrote; nothing outside of the folder is read.
 
     Args:
         folder: The folder.
-        device: `auto`, `cpu` or `cuda`.
+        device: `auto`, `cpu` or `cuda`, or the device of the latter two.
 
     Raises:
         UserError: The folder is damaged or was written by a newer mlcl, there is no GPU for `cuda`, or a
@@ -57,6 +57,7 @@ def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
     Example:
         >>> mlcl.load_model("model").predict(["a text"]).labels
     """
+    device = str(device)
     if device not in DEVICES:
         raise UserError("no such device", key="device", found=device, allowed=DEVICES)
     folder = Path(folder).expanduser()

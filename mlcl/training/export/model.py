@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,8 @@ class ExportedModel(ABC):
         if named or not isinstance(inputs, Iterable):
             found = type(inputs).__name__
             raise UserError("not a list of texts, images or vectors", key="inputs", found=found)
-        if batch_size is not None and batch_size < 1:
-            raise UserError("must be at least 1", key="batch_size", found=batch_size)
+        if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):
+            raise UserError("not a whole number of at least 1", key="batch_size", found=batch_size)
         inputs, predictor = list(inputs), self.predictor(predictor)
         size = batch_size or self.job.evaluation.batch_size
         parts = [

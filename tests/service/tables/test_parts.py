@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from ledgers import recorded
 from reproduced import TABLE, TUNE, TUNED, content
 
 from mlcl.errors import UserError
@@ -19,7 +20,7 @@ from mlcl.service.tables.cost import plan_table
 from mlcl.service.tables.origin import without_empty
 from mlcl.service.tables.table_log import write_cells
 from mlcl.service.tables.trainings import TableTrainings
-from mlcl.store import Database, State, home_records
+from mlcl.store import Database, RunFolders, State, home_records
 from mlcl.store.database import Transaction
 from mlcl.tracking.names import Tag
 from mlcl.tracking.provenance import Provenance
@@ -196,6 +197,16 @@ def test_what_is_here_is_not_copied_again_and_nothing_changes(world):
     assert said(here.home) == before == said(first.home)
     table = here.home / "tables" / copied[0].id
     assert Ledger(table).entries.keys() == Ledger(first.home / "tables" / copied[0].id).entries.keys()
+
+
+def test_an_imported_sweep_with_the_name_of_another_one_is_said(tmp_path):
+    def sweep(home, state):
+        return recorded(RunFolders(tmp_path / home, "sweeps").new(), state, name="s").path.name
+
+    theirs, ours, told = sweep("theirs", State.COMPLETE), sweep("ours", State.STOPPED), []
+    import_home(tmp_path / "theirs", tmp_path / "ours", told.append)
+    assert told == [f"sweep s: its name now means the copy; yours is {ours}"]
+    assert RunFolders(tmp_path / "ours", "sweeps").named("s").path.name == theirs
 
 
 def test_what_has_grown_since_is_copied_again_unless_it_changed_in_both_homes(world):
