@@ -6,7 +6,7 @@ FIGURES is the folder of `mlcl reproduce encoder-losses-... --figures`, such as
 docs/leaderboard/figures/encoder-losses.
 Differences are within seeds, in points, with Student's 95 % interval over seeds, and between columns with
 Welch's: test rows, which all seeds share, are not in them, and nothing is corrected for several tests.
-Columns that lack a row are left out.
+Columns that lack a row or a figure, such as those of held-out labels, are left out.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def lines(folder: Path) -> Iterator[str]:
     """Yields a table of contrasts for each figure and number of rows, also less those of the first column."""
     cells = read(folder)
     rows = {CONTROL, *HEADS, *(row for pair in CONTRASTS.values() for row in pair)}
-    whole = sorted({at for at, _ in cells if all((at, row) in cells for row in rows)})
+    whole = sorted({at for at, _ in cells if all({*FIGURES} <= {*cells.get((at, row), ())} for row in rows)})
     if not whole:
         raise SystemExit(f"{folder}: no column has all of {', '.join(sorted(rows))}")
     sizes = dict.fromkeys(_size(at) for at in whole)

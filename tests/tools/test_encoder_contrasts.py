@@ -53,6 +53,13 @@ def test_a_column_that_is_not_complete_is_left_out(tool, folder):
         list(tool.lines(folder))
 
 
+def test_a_column_of_other_figures_is_left_out(tool, folder):
+    for file in folder.glob("*/nested 500.json"):
+        cell = json.loads(file.read_text())
+        file.write_text(json.dumps({**cell, "figures": [{**cell["figures"][0], "name": "5-shot micro-F1"}]}))
+    assert next(tool.lines(folder)) == "| micro-F1 | equal 500 |"
+
+
 def test_a_folder_without_cells_is_refused(tool, tmp_path):
     with pytest.raises(SystemExit, match="has no cells"):
         list(tool.lines(tmp_path))
