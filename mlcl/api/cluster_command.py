@@ -11,8 +11,9 @@ from typing import Any
 import yaml
 from torch import nn
 
-from mlcl.api.common import JobSource, Overrides, baseline_files, plain_data, with_encoder
+from mlcl.api.common import JobSource, Overrides, baseline_files, with_encoder
 from mlcl.config import JobConfig, dump_job, parse_override, read_job
+from mlcl.config.loader import plain_data
 from mlcl.config.safe_yaml import dump_yaml
 from mlcl.errors import UserError
 

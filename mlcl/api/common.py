@@ -6,10 +6,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlcl.config import JobConfig, dump_job, load_job, read_job
+from mlcl.config.loader import plain_data
 from mlcl.config.section import LONGEST_NAME
 from mlcl.errors import UserError
 
@@ -54,17 +55,6 @@ def checked_overrides(overrides: Overrides) -> dict[str, Any]:
         raise UserError("no overrides", key="overrides", found=repr(overrides)[:60], allowed=allowed)
     found: dict[str, Any] = plain_data(given)
     return found
-
-
-def plain_data(value: Any) -> Any:
-    """Returns nested data with paths as texts, tuples and ranges as lists, and NumPy's values as Python's."""
-    if isinstance(value, Mapping):
-        return {key: plain_data(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple, range)):
-        return [plain_data(each) for each in value]
-    if isinstance(value, PurePath):
-        return str(value)
-    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def with_encoder(

@@ -18,12 +18,12 @@ from mlcl.api.common import (
     check_name,
     home_of,
     job_of,
-    plain_data,
     print_line,
     say_of,
     with_encoder,
 )
 from mlcl.config import JobConfig, Space, load_job, load_space
+from mlcl.config.loader import plain_data
 from mlcl.config.packaged import find_file, job_and_space
 from mlcl.config.safe_yaml import dump_yaml
 from mlcl.errors import UserError, did_you_mean

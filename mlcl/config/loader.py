@@ -180,7 +180,7 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
                     "has no keys below it", key=".".join(parents[: depth + 1]), found=f"override of {dotted}"
                 )
             node = child
-        node[last] = _copied(value)
+        node[last] = plain_data(value)
     return result
 
 
@@ -252,17 +252,19 @@ def _merge(base: Any, own: Mapping[str, Any]) -> dict[str, Any]:
     """Merges two mappings, in which `own` wins. Copies all mappings, since YAML aliases may share them."""
     result = dict(base) if isinstance(base, Mapping) else {}
     for key, value in own.items():
-        result[key] = _merge(result.get(key), value) if isinstance(value, Mapping) else _copied(value)
+        result[key] = _merge(result.get(key), value) if isinstance(value, Mapping) else plain_data(value)
     return result
 
 
-def _copied(value: Any) -> Any:
-    """Returns a copy of a value of a job. Paths, which callers in Python may give, become texts."""
+def plain_data(value: Any) -> Any:
+    """Returns a copy with paths as texts, tuples and ranges as lists, and NumPy's values as Python's."""
     if isinstance(value, Mapping):
-        return _merge({}, value)
-    if isinstance(value, (list, tuple)):
-        return [_copied(each) for each in value]
-    return str(value) if isinstance(value, PurePath) else value
+        return {key: plain_data(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, range)):
+        return [plain_data(each) for each in value]
+    if isinstance(value, PurePath):
+        return str(value)
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _without(origins: Mapping[str, KeyOrigin], keys: Iterable[str]) -> dict[str, KeyOrigin]:
