@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.service.engine.budget import Budget, check_budget, parse_budget
+from mlcl.service.process.limits import usable_cpus
 from mlcl.service.ray.address import on_cluster
 from mlcl.training.context import pick_device
 
@@ -115,11 +116,14 @@ class Resources:
             check_budget(self.budget, gpus)
 
     def check(self, job: JobConfig) -> None:
-        """Raises UserError for wrong shares, a missing device, or GPU time without GPUs. Needs no Ray."""
+        """Raises UserError for shares that are wrong or not here, or GPU time without GPUs. Needs no Ray."""
         self.check_shares([job])
         device = job.train.device
         if not on_cluster() and job.train.workers == 1:
             pick_device("cuda" if self.gpus else device)
+            if self.cpus > (here := usable_cpus()):
+                allowed = f"at most {here}, the CPUs of this machine"
+                raise UserError("no room for a trial", key="--cpus", found=self.cpus, allowed=allowed)
         if self.budget is not None:
             check_budget(self.budget, self._may_have_gpus(device))
 

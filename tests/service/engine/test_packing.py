@@ -135,3 +135,14 @@ def test_what_would_wait_for_ever_is_refused(room, cluster, how, match):
 )
 def test_parallel_is_a_limit_and_on_a_cluster_a_demand(room, cluster, how, concurrent):
     assert room(cluster, **how).concurrent == concurrent
+
+
+def test_more_cpus_than_this_machine_has_are_refused_before_ray_starts(monkeypatch):
+    monkeypatch.setattr(packing, "usable_cpus", lambda: 2)
+    one, two = (SimpleNamespace(train=SimpleNamespace(workers=n, device="cpu")) for n in (1, 2))
+    with pytest.raises(UserError, match=r"--cpus.*3.*at most 2, the CPUs of this machine"):
+        Resources(cpus=3).check(one)
+    Resources(cpus=2).check(one)
+    Resources(cpus=3).check(two)  # the local Ray counts as many CPUs as two workers ask for
+    monkeypatch.setattr(packing, "on_cluster", lambda: True)
+    Resources(cpus=3).check(one)
