@@ -105,13 +105,18 @@ def known_entries(rows: LabelRows) -> Array | None:
 
 
 def as_label_sets(targets: Targets, n_classes: int) -> LabelRows:
-    """Returns targets as label sets: each class, or each class of each aspect, becomes one label."""
+    """Returns targets as label sets: each class, or each class of each aspect, becomes one label.
+
+    Of an aspect without a class all labels are unknown.
+    """
     if isinstance(targets, LabelRows):
         return targets.to("cpu")
     if targets.ndim == 1:
         return LabelRows.from_classes(targets.cpu(), n_classes)
-    one_hot_NAC = functional.one_hot(targets.cpu() + 1, n_classes + 1)[..., 1:]
-    return LabelRows.from_dense(one_hot_NAC.flatten(1))
+    class_NA = targets.cpu()
+    sets = LabelRows.from_dense(functional.one_hot(class_NA + 1, n_classes + 1)[..., 1:].flatten(1))
+    missing_NL = (class_NA < 0).repeat_interleave(n_classes, 1)
+    return replace(sets, unknown=LabelRows.from_dense(missing_NL)) if missing_NL.any() else sets
 
 
 def known_rows(task: Task, targets: Targets) -> Array:

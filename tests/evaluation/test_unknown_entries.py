@@ -14,7 +14,7 @@ from mlcl.evaluation.metric import METRICS, EmbeddingMetric, Metric
 from mlcl.evaluation.predictions import LabelPrediction
 from mlcl.evaluation.retrieval import retrieve
 from mlcl.evaluation.scores import Scoring, evaluate, evaluate_embeddings, metric_names
-from mlcl.evaluation.tasks import LabelFacts, known_rows
+from mlcl.evaluation.tasks import LabelFacts, as_label_sets, known_rows
 from mlcl.labels import LabelRows
 
 ROWS, LABELS = 50, 17
@@ -194,3 +194,15 @@ def test_retrieval_compares_labels_that_both_rows_tell_and_clusters_have_no_valu
     assert found["retrieval_recall_at_1"] == pytest.approx(math.fsum(values) / len(values), rel=1e-9)
     groups = {each.group for each in METRICS.values() if isinstance(each, EmbeddingMetric)}
     assert groups == {"retrieval", "clustering"}
+
+
+def test_retrieval_compares_the_aspects_that_both_rows_rate():
+    x = torch.tensor([[0.0], [1.0], [3.0], [-2.0]])
+    rated = torch.tensor([[0, 1], [0, -1], [1, 1], [0, 0]])
+    found = evaluate_embeddings(x, as_label_sets(rated, 2), ["retrieval", "clustering"])
+    # Row 1 agrees with rows 0 and 3 in the one aspect that it rates; row 3 is nearest to row 0, one of three.
+    assert found["retrieval_recall_at_1"] == pytest.approx((1 + 1 + 0 + 1 / 3) / 4)
+    assert math.isnan(found["nmi"])
+    whole = as_label_sets(rated[[0, 2, 3]], 2)
+    assert whole.unknown is None
+    assert whole.lists() == [[0, 3], [1, 3], [0, 2]]

@@ -1,5 +1,7 @@
 """Groups of metrics that a job asks for: in its figures, with no others changed, and equal to evaluate."""
 
+from dataclasses import replace
+
 import pytest
 from builders import dataset, tiny_job, tree_dataset
 from stored_runs import TAGS, run
@@ -59,7 +61,11 @@ def sets(job_data, split):
     if isinstance(targets, LabelRows):
         return targets
     rows = targets.reshape(len(targets), -1).tolist()
-    return LabelRows.from_lists([[a * 4 + c for a, c in enumerate(row) if c >= 0] for row in rows], 8)
+    rated = LabelRows.from_lists([[a * 4 + c for a, c in enumerate(row) if c >= 0] for row in rows], 8)
+    if targets.ndim == 1:
+        return rated
+    open_labels = [[a * 4 + c for a in range(2) for c in range(4) if row[a] < 0] for row in rows]
+    return replace(rated, unknown=LabelRows.from_lists(open_labels, 8))
 
 
 @pytest.mark.parametrize("task", ["single", "aspects"])
