@@ -82,15 +82,7 @@ def _copy(
     logs = list(dict.fromkeys(log for id in own for log in _with_parents(source, id)))
     for id in logs:
         _copy_log(source, id, home, renew=id in own)
-    target.path.parent.mkdir(parents=True, exist_ok=True)
-    ignore = shutil.ignore_patterns(LOCK)
-    if known is None:
-        with new_folder(target.path) as partial:
-            shutil.copytree(folder.path, partial, dirs_exist_ok=True, ignore=ignore)
-    else:
-        shutil.copytree(
-            folder.path, target.path, dirs_exist_ok=True, ignore=ignore, copy_function=_replace_file
-        )
+    _copy_folder(folder.path, target.path, [LOCK])
     fields = {name: value for name, value in asdict(record).items() if name != "number"}
     there = set() if known is None else _digests(home, known)
     last = ""
@@ -102,6 +94,17 @@ def _copy(
         for event, digest in Database(source).events(record.number):
             last = digest if digest in there else write.add_event(number, json.dumps(event), after=last)
     return target.written_record
+
+
+def _copy_folder(origin: Path, target: Path, left_out: list[str]) -> None:
+    """Copies a folder without files of the names `left_out`; in a target that exists, replaces its files."""
+    ignore = shutil.ignore_patterns(*left_out)
+    if target.exists():
+        shutil.copytree(origin, target, dirs_exist_ok=True, ignore=ignore, copy_function=_replace_file)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(target) as partial:
+        shutil.copytree(origin, partial, dirs_exist_ok=True, ignore=ignore)
 
 
 def _replace_file(origin: str, target: str) -> None:
@@ -125,13 +128,7 @@ def _copy_log(source: Path, id: str, home: Path, *, renew: bool) -> None:
     origin, target = log_folder(source, id), log_folder(home, id)
     if not origin.exists() or (target.exists() and not renew):
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
     uri = str(first_entry(origin / LOG).get("uri", ""))
-    known = target.exists()
-    left_out = [DELIVERY_LOCK, *([CURSOR] if known or uri.startswith(IN_HOME) else [])]
-    ignore = shutil.ignore_patterns(*left_out)
-    if known:  # logs only grow, so that the cursor of `home` stays valid
-        shutil.copytree(origin, target, dirs_exist_ok=True, ignore=ignore, copy_function=_replace_file)
-        return
-    with new_folder(target) as partial:
-        shutil.copytree(origin, partial, dirs_exist_ok=True, ignore=ignore)
+    # Logs only grow, so that the cursor that `home` has stays valid.
+    without_cursor = target.exists() or uri.startswith(IN_HOME)
+    _copy_folder(origin, target, [DELIVERY_LOCK, *([CURSOR] if without_cursor else [])])
