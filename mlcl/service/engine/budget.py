@@ -66,7 +66,7 @@ class Account:
 
     def used(self) -> float:
         """Returns the time used so far, including running trainings: seconds, CPU-seconds or GPU-seconds."""
-        return self._ledger.spent(self._unit, running=True)
+        return self._ledger.spent(self._unit)
 
     def left(self) -> float | None:
         """Returns the rest of the budget in seconds of its unit, never below 0; None if no budget is set."""

@@ -309,16 +309,12 @@ class Ledger:
         """Returns the trainings of the confirmation with this key, one per seed, at most the first `most`."""
         return [entry for entry in self.entries.values() if entry.confirmation == confirmation][:most]
 
-    def spent(self, unit: Unit, *, running: bool = False) -> float:
-        """Returns the seconds of all commands, or the CPU- or GPU-seconds of their trainings.
-
-        With `running` they count up to now. Without it, a command counts up to its last event, and a training
-        that still runs counts only with its earlier sessions.
-        """
-        at = now() if running else None
+    def spent(self, unit: Unit) -> float:
+        """Returns the seconds of all commands up to now, or the CPU- or GPU-seconds of their trainings."""
+        at = now()
         if unit != "clock":
             return math.fsum(entry.cost.used(unit, at) for entry in self.entries.values())
-        if at is None or self._session is None:
+        if self._session is None:
             return self.clock_seconds
         began, before = self._session
         return max(self.clock_seconds, before + at - began)

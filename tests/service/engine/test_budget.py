@@ -63,8 +63,7 @@ class Spent:
     def __init__(self, seconds):
         self.seconds, self.units = seconds, set()
 
-    def spent(self, unit, *, running):
-        assert running
+    def spent(self, unit):
         self.units.add(unit)
         return self.seconds
 

@@ -97,15 +97,15 @@ def test_time_is_counted_over_sessions_and_not_between_them(ledger, clock, folde
     ledger.append("value", key=key, epoch=1, score=0.1)
     clock[0] += 5
     ledger.close(key, End(State.STOPPED))
-    assert [ledger.spent(unit, running=True) for unit in UNITS] == [15, 30, 7.5]
+    assert [ledger.spent(unit) for unit in UNITS] == [15, 30, 7.5]
     clock[0] += 1000  # nobody works
     ledger = Ledger(folder)
     ledger.append("session")
     for _ in range(2):  # a second process of a training is no second time
         begin(ledger, cpus=2, gpus=0.5)
     clock[0] += 5
-    assert ledger.spent("clock") == 15
-    assert [ledger.spent(unit, running=True) for unit in UNITS] == [20, 40, 10]
+    assert ledger.clock_seconds == 15  # up to the last event
+    assert [ledger.spent(unit) for unit in UNITS] == [20, 40, 10]
     ledger.close(key, End(State.COMPLETE))
     for each in (ledger, Ledger(folder)):
         assert each.entries[key].cost.seconds == 20
@@ -117,10 +117,10 @@ def test_the_wait_for_mlflow_after_the_end_is_not_counted(ledger, clock, folder)
     clock[0] += 10
     ledger.append("end", state=State.COMPLETE, reason="")
     clock[0] += 30
-    assert ledger.spent("clock", running=True) == 10
+    assert ledger.spent("clock") == 10
     ledger.append("registered", key="trial-0000", text="models:/x@best", run="r")
     for each in (ledger, Ledger(folder)):
-        assert each.spent("clock", running=True) == 10
+        assert each.spent("clock") == 10
 
 
 def test_a_killed_training_counts_up_to_its_last_event(ledger, clock, folder):
