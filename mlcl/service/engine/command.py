@@ -19,7 +19,7 @@ from mlcl.errors import UserError
 from mlcl.files import lock_file, remove_partial
 from mlcl.service.engine.budget import Account, Forecasts
 from mlcl.service.engine.closing import backed_up, close_trainings, recover, write_end
-from mlcl.service.engine.encoding import Work, encoded, local_device
+from mlcl.service.engine.encoding import Work, encoded
 from mlcl.service.engine.engine import Engine, StopConditions
 from mlcl.service.engine.entries import End
 from mlcl.service.engine.ledger import Ledger
@@ -43,7 +43,6 @@ from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import MAX_REASON, Tag
 from mlcl.tracking.provenance import code
 from mlcl.tracking.tracker import Tracker
-from mlcl.training.encoding import network_inputs
 
 LOCK_PATIENCE = 5.0
 """Seconds to wait for the lock of a folder, which processes of a killed command may still hold."""
@@ -130,11 +129,9 @@ class Command:
 
         It does nothing if no job has frozen inputs, or if other machines may run the trainings.
         """
-        reading = [job for job in jobs if network_inputs(job)]
-        device = local_device(reading[0].train.device, self.packing.gpus) if reading else None
-        if device is None:
+        work, its = Work.of(jobs, self.logs.home, self.packing.gpus), engine.reporter
+        if work is None:
             return nullcontext()
-        work, its = Work(reading, self.logs.home, device), engine.reporter
         return encoded(work, test=test, show=its.encoding, note=its.note, stop=engine.stop)
 
     @contextmanager

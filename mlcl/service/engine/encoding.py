@@ -82,6 +82,19 @@ class Work:
     home: Path
     device: str
 
+    @classmethod
+    def of(cls, jobs: Sequence[JobConfig], home: Path, gpus: float | None) -> Work | None:
+        """Returns the work for those jobs that have frozen inputs; None if other machines may train them.
+
+        `gpus` is the number of GPUs of a training, None if it is not decided yet.
+        """
+        reading = [job for job in jobs if network_inputs(job)]
+        if not reading:
+            return cls((), home, "cpu")
+        if on_cluster() and not _is_only_node():
+            return None
+        return cls(reading, home, "cpu" if gpus == 0 else pick_device(reading[0].train.device).type)
+
     def missing(self, splits: Iterable[str]) -> list[Missing]:
         """Returns the rows of `splits` that the cache lacks, once even if several jobs need them."""
         found, seen, names = dict[Path, Missing](), set[str](), tuple(splits)
@@ -100,16 +113,6 @@ def encoding_threads() -> int:
     return max(1, min(usable_cpus(), free_memory() // TRAINING))
 
 
-def local_device(device: str, gpus: float | None) -> str | None:
-    """Returns the type of device on which trainings compute; None if another machine may run them.
-
-    `device` is `train.device`, and `gpus` the number of GPUs of a training, None if it is not decided yet.
-    """
-    if on_cluster() and not _is_only_node():
-        return None
-    return "cpu" if gpus == 0 else pick_device(device).type
-
-
 def _is_only_node() -> bool:
     """Whether the Ray cluster that this process has joined consists of this machine."""
     ray = sys.modules.get("ray")
@@ -126,12 +129,10 @@ def forecast(
 
     Returns None if other machines may run the trainings. Without `test`, test rows are not counted.
     """
-    missing, reading = list[Missing](), [job for job in jobs if network_inputs(job)]
-    if reading:
-        device = local_device(reading[0].train.device, gpus)
-        if device is None:
-            return None
-        missing = Work(reading, home, device).missing(SPLITS if test else AHEAD)
+    work = Work.of(jobs, home, gpus)
+    if work is None:
+        return None
+    missing = work.missing(SPLITS if test else AHEAD)
     return {"rows": row_count(missing), "seconds": seconds_to_encode(missing, encoding_threads())}
 
 

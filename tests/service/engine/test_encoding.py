@@ -20,7 +20,6 @@ from mlcl.service.engine.encoding import (
     encoded,
     forecast,
     forecast_text,
-    local_device,
 )
 from mlcl.service.run_job import run_job
 from mlcl.service.search.plan_checks import plan_sweep
@@ -134,9 +133,9 @@ def test_after_an_error_trainings_encode_for_themselves(work, said, monkeypatch)
 
 
 def test_a_cluster_encodes_where_it_trains(job, tmp_path, monkeypatch):
-    assert local_device("auto", 0) == local_device("cpu", None) == "cpu"
+    assert Work.of([job], tmp_path, 0).device == Work.of([job], tmp_path, None).device == "cpu"
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert local_device("cpu", None) is None
+    assert Work.of([job], tmp_path, 0) is None
     assert forecast([job], tmp_path, None) is None
     assert forecast_text(None) == "by the first training that reads a frozen input"
 
