@@ -118,7 +118,7 @@ class Command:
             stop=StopConditions(self.folder.path, self.stop, self.account, max_failed),
             reporter=reporter,
             forecasts=Forecasts(self.account, self.packing.concurrent, reporter.note),
-            safe=self.tracker.safe,
+            reason=self.reason,
             models=models,
         )
 

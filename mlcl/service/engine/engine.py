@@ -26,7 +26,6 @@ from mlcl.service.engine.tune_executor import run_trainings
 from mlcl.service.process.signals import STOP_FILE, StopRequest
 from mlcl.service.ray.ddp_group import MAX_RESTARTS
 from mlcl.tracking import State
-from mlcl.tracking.names import MAX_REASON
 
 Around = Callable[[], AbstractContextManager[None]]
 GRACE = 30.0
@@ -98,8 +97,8 @@ NONE_BEGINS = "Ray has begun no training for a minute: it has no room, or its pr
 class Engine:
     """Runs sources of trainings, one after the other; called by `tune_executor`.
 
-    `safe` removes secrets from a text. `models` says whether trainings keep model and embeddings beside their
-    metrics.
+    `reason` formats an error without secrets. `models` says whether trainings keep model and embeddings
+    beside their metrics.
     """
 
     def __init__(
@@ -110,10 +109,10 @@ class Engine:
         stop: StopConditions,
         reporter: Reporter,
         forecasts: Forecasts,
-        safe: Callable[[str], str],
+        reason: Callable[[BaseException], str],
         models: bool = True,
     ) -> None:
-        self.home, self.stop, self.reporter, self.safe = home, stop, reporter, safe
+        self.home, self.stop, self.reporter, self._reason = home, stop, reporter, reason
         self._ledger, self._packing, self._forecasts, self._models = ledger, packing, forecasts, models
         self._sources: Iterator[TrainingSource]
         self._source: TrainingSource | None = None
@@ -190,8 +189,7 @@ class Engine:
         try:
             close()
         except Exception as error:
-            reason = self.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
-            self.reporter.note(f"not everything could be told ({reason}); the next command does")
+            self.reporter.note(f"not everything could be told ({self._reason(error)}); the next command does")
 
     def next(self) -> TrialTask | None:
         """Returns the next training to start; None if there is none now, or the command is about to end."""
