@@ -40,7 +40,7 @@ from mlcl.tracking import RunLog, provenance
 from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.job_logs import JobLogs
-from mlcl.tracking.names import MAX_REASON, Tag
+from mlcl.tracking.names import MAX_REASON
 from mlcl.tracking.provenance import code
 from mlcl.tracking.tracker import Tracker
 
@@ -148,9 +148,8 @@ class Command:
             try:
                 self._open(identity, asked, log or self.folder.path.name)
                 yield
-                if len(self.ledger.codes) > 1:
-                    codes: dict[str, str] = {Tag.CODE: ", then ".join(self.ledger.codes)}
-                    RunLog.attach(self.logs.home, self.record.log).log_tags(codes)
+                if tags := self.ledger.code_tags:
+                    RunLog.attach(self.logs.home, self.record.log).log_tags(tags)
             except Exception as error:
                 self._give_up(self.reason(error))
                 raise

@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 from mlcl.results.sweep_result import is_ranked, rank_key, ranked
 from mlcl.service.engine.entries import Confirmation, End, Entry, SearchStop, SpaceVersion, Training, Unit
 from mlcl.store import Database, RunFolder, State, read_event
+from mlcl.tracking.names import Tag
 
 
 def share(tree: Any, like: Any) -> Any:
@@ -266,6 +267,11 @@ class Ledger:
 
     def _on_end(self, event: dict[str, Any]) -> None:
         self.state = State(event["state"])
+
+    @property
+    def code_tags(self) -> dict[str, str]:
+        """The tag with the code versions of all commands; empty if all ran the code of the first."""
+        return {Tag.CODE: ", then ".join(self.codes)} if len(self.codes) > 1 else {}
 
     @property
     def searches(self) -> list[str]:

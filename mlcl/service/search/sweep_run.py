@@ -194,9 +194,7 @@ class SweepReader:
         trials = [each for each in ledger.entries.values() if each.number is not None]
         settings = self._settings()
         tags = [self._trainings.tags(log_id(self._id, key)) for key in ledger.entries]
-        mine = dict(self._trainings.tags(self._id))
-        if len(ledger.codes) > 1:
-            mine[Tag.CODE] = ", then ".join(ledger.codes)
+        mine = {**self._trainings.tags(self._id), **ledger.code_tags}
         return SweepResult(
             id=self._id,
             name=plan.name,

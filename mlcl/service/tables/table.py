@@ -24,7 +24,7 @@ from mlcl.service.tables.trainings import CellsSource, TableTrainings
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
-from mlcl.tracking.names import TABLE_TRIALS, Tag
+from mlcl.tracking.names import TABLE_TRIALS
 from mlcl.tracking.provenance import submitted_id
 
 MAX_FAILED = 3
@@ -129,8 +129,7 @@ def _result(
         for cell in plan.cells
     )
     tags = [results.trainings.tags(each.log) for cell in cells for each in cell.trainings]
-    own, codes = dict(log_start(table.home, log.id).get("tags", {})), command.ledger.codes
-    own |= {Tag.CODE: ", then ".join(codes)} if len(codes) > 1 else {}
+    own = log_start(table.home, log.id).get("tags", {}) | command.ledger.code_tags
     names = sorted({figure.name for cell in cells for figure in cell.figures})
     report = TableResult(
         id=command.folder.path.name,
