@@ -124,13 +124,11 @@ class Resources:
             if self.cpus > (here := usable_cpus()):
                 allowed = f"at most {here}, the CPUs of this machine"
                 raise UserError("no room for a trial", key="--cpus", found=self.cpus, allowed=allowed)
-        if self.budget is not None:
+        if self.budget is not None and self.gpus is None:
             check_budget(self.budget, self._may_have_gpus(device))
 
     def _may_have_gpus(self, device: str) -> float:
         """Estimates the number of GPUs of a worker before Ray starts: 1 on a cluster, which may have some."""
-        if self.gpus is not None:
-            return self.gpus
         if device == "cpu":
             return 0.0
         if on_cluster():
