@@ -19,11 +19,9 @@ from optuna.trial import TrialState
 from mlcl.config import SearchConfig
 from mlcl.service.engine.entries import SearchStop
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.study import STATES
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
-
-ENDED = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAILED: TrialState.FAIL}
-"""Optuna's state for each state of an ended trial."""
 
 
 def rungs(search: SearchConfig, epochs: int, every: int) -> list[int]:
@@ -91,10 +89,10 @@ class ReplayPruner:
 
     def tell(self, number: int, state: State, score: float | None) -> None:
         """Passes the end of a trial to Optuna; ignores an interrupted trial, since it can be resumed."""
-        if number in self._closed or state not in ENDED:
+        end = STATES[state]
+        if number in self._closed or not end.is_finished():
             return
         self._closed.add(number)
-        end = ENDED[state]
         if end is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
             end = TrialState.FAIL
         self._study.tell(self._trial(number), score if end is TrialState.COMPLETE else None, end)
