@@ -54,6 +54,11 @@ class SearchPlan:
         return races and self.plan.space.search.race_seeds > 0 and not self.plan.space.multi
 
 
+def has_heads(job: JobConfig) -> bool:
+    """Whether a contrastive head of the job has a weight above 0."""
+    return any(head.weight > 0 for head in job.objective.heads.values())
+
+
 def control_job(job: JobConfig) -> JobConfig | None:
     """Returns a job without its contrastive heads; its classifier has weight 1 and the same number of views.
 
@@ -63,7 +68,7 @@ def control_job(job: JobConfig) -> JobConfig | None:
         >>> control_job(load_job("jobs/icd10cm_mlcl.yaml")).train.views
         2
     """
-    if not any(head.weight > 0 for head in job.objective.heads.values()):
+    if not has_heads(job):
         return None
     tree = dump_job(job)  # the dump has the number of views, whose default without heads is 1
     tree["objective"]["heads"] = {}
@@ -73,7 +78,7 @@ def control_job(job: JobConfig) -> JobConfig | None:
 
 def own_arm(job: JobConfig) -> str:
     """Returns the name of the swept job's arm: `heads`, or `job` if the job has no contrastive heads."""
-    return "job" if control_job(job) is None else "heads"
+    return "heads" if has_heads(job) else "job"
 
 
 def search_plans(plan: SweepPlan) -> list[SearchPlan]:

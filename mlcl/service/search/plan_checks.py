@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import JobConfig, corners, default_mode, dump_job, load_job
+from mlcl.config import corners, default_mode, dump_job, load_job
 from mlcl.data import DatasetInfo
 from mlcl.data.validation_rows import redraws_validation
 from mlcl.errors import UserError
@@ -16,7 +16,7 @@ from mlcl.service.engine.encoding import forecast
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.precision import refuse_auto
 from mlcl.service.engine.progress import resolve_target
-from mlcl.service.search.arms import CONTROL, SearchPlan, search_plans
+from mlcl.service.search.arms import CONTROL, SearchPlan, has_heads, search_plans
 from mlcl.service.search.confirmation import entrant_count, most_confirmed, most_raced
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe, why_outside
@@ -69,7 +69,7 @@ def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
         check_job(drawn, info)
         if drawn.encoder != plan.job.encoder:
             check_network(drawn, info)
-        if _has_heads(drawn) and not _has_heads(plan.job) and drawn.views == 1:
+        if has_heads(drawn) and not has_heads(plan.job) and drawn.views == 1:
             problem = "the space gives weight to heads of a job without: with one view and no control"
             allowed = "a weight above 0 in the job"
             raise UserError(problem, file=plan.space.file, key="objective.heads.*.weight", allowed=allowed)
@@ -78,10 +78,6 @@ def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
         if "evaluation.ensemble" in corner:
             problem = "a search scores the classifier alone, so that no value would be better than another"
             raise UserError(problem, file=plan.space.file, key="evaluation.ensemble", allowed="in the job")
-
-
-def _has_heads(job: JobConfig) -> bool:
-    return any(head.weight > 0 for head in job.objective.heads.values())
 
 
 def _check_goals(plan: SweepPlan) -> None:
