@@ -101,10 +101,7 @@ def _restore(home: Path) -> None:
 
 def find_dead_runs(scope: Scope) -> Iterator[Finding]:
     """Yields RUNNING runs, sweeps and tables whose folder no process locks; one repair sets all STOPPED."""
-
-    def mend() -> None:
-        recover(scope.home)
-
+    mend = partial(recover, scope.home)
     try:
         found = [(each, each.record) for each in all_folders(scope.home) if not each.is_owned]
     except UserError:
