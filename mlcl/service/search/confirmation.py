@@ -158,12 +158,17 @@ def _merged(found: Sequence[Candidate]) -> list[Candidate]:
     return merged
 
 
+def needs_race(search: SearchPlan, raced: Sequence[Candidate]) -> bool:
+    """Whether the entrants are trained in a race: a single one only if races choose the k-NN parameters."""
+    return len(raced) > 1 or (search.plan.knn_races and bool(raced))
+
+
 def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> list[Entrant]:
     """Returns the entrants of a race with their scores; a failed training has the score NaN.
 
     Returns an empty list if there is no race, or it has not ended.
     """
-    if len(raced) < 2 and not search.plan.knn_races:
+    if not needs_race(search, raced):
         return []
     found = {trial.label: trial.score for trial in ledger.counted(search.scope)}
     field = []
@@ -198,11 +203,8 @@ def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) ->
 
 
 def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> Candidate | None:
-    """Returns the winner of a race as the setting to be confirmed; None until all trainings have ended.
-
-    A single entrant wins without a race, unless races choose the k-NN parameters.
-    """
-    if len(raced) == 1 and not search.plan.knn_races:
+    """Returns the winner of a race as the setting to be confirmed; None until all trainings have ended."""
+    if raced and not needs_race(search, raced):
         return picked(raced[0], {})
     race = race_results(search, raced, ledger)
     if not race:
@@ -219,7 +221,7 @@ def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger
     tried = sum(each.state in (State.COMPLETE, State.PRUNED) for each in counted)
     found = ArmSearch(search.number, len(scores), stopped="" if stop is None else stop.sentence, tried=tried)
     if not race:
-        alone = len(raced) == 1 and not search.plan.knn_races
+        alone = raced and not needs_race(search, raced)
         return replace(found, pick=raced[0].name if alone else "")
     pick = race_pick(race, mode)
     return replace(found, race=tuple(race), pick=pick.name, kept=kept_share(pick, scores, mode))

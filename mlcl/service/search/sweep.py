@@ -25,6 +25,7 @@ from mlcl.service.search.confirmation import (
     entrants,
     most_confirmed,
     most_raced,
+    needs_race,
     planned_trials,
     race_winner,
     search_result,
@@ -186,11 +187,10 @@ class Sweep:
         ledger = self.command.ledger
         found = {each.scope: planned_trials(each, ledger) for each in plans}
         raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
-        least = 1 if self.plan.knn_races else 2
         fields = [
             ChosenSettings(raced[each.scope], each.race_seeds, each.scope)
             for each in plans
-            if len(raced.get(each.scope, ())) >= least
+            if needs_race(each, raced.get(each.scope, []))
         ]
         known = all(
             scoped(its.scope, each.key) in ledger.confirmations for its in fields for each in its.settings

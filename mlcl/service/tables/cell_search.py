@@ -19,6 +19,7 @@ from mlcl.service.search.confirmation import (
     best_candidate,
     entrants,
     most_raced,
+    needs_race,
     planned_trials,
     race_winner,
     search_result,
@@ -68,9 +69,8 @@ class CellSearch:
 
     @property
     def race(self) -> ChosenSettings:
-        """The settings and seeds of the race; a single setting races only if races choose its neighbours."""
-        raced = self.raced
-        field = raced if len(raced) > 1 or self.search.plan.knn_races else []
+        """The settings and seeds of the race; without settings if none is needed, see `needs_race`."""
+        field = self.raced if needs_race(self.search, self.raced) else []
         return ChosenSettings(field, self.search.race_seeds, self.search.scope)
 
     @cached_property
