@@ -127,9 +127,8 @@ def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPla
     """Returns a search of an arm, with its part of the arm's trials and fresh seeds and its own sampler seed.
 
     `plan` has the numbers of trials and seeds that the searches of an arm divide, and `own` the job and the
-    space of this search.
-    With `plan.redraws`, each search after the first also draws its own validation rows, so that differences
-    between searches include the effect of that draw.
+    space of this search. With `plan.redraws`, each search after the first also draws its own validation rows,
+    so that differences between searches include the effect of that draw.
     """
     searches = plan.searches if plan.seeds else 1
     settings = own.space.search
