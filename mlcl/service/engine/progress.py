@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any, Literal
@@ -182,23 +182,19 @@ class Reporter:
             self._metric,
             running,
             best,
-            self._seconds_left(),
+            self._seconds_left(running),
             self._account.left_text(),
         )
 
-    def _seconds_left(self) -> float | None:
+    def _seconds_left(self, running: Sequence[Row]) -> float | None:
         """Returns the time left by the mean of the stage's ended trainings, at least each running one's."""
-        rest = [self._rest(entry) for entry in self._ledger.running.values()]
+        # A running training goes on at the pace of its epochs so far.
+        rest = [its.seconds / its.epoch * (its.epochs - its.epoch) if its.epoch else 0.0 for its in running]
         trainings = self._total - self._done
         if self._seconds:
             mean = sum(self._seconds) / len(self._seconds)
             return max(mean * trainings / max(1, min(self._at_once, trainings)), *rest, 0.0)
         return max(rest) if rest and min(rest) > 0 and trainings <= len(rest) else None
-
-    def _rest(self, entry: Entry) -> float:
-        """Returns the seconds of a training's further epochs, by its earlier ones; 0 without any."""
-        row = self._row(entry)
-        return row.seconds / row.epoch * (row.epochs - row.epoch) if row.epoch else 0.0
 
 
 NOTIFY_KEY = "tracking.notify"
