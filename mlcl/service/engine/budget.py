@@ -6,7 +6,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mlcl.errors import UserError
@@ -146,16 +146,12 @@ class Forecasts:
             cost = entry.cost
             self._tell([Cost(seconds, seconds * cost.cpus, seconds * cost.gpus)], left)
 
-    @property
-    def wait_for_ends(self) -> bool:
-        """Whether `on_training_end` may still announce a forecast."""
-        return not self._from_ended
-
-    def on_training_end(self, trials: Sequence[Entry], left: int) -> None:
+    def on_training_end(self, trials: Iterable[Entry], left: int) -> None:
         """Announces the second forecast if AFTER_TRIALS `trials` have ended; `left` trainings are to go."""
-        if not self._from_ended and len(trials) >= AFTER_TRIALS:
+        costs = [] if self._from_ended else [trial.cost for trial in trials]
+        if len(costs) >= AFTER_TRIALS:
             self._from_ended = True
-            self._tell([trial.cost for trial in trials], left)
+            self._tell(costs, left)
 
     def _tell(self, costs: Sequence[Cost], left: int) -> None:
         budget = self._account.budget

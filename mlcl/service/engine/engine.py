@@ -328,14 +328,10 @@ class Engine:
         source.store.close(entry, end)
         source.on_end(entry)
         self.stop.count(entry.state, entry.reason)
-        left = source.left()
-        if left is not None and self._forecasts.wait_for_ends:
-            ended = [
-                each
-                for each in self._ledger.entries.values()
-                if each.ended and each.confirmation is None and not each.same_as
-            ]
-            self._forecasts.on_training_end(ended, left)
+        left, entries = source.left(), self._ledger.entries.values()
+        if left is not None:
+            trials = (its for its in entries if its.ended and its.confirmation is None and not its.same_as)
+            self._forecasts.on_training_end(trials, left)
         self.reporter.tell("close", entry)
         for each in self._waiting.pop(entry.key, []):
             if entry.ended and not self._takes_results(source, each):
