@@ -24,7 +24,6 @@ class Sampler:
     several metrics.
     """
 
-    title: str
     type: str
     options: Mapping[str, Any] = field(default_factory=dict)
     startup: bool = False
@@ -34,25 +33,21 @@ class Sampler:
 
 SAMPLERS = {
     "tpe": Sampler(
-        "tree-structured Parzen estimators",
         "optuna.samplers:TPESampler",
         # With a constant liar, draws would depend on the trials that run at that moment.
         {"multivariate": True, "group": True, "constant_liar": False},
         startup=True,
     ),
-    "gp": Sampler(
-        "a Gaussian process", "optuna.samplers:GPSampler", {"warn_independent_sampling": False}, startup=True
-    ),
+    "gp": Sampler("optuna.samplers:GPSampler", {"warn_independent_sampling": False}, startup=True),
     "cmaes": Sampler(
-        "CMA-ES",
         "mlcl.service.search.study:CheckedCmaEsSampler",
         # The margin keeps the variance of integers from becoming 0. Choices are drawn at random.
         {"with_margin": True, "warn_independent_sampling": False},
         startup=True,
         several_goals=False,
     ),
-    "random": Sampler("random draws", "optuna.samplers:RandomSampler"),
-    "brute_force": Sampler("every combination once", "optuna.samplers:BruteForceSampler", exhaustive=True),
+    "random": Sampler("optuna.samplers:RandomSampler"),
+    "brute_force": Sampler("optuna.samplers:BruteForceSampler", exhaustive=True),
 }
 SamplerName = Literal["tpe", "gp", "cmaes", "random", "brute_force"]
 Mode = Literal["max", "min"]
