@@ -32,18 +32,17 @@ ENCODED_AT_ONCE = 8_192
 """The number of texts in one call of the tokenizer, which encodes them in parallel."""
 
 
-def train_word_tokenizer(texts: Iterable[str], vocabulary: int, min_frequency: int = 1) -> Tokenizer:
+def train_word_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
     """Trains a tokenizer whose vocabulary is the most frequent words and punctuation marks, lower-cased.
 
-    `vocabulary` is its largest size, including [PAD] (id 0) and [UNK] (id 1). Words that occur fewer than
-    `min_frequency` times are left out. Equal texts give equal vocabularies.
+    `vocabulary` is its largest size, including [PAD] (id 0) and [UNK] (id 1). Equal texts give equal
+    vocabularies.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNK))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=vocabulary, min_frequency=min_frequency, special_tokens=[PAD, UNK], show_progress=False
-    )
+    special = [PAD, UNK]
+    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=special, show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.enable_padding(pad_id=0, pad_token=PAD)
     return tokenizer
