@@ -81,7 +81,10 @@ class Dataset:
             return data
         for number, shard in enumerate(info.shards):
             with filesystem.open_input_stream(f"{folder}/{shard.file}") as stream:
-                _check_hash(stream, shard, data.reader.shard_file(number))
+                found = sha256_of(stream)
+            if found != shard.sha256:
+                file = data.reader.shard_file(number)
+                raise UserError("SHA-256 differs", file=file, found=found, allowed=shard.sha256)
         if note is not None:
             with suppress(OSError):  # then the next command compares the shards again
                 note.parent.mkdir(exist_ok=True)
@@ -164,12 +167,6 @@ def _version(filesystem: Any, folder: str, info: DatasetInfo) -> str:
         for file, shard in zip(files, info.shards, strict=True)
     ]
     return hashlib.sha256(repr(state).encode()).hexdigest()[:32]
-
-
-def _check_hash(stream: Any, shard: Shard, file: str) -> None:
-    found = sha256_of(stream)
-    if found != shard.sha256:
-        raise UserError("SHA-256 differs", file=file, found=found, allowed=shard.sha256)
 
 
 def _read_info(filesystem: Any, folder: str, place: str) -> DatasetInfo:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from mlcl.data.columns import as_rows
 from mlcl.data.dataset import Dataset
-from mlcl.data.format import LabelSpace, plural
+from mlcl.data.format import SPLITS, LabelSpace, plural
 from mlcl.data.split import Split
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -75,7 +75,7 @@ def describe(place: str | Path) -> Description:
     """
     data = Dataset.open(place)
     info = data.info
-    split = data.split(next(name for name in ("train", "validation", "test") if info.rows.get(name)))
+    split = data.split(next(name for name in SPLITS if info.rows.get(name)))
     levels = {
         name: list(space.levels) for name, space in info.label_spaces.items() if space.kind == "hierarchy"
     }

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mlcl.data.columns import parent_rows, rating_classes, rows_of_entries
+from mlcl.data.columns import as_rows, parent_rows, rating_classes, rows_of_entries
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import DatasetInfo, HeldOut, LabelSpace
 from mlcl.data.hierarchies import class_parents
@@ -40,7 +40,7 @@ def subset(
         labels: The label space whose classes are counted.
         per_class: The least number of rows of every class. Round r of `per_class` goes through the labels
             from the rarest on, and adds rows until the label has r. Of a class with fewer rows all are
-            chosen, and `warnings` of the result names the class.
+            chosen.
         n: The number of rows in all, with the classes in proportion; a row with several labels counts for its
             rarest label. Rows without a label are chosen only with `n`.
         seed: Seed of the draw.
@@ -53,9 +53,8 @@ def subset(
         raise UserError(
             "give exactly one of per_class and n", key="data.subset", found={"per_class": per_class, "n": n}
         )
-    rows, names = label_sets(split, labels)
+    rows = label_sets(split, labels)
     rank_N = np.random.default_rng([seed, 0x5B5]).permutation(len(split)).astype(np.int64)
-    warnings: tuple[str, ...] = ()
     if n is not None:
         if n > len(split):
             raise UserError(
@@ -65,13 +64,11 @@ def subset(
     else:
         assert per_class is not None
         chosen = _rounds(rows, rank_N, per_class)
-        warnings = _short_classes(rows, names, per_class)
-    part = split.take(torch.from_numpy(np.sort(chosen)))
-    return replace(part, warnings=(*split.warnings, *warnings))
+    return split.take(torch.from_numpy(np.sort(chosen)))
 
 
-def label_sets(split: Split, name: str) -> tuple[LabelRows, list[str]]:
-    """Returns the labels of a space as sparse rows, and the name of each label.
+def label_sets(split: Split, name: str) -> LabelRows:
+    """Returns the labels of a space as sparse rows.
 
     A single space has one label a row, aspects have a label for each pair of aspect and rating, and a
     hierarchy has the labels of its finest level.
@@ -80,26 +77,23 @@ def label_sets(split: Split, name: str) -> tuple[LabelRows, list[str]]:
     if space.kind == "hierarchy":
         name = f"{name}.{space.levels[-1]}"
     labels = split.labels(name)
-    if isinstance(labels, LabelRows):
-        return labels, list(space.classes)
-    if space.kind == "aspects":
-        class_NA, scale = rating_classes(labels, space.scale), len(space.scale)
-        row_E, aspect_E = (class_NA >= 0).nonzero(as_tuple=True)
-        label_E = scale * aspect_E + class_NA[row_E, aspect_E]
-        rows = rows_of_entries(row_E.numpy(), label_E.numpy(), len(labels), scale * len(space.aspects))
-        return rows, [f"{aspect} {rating:g}" for aspect in space.aspects for rating in space.scale]
-    return LabelRows.from_classes(labels, space.n_classes), list(space.classes)
+    if space.kind != "aspects":
+        return as_rows(labels, space)
+    assert isinstance(labels, Tensor)
+    class_NA, scale = rating_classes(labels, space.scale), len(space.scale)
+    row_E, aspect_E = (class_NA >= 0).nonzero(as_tuple=True)
+    label_E = scale * aspect_E + class_NA[row_E, aspect_E]
+    return rows_of_entries(row_E.numpy(), label_E.numpy(), len(labels), scale * len(space.aspects))
 
 
 def _in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:
     """Orders all rows so that, for every n, the rarest labels of the first n rows are in proportion."""
     stratum_N = _rarest(rows)
     order = np.lexsort((rank_N, stratum_N))
-    sizes = np.bincount(stratum_N + 1, minlength=rows.width + 1)[stratum_N[order] + 1]
-    starts = np.maximum.accumulate(
-        np.where(np.diff(stratum_N[order], prepend=-2) != 0, np.arange(len(order)), 0)
-    )
-    key = (np.arange(len(order)) - starts + 0.5) / sizes
+    ordered_N = stratum_N[order]
+    first_N = np.searchsorted(ordered_N, ordered_N)
+    sizes_N = np.searchsorted(ordered_N, ordered_N, side="right") - first_N
+    key = (np.arange(len(order)) - first_N + 0.5) / sizes_N
     result: Indices = order[np.lexsort((rank_N[order], key))]
     return result
 
@@ -139,15 +133,6 @@ def _rounds(rows: LabelRows, rank_N: Indices, per_class: int) -> Indices:
     return np.flatnonzero(taken)
 
 
-def _short_classes(rows: LabelRows, names: list[str], per_class: int) -> tuple[str, ...]:
-    totals = torch.bincount(rows.columns, minlength=rows.width).tolist()
-    return tuple(
-        f"class {name} has {total} of {per_class} rows"
-        for name, total in zip(names, totals, strict=True)
-        if total < per_class
-    )
-
-
 def hold_out(data: Dataset, labels: str, share: float, seed: int, stored: Dataset | None = None) -> Dataset:
     """Draws classes to hold out: `Dataset.split` omits rows with any of them, `Dataset.unseen` returns these.
 
@@ -165,10 +150,8 @@ def hold_out(data: Dataset, labels: str, share: float, seed: int, stored: Datase
             if fewer than two classes, or no rows of train or validation, would stay.
     """
     name = _finest(data, labels)
-    found = (stored or data).split("train").labels(name)
-    classes = data.info.space(name).n_classes
-    class_E = found.columns if isinstance(found, LabelRows) else found[found >= 0]
-    count_C, group_C = np.bincount(class_E.numpy(), minlength=classes), _groups(data, labels, name)
+    found = as_rows((stored or data).split("train").labels(name), data.info.space(name))
+    count_C, group_C = np.bincount(found.columns, minlength=found.width), _groups(data, labels, name)
     rng = np.random.default_rng([seed, 0x40D])
     drawn: list[int] = []
     for group in np.unique(group_C):

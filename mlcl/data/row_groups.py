@@ -62,7 +62,7 @@ def class_tree(split: Split, labels: str) -> tuple[Groups, ...]:
     path_NH = split.labels(labels)
     if space.kind == "hierarchy" and isinstance(path_NH, Tensor):
         return tree(path_NH.numpy(), np.arange(len(split)))
-    rows, _ = label_sets(split, labels)
+    rows = label_sets(split, labels)
     bare = np.flatnonzero(rows.counts().numpy() == 0)
     levels_E = [np.concatenate([rows.columns.numpy(), np.full(len(bare), -1)])]
     for parents in reversed(space.parents):

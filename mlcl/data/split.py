@@ -77,17 +77,15 @@ class SplitRows:
             if space.parents:
                 return LabelRows.of_levels(levels)
             return torch.stack(levels, dim=1)
-        labels: Any
-        if changed and space_name in changed:
-            labels = changed[space_name]
-        else:
+        labels = (changed or {}).get(space_name)
+        if labels is None:
             if space_name not in self._kept:
                 self._kept[space_name] = self._read(space_name, space)
             labels = self._kept[space_name]
         if part:
-            labels = columns.rating_classes(labels[:, space.aspects.index(part)], space.scale)
-        whole: Tensor | LabelRows = labels
-        return whole
+            assert isinstance(labels, Tensor)
+            return columns.rating_classes(labels[:, space.aspects.index(part)], space.scale)
+        return labels
 
     def _read(self, name: str, space: LabelSpace) -> Tensor | LabelRows:
         read = [self.chunks(column) for column in label_columns(name, space)]
@@ -134,8 +132,7 @@ def _has_any(labels: Tensor | LabelRows, classes: tuple[int, ...]) -> NDArray[np
     wanted = torch.tensor(classes)
     if isinstance(labels, Tensor):
         return torch.isin(labels, wanted).numpy()
-    row_E = labels.row_index()[torch.isin(labels.columns, wanted)]
-    return torch.bincount(row_E, minlength=len(labels)).numpy() > 0
+    return labels.only(wanted).counts().numpy() > 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,13 +142,11 @@ class Split:
     Attributes:
         whole: All rows of the split.
         index: The chosen rows, as indices (N,) int64 into `whole`; None for all rows in order.
-        warnings: One text for each class that has fewer rows than a subset asked for.
         changed: Maps label spaces that noise has changed to their labels in the whole split.
     """
 
     whole: SplitRows
     index: Tensor | None = None
-    warnings: tuple[str, ...] = ()
     changed: Mapping[str, Tensor | LabelRows] = field(default_factory=dict)
 
     def __len__(self) -> int:
