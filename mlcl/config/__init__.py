@@ -13,7 +13,6 @@ from mlcl.config.job import (
 )
 from mlcl.config.loader import apply_overrides, job_yaml, load_job, parse_override, parse_setting, read_job
 from mlcl.config.safe_yaml import read_yaml
-from mlcl.config.space.domains import Choice, Float, Int, Simplex
 from mlcl.config.space.keys import POSTHOC
 from mlcl.config.space.loader import load_space
 from mlcl.config.space.search import Goal, SearchConfig, default_mode
@@ -24,18 +23,14 @@ __all__ = [
     "MARGIN",
     "POSTHOC",
     "AugmentConfig",
-    "Choice",
     "ClassifierConfig",
-    "Float",
     "Goal",
     "HeadConfig",
-    "Int",
     "JobConfig",
     "KnnConfig",
     "Parameter",
     "ProbeConfig",
     "SearchConfig",
-    "Simplex",
     "Space",
     "apply_overrides",
     "corners",

@@ -3,7 +3,8 @@
 import pytest
 import yaml
 
-from mlcl.config import Choice, Float, Goal, Int, Simplex, corners, dump_job, flatten, load_job, load_space
+from mlcl.config import Goal, corners, dump_job, flatten, load_job, load_space
+from mlcl.config.space.domains import Choice, Float, Int, Simplex
 from mlcl.errors import UserError
 from mlcl.service.search.sampling import fit, grid_size, why_outside
 

@@ -7,20 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcl.config import (
-    Choice,
-    Float,
     Goal,
-    Int,
     Parameter,
     SearchConfig,
-    Simplex,
     Space,
     dump_job,
     flatten,
     load_job,
     load_space,
 )
-from mlcl.config.space.domains import Misfit, sticks_of, weights_of
+from mlcl.config.space.domains import Choice, Float, Int, Misfit, Simplex, sticks_of, weights_of
 from mlcl.service.search.sampling import (
     describe,
     distributions,
