@@ -123,6 +123,13 @@ def test_a_folder_of_images_in_each_class_is_no_level(tree, opened):
     }
 
 
+@pytest.mark.parametrize("fractions", [[0.5, 0.5, 0.5], [0, 0.5, 0.5]])
+def test_fractions_that_do_not_add_up_or_leave_train_empty_are_refused(tree, opened, fractions):
+    with pytest.raises(UserError, match="fractions must add up to 1, with some for train") as caught:
+        opened(tree("cat/1.png", "dog/1.png"), fractions=fractions)
+    assert caught.value.key == "data.options.fractions"
+
+
 def test_links_to_folders_and_to_nothing_are_refused(tree, opened, tmp_path):
     root = tree(*(f"{kind}/{i}.png" for kind in ("cat", "dog") for i in range(9)))
     (root / "bird").symlink_to(root / "cat", target_is_directory=True)

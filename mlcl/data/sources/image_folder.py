@@ -29,6 +29,7 @@ from mlcl.data.split_assignment import (
     with_eval_as_test,
 )
 from mlcl.data.tables.notation import is_unicode, text_of
+from mlcl.data.tables.options import Fractions
 from mlcl.data.tables.paths import two_spellings
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
@@ -43,9 +44,7 @@ class Options(Section):
     """The options of the source `image_folder`: the folder, and the split if no folder names give it."""
 
     path: UserPath = Field(description="the folder")
-    fractions: tuple[float, float, float] = Field(
-        FRACTIONS, description="train, validation, test, where no folders give them"
-    )
+    fractions: Fractions = Field(FRACTIONS, description="train, validation, test, where no folders give them")
     name: str | None = Field(None, description="default: the folder's name")
     licence: str = Field("not stated", description="the data's licence")
     allow_untrained: bool = Field(False, description="accept classes that only the test split has")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 from typing_extensions import Self
 
 from mlcl.config.section import Section, UserPath, exactly_one, listed
@@ -28,8 +28,16 @@ def _ascending(scale: tuple[float, ...]) -> tuple[float, ...]:
     return scale
 
 
+def _whole(fractions: tuple[float, float, float]) -> tuple[float, float, float]:
+    if min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9 or fractions[0] == 0:
+        raise ValueError("fractions must add up to 1, with some for train")
+    return fractions
+
+
 Names = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)]
 Scale = Annotated[tuple[float, ...], Field(min_length=1), AfterValidator(_ascending)]
+Fractions = Annotated[tuple[float, float, float], AfterValidator(_whole)]
+"""The fractions of train, validation and test."""
 
 
 class _Label(Section):
@@ -165,9 +173,7 @@ class TableOptions(Section):
         None,
         description="column of what must stay in one split, such as a patient; copies of a text always do",
     )
-    fractions: tuple[float, float, float] = Field(
-        FRACTIONS, description="train, validation, test, where no split is given"
-    )
+    fractions: Fractions = Field(FRACTIONS, description="train, validation, test, where no split is given")
     name: str | None = Field(None, description="of the data set; default: the file's name")
     licence: str = Field("not stated", description="the data's licence")
     twins: Literal["apart", "together"] = Field(
@@ -180,13 +186,6 @@ class TableOptions(Section):
         if sum(column is not None for column in (self.text, self.image, self.vectors)) > 1:
             raise ValueError("give exactly one of text, image and vectors")
         return self
-
-    @field_validator("fractions")
-    @classmethod
-    def _whole(cls, fractions: tuple[float, float, float]) -> tuple[float, float, float]:
-        if min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9 or fractions[0] == 0:
-            raise ValueError("fractions must add up to 1, with some for train")
-        return fractions
 
     @property
     def modality(self) -> Modality:
