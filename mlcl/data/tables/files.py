@@ -62,9 +62,9 @@ class TableFile:
     unit: str = "line"
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def chunks(self, columns: Iterable[str] | None = None) -> Iterator[Frame]:
-        """Yields the given columns (default: all) in file order, at most `ROWS_AT_ONCE` rows a frame."""
-        return self.read(list(dict.fromkeys(self.columns if columns is None else columns)))
+    def chunks(self, columns: Iterable[str]) -> Iterator[Frame]:
+        """Yields the given columns in file order, at most `ROWS_AT_ONCE` rows a frame."""
+        return self.read(list(dict.fromkeys(columns)))
 
     def frame(self, columns: Iterable[str], rows: int | None = None) -> Frame:
         """Returns the first `rows` rows, or a few more, as one frame; by default all rows."""

@@ -23,7 +23,7 @@ from mlcl.errors import UserError
 FASTTEXT = "__label__"
 
 
-def open_table(path: Path, dialect: files.Dialect | None = None) -> files.TableFile:
+def open_table(path: Path, dialect: files.Dialect) -> files.TableFile:
     """Opens a table by its suffix, or as fastText's format if it begins with `__label__`.
 
     Raises UserError for a file that is missing and for a format that is not in `FORMS`.
@@ -37,7 +37,7 @@ def open_table(path: Path, dialect: files.Dialect | None = None) -> files.TableF
                 allowed = [*FORMS, "each also with .gz, but for .parquet"]
                 found = suffix or "no suffix"
                 raise UserError("not a form that can be read", file=path, found=found, allowed=allowed)
-    return FORMS.get(suffix, lines_table)(path, dialect or files.Dialect())
+    return FORMS.get(suffix, lines_table)(path, dialect)
 
 
 def json_table(path: Path, dialect: files.Dialect) -> files.TableFile:
