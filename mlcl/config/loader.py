@@ -1,9 +1,4 @@
-"""Reads job files, merges them with their bases, applies overrides `key.path=value`, and checks the result.
-
-A job file with `base: OTHER.yaml`, a path relative to the file, inherits all keys of that file. First the
-dotted keys in `drop` are removed from the base. Then the file is merged into it: mappings are merged, and
-lists and single values (also null) replace those of the base. A base may have a base.
-"""
+"""Reads job files, merges them with their bases, applies overrides `key.path=value`, checks the result."""
 
 from __future__ import annotations
 

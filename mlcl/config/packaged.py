@@ -16,13 +16,7 @@ REFERENCE = re.compile(r"(?<![\w./-])(?:\.\./)?((?:jobs|tune_spaces)/)?([\w{}.-]
 
 @dataclass(frozen=True)
 class PackagedFile:
-    """A packaged file.
-
-    Attributes:
-        kind: `job`, `space`, `table` or `cluster`.
-        name: The name by which commands find it: the file's name without `.yaml`.
-        path: The path of the file.
-    """
+    """A packaged `job`, `space`, `table` or `cluster` file; commands find it by `name`, without `.yaml`."""
 
     kind: str
     name: str

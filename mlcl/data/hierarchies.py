@@ -60,7 +60,7 @@ def hierarchy_of(
 
 def pairs_of_paths(paths: Sequence[Sequence[str]]) -> list[Pairs]:
     """Returns, for each two neighbouring levels of paths (coarse to fine), the (parent, child) pairs."""
-    return [list(pairwise_at) for pairwise_at in zip(*(pairwise(path) for path in paths), strict=True)]
+    return list(zip(*map(pairwise, paths), strict=True))
 
 
 def paths_in_file(file: Path, levels: Sequence[str], classes: Iterable[str]) -> list[list[str]]:

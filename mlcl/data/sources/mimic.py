@@ -21,8 +21,7 @@ cleaning of the text see `clean_tokens`. The paper's numbers of codes are, by ou
 training row.
 
 The tables have codes without their dot, so that diagnosis 011.7 and procedure 01.17 of ICD-9-CM are both
-written 0117. Codes are read as text: a procedure code that is read as a number loses its leading zeros, after
-which 117 may be 01.17 or 11.7.
+written 0117.
 """
 
 from __future__ import annotations

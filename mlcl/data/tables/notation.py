@@ -312,15 +312,11 @@ def parts_of(cells: Collection[str], separator: str) -> set[str]:
 
 def find_joined(cells: Collection[str], separator: str) -> str | None:
     """Returns the first cell with the separator whose parts are all cells as well; None if there is none."""
-    return next(
-        (
-            cell
-            for cell in cells
-            if separator in cell
-            and all((own := part.strip()) in cells and own not in MISSING for part in cell.split(separator))
-        ),
-        None,
-    )
+    for cell in cells:
+        parts = [part.strip() for part in cell.split(separator)]
+        if len(parts) > 1 and all(part in cells and part not in MISSING for part in parts):
+            return cell
+    return None
 
 
 def alone(cell: Cell) -> str | None:

@@ -115,13 +115,11 @@ def _text(values: Sequence[Any]) -> str | Unreadable:
 
 
 def _vector(value: Any) -> list[float] | Unreadable:
-    try:
+    with suppress(TypeError, ValueError):
         found = json.loads(value) if isinstance(value, str) else value
-        if isinstance(found, bytes | Mapping):
-            return Unreadable("no list of numbers", f"{value!s:.60}")
-        return [float(number) for number in found]
-    except (TypeError, ValueError):
-        return Unreadable("no list of numbers", f"{value!s:.60}")
+        if not isinstance(found, bytes | Mapping):
+            return [float(number) for number in found]
+    return Unreadable("no list of numbers", f"{value!s:.60}")
 
 
 def _image(value: Any, files: ImageFiles) -> bytes | Path | Unreadable:
