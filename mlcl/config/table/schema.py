@@ -12,14 +12,11 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from typing_extensions import Self
 
 from mlcl.config.job import flatten
-from mlcl.config.packaged import packaged_files
+from mlcl.config.packaged import FOLDERS, packaged_files
 from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import ExperimentName, Name, Positive, Section, validate
 from mlcl.config.space.search import default_mode
 from mlcl.errors import UserError, did_you_mean
-
-FOLDER = Path("tables")
-"""The folder in which tables are found by name, relative to the working directory."""
 
 Text = Annotated[str, Field(min_length=1)]
 Direction = Literal["higher", "lower"]
@@ -308,7 +305,7 @@ def table_files(folder: Path | None = None) -> list[Path]:
     if folder is not None:
         return sorted(folder.glob("*.yaml"))
     known = {name: its.shown for name, its in packaged_files("table").items()}
-    known |= {file.stem: file for file in FOLDER.glob("*.yaml")}
+    known |= {file.stem: file for file in Path(FOLDERS["table"]).glob("*.yaml")}
     return [known[name] for name in sorted(known)]
 
 
