@@ -22,22 +22,26 @@ from mlcl.evaluation.metric import EmbeddingMetric
 from mlcl.evaluation.tasks import Array
 
 
-def nmi(rows: EmbeddedRows) -> float:
-    """Returns the normalised mutual information I(clusters; classes) / mean entropy; NaN without rows."""
-    if not len(rows.labels):
-        return float("nan")
-    from sklearn.metrics import normalized_mutual_info_score  # late: most commands compute none
+def of_clusters(name: str, summary: str, function: str) -> EmbeddingMetric:
+    """Returns a metric that applies a function of `sklearn.metrics` to classes and clusters.
 
-    return float(normalized_mutual_info_score(rows.classes, rows.clusters))
+    The metric is NaN without rows.
+    """
 
+    def value(rows: EmbeddedRows) -> float:
+        if not len(rows.labels):
+            return float("nan")
+        from sklearn import metrics  # late: most commands compute none
 
-def ari(rows: EmbeddedRows) -> float:
-    """Returns the adjusted Rand index of clusters and classes: 0 by chance, 1 if equal; NaN without rows."""
-    if not len(rows.labels):
-        return float("nan")
-    from sklearn.metrics import adjusted_rand_score
+        return float(getattr(metrics, function)(rows.classes, rows.clusters))
 
-    return float(adjusted_rand_score(rows.classes, rows.clusters))
+    return EmbeddingMetric(
+        name=name,
+        summary=f"{summary} of k-means clusters and classes (distinct label sets)",
+        source=f"scikit-learn, {function}",
+        group="clustering",
+        of_rows=value,
+    )
 
 
 def at(k: int, kind: str, summary: str, source: str, total: Callable[[Array], Array]) -> EmbeddingMetric:
@@ -60,17 +64,14 @@ def at(k: int, kind: str, summary: str, source: str, total: Callable[[Array], Ar
     )
 
 
-def average_precision_at(k: int) -> EmbeddingMetric:
-    """Returns the metric `retrieval_map_at_<k>`: the mean of A(g_q) / A(g*_q) over queries q.
+def graded_precision(gain_QK: Array) -> Array:
+    """Returns A(g) = sum_i g_i (g_1 + ... + g_i) / i for each query (Q,).
 
-    A(g) = sum_{i <= k} g_i (g_1 + ... + g_i) / i. If every row has one label, the relevance is 0 or 1 and
-    this is the average precision at k: the sum of the precisions at the ranks of relevant items / min(k,
-    number of relevant items).
+    If every row has one label, the relevance is 0 or 1, and A(g) / A(g*) is the average precision at k: the
+    sum of the precisions at the ranks of relevant items / min(k, number of relevant items).
     """
-    summary = f"graded average precision of the {k} nearest rows, by the Jaccard of label sets"
-    return at(
-        k, "map", summary, "average precision at k; graded: g_i in place of relevant or not", _graded_sum
-    )
+    ranks = np.arange(1, gain_QK.shape[1] + 1)
+    return np.asarray((gain_QK * gain_QK.cumsum(axis=1) / ranks).sum(axis=1))
 
 
 def recall_at(k: int) -> EmbeddingMetric:
@@ -84,25 +85,14 @@ def recall_at(k: int) -> EmbeddingMetric:
     return at(k, "recall", summary, source, lambda gain_QK: np.asarray(gain_QK.sum(axis=1)))
 
 
-def _graded_sum(gain_QK: Array) -> Array:
-    ranks = np.arange(1, gain_QK.shape[1] + 1)
-    return np.asarray((gain_QK * gain_QK.cumsum(axis=1) / ranks).sum(axis=1))
-
-
-NMI = EmbeddingMetric(
-    name="nmi",
-    summary="normalised mutual information of k-means clusters and classes (distinct label sets)",
-    source="scikit-learn, normalized_mutual_info_score",
-    group="clustering",
-    of_rows=nmi,
+NMI = of_clusters("nmi", "normalised mutual information", "normalized_mutual_info_score")
+ARI = of_clusters("ari", "adjusted Rand index", "adjusted_rand_score")
+RETRIEVAL_MAP_AT_10 = at(
+    10,
+    "map",
+    "graded average precision of the 10 nearest rows, by the Jaccard of label sets",
+    "average precision at k; graded: g_i in place of relevant or not",
+    graded_precision,
 )
-ARI = EmbeddingMetric(
-    name="ari",
-    summary="adjusted Rand index of k-means clusters and classes (distinct label sets)",
-    source="scikit-learn, adjusted_rand_score",
-    group="clustering",
-    of_rows=ari,
-)
-RETRIEVAL_MAP_AT_10 = average_precision_at(10)
 RETRIEVAL_RECALL_AT_1 = recall_at(1)
 RETRIEVAL_RECALL_AT_10 = recall_at(10)
