@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 
 from mlcl.config import JobConfig, dump_job, load_job
-from mlcl.grad_cache import rng_state, set_rng_state
 from mlcl.training.batches import build_sampler
 from mlcl.training.builders import build_model
-from mlcl.training.context import Context, pick_device
+from mlcl.training.context import Context, own_process_state, pick_device
 from mlcl.training.grad_cache import Passes, fit, least_samples
 from mlcl.training.job_data import JobData
 from mlcl.training.precision import Precision, Work, faster_precision
@@ -37,14 +36,8 @@ def step_precision(job_data: JobData) -> Precision:
     tree, device = dump_job(job), pick_device(job.train.device)
     about = {"encoder": tree["encoder"], "objective": tree["objective"], "data": job_data.fingerprint}
     about |= {"train": {key: tree["train"][key] for key in SHAPE}}
-    threads, rng = torch.get_num_threads(), rng_state()
-    if job.train.threads is not None:
-        torch.set_num_threads(job.train.threads)
-    try:
+    with own_process_state(job.train.threads):
         return faster_precision(job_data.cache, device, about, lambda: _step(job_data, device))
-    finally:
-        torch.set_num_threads(threads)
-        set_rng_state(rng)
 
 
 def _step(job_data: JobData, device: torch.device) -> Work:
