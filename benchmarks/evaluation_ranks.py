@@ -96,7 +96,7 @@ def rank_of(rank: int, world: int, folder: str, a: argparse.Namespace) -> None:
     before = peak()
     own = shares(a.rows, world)[rank]
     rows = RankRows(points(own, a.dim), own.start, context)
-    context.wait()
+    context.any(False)  # waits for every rank
     began = time.perf_counter()
     neighbours = rows.retrieve(queries_MD, a.k, a.rows)
     answer = {"search": time.perf_counter() - began, "searched": peak() - before}

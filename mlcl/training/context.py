@@ -55,10 +55,6 @@ class Context:
         dist.all_reduce(flag_1, op=dist.ReduceOp.MAX)
         return bool(flag_1.item())
 
-    def wait(self) -> None:
-        """Waits until every rank has called this."""
-        self.any(False)
-
     def mean(self, values: Sequence[float]) -> list[float]:
         """Returns the mean over ranks of each value."""
         if self.world_size == 1:
