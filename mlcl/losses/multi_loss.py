@@ -100,10 +100,8 @@ def gather_rows(
         ValueError: For inputs that one of the losses refuses.
     """
     losses = [loss for group in groups for loss in group]
-    if not losses or not all(loss.gather and loss.group is losses[0].group for loss in losses):
-        return [None] * len(groups)
-    first = losses[0]
-    if world(first.group) == 1:
+    alike = all(loss.gather and loss.group is losses[0].group for loss in losses)
+    if not losses or not alike or world(losses[0].group) == 1:
         return [None] * len(groups)
     read = [
         loss.check(z_ND, given, sample_ids)
@@ -114,7 +112,7 @@ def gather_rows(
         parts = [group[0].prepare(z_ND) for group, z_ND in zip(groups, embeddings, strict=True)]
         own = own_batch(torch.cat(parts, 1), sample_ids)
         gradient = not all(loss.tiled for loss in losses)
-        rows = iter(whole_batches(own, read, first.group, gradient=gradient))
+        rows = iter(whole_batches(own, read, losses[0].group, gradient=gradient))
         batches = [[next(rows) for _ in group] for group in groups]
         each = torch.split(batches[0][0].embeddings, [part.shape[1] for part in parts], 1)
         return [

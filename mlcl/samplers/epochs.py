@@ -177,7 +177,10 @@ class _Order(ABC):
         draws = 1
         while len(short := np.flatnonzero(rows_SB[:, -1] < 0)):
             open_share = float((rows_SB[short] < 0).sum(axis=1).max()) / self.batch_size
-            more = self._draw(len(short), open_share, rng) if draws < DRAWS else self._any(len(short), rng)
+            if draws < DRAWS:
+                more = self._draw(len(short), open_share, rng)
+            else:
+                more = rng.integers(self.rows, size=(len(short), self.batch_size))
             rows_SB[short] = _first_distinct(np.hstack([rows_SB[short], more]), self.batch_size)
             draws += 1
         # A micro-batch and a worker's slice are runs of a batch: they should hold all of its classes.
@@ -185,9 +188,6 @@ class _Order(ABC):
         key_SB.reshape(-1)[self.rows :] = 1
         shuffled_SB = np.take_along_axis(rows_SB, np.argsort(key_SB, axis=1), axis=1)
         return shuffled_SB.reshape(-1)[: self.rows]
-
-    def _any(self, batches: int, rng: np.random.Generator) -> Indices:
-        return rng.integers(self.rows, size=(batches, self.batch_size))
 
     @abstractmethod
     def _draw(self, batches: int, share: float, rng: np.random.Generator) -> Indices:

@@ -34,7 +34,7 @@ from mlcl.testing.datasets import TAGS, small_dataset
 from mlcl.training import experiment
 from mlcl.training.batches import Batch
 from mlcl.training.builders import build_model
-from mlcl.training.context import Context
+from mlcl.training.context import ONE_PROCESS as CPU
 from mlcl.training.events import Stopped
 from mlcl.training.experiment import ExperimentResult, run_experiment
 from mlcl.training.export import load_model, write_export
@@ -45,7 +45,6 @@ from mlcl.training.objective import ContrastiveModel
 
 ROWS = 8
 """The number of rows in a batch."""
-CPU = Context(torch.device("cpu"))
 MakeJob = Callable[..., JobConfig]
 OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "text": {"lr": 0.01},
