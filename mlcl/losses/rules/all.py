@@ -29,7 +29,7 @@ def all_weights(
     return OverlapRule(equal).dense(sets, anchors, dtype)
 
 
-def all_closed(sets: LabelSets, ranks: BatchRanks, *, empty_match: bool = True) -> IncidenceWeights:
+def all_closed(sets: LabelSets, ranks: BatchRanks, *, empty_match: bool) -> IncidenceWeights:
     """Returns the closed form of the weights, with one group for each label set."""
     set_B = sets.distinct()[1]
     if not empty_match:

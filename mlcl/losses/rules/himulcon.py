@@ -93,9 +93,9 @@ def himulcon_closed(
     labels: PathLabels,
     ranks: BatchRanks,
     *,
-    level_weights: LevelWeights = "exp",
-    exclusive: bool = False,
-    positives: Positives = "overlapping",
+    level_weights: LevelWeights,
+    exclusive: bool,
+    positives: Positives,
 ) -> PairWeights:
     """Returns the closed form of the weights, which are sums over the levels that pairs share."""
     paths, own, dtype = paths_of(labels, ranks, positives), ranks.own, ranks.dtype

@@ -41,11 +41,7 @@ def lascl_weights(
 
 
 def lascl_terms(
-    logit_BB: Tensor,
-    labels: PathLabels,
-    *,
-    unrelated: Unrelated = 0.5,
-    denominator: Denominator = "negatives",
+    logit_BB: Tensor, labels: PathLabels, *, unrelated: Unrelated, denominator: Denominator
 ) -> Tensor:
     """Computes the terms L_i = 1/|P(i)| sum_{p in P(i)} [log sum_a exp(s_ia / (tau w_ia)) - s_ip/tau] (B,).
 
@@ -111,11 +107,7 @@ class LasclWeights(PairWeights):
 
 
 def lascl_closed(
-    labels: PathLabels,
-    ranks: BatchRanks,
-    *,
-    unrelated: Unrelated = 0.5,
-    denominator: Denominator = "negatives",
+    labels: PathLabels, ranks: BatchRanks, *, unrelated: Unrelated, denominator: Denominator
 ) -> LasclWeights:
     """Returns the weights for the tiled engine."""
     paths, own = paths_of(labels, ranks), ranks.own

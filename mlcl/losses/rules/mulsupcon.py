@@ -43,9 +43,7 @@ def mulsupcon_weights(
     return Weighting(w_NB * factor_B[anchors, None], (w_NB > 0).sum(1))
 
 
-def mulsupcon_closed(
-    sets: LabelSets, ranks: BatchRanks, *, normalization: Normalization = "paper"
-) -> IncidenceWeights:
+def mulsupcon_closed(sets: LabelSets, ranks: BatchRanks, *, normalization: Normalization) -> IncidenceWeights:
     """Returns the weights as diag(c) Y D Y^T over labels that two or more rows have, D = diag(1 / |P_l|)."""
     rows, own, dtype = sets.drop_unique_labels().rows, ranks.own, ranks.dtype
     assert rows is not None

@@ -44,7 +44,7 @@ def reg_rule(*, prototypes: bool, alpha: From0 = 1.0) -> RegRule:
     return RegRule(share_of_candidate, prototypes)
 
 
-def reg_terms(logit_BC: Tensor, sets: LabelSets, *, prototypes: bool, alpha: From0 = 1.0) -> Tensor:
+def reg_terms(logit_BC: Tensor, sets: LabelSets, *, prototypes: bool, alpha: From0) -> Tensor:
     """Computes the terms L_i = -sum_p W_ip log p_ip (B,), whose gradient pushes no positive away.
 
     The gradient of L_i with respect to a candidate's logit is R_i p_ia - W_ia. For a positive p, W_ip is

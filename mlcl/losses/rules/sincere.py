@@ -47,11 +47,7 @@ def sincere_weights(
 
 
 def sincere_terms(
-    logit_BB: Tensor,
-    sets: LabelSets,
-    *,
-    positives: Positives = "overlapping",
-    denominator: Denominator = "pair",
+    logit_BB: Tensor, sets: LabelSets, *, positives: Positives, denominator: Denominator
 ) -> Tensor:
     """Computes the terms L_i = 1/|P(i)| sum_{p in P(i)} log(1 + exp(m_i - s_ip / tau)) (B,).
 
@@ -99,11 +95,7 @@ class SincereWeights(PairwiseWeights):
 
 
 def sincere_closed(
-    sets: LabelSets,
-    ranks: BatchRanks,
-    *,
-    positives: Positives = "overlapping",
-    denominator: Denominator = "pair",
+    sets: LabelSets, ranks: BatchRanks, *, positives: Positives, denominator: Denominator
 ) -> SincereWeights:
     """Returns the weights for the tiled engine."""
     return SincereWeights(RULES[positives], sets, ranks, denominator)
