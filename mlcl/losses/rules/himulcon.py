@@ -98,7 +98,7 @@ def himulcon_closed(
     positives: Positives,
 ) -> PairWeights:
     """Returns the closed form of the weights, which are sums over the levels that pairs share."""
-    paths, own, dtype = paths_of(labels, ranks, positives), ranks.own, ranks.dtype
+    paths, dtype = paths_of(labels, ranks, positives), ranks.dtype
     count_HB = paths.counts()
     share_H = torch.tensor(level_shares(paths.levels, level_weights), dtype=dtype)
     share_H1 = copy_to_device(share_H, count_HB.device)[:, None]
@@ -108,10 +108,8 @@ def himulcon_closed(
     if exclusive:
         # P_l lacks the next level's rows, so a pair's weights telescope to the weight of its level.
         weight_HB[1:] -= weight_HB[:-1].clone()
-    counted_HB = count_HB * (share_H1 > 0)
-    positives_B = counted_HB.sum(0) if exclusive else counted_HB.amax(0)
     row_sums_B = (share_H1 * (count_HB > 0)).sum(0).to(dtype)
-    return paths.weights(weight_HB, row_sums_B[:own], lambda: positives_B[:own], symmetric=not exclusive)
+    return paths.weights(weight_HB, row_sums_B[: ranks.own], symmetric=not exclusive)
 
 
 HIMULCON = LossSpec(

@@ -67,18 +67,18 @@ class LasclWeights(PairWeights):
     """The weights W, with the factors 1 / w of the logits in the softmax's sum."""
 
     def __init__(
-        self, paths: Paths, given: PairWeights, positives_N: Tensor, unrelated: float, *, excludes: bool
+        self, paths: Paths, given: PairWeights, has_positive_N: Tensor, unrelated: float, *, excludes: bool
     ) -> None:
         self._paths, self._given, self._unrelated = paths, given, unrelated
-        self._positives_N = positives_N
+        self._has_positive_N = has_positive_N
         self.row_sums = given.row_sums
         self.excludes = excludes
         self.largest_factor = 1 / unrelated
         self._latest: tuple[slice, slice, Tensor, Tensor] | None = None
 
-    def positives(self) -> Tensor:
-        """Returns |P(i)| (N,)."""
-        return self._positives_N
+    def has_positive(self) -> Tensor:
+        """Whether each own anchor has a positive, also without negatives, as bool (N,)."""
+        return self._has_positive_N
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z (N, D)."""
@@ -118,9 +118,8 @@ def lascl_closed(
         used_B &= count_B < len(labels) - 1
     weight_HB = torch.zeros(count_HB.shape, dtype=ranks.dtype, device=count_HB.device)
     weight_HB[-1] = safe_divide(used_B.to(ranks.dtype), count_B.to(ranks.dtype))
-    positives_N, row_sums_N = count_B[:own], used_B[:own].to(ranks.dtype)
-    given = paths.weights(weight_HB, row_sums_N, lambda: positives_N)
-    return LasclWeights(paths, given, positives_N, unrelated, excludes=excludes)
+    given = paths.weights(weight_HB, used_B[:own].to(ranks.dtype))
+    return LasclWeights(paths, given, count_B[:own] > 0, unrelated, excludes=excludes)
 
 
 LASCL = LossSpec(

@@ -11,9 +11,8 @@ from torch import Tensor
 from mlcl.losses.dense import Weighting, candidate_mask
 from mlcl.losses.sets import LabelSets, cross
 from mlcl.losses.spec import LossSpec
-from mlcl.losses.weights.base import BatchRanks, DistinctSets
+from mlcl.losses.weights.base import BatchRanks
 from mlcl.losses.weights.incidence import IncidenceWeights
-from mlcl.losses.weights.overlap import count_overlapping
 
 Normalization = Literal["paper", "paper_valid", "per_sample"]
 
@@ -53,11 +52,7 @@ def mulsupcon_closed(sets: LabelSets, ranks: BatchRanks, *, normalization: Norma
     value_M[rows.row_index() >= len(sets) - ranks.queued] = 0
     symmetric = normalization != "per_sample" and not ranks.queued
     row_sums_N = rows.counts()[:own] * factor_B[:own]
-
-    def overlapping() -> Tensor:
-        return count_overlapping(DistinctSets(sets, BatchRanks(own, dtype)))
-
-    return IncidenceWeights(rows, value_M, row_sums_N, overlapping, own, symmetric=symmetric)
+    return IncidenceWeights(rows, value_M, row_sums_N, own, symmetric=symmetric)
 
 
 def _factors(sets: LabelSets, valid_B: Tensor, normalization: Normalization) -> Tensor:

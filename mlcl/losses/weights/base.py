@@ -7,7 +7,6 @@ Shapes: N own rows (the first N of all), B rows of all processes, D embedding, L
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -65,7 +64,7 @@ class BatchRanks:
         return row
 
 
-class PairWeights(ABC):
+class PairWeights:
     """The weights of the own anchors' pairs, which depend on labels alone.
 
     `row_sums` (N,) are R_i = sum_p W_ip; `constant` (N,) is added to the anchors' terms, None for 0.
@@ -84,10 +83,6 @@ class PairWeights(ABC):
     def own_softmax(self) -> bool:
         """Whether the softmax excludes candidates or multiplies logits, so that no other loss shares it."""
         return self.excludes or self.largest_factor != 1
-
-    @abstractmethod
-    def positives(self) -> Tensor:
-        """Returns |P(i)|, the number of positives of each own anchor (N,)."""
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, (N, D).
@@ -120,8 +115,8 @@ class PairWeights(ABC):
         raise NotImplementedError("this rule changes no logits")
 
     def has_positive(self) -> Tensor:
-        """Whether each own anchor has a positive, as bool (N,)."""
-        return self.positives() > 0
+        """Whether each own anchor has a positive, as bool (N,); by default, a weight above 0."""
+        return self.row_sums > 0
 
     def to(self, device: torch.device) -> PairWeights:
         """Moves all tensors of this object to a device, without waiting for it, and returns the object."""

@@ -26,9 +26,9 @@ class Constrained(PairWeights):
         self.share_H = torch.tensor(shares, dtype=self.dtype)
         self.count = paths.counts()
 
-    def positives(self) -> Tensor:
-        """Returns |P(i)| (N,), the number of positives at the coarsest level with a weight above 0."""
-        return (self.count[:, : self.own] * (self.share_H[:, None] > 0)).amax(0)
+    def has_positive(self) -> Tensor:
+        """Whether each own anchor has a positive at a level with a weight above 0, as bool (N,)."""
+        return ((self.count[:, : self.own] > 0) & (self.share_H[:, None] > 0)).any(0)
 
 
 class ConstrainedLevels(Constrained):
@@ -63,35 +63,28 @@ class ConstrainedLevels(Constrained):
         source_H = torch.where(finer_HH, total_H, -torch.inf).argmax(1)
         if not self.detach:
             share_H = torch.zeros_like(self.share_H).index_add_(0, source_H, self.share_H)
-            return _LevelMix(levels, share_H, self.positives())
+            return _LevelMix(levels, share_H)
         moved_H = source_H != torch.arange(len(levels), device=z_BD.device)
         constant = (self.share_H * total_H[source_H] * moved_H).sum() / z_BD.shape[0]
-        return _LevelMix(levels, self.share_H.masked_fill(moved_H, 0), self.positives(), constant)
+        return _LevelMix(levels, self.share_H.masked_fill(moved_H, 0), constant)
 
     def _level(self, level: int) -> PairWeights:
         """Returns the weights 1 / |P_l(i)| of the pairs of one level."""
         weight_HB = torch.zeros(self.count.shape, dtype=self.dtype, device=self.count.device)
         weight_HB[level] = safe_divide(torch.ones_like(weight_HB[level]), self.count[level].to(self.dtype))
-        others_N = self.count[level, : self.own]
-        return self.paths.weights(weight_HB, (others_N > 0).to(self.dtype), lambda: others_N)
+        return self.paths.weights(weight_HB, (self.count[level, : self.own] > 0).to(self.dtype))
 
 
 class _LevelMix(PairWeights):
-    def __init__(
-        self, levels: list[PairWeights], share_H: Tensor, positives_N: Tensor, constant: Tensor | None = None
-    ) -> None:
+    def __init__(self, levels: list[PairWeights], share_H: Tensor, constant: Tensor | None = None) -> None:
         on_host = is_host(share_H.device)
         self._parts = [
             (share, weights) for share, weights in zip(share_H, levels, strict=True) if not on_host or share
         ]
-        self._positives_N = positives_N
         self.row_sums = torch.zeros_like(levels[0].row_sums)
         for share, weights in self._parts:
             self.row_sums += share * weights.row_sums
         self.constant = None if constant is None else constant.expand(len(self.row_sums))
-
-    def positives(self) -> Tensor:
-        return self._positives_N
 
     def attract(self, z_BD: Tensor) -> Tensor:
         total_ND = z_BD.new_zeros(len(self.row_sums), z_BD.shape[1])

@@ -5,8 +5,6 @@ Shapes: N own rows, B rows, L groups, M stored entries, D embedding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -27,27 +25,17 @@ class IncidenceWeights(PairWeights):
         rows: LabelRows,
         value_M: Tensor,
         row_sums_N: Tensor,
-        positives: Callable[[], Tensor],
         own: int,
         *,
         symmetric: bool,
     ) -> None:
         self.row_sums = row_sums_N
-        self._positives = positives
         self._symmetric = symmetric
         # Everything that depends on labels alone is computed here, so that `attract` waits for no device.
         self._width = rows.width
         self._columns, self._offsets = rows.part(slice(0, own))
         order_M, self._row_M, self._group_offsets = by_label(rows)
         self._own_M, self._by_group_M = value_M[: len(self._columns)], value_M[order_M]
-
-    def positives(self) -> Tensor:
-        """Returns |P(i)|, the number of positives of each own anchor (N,)."""
-        return self._positives().to(self.row_sums.device)
-
-    def has_positive(self) -> Tensor:
-        """Whether each own anchor has a weight above 0, as bool (N,)."""
-        return self.row_sums > 0
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, (N, D)."""
@@ -89,6 +77,5 @@ def group_weights(group_B: Tensor, ranks: BatchRanks) -> IncidenceWeights:
     weight_B[len(weight_B) - ranks.queued :] = 0
     rows = LabelRows.from_classes(group_B, width)
     value_M, symmetric = weight_B[group_B >= 0], not ranks.queued
-    others_N = (size_B[: ranks.own] - 1).clamp(min=0)
-    row_sums_N = (others_N > 0).to(ranks.dtype)
-    return IncidenceWeights(rows, value_M, row_sums_N, lambda: others_N, ranks.own, symmetric=symmetric)
+    row_sums_N = (size_B[: ranks.own] > 1).to(ranks.dtype)
+    return IncidenceWeights(rows, value_M, row_sums_N, ranks.own, symmetric=symmetric)

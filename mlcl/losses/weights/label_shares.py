@@ -18,7 +18,6 @@ from mlcl.losses.dense import Weighting, candidate_mask, safe_divide
 from mlcl.losses.relations import LabelCounts
 from mlcl.losses.sets import LabelSets, bag, by_label, cross
 from mlcl.losses.weights.base import BatchRanks, DistinctSets, PairWeights
-from mlcl.losses.weights.overlap import count_overlapping
 
 LABEL_SUMS = 1 << 21
 """The largest number of entries of the matrix (L, I) of sums by label, for a tile of I sets."""
@@ -79,14 +78,6 @@ class LabelShares(PairWeights):
         # The weights of one of u's labels add up to 1 / |u|, unless no other row or prototype has it.
         mass_U = torch.zeros_like(size_U).index_add_(0, self._set_M, (normaliser_M > 0).to(self._dtype))
         self.row_sums = safe_divide(mass_U, size_U)[self._distinct.own_index]
-
-    def positives(self) -> Tensor:
-        """Returns |P(i)| (N,), the number of other rows that share a label with i, without prototypes."""
-        return count_overlapping(self._distinct)
-
-    def has_positive(self) -> Tensor:
-        """Whether each own anchor has a positive, which may be a row or a prototype, as bool (N,)."""
-        return self.row_sums > 0
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, prototypes included, (N, D)."""

@@ -183,16 +183,16 @@ class OverlapWeights(PairWeights):
         index_N = distinct.own_index
         positives_V, factors_V, constant_V = self._pairs.sums().unbind()
         divisor_V = rule.divisor(positives_V, factors_V, len(sets))
-        self._positives_N: Tensor = positives_V[index_N].round().long()
+        self._has_positive_N: Tensor = positives_V[index_N].round() > 0
         self._inverse_B = ranks.share(safe_divide(torch.ones_like(divisor_V), divisor_V)[index_N])
         self._inverse_U = torch.zeros_like(distinct.rows).index_copy_(0, distinct.index, self._inverse_B)
         self.row_sums = factors_V[index_N] * self._inverse_B[: ranks.own]
         if rule.constant is not None:
             self.constant = -(constant_V[index_N] * self._inverse_B[: ranks.own])
 
-    def positives(self) -> Tensor:
-        """Returns |P(i)|, the number of positives of each own anchor (N,)."""
-        return self._positives_N
+    def has_positive(self) -> Tensor:
+        """Whether each own anchor has a positive, which may have the weight 0, as bool (N,)."""
+        return self._has_positive_N
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, (N, D)."""
@@ -238,9 +238,3 @@ class OverlapWeights(PairWeights):
         if self._rule.symmetric:
             return forward_IJ * (inverse_I[:, None] + inverse_J)
         return (forward_IJ * inverse_I[:, None]).addcmul_(backward_IJ, inverse_J)
-
-
-def count_overlapping(distinct: DistinctSets) -> Tensor:
-    """Returns the number of other rows that share a label with each own row (N,)."""
-    positives_V: Tensor = SetPairs(OverlapRule(share_label, symmetric=True), distinct).sums()[0]
-    return positives_V[distinct.own_index].round().long()

@@ -192,9 +192,6 @@ class _RaisedPairs(PairWeights):
         # The last row is for the rows of other processes.
         self._product = z_BD.new_zeros(levels.own + 1, z_BD.shape[1])
 
-    def positives(self) -> Tensor:
-        return self._levels.positives()
-
     def fill(self) -> Tensor:
         """Computes row sums and product; returns the weight of raised pairs by anchor and level (N, H)."""
         own, z_BD = len(self.row_sums), self._z_BD

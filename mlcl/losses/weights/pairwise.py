@@ -10,7 +10,7 @@ Shapes: N own rows, B rows, D embedding, L prototypes, M labels of the own rows;
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -40,7 +40,7 @@ class PairLoss:
         return self.value - self.by_sum * (lse - u) + (self.pull - self.by_sum) * u
 
 
-class PairwiseWeights(PairWeights):
+class PairwiseWeights(PairWeights, ABC):
     """The base class of weights whose pair losses f a subclass defines; `at` returns W' for embeddings.
 
     `given` are the weights W, which follow from labels alone.
@@ -49,10 +49,6 @@ class PairwiseWeights(PairWeights):
     def __init__(self, given: OverlapWeights | LabelShares, ranks: BatchRanks) -> None:
         self._given, self._ranks = given, ranks
         self.row_sums = given.row_sums
-
-    def positives(self) -> Tensor:
-        """Returns |P(i)| (N,), the number of positives of each own anchor, without prototypes."""
-        return self._given.positives()
 
     def has_positive(self) -> Tensor:
         """Whether each own anchor has a positive, which may be a row or a prototype, as bool (N,)."""
@@ -66,7 +62,7 @@ class PairwiseWeights(PairWeights):
         """Returns the weights W' for given embeddings, computed in one pass over the tiles."""
         lse_B, row_sum_B = self._ranks.share(torch.stack([lse_N, self.row_sums], 1)).unbind(1)
         rows, queued = len(lse_B), self._ranks.queued
-        fixed = _FixedWeights(self, z_BD, len(lse_N), rows)
+        fixed = _FixedWeights(z_BD, len(lse_N), rows)
         for i, j, mirrored in tiling.tiles(z_BD.device, len(lse_N), rows, queued=queued):
             u_IJ = (z_BD[i] @ z_BD[j].T).mul_(ratio)
             forward_IJ, backward_IJ = self._given.each(i, j)
@@ -119,18 +115,11 @@ class PairwiseWeights(PairWeights):
 class _FixedWeights(PairWeights):
     """The weights W' of fixed embeddings: their products, and the part of the loss that W' and R' lack."""
 
-    def __init__(self, weights: PairwiseWeights, z_BD: Tensor, own: int, rows: int) -> None:
-        self._weights = weights
+    def __init__(self, z_BD: Tensor, own: int, rows: int) -> None:
         self.product, self.prototype_product = torch.zeros_like(z_BD[:own]), torch.zeros_like(z_BD[rows:])
         self.queue_product = torch.zeros_like(self.product)
         self.row_sums = z_BD.new_zeros(own)
         self.constant: Tensor = z_BD.new_zeros(own)
-
-    def positives(self) -> Tensor:
-        return self._weights.positives()
-
-    def has_positive(self) -> Tensor:
-        return self._weights.has_positive()
 
     def attract(self, _z_BD: Tensor) -> Tensor:
         return self.product

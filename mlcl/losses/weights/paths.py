@@ -5,7 +5,7 @@ Shapes: N own rows (the first), B rows, H levels; I and J are slices of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -83,18 +83,11 @@ class OnePath:
         """Returns |P_l(i)|, the number of other rows that share level l with row i, as int64 (H, B)."""
         return torch.stack([(group_sizes(group_B) - 1).clamp(min=0) for group_B in self._groups])
 
-    def weights(
-        self,
-        weight_HB: Tensor,
-        row_sums_N: Tensor,
-        positives: Callable[[], Tensor],
-        *,
-        symmetric: bool = True,
-    ) -> IncidenceWeights:
+    def weights(self, weight_HB: Tensor, row_sums_N: Tensor, *, symmetric: bool = True) -> IncidenceWeights:
         """Returns the weights W_ip = sum_l a_il 1[i and p share level l], a = `weight_HB`.
 
-        `row_sums_N` are their row sums, and `positives` computes |P(i)| (N,). `symmetric` says that a_il is
-        equal for all rows with i's path through level l.
+        `row_sums_N` are their row sums. `symmetric` says that a_il is equal for all rows with i's path
+        through level l.
         """
         weight_HB[:, weight_HB.shape[1] - self._ranks.queued :] = 0
         used_H = weight_HB.any(1)
@@ -105,4 +98,4 @@ class OnePath:
         column_BH = (groups_HB + first_H[:-1, None]).T
         rows = LabelRows(F.pad(known_BH.sum(1).cumsum(0), (1, 0)), column_BH[known_BH], int(first_H[-1]))
         value_M, symmetric = weight_HB.T[known_BH], symmetric and not self._ranks.queued
-        return IncidenceWeights(rows, value_M, row_sums_N, positives, self._ranks.own, symmetric=symmetric)
+        return IncidenceWeights(rows, value_M, row_sums_N, self._ranks.own, symmetric=symmetric)

@@ -8,7 +8,7 @@ rows), D embedding; I and J are slices of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -124,14 +124,13 @@ class SeveralPaths:
         self,
         weight_HB: Tensor,
         row_sums_N: Tensor,
-        positives: Callable[[], Tensor],
         *,
         symmetric: bool = True,  # noqa: ARG002 (W_ij and W_ji are added up)
     ) -> PairWeights:
         """Returns weights over pairs of distinct sets; rows with equal sets must have equal `weight_HB`."""
         weight_HU = weight_HB.new_zeros(self.levels, len(self._distinct.rows))
         weight_HU.index_copy_(1, self._distinct.index, weight_HB)
-        return _DepthWeights(self._distinct, self._distinct_depth, weight_HU, row_sums_N, positives)
+        return _DepthWeights(self._distinct, self._distinct_depth, weight_HU, row_sums_N)
 
     @cached_property
     def _distinct(self) -> DistinctSets:
@@ -155,25 +154,14 @@ class _DepthWeights(PairWeights):
     """The weights W_uv = sum_l a_ul 1[u and v share level l] of distinct sets; a product takes O(V U D)."""
 
     def __init__(
-        self,
-        distinct: DistinctSets,
-        depth: NodeDepth,
-        weight_HU: Tensor,
-        row_sums_N: Tensor,
-        positives: Callable[[], Tensor],
+        self, distinct: DistinctSets, depth: NodeDepth, weight_HU: Tensor, row_sums_N: Tensor
     ) -> None:
         self.row_sums = row_sums_N
-        self._distinct, self._depth, self._positives = distinct, depth, positives
+        self._distinct, self._depth = distinct, depth
         on_host = tiling.is_host(weight_HU.device)
         self._weights = [
             (level, weight_U) for level, weight_U in enumerate(weight_HU) if not on_host or weight_U.any()
         ]
-
-    def positives(self) -> Tensor:
-        return self._positives()
-
-    def has_positive(self) -> Tensor:
-        return self.row_sums > 0
 
     def attract(self, z_BD: Tensor) -> Tensor:
         return self._distinct.attract(self._both, z_BD)
