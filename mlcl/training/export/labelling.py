@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -142,10 +141,8 @@ class Labelling:
         return metrics
 
     def _outputs(self, batch: Iterable[Item]) -> Tensor:
-        """Returns the encoder's outputs (M, O) of the rows that can be read; (0, 0) if there are none."""
+        """Returns the encoder's outputs (M, O) of the rows that can be read."""
         rows = [(item.content, item.place) for item in batch if not isinstance(item.content, Unreadable)]
-        if not rows:
-            return torch.zeros(0, 0)
         return self._model.outputs([content for content, _ in rows], [place for _, place in rows])
 
     def _write(
@@ -153,11 +150,7 @@ class Labelling:
     ) -> None:
         """Writes the predictions of readable rows; a row with a problem gets its message and no label."""
         index, space = self._model.index, self._model.index.space
-        if len(output_MO):
-            probabilities = array(self._model.probabilities(output_MO, self._predictor))
-        else:
-            shape = (len(space.aspects), len(space.scale)) if space.aspects else (len(space.classes),)
-            probabilities = np.zeros((0, *shape))
+        probabilities = array(self._model.probabilities(output_MO, self._predictor))
         columns = dict(decide(index, probabilities, self._predictor, self._threshold).columns)
         if self._all:
             columns["probabilities"] = probabilities.tolist()
