@@ -52,11 +52,6 @@ class Head(nn.Module):
         return None if key is None else (key, self.reads_logits)
 
 
-def embedding_of(output_RO: Tensor, label_logits: int) -> Tensor:
-    """Returns the embedding (R, D): an encoder's output without its last `label_logits` columns."""
-    return output_RO[:, : output_RO.shape[1] - label_logits]
-
-
 @dataclass(frozen=True)
 class ObjectiveValue:
     """The value of the objective for a batch.
@@ -94,7 +89,7 @@ class Objective(nn.Module):
 
     def embedding(self, output_RO: Tensor) -> Tensor:
         """Returns the embedding (R, D), the encoder's output without the label logits that may follow it."""
-        return embedding_of(output_RO, self.label_logits)
+        return output_RO[:, : output_RO.shape[1] - self.label_logits]
 
     def forward(
         self, output_RO: Tensor, labels: Mapping[str, Labels], sample_ids_R: Tensor

@@ -90,15 +90,15 @@ class PredictedRows:
         """
         columns = {"id": ids, "block": pa.array(self.block.astype(np.int16))}
         if isinstance(self.targets, LabelRows):
-            columns["target"] = _as_lists(self.targets)
+            columns["target"] = as_lists(self.targets)
             if self.targets.unknown is not None:
-                columns["unknown"] = _as_lists(self.targets.unknown)
+                columns["unknown"] = as_lists(self.targets.unknown)
         else:
-            columns["target"] = _as_column(self.targets.cpu().numpy().astype(np.int32))
+            columns["target"] = as_column(self.targets.cpu().numpy().astype(np.int32))
         if self.facts.row_path is not None:
-            columns["path"] = _as_column(self.facts.row_path.astype(np.int32))
+            columns["path"] = as_column(self.facts.row_path.astype(np.int32))
         for prefix, p in self.probabilities.items():
-            columns[_predictor(prefix)] = _as_column(p.reshape(len(p), -1).numpy().astype(np.float16))
+            columns[_predictor(prefix)] = as_column(p.reshape(len(p), -1).numpy().astype(np.float16))
         about = {
             "task": self.task,
             "aspects": self.aspects,
@@ -206,14 +206,16 @@ def _predictor(prefix: str) -> str:
     return prefix.strip("/") or "classifier"
 
 
-def _as_column(values: Array) -> pa.Array:
-    """Returns an Arrow column of values (N,), or of the rows of values (N, ...) as lists of one size."""
+def as_column(values: Array) -> pa.Array:
+    """Returns an Arrow column of values (N,), or of rows (N, D) as lists of one size; nulls if D is 0."""
     if values.ndim == 1:
         return pa.array(values)
+    if not values.shape[1]:
+        return pa.nulls(len(values), pa.list_(pa.float32()))
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
 
 
-def _as_lists(rows: LabelRows) -> pa.Array:
+def as_lists(rows: LabelRows) -> pa.Array:
     """Returns an Arrow column with a list of each row's labels, as int32."""
     offsets, columns = (each.cpu().numpy().astype(np.int32) for each in (rows.offsets, rows.columns))
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(columns))

@@ -32,7 +32,7 @@ from mlcl.training.evaluator import Evaluation
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbour_grid import write_neighbours
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel
-from mlcl.training.row_predictions import BLOCKS, PREDICTIONS, write_test_rows
+from mlcl.training.row_predictions import BLOCKS, PREDICTIONS, as_column, write_test_rows
 
 RESULT = "result.json"
 MODEL = "model"
@@ -209,17 +209,10 @@ def _table(
     columns = {
         "id": split.id_column(rows),
         "split": pa.repeat(pa.scalar(split.name, pa.string()), len(rows)),
-        "embedding": fixed_lists(embedding_ND.to(kind)),
+        "embedding": as_column(embedding_ND.to(kind).numpy()),
         "probabilities": _lists(probabilities, len(rows), kind),
     }
     return pa.table(columns)
-
-
-def fixed_lists(values_ND: Tensor) -> pa.Array:
-    """Converts each row of a matrix (N, D) to a list; to null if D is 0, as for a baseline."""
-    if not values_ND.shape[1]:
-        return pa.nulls(len(values_ND), pa.list_(pa.float32()))
-    return pa.FixedSizeListArray.from_arrays(pa.array(values_ND.numpy().ravel()), values_ND.shape[1])
 
 
 def matrix(column: pa.ChunkedArray) -> Tensor:

@@ -30,8 +30,9 @@ from mlcl.training.builders import classifier_layer, linear_layer
 from mlcl.training.checkpoint import load_trained_weights
 from mlcl.training.classifier import Labels
 from mlcl.training.embeddings import Datastore, RankRows, label_layer, label_logits
-from mlcl.training.objective import CLASSIFIER, ContrastiveModel, embedding_of
-from mlcl.training.run_files import PROBE, WEIGHTS, fixed_lists, matrix
+from mlcl.training.objective import CLASSIFIER, ContrastiveModel
+from mlcl.training.row_predictions import as_column, as_lists
+from mlcl.training.run_files import PROBE, WEIGHTS, matrix
 
 
 class Network(nn.Module):
@@ -49,7 +50,7 @@ class Network(nn.Module):
 
     def features(self, output_MO: Tensor, layer: str) -> Tensor:
         """Returns the input of a layer: the whole output for `classifier`, the embedding for `probe`."""
-        return output_MO if layer == CLASSIFIER else embedding_of(output_MO, self.label_logits)
+        return output_MO if layer == CLASSIFIER else output_MO[:, : self.dim]
 
 
 def load_trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Network:
@@ -122,13 +123,10 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
     """Writes a datastore. A label is a class index, a list of indices, or one per aspect; -1 if unknown."""
-    if isinstance(store.labels, LabelRows):
-        labels: Any = pa.array(store.labels.lists(), pa.list_(pa.int32()))
-    else:
-        values = store.labels.to(torch.int32)
-        labels = pa.array(values.numpy()) if values.ndim == 1 else fixed_lists(values)
-    embeddings = fixed_lists(store.rows.values)
-    table = pa.table({"id": pa.array(ids, pa.string()), "embedding": embeddings, "label": labels})
+    labels = store.labels
+    column = as_lists(labels) if isinstance(labels, LabelRows) else as_column(labels.to(torch.int32).numpy())
+    embeddings = as_column(store.rows.values.numpy())
+    table = pa.table({"id": pa.array(ids, pa.string()), "embedding": embeddings, "label": column})
     pq.write_table(table, file, compression="zstd")
 
 
