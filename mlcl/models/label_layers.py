@@ -30,7 +30,7 @@ class LabelAttention(nn.Module):
     a whole.
 
     `key` holds V (D, D), `query` U (L, D), `output` w and b. Weights are initialised from a normal
-    distribution with standard deviation 0.02, b with 0. `label_logits` is L, `dim` is D.
+    distribution with standard deviation 0.02, b with 0. `label_logits` is L.
     Source: Huang et al. 2022, PLM-ICD, label-aware attention, from Vu et al. 2020, A Label Attention Model
     for ICD Coding from Clinical Text; the initialisation is that of PLM-ICD's code. The maximum over labels
     as an embedding is from kNN-MLTC, appendix A.
@@ -38,7 +38,6 @@ class LabelAttention(nn.Module):
 
     def __init__(self, dim: int, labels: int, pooling: Literal["max", "mean"] = "max") -> None:
         super().__init__()
-        self.dim = dim
         self.label_logits = labels
         self.pooling = pooling
         self.key = nn.Linear(dim, dim, bias=False)
