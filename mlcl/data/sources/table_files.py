@@ -32,7 +32,7 @@ from mlcl.data.split_assignment import (
 from mlcl.data.tables.files import ENCODING, Dialect, TableFile
 from mlcl.data.tables.formats import open_table
 from mlcl.data.tables.labels import Labels
-from mlcl.data.tables.notation import MISSING, text_of
+from mlcl.data.tables.notation import MISSING, is_unicode, text_of
 from mlcl.data.tables.options import HierarchyOf, TableOptions
 from mlcl.data.tables.rows import EMPTY, Content, ImageFiles, TableRows, Unreadable, read_contents
 from mlcl.data.tables.spaces import check_levels, read_columns, spaces_of, state_of
@@ -318,6 +318,8 @@ def _filled(rows: TableRows, column: str) -> list[str]:
     for row, value in enumerate(values):
         if value is None or value != value or (isinstance(value, str) and not value.strip()):
             raise rows.error(row, "empty", column)
+        if isinstance(value, str) and not is_unicode(value):
+            raise rows.error(row, "no Unicode text: half of a surrogate pair", column, value)
     return [str(value).strip() for value in values]
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mlcl.data.tables import files
+from mlcl.data.tables.notation import is_unicode
 from mlcl.errors import UserError
 
 FASTTEXT = "__label__"
@@ -60,6 +61,8 @@ def json_table(path: Path, dialect: files.Dialect) -> files.TableFile:
 
     forms = dict.fromkeys(tuple(row) for _, row in objects())
     columns = tuple(dict.fromkeys(key for form in forms for key in form))
+    if odd := [key for key in columns if not is_unicode(key)]:
+        raise UserError("a key is no Unicode text: half of a surrogate pair", file=path, found=ascii(odd[0]))
     _check_spellings(path, columns, forms)
     return files.TableFile(
         path, columns, lambda wanted: files.frames(objects(), {name: name for name in wanted}), unit

@@ -333,13 +333,13 @@ def _is_id(name: str, rows: TableRows) -> bool:
     lower = name.lower()
     if lower not in ID_NAMES and not re.search(r"[_ ]id$|[a-z]Id$|ID$", name):
         return False
-    values = rows.frame[name].map(str)
-    blank = "" in set(values) or bool(rows.frame[name].isna().any())
-    return bool(values.is_unique) and len(values) > 1 and not blank
+    values = set(map(str, rows.frame[name]))
+    blank = "" in values or bool(rows.frame[name].isna().any())
+    return 1 < len(values) == len(rows) and not blank
 
 
 def _is_split(name: str, rows: TableRows) -> bool:
-    named = {str(value).strip().lower() for value in rows.frame[name].map(str).unique()}
+    named = {text.strip().lower() for text in set(map(str, rows.frame[name]))}
     if SPLIT_FLAG.fullmatch(name):
         return len(named) > 1 and {state_of(value) for value in named} == {0, 1}
     known = named & SPLIT_NAMES.keys()

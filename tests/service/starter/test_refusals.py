@@ -112,6 +112,12 @@ REFUSED = {
         {"in.jsonl": lines(lambda i: "[0, 1, 0]")}, {"classes": ("x", "y")}),
     "half of a surrogate pair at line 71": ({"in.jsonl": lines(
         lambda i: '"\\ud800"' if i == 70 else f'"{"xy"[i % 2]}"')}, {"labels": ("labels",)}),
+    "key labels: no Unicode text: half of a surrogate pair at line 1": {"in.jsonl": lines(
+        lambda i: f'"{"xy"[i % 2]}\\ud83d"')},
+    "key id: no Unicode text: half of a surrogate pair at line 1": {"in.jsonl": lines(
+        lambda i: f'"{"xy"[i % 2]}", "id": "\\ud83d{i}"')},
+    "a key is no Unicode text: half of a surrogate pair; found: 'a\\ud83d'": {"in.jsonl": lines(
+        lambda i: f'"{"xy"[i % 2]}", "a\\ud83d": 1')},
     "neither 0 nor 1 at line 71; found: 2": {"in.jsonl": objects(
         lambda i, t: {"text": body(i, t), "labels": [1, 0, 2 if i == 70 else 1]})},
     "an object without a name or label at line 1": {"in.jsonl": objects(
