@@ -218,7 +218,8 @@ def _unclear(column: CellColumn, texts: Sequence[str]) -> UserError:
     plain = {text: without_entities(text) for text in texts}
     signs = [sign for sign in SEPARATORS if any(sign in its for its in plain.values())] or [" "]
     text = next(text for text, its in plain.items() if signs[-1] in its)
-    allowed = [*(f"separator '{sign}'" for sign in signs), "kind single"]
+    shown = ["$'\\n'" if sign == "\n" else f"'{sign}'" for sign in signs]  # an error is on one line
+    allowed = [*(f"separator {sign}" for sign in shown), "kind single"]
     return column.error(text, "one label or several", text, allowed, ": name it")
 
 

@@ -118,6 +118,8 @@ REFUSED = {
         lambda i: f'"{"xy"[i % 2]}", "id": "\\ud83d{i}"')},
     "a key is no Unicode text: half of a surrogate pair; found: 'a\\ud83d'": {"in.jsonl": lines(
         lambda i: f'"{"xy"[i % 2]}", "a\\ud83d": 1')},
+    "found: 'a\\nb'; allowed: separator $'\\n', kind single": labels(
+        lambda i, t: ("a\nb", "c", "d")[i % 3]),
     "neither 0 nor 1 at line 71; found: 2": {"in.jsonl": objects(
         lambda i, t: {"text": body(i, t), "labels": [1, 0, 2 if i == 70 else 1]})},
     "an object without a name or label at line 1": {"in.jsonl": objects(
