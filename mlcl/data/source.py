@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -14,6 +15,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel
 
 from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.validation import check
 from mlcl.data.writer import NewDataset as NewDataset
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
@@ -79,11 +81,31 @@ class Source(Generic[Options]):
         return " ".join([self.version, *(f"{name} {metadata.version(name)}" for name in self.packages)])
 
     def write(self, folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-        """Writes the data set to `folder`. Raises the errors of `read` and `write_dataset`."""
+        """Writes the data set to `folder`, and checks it if it is read from the user's files.
+
+        Raises the errors of `read` and `write_dataset`, and those of `check` with the user's file.
+        """
         with scratch_beside(folder) as scratch, Workspace(scratch) as work:
             made = self.read(options, split_seed, work)
             own = {name: getattr(made, name) or getattr(self, name) for name in ("name", "origin", "licence")}
-            return write_dataset(folder, replace(made, **own))
+            info = write_dataset(folder, replace(made, **own))
+        if self.needs_input:
+            try:
+                check(folder, audited=False)
+            except UserError as error:
+                raise _in_users_file(error, made.places, getattr(options, "path", folder)) from None
+        return info
+
+
+def _in_users_file(
+    error: UserError, places: Mapping[str, tuple[Path, str]], path: Path | tuple[Path, ...]
+) -> UserError:
+    """Returns an error of `check` with the user's file, and the row's line there if `places` has its id."""
+    problem, _, row_id = error.problem.rpartition(", id ")
+    if row_id in places:
+        file, place = places[row_id]
+        return error.but(file=file, problem=re.sub(r"row \d+$", place, problem))
+    return error.but(file=path[0] if isinstance(path, tuple) else path)
 
 
 def space_of(classes: Iterable[str]) -> LabelSpace:

@@ -188,7 +188,7 @@ BAD = """
 0 | | labels: {c: {kind: single, column: color}} | key labels.c.column: no such column
 4 | colour: bleu | labels: {c: {kind: single, column: colour, classes: [red, blue]}} | \
 key colour: unknown class at line 7; did you mean blue?; found: bleu; allowed: red, blue
-3 | tags: w | | label in the test split only
+3 | tags: w | | key tags: label in the test split only, at line 6; found: w
 """
 
 
@@ -201,6 +201,23 @@ def test_the_first_bad_value_is_named_with_file_line_and_column(tmp_path, csv_fi
     assert error.value.file == str(file)
     assert message.strip() in error.value.line()
     assert [entry for entry in (tmp_path / "home").iterdir() if entry.is_dir()] == []
+
+
+def test_an_error_of_the_written_rows_names_the_file_and_the_line(tmp_path):
+    for name, label in (("train", "a"), ("test", "b")):
+        (tmp_path / f"{name}.csv").write_text(f"text,kind\none {name},a\nanother {name},{label}\n")
+    (tmp_path / "images.csv").write_text("image,kind\n1.png,a\n2.png,b\n")
+    for number, content in ((1, png(1)), (2, b"no image")):
+        (tmp_path / f"{number}.png").write_bytes(content)
+    for names, column, place in (
+        (("train.csv", "test.csv"), "text", "label in the test split only, at line 3 of test.csv"),
+        (("images.csv",), "image", "image cannot be decoded at line 3"),
+    ):
+        paths = [str(tmp_path / name) for name in names]
+        labels = {"kind": {"kind": "single", "column": "kind"}}
+        with pytest.raises(UserError, match=place) as error:
+            prepare("csv", tmp_path / "home", {"path": paths, column: column, "labels": labels})
+        assert error.value.file == paths[-1]
 
 
 SUN = [["extra", "sun"], ["sun"], ["extra"], []]

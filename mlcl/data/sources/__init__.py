@@ -19,7 +19,6 @@ from pydantic import BaseModel
 from mlcl.config.section import validate
 from mlcl.data.format import INFO_FILE
 from mlcl.data.source import Source
-from mlcl.data.validation import check
 from mlcl.errors import UserError
 from mlcl.files import remove_partial, scratch_beside
 from mlcl.plugins import PluginError, Registry, UnknownPluginError
@@ -121,11 +120,4 @@ def _write(source: Source[Any], folder: Path, options: BaseModel, split_seed: in
     with scratch_beside(folder) as scratch:
         made = scratch / "data"
         source.write(made, options, split_seed)
-        try:
-            if source.needs_input:
-                check(made, audited=False)
-        except UserError as error:
-            # The error names the user's file, since the scratch folder is removed.
-            path = getattr(options, "path", made)
-            raise error.but(file=path[0] if isinstance(path, tuple) else path) from None
         made.rename(folder)

@@ -151,6 +151,7 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
         name=options.name or options.path[0].stem,
         origin=", ".join(path.name for path in options.path),
         licence=options.licence,
+        places={row_id: (rows.file(row), keys.places[row]) for row, row_id in enumerate(keys.ids)},
     )
 
 
@@ -260,8 +261,7 @@ def _row_keys(options: TableOptions, rows: TableRows, kept: Sequence[int], conte
     for row, row_id in enumerate(ids):
         if first.setdefault(row_id, row) != row:
             problem = f"id of {places[row]} stands in {places[first[row_id]]} too"
-            file = rows.tables[rows.keys[row][0]].path
-            raise UserError(problem, file=file, key=options.id, found=row_id)
+            raise UserError(problem, file=rows.file(row), key=options.id, found=row_id)
     return RowKeys(
         ids,
         places,

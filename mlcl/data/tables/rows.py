@@ -60,6 +60,10 @@ class TableRows:
             self.frame.iloc[rows].reset_index(drop=True), self.tables, [self.keys[r] for r in rows]
         )
 
+    def file(self, row: int) -> Path:
+        """Returns the path of the file that a row is in."""
+        return self.tables[self.keys[row][0]].path
+
     def place(self, row: int) -> str:
         """Describes where a row is, for messages: "line 7", or with several files "line 7 of more.csv"."""
         table, number = self.keys[row]
@@ -79,9 +83,8 @@ class TableRows:
         # Invisible characters, such as a no-break space, are escaped.
         if isinstance(found, str) and not found.isprintable():
             found = ascii(found)
-        file = self.tables[self.keys[row][0]].path
         problem = f"{problem} at {self.place(row)}{more}"
-        return UserError(problem, file=file, key=column, found=found, allowed=allowed)
+        return UserError(problem, file=self.file(row), key=column, found=found, allowed=allowed)
 
 
 def read_contents(
