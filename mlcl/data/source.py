@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -93,17 +93,17 @@ class Source(Generic[Options]):
             try:
                 check(folder, audited=False)
             except UserError as error:
-                raise _in_users_file(error, made.places, getattr(options, "path", folder)) from None
+                raise _in_users_file(error, made.place_of, getattr(options, "path", folder)) from None
         return info
 
 
 def _in_users_file(
-    error: UserError, places: Mapping[str, tuple[Path, str]], path: Path | tuple[Path, ...]
+    error: UserError, place_of: Callable[[str], tuple[Path, str]] | None, path: Path | tuple[Path, ...]
 ) -> UserError:
-    """Returns an error of `check` with the user's file, and the row's line there if `places` has its id."""
+    """Returns an error of `check` with the user's file, and the line there if it names a row of a table."""
     problem, _, row_id = error.problem.rpartition(", id ")
-    if row_id in places:
-        file, place = places[row_id]
+    if problem and place_of is not None:
+        file, place = place_of(row_id)
         return error.but(file=file, problem=re.sub(r"row \d+$", place, problem))
     return error.but(file=path[0] if isinstance(path, tuple) else path)
 

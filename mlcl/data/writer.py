@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ class NewDataset:
 
     `batches` are its rows, which are read once, in order, and `dim` is the size of vectors. `notes` say how
     the rows came about. `allow_untrained` accepts classes that the test split alone has, and `grouped` says
-    that the rows have `row.group`. `places` maps a row's id to the user's file and the line there.
+    that the rows have `row.group`. `place_of` returns the user's file and the line there of a row's id.
     """
 
     modality: Modality
@@ -114,7 +114,7 @@ class NewDataset:
     name: str | None = None
     origin: str | None = None
     licence: str | None = None
-    places: Mapping[str, tuple[Path, str]] = field(default_factory=dict)
+    place_of: Callable[[str], tuple[Path, str]] | None = None
 
 
 def write_dataset(folder: Path, made: NewDataset, shard_rows: int = 65_536) -> DatasetInfo:

@@ -135,6 +135,11 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
     _check_labelled(rows, keys.splits, read_from, [its.names for its in named.values()])
     if options.split is None and SPLIT in tables[0].columns:
         notes.append(f"the column {SPLIT} is not read: split={SPLIT} takes the splits from it")
+
+    def place_of(row_id: str) -> tuple[Path, str]:
+        row = keys.ids.index(row_id)
+        return rows.file(row), keys.places[row]
+
     held: dict[str, Any] = {"id": keys.ids, "split": keys.splits}
     if keys.groups:
         held[GROUP] = keys.groups
@@ -151,7 +156,7 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
         name=options.name or options.path[0].stem,
         origin=", ".join(path.name for path in options.path),
         licence=options.licence,
-        places={row_id: (rows.file(row), keys.places[row]) for row, row_id in enumerate(keys.ids)},
+        place_of=place_of,
     )
 
 
