@@ -39,3 +39,14 @@ class PluginTestCase:
     def _registered(self) -> Iterator[None]:
         with register_plugins(self.registry, self.modules):
             yield
+
+    def declared(self, key: str) -> Sequence[Any]:
+        """Returns the attribute `key`, a list of what to test.
+
+        Raises CollectError for an empty list, whose tests pytest would skip, and for a single text.
+        """
+        found: Sequence[Any] = getattr(self, key)
+        if isinstance(found, str) or not found:
+            what = f"{type(self).__name__}.{key}"
+            raise pytest.Collector.CollectError(f"{what}; found: {found!r}; allowed: a list, not empty")
+        return found

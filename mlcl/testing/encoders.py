@@ -63,7 +63,8 @@ class EncoderTestCase(PluginTestCase):
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrises tests by the encoder's section."""
         if "written" in metafunc.fixturenames:
-            metafunc.parametrize("written", self.sections, ids=lambda section: section["name"])
+            sections = self.declared("sections")
+            metafunc.parametrize("written", sections, ids=lambda section: section["name"])
 
     @pytest.fixture
     def section(self, written: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -85,8 +85,9 @@ class LossTestCase(PluginTestCase):
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrises tests by case, and those that take an `engine` also by engine."""
         with register_plugins(LOSSES, self.modules):
-            cases = cases_of(self.names, self.more)
-            engines = {name: engines_of(name) for name in self.names}
+            names = self.declared("names")
+            cases = cases_of(names, self.more)
+            engines = {name: engines_of(name) for name in names}
         if "engine" in metafunc.fixturenames:
             both = [(case, engine) for case in cases for engine in engines[case[0]]]
             ids = [f"{case_id(case)}-{engine}" for case, engine in both]

@@ -77,7 +77,8 @@ class MetricTestCase(PluginTestCase):
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrises tests by the name of the metric and the tasks that it supports."""
         with register_plugins(METRICS, self.modules):
-            names = [name for name in self.names if not isinstance(METRICS[name], EmbeddingMetric)]
+            given = self.declared("names")
+            names = [name for name in given if not isinstance(METRICS[name], EmbeddingMetric)]
             both = [(name, task) for name in names for task in METRICS[name].tasks]
         if "task" in metafunc.fixturenames:
             metafunc.parametrize(("name", "task"), both, ids=[f"{name}-{task}" for name, task in both])

@@ -111,6 +111,7 @@ class SourceTestCase(PluginTestCase):
     ) -> None:
         """Tests that the state is JSON, changes with each file, and stays equal where nothing has changed."""
         if source.state is None:
+            assert not self.files, f"{self.name} reads files, so it needs a state, see mlcl.data.Source"
             pytest.skip("reads no files")
         options = source.options(**settings)
         for name in self.files if self.touched is None else self.touched:

@@ -1,0 +1,37 @@
+"""A suite says that it tests nothing, or not what it was given: pytest would skip its tests."""
+
+from types import SimpleNamespace
+
+import pytest
+from pydantic import BaseModel
+
+from mlcl.data import Source
+from mlcl.testing.encoders import EncoderTestCase
+from mlcl.testing.losses import LossTestCase
+from mlcl.testing.metrics import MetricTestCase
+from mlcl.testing.sources import SourceTestCase
+
+
+@pytest.mark.parametrize(
+    ("suite", "key", "fixture"),
+    [
+        (LossTestCase, "names", "case"),
+        (MetricTestCase, "names", "task"),
+        (EncoderTestCase, "sections", "written"),
+    ],
+)
+@pytest.mark.parametrize("given", [(), "dice"])
+def test_a_suite_without_a_list_of_what_to_test_is_an_error(suite, key, fixture, given):
+    mine = type("TestMine", (suite,), {"name": "dice", key: given})
+    with pytest.raises(pytest.Collector.CollectError, match=rf"TestMine\.{key}; found: .*; allowed: a list"):
+        mine().pytest_generate_tests(SimpleNamespace(fixturenames=[fixture]))
+
+
+def test_a_source_with_files_needs_a_state(tmp_path):
+    class TestMine(SourceTestCase):
+        name = "mine"
+        files = {"texts.txt": "one\n"}
+
+    source = Source("mine", "texts", "CC0", version="1", options=BaseModel, read=lambda *_: None)
+    with pytest.raises(AssertionError, match="mine reads files, so it needs a state"):
+        TestMine().test_its_state_changes_with_each_file(source, tmp_path, {})
