@@ -275,9 +275,9 @@ def test_what_the_model_does_not_read(model, reader_of_images, tiny, tmp_path):
         with pytest.raises(UserError, match=f"texts, images or vectors; found: {type(inputs).__name__}"):
             model.predict(inputs)
     with pytest.raises(UserError, match="key threshold: is for several labels; this model predicts"):
-        model.predict(["a"], threshold=0.5)
+        model.predict([None], threshold=0.5)  # before a row is read
     several = model.index.model_copy(update={"task": "multi_label"})
-    for threshold in (-0.1, 1.1, float("nan")):
+    for threshold in (-0.1, 1.1, float("nan"), "0.5", [0.5]):
         with pytest.raises(UserError, match="key threshold: no probability"):
             check_threshold(several, threshold)
     for size in (0, 2.5):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,7 @@ class ExportedModel(ABC):
         Raises:
             UserError: `inputs` is not a list, one of its entries cannot be read, or an argument is invalid.
         """
+        check_threshold(self.index, threshold)
         probabilities = self.predict_proba(inputs, predictor=predictor, batch_size=batch_size)
         return decide(self.index, probabilities, self.predictor(predictor), threshold)
 
@@ -128,9 +129,8 @@ def decide(
 ) -> Predictions:
     """Predicts the most probable class, the first of equal ones, or the labels that `label_decision` selects.
 
-    Raises UserError as `check_threshold`.
+    The threshold must have passed `check_threshold`.
     """
-    check_threshold(index, threshold)
     if index.task == "multi_label":
         return _several(index, probabilities, label_decision(index, predictor, threshold))
     if index.task == "aspects":
@@ -157,7 +157,7 @@ def check_threshold(index: Index, threshold: float | None) -> None:
     if index.task != "multi_label":
         problem = "is for several labels; this model predicts the most probable class"
         raise UserError(problem, key="threshold", found=threshold)
-    if not 0 <= threshold <= 1:
+    if not isinstance(threshold, Real) or not 0 <= threshold <= 1:
         raise UserError("no probability", key="threshold", found=threshold, allowed="0 to 1")
 
 
