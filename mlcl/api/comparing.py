@@ -197,11 +197,7 @@ def named_space(data: UserData, labels: Any) -> str | None:
     """
     if labels is None or data.options:
         return None
-    names = _names("labels", labels)
-    if len(names) != 1:
-        problem = "a prepared data set has label spaces, of which one is predicted"
-        raise UserError(problem, key="labels", found=list(names), allowed=list(data.info.label_spaces))
-    return names[0]
+    return data.named_space(_names("labels", labels))
 
 
 def _names(key: str, value: Any) -> tuple[str, ...]:

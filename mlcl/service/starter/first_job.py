@@ -240,6 +240,13 @@ class UserData:
         """Returns statistics of contents and labels, see `describe`; reads the training rows."""
         return describe(self.folder)
 
+    def named_space(self, labels: Sequence[str]) -> str:
+        """Returns the label space that `labels` names. Raises UserError unless it is a single name."""
+        if len(labels) != 1:
+            problem = "a prepared data set has label spaces, of which one is predicted"
+            raise UserError(problem, key="labels", found=list(labels), allowed=list(self.info.label_spaces))
+        return labels[0]
+
     def first_job(
         self, labels: str | None, description: Description, encoder: Mapping[str, Any] | None = None
     ) -> FirstJob:
@@ -254,11 +261,23 @@ def prepare_user_data(
     """Recognises data (tables, a folder of images, a prepared set) and prepares them, see `start`."""
     path = paths[0]
     if (path / INFO_FILE).is_file():
+        _check_folder(paths, given, "a prepared data set", "labels")
         return UserData(path, {"path": str(path)}, {}, [f"{path}: a prepared data set"])
     if path.is_dir():
+        _check_folder(paths, given, "a folder of images", "allow_untrained")
         source, found = "image_folder", [f"{path}: images in a folder a class"]
         options: dict[str, Any] = {"path": str(path), **given.only(["allow_untrained"])}
     else:
         source, options, found = table_options(paths, given, ask)
     folder = prepare(source, home / "data", options)
     return UserData(folder, {"source": source, "options": options}, options, found)
+
+
+def _check_folder(paths: Sequence[Path], given: UserOptions, what: str, option: str) -> None:
+    """Raises UserError for a folder that is not the only path, and for options but `option` of a folder."""
+    path, *others = paths
+    if others:
+        raise UserError(f"{what} is read alone", file=path, found=[each.name for each in others])
+    known = [key for key in UserOptions.__dataclass_fields__ if key != option]
+    for key, value in given.only(known).items():
+        raise UserError(f"is not for {what}", file=path, key=key, found=value, allowed=option)

@@ -76,7 +76,7 @@ def start(
             raise UserError(problem, file=to / name, key="to", allowed="another folder")
     read = prepare_user_data(paths, home, given, ask)
     description = read.description()
-    target = given.labels[0] if given.labels and not read.options else None
+    target = read.named_space(given.labels) if given.labels and not read.options else None
     try:
         its = first_sweep(read.first_job(target, description), read.info, description, budget)
     except UserError as error:

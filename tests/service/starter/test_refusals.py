@@ -192,6 +192,12 @@ REFUSED = {
     "no image is in the folder of a class; found: notes.txt": {"in/a/1.png": png(1), "in/b/notes.txt": b"x"},
     "folders beside those of the splits name no split; found: ground_truth": {
         f"in/{name}/good/1.png": png(1) for name in ("train", "test", "ground_truth")},
+    "train: a folder of images is read alone; found: test": {
+        f"{name}/{label}/1.png": png(1) for name in ("train", "test") for label in "ab"},
+    "key kind: is not for a folder of images; found: multi_label; allowed: allow_untrained": (
+        {f"in/{label}/1.png": png(1) for label in "ab"}, {"kind": "multi_label"}),
+    "key text: is not for a prepared data set; found: body; allowed: labels": (
+        {"in/dataset.json": b"{}"}, {"text": ("body",), "labels": ("topic",)}),
 }  # fmt: skip
 """Messages with the file, or the files by name, and the user's options that cause them."""
 

@@ -293,6 +293,8 @@ def test_prepared_sets_and_folders_of_images(tmp_path):
     assert (job.data.path, job.objective.classifier.labels) == (str(tmp_path / "tiny"), "detail")
     _, job = started(tmp_path / "second", tmp_path / "tiny", UserOptions(labels=("ratings",)))
     assert job.objective.classifier.labels == "ratings"
+    with pytest.raises(UserError, match="label spaces, of which one is predicted; found: ratings, detail"):
+        started(tmp_path / "both", tmp_path / "tiny", UserOptions(labels=("ratings", "detail")))
     _, job = started(tmp_path / "third", tree_dataset(tmp_path / "tree"))
     assert job.objective.classifier.loss == "bce"
     for i in range(60):
