@@ -34,13 +34,18 @@ class LabelRows:
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]], width: int) -> LabelRows:
-        """Builds rows from the label indices of each row. Raises ValueError for an index outside 0..L-1."""
+        """Builds rows from the label indices of each row.
+
+        Raises ValueError for an index outside 0..L-1, and for numbers that are not whole, or flags.
+        """
         ordered = [sorted(set(row)) for row in rows]
         if any(row and not (0 <= row[0] and row[-1] < width) for row in ordered):
             raise ValueError(f"label index outside 0..{width - 1}")
         counts = torch.tensor([0, *(len(row) for row in ordered)], dtype=torch.int64)
-        columns = torch.tensor([c for row in ordered for c in row], dtype=torch.int64)
-        return cls(counts.cumsum(0), columns, width)
+        columns = torch.tensor([c for row in ordered for c in row])
+        if len(columns) and (columns.is_floating_point() or columns.dtype == torch.bool):
+            raise ValueError(f"label indices must be integers; found: {columns.dtype}")
+        return cls(counts.cumsum(0), columns.long(), width)
 
     @classmethod
     def from_dense(cls, y_BL: Tensor) -> LabelRows:

@@ -56,9 +56,8 @@ def _check_kind(name: str, kind: LabelKind, labels: Labels) -> None:
         _check_levels(len(labels.levels))
         return
     if not isinstance(labels, Tensor):
-        raise ValueError(
-            f"{name} needs {kind} labels as a tensor or LabelRows; found: {type(labels).__name__}"
-        )
+        forms = "a tensor" if kind == "class" else "a tensor or LabelRows"
+        raise ValueError(f"{name} needs {kind} labels as {forms}; found: {type(labels).__name__}")
     if labels.layout != torch.strided:
         raise TypeError(
             f"{name} takes no sparse tensor as labels; found: {labels.layout}; allowed: a dense tensor "

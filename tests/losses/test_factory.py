@@ -126,6 +126,7 @@ ROWS = LabelRows.from_lists([[0], [1], [0, 1]], 2)
         ("supcon", Z, CLASSES[:2], None, r"labels \(2,\) .* do not fit embeddings \(3, 2\)"),
         ("supcon", Z, None, None, "supcon needs class labels; found: None"),
         ("supcon", Z, CLASSES.float(), None, "integers"),
+        ("supcon", Z, [0, 1, 2], None, "supcon needs class labels as a tensor; found: list"),
         ("supcon", Z, CLASSES[:, None], None, r"integers \(B,\); found: \(3, 1\)"),
         ("supcon", Z, ROWS, None, r"class labels .* LabelRows \(3, 2\)"),
         ("supcon", Z, torch.tensor([-2, 0, 1]), None, "found: -2"),
@@ -162,6 +163,12 @@ ROWS = LabelRows.from_lists([[0], [1], [0, 1]], 2)
 def test_bad_input_is_named(name, embeddings, labels, samples, message):
     with pytest.raises(ValueError, match=message):
         build_loss(name)(embeddings, labels, samples)
+
+
+@pytest.mark.parametrize("row", [[0.6, 1.0], [True, False]])
+def test_rows_of_labels_are_indices(row):
+    with pytest.raises(ValueError, match=r"label indices must be integers; found: torch\.(float|bool)"):
+        LabelRows.from_lists([[], row], 3)
 
 
 def test_positive_weights_check_their_input():
