@@ -216,10 +216,9 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
         >>> mlcl.load("my-sweep").frame
     """
     from mlcl.results.documents import read_sweep, read_table
-    from mlcl.results.runs import Runs, kind
+    from mlcl.results.runs import Runs, check_name, kind
 
-    if not isinstance(name, str):
-        raise UserError("no name", key="load", found=repr(name)[:60], allowed="that of a sweep or a table")
+    check_name(name)
     folder = home_of(home)
     runs = Runs(Tracker.existing(folder, uri))
     run = runs.require_group(name)

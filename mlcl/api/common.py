@@ -41,6 +41,8 @@ def print_nothing(_text: str) -> None:
 
 def home_of(home: str | Path | None) -> Path:
     """Returns the folder of results: `home`, else MLCL_HOME, else `outputs`. Raises UserError for a file."""
+    if not isinstance(home, str | os.PathLike | None):
+        raise UserError("no folder", key="home", found=repr(home)[:60], allowed="a path")
     found = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs")).expanduser()
     if found.is_file():
         raise UserError("is a file", key="home", found=found, allowed="a folder, which need not be there")

@@ -35,9 +35,10 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     """
     from mlcl.results.documents import read_sweep, read_table
     from mlcl.results.frame import sweep_frame, table_frame
-    from mlcl.results.runs import Runs, kind
+    from mlcl.results.runs import Runs, check_name, kind
     from mlcl.tracking import Tracker
 
+    check_name(name)
     folder = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs")).expanduser()
     runs = Runs(Tracker.existing(folder, uri))
     run = runs.require_group(name)

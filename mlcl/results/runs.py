@@ -206,6 +206,12 @@ def _existing(home: Path) -> Tracker:
     return Tracker.existing(home)
 
 
+def check_name(name: object) -> None:
+    """Raises UserError for a name of a sweep or a table that is no text."""
+    if not isinstance(name, str):
+        raise UserError("no name", key="load", found=repr(name)[:60], allowed="that of a sweep or a table")
+
+
 def kind(run: Run) -> str:
     """Returns the kind of a run: run, cell, table, sweep, trial or confirmation."""
     return str(run.data.tags.get(Tag.KIND, "run"))

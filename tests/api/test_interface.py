@@ -18,6 +18,7 @@ from sweeps import World
 from torch import nn
 
 import mlcl
+import mlcl.results
 from mlcl.api.answer import Answer
 from mlcl.api.common import home_of, job_of
 from mlcl.api.sweeping import shared_overrides, sweep_plan
@@ -344,6 +345,9 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(tables, h
         (lambda home: mlcl.run("icd10cm_ce", ["train.epochs=2"], home=home), "key overrides: no overrides"),
         (lambda home: mlcl.run("icd10cm_ce", {3: 4}, home=home), "key overrides: no overrides"),
         (lambda home: mlcl.load(None, home=home), "key load: no name; found: None"),
+        (lambda home: mlcl.results.load(3, home=home), "key load: no name; found: 3"),
+        (lambda home: mlcl.load_model(None), "key folder: no folder; found: None"),
+        (lambda home: mlcl.prepare(home, home=3), "key home: no folder; found: 3"),
     ],
 )
 def test_arguments_of_a_wrong_type_are_refused(tmp_path, call, problem):

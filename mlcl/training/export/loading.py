@@ -5,6 +5,7 @@ Shapes: M rows, O an encoder's output, C classes, L labels, A aspects.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -60,6 +61,8 @@ def load_model(folder: str | Path, device: str | torch.device = "auto") -> Expor
     device = str(device)
     if device not in DEVICES:
         raise UserError("no such device", key="device", found=device, allowed=DEVICES)
+    if not isinstance(folder, str | os.PathLike):
+        raise UserError("no folder", key="folder", found=repr(folder)[:60], allowed="a path")
     folder = Path(folder).expanduser()
     index = read_index(folder)
     job = _job(folder / JOB)
