@@ -102,7 +102,7 @@ def compare_settings(
         problem = "needs two settings or more" + (f" that have {metric}" if left_out else "")
         raise UserError(problem, key="WHAT", found=settings[0].label if settings else "none")
     name = _metric(settings, metric)
-    settings = [_under(name, _with_blocks(name, each, blocks_of)) for each in settings]
+    settings = [_with_metric(each, name, blocks_of) for each in settings]
     mode = _mode(name, settings)
     reference, *others = settings
     pairs = [compare_pair(reference, other, name, mode or "max") for other in others]
@@ -190,33 +190,19 @@ def _own_name(name: str, setting: ComparedSetting) -> str:
     return figure_name(name, setting.metrics) if setting.is_fitted else name
 
 
-def _with_blocks(name: str, setting: ComparedSetting, blocks_of: BlocksOf | None) -> ComparedSetting:
-    """Returns the setting with the blocks of the metric added to local runs that have not recorded them."""
-    if blocks_of is None:
-        return setting
-    own = _own_name(name, setting)
-    runs = {
-        seed: run
-        if run.folder is None or own in run.blocks
-        else replace(run, blocks={**run.blocks, **blocks_of(run.folder, [own])})
-        for seed, run in setting.runs.items()
-    }
-    return replace(setting, runs=runs)
+def _with_metric(setting: ComparedSetting, name: str, blocks_of: BlocksOf | None) -> ComparedSetting:
+    """Returns the setting with the metric as `name`, also if a fitted baseline has another name for it.
 
-
-def _under(name: str, setting: ComparedSetting) -> ComparedSetting:
-    """Returns the setting; a fitted baseline with another name for the metric gets a copy of it as `name`."""
-    own = _own_name(name, setting)
-    if own == name:
-        return setting
-    runs = {
-        seed: replace(
-            run,
-            metrics={**run.metrics, name: run.metrics[own]},
-            blocks={**run.blocks, name: run.blocks.get(own, ())},
-        )
-        for seed, run in setting.runs.items()
-    }
+    `blocks_of` computes the blocks of local runs that have not recorded them.
+    """
+    own, runs = _own_name(name, setting), {}
+    for seed, run in setting.runs.items():
+        blocks = dict(run.blocks)
+        if blocks_of is not None and run.folder is not None and own not in blocks:
+            blocks |= blocks_of(run.folder, [own])
+        if own in blocks:
+            blocks[name] = blocks[own]
+        runs[seed] = replace(run, metrics={**run.metrics, name: run.metrics[own]}, blocks=blocks)
     return replace(setting, runs=runs)
 
 
