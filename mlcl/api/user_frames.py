@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+import pyarrow as pa
+import torch
+from PIL import Image
+
+from mlcl.data.images import read_images, to_png
+from mlcl.data.tables.rows import IMAGE
 from mlcl.errors import UserError
 from mlcl.files import write_if_missing
-
-if TYPE_CHECKING:
-    import pandas as pd
+from mlcl.service.starter.table_options import SOURCES
 
 FRAMES = "frames"
 """The folder of tables from memory, under the home."""
@@ -66,11 +71,9 @@ def _kind_of(data: Any) -> str | None:
     if hasattr(data, "columns") or hasattr(data, "to_pandas") or not len(data):
         return None
     first = next((each for each in data if each is not None), None)
-    if _is_image(first):
+    if isinstance(first, Image.Image):
         return "image"
     if isinstance(first, str):
-        from mlcl.service.starter.table_options import SOURCES
-
         texts = [each for each in data if isinstance(each, (str, Path))]
         named = all(each and (_exists(each) or Path(each).suffix.lower() in SOURCES) for each in texts)
         return None if named else "text"
@@ -83,12 +86,6 @@ def _exists(name: str | Path) -> bool:
         return Path(name).exists()
     except OSError:  # a text that is too long for a name
         return False
-
-
-def _is_image(value: Any) -> bool:
-    from PIL import Image
-
-    return isinstance(value, Image.Image)
 
 
 def data_paths(data: Any, home: Path) -> list[Path]:
@@ -105,8 +102,6 @@ def data_paths(data: Any, home: Path) -> list[Path]:
 
 
 def _frame(data: Any) -> pd.DataFrame:
-    import pandas as pd
-
     if isinstance(data, pd.DataFrame):
         return data
     if hasattr(data, "features") and hasattr(data, "to_pandas"):
@@ -127,24 +122,16 @@ def _columns(data: Mapping[str, Any]) -> dict[str, list[Any]]:
         if isinstance(values, str) or not hasattr(values, "__iter__"):
             problem, allowed = "no values of a column", "a list, array or tensor with a value for each row"
             raise UserError(problem, key=f"data.{name}", found=repr(values)[:60], allowed=allowed)
-        found[name] = list(_array(values) if _is_tensor(values) else values)
+        found[name] = list(_array(values) if isinstance(values, torch.Tensor) else values)
     lengths = {name: len(values) for name, values in found.items()}
     if len({*lengths.values()}) > 1:
         raise UserError("columns of different lengths", key="data", found=lengths)
     return found
 
 
-def _array(values: Any) -> Any:
+def _array(values: torch.Tensor) -> Any:
     """Returns a tensor as a NumPy array, which has no bfloat16."""
-    import torch
-
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy(force=True)
-
-
-def _is_tensor(values: Any) -> bool:
-    import torch
-
-    return isinstance(values, torch.Tensor)
 
 
 def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
@@ -167,13 +154,11 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
 
     Raises UserError for images that cannot be read.
     """
-    from mlcl.data.images import read_images, to_png
-
     named = [name for name in frame.index.names if isinstance(name, str) and name not in frame.columns]
     found = frame.reset_index(level=named).reset_index(drop=True).map(_plain_cell)
     for at, column in enumerate(found.columns):
         cells = found.iloc[:, at].tolist()
-        places = [row for row, value in enumerate(cells) if _is_image(value)]
+        places = [row for row, value in enumerate(cells) if isinstance(value, Image.Image)]
 
         def refuse(
             image: int, problem: str, places: Sequence[int] = places, key: str = str(column)
@@ -193,23 +178,19 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _plain_cell(value: Any) -> Any:
     """Returns a cell as Parquet stores it: sets and tuples as lists, paths of images as absolute paths."""
-    from mlcl.data.tables.rows import IMAGE
-
     if isinstance(value, (set, frozenset)):
         return sorted(value, key=repr)
     if isinstance(value, str):
         return str(Path(value).absolute()) if IMAGE.search(value[-6:]) and _exists(value) else value
     if isinstance(value, Path):
         return str(value.absolute())
-    if _is_tensor(value):
+    if isinstance(value, torch.Tensor):
         return value.tolist()
     return list(value) if isinstance(value, tuple) else value
 
 
 def _write_parquet(frame: pd.DataFrame, home: Path) -> Path:
     """Writes a frame to a Parquet file in the home, named by its content's digest, and returns the file."""
-    import pyarrow as pa
-
     if frame.empty:
         raise UserError("no rows", key="data", allowed=ALLOWED)
     try:
