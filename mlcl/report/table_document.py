@@ -81,10 +81,7 @@ def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
     methods, gets average ranks (1 is the best).
     """
     figures = {
-        (cell.row, cell.column): (cell, figure)
-        for cell in table.cells
-        for figure in cell.figures
-        if figure.name == name
+        (cell.row, cell.column): (cell, figure) for cell, figure in table.figures if figure.name == name
     }
     frame = pd.DataFrame(
         [(*place, cell.data, figure.mean) for place, (cell, figure) in figures.items()],
@@ -205,17 +202,13 @@ def _diagram(its: Mapping[str, Any]) -> Plot:
     )
 
 
-def _figures(table: TableResult) -> list[tuple[CellResult, FigureResult]]:
-    return [(cell, figure) for cell in table.cells for figure in cell.figures]
-
-
 def _label(table: TableResult, cell: CellResult, figure: FigureResult) -> str:
     return cell.label + (f", {figure.name}" if len(table.figure_names) > 1 else "")
 
 
 def _results(table: TableResult) -> ReportTable:
     heads = ("cell", "seeds", f"mean ({table.unit})", "± sd", "printed", "difference", "verdict")
-    return ReportTable(heads, tuple(_result(table, *each) for each in _figures(table)), left=(0, 6))
+    return ReportTable(heads, tuple(_result(table, *each) for each in table.figures), left=(0, 6))
 
 
 def _result(table: TableResult, cell: CellResult, figure: FigureResult) -> tuple[ReportCell, ...]:
@@ -232,9 +225,9 @@ def _result(table: TableResult, cell: CellResult, figure: FigureResult) -> tuple
 
 
 def _seeds(table: TableResult) -> ReportTable:
-    most = max(len(figure.values) for _, figure in _figures(table))
+    most = max(len(figure.values) for _, figure in table.figures)
     rows = []
-    for cell, figure in _figures(table):
+    for cell, figure in table.figures:
         cells = [ReportCell(_label(table, cell, figure))]
         for seed, value in enumerate(figure.values):
             runs = [run_id] if (run_id := cell.run_id(seed)) else []

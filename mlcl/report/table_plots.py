@@ -80,7 +80,7 @@ def plot_name(kind: str, figure: str) -> str:
 
 def cell_plots(table: TableResult) -> list[Plot]:
     """Returns one plot for each figure that has a value, with all cells beside the paper's numbers."""
-    there = {figure.name for cell in table.cells for figure in cell.figures if figure.by_seed}
+    there = {figure.name for _, figure in table.figures if figure.by_seed}
     return [_cells_plot(table, name) for name in table.figure_names if name in there]
 
 
@@ -121,7 +121,8 @@ def _cells_plot(table: TableResult, name: str) -> Plot:
     )
     if any(point.printed is not None for point in points):
         caption += " Hollow squares are the printed figures."
-    return cells_plot(plot_name("cells", name), f"{name} by cell", caption, f"{name} ({table.unit})", points)
+    draw = partial(draw_cells, points, f"{name} ({table.unit})")
+    return Plot(plot_name("cells", name), f"{name} by cell", caption, pd.DataFrame(points), draw)
 
 
 _LINE, _REST = 0.28, 0.75
@@ -145,16 +146,11 @@ class CellPoint(NamedTuple):
     printed: float | None = None
 
 
-def cells_plot(name: str, title: str, caption: str, label: str, points: Sequence[CellPoint]) -> Plot:
-    """Returns a plot with one panel for each group of points; `label` is the label of the axis of values.
+def draw_cells(points: Sequence[CellPoint], label: str) -> Figure:
+    """Draws one panel for each group of points, of which there must be one; `label` is that of their axis.
 
-    There must be at least one point. The plot's table has one row for each point. An outlier of a panel is
-    drawn at the edge, with an arrow and its value, so that the others stay distinct.
+    An outlier of a panel is drawn at the edge, with an arrow and its value, so that the others stay distinct.
     """
-    return Plot(name, title, caption, pd.DataFrame(points), partial(_draw, points, label))
-
-
-def _draw(points: Sequence[CellPoint], label: str) -> Figure:
     groups = list(dict.fromkeys(point.group for point in points))
     columns = min(COLUMNS, len(groups))
     rows = [groups[first : first + columns] for first in range(0, len(groups), columns)]

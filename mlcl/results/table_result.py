@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainSerializer, computed_field
 
-from mlcl.results.cell_result import UNLESS_NONE, Agreement, CellResult
+from mlcl.results.cell_result import UNLESS_NONE, Agreement, CellResult, FigureResult
 from mlcl.results.table_verdicts import conclusions_of, table_verdicts
 from mlcl.significance.verdict import Verdict
 from mlcl.tracking import State
@@ -85,9 +85,14 @@ class TableResult:
         return list(dict.fromkeys(cell.column for cell in self.cells))
 
     @property
+    def figures(self) -> list[tuple[CellResult, FigureResult]]:
+        """All figures, each with its cell."""
+        return [(cell, figure) for cell in self.cells for figure in cell.figures]
+
+    @property
     def figure_names(self) -> list[str]:
         """The names of the figures of the cells."""
-        return list(dict.fromkeys(figure.name for cell in self.cells for figure in cell.figures))
+        return list(dict.fromkeys(figure.name for _, figure in self.figures))
 
     def cell(self, row: str, column: str) -> CellResult | None:
         """Returns the cell of a row and column; None where the table does not have it."""
@@ -119,15 +124,14 @@ class TableResult:
     @property
     def printed(self) -> bool:
         """Whether any figure has a number from the paper."""
-        return any(figure.printed is not None for cell in self.cells for figure in cell.figures)
+        return any(figure.printed is not None for _, figure in self.figures)
 
     @property
     def limits(self) -> dict[str, float]:
         """The tolerances of the figures that are compared with the paper, keyed by the figure's name."""
         return {
             figure.name: figure.tolerance
-            for cell in self.cells
-            for figure in cell.figures
+            for _, figure in self.figures
             if figure.tolerance is not None and figure.printed is not None
         }
 
@@ -137,5 +141,4 @@ class TableResult:
         return len(self._with_verdict("within", "outside"))
 
     def _with_verdict(self, *verdicts: Agreement) -> list[str]:
-        figures = ((cell, figure) for cell in self.cells for figure in cell.figures)
-        return [f"{cell.id} {figure.name}" for cell, figure in figures if figure.verdict in verdicts]
+        return [f"{cell.id} {figure.name}" for cell, figure in self.figures if figure.verdict in verdicts]

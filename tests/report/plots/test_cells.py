@@ -3,7 +3,7 @@
 import pytest
 
 from mlcl.report.plots.charts import to_svg
-from mlcl.report.table_plots import CellPoint, cells_plot
+from mlcl.report.table_plots import CellPoint, draw_cells
 
 ROWS = [
     CellPoint(*row)
@@ -21,7 +21,7 @@ ROWS = [
 
 @pytest.fixture
 def figure():
-    return cells_plot("cells", "Title", "Caption", "accuracy", ROWS).figure()
+    return draw_cells(ROWS, "accuracy")
 
 
 def panel(figure, title):
