@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +13,7 @@ from mlcl.errors import UserError
 from mlcl.report.plots import tsne
 from mlcl.report.plots.charts import PlotCollection, build_plots
 from mlcl.report.plots.knn_plots import neighbour_plots
-from mlcl.results.knn_scores import JobDataCache, fetch_all, has_embeddings
+from mlcl.results.knn_scores import JobDataCache, fetch, has_embeddings
 from mlcl.results.runs import HOW_TO_KEEP, Runs
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
@@ -20,38 +21,6 @@ from mlcl.training.stored_run import StoredRun
 MOST_SETTINGS = 3
 """The largest number of settings whose embeddings are drawn."""
 _NAME = "embeddings"
-
-
-def representation_plots(
-    folders: Mapping[str, Path],
-    job_data: JobData,
-    *,
-    seed: int = 0,
-    classes: Sequence[str] = (),
-    instance: str | None = None,
-) -> PlotCollection:
-    """Draws t-SNE plots of test rows, and of one test row with its neighbours; no plot for an unreadable run.
-
-    `folders` has the folder of one run, or of its artifacts, for each setting; all runs must have the data
-    `job_data`. Validation rows are drawn where a run has not evaluated the test split. See `EmbeddingOptions`
-    for `classes` and `instance`. Raises UserError for an unknown class or id.
-    """
-    runs, skipped = dict[str, StoredRun](), list[tuple[str, str]]()
-    for setting, folder in folders.items():
-        try:
-            runs[setting] = StoredRun.read(folder, job_data, test=False)
-        except UserError as error:
-            skipped.append((f"embeddings of {setting}", error.problem))
-    if not runs:
-        return [], skipped
-    split = "test" if all(run.tested for run in runs.values()) else "validation"
-    plots, reasons = build_plots(
-        {
-            tsne.TSNE_NAME: lambda: tsne.tsne_plot(runs, split, classes, seed=seed),
-            tsne.NEIGHBOURHOOD_NAME: lambda: tsne.neighbourhood_plot(runs, split, instance, seed=seed),
-        }
-    )
-    return plots, skipped + reasons
 
 
 @dataclass(frozen=True)
@@ -70,6 +39,30 @@ class EmbeddingOptions:
 
 
 DEFAULTS = EmbeddingOptions()
+
+
+def representation_plots(
+    folders: Mapping[str, Path], job_data: JobData, options: EmbeddingOptions = DEFAULTS, *, seed: int = 0
+) -> PlotCollection:
+    """Draws t-SNE plots of test rows, and of one test row with its neighbours; no plot for an unreadable run.
+
+    `folders` has the folder of one run, or of its artifacts, for each setting; all runs must have the data
+    `job_data`. Validation rows are drawn where a run has not evaluated the test split. Raises UserError for
+    an unknown class or id.
+    """
+    runs, skipped = dict[str, StoredRun](), list[tuple[str, str]]()
+    for setting, folder in folders.items():
+        try:
+            runs[setting] = StoredRun.read(folder, job_data, test=False)
+        except UserError as error:
+            skipped.append((f"embeddings of {setting}", error.problem))
+    if not runs:
+        return [], skipped
+    split = "test" if all(run.tested for run in runs.values()) else "validation"
+    points = partial(tsne.tsne_plot, runs, split, options.classes, seed=seed)
+    neighbours = partial(tsne.neighbourhood_plot, runs, split, options.instance, seed=seed)
+    plots, reasons = build_plots({tsne.TSNE_NAME: points, tsne.NEIGHBOURHOOD_NAME: neighbours})
+    return plots, skipped + reasons
 
 
 @dataclass
@@ -105,13 +98,12 @@ class EmbeddingPlots:
         if not kept:
             return [], missing
         try:
-            folders = fetch_all(self.runs, kept, self.scratch)
+            folders = {name: [fetch(self.runs, id, self.scratch) for id in its] for name, its in kept.items()}
             job_data = self.job_data_cache(next(iter(folders.values()))[0])
         except UserError as error:
             return [], [(_NAME, error.line())]
         first = {setting: seeds[0] for setting, seeds in folders.items()}
-        classes, instance = self.options.classes, self.options.instance
-        pictures, skipped = representation_plots(first, job_data, classes=classes, instance=instance)
+        pictures, skipped = representation_plots(first, job_data, self.options)
         curves, more, chosen = neighbour_plots(folders, self.job_data_cache)
         self.knn |= chosen
         return [*curves, *pictures], [*missing, *more, *skipped]

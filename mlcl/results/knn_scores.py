@@ -5,7 +5,7 @@ Shapes: S seeds, P points of the grid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,11 +49,6 @@ def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
     # Only the job, without the weights. Some stores download it to a subfolder `MODEL`, others do not.
     runs.download_artifact(run, f"{MODEL}/{JOB}", folder).replace(folder / JOB)
     return folder
-
-
-def fetch_all(runs: Runs, ids: Mapping[str, Sequence[str]], scratch: Path) -> dict[str, list[Path]]:
-    """Downloads the runs of several settings; keys are the settings' labels, values run ids and folders."""
-    return {setting: [fetch(runs, run_id, scratch) for run_id in run_ids] for setting, run_ids in ids.items()}
 
 
 class JobDataCache:

@@ -8,7 +8,7 @@ from stored_runs import TASKS, trained
 
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
-from mlcl.report.embedding_plots import representation_plots
+from mlcl.report.embedding_plots import EmbeddingOptions, representation_plots
 from mlcl.report.plots import tsne
 from mlcl.report.plots.charts import to_svg
 from mlcl.report.plots.groups import label_texts, row_groups
@@ -26,8 +26,8 @@ def single(trained_once):
     return trained_once()[:2]
 
 
-def plots_of(folders, job_data, **options):
-    plots, left = representation_plots(folders, job_data, **options)
+def plots_of(folders, job_data, *, seed=0, **options):
+    plots, left = representation_plots(folders, job_data, EmbeddingOptions(**options), seed=seed)
     return {plot.name: plot for plot in plots}, left
 
 
@@ -138,9 +138,9 @@ def test_classes_may_be_named(single):
     plot = plots_of({"a": folder}, job_data, classes=["law", "run"])[0]["tsne"]
     assert list(dict.fromkeys(plot.table["kind"])) == ["law (topic state)", "run (topic sport)"]
     with pytest.raises(UserError, match="did you mean vote"):
-        representation_plots({"a": folder}, job_data, classes=["votes"])
+        plots_of({"a": folder}, job_data, classes=["votes"])
     with pytest.raises(UserError, match="no test row has this id"):
-        representation_plots({"a": folder}, job_data, instance="nobody")
+        plots_of({"a": folder}, job_data, instance="nobody")
 
 
 def test_what_cannot_be_drawn_is_left_out_with_its_reason(single, tmp_path):
