@@ -11,6 +11,7 @@ import typer
 import typer.core
 
 from mlcl.cli import plugins
+from mlcl.cli.init import AllowUntrained
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import answer, boxed_table
 from mlcl.cli.upkeep import DryRun, Yes, remove
@@ -88,9 +89,7 @@ def prepare(
 @app.command()
 def check(
     path: Place,
-    allow_untrained: Annotated[
-        bool, typer.Option("--allow-untrained", help="Accept labels that only the test split has.")
-    ] = False,
+    allow_untrained: AllowUntrained = False,
     json: Json = False,
 ) -> None:
     """Check every row of a data set: hashes, ids, splits, labels, texts, images. Names the first bad row."""

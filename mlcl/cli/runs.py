@@ -20,12 +20,12 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.files import bytes_on_disk
 from mlcl.markup import megabytes
 from mlcl.plugins import only_reading
+from mlcl.results.runs import LAST
 from mlcl.store import Database, RunFolder, RunRecord, home_option, home_records
 from mlcl.tracking import State
 from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
 
-LAST = "@last"
 METRICS = TypeAdapter(dict[str, float])
 Name = Annotated[
     str,

@@ -10,7 +10,7 @@ from typing import Any
 from mlcl import markup
 from mlcl.results.compared_setting import ComparedSetting
 from mlcl.results.comparison import NEIGHBOURS, Comparison, ComparisonRow
-from mlcl.significance.verdict import Conclusion
+from mlcl.significance.verdict import DIGITS, Conclusion
 
 HEADS = (
     "setting", "seeds", "mean ± sd", "difference", "interval", "searches, seeds, rows", "verdict",
@@ -18,7 +18,6 @@ HEADS = (
 LEFT = (0, len(HEADS) - 1)
 RANKS = (0, 5, 2, 0, 1, 6, 0)
 """The order in which a narrow terminal drops the columns: the largest number first; 0 is never dropped."""
-DIGITS = 4
 MOST_KEYS = 6
 """The largest number of job keys that a note lists; `--json` lists all of them."""
 
@@ -87,7 +86,7 @@ def notes(found: Comparison) -> list[str]:
         lines.append(f"Left out, for they are of other draws from the data: {names}.")
     lines += [f"{each.label} found {'; '.join(each.picks)}." for each in compared if each.picks]
     several = (each for each in compared if len(each.names) > 1)
-    return lines + [f"{_names(each)}: one setting, with no difference to test." for each in several]
+    return lines + [f"{' = '.join(each.names)}: one setting, with no difference to test." for each in several]
 
 
 def _alike(found: Comparison) -> list[ComparisonRow]:
@@ -99,10 +98,6 @@ def _alike(found: Comparison) -> list[ComparisonRow]:
     ]
     counts = Counter(row.answer for row in decided)
     return [row for row in decided if counts[row.answer] > 1]
-
-
-def _names(setting: ComparedSetting) -> str:
-    return " = ".join(setting.names)
 
 
 def _listed(keys: tuple[str, ...], divider: str = ", ") -> str:
@@ -156,5 +151,5 @@ def _setting_dict(setting: ComparedSetting, metric: str) -> dict[str, Any]:
     for seed, run in setting.runs.items():
         value = run.metrics[metric]  # JSON has no NaN; a seed without a partner may have it
         runs[seed] = {"run_id": run.run_id, "value": value if math.isfinite(value) else None}
-    found = {"label": setting.label, "names": _names(setting), "word": setting.word, "runs": runs}
+    found = {"label": setting.label, "names": " = ".join(setting.names), "word": setting.word, "runs": runs}
     return found | {"searches": setting.searches, "picks": setting.picks}

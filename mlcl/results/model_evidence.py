@@ -13,9 +13,8 @@ from mlcl.results.table_verdicts import label_in, sentences_of
 from mlcl.results.training_result import TrainingResult
 from mlcl.significance.arms import Arm, mean_interval
 from mlcl.significance.paired_tests import LEVEL
+from mlcl.significance.verdict import DIGITS
 from mlcl.tracking import State
-
-DIGITS = 4
 
 
 def model_evidence(result: SweepResult | TableResult, run_id: str) -> str:

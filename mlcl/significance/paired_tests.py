@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
+
+from mlcl.significance.arm_errors import Array
 
 LEVEL = 0.95
 """The confidence level of intervals; tests have the significance level 1 - LEVEL."""
@@ -27,8 +28,6 @@ resamples nearly repeat one pair; without this bound they would make the interva
 SAME = 1e-9
 """The size, as a fraction of the largest value, below which a difference counts as rounding, that is as 0."""
 MOST_SEEDS = 1_000
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from mlcl.significance.paired_tests import LEVEL, in_steps
@@ -21,8 +21,6 @@ DRAWS = 50_000
 """The number of draws from the posterior of the Bayesian signed-rank test."""
 PRIOR = 0.5
 """The weight of the Bayesian test's prior: a difference of 0 that counts as half a data set."""
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
