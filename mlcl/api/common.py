@@ -35,10 +35,6 @@ def print_line(text: str) -> None:
     print(text, file=own_stderr() or sys.stderr, flush=True)
 
 
-def print_nothing(_text: str) -> None:
-    """Prints nothing."""
-
-
 def home_of(home: str | Path | None) -> Path:
     """Returns the folder of results: `home`, else MLCL_HOME, else `outputs`. Raises UserError for a file."""
     if not isinstance(home, str | os.PathLike | None):
@@ -131,4 +127,4 @@ def say_of(progress: Say) -> Callable[[str], None]:
     if progress and not callable(progress):
         allowed = "a function of a text, or None"
         raise UserError("no function", key="progress", found=repr(progress), allowed=allowed)
-    return progress or print_nothing
+    return progress or (lambda _: None)
