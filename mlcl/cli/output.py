@@ -24,6 +24,7 @@ from mlcl.config.loader import yaml_with_origins
 from mlcl.config.safe_yaml import dump_yaml
 from mlcl.errors import UserError, printable
 from mlcl.service.process.stderr import own_stderr
+from mlcl.significance.roles import by_split
 from mlcl.tracking.provenance import submitted_id
 
 if TYPE_CHECKING:
@@ -184,18 +185,11 @@ def say(text: str) -> None:
 def metrics_table(metrics: Mapping[str, float], title: str) -> Table:
     """Returns a table of a training's final metrics, with columns for validation and test."""
     rows = []
-    for name in sorted({_family(key) for key in metrics} - {""}):
-        lead, slash, metric = name.rpartition("/")
-        values = [metrics.get(f"{lead}{slash}{split}/{metric}") for split in ("val", "test")]
+    for name, its in sorted(by_split(metrics).items()):
+        values = [metrics.get(its.get(split, "")) for split in ("val", "test")]
         # The name may contain the name of an aspect, which comes from the data.
         rows.append([printable(name), *("" if value is None else f"{value:.4f}" for value in values)])
     return boxed_table(("metric", "validation", "test"), rows, title, right=("validation", "test"))
-
-
-def _family(key: str) -> str:
-    parts = key.split("/")
-    kept = [part for part in parts if part not in ("val", "test")]
-    return "/".join(kept) if len(kept) < len(parts) else ""
 
 
 def is_interactive() -> bool:

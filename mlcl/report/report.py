@@ -44,6 +44,7 @@ from mlcl.report.table_plots import group_plots
 from mlcl.results.documents import read_sweep, read_table
 from mlcl.results.provenance import data_notes, provenance_of
 from mlcl.results.runs import GROUPS, Runs, kind
+from mlcl.significance.roles import by_split
 from mlcl.tracking import without_derived
 from mlcl.tracking.names import Tag
 from mlcl.tracking.shared_view import CLASSIC, NOTE_BEGIN, view_note
@@ -54,7 +55,6 @@ ARTIFACT, REPORTS = "report", "reports"
 """The name of a report's artifact, and of the folder of all reports in the home."""
 END = "Written by `mlcl report`."
 """The last line of every note that is written here; a note that ends otherwise is a user's and is kept."""
-SPLITS = ("val", "test")
 MOST = 4500
 """The largest number of characters of a note: MLflow stores no longer tags."""
 
@@ -183,17 +183,12 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
 
 def _metrics(run: Run) -> ReportTable:
     """Returns a table with one row for each metric, and columns for its values on validation and test."""
-    found: dict[str, dict[str, str]] = {}
-    for metric in sorted(run.data.metrics):
-        parts = metric.split("/")
-        for split in SPLITS:
-            if split in parts:
-                found.setdefault("/".join(part for part in parts if part != split), {})[split] = metric
+    found = by_split(run.data.metrics)
     if not found:
         return ReportTable(("metric",), tuple(text_row(name) for name in sorted(run.data.metrics)))
     rows = []
     for name, its in found.items():
-        metrics = [its.get(split, "") for split in SPLITS]
+        metrics = [its.get(split, "") for split in ("val", "test")]
         ids = [str(run.info.run_id)]
         rows.append((ReportCell(name), *(number_cell(run.data.metrics.get(m), m, ids) for m in metrics)))
     return ReportTable(("metric", "validation", "test"), tuple(rows))

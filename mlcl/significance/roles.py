@@ -38,6 +38,16 @@ def is_share(metric: str) -> bool:
     return evaluated and not metric.endswith("seconds") and metric.rpartition("/")[2] not in NOT_SHARES
 
 
+def by_split(metrics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Returns the metrics of the splits `val` and `test` by split, keyed by their name without the split."""
+    found: dict[str, dict[str, str]] = {}
+    for metric in sorted(metrics):
+        parts = metric.split("/")
+        for split in (each for each in ("val", "test") if each in parts):
+            found.setdefault("/".join(part for part in parts if part != split), {})[split] = metric
+    return found
+
+
 def figure_name(score: str, metrics: Container[str]) -> str:
     """Returns `score` if `metrics` has it, else `score` without its `knn/`, `knn_best/` or `ensemble/`.
 
