@@ -129,7 +129,7 @@ def _reported(runs: Runs, word: str) -> Run:
     group = runs.group(word)
     if group is not None:
         return group
-    found = [each for each in (runs.get(word), *runs.named(word)) if each is not None]
+    found = runs.named(word)
     if not found:
         return runs.require_group(word)  # raises, with the nearest name
     run = found[0]

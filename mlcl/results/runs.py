@@ -102,11 +102,14 @@ class Runs:
         return found
 
     def named(self, word: str) -> list[Run]:
-        """Returns the runs whose mlcl id is `word`, then the sweeps and tables whose name it is.
+        """Returns the run whose MLflow id is `word`, else those whose mlcl id it is, then those of this name.
 
-        `@last` stands for the latest run, sweep or table. If no id or name equals the word, it may be the
-        beginning of one; raises UserError where several begin with it.
+        Sweeps and tables have a name. `@last` stands for the latest run, sweep or table. If no id or name
+        equals the word, it may be the beginning of one; raises UserError where several begin with it.
         """
+        by_id = self.get(word)
+        if by_id is not None:
+            return [by_id]
         if word == LAST:
             return self._last()
         found = [run for tag in NAMES for run in self.ordered(self.tagged(tag, word))]
@@ -145,9 +148,7 @@ class Runs:
 
     def group(self, word: str) -> Run | None:
         """Returns the latest sweep or table of this MLflow id, mlcl id or name; None where there is none."""
-        by_id = self.get(word)
-        found = ([] if by_id is None else [by_id]) + self.named(word)
-        return next((run for run in found if kind(run) in GROUPS), None)
+        return next((run for run in self.named(word) if kind(run) in GROUPS), None)
 
     def require_group(self, word: str) -> Run:
         """Returns the sweep or table that `group` finds. Raises a UserError that suggests a similar name."""

@@ -327,5 +327,4 @@ def _list(runs: Runs, word: str) -> list[ComparedSetting]:
 
 
 def _single(runs: Runs, word: str) -> Run | None:
-    found = [runs.get(word), *runs.named(word)]
-    return next((run for run in found if run is not None and kind(run) not in GROUPS), None)
+    return next((run for run in runs.named(word) if kind(run) not in GROUPS), None)

@@ -109,8 +109,7 @@ def model_run(runs: Runs, word: str) -> Run:
     `word` is MLflow's id of a run, its id in mlcl, or the name or id of a sweep. Raises UserError if there is
     no such run, if several are complete, or if the run is not complete or left no model.
     """
-    by_id = runs.get(word)
-    found = runs.named(word) if by_id is None else [by_id]
+    found = runs.named(word)
     if not found:
         runs.check_trash(word)
         raise UserError(
