@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from mlcl.api.common import home_of
 from mlcl.errors import UserError
+from mlcl.results.documents import read_sweep, read_table
+from mlcl.results.runs import Runs, check_name, kind
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
 from mlcl.results.table_verdicts import sentences_of
@@ -134,7 +135,6 @@ class Answer:
 
         Raises UserError if there is no model yet, the file exists, or its folder does not.
         """
-        from mlcl.results.runs import Runs
         from mlcl.training.run_files import JOB, MODEL
 
         target = Path(file)
@@ -145,15 +145,12 @@ class Answer:
         runs = Runs(self._tracker())
         run = runs.get(self._best_run())
         assert run is not None
-        with TemporaryDirectory(prefix="mlcl-") as scratch:
-            text = runs.download_artifact(run, f"{MODEL}/{JOB}", Path(scratch)).read_text(encoding="utf-8")
-        target.write_text(text, encoding="utf-8")
+        target.write_text(runs.text(run, f"{MODEL}/{JOB}"), encoding="utf-8")
         return target
 
     def report(self) -> Path:
         """Writes the report, as `mlcl report` does, and returns its page."""
         from mlcl.report.report import make_report
-        from mlcl.results.runs import Runs
 
         return make_report(Runs(self._tracker()), self.result.id, self.home).page
 
@@ -215,9 +212,6 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     Example:
         >>> mlcl.load("my-sweep").frame
     """
-    from mlcl.results.documents import read_sweep, read_table
-    from mlcl.results.runs import Runs, check_name, kind
-
     check_name(name)
     folder = home_of(home)
     runs = Runs(Tracker.existing(folder, uri))
