@@ -111,7 +111,7 @@ def _run(plan: TablePlan, home: Path, *, strict_code: bool, as_json: bool) -> No
     if plan.figures is not None:
         written = write_cells(report, plan.figures, plan)
         say(f"the figures of {len(written)} of {len(report.cells)} cells are in {plan.figures}")
-    pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
+    pages, views = dashboard(tracking_uri(home)), view_links(home, report.id)
     tree = {**document(report), "dashboard": pages, "views": views}
     where = f"{report.folder}/table.{{md,tex,json}}; dashboard: {pages}"
     links = (f"{name}: {link}" for name, link in views.items())

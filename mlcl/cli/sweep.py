@@ -144,7 +144,7 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 
-    pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
+    pages, views = dashboard(tracking_uri(home)), view_links(home, report.id)
     if as_json:
         print_json({**document(report), "dashboard": pages, "views": views})
         raise typer.Exit(EXIT_OF[report.state])

@@ -109,7 +109,7 @@ def critical_difference(k: int, n: int, level: float = 1 - LEVEL) -> float:
     return q * math.sqrt(k * (k + 1) / (6 * n))
 
 
-def bayesian_signed_rank(d: ArrayLike, rope: float, *, seed: int = 0) -> tuple[float, float, float]:
+def bayesian_signed_rank(d: ArrayLike, rope: float) -> tuple[float, float, float]:
     """Returns the probabilities that differences are below -`rope`, within +-`rope` of 0, and above `rope`.
 
     With z_0 = 0 of weight 1/2 beside the differences z_1 ... z_n and w ~ Dirichlet(1/2, 1, ..., 1):
@@ -123,7 +123,7 @@ def bayesian_signed_rank(d: ArrayLike, rope: float, *, seed: int = 0) -> tuple[f
         raise ValueError(f"needs finite differences and a rope of at least 0, got {d!r} and {rope}")
     z = np.concatenate([[0.0], values])
     sums = np.add.outer(z, z)
-    weights = np.random.default_rng(seed).dirichlet([PRIOR, *np.ones(values.size)], DRAWS)
+    weights = np.random.default_rng(0).dirichlet([PRIOR, *np.ones(values.size)], DRAWS)
     above, below = (np.einsum("si,ij,sj->s", weights, region, weights, optimize=True)
                     for region in (sums > 2 * rope, sums < -2 * rope))  # fmt: skip
     theta = np.stack([below, 1 - below - above, above])

@@ -20,7 +20,7 @@ from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.names import LOG10, SCORE, SWEEP_MODE, SWEEP_SCORE, Tag
 from mlcl.tracking.params import axis, short_name
 from mlcl.tracking.tracker import Tracker
-from mlcl.tracking.uri import pages_address
+from mlcl.tracking.uri import pages_address, tracking_uri
 
 CLASSIC = "workflowType=machine_learning"
 """The query option that opens MLflow's pages for model training; by default it opens those for LLMs."""
@@ -53,12 +53,12 @@ def view_note(experiment_id: str, key: str) -> str:
     return f"{NOTE_BEGIN}{table}), and [in charts]({charts})."
 
 
-def view_links(home: Path, id: str, uri: str) -> dict[str, str]:
+def view_links(home: Path, id: str) -> dict[str, str]:
     """Returns the URLs of a log's view, keyed by `runs` and `charts`; empty before its run is in MLflow."""
     experiment = Cursor.of(home, id).experiment_id
     if experiment is None:
         return {}
-    server = pages_address(uri)
+    server = pages_address(tracking_uri(home))
     return {
         name: f"{server}/{view_path(experiment, id, charts=charts)}"
         for name, charts in (("runs", False), ("charts", True))
