@@ -15,7 +15,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import RandomSampler
 
 from mlcl.config import JobConfig, Space, covers, dump_job, flatten, load_job
-from mlcl.config.space.domains import CLOSE, Dimension, Misfit
+from mlcl.config.space.domains import CLOSE, Choice, Dimension, Domain, Misfit
 from mlcl.config.space.keys import same
 from mlcl.config.space.prior import begin_at
 from mlcl.config.space.space import branches
@@ -78,20 +78,25 @@ def fit(space: Space, job: Mapping[str, Any], base: Mapping[str, Any]) -> dict[s
     Raises Misfit if a value lies outside the space, or if the job differs from `base`, the swept job, in a
     key that the space does not vary.
     """
-    if job.get(CLASSIFIER) == "remainder" and any(CLASSIFIER in each.keys for each in space.parameters):
-        heads = [
-            v for key, v in job.items() if key.startswith("objective.heads.") and key.endswith(".weight")
-        ]
-        job = {**job, CLASSIFIER: max(0.0, 1 - math.fsum(heads))}  # the space draws it as a number
     point: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     for parameter in space.parameters:
         if parameter.exists(settings):
+            if CLASSIFIER in parameter.keys:
+                job = _as_drawn(job, parameter.domain)
             found = parameter.domain.point_of(parameter.name, job)
             point |= found
             settings |= parameter.domain.settings_at(parameter.name, found)
     _check_rest(settings, job, base)
     return point
+
+
+def _as_drawn(job: Mapping[str, Any], domain: Domain) -> Mapping[str, Any]:
+    """Returns a flat job with the classifier's weight `remainder` as a number, unless the domain lists it."""
+    if job.get(CLASSIFIER) != "remainder" or (isinstance(domain, Choice) and "remainder" in domain.values):
+        return job
+    heads = [v for key, v in job.items() if key.startswith("objective.heads.") and key.endswith(".weight")]
+    return {**job, CLASSIFIER: max(0.0, 1 - math.fsum(heads))}
 
 
 def _check_rest(settings: Mapping[str, Any], job: Mapping[str, Any], base: Mapping[str, Any]) -> None:

@@ -24,10 +24,12 @@ from mlcl.service.search.sampling import (
     example,
     fit,
     grid_size,
+    why_outside,
 )
 
 KEYS = tuple(f"h{i}.weight" for i in range(9))
 GOAL = Goal("val/accuracy", "max")
+WEIGHT = "objective.classifier.weight"
 JOB = {
     "experiment": "test",
     "data": {"source": "icd10cm"},
@@ -172,6 +174,26 @@ def test_the_job_as_written_is_a_point_where_it_lies_in_the_space(whole, base):
     # The classifier's remainder, 1 less the heads' weights, is drawn as a number.
     assert drawn["objective.classifier.weight"] == pytest.approx(0.4)
     assert drawn["objective.heads.path.options.level_weights"] == pytest.approx([1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("entry", "written", "other"),
+    [
+        ("{choice: [1.0, remainder]}", {WEIGHT: 1}, {WEIGHT: 0}),
+        ("{float: [0.1, 1.0], when: {train.optimizer: sgd}}", {}, {WEIGHT: 0.3, "train.optimizer": 1}),
+    ],
+)
+def test_a_remainder_that_is_not_drawn_as_a_number_stays_one(tmp_path, entry, written, other):
+    job = load_job(JOB)
+    assert job.objective.classifier.weight == "remainder"
+    (tmp_path / "space.yaml").write_text(
+        f"space: {{{WEIGHT}: {entry}, train.optimizer: {{choice: [adamw, sgd]}}}}"
+    )
+    space = load_space(tmp_path / "space.yaml", job)
+    for point in ({"train.optimizer": 0, **written}, {"train.optimizer": 0, **other}):
+        settings = draw(space, optuna.trial.FixedTrial(point))
+        assert fit(space, flat(load_job(dump_job(job), settings)), flat(job)) == point
+    assert why_outside(space, job) == ""
 
 
 LEVELS = "objective.heads.path.options.level_weights=[1, 2]"
