@@ -124,10 +124,18 @@ def find_sweep(home: Path, name: str) -> Path:
 def with_warm_sweep(plan: SweepPlan, identity: Mapping[str, Any], home: Path) -> SweepPlan:
     """Returns the plan with the id of the sweep `warm_start`: its name may later be that of another sweep.
 
-    Raises UserError if that sweep's scores or data differ from those in `identity`.
+    Raises UserError if that sweep's scores or data differ from those in `identity`, or if the search tries
+    every point of its space: it would leave out the points of that sweep.
     """
     if plan.warm_start is None:
         return plan
+    if plan.points is not None:
+        raise UserError(
+            "a search of every setting of its space learns from no other trials",
+            key="--warm-start",
+            found=plan.warm_start,
+            allowed="a sampler other than brute_force, and a space with several settings",
+        )
     path = find_sweep(home, plan.warm_start)
     ledger = Ledger(path)
     for key in ("scores", "fingerprint"):

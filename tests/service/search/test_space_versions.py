@@ -136,6 +136,18 @@ def test_a_sweep_is_no_warm_start_of_itself(world, job):
     assert plan_sweep(world.plan(job, WIDE, warm_start="sweep", fresh=True), world.home)
 
 
+EVERY = f"space: {{{NAME}: {{choice: [0.1, 0.2]}}}}\nsearch: {{sampler: brute_force, scheduler: none}}"
+
+
+@pytest.mark.parametrize("text", [EVERY, "space: {evaluation.knn.k: {choice: [1, 3]}}"])
+def test_a_search_of_every_setting_takes_no_warm_start(world, job, text):
+    world.run(world.plan(job, text, name="before"))
+    for command in (world.run, lambda its: plan_sweep(its, world.home)):
+        with pytest.raises(UserError, match="--warm-start: a search of every setting of its space"):
+            command(world.plan(job, text, warm_start="before"))
+    assert world.run(world.plan(job, text)).state is State.COMPLETE
+
+
 def test_other_values_of_the_grid_are_other_scores(world, job):
     world.run(world.plan(job, FREE, trials=2))
     world.run(world.plan(job, FREE.replace("[1, 3]", "[1, 3, 5]"), trials=1))
