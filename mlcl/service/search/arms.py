@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, job_hash, load_job
+from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, flatten, job_hash, load_job
 from mlcl.config.space.keys import nodes
 from mlcl.config.space.search import SEEDS_OF_A_SEARCH, fresh_seeds
 from mlcl.results.sweep_arms import ArmResult, ArmSearch
+from mlcl.service.search.sampling import start
+from mlcl.service.search.starts import asked_starts
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import Role
 
@@ -35,6 +37,20 @@ class SearchPlan:
     plan: SweepPlan
     scope: str
     is_searched: bool = True
+
+    @property
+    def most(self) -> int:
+        """The largest number of trials: the plan's, or the number of settings that are tried in any case.
+
+        These are the job as written, if the space has it, and the settings of `plan.try_first`.
+        """
+        plan = self.plan
+        if not self.is_searched or not plan.try_first:
+            return plan.most if self.is_searched else 0
+        job = plan.search_job()
+        points = [start(plan.space, flatten(dump_job(job)))]
+        points += [its.point for its in asked_starts(plan.space, job, plan.try_first)]
+        return max(plan.most, len({frozenset(its.items()) for its in points if its is not None}))
 
     @property
     def fresh_seeds(self) -> range:

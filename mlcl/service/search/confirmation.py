@@ -86,7 +86,7 @@ def most_raced(search: SearchPlan) -> int:
     """Returns the largest number of trainings that the race of a search can have."""
     if not (search.races and search.plan.seeds):
         return 0
-    trials = entrant_count(search.plan.confirm, search.plan.most) if search.is_searched else 0
+    trials = entrant_count(search.plan.confirm, search.most) if search.is_searched else 0
     return len(search.race_seeds) * (1 + trials)
 
 

@@ -58,7 +58,7 @@ class KeptFiles:
         if self._keep == "all" or search is None:
             return
         trials = [each for each in self._ledger.ranked(scope, search.plan.space.mode) if not each.same_as]
-        first = entrant_count(search.plan.confirm, search.plan.most)
+        first = entrant_count(search.plan.confirm, search.most)
         leading = trials[:first]
         # After the first call, only the new trial and the best of the last call can have changed ranks.
         changed = [*self._leading[scope], ended] if scope in self._leading else trials

@@ -133,8 +133,7 @@ def epochs_each(search: SearchPlan) -> int:
 
 
 def _most(search: SearchPlan) -> int:
-    trials = search.plan.most if search.is_searched else 0
-    return trials + most_raced(search) + most_confirmed(search)
+    return search.most + most_raced(search) + most_confirmed(search)
 
 
 def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
@@ -150,11 +149,11 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     return {
         "sweep": {
             "name": plan.name,
-            "trials": sum(each.plan.most for each in searches if each.role is Role.MODEL),
+            "trials": sum(each.most for each in searches if each.role is Role.MODEL),
             "searches": sum(each.role is Role.MODEL for each in plans),
             "trials_of_arms": {
                 each.arm: {
-                    "trials": sum(its.plan.most for its in searches if its.arm == each.arm),
+                    "trials": sum(its.most for its in searches if its.arm == each.arm),
                     "searched": [parameter.name for parameter in each.plan.space.parameters],
                 }
                 for each in searches
@@ -204,8 +203,8 @@ def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str,
     """Returns `tracking.keep`, the largest number of kept models, and the mean bytes of those kept so far."""
     keep, searches = plan.job.tracking.keep, [each for each in plans if each.is_searched]
     fresh = sum(map(most_confirmed, plans))
-    own = [each.plan for each in searches if each.role is Role.MODEL and not plan.knn_races]
-    raced = sum(entrant_count(its.confirm, its.most) for its in own)
+    own = [each for each in searches if each.role is Role.MODEL and not plan.knn_races]
+    raced = sum(entrant_count(its.plan.confirm, its.most) for its in own)
     most = {"best": raced + 1, "confirmed": raced + fresh, "all": sum(map(_most, plans))}[keep]
     folder = RunFolders(home, "sweeps").named(plan.name)
     kept = [] if folder is None else [file.parent for file in folder.path.glob(f"trials/*/{EMBEDDINGS}")]

@@ -90,7 +90,7 @@ def run_sweep(
 def _most(plan: SweepPlan) -> int:
     """Returns the largest number of trainings in one stage: in the searches, the races or on fresh seeds."""
     plans = search_plans(plan)
-    searched = sum(each.plan.most for each in plans if each.is_searched)
+    searched = sum(each.most for each in plans)
     return max(searched, sum(map(most_raced, plans)), sum(map(most_confirmed, plans)))
 
 

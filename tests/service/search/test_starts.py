@@ -34,6 +34,16 @@ def plan(world, tiny):
     return of
 
 
+def test_a_dry_run_counts_what_is_asked_for_beyond_the_trials(world, tiny, plan):
+    its = plan(2, seeds=2, searches=2, control=control_job(tiny_job(tiny)), try_first=[ONE, TWO, ONE])
+    told = plan_sweep(its, world.home)["sweep"]
+    # The control has neither of the keys of the heads: ONE is its learning rate alone.
+    assert {arm: each["trials"] for arm, each in told["trials_of_arms"].items()} == {"control": 6, "heads": 6}
+    assert told["trials"] == 6
+    world.run(its)
+    assert sum(entry.number is not None for entry in world.ledger.entries.values()) == 12
+
+
 def test_they_are_tried_after_the_job_as_written_with_its_other_values(world, plan):
     report = world.run(plan(try_first=[ONE, TWO]))
     assert origins(world) == ["as written", "asked for", "asked for", "drawn", "drawn"]
