@@ -276,6 +276,11 @@ class JobConfig(Section):
         assert self.train.views is not None
         return self.train.views
 
+    @property
+    def epochs(self) -> int:
+        """The largest number of epochs of a training; 0 for a fitted baseline."""
+        return self.train.epochs if self.baseline is None else 0
+
     @model_validator(mode="before")
     @classmethod
     def _plugins_first(cls, tree: Any) -> Any:

@@ -129,7 +129,7 @@ def epochs_each(search: SearchPlan) -> int:
     """Returns the largest number of epochs of one training of a search, as its job has or its space draws."""
     drawn = [its for its in search.plan.space.parameters if its.name == EPOCHS and search.is_searched]
     ends = [int(end[EPOCHS]) for its in drawn for end in its.domain.ends(EPOCHS)]
-    return max(search.plan.job.train.epochs, *ends, 0)
+    return max(search.plan.job.epochs, *ends, 0)
 
 
 def _most(search: SearchPlan) -> int:

@@ -120,12 +120,17 @@ def _estimates(runs: Sequence[TableRun], done: Mapping[Key, RunFolder], home: Pa
 
 
 def _kind(run: TableRun) -> str:
-    return f"{dump_job(run.job)['encoder']} {run.data.name}"
+    return f"{run.job.baseline} {dump_job(run.job)['encoder']} {run.data.name}"
 
 
 def _rows(job: JobConfig, samples: int) -> int:
-    """Returns the number of rows that a training encodes: samples times views times epochs."""
+    """Returns the number of rows that a training encodes: samples times views times epochs.
+
+    A fitted baseline reads each sample once.
+    """
     train = job.train
+    if job.baseline is not None:
+        return samples
     sampler = EpochSampler(samples, train.batch_size, train.seed, drop_last=train.drop_last)
     whole = sampler.steps_per_epoch * train.batch_size
     return train.epochs * min(samples, whole) * job.views
@@ -163,7 +168,7 @@ def _task(job: Mapping[str, Any]) -> tuple[Any, str]:
 def _amount(estimates: Sequence[_Estimate]) -> dict[str, Any]:
     """Returns the total epochs, rows and time of runs. Early stopping on validation may make them fewer."""
     return {
-        "epochs": sum(each.run.job.train.epochs for each in estimates),
+        "epochs": sum(each.run.job.epochs for each in estimates),
         "rows_to_encode": sum(each.rows for each in estimates),
         "time_one_at_a_time": _time([each.seconds for each in estimates], "clock"),
     }
@@ -195,7 +200,12 @@ def _kinds(estimates: Sequence[_Estimate]) -> list[dict[str, Any]]:
 
 
 def _encoder_text(job: JobConfig) -> str:
-    """Returns the name of the encoder with the size of its inputs, on which the time per row depends."""
+    """Returns the name of the encoder with the size of its inputs, on which the time per row depends.
+
+    Of a fitted baseline it is the baseline's name.
+    """
+    if job.baseline is not None:
+        return job.baseline
     encoder = dump_job(job)["encoder"]
     units = {"max_length": "tokens", "image_size": "pixels"}
     sizes = [f"{encoder[key]:,} {unit}" for key, unit in units.items() if key in encoder]

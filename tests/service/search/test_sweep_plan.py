@@ -128,3 +128,8 @@ def test_the_epochs_of_each_arm_are_its_own(tiny, tmp_path):
     drawn = "space: {train.lr: {log_float: [0.001, 0.1]}, train.epochs: {int: [2, 9]}}"
     found = plan_sweep(plan_of(tmp_path, job, drawn, searches=1, baselines=[long]), tmp_path)["sweep"]
     assert found["most_epochs"] == 7 * (9 + 40)
+    fitted = ("fitted", tiny_job(tiny, "baseline=tfidf_svm"))
+    assert (
+        plan_sweep(plan_of(tmp_path, job, baselines=[fitted]), tmp_path)["sweep"]["most_epochs"]
+        == (plan_sweep(plan_of(tmp_path, job), tmp_path)["sweep"]["most_epochs"])
+    )

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from mlcl.config import job_hash
 from mlcl.data.sources import cifar
 from mlcl.errors import UserError
 from mlcl.service.tables import cost
@@ -213,3 +214,23 @@ def test_a_dry_run_tells_encoders_apart(tables, monkeypatch):
     assert long["time_one_at_a_time"] == cost.UNKNOWN
     assert told["time_one_at_a_time"] == "9.6 s, without 2 trainings of unknown time"
     assert told["cpu_time"] == "19.2 cpu-s, without 2 trainings of unknown time"
+
+
+def test_a_dry_run_tells_fitted_baselines_from_trainings(tables, monkeypatch):
+    names = {}  # what a training and a fit take
+    monkeypatch.setattr(cost, "_seconds", lambda _, folder: names[folder.record.job_hash])
+    rows = {"Cold": {}, "Fit": {"set": {"baseline": "tfidf_svm"}}}
+    first, both = (
+        tables.plan({"rows": rows, "seeds": 1}),
+        tables.plan({"rows": rows, "seeds": 3}, name="both"),
+    )
+    trained, fitted = first.cells
+    names |= {job_hash(trained.jobs[0]): 9.6, job_hash(fitted.jobs[0]): 0.4}
+    tables.run(first)
+    told = plan_table(both, tables.home)["trainings"]
+    of = {its["encoder"].partition(",")[0]: its for its in told["kinds"]}
+    training, fit = of["cnn_text"], of["tfidf_svm"]
+    assert (training["trainings"], training["epochs"], training["rows_to_encode"]) == (2, 8, 2 * 4 * 48 * 2)
+    assert (fit["trainings"], fit["epochs"], fit["rows_to_encode"]) == (2, 0, 2 * 48)
+    assert (training["time_one_at_a_time"], fit["time_one_at_a_time"]) == ("19.2 s", "0.8 s")
+    assert (told["epochs"], told["time_one_at_a_time"]) == (8, "20.0 s")
