@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import JobConfig, covers
+from mlcl.config import JobConfig, covers, parse_override
 from mlcl.config.section import LONGEST_NAME
 from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.config.table.cells import Cell, cells_of
@@ -104,7 +105,11 @@ class TablePlan:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    """Returns a text that is read back as this value; one that would be read as another value is quoted."""
+    with suppress(UserError):
+        if isinstance(value, str) and parse_override(f"key={value}")[1] == value:
+            return value
+    return json.dumps(value)
 
 
 def check_metrics(cell: Cell, job_data: JobData, file: Path, *, races_choose: bool = False) -> None:

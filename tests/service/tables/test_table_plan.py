@@ -1,11 +1,12 @@
 """The plan of a table: refusals before the start, overrides, scales, counts of trainings, rows and time."""
 
 import json
+import shlex
 import shutil
 
 import pytest
 
-from mlcl.config import job_hash
+from mlcl.config import job_hash, parse_override
 from mlcl.data.sources import cifar
 from mlcl.errors import UserError
 from mlcl.service.tables import cost
@@ -168,6 +169,15 @@ def test_only_an_override_with_another_path_keeps_the_papers_setting(tables, tin
     assert tables.plan(tree, overrides={key: value}).tolerance("Acc") == tolerance
     both = {key: value, "data.path": str(tiny)}
     assert tables.plan(tree, overrides=both).tolerance("Acc") == tolerance
+
+
+def test_the_command_of_a_table_has_the_values_of_its_overrides(tables):
+    texts = ["plain", "a b", "1", "null", "a #1", "a: b", "[a]", "@x", "2020-01-01", ""]
+    values = [*texts, 1, 1e-5, None, True, ["1", 2], {"a": "null"}]
+    overrides = {f"tracking.key{place}": value for place, value in enumerate(values)}
+    words = shlex.split(tables.plan(overrides=overrides).command)
+    assert dict(map(parse_override, words[-len(values) :])) == overrides
+    assert words[-len(values)] == "tracking.key0=plain"
 
 
 def test_a_scale_has_a_name_a_folder_and_words_of_its_own(tables):
