@@ -153,7 +153,8 @@ class RunFolders:
                 continue
             with folder.try_lock() as free:
                 if free:
-                    return folder if record.state in RESUMABLE else None
+                    # Read again: the process of the record may have ended by itself a moment ago.
+                    return folder if folder.written_record.state in RESUMABLE else None
         return None
 
     def named(self, name: str) -> RunFolder | None:

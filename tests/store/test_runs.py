@@ -35,6 +35,18 @@ def test_a_run_that_another_process_holds_is_not(tmp_path):
     assert folders.unfinished("j", "d").path == running.path
 
 
+def test_a_run_that_completes_while_it_is_looked_for_is_not_trained_again(tmp_path, monkeypatch):
+    folders = RunFolders(tmp_path)
+    running, try_lock = recorded(folders.new()), RunFolder.try_lock
+
+    def after_its_end(folder, patience=0.0):
+        running.set_state(State.COMPLETE)
+        return try_lock(folder, patience)
+
+    monkeypatch.setattr(RunFolder, "try_lock", after_its_end)
+    assert folders.unfinished("j", "d") is None
+
+
 def test_one_that_is_opened_again_is_the_same_in_another_state(tmp_path):
     folder = recorded(RunFolders(tmp_path).new(), State.RUNNING)
     before = folder.record
