@@ -126,6 +126,8 @@ class Delivery:
         at the first failure, and in any case after `patience` seconds.
         """
         began, asked = time.monotonic(), None
+        for log in list(self._logs.values()):
+            log.elsewhere = False  # the other process may have released it: the thread looks again
         self._wake.set()
         while (self._scans or self.pending()) and self._thread.is_alive():
             now, failing = time.monotonic(), self._failures > 0
@@ -193,7 +195,8 @@ class Delivery:
                     raise
                 self._put_aside(log, self._tracker.safe(reason))
                 continue
-            if sender.cursor.ended or log.earlier:
+            # A log of an earlier command may be one that a living command has just started.
+            if sender.cursor.ended or (log.earlier and not pending_entries(log.folder, sender.cursor.offset)):
                 log.end = sender.cursor.offset
                 log.release()
 

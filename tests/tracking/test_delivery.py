@@ -219,6 +219,32 @@ def test_one_process_at_a_time_delivers_a_log(shared):
     assert logs.run().info.status == "FINISHED"
 
 
+def test_the_end_of_a_log_that_another_command_took_is_sent_by_its_own(shared):
+    logs = shared("taken")
+    log = logs.start()
+    with Delivery(logs.tracker) as delivery:
+        with lock_file(log_folder(logs.home, "run") / LOCK):
+            delivery.add("run")
+            until(lambda: delivery.pending() == 0)  # the thread has found it locked
+        log.set_state(State.COMPLETE)
+        assert delivery.drain() == 0
+        assert logs.run().info.status == "FINISHED"
+
+
+def test_a_log_that_ends_while_another_command_sends_it_is_sent_whole(shared, monkeypatch):
+    logs = shared("grows-there")
+    log, send = logs.start(), sender.Sender._metrics
+    log.log_metrics({"loss": 1.0}, 1)
+
+    def send_while_it_ends(self, entries):
+        send(self, entries)
+        log.set_state(State.COMPLETE)
+
+    monkeypatch.setattr(sender.Sender, "_metrics", send_while_it_ends)
+    assert drained(logs.tracker) == 0
+    assert logs.run().info.status == "FINISHED"
+
+
 def test_a_stop_makes_the_end_short_while_mlflow_is_away(shared):
     logs = shared("stopped")
     logs.start().set_state(State.STOPPED)
