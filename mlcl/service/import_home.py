@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mlcl.errors import UserError
 from mlcl.files import lock_file, new_file, new_folder, remove_partial
-from mlcl.service.engine.closing import recover
+from mlcl.service.engine.closing import backed_up, recover
 from mlcl.store import IMPORTING, KINDS, LOCK, Database, RunFolder, RunRecord, State, home_records
 from mlcl.tracking.cursor import CURSOR
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
@@ -35,7 +35,7 @@ def import_home(
         raise UserError("no home to import from", key="HOME", found=source, allowed=allowed)
     Database(source).check()
     recover(home)
-    with lock_file(home / IMPORTING) as mine:
+    with lock_file(home / IMPORTING) as mine, backed_up(home, announce):
         if not mine:
             raise UserError("another import into this home is at work", file=home)
         for kind in ("logs", *KINDS):

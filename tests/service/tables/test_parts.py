@@ -20,7 +20,7 @@ from mlcl.service.tables.cost import plan_table
 from mlcl.service.tables.origin import without_empty
 from mlcl.service.tables.table_log import write_cells
 from mlcl.service.tables.trainings import TableTrainings
-from mlcl.store import Database, RunFolders, State, home_records
+from mlcl.store import BACKUP, DATABASE, Database, RunFolders, State, home_records
 from mlcl.store.database import Transaction
 from mlcl.tracking.names import Tag
 from mlcl.tracking.provenance import Provenance
@@ -206,6 +206,8 @@ def test_an_imported_sweep_with_the_name_of_another_one_is_said(tmp_path):
     theirs, ours, told = sweep("theirs", State.COMPLETE), sweep("ours", State.STOPPED), []
     import_home(tmp_path / "theirs", tmp_path / "ours", told.append)
     assert told == [f"sweep s: its name now means the copy; yours is {ours}"]
+    assert RunFolders(tmp_path / "ours", "sweeps").named("s").path.name == theirs
+    (tmp_path / "ours" / DATABASE).write_bytes((tmp_path / "ours" / BACKUP).read_bytes())
     assert RunFolders(tmp_path / "ours", "sweeps").named("s").path.name == theirs
 
 
