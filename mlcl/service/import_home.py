@@ -23,9 +23,10 @@ def import_home(
 ) -> list[RunRecord]:
     """Copies the complete runs, sweeps and tables of `source` that `home` lacks; returns their new records.
 
-    Folders, events and logs are copied. A sweep or table that has grown in `source` since an earlier import
-    is copied again, unless a command in `home` has changed it, too: then `announce` is called with its name,
-    and so it is where the name of a sweep of `home` comes to mean the copied one.
+    Folders, events and logs are copied. A sweep or table that has grown in `source` since an earlier import,
+    or a run that was completed there in a copy of `home`, is copied again, unless a command in `home` has
+    changed it, too: then `announce` is called with its name, and so it is where the name of a sweep of `home`
+    comes to mean the copied one.
     A log that was delivered to the MLflow database file of `source` is not yet delivered to that of `home`; a
     log that was delivered to a server is not sent again. After a killed import, the next one copies the rest.
     Raises UserError if `source` is `home` or has no database, or if another import into `home` is at work.
@@ -56,10 +57,12 @@ def _copy_missing(source: Path, home: Path, announce: Callable[[str], None]) -> 
             continue
         copy, its = known[record.id]
         last, present = theirs[record.number]["last_event"], ours[its.number]["last_event"]
-        if last == present or last in _digests(home, its):
+        is_run = record.kind == "runs"  # it has no events, but a log that only grows
+        whole = its.state is State.COMPLETE if is_run else last == present or last in _digests(home, its)
+        if whole:
             continue
         with copy.try_lock() as free:
-            if free and present in _digests(source, record):
+            if free and (_log_grew(source, home, its) if is_run else present in _digests(source, record)):
                 yield _copy(source, folder, record, home, its)
                 continue
         why = "was changed in both homes" if free else "is in use"
@@ -68,6 +71,12 @@ def _copy_missing(source: Path, home: Path, announce: Callable[[str], None]) -> 
 
 def _digests(home: Path, record: RunRecord) -> set[str]:
     return {digest for _, digest in Database(home).events(record.number)}
+
+
+def _log_grew(source: Path, home: Path, its: RunRecord) -> bool:
+    paths = [log_folder(each, its.log) / LOG for each in (source, home)]
+    there, here = (path.read_bytes() if path.exists() else b"" for path in paths)
+    return there.startswith(here)
 
 
 def _copy(

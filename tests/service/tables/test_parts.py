@@ -20,8 +20,9 @@ from mlcl.service.tables.cost import plan_table
 from mlcl.service.tables.origin import without_empty
 from mlcl.service.tables.table_log import write_cells
 from mlcl.service.tables.trainings import TableTrainings
-from mlcl.store import BACKUP, DATABASE, Database, RunFolders, State, home_records
+from mlcl.store import BACKUP, DATABASE, Database, RunFolder, RunFolders, State, home_records
 from mlcl.store.database import Transaction
+from mlcl.tracking import RunLog
 from mlcl.tracking.names import Tag
 from mlcl.tracking.provenance import Provenance
 
@@ -209,6 +210,29 @@ def test_an_imported_sweep_with_the_name_of_another_one_is_said(tmp_path):
     assert RunFolders(tmp_path / "ours", "sweeps").named("s").path.name == theirs
     (tmp_path / "ours" / DATABASE).write_bytes((tmp_path / "ours" / BACKUP).read_bytes())
     assert RunFolders(tmp_path / "ours", "sweeps").named("s").path.name == theirs
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_run_that_was_completed_in_a_copy_of_the_home_is_copied_back(tmp_path, changed):
+    ours, theirs, told = tmp_path / "ours", tmp_path / "theirs", []
+    run = recorded(RunFolders(ours).new(), State.STOPPED)
+    id = run.path.name
+    about = {"uri": "uri", "experiment": "exp", "name": id, "owner": id, "params": {}, "tags": {}}
+    RunLog.start(ours, id, **about).set_state(State.STOPPED)
+    shutil.copytree(ours, theirs)
+    RunLog.attach(theirs, id).set_state(State.COMPLETE)
+    there = RunFolder(theirs / "runs" / id)
+    (there.path / "result.json").write_text("{}")
+    there.set_state(State.COMPLETE)
+    if changed:
+        RunLog.attach(ours, id).set_state(State.RUNNING)
+    copied = import_home(theirs, ours, told.append)
+    assert [record.id for record in copied] == ([] if changed else [id])
+    assert told == ([f"run {id} was changed in both homes: not copied"] if changed else [])
+    assert run.record.state is (State.STOPPED if changed else State.COMPLETE)
+    assert (run.path / "result.json").exists() is not changed
+    assert RunLog.attach(ours, id).state is (State.RUNNING if changed else State.COMPLETE)
+    assert changed or import_home(theirs, ours) == []
 
 
 def test_what_has_grown_since_is_copied_again_unless_it_changed_in_both_homes(world):
