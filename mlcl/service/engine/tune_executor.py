@@ -10,12 +10,13 @@ import re
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+import ray
 from ray import tune
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.tune import FailureConfig, RunConfig, Stopper, TuneConfig
 from ray.tune.error import TuneError
 from ray.tune.progress_reporter import TrialProgressCallback
@@ -26,9 +27,12 @@ from mlcl.service.engine.packing import Packing
 from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, RESUMED, SCORE, TrialTask, run_trial
 from mlcl.service.ray.ddp_group import MAX_RESTARTS
 from mlcl.service.ray.private import forget_failures, last_error, patch_tune
+from mlcl.store import RunFolder
 
 P = ParamSpec("P")
 T = TypeVar("T")
+KILL_PATIENCE = 5.0
+"""Seconds to wait for the end of a process that was killed."""
 
 
 class _TrialCallbacks(Protocol):
@@ -127,19 +131,37 @@ class _Closer(_DriverOnly, TrialProgressCallback):
     Tune uses it instead of its own `TrialProgressCallback`, which would keep all trials in memory.
     """
 
+    def __init__(self, guard: _Guard) -> None:
+        super().__init__(guard)
+        self._actors: dict[str, Any] = {}
+        """The actors of the trainings that run, by the trainings' folders."""
+
+    def kill_all(self) -> None:
+        """Kills the processes of the trainings that run, and waits until their folders are unlocked."""
+        for actor in self._actors.values():
+            with suppress(RayError, ValueError):  # Ray, or this actor, may have ended
+                ray.kill(actor)
+        for folder in self._actors:
+            with RunFolder(Path(folder)).try_lock(KILL_PATIENCE):
+                pass
+
     def on_trial_result(self, *_: Any, **__: Any) -> None:
         """Does nothing, since `_Scheduler` gets the reports."""
 
     def on_trial_start(self, *_: Any, trial: Any, **__: Any) -> None:
-        self._guard.ask(self._guard.callbacks.begin, None, TrialTask.of(trial.config).key)
+        task = TrialTask.of(trial.config)
+        self._actors[task.folder] = trial.temporary_state.ray_actor
+        self._guard.ask(self._guard.callbacks.begin, None, task.key)
 
     def on_trial_complete(self, *_: Any, trial: Any, **__: Any) -> None:
+        self._actors.pop(TrialTask.of(trial.config).folder, None)
         result = trial.last_result or {}
         last = result if result.get(ENDED) else {}
         self._guard.ask(self._guard.callbacks.end, None, TrialTask.of(trial.config).key, last)
 
     def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
         key = TrialTask.of(trial.config).key
+        self._actors.pop(TrialTask.of(trial.config).folder, None)
         self._guard.ask(self._guard.callbacks.on_died, None, key, _why(last_error(trial)))
 
 
@@ -162,9 +184,10 @@ def run_trainings(
 
     Actors are reused, so that libraries are imported once per actor and not once per training. Tune's files
     in `folder` are removed at the end. Each callback runs in a context of `shield`, which signals do not
-    interrupt.
+    interrupt. A KeyboardInterrupt ends the processes of the trainings.
     """
     guard = _Guard(callbacks, shield)
+    closer = _Closer(guard)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are reported in one line
     name = f"ray-{time.time_ns()}"
     tuner = tune.Tuner(
@@ -183,13 +206,17 @@ def run_trainings(
             storage_path=str(folder.resolve()),
             stop=_Abort(guard),
             failure_config=FailureConfig(max_failures=MAX_RESTARTS),
-            callbacks=[_Closer(guard)],
+            callbacks=[closer],
             verbose=0,
         ),
     )
     try:
         with patch_tune():
             tuner.fit()
+    except KeyboardInterrupt:
+        with shield():
+            closer.kill_all()  # they would write to logs whose ends the caller writes now
+        raise
     finally:
         shutil.rmtree(folder / name, ignore_errors=True)
     if guard.error is not None:

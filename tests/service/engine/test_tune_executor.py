@@ -1,7 +1,9 @@
 """The calls of Tune to our callbacks. Tune itself runs in the end-to-end tests."""
 
 import pickle
+import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +31,7 @@ from mlcl.service.engine.tune_executor import (
     run_trainings,
 )
 from mlcl.service.ray.private import patch_tune
+from mlcl.store import RunFolder
 
 
 class TrialCallbacks:
@@ -69,8 +72,9 @@ def task():
     return TrialTask("t", {}, "f", "h", "l", "m", ("m",), False, "s", 1, 0, ".")
 
 
-def trial(task, result=None):
-    return SimpleNamespace(config=task.config(), last_result=result)
+def trial(task, result=None, actor=None):
+    state = SimpleNamespace(ray_actor=actor)
+    return SimpleNamespace(config=task.config(), last_result=result, temporary_state=state)
 
 
 def test_trainings_are_handed_out_until_there_are_none(task):
@@ -121,6 +125,31 @@ def test_begin_and_end_are_told_and_an_end_without_a_last_report_is_a_stop(task,
     closer.on_trial_start(1, [], trial=trial(task))
     closer.on_trial_complete(1, [], trial=trial(task, last))
     assert callbacks.heard == [("begin", "t"), ("end", "t", end)]
+
+
+def test_who_insists_on_a_stop_ends_the_processes_of_trainings_first(task, monkeypatch, tmp_path):
+    tasks = {name: replace(task, key=name, folder=str(tmp_path / "runs" / name)) for name in "abc"}
+    ended, lock = [], RunFolder(tmp_path / "runs" / "b").try_lock()
+
+    def fit(tuner):
+        (closer,) = tuner._local_tuner.get_run_config().callbacks
+        for name, its in tasks.items():
+            closer.on_trial_start(1, [], trial=trial(its, actor=name))
+        closer.on_trial_complete(1, [], trial=trial(tasks["a"], LAST))
+        assert lock.__enter__()
+        raise KeyboardInterrupt
+
+    def kill(actor):
+        ended.append(actor)
+        if actor == "b":
+            threading.Timer(0.3, lock.__exit__, (None, None, None)).start()
+
+    monkeypatch.setattr("ray.tune.Tuner.fit", fit)
+    monkeypatch.setattr("ray.kill", kill)
+    with pytest.raises(KeyboardInterrupt):
+        run_trainings(TrialCallbacks(), folder=tmp_path, packing=Packing(1, 1, 1, 0))
+    assert ended == ["b", "c"]
+    assert not RunFolder(tmp_path / "runs" / "b").is_owned  # its process has ended
 
 
 def died_on(node):
