@@ -94,6 +94,8 @@ def _restore(home: Path) -> None:
     if (home / DATABASE).exists():
         names = chain([DAMAGED], (f"{DAMAGED}-{number}" for number in count(2)))
         (home / DATABASE).replace(next(home / name for name in names if not (home / name).exists()))
+    # A killed transaction left it: SQLite would write its pages into the backup.
+    (home / f"{DATABASE}-journal").unlink(missing_ok=True)
     with new_file(home / DATABASE) as partial_file:
         partial_file.write_bytes((home / BACKUP).read_bytes())
     Database(home).check()

@@ -1,7 +1,7 @@
 """The doctor's checks of a home's files: named without --fix, mended with it, left where a process lives."""
 
 import sqlite3
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 from commands import mlcl
 from doctored import Swept, left, look, mended, statuses, tree
@@ -126,6 +126,27 @@ def test_a_damaged_database_is_replaced_by_the_backup(home):
         assert run.record.state is State.STOPPED
     kept = {file.name: file.read_bytes() for file in home.glob("home.db.damaged*")}
     assert kept == {"home.db.damaged": whole.replace(b"STOPPED", b"STOPPEE"), "home.db.damaged-2": b""}
+
+
+def test_what_a_killed_transaction_left_is_not_written_into_the_backup(home):
+    database, journal = Database(home), home / "home.db-journal"
+    database.create()
+    for _ in range(2):
+        before = len(database.runs())
+        database.back_up()
+        with database.transaction() as write:
+            for _ in range(20):
+                write.add_run({"state": "STOPPED", "name": "n" * 200})
+    with closing(sqlite3.connect(database.file, isolation_level=None)) as connection:
+        connection.execute("PRAGMA cache_size=5")  # pages are written before the commit
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("UPDATE runs SET digest = ''")
+        pages = journal.read_bytes()
+    (home / "runs" / "mlcl-1").mkdir(parents=True)
+    database.file.unlink()
+    journal.write_bytes(pages)
+    assert mended(home, "database") == [str(database.file)]
+    assert len(database.runs()) == before == 20
 
 
 def test_the_command_mends_a_database_that_no_other_command_opens(home):
