@@ -5,6 +5,7 @@ A file or folder NAME is written as `.NAME.HEX.partial` beside NAME, and renamed
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -20,6 +21,8 @@ LOOK_EVERY = 0.05
 """Seconds between two tries to get a lock."""
 BLOCK = 1 << 20
 """The number of bytes that are hashed at once."""
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The `errno` of errors that end when there is room on the disk again."""
 
 
 def sha256_of(stream: BinaryIO) -> str:

@@ -36,13 +36,14 @@ from mlcl.cli import (
 from mlcl.cli.output import Exit, fail
 from mlcl.errors import MachineError, UserError
 from mlcl.extras import missing_extra
+from mlcl.files import DISK_IS_FULL
 from mlcl.service.process.limits import too_few_addresses
 from mlcl.tracking.uri import KEY, shown
 
 MAX_PROBLEM = 500
 """The largest number of characters of an unexpected error that are printed."""
 DISK_FAULTS = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "no space left on the device"),
+    **dict.fromkeys(DISK_IS_FULL, "no space left on the device"),
     **dict.fromkeys(
         (errno.ENOLCK, errno.EOPNOTSUPP), "give a --home on a disk with file locks: there are none"
     ),

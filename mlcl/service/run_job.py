@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.errors import MachineError
+from mlcl.files import DISK_IS_FULL
 from mlcl.service.engine.closing import backed_up, recover
 from mlcl.service.engine.encoding import Work, encode_for_run
 from mlcl.service.engine.entries import End, Entry
@@ -144,6 +145,11 @@ class _Run:
         except UnreadableCheckpointError as error:
             state, reason = State.STOPPED, str(error)
             raise MachineError(f"{reason}; the same command tries again") from None
+        except OSError as error:
+            # With room on the disk, the same command goes on from the last checkpoint.
+            state = State.STOPPED if error.errno in DISK_IS_FULL else State.FAILED
+            reason = f"{type(error).__name__}: {error}"
+            raise
         except BaseException as error:
             reason = f"{type(error).__name__}: {error}"
             raise

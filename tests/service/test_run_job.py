@@ -16,6 +16,8 @@ from mlcl.tracking import Provenance, State, Tracker, tracking_uri
 from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.log import RunLog
 from mlcl.tracking.uri import stored_uri
+from mlcl.training import loop
+from mlcl.training.checkpoint import save_checkpoint
 from mlcl.training.events import Stopped
 from mlcl.training.job_data import JobData
 
@@ -125,6 +127,26 @@ def test_a_run_whose_checkpoint_cannot_be_read_now_is_stopped_and_goes_on(tiny, 
     assert (found.info.status, found.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
     again = run(job, tmp_path)
     assert (again.id, again.state, again.resumed) == (first.id, State.COMPLETE, True)
+
+
+def test_a_run_whose_disk_fills_up_is_stopped_and_goes_on(tiny, tmp_path, monkeypatch):
+    job = tiny_job(tiny, epochs=3, checkpoint_every=1)
+    written = []
+
+    def full(path, state):
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        written.append(state["position"]["epoch"])
+        save_checkpoint(path, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "save_checkpoint", full)
+        with pytest.raises(OSError, match="No space left"):
+            run(job, tmp_path)
+    (found,) = runs(tmp_path)
+    assert (found.info.status, found.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
+    again = run(job, tmp_path)
+    assert (again.id, again.state, again.resumed) == (found.data.tags["mlcl.id"], State.COMPLETE, True)
 
 
 def test_a_run_that_was_deleted_in_mlflow_goes_on_in_a_new_one(job, tmp_path):
