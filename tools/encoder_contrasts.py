@@ -55,7 +55,7 @@ def between(one: Seeds, other: Seeds) -> str:
 
 
 def lines(folder: Path) -> Iterator[str]:
-    """Yields a table of contrasts for each figure and number of rows, also less those of the first column."""
+    """Yields a table of contrasts for each figure and number of rows or damage, also less those of the first column."""
     cells = read(folder)
     rows = {CONTROL, *HEADS, *(row for pair in CONTRASTS.values() for row in pair)}
     whole = sorted({at for at, _ in cells if all({*FIGURES} <= {*cells.get((at, row), ())} for row in rows)})
@@ -83,9 +83,9 @@ def _difference(cells: Cells, column: str, one: str, other: str, name: str) -> S
 
 
 def _size(column: str) -> str:
-    """Returns the number of rows in a column's name; empty without one."""
+    """Returns the number of rows in a column's name; without one, the words after its comma."""
     found = re.search(r"\d[\d,]*\b", column)
-    return found[0] if found else ""
+    return found[0] if found else column.partition(", ")[2]
 
 
 def _best(cells: Cells, column: str) -> str:

@@ -40,8 +40,8 @@ def test_the_intervals_are_over_seeds(tool, folder):
 
 
 def test_a_column_is_compared_with_its_twin_of_equally_many_rows(tool):
-    columns = ("GoEmotions 1,000", "GoEmotions 1,000, frozen", "AAPD 750", "equal 500")
-    assert [tool._size(column) for column in columns] == ["1,000", "1,000", "750", "500"]
+    columns = ("GoEmotions 1,000", "GoEmotions 1,000, frozen", "AAPD 750", "equal 500", "equal, missing")
+    assert [tool._size(column) for column in columns] == ["1,000", "1,000", "750", "500", "missing"]
 
 
 def test_a_column_that_is_not_complete_is_left_out(tool, folder):
