@@ -171,7 +171,7 @@ def below(groups):
      ('{"a": {"group": "x"}}', "has no such class, or not its class at each level; found: b"),
      ('{"a": {"tag": "x"}}', "has no such class, or not its class at each level; found: group"),
      (below("xxzy"), "c of tag has no parent in group; found: z; allowed: x, y"),
-     (below("yxyy"), "label without its parent at row 0, id r0; found: a")],
+     (below("yxyy"), "table.parquet, key tag: label without its parent at row 0; found: a")],
 )  # fmt: skip
 def test_a_wrong_file_of_parents_is_named(opened, tmp_path, content, message):
     if content is not None:

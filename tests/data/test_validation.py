@@ -1,5 +1,6 @@
 import json
 from dataclasses import asdict
+from unittest.mock import ANY
 
 import pyarrow.parquet as pq
 import pytest
@@ -48,7 +49,7 @@ def test_the_first_bad_row_is_named(write, batch, column, value, message):
 
 
 def test_an_unknown_split_and_wrong_counts_are_named(text_set, monkeypatch):
-    monkeypatch.setattr(dataset, "_check_hash", lambda *_: None)
+    monkeypatch.setattr(dataset, "sha256_of", lambda _: ANY)  # equal to every hash
     shard = text_set / "validation-00000.parquet"
     table = pq.read_table(shard)
 

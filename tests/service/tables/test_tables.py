@@ -307,7 +307,7 @@ def test_a_second_command_and_a_share_that_fits_nowhere_leave_nothing(tables, mo
             tables.run(tables.plan())
     with pytest.raises(UserError) as caught:
         tables.run(tables.plan(cpus=64))
-    assert caught.value.key == "--cpus/--gpus"
+    assert caught.value.key == "--cpus"
     assert not list(tables.home.glob("*/mlcl-*"))
     assert tables.run(tables.plan()).state is State.COMPLETE
 
