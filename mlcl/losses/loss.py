@@ -75,8 +75,9 @@ class ContrastiveLoss(nn.Module):
         _check_word("reduction", reduction, get_args(Reduction))
         _check_word("engine", engine, get_args(Engine))
         _check_word("products", products, get_args(FloatProducts))
-        if not isinstance(normalize, bool):
-            raise ValueError(f"normalize must be True or False; found: {normalize!r}")
+        for name, flag in (("normalize", normalize), ("gather", gather)):
+            if not isinstance(flag, bool):
+                raise ValueError(f"{name} must be True or False; found: {flag!r}")
         if engine == "tiled" and reduction == "none":
             raise ValueError("reduction none has no tiled engine; allowed: dense, auto")
         if engine == "tiled" and spec.closed is None:

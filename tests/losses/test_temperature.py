@@ -29,10 +29,12 @@ def test_schedules(schedule, expected):
         assert temperature.value().item() == pytest.approx(value)
 
 
-def test_a_number_of_numpy_is_a_temperature_and_text_says_nothing_of_normalisation():
+def test_a_number_of_numpy_is_a_temperature_and_text_is_no_flag():
     assert build_loss("supcon", temperature=np.float32(0.5)).temperature.number() == 0.5
     with pytest.raises(ValueError, match="normalize must be True or False; found: 'no'"):
         build_loss("supcon", temperature=0.5, normalize="no")
+    with pytest.raises(ValueError, match="gather must be True or False; found: 'false'"):
+        build_loss("supcon", temperature=0.5, gather="false")
 
 
 def test_schedule_reaches_the_loss(rows):
