@@ -55,7 +55,7 @@ def between(one: Seeds, other: Seeds) -> str:
 
 
 def lines(folder: Path) -> Iterator[str]:
-    """Yields a table of contrasts for each figure and number of rows or damage, also less those of the first column."""
+    """Yields a table of contrasts for each figure and size or damage, also less those of the first column."""
     cells = read(folder)
     rows = {CONTROL, *HEADS, *(row for pair in CONTRASTS.values() for row in pair)}
     whole = sorted({at for at, _ in cells if all({*FIGURES} <= {*cells.get((at, row), ())} for row in rows)})
