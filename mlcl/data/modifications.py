@@ -40,7 +40,7 @@ def subset(
         labels: The label space whose classes are counted.
         per_class: The least number of rows of every class. Round r of `per_class` goes through the labels
             from the rarest on, and adds rows until the label has r. Of a class with fewer rows all are
-            chosen.
+            chosen; `short_classes` names these.
         n: The number of rows in all, with the classes in proportion; a row with several labels counts for its
             rarest label. Rows without a label are chosen only with `n`.
         seed: Seed of the draw.
@@ -131,6 +131,16 @@ def _rounds(rows: LabelRows, rank_N: Indices, per_class: int) -> Indices:
                     taken[row] = True
                     have[lists[row]] += 1
     return np.flatnonzero(taken)
+
+
+def short_classes(split: Split, labels: str, per_class: int) -> list[str]:
+    """Returns a text for each class, or rating of an aspect, that has fewer than `per_class` rows."""
+    space, rows = split.info.space(labels), label_sets(split, labels)
+    ratings = (f"{aspect} {rating:g}" for aspect in space.aspects for rating in space.scale)
+    names = ratings if space.kind == "aspects" else space.classes
+    totals = torch.bincount(rows.columns, minlength=rows.width).tolist()
+    pairs = zip(names, totals, strict=True)
+    return [f"class {name} has {total} of {per_class} rows" for name, total in pairs if total < per_class]
 
 
 def hold_out(data: Dataset, labels: str, share: float, seed: int, stored: Dataset | None = None) -> Dataset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import chain
@@ -102,9 +102,10 @@ def _in_users_file(
 ) -> UserError:
     """Returns an error of `check` with the user's file, and the line there if it names a row of a table."""
     problem, _, row_id = error.problem.rpartition(", id ")
-    if problem and place_of is not None:
-        file, place = place_of(row_id)
-        return error.but(file=file, problem=re.sub(r"row \d+$", place, problem))
+    with suppress(ValueError):  # an id that has ", id " in it is not found
+        if problem and place_of is not None:
+            file, place = place_of(row_id)
+            return error.but(file=file, problem=re.sub(r"row \d+$", place, problem))
     return error.but(file=path[0] if isinstance(path, tuple) else path)
 
 

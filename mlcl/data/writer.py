@@ -101,7 +101,8 @@ class NewDataset:
 
     `batches` are its rows, which are read once, in order, and `dim` is the size of vectors. `notes` say how
     the rows came about. `allow_untrained` accepts classes that the test split alone has, and `grouped` says
-    that the rows have `row.group`. `place_of` returns the user's file and the line there of a row's id.
+    that the rows have `row.group`. `place_of` returns the user's file and the line there of a row's id,
+    and raises ValueError for an unknown one.
     """
 
     modality: Modality

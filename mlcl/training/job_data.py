@@ -28,6 +28,7 @@ from mlcl.data import (
     train_word_tokenizer,
 )
 from mlcl.data.format import SPLITS
+from mlcl.data.modifications import short_classes
 from mlcl.data.validation_rows import redraw_validation
 from mlcl.errors import UserError
 from mlcl.evaluation import METRICS, LabelFacts, Neighbours, QueryRows, Scoring, Task, frequency_bands
@@ -47,6 +48,9 @@ from mlcl.training.input_reader import CollatedRows, InputReader
 from mlcl.training.objective import CLASSIFIER
 from mlcl.training.split_metrics import SplitMetrics, facts_of, paths, targets_of
 from mlcl.training.transfer import Transfer, open_reference
+
+MOST_SHORT = 5
+"""The largest number of classes with too few rows that a plan names."""
 
 
 def open_dataset(job: JobConfig, home: Path, *, verify: bool, recorded: bool = False) -> Dataset:
@@ -241,9 +245,21 @@ def _check_band(job_data: JobData) -> None:
         raise UserError(problem, key="evaluation.metric", found=given.metric)
 
 
+def _short_classes(job_data: JobData) -> list[str]:
+    """Returns texts for the first classes with fewer rows than the job asks for, and one for the rest."""
+    wanted = job_data.job.data.subset
+    if wanted is None or wanted.per_class is None:
+        return []
+    space = wanted.labels or job_data.job.objective.classifier.labels
+    found = short_classes(job_data.train, space, wanted.per_class)
+    rest = [f"and {len(found) - MOST_SHORT} more"] if len(found) > MOST_SHORT else []
+    return [*found[:MOST_SHORT], *rest]
+
+
 def job_plan(job_data: JobData) -> dict[str, Any]:
     """Returns data, task and steps of a job as plain data."""
     job, info = job_data.job, job_data.dataset.info
+    short = _short_classes(job_data)
     sampler = build_sampler(job, job_data.train, 0, job.train.workers)
     return {
         "experiment": job.experiment,
@@ -253,6 +269,7 @@ def job_plan(job_data: JobData) -> dict[str, Any]:
             "fingerprint": job_data.fingerprint,
             "train": len(job_data.train),
             "validation": len(job_data.dataset.split("validation")),
+            **({"short_classes": short} if short else {}),
         },
         "task": job_data.task,
         "training": {

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from mlcl.data import Dataset, LabelSpace, subset
+from mlcl.data.modifications import short_classes
 from mlcl.errors import UserError
 
 
@@ -46,11 +47,14 @@ def test_n_keeps_the_proportions_and_the_order(train):
     assert (counts[-3:] - whole[-3:] / 2).abs().max() <= 3
 
 
-def test_per_class_takes_exactly_that_many_and_all_of_short_classes(train):
+def test_per_class_takes_exactly_that_many_and_reports_short_classes(train):
     part = subset(train, "topic", per_class=12)
     whole = torch.bincount(train.labels("topic").clamp(min=0)[train.labels("topic") >= 0], minlength=5)
     counts = torch.bincount(part.labels("topic"), minlength=5)
     assert counts.tolist() == whole.clamp(max=12).tolist()
+    short = [f"class d has {int(whole[3])} of 12 rows", "class unused has 0 of 12 rows"]
+    assert short_classes(part, "topic", 12) == short_classes(train, "topic", 12) == short
+    assert short_classes(train, "ratings", 1000)[4].startswith("class q 2 has ")
 
 
 def test_per_class_covers_every_label_without_filling_up(train):

@@ -220,6 +220,17 @@ def test_an_error_of_the_written_rows_names_the_file_and_the_line(tmp_path):
         assert error.value.file == paths[-1]
 
 
+def test_an_id_with_the_words_of_a_message_is_one_line_too(tmp_path):
+    rows = 'one,a,train,1\nanother,a,validation,2\nthird,b,test,"3, id 4"\n'
+    (tmp_path / "t.csv").write_text(f"text,kind,split,id\n{rows}")
+    labels = {"kind": {"kind": "single", "column": "kind"}}
+    with pytest.raises(UserError, match="label in the test split only, at row 0, id 3, id 4") as error:
+        prepare("csv", tmp_path / "home", {
+            "path": [str(tmp_path / "t.csv")], "text": "text", "split": "split", "id": "id", "labels": labels,
+        })  # fmt: skip
+    assert error.value.file == str(tmp_path / "t.csv")
+
+
 SUN = [["extra", "sun"], ["sun"], ["extra"], []]
 """The tags of the rows below, however they are written."""
 ALL_TRAIN = {"split": None, "fractions": [1, 0, 0]}

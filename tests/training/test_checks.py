@@ -13,7 +13,7 @@ from mlcl.training import context
 from mlcl.training.batches import build_sampler, sampler_labels
 from mlcl.training.checks import check_job
 from mlcl.training.context import pick_device
-from mlcl.training.job_data import JobData
+from mlcl.training.job_data import MOST_SHORT, JobData, job_plan
 
 # Overrides, the key of the error, and a part of its line; `@` stands for the heads, =tiny for the data set.
 UNFIT = """
@@ -259,3 +259,14 @@ def test_aspects_whose_metrics_would_have_one_name_are_refused(tmp_path):
     job = tiny_job(data, "objective.heads={}", "objective.classifier.labels=stars")
     with pytest.raises(UserError, match="metrics of one name; found: Food, food"):
         check_job(job, Dataset.open(data).info)
+
+
+def test_a_plan_names_classes_with_fewer_rows_than_the_subset_asks_for(tiny, tmp_path):
+    plans = [
+        job_plan(JobData.of(tiny_job(tiny, f"data.subset={{per_class: {n}}}"), tmp_path)) for n in (1, 999)
+    ]
+    assert "short_classes" not in plans[0]["data"]
+    classes = Dataset.open(tiny).info.space(tiny_job(tiny).objective.classifier.labels).n_classes
+    named, *rest = plans[1]["data"]["short_classes"]
+    assert named.endswith(" of 999 rows")
+    assert len(rest) + 1 == min(classes, MOST_SHORT) + (classes > MOST_SHORT)
