@@ -95,6 +95,8 @@ def data_paths(data: Any, home: Path) -> list[Path]:
     same runs.
     """
     if isinstance(data, (str, Path)):
+        if not str(data):
+            raise UserError("no path", key="data", found="''", allowed="a file or a folder")
         return [Path(data)]
     if isinstance(data, (list, tuple)) and data and all(isinstance(each, (str, Path)) for each in data):
         return [Path(each) for each in data]

@@ -80,6 +80,9 @@ class MetricTestCase(PluginTestCase):
             given = self.declared("names")
             names = [name for name in given if not isinstance(METRICS[name], EmbeddingMetric)]
             both = [(name, task) for name in names for task in METRICS[name].tasks]
+        if not both:
+            what = f"{type(self).__name__}.names: none is a metric of predictions"
+            raise pytest.Collector.CollectError(f"{what}; found: {', '.join(given)}")
         if "task" in metafunc.fixturenames:
             metafunc.parametrize(("name", "task"), both, ids=[f"{name}-{task}" for name, task in both])
 

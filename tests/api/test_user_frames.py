@@ -201,6 +201,7 @@ def test_a_list_of_files_stays_one(tmp_path):
         ({"text": []}, "no rows"),
         ({"text": ["a", "b"], "label": ["x"]}, "columns of different lengths"),
         ({"text": ["a", object()]}, "cannot be a Parquet table"),
+        ("", "no path; .*allowed: a file or a folder"),
     ],
 )
 def test_no_table_is_refused_and_nothing_is_written(tmp_path, data, problem):
