@@ -86,9 +86,7 @@ class MlflowServer(Section):
     @field_validator("uri")
     @classmethod
     def _no_password(cls, uri: str) -> str:
-        if not re.fullmatch(r"https?://[^/\s@]+(/\S*)?", uri):
-            raise ValueError("not an http(s) address without user and password")
-        return uri.rstrip("/")
+        return check_url(uri).rstrip("/")
 
     @model_validator(mode="after")
     def _both(self) -> Self:
