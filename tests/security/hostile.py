@@ -1,8 +1,8 @@
-"""A pickle that runs code."""
+"""An object whose pickle runs code when it is loaded, shared by the tests of this folder."""
 
 
 class Hostile:
-    """Makes a file when it is unpickled."""
+    """An object whose pickle creates `file` when it is loaded."""
 
     def __init__(self, file):
         self.file = str(file)

@@ -1,4 +1,4 @@
-"""Prepared data sets made by an enemy: `mlcl data check` and reading both say one clear error."""
+"""Tests that maliciously prepared data sets give one clear error, in `mlcl data check` and when read."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ def refusals(folder):
 
 
 def rehash(folder):
-    """The steps of a forger after a change."""
+    """Updates the checksums in `dataset.json` after the shards were changed, as a forger would."""
     file = folder / "dataset.json"
     info = json.loads(file.read_text())
     for shard in info["shards"]:

@@ -1,6 +1,6 @@
-"""`mlcl list`, `submit` and their like with the wrong secret, or none: one error that names the key.
+"""Tests that `mlcl list`, `submit` and similar commands name the key of a wrong or missing secret.
 
-Ray's own server is asked in tests/e2e/test_up.py.
+tests/e2e/test_up.py tests Ray's own server.
 """
 
 import os
@@ -30,7 +30,7 @@ COMMANDS = (
 
 @pytest.fixture(scope="module")
 def head(tmp_path_factory):
-    """The address of a stand-in for Ray's head that asks for the token."""
+    """Starts a stand-in for Ray's head that asks for the token, and yields its address."""
     folder = tmp_path_factory.mktemp("head")
     (folder / "token").write_text(TOKEN)
     port = free_port()
@@ -51,7 +51,7 @@ def head(tmp_path_factory):
 
 @pytest.fixture
 def mlcl(tmp_path, tiny, head, monkeypatch):
-    """`mlcl` in a folder with a job and a cluster file."""
+    """Returns a function that runs `mlcl` in a folder with a job and a cluster file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job_tree(tiny)))
 

@@ -1,4 +1,4 @@
-"""A real MLflow server with users: no password, a wrong one, and another user's experiment."""
+"""Tests of a real MLflow server with users: missing and wrong passwords, and experiments of another user."""
 
 from contextlib import contextmanager
 
@@ -21,7 +21,7 @@ USERS = {"ada": "ada's own password", "bob": "bob's own password"}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """MLflow as `mlcl up` starts it, with two users beside the administrator."""
+    """Starts MLflow as `mlcl up` does, adds two users beside the administrator, and yields its address."""
     with mlflow_server(tmp_path_factory.mktemp("server")) as (made, folder):
         with as_user(made.address, read_secret(folder.mlflow_user), read_secret(folder.mlflow_password)):
             users = get_app_client("basic-auth", tracking_uri=made.address)

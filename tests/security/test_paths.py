@@ -1,7 +1,7 @@
-"""Names that would lead out of a folder: refused, or they name nothing.
+"""Tests that names which would lead out of a folder are refused or not found.
 
-Shards are in test_data.py, members of archives in tests/data/test_distribution.py, what else `mlcl submit`
-uploads in tests/service/jobs/test_package.py.
+test_data.py tests the names of shards, tests/data/test_distribution.py the members of archives, and
+tests/service/jobs/test_package.py the other files that `mlcl submit` uploads.
 """
 
 import pytest
@@ -23,7 +23,7 @@ OUT = ("../out", "../../etc/passwd", "/etc/passwd", "..", "a/../../b", "a\\..\\b
 
 @pytest.fixture
 def mlcl(tmp_path, monkeypatch, tiny):
-    """`mlcl` in a folder with job, space and cluster file; the cluster is a stand-in."""
+    """Returns a function that runs `mlcl` in a folder with job, space and cluster files on a fake cluster."""
     monkeypatch.setattr(ray.job_submission, "JobSubmissionClient", Cluster())
     work = tmp_path / "work"
     work.mkdir()

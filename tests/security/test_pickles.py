@@ -1,6 +1,6 @@
-"""Pickles that run code in place of what a command reads: nothing of them is run.
+"""Tests that commands never load a hostile pickle that takes the place of a file they read.
 
-Checkpoints are in tests/training/test_checkpoint.py, pretrained weights in tests/models/test_pretrained.py.
+tests/training/test_checkpoint.py tests checkpoints, and tests/models/test_pretrained.py pretrained weights.
 """
 
 import pickle
@@ -34,13 +34,13 @@ from mlcl.training.stored_run import StoredRun
 
 @pytest.fixture
 def ran(tmp_path):
-    """The file that would be made."""
+    """Returns the path of the file that the hostile pickle would create."""
     return tmp_path / "ran"
 
 
 @pytest.fixture
 def hostile(ran):
-    """That pickles are as mean as is meant here."""
+    """Returns a pickle that creates the file `ran`, after a check that loading it does so."""
     text = pickle.dumps(Hostile(ran))
     pickle.loads(text).close()
     ran.unlink()
@@ -57,7 +57,7 @@ SEARCHED = Space(
 
 
 def drawn(ledger):
-    """One more trial of CMA-ES, which completes."""
+    """Draws one more trial with CMA-ES and records it in the ledger as complete."""
     (version,), trials = ledger.versions(), ledger.trials()
     settings, trial = draw_trial(SEARCHED, version, trials, len(trials))
     training = Training(f"t{len(trials)}", "", {}, settings, number=len(trials), params=trial.params)
@@ -85,7 +85,7 @@ def test_the_state_of_cmaes_in_a_ledger_that_others_write_to(tmp_path, ran, host
 
 
 def arrays_of_objects(file, hostile):
-    """A file that NumPy would unpickle."""
+    """Writes a `.npy` file of objects, which NumPy reads by loading the pickle in it."""
     with file.open("wb") as target:
         np.lib.format.write_array_header_1_0(target, {"descr": "|O", "fortran_order": False, "shape": (1,)})
         target.write(hostile)

@@ -1,4 +1,4 @@
-"""A checkpoint that runs code in place of a stopped run's: no command that meets it runs it."""
+"""Tests that no command runs the code in a hostile checkpoint that replaces that of a stopped run."""
 
 import os
 import pickle
@@ -21,7 +21,7 @@ WAYS = {
 
 
 def replace(file, part, hostile):
-    """The checkpoint, whole but for one of its parts."""
+    """Replaces one part of the checkpoint by the hostile object and leaves the other parts as they are."""
     state = torch.load(file, weights_only=True)
     assert part in state
     torch.save({**state, part: hostile}, file)

@@ -1,4 +1,4 @@
-"""Secrets of an afternoon: none is in a file, a log, MLflow, a description of a job or a command line."""
+"""Tests that no secret appears in a file, a log, MLflow, a job's description or a command line."""
 
 import tempfile
 import threading
@@ -20,13 +20,13 @@ from mlcl.cli.main import app
 from mlcl.service.local.settings import read_secret
 
 SPACE = {"space": {"train.lr": {"log_float": [0.005, 0.05]}}}
-# Made anew each time: a run keeps the uncommitted changes of the code, this file's with them.
+# Drawn anew in each session: a run stores the uncommitted changes of the code, which may include this file.
 PASSWORD = token_hex(16)
 OTHERS = {name: token_hex(16) for name in ("RAY_TOKEN", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "LAB_PASSWORD")}
 
 
 class Watch:
-    """The command lines of this process's children, and theirs, while it is open."""
+    """A context manager that collects the command lines of all child processes while it is open."""
 
     def __init__(self):
         self.lines, self._ended = set(), threading.Event()
@@ -51,7 +51,7 @@ class Watch:
 
 
 def files_with(secrets, *folders):
-    """Each file that has one of them, with the words around it, but for where a secret belongs."""
+    """Returns the files with a secret in them, and the text around it, except for the password file."""
     return [
         (str(path), around(secret.encode(), path.read_bytes()))
         for folder in folders
@@ -69,7 +69,7 @@ def around(secret, text):
 
 @pytest.fixture
 def server(tmp_path):
-    """MLflow as `mlcl up` starts it."""
+    """Starts MLflow as `mlcl up` does, and yields its address and password."""
     with mlflow_server(tmp_path / "server") as (made, folder):
         yield made.address, read_secret(folder.mlflow_password)
 
@@ -87,7 +87,7 @@ def test_the_secrets_of_a_sweep(server, tmp_path, tiny, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
-    # A short path: Ray's sockets lie below it.
+    # The path is short because Ray creates sockets below it, and socket paths are limited in length.
     with tempfile.TemporaryDirectory(prefix="mlcl-", ignore_cleanup_errors=True) as rays:
         monkeypatch.setenv("RAY_TMPDIR", rays)
         sweep = ("sweep", mlcl.job, space, "--trials", 2, "--json")

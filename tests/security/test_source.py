@@ -1,4 +1,4 @@
-"""No line of the package hands text or bytes from elsewhere to something that runs them."""
+"""Tests that the package never passes text or bytes from outside to a function that runs them."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ BARRED = {
     "joblib.load", "dill.loads", "yaml.unsafe_load", "yaml.full_load", "yaml.safe_load", "torch.jit.load",
     "torch.hub.load", "tempfile.mktemp", "subprocess.getoutput",
 }  # fmt: skip
-"""yaml.safe_load: it takes a key twice, and aliases without bounds; mlcl.config.safe_yaml does not."""
+"""Calls that are not allowed. `yaml.safe_load` is one, as it accepts duplicate keys and many aliases."""
 NEEDED = {"torch.load": ("weights_only", True)}
 WRONG = {
     "shell": True, "allow_pickle": True, "trust_remote_code": True, "weights_only": False,
@@ -19,13 +19,13 @@ WRONG = {
 }  # fmt: skip
 
 PLUGINS = {f"mlcl/config/plugin_files.py: {name}" for name in ("compile", "exec")}
-"""A job's plugin files are code: what was hashed is run, where the checks allow it, and no other text is."""
+"""Allowed calls that run a job's plugin files, after the checks and only with the text that was hashed."""
 CALLERS = {"mlcl/models/caller_module.py: pickle.loads"}
-"""The module of a caller is a pickle in the text of a plugin file, which runs only where plugins may."""
+"""The allowed call that loads a caller's module from a plugin file, which runs only where plugins may run."""
 RANKS = {
     f"mlcl/testing/ranks.py: torch.load{how}" for how in (" without weights_only", "(weights_only=False)")
 }
-"""The processes of one test read what that test has written into a folder of its own."""
+"""Allowed calls of a test's processes, which read files that the same test wrote into its own folder."""
 
 
 def calls(root):

@@ -1,4 +1,4 @@
-"""Names that a terminal or rich would obey: in data, ids and errors they are shown, letter by letter."""
+"""Tests that control codes and markup in names of data, ids and errors are printed as plain characters."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ EVIL = "[red]a[/bold] \x1b[31m\x1b]0;title\x07 [link=http://x]y"
 
 @pytest.fixture
 def evil(tiny, tmp_path):
-    """A data set whose names are hostile."""
+    """Returns a data set whose names contain terminal control codes and markup."""
     folder = tmp_path / "evil"
     shutil.copytree(tiny, folder)
     file = folder / "dataset.json"

@@ -1,6 +1,6 @@
-"""Passwords in URLs: neither typed, nor shown, nor kept.
+"""Tests that passwords in URLs are refused on the command line, and neither shown nor stored.
 
-What databases say of a wrong password is in tests/service/local/test_settings.py.
+tests/service/local/test_settings.py tests the errors of databases after a wrong password.
 """
 
 import json
@@ -33,7 +33,7 @@ URLS = (
 def test_a_tracking_uri(tmp_path, url):
     if "://" in url:
         assert "hunter2" not in shown(url)
-    if url not in URLS[:4]:  # databases whose driver waits for an answer
+    if url not in URLS[:4]:  # the drivers of these databases would wait for an answer
         with pytest.raises(UserError) as caught:
             Tracker(tmp_path / "home", url)
         assert caught.value.key == "MLFLOW_TRACKING_URI"

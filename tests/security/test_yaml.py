@@ -1,4 +1,4 @@
-"""Hostile job, space, table and cluster files, and overrides: one clear error, soon, and nothing is run."""
+"""Tests that hostile job, space, table and cluster files and overrides give one clear error, and soon."""
 
 import time
 
@@ -12,11 +12,11 @@ from mlcl.config.table.schema import load_table
 from mlcl.errors import UserError
 
 SECONDS = 10.0
-"""Of the processor, for what is refused in milliseconds."""
+"""The limit on the processor seconds of a refusal, which usually takes milliseconds."""
 
 
 def doubled(kind):
-    """Ten aliases of ten aliases, nine deep: 200 bytes that stand for gigabytes."""
+    """Returns a short YAML text of nested aliases, ten on each of ten levels, that expands to gigabytes."""
     inner = {"list": "[{}]", "mapping": "{{{}}}", "merge": "{{<<: [{}]}}"}[kind]
     value = {"list": "{}", "mapping": "k{1}: {0}", "merge": "{}"}[kind]
     first = "{k: x}" if kind == "merge" else inner.format(", ".join(value.format("x", i) for i in range(10)))
@@ -64,7 +64,7 @@ HOSTILE = {
 
 @pytest.fixture
 def refused(tmp_path, tiny, monkeypatch):
-    """The error of a loader on a text, in one line."""
+    """Returns a function that yields the error line of each loader on a hostile text."""
     monkeypatch.chdir(tmp_path)
     job = tiny_job(tiny)
     loaders = (load_job, lambda file: load_space(file, job), load_cluster, load_table)
@@ -104,7 +104,7 @@ def test_an_error_shows_nothing_of_the_text_around_it(tmp_path):
 
 def test_aliases_of_reasonable_size_are_what_they_stand_for(tmp_path, tiny):
     tree = job_tree(tiny)
-    shared = {"dim": 16}  # PyYAML writes what stands twice as an alias
+    shared = {"dim": 16}  # PyYAML writes an object that appears twice as an alias
     for head in tree["objective"]["heads"].values():
         head["projection"] = shared
     file = tmp_path / "job.yaml"
