@@ -1,4 +1,4 @@
-"""Methods over data sets: which cells count, how they are tested, what is said."""
+"""Tests of the comparison of methods over data sets: the cells that count, the tests and the sentences."""
 
 import json
 from statistics import fmean
@@ -16,7 +16,7 @@ METHODS, SEEDS = ("bce", "asl", "simdis", "any"), range(6)
 
 
 def made_up(effects, n, *, seed=0, noise=0.3):
-    """Figures by (method, data set) and seed: an effect of the method, a level of the data set, noise."""
+    """Returns figures by (method, data set) and seed: method effect plus data set level plus noise."""
     random = np.random.default_rng(seed)
     levels = random.normal(60, 10, size=n)
     return {
@@ -42,7 +42,7 @@ def test_each_part_is_that_of_the_tests_it_is_made_of(higher):
     assert its.test.ranks == pytest.approx(ranks)
     others = METHODS[1:]
     assert [each.method for each in its.against] == list(others)
-    # scipy's exact signed-rank test, for no two differences are equal.
+    # No two differences are equal, so SciPy's exact signed-rank test applies.
     p = [stats.wilcoxon(means[m], means["bce"], mode="exact").pvalue for m in others]
     assert [each.p for each in its.against] == pytest.approx(p)
     assert [each.adjusted for each in its.against] == pytest.approx(holm(p))
@@ -103,7 +103,7 @@ def test_what_would_decide_is_said_where_it_is_open():
     (said,) = [text for text in sentences(its) if text.startswith("What would decide")]
     best = min(range(4), key=lambda place: its.test.ranks[place])
     assert said.startswith(f"What would decide between {METHODS[best]} and ")
-    assert "needs at least 7 data sets" in said  # 2 / 2^7 is the first below .05 / 3
+    assert "needs at least 7 data sets" in said  # 2 / 2^n is below .05 / 3 from n = 7 on
     heads, rows = tables(its)[0]["heads"], tables(its)[0]["rows"]
     column = heads.index("further data sets")
     assert all(row[column] == "unknown" or int(row[column]) >= 4 for row in rows if row[2] != "control")

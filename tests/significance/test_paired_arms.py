@@ -1,4 +1,4 @@
-"""Differences of arms whose searches or seeds draw the same data, against loops written from the equation."""
+"""Tests of differences between arms whose searches or seeds share data, against loops of the equation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlcl.significance.verdict import Conclusion, compare_family
 RANDOM = np.random.default_rng(0)
 SHARED = RANDOM.normal(size=3) * 0.03
 ROWS = [0.5 + 0.01 * r + SHARED[:, None] + RANDOM.normal(size=(3, 2)) * 0.002 * (r + 1) for r in range(4)]
-"""Values [search, seed] of four arms, which share an effect of the search."""
+"""The values [search, seed] of four arms, all of which contain the same effect of the search."""
 
 
 def arm(label, values, seeds=((1, 2), (1001, 1002), (2001, 2002))):
@@ -40,7 +40,7 @@ def alone(label, values, seeds):
 
 
 def slow_errors(values):
-    """Each arm's variance, by loops: residuals, each arm's own variance, and a part of the others'."""
+    """Returns each arm's squared error by loops: its residual variance, mixed with that of the other arms."""
     arms, units = len(values), len(values[0])
     centre = statistics.fmean(statistics.fmean(row) for row in values)
     of_unit = [statistics.fmean(row[s] for row in values) for s in range(units)]

@@ -1,4 +1,4 @@
-"""Paired comparison: against counts by hand and loops, and on simulated data with a known effect."""
+"""Tests of the paired comparison against counts, loops and simulated data with a known effect."""
 
 import itertools
 import math
@@ -16,14 +16,14 @@ B = [0.53, 0.54, 0.53, 0.50, 0.56, 0.55]
 
 
 def flips(d):
-    """The sign-flip test's p, by the definition."""
+    """Returns the p-value of the sign-flip test, computed from its definition."""
     means = [np.mean(np.multiply(d, signs)) for signs in itertools.product((1, -1), repeat=len(d))]
     bound = abs(np.mean(d)) - 1e-12
     return min(1.0, 2 * min(sum(m >= bound for m in means), sum(m <= -bound for m in means)) / len(means))
 
 
 def ranks(d):
-    """The signed-rank test's p, by the definition, for differences without ties."""
+    """Returns the p-value of the signed-rank test without ties, computed from its definition."""
     order = {abs(v): rank for rank, v in enumerate(sorted(d, key=abs), start=1)}
     sums = [
         sum(order[abs(v)] for v, sign in zip(d, signs, strict=True) if sign > 0)
@@ -163,7 +163,7 @@ def test_few_pairs_have_the_power_of_signs_that_all_agree():
 
 
 def test_further_seeds_are_enough_for_the_test_to_reach_its_level():
-    # Whatever the effect: five pairs never have a p below .05, so it takes six.
+    # Five pairs never have a p below .05, however large the effect, so six are needed.
     assert result(50.0, 3).further_seeds() == 3
     assert result(50.0, 3).further_seeds(tests=10) == 6
 
@@ -171,9 +171,9 @@ def test_further_seeds_are_enough_for_the_test_to_reach_its_level():
 @pytest.mark.parametrize("draw", ["normal", "uniform", "exponential"])
 @pytest.mark.parametrize("n", [3, 5, 8])
 def test_the_interval_holds_the_true_effect_as_often_as_it_says(draw, n):
-    """200 experiments with a true difference of 0.3: 95 % within three standard errors of a proportion.
+    """Tests on 200 experiments that the 95 % interval contains the true difference at least 90 % of the time.
 
-    The t interval of three pairs keeps its level for normal differences alone, and nobody can tell.
+    Three pairs of skewed differences are allowed 80 %: the t interval assumes normal differences.
     """
     random = np.random.default_rng(n)
     noise = {

@@ -1,4 +1,4 @@
-"""Tests over data sets: against Demsar's own numbers, slow loops, and tables of known effect."""
+"""Tests of rank tests over data sets, against Demsar's figures, slow loops and tables with a known effect."""
 
 import itertools
 import math
@@ -24,12 +24,12 @@ AUC = np.array(
         [0.972, 0.981, 0.9751, 0.975], [0.957, 0.978, 0.946, 0.970],
     ]
 ).T  # fmt: skip
-"""Demsar 2006, table 6: C4.5, with m, with cf, with both, on 14 data sets. On voting, cf and both are printed
-alike and ranked 2 and 3."""
+"""The AUC of C4.5, C4.5+m, C4.5+cf and C4.5+m+cf on 14 data sets (Demsar 2006, table 6). On voting, the paper
+prints equal values of the last two but ranks them 2 and 3."""
 
 
 def loop_ranks(column, *, higher):
-    """Rank 1 is the best; equals share the mean of the ranks that they take up."""
+    """Returns ranks, of which 1 is the best; equal figures share the mean of their ranks."""
     found = []
     for own in column:
         better = sum((other > own) == higher and other != own for other in column)
@@ -39,7 +39,7 @@ def loop_ranks(column, *, higher):
 
 
 def loop_friedman(figures, *, higher):
-    """chi2 with the correction for ties, by the equations (Demsar 2006, 3.2.1; Conover 1999, 5.8)."""
+    """Returns mean ranks, chi2 (Demsar 2006, 3.2.1), and chi2 corrected for ties (Conover 1999, 5.8)."""
     k, n = figures.shape
     ranks = np.array([loop_ranks(column, higher=higher) for column in figures.T]).T
     means = [sum(row) / n for row in ranks]
@@ -52,14 +52,14 @@ def test_the_worked_example_of_demsar():
     found = rank_test(AUC, higher=True)
     assert found.ranks == pytest.approx((3.143, 2.000, 2.893, 1.964), abs=5e-4)
     _, plain, corrected = loop_friedman(AUC, higher=True)
-    assert plain == pytest.approx(9.28, abs=5e-3)  # as printed: without the correction for ties
+    assert plain == pytest.approx(9.28, abs=5e-3)  # the paper prints it without the correction for ties
     assert 13 * plain / (14 * 3 - plain) == pytest.approx(3.69, abs=5e-3)
     assert found.chi2 == pytest.approx(corrected, rel=1e-12)
     assert found.p == pytest.approx(stats.chi2.sf(corrected, 3))
     assert found.f == pytest.approx(13 * corrected / (14 * 3 - corrected))
     assert found.f_p == pytest.approx(stats.f.sf(found.f, 3, 39))
     assert found.critical_difference == pytest.approx(1.25, abs=5e-3)
-    # "not powerful enough": at 0.10, CD = 1.12, C4.5 differs from both others; at 0.05 no two do.
+    # As in the paper, no two methods differ at 0.05; at 0.10, where CD = 1.12, C4.5 differs from two others.
     assert critical_difference(4, 14, 0.10) == pytest.approx(1.12, abs=5e-3)
     assert found.groups == [(3, 1, 2, 0)]
 
@@ -153,12 +153,12 @@ def test_the_bayesian_test_is_the_loop_over_pairs():
         wins[theta.argmax()] += 1
     found = bayesian_signed_rank(d, rope)
     assert sum(found) == pytest.approx(1)
-    # Four standard errors of the loop's share.
+    # The tolerance is four standard errors of the loop's shares.
     assert found == pytest.approx(tuple(wins / draws), abs=4 * 0.5 / math.sqrt(draws))
 
 
 def test_the_bayesian_test_gives_what_baycomp_1_0_3_does():
-    """Its two_on_multiple(a, b, rope=0.01) on C4.5 and C4.5 with m: (0, 0.329, 0.671), by 50,000 draws."""
+    """Tests against baycomp's two_on_multiple(a, b, rope=0.01) on C4.5 and C4.5+m, with 50,000 draws."""
     assert bayesian_signed_rank(AUC[1] - AUC[0], 0.01) == pytest.approx((0, 0.329, 0.671), abs=0.012)
 
 
@@ -176,7 +176,7 @@ def test_what_the_bayesian_test_refuses(d, rope):
 
 
 def rejections(effect, n, tables=400, k=5):
-    """The frequencies with which F rejects at 0.05, and with which best and worst differ."""
+    """Returns how often F rejects at 0.05, and how often the best and the worst method then differ."""
     random = np.random.default_rng(n)
     means = np.linspace(0, effect, k)[:, None]
     found = [rank_test(means + random.normal(size=(k, n)), higher=True) for _ in range(tables)]
@@ -185,7 +185,7 @@ def rejections(effect, n, tables=400, k=5):
 
 
 def test_without_an_effect_the_tests_err_at_their_level():
-    # Three standard errors of 400 tables above 0.05.
+    # The upper bound is three standard errors of 400 tables above 0.05.
     level, apart = rejections(0.0, n=10)
     assert 0.02 < level < 0.083
     assert apart <= 0.03

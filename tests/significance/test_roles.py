@@ -1,4 +1,4 @@
-"""Roles by their names, and the metrics of fitted baselines."""
+"""Tests of the roles of arms by their names, and of the metrics of fitted baselines."""
 
 import pytest
 

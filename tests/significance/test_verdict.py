@@ -1,4 +1,4 @@
-"""Verdicts on two arms, against loops written from the equations."""
+"""Tests of verdicts on two arms against loops written from the equations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def compare(reference: Arm, treated: Arm, mode: str = "max") -> Verdict:
 
 
 def slow_interval(reference: Arm, treated: Arm) -> tuple[float, float]:
-    """The interval by loops in float64."""
+    """Returns the interval of the difference, computed by loops in float64."""
     parts, means, without = [], [], []
     for tested in (reference, treated):
         of_searches = [statistics.fmean(its.value for its in search) for search in tested.searches]
@@ -130,7 +130,7 @@ def test_rows_that_forbid_a_decision_are_named() -> None:
     assert found.interval == pytest.approx((0.01 - half, 0.01 + half))
     assert found.decider is not None
     assert found.decider.what == "rows"
-    assert found.decider.about == 1400  # 400 times (half / 0.01)^2 is 1,332, rounded up to two digits
+    assert found.decider.about == 1400  # 400 (half / 0.01)^2 = 1,332, rounded up to two digits
     assert 400 * (half / 0.01) ** 2 == pytest.approx(1332, abs=1)
     assert "more trainings cannot decide this, about" in found.sentence
 
@@ -280,7 +280,7 @@ def test_seeds_that_would_decide_are_counted_from_the_larger_arm() -> None:
 def test_more_seeds_add_degrees_of_freedom_to_the_variance_of_one_search(
     reference: tuple[float, ...], treated: tuple[float, ...], seeds: int
 ) -> None:
-    """The first two pairs share their seeds; a t test with the variance found needs as many seeds."""
+    """Tests that the seeds needed are those of a t test, which is paired in the first two cases."""
     first = 0 if treated != (0.73, 0.75) else 5
     arms = [
         Arm(label, (tuple(Outcome(start + k, value) for k, value in enumerate(values)),), searched=False)
