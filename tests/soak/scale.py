@@ -1,13 +1,14 @@
-"""A sweep of very many simulated trainings through the real engine: what grows with their number.
+"""Runs a sweep of very many simulated trainings through the real engine and prints how its costs grow.
 
     python tests/soak/scale.py [--trials 10000] [--nodes 8 [--seconds 0.1]]
 
-Search, ledger, records, logs and report are the product's own; trainings are a formula, and only the sweep's
-log is sent to MLflow. With `--nodes`, Ray Tune runs the trainings, of so many seconds each, in processes of a
-cluster of fake nodes on this machine; otherwise this process computes them. A line at each of several numbers
-of trials has wall milliseconds and the driver's processor milliseconds per trial since the line before, and
-of that the median to hand a training out (which draws its settings) and to close it; the driver's memory; and
-bytes on disk. Nothing is synchronised to the disk.
+Search, ledger, records, logs and report are the product's own. The result of a training is computed by a
+formula, and only the sweep's log is sent to MLflow. With `--nodes`, Ray Tune runs the trainings, each of
+`--seconds` seconds, in processes of a cluster of fake nodes on this machine; otherwise this process computes
+them. The script prints a line at several numbers of trials. A line has, per trial since the line before, the
+wall milliseconds, the driver's processor milliseconds, and the median milliseconds to hand a training out
+(which draws its settings) and to close it; then the driver's memory and the bytes on disk. No file is
+synchronised to the disk.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ space:
 search: {sampler: SAMPLER, scheduler: none}
 """
 START = 60.0
-"""Seconds of the first training of a process, by whose end all processes have started."""
+"""The seconds of the first training of a process, long enough for all processes to start meanwhile."""
 POINTS = (100, 300, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 30_000, 50_000, 100_000)
 
 
 class SweepLogOnly(AtOnce):
-    """Delivers the log of the sweep; the logs of its trainings stay undelivered."""
+    """A delivery that sends only the log of the sweep; the logs of its trainings stay undelivered."""
 
     def add(self, id):
         if not self._logs:
@@ -65,7 +66,7 @@ class SweepLogOnly(AtOnce):
 
 
 class Meter:
-    """Callbacks of the engine for its executor; prints a line at each of POINTS."""
+    """A wrapper of the engine's callbacks that measures them and prints a line at each number in POINTS."""
 
     def __init__(self, home: Path) -> None:
         self._home, self._done, self.engine = home, 0, None
@@ -112,14 +113,14 @@ class Meter:
 
 
 def in_this_process(meter: Meter) -> None:
-    """Runs trainings one after the other, in place of Tune."""
+    """Runs the trainings one after the other in this process, without Tune."""
     while (task := meter.next()) is not None:
         meter.begin(task.key)
         meter.end(task.key, play(task, meter))
 
 
 def simulated_trial(seconds: float) -> Callable[[dict[str, str]], None]:
-    """Returns the function of Tune's trials: the product's, whose experiment is a formula and a pause."""
+    """Returns the product's function of Tune's trials, with a formula and a pause as the experiment."""
 
     def run_trial(config: dict[str, str]) -> None:
         first = not isinstance(trial.run_experiment, Formula)
@@ -134,7 +135,7 @@ def simulated_trial(seconds: float) -> Callable[[dict[str, str]], None]:
 
 @contextmanager
 def fake_cluster(nodes: int) -> Iterator[None]:
-    """Connects to a Ray cluster of `nodes` fake nodes of two CPUs each, and a head without any."""
+    """Connects to a Ray cluster of `nodes` fake nodes with two CPUs each, and a head without CPUs."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})

@@ -1,8 +1,9 @@
-"""A long sweep of simulated trainings, killed at random again and again; run by `make soak`.
+"""Tests that sweeps which are killed at random end like one that is not; run by `make soak`.
 
-Each round is one sweep in its own home. Its command is killed (SIGKILL) after a random time and given again
-until it is complete. Ledger, the study built from it, logs and MLflow must then equal those of an unbroken
-sweep. Prints a line a round and ends with status 1 at the first difference.
+Each round is one sweep of simulated trainings in its own home. Its command is killed (SIGKILL) after a random
+time and repeated until the sweep is complete. The ledger, the study built from it, the logs and MLflow must
+then equal those of a sweep that was not killed. The script prints a line per round and exits with status 1 at
+the first difference.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from mlcl.tracking import State
 from mlcl.tracking.delivery import Delivery
 
 EPOCH_SECONDS = 0.05
-"""Four epochs are a training of 0.2 seconds."""
+"""The seconds of each epoch. A training has four epochs and takes 0.2 seconds."""
 SPACE = """
 space:
   objective.heads.*.temperature: {log_float: [0.05, 1.0]}
@@ -39,13 +40,13 @@ search: {scheduler: asha, reduction_factor: 2, startup: 2}
 
 
 def say(text: str) -> None:
-    """A line, at once."""
+    """Prints a line and flushes it."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def world_of(home: Path) -> World:
-    """The home, with the product's own thread that delivers to MLflow."""
+    """Returns the world of a home, in which the product's own thread delivers to MLflow."""
     patch = pytest.MonkeyPatch()
     world = World(home, patch, f"sqlite:///{home.resolve()}/mlflow.db")
     patch.setattr(command, "Delivery", Delivery)
@@ -54,7 +55,7 @@ def world_of(home: Path) -> World:
 
 
 def sweep(home: Path, trials: int) -> None:
-    """One command, in this process."""
+    """Runs one sweep command in this process and exits with its status."""
     world = world_of(home)
     job = tiny_job(home.parent / "data" / "tiny")
     report = world.run(world.plan(job, SPACE, trials=trials, seeds=2))
@@ -62,17 +63,17 @@ def sweep(home: Path, trials: int) -> None:
 
 
 def start(home: Path, trials: int) -> subprocess.Popen[bytes]:
-    """Runs the command in a process of its own."""
+    """Starts the sweep command in a process of its own."""
     return subprocess.Popen([sys.executable, __file__, "--home", str(home), "--trials", str(trials)])
 
 
 def killed(home: Path, trials: int, mean: float, chance: random.Random) -> int:
-    """Gives the command until it is complete; how often it was killed."""
+    """Repeats the command until the sweep is complete, and returns how often it was killed."""
     kills = 0
     while True:
         process, seconds = start(home, trials), chance.expovariate(1 / mean)
         if not (home / "sweeps").exists():
-            seconds += mean  # so that there is something to break
+            seconds += mean  # the first process runs long enough to write something
         try:
             if process.wait(seconds) == 0:
                 return kills
@@ -83,7 +84,7 @@ def killed(home: Path, trials: int, mean: float, chance: random.Random) -> int:
 
 
 def soak(minutes: float, trials: int, mean: float, seed: int) -> int:
-    """Rounds until the time is over; the number of differences."""
+    """Runs rounds until the time is over. Returns 1 at the first difference, else 0."""
     end, chance, rounds, kills = time.monotonic() + 60 * minutes, random.Random(seed), 0, 0
     with tempfile.TemporaryDirectory(prefix="mlcl-soak-") as folder:
         homes = Path(folder)
@@ -92,7 +93,7 @@ def soak(minutes: float, trials: int, mean: float, seed: int) -> int:
         whole = world_of(homes / "whole").everything()
         while rounds == 0 or time.monotonic() < end:
             rounds += 1
-            home = homes / f"killed-{rounds}"  # MLflow's client keeps stores open by their paths
+            home = homes / f"killed-{rounds}"  # a new path, because MLflow's client keeps stores open by path
             struck = killed(home, trials, mean, chance)
             kills += struck
             found = differences(world_of(home).everything(), whole)
