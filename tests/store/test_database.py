@@ -1,4 +1,4 @@
-"""The database of a home: what was written is what is read, or the file is refused."""
+"""Tests that a home's database is read exactly as it was written, or is refused."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ from mlcl.store import BACKUP, Database, RunFolders, State, database, home_recor
 
 @pytest.fixture
 def home(tmp_path):
-    """A home with a run and a sweep of some events."""
+    """Returns a home with a run and a sweep of some events."""
     recorded(RunFolders(tmp_path).new("mlcl-run"), State.COMPLETE)
     ledger = new_ledger(tmp_path / "sweeps" / "mlcl-sweep")
     ledger.append("sweep", id="mlcl-sweep", name="night")
@@ -32,7 +32,7 @@ def home(tmp_path):
 
 
 def told(home):
-    """All that a home says."""
+    """Returns all records and events of a home as text, after a check of its database."""
     Database(home).check()
     records = [record for _, record in home_records(home)]
     return repr([records, [list(Database(home).events(record.number)) for record in records]])
@@ -84,7 +84,7 @@ def test_none_of_a_thousand_flipped_bits_changes_what_is_read(home):
             assert told(home) == said, place
         except UserError:
             seen += 1
-    assert seen > 200  # the others are in parts of pages that hold nothing
+    assert seen > 200  # the other bits are in unused parts of pages
 
 
 def test_a_flipped_bit_in_a_value_is_always_refused(home):
@@ -235,7 +235,7 @@ def test_a_process_that_is_killed_while_it_writes_loses_nothing_that_it_has_writ
         acknowledged = max([first, *map(int, writer.stdout.read().split())])
         writer.wait()
         Database(home).check()
-        # The last one may have been on the disk before it could be acknowledged.
+        # The last event may be on the disk although the process was killed before it acknowledged it.
         assert len(Ledger(folder).registered) in (acknowledged, acknowledged + 1)
 
 

@@ -1,4 +1,4 @@
-"""Records of runs: the interrupted one that continues, their order, and the process that has a folder."""
+"""Tests of records of runs: their order, the interrupted run to continue, and the lock on a run's folder."""
 
 import threading
 from dataclasses import replace
@@ -77,7 +77,7 @@ def test_all_kinds_of_a_home_are_in_the_order_in_which_they_were_made_whatever_t
     made = [("runs", "z"), ("sweeps", "c"), ("runs", "y"), ("tables", "a"), ("sweeps", "b")]
     for kind, id in made:
         recorded(RunFolders(tmp_path, kind).new(id))
-    recorded(RunFolder(tmp_path / "runs" / "z"))  # gone on with: it keeps its order
+    recorded(RunFolder(tmp_path / "runs" / "z"))  # a run that is continued keeps its place
     found = [(record.kind, record.id) for _, record in home_records(tmp_path)]
     assert found == made[::-1]
 
