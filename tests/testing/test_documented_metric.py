@@ -1,4 +1,4 @@
-"""The metric of docs/plugins.md equals a loop."""
+"""Tests that the metric of docs/plugins.md equals a loop over rows."""
 
 import re
 from types import ModuleType
@@ -29,4 +29,4 @@ class TestOneError(MetricTestCase):
         return sum(label not in labels for label, labels in zip(first, targets, strict=True)) / len(first)
 
     def pytest_generate_tests(self, metafunc):
-        """The metric is registered when the tests run; its name stands above."""
+        """Does nothing, because the name of the metric is given above and the metric is registered later."""

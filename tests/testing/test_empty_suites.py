@@ -1,4 +1,4 @@
-"""A suite says that it tests nothing, or not what it was given: pytest would skip its tests."""
+"""Tests that a suite without anything to test fails with an error, where pytest would skip its tests."""
 
 from types import SimpleNamespace
 

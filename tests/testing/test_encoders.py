@@ -1,4 +1,4 @@
-"""Every built-in encoder passes the suite of plugin authors, and so does one that comes from outside."""
+"""Tests that every built-in encoder and an encoder from outside pass the test suite for plugin authors."""
 
 import sys
 
@@ -29,9 +29,9 @@ SMALL = (
     {"name": "features", "inputs": ["column"], "out": 4, "wide": False},
     {"name": "features", "inputs": ["image"], "out": 4, "image": {"image_size": 4}},
 )
-"""Small settings. An encoder that has none here is tested with its defaults."""
+"""Small settings of encoders. An encoder that is not listed is tested with its defaults."""
 LARGE = {"resnet50"}
-"""Declared as resnet18 is, with weights that take seconds to write."""
+"""Encoders that differ from a tested one only in size, and whose weights take seconds to write."""
 
 
 class TestEveryEncoder(EncoderTestCase):
@@ -45,7 +45,7 @@ class TestEveryEncoder(EncoderTestCase):
 
     @pytest.fixture
     def section(self, written, request):
-        """With the folder of a tiny model where one is asked for."""
+        """Returns a section in which a model such as `=bert` is replaced by the path of a tiny model."""
         kind = str(written.get("model", "")).removeprefix("=")
         return {**written, "model": str(request.getfixturevalue("models")[kind])} if kind else written
 
@@ -89,12 +89,12 @@ ENCODER = Encoder(
     tokenizer="words",
 )
 '''
-"""A new encoder: one file, and nothing else is edited."""
+"""The source of a new encoder, which consists of one file and needs no other change."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def plugins(tmp_path_factory):
-    """A folder with the module, from which it can be imported."""
+    """Writes the encoder's module into a folder from which it can be imported."""
     folder = tmp_path_factory.mktemp("plugins")
     (folder / "mean_of_words.py").write_text(MINE)
     with pytest.MonkeyPatch.context() as patch:

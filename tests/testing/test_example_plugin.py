@@ -1,4 +1,4 @@
-"""examples/plugin: installed from outside, its own tests pass and a job trains with it."""
+"""Tests that examples/plugin can be installed, that its own tests pass and that a job trains with it."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import yaml
 
 @pytest.fixture(scope="module")
 def package(root, tmp_path_factory):
-    """A copy of the package, and the environment of a process in which it is installed."""
+    """Returns a copy of the package, and the environment of a process in which it is installed."""
     folder = shutil.copytree(root / "examples" / "plugin", tmp_path_factory.mktemp("package") / "plugin")
     target = tmp_path_factory.mktemp("site")
     pip = [
