@@ -1,4 +1,4 @@
-"""tools/audit.py fails on what is known to be vulnerable, and says in a line what could not be asked."""
+"""Tests that tools/audit.py fails on known vulnerabilities and reports what it could not check."""
 
 import importlib.util
 import json
@@ -15,7 +15,7 @@ CONSISTENT = "audit: installation consistent, all packages as tested\n"
 
 @pytest.fixture
 def audit(root, monkeypatch):
-    """Runs the audit where pip-audit answers with this; the installation itself has no problem."""
+    """Returns a function that runs the audit with a given answer of pip-audit and no other problem."""
     spec = importlib.util.spec_from_file_location("audit", root / "tools" / "audit.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,4 +1,4 @@
-"""tools/build_prior.py: what it chooses from trials whose best setting is known."""
+"""Tests of the settings that tools/build_prior.py chooses from trials whose best setting is known."""
 
 import importlib
 import math
@@ -16,7 +16,7 @@ def tool(root, monkeypatch):
 
 
 def made(column, best, *, rows=("a", "b"), count=60):
-    """Trials of a data set whose score falls with the distance of the learning rate from the best one."""
+    """Returns trials of a data set, whose metric falls with the distance of the learning rate from `best`."""
     random = np.random.default_rng(len(column))
     rates = np.exp(random.uniform(math.log(1e-4), math.log(1e-1), count))
     return pd.DataFrame(
@@ -44,7 +44,7 @@ def test_a_setting_has_one_value_for_all_heads(tool):
 
 
 def test_points_cover_the_data_sets(tool):
-    """One point is between two data sets, two are near the best of each."""
+    """Tests that one point lies between both data sets, and that three points include the best of each."""
     distances = [np.array([[0.0, 4.0, 2.1]]), np.array([[4.0, 0.0, 1.0]])]
     assert tool.portfolio(distances, 1) == [2]
     assert sorted(tool.portfolio(distances, 3)) == [0, 1, 2]

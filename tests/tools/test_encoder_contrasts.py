@@ -1,4 +1,4 @@
-"""tools/encoder_contrasts.py: differences within seeds, and between columns."""
+"""Tests of the differences within seeds and between columns that tools/encoder_contrasts.py computes."""
 
 import importlib
 import json
@@ -27,7 +27,7 @@ def folder(tool, tmp_path):
 
 
 def test_the_intervals_are_over_seeds(tool, folder):
-    """Differences of 1, 2, 1 and 3, 4, 3: Student's t of two degrees is 4.303, Welch's of four 2.776."""
+    """Tests differences of 1, 2, 1 and 3, 4, 3 with Student's t (2 degrees: 4.303) and Welch's (4: 2.776)."""
     found = list(tool.lines(folder))
     assert found[0] == "| micro-F1 | equal 500 | nested 500 |"
     one = 4.302653 / 3

@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py: every slice runs, and a call goes on where the last one stopped."""
+"""Tests that every slice of benchmarks/gpu.py runs, and that a call goes on where the last one stopped."""
 
 import importlib
 import json
@@ -21,7 +21,7 @@ except SystemExit as end:
 
 @pytest.mark.slow
 def test_every_slice_runs_in_a_small_form(root, tmp_path):
-    """Without Ray and MLflow, so that a typo does not wait for a GPU."""
+    """Runs every slice without a GPU, Ray or MLflow, to find mistakes before time on a GPU is spent."""
     paths = os.pathsep.join([str(root), str(root / "benchmarks")])
     ended = subprocess.run(
         [sys.executable, "-c", SMOKE, str(tmp_path)],

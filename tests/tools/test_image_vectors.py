@@ -1,4 +1,4 @@
-"""tools/image_vectors.py, with a small network for the frozen one, whose weights are a package."""
+"""Tests of tools/image_vectors.py with a small network, because the real one needs a package of weights."""
 
 import io
 import runpy
@@ -25,7 +25,7 @@ def png(shade):
 
 @pytest.fixture
 def images(tmp_path):
-    """Twelve images, of shades 0 to 11: eight of class a, four of class b."""
+    """Returns a file of twelve images of shades 0 to 11, eight of class a and four of class b."""
     names = pa.array(["a", "a", "b"] * 4).dictionary_encode()
     file = tmp_path / "images.parquet"
     pq.write_table(pa.table({"image": [png(shade) for shade in range(12)], "fine": names}), file)
@@ -33,7 +33,7 @@ def images(tmp_path):
 
 
 class Shade(nn.Module):
-    """The mean shade of an image and the number of its pixels."""
+    """A network whose output is the mean shade of an image and twice that shade."""
 
     def forward(self, images):
         return images.float().mean(dim=(1, 2))[:, :1].repeat(1, 2) * images.new_tensor([1, 2]).float()

@@ -1,4 +1,4 @@
-"""tools/leaderboard_verdicts.py: what a page says of published cells."""
+"""Tests of the lines that tools/leaderboard_verdicts.py writes about published cells."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""The lowest versions, with which `make test-lowest` runs the quick tests."""
+"""Tests of tools/lowest.py, which lists the lowest versions that `make test-lowest` installs."""
 
 import importlib.util
 

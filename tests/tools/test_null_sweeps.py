@@ -1,4 +1,4 @@
-"""benchmarks/null_sweeps.py: its jobs are valid, their labels are those of the kind, and it goes on."""
+"""Tests of the jobs, the labels and the resumption of benchmarks/null_sweeps.py."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""tools/results_json.py: the figures of docs/results.md as JSON."""
+"""Tests of tools/results_json.py, which writes the figures of docs/results.md as JSON."""
 
 import importlib
 import json

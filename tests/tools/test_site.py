@@ -1,4 +1,4 @@
-"""The docs as a site: Sphinx builds it without a warning, so no link of it is dead."""
+"""Tests that Sphinx builds the site of the docs without a warning, so that it has no dead link."""
 
 import pytest
 from sphinx.cmd.build import build_main

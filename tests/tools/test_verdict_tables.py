@@ -1,4 +1,4 @@
-"""benchmarks/verdict_tables.py: its p and decisions are those of the product."""
+"""Tests that p-values and decisions of benchmarks/verdict_tables.py are those of the product."""
 
 import importlib
 

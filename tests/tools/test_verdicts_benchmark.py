@@ -1,4 +1,4 @@
-"""benchmarks/verdicts.py: its shares are those of `compare_arms` and of equations."""
+"""Tests that the shares of benchmarks/verdicts.py are those of `compare_arms` and of equations."""
 
 import importlib
 import math
@@ -22,7 +22,7 @@ def corner(bench):
 
 
 def answers(bench, made):
-    """The verdict of each experiment, one after the other, with blocks of each training."""
+    """Returns the verdict of each experiment, computed one at a time from the blocks of each training."""
     found = []
     for n in range(len(made.control)):
         arms = []
@@ -58,7 +58,7 @@ def test_errors_without_settings_are_those_of_seeds_and_rows(bench):
     corner = bench.Corner(settings=0, validation=0, seeds=0.3, rows=10_000, modes=False)
     made = bench.simulate(np.random.default_rng(0), 4_000, bench.DESIGNS[0], corner, 1.0, nested=False)
     difference, _ = bench.intervals(made, bench.DESIGNS[0])
-    own = 0.4**2 / 3  # of each of three searches, in both arms: half of it each
+    own = 0.4**2 / 3  # half of 0.4^2 from each arm, averaged over three searches
     rows = 0.5**2 / 10 * (1 + own)
 
     assert difference.mean() == pytest.approx(1, abs=0.01)
