@@ -9,7 +9,7 @@ def logs(tmp_path):
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory):
-    """Logs of many tests in one store, each in an experiment of its own: making a store takes seconds."""
+    """Returns a function that makes logs in one shared store, each in its own experiment, to save time."""
     folder = tmp_path_factory.mktemp("shared")
 
     def make(experiment):

@@ -1,4 +1,4 @@
-"""Logs under a home of their own, and what MLflow's store holds after their delivery."""
+"""Logs under their own home, and the contents of MLflow's store after their delivery."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mlcl.tracking.sender import Sender
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The exception that stands for the kill of a process."""
 
 
 class Client:
-    """MLflow's client: it may be off, lack a method, or be killed during its `number`-th request.
+    """A wrapper of MLflow's client that may be off, lack a method, or be killed during request `number`.
 
-    The kill comes before the request reaches MLflow, or, if `answered`, before the answer.
+    The kill comes before the request reaches MLflow or, if `answered`, after that and before the answer.
     """
 
     def __init__(self, client, number=0, answered=False, *, on=True, lacks=""):
@@ -46,7 +46,7 @@ class Client:
 
 
 class Logs:
-    """Starts logs, delivers them without a thread, reads the store back."""
+    """Logs of a home, which it starts and delivers without a thread, and whose store it reads back."""
 
     def __init__(self, home: Path, uri: str | None = None, experiment: str = "exp"):
         self.home, self.experiment = home.resolve(), experiment
@@ -71,7 +71,7 @@ class Logs:
         return self._tracker
 
     def deliver(self, *ids, client=None):
-        """With this client in place of MLflow's own."""
+        """Delivers the logs, with `client` in place of MLflow's own client if it is given."""
         tracker = Tracker(self.home, self.uri)
         tracker.client = client or tracker.client
         for id in ids:
@@ -88,7 +88,7 @@ class Logs:
         return [(point.step, point.value) for point in points]
 
     def store(self):
-        """Everything in the experiment that does not differ between two equal deliveries."""
+        """Returns all contents of the experiment that do not differ between two equal deliveries."""
         client, found = self.tracker.client, {}
         experiment = client.get_experiment_by_name(self.experiment)
         for run in client.search_runs([experiment.experiment_id] if experiment else []):

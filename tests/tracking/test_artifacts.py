@@ -1,4 +1,4 @@
-"""A folder of artifacts that is logged again: what the new one lacks is gone, the rest stays."""
+"""Tests that a folder of artifacts that is logged again replaces the old folder and nothing else."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The alias `best`: what it compares, and what it says where it does not."""
+"""Tests of the alias `best`: which models it compares, and its message if it cannot compare them."""
 
 import json
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ JOB = {"train.epochs": 10, "train.lr": 0.1, "train.threads": 1, "objective.heads
 
 
 class Registry:
-    """The part of MLflow's client that the alias needs."""
+    """A stand-in for the part of MLflow's client that the alias needs."""
 
     def __init__(self, best=None):
         self.tags, self.best = {}, best
@@ -39,7 +39,7 @@ def move(registry, version, value=0.5, metric="val/accuracy", mode="max", search
 MOVED, STAYS = "models:/m@best (version 2)", "models:/m/2 (best stays with version 1)"
 NEUTRAL = {"train__threads": 2, "tracking__keep": "all", "tracking__notify__env": "URL"}
 OTHERS = {"train__lr": 0.2, "objective__heads__a__weight": 0.3, **NEUTRAL}
-"""Keys that either searched, and those that no result depends on."""
+"""Keys that at least one of the searches varied, and keys on which no result depends."""
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ OTHERS = {"train__lr": 0.2, "objective__heads__a__weight": 0.3, **NEUTRAL}
 )
 def test_the_alias_moves_to_a_better_version_and_where_none_compares(first, second, said):
     registry = Registry()
-    for _ in range(2):  # a command that is repeated
+    for _ in range(2):  # a repeated command moves nothing
         assert move(registry, "1", **first) == "models:/m@best (version 1)"
     told = move(registry, "2", **second)
     assert told == said or told == f"models:/m@best (version 2; not compared with {said}"

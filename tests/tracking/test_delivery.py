@@ -1,4 +1,4 @@
-"""The delivering thread: order, outages, refusals, two commands at once, what is left."""
+"""Tests of the delivering thread: order, outages, refusals, parallel commands and undelivered logs."""
 
 import pytest
 from patience import until
@@ -19,7 +19,7 @@ def tracker(logs, **how):
 
 
 def drained(store, *ids, said=lambda _: None, **how):
-    """Delivers logs of this command, or those that earlier ones left; returns how many are left."""
+    """Delivers the given logs, or those that earlier commands left, and returns how many are left."""
     with Delivery(store, said) as delivery:
         for id in ids:
             delivery.add(id)
@@ -40,7 +40,7 @@ def test_a_log_is_delivered_while_it_grows(shared):
         log.set_state(State.COMPLETE)
         assert delivery.drain() == 0
         assert logs.run().info.status == "FINISHED"
-        # A log that ended and goes on needs no second `add`.
+        # A log that has ended and continues needs no second `add`.
         log.set_state(State.RUNNING)
         assert delivery.drain() == 0
         assert logs.run().info.status == "RUNNING"
@@ -91,7 +91,7 @@ def test_what_is_left_is_known_and_a_later_command_delivers_it(shared):
     assert len(undelivered_logs(logs.home)) == 3
     assert drained(logs.tracker) == 0
     with (log_folder(logs.home, "a") / LOG).open("a") as file:
-        file.write('{"kind":"tags')  # a torn last line is not left
+        file.write('{"kind":"tags')  # an incomplete last line does not count as undelivered
     assert undelivered_logs(logs.home, logs.uri) == []
     assert {run["status"] for (run,) in logs.store().values()} == {"FINISHED"}
     assert set(logs.store()) == {"a", "b"}
@@ -114,7 +114,7 @@ def test_a_refused_log_does_not_keep_others_back(shared):
     logs.tracker.client.delete_run(run_id)
     for log in (deleted, fine):
         log.set_state(State.COMPLETE)
-    for _ in range(2):  # the second one does not even try
+    for _ in range(2):  # the second delivery does not try again
         assert drained(logs.tracker, said=said.append) == 0
     assert logs.run("fine").info.status == "FINISHED"
     (word,) = said
@@ -129,7 +129,7 @@ def test_a_refused_log_does_not_keep_others_back(shared):
 
 @pytest.fixture
 def without_credentials(monkeypatch, tmp_path):
-    """No credentials of S3, wherever boto3 looks for them."""
+    """Removes the credentials of S3 from all places where boto3 looks for them."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
@@ -140,7 +140,7 @@ def without_credentials(monkeypatch, tmp_path):
 @pytest.mark.parametrize("location", ["file:///proc/nope/x", "s3://nobody/x", "{tmp}/{long}", "{tmp}/file/x"])
 @pytest.mark.usefixtures("without_credentials")
 def test_files_that_a_location_refuses_keep_nothing_else_back(shared, location, tmp_path):
-    """All but the files is sent, of two logs at once; `doctor` sends them where the reason is gone."""
+    """Tests that everything but the files is sent, and that `doctor` sends the files later if it can."""
     logs, said, hindrance = shared(f"refused {location}"), [], tmp_path / "file"
     hindrance.write_text("in the way of a folder")
     place = location.format(tmp=tmp_path.as_uri(), long="x" * 260)
@@ -213,7 +213,7 @@ def test_one_process_at_a_time_delivers_a_log(shared):
         with Delivery(logs.tracker) as delivery:
             delivery.add_undelivered()
             delivery.add("run")
-            until(lambda: delivery.drain() == 0)  # the other process answers for it
+            until(lambda: delivery.drain() == 0)  # the other process delivers it
             assert delivery.run_id("run") is None
     assert deliver_all(logs.home, logs.uri) == 0
     assert logs.run().info.status == "FINISHED"
@@ -225,7 +225,7 @@ def test_the_end_of_a_log_that_another_command_took_is_sent_by_its_own(shared):
     with Delivery(logs.tracker) as delivery:
         with lock_file(log_folder(logs.home, "run") / LOCK):
             delivery.add("run")
-            until(lambda: delivery.pending() == 0)  # the thread has found it locked
+            until(lambda: delivery.pending() == 0)  # the thread has found the log locked
         log.set_state(State.COMPLETE)
         assert delivery.drain() == 0
         assert logs.run().info.status == "FINISHED"

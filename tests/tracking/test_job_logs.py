@@ -1,4 +1,4 @@
-"""The log of a job at its start."""
+"""Tests of the log of a job at its start."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The description of an experiment."""
+"""Tests of the description of an experiment, which lists its sweeps."""
 
 from mlcl.tracking.shared_view import HEADING, describe_experiment
 

@@ -1,4 +1,4 @@
-"""Artifacts in a store of the same disk are links to the files of a run."""
+"""Tests that artifacts in a store on the same disk are links to the files of a run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A run's log as files: what is in it after kills and repeats, and what the loop's events become."""
+"""Tests of a run's log files: their contents after kills and repetitions, and the entries of events."""
 
 import json
 import math
@@ -87,7 +87,7 @@ def write_many(home, name, count):
 
 
 def test_two_processes_write_whole_lines(logs):
-    """As the workers of a lost node do, which live on for a while."""
+    """Tests two writers of one log, as when the workers of a lost node still run for a while."""
     log, count = logs.start(), 200
     fork = multiprocessing.get_context("fork")
     writers = [fork.Process(target=write_many, args=(logs.home, name, count)) for name in "ab"]
@@ -114,7 +114,7 @@ def test_a_state_is_written_once_and_the_end_removes_half_a_text_of_a_killed_pro
         log.set_state(state, reason)
     RunLog.attach(logs.home, "run").set_state(State.COMPLETE)
     found = [(e["state"], e.get("reason")) for e in entries(log, "state")]
-    assert found == [("STOPPED", "x"), ("RUNNING", ""), ("COMPLETE", None)]  # an earlier reason is replaced
+    assert found == [("STOPPED", "x"), ("RUNNING", ""), ("COMPLETE", None)]  # the earlier reason is cleared
     assert [path.read_text() for path in texts.iterdir()] == ["note"]
 
 
@@ -146,7 +146,7 @@ def test_the_listener_logs_what_an_event_carries_with_load_and_memory_where_aske
         listen(Event("step", 0, 1, 1, 3))
         listen(Event("validation", 1, 1, 3, 3, {"val/accuracy": 0.5}))
         listen(Event("saving", 1, 1, 3, 3))
-        for _ in range(2):  # a resumed run sends its end again; without a curve, a metric is a bar at 0
+        for _ in range(2):  # a resumed run sends its end again; metrics without a curve are at step 0
             listen(Event("end", 1, 1, 3, 3, {"val/accuracy": 0.5, "test/accuracy": 0.4}))
     expected = [("val/accuracy", 3, 0.5), ("epoch", 3, 1.0), ("test/accuracy", 0, 0.4)]
     assert points(plain) == [point for point in points(watched) if "system/" not in point[0]] == expected
@@ -157,7 +157,7 @@ def test_the_listener_logs_what_an_event_carries_with_load_and_memory_where_aske
 
 
 def test_the_last_point_is_the_final_figure_whatever_the_last_epoch_had(logs):
-    """As after early stopping. A run that goes on after its end sends the end again, and no point twice."""
+    """Tests an end after early stopping, which a resumed run sends again without repeating a point."""
     for _ in range(2):
         listen = mlflow_listener(logs.start())
         for epoch, value in enumerate((0.5, 0.7, 0.6), start=1):
@@ -174,7 +174,7 @@ def test_the_last_point_is_the_final_figure_whatever_the_last_epoch_had(logs):
 
 @pytest.mark.parametrize(("final", "expected"), [(0, 1), (30, 30)])
 def test_a_bar_with_another_value_becomes_a_curve_that_ends_with_the_final_one(logs, final, expected):
-    for value in (0.4, 0.6, 0.6):  # as after a run that was extended, and whose end was sent twice
+    for value in (0.4, 0.6, 0.6):  # the run was extended, and then its end was sent twice
         logs.start().log_final_metrics({"test/accuracy": value}, 0 if value == 0.4 else final)
     assert points(logs.start()) == [("test/accuracy", 0, 0.4), ("test/accuracy", expected, 0.6)]
 

@@ -1,4 +1,4 @@
-"""A home that is moved or copied: MLflow's addresses of artifacts, by name or by id, follow it."""
+"""Tests that MLflow's addresses of artifacts, by name or by id, follow a moved or copied home."""
 
 import shutil
 import sqlite3
@@ -14,7 +14,7 @@ from mlcl.tracking import Tracker
 
 
 class Home:
-    """A home with a store, of which the server makes as much as `mlcl up` does before the server starts."""
+    """A home whose store can be prepared as `mlcl up` prepares it before the server starts."""
 
     def __init__(self, path):
         self.path = path
@@ -29,17 +29,17 @@ class Home:
 
     @property
     def client(self):
-        _artifact_repos_cache.clear()  # another command is another process
+        _artifact_repos_cache.clear()  # a new command would be a new process, without this cache
         return MlflowClient(f"sqlite:///{self.path}/mlflow.db")
 
     def log(self, experiment):
-        """A run with an artifact, as a client of any kind logs it; returns the run's id."""
+        """Logs a run with an artifact through MLflow's client and returns the run's id."""
         run = self.client.create_run(experiment).info.run_id
         self.client.log_text(run, "kept", "a.txt")
         return run
 
     def found(self, run):
-        """The URI of a run's artifacts, with the artifact of `log` among them."""
+        """Returns the URI of a run's artifacts, after a check that the artifact of `log` is there."""
         self.client.download_artifacts(run, "a.txt")
         return self.client.get_run(run).info.artifact_uri
 
@@ -54,7 +54,7 @@ class Home:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A store as `mlcl up` makes it: to make its tables takes longer than a test."""
+    """Returns a store as `mlcl up` makes it, made once because creating its tables takes long."""
     home = Home(tmp_path_factory.mktemp("made"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("importlib.util.find_spec", lambda name: name)
@@ -64,7 +64,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def home(tmp_path, made, monkeypatch):
-    """A home whose folder has what SQL and addresses have signs for."""
+    """Returns a home whose path has characters with a special meaning in SQL and in addresses."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     path = tmp_path / "my_home of ours"
@@ -76,7 +76,7 @@ def home(tmp_path, made, monkeypatch):
 
 
 def by_id(home):
-    """An experiment as MLflow's server makes it, which `mlcl up` gives this root."""
+    """Creates an experiment whose artifacts lie under its id, as MLflow's server does, and returns the id."""
     id = home.client.create_experiment("served")
     home.set_place(id, f"{(home.path / 'artifacts').as_uri()}/{id}")
     return id

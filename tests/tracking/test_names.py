@@ -15,17 +15,17 @@ SOURCE = '''
 tags["mlcl.seed"], f"mlcl.version.{name}", "mlflow.parentRunId"
 import_module(f"mlcl.data.sources.{name}"), entry_points(group="mlcl.losses")
 '''
-"""A module with three tags, a docstring, a module's name and an entry-point group."""
+"""The source of a module with three tags, a docstring, a module's name and an entry-point group."""
 
 
 def is_module(name: str) -> bool:
-    """Whether the name is that of a module, or begins with a module of `mlcl`."""
+    """Returns whether the name is that of a module, or begins with a module of `mlcl`."""
     paths = [ROOT.parent.joinpath(*name.split(".")[:count]) for count in range(2, name.count(".") + 2)]
     return any(path.is_dir() or path.with_suffix(".py").is_file() for path in paths)
 
 
 def spelled(source: str) -> list[str]:
-    """The tags among the strings of a module, and the beginnings of tags, but for docstrings."""
+    """Returns the strings of a module, without docstrings, that are tags or beginnings of tags."""
     tree = ast.parse(source)
     docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and n not in docstrings]

@@ -59,7 +59,7 @@ def git(folder, *arguments):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A file of the package in a repository of its own, with one commit."""
+    """Returns a file of the package in its own repository with one commit."""
     git(tmp_path, "init", "-q")
     package = tmp_path / "mlcl" / "tracking" / "provenance.py"
     package.parent.mkdir(parents=True)
@@ -117,7 +117,7 @@ def test_provenance_without_git(tmp_path):
 def test_the_code_is_the_packages_commit_with_changed_and_untracked_files(tmp_path, package):
     clean, new = code(), tmp_path / "mlcl" / "new.py"
     assert re.fullmatch(r"\S+ [0-9a-f]{12}", clean)
-    for name in ("job.yaml", "notes.yaml", "mlcl/a.pyc"):  # of no code, or ignored
+    for name in ("job.yaml", "notes.yaml", "mlcl/a.pyc"):  # files without code, and an ignored file
         (tmp_path / name).write_text("x")
         assert code() == clean
     codes = {clean}

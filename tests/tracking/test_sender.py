@@ -1,4 +1,4 @@
-"""Exactly once: whatever is cut off at whichever request, the store ends like an undisturbed one."""
+"""Tests that entries are sent exactly once, even if the delivery is interrupted at any request."""
 
 import errno
 import math
@@ -22,7 +22,7 @@ from mlcl.tracking.sender import POINTS, Sender
 
 
 def fill(logs):
-    """A sweep's log and a trial's, with every kind of entry."""
+    """Writes the logs of a sweep and a trial with every kind of entry."""
     sweep = logs.start("sweep", params={f"key.{i}": str(i) for i in range(150)})
     data = {
         "mlcl.data": "codes",
@@ -50,7 +50,7 @@ def fill(logs):
 
 @pytest.fixture(scope="session")
 def undisturbed(shared):
-    """The expected contents of the store, and the number of requests."""
+    """Returns the contents of the store and the number of requests of an undisturbed delivery."""
     logs = fill(shared("undisturbed"))
     client = Client(logs.tracker.client)
     logs.deliver("sweep", "trial", client=client)
@@ -93,7 +93,7 @@ def test_a_second_delivery_sends_nothing_and_one_without_a_cursor_doubles_nothin
     logs.deliver("sweep", "trial", client=client)
     assert client.requests == 0
     for id in ("sweep", "trial"):
-        (log_folder(logs.home, id) / CURSOR).write_text("")  # damaged
+        (log_folder(logs.home, id) / CURSOR).write_text("")  # the cursor is damaged
     logs.deliver("sweep", "trial")
     assert logs.store() == undisturbed[0]
 
@@ -102,11 +102,11 @@ def test_a_run_that_a_late_request_made_twice_is_one_in_the_end(shared):
     logs = shared("twice")
     log = logs.start()
     with pytest.raises(Killed):
-        logs.deliver("run", client=Client(logs.tracker.client, 3))  # at create_run
+        logs.deliver("run", client=Client(logs.tracker.client, 3))  # killed at create_run
     assert Cursor.read(log_folder(logs.home, "run")).creating
     log.log_metrics({"loss": 1.0}, 1)
     logs.deliver("run")
-    # The request that nobody heard of again is carried out after all.
+    # MLflow carries out the request that was not answered after all.
     experiment = logs.tracker.experiment("twice")
     logs.tracker.client.create_run(experiment, tags={"mlcl.log": "run"}, run_name="run")
     log.set_state(State.COMPLETE)
@@ -149,7 +149,7 @@ def test_many_points_fill_requests(shared):
 def test_every_end_has_its_status_tag_and_time(shared, state, status):
     logs = shared(state)
     log = logs.start()
-    log.log_artifacts([logs.home / "gone"])  # an artifact that was removed is left out
+    log.log_artifacts([logs.home / "gone"])  # a removed artifact is left out
     log.set_state(State(state), "because")
     logs.deliver("run")
     run = logs.run()
@@ -160,7 +160,7 @@ def test_every_end_has_its_status_tag_and_time(shared, state, status):
 
 
 def uploading(error):
-    """boto3's error of an upload, whose cause is its context alone."""
+    """Returns boto3's error of an upload, which has its cause only as its context."""
     try:
         try:
             raise error
@@ -216,7 +216,7 @@ def test_an_outage_is_no_refusal(error):
 
 @pytest.mark.parametrize("error", REFUSALS, ids=repr)
 def test_a_refusal_is_for_good(error):
-    assert refusal(error)  # test_delivery.py has that of a deleted run
+    assert refusal(error)  # test_delivery.py tests the refusal of a deleted run
 
 
 def test_what_a_killed_sender_left_of_the_cursor_is_removed(logs):

@@ -1,4 +1,4 @@
-"""The view of a sweep's trials that MLflow's pages show; tests/browser opens one."""
+"""Tests of the view of a sweep's trials on MLflow's pages; tests/browser opens such a view."""
 
 import json
 
@@ -7,7 +7,7 @@ from mlcl.tracking.shared_view import MOST_AXES, cells_view, trials_view, view_t
 HEADS = ["objective.heads.topic.temperature", "objective.heads.topic.weight", "encoder.dropout"]
 METRIC = "knn/val/macro_f1"
 LONGEST_TAG = 5000
-"""Characters of an experiment's tag that MLflow takes."""
+"""The most characters that MLflow accepts in a tag of an experiment."""
 
 
 def test_columns_have_short_names_and_charts_their_logarithms():

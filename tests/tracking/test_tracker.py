@@ -1,4 +1,4 @@
-"""The store itself: which one, whether it answers, what is registered in it."""
+"""Tests of MLflow's store: its choice, refusals of unusable stores, and registered models."""
 
 import socket
 import sqlite3
@@ -103,7 +103,8 @@ def test_a_runs_experiment_is_that_with_its_id_and_what_was_deleted_is_said(shar
     tracker.client.delete_experiment(experiment.experiment_id)
     with pytest.raises(UserError, match="the experiment was deleted"):
         tracker.open_experiment("before", run_id, whole=False)
-    assert tracker.open_experiment("before", "f" * 32).name == "before"  # a run of a store that was lost
+    # This run is from a store that was lost.
+    assert tracker.open_experiment("before", "f" * 32).name == "before"
 
 
 def test_an_error_of_the_database_is_raised_and_not_printed_by_mlflow_too(tmp_path, capsys):
@@ -137,11 +138,11 @@ def test_each_artifact_of_a_run_has_versions_of_its_own_under_one_name(shared, t
     found = [tracker.versions(run.run_id, source) for source in sources]
     assert found == [{"versions": "1"}, {"versions": "2"}]
     with pytest.raises(UserError, match=r"no such registered model; found: models:/versions/1 \("):
-        fetch_registered(tracker, "models:/versions/1", tmp_path)  # neither has files
+        fetch_registered(tracker, "models:/versions/1", tmp_path)  # neither store has files
 
 
 def test_a_kill_while_the_store_is_made_leaves_no_half_of_it(tmp_path):
-    """The tables are made in a file beside; what a killed command left of one is no hindrance."""
+    """Tests that tables are made in a temporary file, and that one left by a killed command does no harm."""
     (tmp_path / ".mlflow.db.1.partial").write_bytes(b"half")
     (tmp_path / ".mlflow.db.1.partial-journal").write_bytes(b"of it")
     with pytest.MonkeyPatch.context() as patch:
