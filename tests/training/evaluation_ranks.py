@@ -1,4 +1,4 @@
-"""The work of each process in tests/training/test_rank_evaluation.py; imported there by its name."""
+"""The functions that each process runs in tests/training/test_rank_evaluation.py."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,7 +22,7 @@ from mlcl.training.run_files import EMBEDDINGS, PARTS, write_embeddings
 
 KNN = "evaluation.knn={k: 5, lambda: 0.5, grid: {k: [1, 7, 60], lambda: [0, 0.5, 1], temperature: [1.0]}}"
 BATCHES = "evaluation.batch_size=4"
-"""Shares of 48 and 24 rows end with a batch of this size, so that the ranks encode the same batches."""
+"""A batch size that divides the ranks' shares of 48 and 24 rows, so that all runs encode equal batches."""
 TASKS = {
     "single": ("evaluation.metrics=[bands, clustering, hierarchy, retrieval]",),
     "multi_label": (
@@ -47,7 +47,7 @@ TASKS = {
 
 
 def scenes():
-    """Rows, queries and k: with ties, and with fewer rows than k on a rank, and than ranks."""
+    """Returns cases of rows, queries and k, with ties and with fewer rows than k per rank or than ranks."""
     generator = torch.Generator().manual_seed(0)
     plain = torch.randn(130, 6, generator=generator), torch.randn(20, 6, generator=generator)
     ties = [values.round().clamp(-1, 1) for values in plain]
@@ -63,9 +63,9 @@ def scenes():
 
 
 def probe_scenes():
-    """Targets of every kind by task; some are missing, in the second scene all of the first quarter.
+    """Returns cases of a probe with targets of every task; in the second, the first quarter has no class.
 
-    The features of the last scene are vectors by label.
+    The features of the last case are one vector per label.
     """
     generator = torch.Generator().manual_seed(1)
     x_ND = torch.randn(61, 5, generator=generator) * 10 + 100
@@ -74,7 +74,7 @@ def probe_scenes():
     rating_NA = torch.stack([class_N, torch.where(torch.arange(61) % 3 == 0, -1, few_N)], dim=1)
     lists = [sorted({c, 2}) if c else [] for c in class_N.tolist()]
     rows = LabelRows.from_lists(lists, 3)
-    # Of the first quarter no row tells a label.
+    # All labels of the first quarter of the rows are unknown.
     left_open = [[0, 1, 2] if i < 16 else [i % 3] for i in range(61)]
     known = [sorted({*row} - {*its}) for row, its in zip(lists, left_open, strict=True)]
     some = replace(LabelRows.from_lists(known, 3), unknown=LabelRows.from_lists(left_open, 3))
@@ -99,7 +99,7 @@ def own_rows(values_ND, context):
 
 
 def found(context):
-    """Neighbours and probes of all scenes, as this rank gets them."""
+    """Returns the neighbours and probes of all cases, as this rank computes them."""
     with mock.patch.object(embeddings, "QUERIES_AT_ONCE", 8):
         nearest = [own_rows(x, context).retrieve(q, k, len(x)) for x, q, k in scenes()]
     grid = ProbeGrid(lrs=(1e-2, 1e-1), weight_decays=(0.0, 1e-2), epochs=3, batch_size=16, seed=0)
@@ -120,9 +120,9 @@ def found(context):
 
 
 def evaluated(data, folder, task, context):
-    """The figures of an untrained model; its embeddings are written into the folder."""
+    """Returns the metrics of an untrained model and writes its embeddings into the folder."""
     transfer = (f"evaluation.transfer_to.path={data}", "evaluation.transfer_to.labels=detail")
-    if task == "unseen":  # its few words make rows equal, and the transfer's probe guess by rounding
+    if task == "unseen":  # with few words rows are equal, and rounding decides the transfer's probe
         transfer = ()
     job = tiny_job(data, KNN, BATCHES, "evaluation.probe={epochs: 3}", *TASKS[task], *transfer)
     job_data = JobData.of(job, folder / "home")
@@ -134,7 +134,7 @@ def evaluated(data, folder, task, context):
     run = folder / task
     if context.is_main:
         run.mkdir(parents=True)
-        (run / PARTS).mkdir()  # of a group that was killed
+        (run / PARTS).mkdir()  # left by a group that was killed
         (run / PARTS / "part-00007.parquet").touch()
     write_embeddings(run, job_data, result)
     return {"quick": quick, "metrics": result.metrics, "rows": result.train.numbers}
@@ -147,7 +147,7 @@ def rank_of(_rank, folder, data):
 
 
 def failures(data, folder, context):
-    """The errors of a rank where the last rank cannot write, the folder is missing, or a value is bad."""
+    """Returns a rank's errors if the last rank cannot write, the folder is missing, or a weight is NaN."""
     last = context.rank == context.world_size - 1
     job_data = JobData.of(tiny_job(data, BATCHES), folder / "home")
     model = build_model(job_data)

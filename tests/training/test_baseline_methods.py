@@ -1,4 +1,4 @@
-"""Each baseline against scikit-learn, class by class, and against slow loops."""
+"""Tests of each baseline against scikit-learn, class by class, and against slow loops."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def rows(count, seed, *, sparse):
 
 
 def targets(task):
-    """The class is that of the largest of four features; the last class or label never occurs."""
+    """Returns targets that follow from the first features; the last class or label never occurs."""
     x = rows(N, 0, sparse=False)
     if task == "multi_label":
         has = x[:, :C] > 0.5
@@ -120,7 +120,7 @@ def test_neighbours_of_sparse_and_dense_rows_are_those_of_a_loop():
         found = neighbours(x, q, 5)
         assert (found.index.numpy() == order).all()
         np.testing.assert_allclose(found.distance, np.take_along_axis(distance, order, 1), atol=1e-5)
-        assert neighbours(x[:3], q, max(KS)).index.shape == (M, 3)  # all that there are
+        assert neighbours(x[:3], q, max(KS)).index.shape == (M, 3)  # only three rows exist
 
 
 def test_the_majority_is_the_share_of_the_rows():
@@ -153,7 +153,7 @@ def test_a_stop_ends_a_fit():
 
 
 def unknown_problem(*, sparse):
-    """A fifth of the entries is unknown, of the last label all are."""
+    """Returns a problem of which a fifth of the entries and the last label are unknown, and a known mask."""
     given = problem("multi_label", sparse=sparse)
     known = torch.rand(N, C, generator=torch.Generator().manual_seed(0)) >= 0.2
     known[:, -1] = False
@@ -186,7 +186,7 @@ def test_dense_logistic_regression_is_that_of_scikit_learn(task):
         given, known = problem(task), np.ones((N, C), bool)
     scaled, wanted = ((x - given.rows.mean(0)) / given.rows.std(0) for x in (given.rows, given.validation))
     model = DenseLogistic.of(given)
-    for value in (0.01, 1.0):  # the second begins where the first ended
+    for value in (0.01, 1.0):  # the second fit begins where the first ended
         found = model.fit(value).probabilities(given.validation).numpy()
     if given.task == "multi_label":
         has, tolerance = given.targets.dense().numpy(), 5e-3
@@ -203,7 +203,8 @@ def test_dense_logistic_regression_is_that_of_scikit_learn(task):
 
 
 def test_constant_features_have_scale_1_and_small_ones_their_own():
-    x_NF = np.full((20_000, 4), 0.1, np.float32)  # in float32, mean and deviation of 0.1 are not exact
+    # In float32, the mean and the deviation of many 0.1 are not exact.
+    x_NF = np.full((20_000, 4), 0.1, np.float32)
     x_NF[:, 1], x_NF[::2, 2], x_NF[::2, 3] = 0, np.nextafter(np.float32(0.1), np.float32(1)), 1e-8
     x_NF[1::2, 3] = 3e-8
     given = replace(problem("single"), rows=x_NF, targets=torch.arange(len(x_NF)) % 2)
@@ -214,13 +215,13 @@ def test_constant_features_have_scale_1_and_small_ones_their_own():
 
 @pytest.mark.parametrize("name", ["encoder_logreg", "words_logreg"])
 def test_rows_of_unit_length_are_read_as_they_are(name):
-    """C is searched from .1 to 100; the best is scikit-learn's model of the rows without any scaling."""
+    """Tests that C is searched from .1 to 100, and that the model is scikit-learn's without scaling."""
     given = problem("single", score=lambda p: -float(p.square().sum()))
     unit = replace(given, rows=_unit(given.rows), validation=_unit(given.validation))
     scores = []
     fitted = BASELINES[name].fit(replace(unit, score=lambda p: scores.append(0) or float(len(scores))))
     assert fitted.chosen == {"C": 100.0}
-    assert len(scores) == 4  # .1, 1, 10, 100
+    assert len(scores) == 4  # C = .1, 1, 10, 100
     known = given.targets >= 0
     one = LogisticRegression(C=100.0, tol=1e-8, max_iter=5000).fit(unit.rows[known], given.targets[known])
     found = fitted.probabilities(unit.validation)[:, : C - 1]

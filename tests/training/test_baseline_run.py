@@ -1,4 +1,4 @@
-"""A baseline as an experiment: its figures and files, one fit for all seeds, what it refuses."""
+"""Tests of a baseline as an experiment: its metrics and files, one fit for all seeds, and refusals."""
 
 import json
 import math
@@ -85,7 +85,7 @@ def test_the_runs_of_all_seeds_share_one_fit(job, tmp_path, monkeypatch):
     assert without_times(run(other, tmp_path, tmp_path / "two")[1]) == without_times(first)
     (kept,) = (tmp_path / "cache" / "baselines").glob("*.npz")
     kept.write_bytes(kept.read_bytes()[:20])
-    with pytest.raises((ZeroDivisionError, AttributeError, TypeError)):  # a damaged one is fitted anew
+    with pytest.raises((ZeroDivisionError, AttributeError, TypeError)):  # a damaged file means a new fit
         run(other, tmp_path, tmp_path / "three")
     for change in ({"data.subset": {"n": 12}}, {"evaluation.metric": "val/macro_f1"}):
         with pytest.raises((ZeroDivisionError, AttributeError, TypeError)):
@@ -165,7 +165,7 @@ def test_a_frozen_encoder_is_read(models, texts, tmp_path):
         {**tree, "encoder": {"name": "features", "inputs": ["transformer"], "transformer": model}}
     )
     found, left_out = fitting_baselines(job, Dataset.open(texts).info)
-    assert left_out.keys() <= {"words_logreg"}  # its package may be missing
+    assert left_out.keys() <= {"words_logreg"}  # the package of its vectors may be missing
     for name in ("encoder_knn", "encoder_logreg"):
         assert name in found
         metrics = run(baseline_job(job, name), tmp_path, tmp_path / name)[1]
@@ -216,7 +216,7 @@ def test_a_frozen_encoder_that_reads_images_otherwise_is_left_out(tmp_path, enco
 
 def test_a_metric_without_a_value_on_validation_has_no_score(tmp_path):
     rows = {"text": list("abcd"), "split": ["train", "train", "validation", "test"]}
-    rows["ratings"] = [[1, 2], [1, 2], [1, 0], [1, 0]]  # 0 is unknown
+    rows["ratings"] = [[1, 2], [1, 2], [1, 0], [1, 0]]  # a rating of 0 is unknown
     ratings = LabelSpace(kind="aspects", aspects=("a", "b"), scale=(1, 2))
     place = dataset(tmp_path / "set", "two", {"ratings": ratings}, rows)
     job = load_job(dataset_job(place), ["evaluation.metric=val/accuracy_b"])

@@ -1,4 +1,4 @@
-"""Batches of images on a device, a compiled training, and a logging window that the host reads once."""
+"""Tests of batches of images on a device, a compiled training, and the reads of a logging window."""
 
 import contextlib
 import threading
@@ -111,7 +111,7 @@ def test_a_batch_is_read_while_a_gpu_works_on_the_one_before(monkeypatch):
 
 
 def test_a_forward_on_a_device_waits_for_nothing_but_its_images(images, monkeypatch):
-    """Two heads and a classifier, from labels that stay in the host's memory."""
+    """Tests two heads and a classifier, whose labels stay in the host's memory."""
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(tiling, "_size_by_memory", lambda _device: 4)
     sets = LabelRows.from_lists([[0], [0, 1], [1], [], [2], [0, 2]], 3)
@@ -138,7 +138,7 @@ def test_a_forward_on_a_device_waits_for_nothing_but_its_images(images, monkeypa
 
 
 class Flat(torch.nn.Module):
-    """An encoder: the pixels themselves."""
+    """An encoder that returns the flattened pixels."""
 
     def forward(self, pixels):
         return pixels.flatten(1)
@@ -146,7 +146,7 @@ class Flat(torch.nn.Module):
 
 @pytest.fixture
 def eager(monkeypatch):
-    """torch.compile without a compiler: what it traces is run as it is."""
+    """Makes torch.compile run the traced graph without compiling it."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     batches.compiled_augment.cache_clear()
     yield
@@ -188,7 +188,7 @@ def test_graphs_are_of_the_encoder(tiny, tmp_path, monkeypatch):
 
 
 class Reads(TorchDispatchMode):
-    """Counts what would make the host wait for a value."""
+    """A mode that counts the operations that make the host wait for a value."""
 
     count = 0
 
@@ -198,7 +198,7 @@ class Reads(TorchDispatchMode):
 
 
 def test_the_window_is_read_once(tiny, tmp_path, monkeypatch):
-    """A window's `add` reads nothing; `read` gets all of its values from one tensor."""
+    """Tests that a window's `add` reads no value, and that `read` gets all values from one tensor."""
     counted = {"add": [], "read": []}
 
     def watched(name):
@@ -219,4 +219,4 @@ def test_the_window_is_read_once(tiny, tmp_path, monkeypatch):
     trained(tiny, tmp_path)
     assert counted["add"]
     assert not any(counted["add"])
-    assert [waits for waits in counted["read"] if waits] == [1, 1]  # of two epochs
+    assert [waits for waits in counted["read"] if waits] == [1, 1]  # one read in each of two epochs

@@ -83,13 +83,13 @@ def test_a_flipped_bit_is_never_loaded(tmp_path):
             state = load_checkpoint(path, **IDENTITY)
         except UserError:
             refused += 1
-        else:  # in a byte that nothing reads
+        else:  # the bit is in a byte that is never read
             assert (state["step"], state["model"]["w"].tolist()) == (7, list(range(300)))
     assert refused > 200
 
 
 def last_step(path):
-    """The step of the last whole checkpoint, the name of its file, and what is said of damaged ones."""
+    """Returns the step and file name of the last whole checkpoint, and the message on damaged ones."""
     file, state, said = last_checkpoint(path, **IDENTITY)
     return (None, None, said) if file is None else (state["step"], file.name, said)
 
@@ -109,12 +109,12 @@ def test_the_one_before_stands_in_for_a_damaged_one(tmp_path):
     step, _, said = last_step(path)
     assert step is None
     assert said.endswith("this training begins anew")
-    save_checkpoint(tmp_path / PREVIOUS, {**IDENTITY, "step": 2})  # killed between two renames
+    save_checkpoint(tmp_path / PREVIOUS, {**IDENTITY, "step": 2})  # as after a kill between two renames
     assert last_step(path) == (2, PREVIOUS, "")
 
 
 def test_a_damaged_one_never_takes_the_place_of_the_one_before(tmp_path, monkeypatch):
-    """Also where the next save is killed between its two renames."""
+    """Tests that a save keeps the checkpoint before a damaged one, even if killed between its renames."""
     path = tmp_path / CHECKPOINT
     for step in (1, 2):
         save_checkpoint(path, {**IDENTITY, "step": step})

@@ -1,4 +1,4 @@
-"""Jobs that do not fit the data: one error with the job's key, before anything starts."""
+"""Tests that a job that does not fit the data gives one error with the job's key, before anything starts."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from mlcl.training.checks import check_job
 from mlcl.training.context import pick_device
 from mlcl.training.job_data import MOST_SHORT, JobData, job_plan
 
-# Overrides, the key of the error, and a part of its line; `@` stands for the heads, =tiny for the data set.
+# Each line has overrides, the error's key and a part of its text; `@` stands for the heads, =tiny for data.
 UNFIT = """
 @.detail.labels=detial | @.detail.labels | did you mean detail
 @.detail.labels=tags | @.detail.labels | does not take this kind
@@ -214,7 +214,7 @@ def test_a_gpu_that_is_not_there_is_said_first(monkeypatch):
 
 @pytest.fixture
 def old_driver(monkeypatch, tmp_path):
-    """A machine with a GPU whose driver is too old for PyTorch's CUDA."""
+    """Simulates a machine with a GPU whose driver is too old for PyTorch's CUDA."""
     (tmp_path / "version").write_text(
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01  Wed Oct 27\n"
     )

@@ -1,4 +1,4 @@
-"""The classifier's losses against loops written from their equations."""
+"""Tests of the classifier's losses against loops written from their equations."""
 
 import math
 from dataclasses import replace
@@ -52,7 +52,7 @@ def value(loss, targets, logits, reduction="mean"):
 
 
 def reduced(terms, reduction):
-    """`terms`: a list of a row's known terms for each row."""
+    """Returns the reduced loss of `terms`, which has a list of known terms for each row."""
     if reduction == "mean":
         return math.fsum(x for row in terms for x in row) / sum(map(len, terms))
     return math.fsum(x for row in terms for x in row) / sum(bool(row) for row in terms)
@@ -111,7 +111,7 @@ def zlpr(logits, has, known):
 
 @pytest.mark.parametrize("reduction", ["mean", "sum_labels"])
 def test_zlpr_is_a_loss_of_the_known_labels_of_each_row(reduction):
-    """Both reductions are the mean over rows with a known label, in any order of the labels."""
+    """Tests that both reductions are the mean over rows with a known label, in any order of the labels."""
     classifier = Classifier(nn.Identity(), 1.0, ZeroBoundedRanking(), reduction)
     partly = replace(ROWS, unknown=LabelRows.from_lists([[1, 2], [0, 1, 2], [0], [], [0, 1], [0, 2]], 3))
     for rows, unknown in ((ROWS, [[]] * 6), (SOME, OPEN), (partly, partly.unknown.lists())):
@@ -130,7 +130,7 @@ def test_zlpr_is_a_loss_of_the_known_labels_of_each_row(reduction):
 
 
 def test_zlpr_by_hand_and_for_large_logits():
-    """Of one label it is softplus of the wrong sign, which is the binary cross-entropy."""
+    """Tests that the loss of one label is the binary cross-entropy, and that large logits stay finite."""
     logits, has = torch.tensor([[0.7], [-1.2]]), torch.tensor([[1.0], [0.0]])
     torch.testing.assert_close(ZeroBoundedRanking()(logits, has), BinaryCrossEntropy()(logits, has))
     assert ZeroBoundedRanking()(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 0.0]])).item() == pytest.approx(
@@ -184,7 +184,7 @@ def test_a_weight_of_labels_by_hand():
     root = target_weight(of(loss="bce", pos_weight="sqrt"), rows, 4)
     assert root.tolist() == pytest.approx(balanced.sqrt().tolist())
     assert target_weight(of(loss="bce"), rows, 4) is None
-    # Label 2 has all rows that tell it: it counts as one that a single row has not.
+    # All known rows have label 2, so it counts as if one row did not.
     known = [[k in LISTS[i] for i in range(6) if k not in OPEN[i]] for k in range(3)]
     wanted = [max(len(column) - sum(column), 1) / sum(column) for column in known]
     config = of(loss="bce", pos_weight="balanced")

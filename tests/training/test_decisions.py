@@ -1,4 +1,4 @@
-"""Decisions on labels: chosen on validation, kept beside the model, and used by its export."""
+"""Tests of decisions on labels, which are chosen on validation, stored, and used by the export."""
 
 import json
 
@@ -79,7 +79,7 @@ def test_a_user_hears_that_no_label_is_predicted(tiny, tmp_path):
     best = choose(probabilities, targets, "global", "micro_f1").thresholds[0]
     text = f"0 labels predicted at 0.9999; the best threshold on validation is {best:.2g}"
     assert [event.note for event in events if event.kind == "note"] == [text]
-    # The progress of a run shows the first metric.
+    # The first metric matters because the progress of a run shows it.
     assert [next(iter(each.metrics)) for each in events if each.kind == "validation"] == ["val/micro_f1"]
 
 

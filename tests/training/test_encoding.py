@@ -1,4 +1,4 @@
-"""Rows of frozen networks that are encoded before trainings read them."""
+"""Tests of rows of frozen networks that are encoded before trainings read them."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def bert(models):
 
 @pytest.fixture
 def job(tmp_path, bert, monkeypatch):
-    """A maker of jobs on TF-IDF and a frozen network, of which a batch has four rows."""
+    """Returns a function that makes jobs on TF-IDF and a frozen network with batches of four rows."""
     monkeypatch.setattr(transformer, "ROWS_AT_ONCE", 4)
     data = text_dataset(tmp_path / "data")
 
@@ -46,7 +46,7 @@ def found(job, home, splits=SPLITS):
 
 
 def entries(home):
-    """The entries of rows of networks, and what is unfinished."""
+    """Returns the cache's entries of networks' rows, and its unfinished files."""
     folder = home / "cache" / "features"
     whole = {entry.path for entry in cache_entries(home) if "transformer" in entry.about}
     return whole, list(folder.glob(".*.partial"))

@@ -1,4 +1,4 @@
-"""Every loss trains, in micro-batches and in half precision too, and is watched."""
+"""Tests that every loss trains, also in micro-batches and half precision, and logs its figures."""
 
 import math
 
@@ -24,7 +24,7 @@ SEVERAL = (
     "train.sampler=hierarchical",
     "data.label_noise={rate: 0.1}",
 )
-"""The overrides for `tree_dataset`, whose rows have several paths."""
+"""The overrides of jobs on `tree_dataset`, whose rows have several paths."""
 
 
 def job_of(name, tiny, *overrides):
@@ -57,7 +57,7 @@ def test_every_loss_trains(name, tiny, tmp_path):
 
 @pytest.mark.parametrize("name", [name for name, spec in LOSSES.items() if spec.labels == "path"])
 def test_losses_of_paths_train_with_several_a_row(name, tmp_path):
-    """Beside a classifier of the finest labels, whose coarser levels have no figures of their own."""
+    """Tests losses of paths beside a classifier of the finest labels."""
     watched = train(name, tree_dataset(tmp_path / "data"), tmp_path, *SEVERAL)
     assert watched["loss"] > 0
     assert watched["positives_per_anchor"] > 0
@@ -71,7 +71,7 @@ def test_half_precision_and_micro_batches(name, tiny, tmp_path):
 
 
 def test_msc_learns_its_prototypes(tiny, tmp_path):
-    """One for each of the five tags, in the projection's dimension."""
+    """Tests that there is a prototype for each of the five tags, and that training changes them."""
     train("msc", tiny, tmp_path)
     checkpoint = next((tmp_path / "run").rglob("*.pt"))
     state = torch.load(checkpoint, weights_only=True)["model"]

@@ -1,4 +1,4 @@
-"""A run: what it learns, what it leaves, what it never reads; stopped and resumed at any step."""
+"""Tests of a run: its metrics and files, the data it reads, and stops and resumptions at any step."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ def run(job, home, folder, events=None, **how):
 
 
 def stop_at(job, home, folder, step, events=None):
-    """A run that is stopped after so many steps."""
+    """Runs a job and stops it after `step` steps."""
     steps = itertools.count(1)
     with pytest.raises(Stopped):
         run(job, home, folder, events, should_stop=lambda: next(steps) == step)
@@ -43,7 +43,8 @@ def without_times(metrics):
 
 def test_a_run_learns_and_leaves_its_figures_and_files(tiny, tmp_path):
     events = []
-    for name in (".result.json.12.partial", "model/.job.yaml.12.partial"):  # of a process that was killed
+    # A killed process left these files.
+    for name in (".result.json.12.partial", "model/.job.yaml.12.partial"):
         (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "run" / name).write_text("{")
     outcome = run(tiny_job(tiny, epochs=12), tmp_path, tmp_path / "run", events)
@@ -81,7 +82,7 @@ def test_an_ensemble_is_evaluated_beside_its_classifier_and_can_be_stopped_while
 
 
 def test_a_search_trial_fits_no_baseline(tiny, tmp_path):
-    """Its score is the classifier's; a training of a race, which has a grid of neighbours, fits one."""
+    """Tests that only a training of a race, which has a grid of neighbours, fits the ensemble's baseline."""
     job = tiny_job(tiny, "evaluation.ensemble=tfidf_svm", "evaluation.knn.grid=null")
     trial = run(job, tmp_path, tmp_path / "trial", test=False).metrics
     assert not any(name.startswith("ensemble/") for name in trial)
@@ -160,7 +161,7 @@ def test_the_seconds_of_training_are_those_of_all_sessions(tiny, tmp_path):
     stop_at(job, tmp_path, tmp_path / "run", 5)
     position = torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["position"]
     assert position["seconds"] > 0
-    with pytest.raises(Stopped):  # in the evaluation
+    with pytest.raises(Stopped):  # stopped during the evaluation
         run(job, tmp_path, tmp_path / "run", events, should_stop=lambda: events[-1].kind == "phase")
     trained = torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["position"]["seconds"]
     resumed = run(job, tmp_path, tmp_path / "run")
@@ -239,7 +240,7 @@ def test_the_test_split_is_read_once_and_only_where_asked(tiny, tmp_path, monkey
     assert not any("test/" in name or name.startswith("transfer/") for name in outcome.metrics)
     read.clear()
     run(tiny_job(tiny, epochs=1), tmp_path, tmp_path / "final")
-    # Rows carry targets along; the last readings are the measurement, after all of validation's.
+    # Other reads may only fetch targets; the last four are the test measurement, after all of validation.
     assert read[-4:] == ["test"] * 4
     assert read.count("test") == 4
 
@@ -296,7 +297,7 @@ def test_every_kind_of_task_and_head_learns(tiny, tmp_path, overrides, metric):
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["runs on", "is stopped"])
 def test_no_checkpoint_is_written_after_a_loss_that_is_not_finite(tiny, tmp_path, monkeypatch, stopped):
-    """The window tells of it, with its step, or a checkpoint in the middle of the window."""
+    """Tests that the end of a window, or a checkpoint inside of it, reports the step of the loss."""
     seen, events, forward = [], [], Objective.forward
 
     def broken(*arguments):

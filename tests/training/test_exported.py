@@ -1,4 +1,4 @@
-"""Exported models: they predict what the run evaluated, to the last bit, from their folder alone."""
+"""Tests that exported models predict exactly what the run evaluated, from their folder alone."""
 
 import functools
 import itertools
@@ -93,7 +93,7 @@ CASES = {
     "unknown, groups": (*UNKNOWN, "evaluation.metrics=[ranking, retrieval, bands]", PROBE),
 }  # fmt: skip
 DATA = {"groups of metrics, labels": "tree"} | {name: "findings" for name in CASES if "unknown" in name}
-"""The data set of a case, by default `tiny`."""
+"""The data sets of cases that do not use `tiny`."""
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def findings(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def export(request, models, tmp_path_factory):
-    """The job of a case, its home with the run in it, its metrics and the exported folder."""
+    """Returns a function that gives a case's job, home with the run, metrics and exported folder."""
 
     @functools.cache
     def export(case):
@@ -128,7 +128,7 @@ def export(request, models, tmp_path_factory):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(case, export):
-    """And the probabilities, to the last bit."""
+    """Tests that the exported model has exactly the metrics and the probabilities of the run."""
     job, home, metrics, folder = export(case)
     job_data, data = JobData.of(job, home), Path(job.data.path)
     assert {name for name in metrics if "val/" in name or "test/" in name} == set(run_metrics(job_data))
@@ -145,7 +145,7 @@ def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(
     for split, name in (("validation", "val"), ("test", "test")):
         told = Labelling(model, data, split).run(lambda _: None)
         of_the_run = {key: value for key, value in metrics.items() if f"{name}/" in key}
-        if job.evaluation.metrics:  # a model scores without the groups
+        if job.evaluation.metrics:  # an exported model is scored without the groups
             of_the_run = {key: of_the_run[key] for key in told.metrics}
             assert f"{name}/macro_f1" in told.metrics
         assert told.metrics == pytest.approx(of_the_run, rel=0, abs=0, nan_ok=True)
@@ -166,7 +166,7 @@ def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(
     expected["ensemble, two phases"] = ["probe", "ensemble", "knn", "knn_best"]
     assert list(model.index.predictors) == expected.get(case, list(model.index.predictors))
     assert ("ensemble" in model.index.predictors) == ("evaluation.ensemble" in str(CASES[case]))
-    if FEATURES in CASES[case]:  # the frozen model and the training texts are not read
+    if FEATURES in CASES[case]:  # the folder contains the features, so no other file is needed
         for file in ("tfidf/terms.json", "tfidf/idf.npy", "transformer/weights.safetensors"):
             assert (folder / "features" / file).is_file()
 
@@ -281,7 +281,7 @@ def test_it_opens_without_ray_mlflow_optuna_and_network(simple, root):
 
 
 def test_a_pretrained_encoder_opens_without_its_first_weights(tmp_path, models):
-    """Also one that was trained in a folder that is gone since."""
+    """Tests that a model opens after its pretrained weights and its data were deleted."""
     base = tiny_model(tmp_path / "base", "bert")
     data = text_dataset(tmp_path / "data")
     job = tiny_job(data, f"encoder={{name: transformer, model: {base}, max_length: 8, {LORA}}}", epochs=1)

@@ -1,4 +1,4 @@
-"""Baselines as exported models: they predict as their runs did, without the data set, and without pickles."""
+"""Tests that exported baselines predict as their runs did, without the data set and without pickles."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ def probabilities(home, split):
 
 
 def check(job, home, metrics, folder):
-    """The model in the folder has the probabilities and the metrics of the run."""
+    """Checks that the model in the folder has the run's probabilities and metrics, and returns it."""
     model, data = load_model(folder, "cpu"), Dataset.open(job.data.path)
     assert model.index.baseline == job.baseline
     contents = {"text": "texts", "vectors": "vectors", "image": "contents"}[model.index.modality]

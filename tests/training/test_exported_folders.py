@@ -1,4 +1,4 @@
-"""Folders of exported models: what is not written, and what is refused when it is read."""
+"""Tests of folders of exported models: failed exports write nothing, and damaged folders are refused."""
 
 import hashlib
 import json
@@ -18,14 +18,14 @@ from mlcl.training.job_data import JobData
 
 @pytest.fixture(scope="module")
 def finished(tiny, tmp_path_factory):
-    """A finished run and its material."""
+    """Returns the folder of a finished run and its job's data."""
     home = tmp_path_factory.mktemp("run")
     return home / "run", run(tiny_job(tiny, epochs=2), home)[0]
 
 
 @pytest.fixture
 def folder(finished, tmp_path):
-    """Its export, free to be damaged."""
+    """Returns a new export of the finished run, which a test may damage."""
     write_export(tmp_path / "model", *finished, {"run_id": "r1"})
     return tmp_path / "model"
 
@@ -73,7 +73,7 @@ def test_an_index_that_does_not_fit_itself(key, value, problem, folder):
 
 
 def sign(folder):
-    """Gives files that were changed their new checksums."""
+    """Updates the checksums in `model.json` after files were changed."""
     index = json.loads((folder / "model.json").read_text())
     index["files"] = {
         name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in index["files"]

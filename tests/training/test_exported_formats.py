@@ -1,4 +1,4 @@
-"""Formats beside an exported model's own: they give what the model gives, from its folder alone."""
+"""Tests that additional export formats give the outputs of the model, from its folder alone."""
 
 import json
 from fnmatch import fnmatch
@@ -61,7 +61,7 @@ def images(tmp_path_factory):
 
 
 def written(data, settings, models, tmp_path, *formats):
-    """A run, exported with formats besides."""
+    """Trains a model, exports it with additional formats, and returns its folder."""
     for kind, folder in models.items():
         settings = [each.replace(f"={kind}", str(folder)) for each in settings]
     job_data, _ = run(tiny_job(data, *settings, epochs=1), tmp_path)
@@ -78,7 +78,7 @@ def refused(data, settings, tmp_path, *formats):
 
 
 def prepared(folder, contents, job):
-    """The graph's inputs, made from files of the folder alone."""
+    """Returns the inputs of the exported graph, made from the files of the folder alone."""
     if job.encoder.name == "features":
         rows = SavedFeatures.load(sections(job.encoder), folder, torch.device("cpu")).contents(
             contents, contents

@@ -1,4 +1,4 @@
-"""Files that exported models label: their forms, and rows that cannot be read."""
+"""Tests of the files that exported models label: their formats, and rows that cannot be read."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ def reader_of_images(tmp_path_factory):
 
 
 def write_texts(file, texts=TEXTS, **columns):
-    """The texts in the form that the file's name says."""
+    """Writes texts in the format of the file's extension and returns the file."""
     frame = pd.DataFrame({"other": range(len(texts)), "text": texts, **columns})
     if file.suffix in (".csv", ".tsv"):
         frame.to_csv(file, index=False, sep="\t" if file.suffix == ".tsv" else ",")
@@ -179,7 +179,7 @@ def test_other_labels_are_not_scored(model, tiny, tmp_path):
     assert not Labelling(model, write_texts(tmp_path / "in.txt")).run(lambda _: None).unknown
 
 
-BAD_INPUT = {  # the errors of the reader itself are tested with the sources of tables
+BAD_INPUT = {  # tests of the sources of tables cover the reader's own errors
     "a.csv": ("body\nball\n", r"no such column.*found: text; allowed: body, or text COLUMN"),
     "d.csv": ("text\n", "no rows"),
     "g.json": ("[1]\n", "not an object at row 0"),
@@ -275,7 +275,7 @@ def test_what_the_model_does_not_read(model, reader_of_images, tiny, tmp_path):
         with pytest.raises(UserError, match=f"texts, images or vectors; found: {type(inputs).__name__}"):
             model.predict(inputs)
     with pytest.raises(UserError, match="key threshold: is for several labels; this model predicts"):
-        model.predict([None], threshold=0.5)  # before a row is read
+        model.predict([None], threshold=0.5)  # raised before a row is read
     several = model.index.model_copy(update={"task": "multi_label"})
     for threshold in (-0.1, 1.1, float("nan"), "0.5", [0.5]):
         with pytest.raises(UserError, match="key threshold: no probability"):

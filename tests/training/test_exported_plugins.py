@@ -1,4 +1,4 @@
-"""An exported model runs the plugin files of its job only where predicting or scoring needs them."""
+"""Tests that an exported model runs its job's plugin files only if predicting or scoring needs them."""
 
 import sys
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("forgotten_plugin_files", "one_thread")
 
 
 def exported(folder, tree):
-    """A model of the job, exported, and the module of its plugin file, which is forgotten."""
+    """Trains and exports a model, unloads its plugin file, and returns the model and the module's name."""
     job = load_job(tree)
     _, model = stored_runs.exported(job, folder)
     for plural in REGISTRIES:

@@ -1,4 +1,4 @@
-"""Frozen features: equal to their equations, computed once, shared by all that ask."""
+"""Tests that frozen features equal their equations and are computed once for all users."""
 
 import json
 import math
@@ -48,7 +48,7 @@ def dense(rows):
 
 
 def slow_tfidf(train, texts, longest=2, *, of_characters=False):
-    """The equation, term by term, in float64."""
+    """Returns TF-IDF rows computed term by term from the equation, in float64."""
 
     def grams(text):
         if of_characters:
@@ -205,7 +205,7 @@ def test_features_of_redrawn_rows_are_those_of_the_stored_splits_unless_they_are
             found = dense(cache.rows(kind, section, split))
             np.testing.assert_allclose(found, dense(expected(contents(cache, section, split))), atol=1e-6)
     rows = [len(data.split(name)) for name in ("train", "validation", "test")]
-    fitted = [rows[0], *rows, 2]  # fitted on train, and then everything read
+    fitted = [rows[0], *rows, 2]  # TF-IDF reads train to be fitted, then all rows
     assert sorted(extracted) == sorted(fitted * 2 if kind == "tfidf" else [*rows, 2, 2])
 
 
@@ -221,7 +221,7 @@ def test_what_decides_the_rows_decides_the_entry(data, tmp_path):
         FeatureCache(tmp_path / "cache", rows).rows("tfidf", section, split)
         return len(entries() - before)
 
-    assert ask(TfidfInput(), train, test) == 2  # the extractor and the rows
+    assert ask(TfidfInput(), train, test) == 2  # one entry for the extractor, one for the rows
     assert ask(TfidfInput(), train, test) == 0
     assert ask(TfidfInput(), train, train) == 1
     assert ask(TfidfInput(ngrams=1), train, test) == 2

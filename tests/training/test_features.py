@@ -1,4 +1,4 @@
-"""Frozen inputs in trainings: what they are fitted to, vectors in an exported model, what is refused."""
+"""Tests of frozen inputs in trainings: the rows they are fitted to, exported vectors, and refusals."""
 
 import json
 

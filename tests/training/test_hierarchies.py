@@ -1,4 +1,4 @@
-"""Hierarchies with blank and with disputed parents, from the data set to figures and an exported model."""
+"""Tests of hierarchies with missing or conflicting parents, from the data set to the exported model."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ JOB = ("evaluation.metrics=[hierarchy]", "evaluation.metric=knn/val/hierarchical
 
 
 def written(folder, change=lambda rows: rows):
-    """80 texts of four details below two topics; `change` gets rows of split, detail and topic."""
+    """Writes 80 texts of four details below two topics; `change` can edit rows of split, detail and topic."""
     splits = ["train"] * 48 + ["validation"] * 16 + ["test"] * 16
     rows = change([[split, i % 4, i % 4 // 2] for i, split in enumerate(splits)])
     written = {
@@ -39,7 +39,7 @@ def blank(*numbers):
 
 
 def perfect(job_data, name):
-    """The figures of a prediction of every row's own class."""
+    """Returns the metrics of a prediction that is right for every row."""
     split = job_data.dataset.split(name)
     p = torch.nn.functional.one_hot(split.labels("detail"), 4).float()
     return job_data.metrics()(name, p, split, AT_HALF)
@@ -90,7 +90,7 @@ def test_noise_knows_the_parents_where_redrawn_validation_has_another_number_of_
         "split": ["train"] * 33 + ["validation"] * 7 + ["test"] * 8,
         "topic": [i % 4 // 2 for i in range(48)],
         "detail": [i % 4 for i in range(48)],
-        "row.group": [f"g{i // 5}" for i in range(48)],  # seven rows are not to be had
+        "row.group": [f"g{i // 5}" for i in range(48)],  # groups of five cannot give exactly seven rows
     }
     spaces = {"topic": ("sport", "state"), "detail": DETAILS}
     spaces["path"] = LabelSpace(kind="hierarchy", levels=("topic", "detail"))

@@ -1,4 +1,4 @@
-"""The baseline of a hierarchy against a loop over parents, and the jobs that it fits."""
+"""Tests of the baseline of a hierarchy against a loop over parents, and of the jobs that it fits."""
 
 import math
 from collections import defaultdict
@@ -20,9 +20,9 @@ from mlcl.training.baselines.linear import NEVER
 
 BASELINE = BASELINES["tfidf_hierarchy"]
 PATHS = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 0, 3], [1, 0, 4], [1, 0, 5], [2, 2, 6]])
-"""Two of the groups of the second level have one number but other parents; two nodes have one child."""
+"""The path of each class. Two nodes of the second level share a number; two nodes have one child."""
 EMPTY = 5
-"""A class without a training row."""
+"""The class without a training row."""
 N, M, F = 90, 20, 10
 
 
@@ -39,7 +39,7 @@ def problem(score=lambda _: 0.0):
 
 
 def looped(given, c):
-    """The probabilities (M, C) by loops over paths: each child of each prefix, one against the rest."""
+    """Returns probabilities (M, C) by loops over paths, with each child of a node against its siblings."""
     x, v = given.rows.toarray().astype(float), given.validation.toarray().astype(float)
     paths = [tuple(path) for path in PATHS.tolist()]
     targets = given.targets.tolist()
@@ -94,7 +94,7 @@ def test_validation_chooses_c_and_it_learns():
 
 
 def test_classes_without_parents_are_one_softmax():
-    """As `tfidf_logreg`, whose regressions are the same."""
+    """Tests that classes without parents give the probabilities of `tfidf_logreg`."""
     given = replace(problem(), path=PATHS[:, 2:])
     found, flat = (
         BASELINES[name].fit(given).probabilities(given.validation)

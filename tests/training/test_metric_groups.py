@@ -1,4 +1,4 @@
-"""Groups of metrics that a job asks for: in its figures, with no others changed, and equal to evaluate."""
+"""Tests that groups of metrics in a job change no other metric and equal those of `evaluate`."""
 
 from dataclasses import replace
 

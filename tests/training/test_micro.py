@@ -1,4 +1,4 @@
-"""Micro-batches give the whole batch's gradient, and memory that runs out changes nothing but their size."""
+"""Tests that micro-batches give the whole batch's gradient, also if a lack of memory changes their size."""
 
 import copy
 import ctypes
@@ -33,7 +33,7 @@ SAMPLES = 11
 
 
 def model_and_batch(tiny, home, *overrides):
-    """A float64 model and a batch of 11 samples in 2 views."""
+    """Returns a float64 model and a batch of 11 samples in 2 views."""
     job_data = JobData.of(tiny_job(tiny, *HEADS, *overrides), home)
     seed_all(0)
     model = build_model(job_data).double()
@@ -50,7 +50,7 @@ def gradients(model):
 
 
 def plain_gradients(model, batch):
-    """By autograd through encoder and objective at once."""
+    """Returns value and gradients by autograd through encoder and objective at once."""
     model.zero_grad()
     value = model.objective(model.encoder(**batch.inputs), batch.labels, batch.sample_ids)
     value.total.backward()
@@ -86,7 +86,7 @@ def test_every_loss_has_the_gradient_of_the_whole_batch(tiny, tmp_path, name):
 
 
 def watched(module):
-    """Every output of a module, with whether it was made with a graph."""
+    """Returns a list that collects each output of a module, and whether it was made with a graph."""
     seen = []
     module.register_forward_hook(
         lambda module, inputs, output: seen.append((torch.is_grad_enabled(), output.detach()))
@@ -113,7 +113,7 @@ def test_dropout_of_the_second_pass_repeats_the_first(tiny, tmp_path, size, part
     second = torch.cat([z for with_graph, z in seen if with_graph])
     assert torch.equal(first, second)
     assert (first == 0).double().mean() > 0.3
-    assert not torch.equal(first[:SAMPLES], first[SAMPLES:])  # the two views of a text
+    assert not torch.equal(first[:SAMPLES], first[SAMPLES:])  # the two views of a text differ
 
 
 def test_randomness_goes_on_after_what_one_encoding_of_the_rows_draws(tiny, tmp_path):
@@ -143,7 +143,7 @@ def test_autocast_holds_in_both_passes(tiny, tmp_path):
 
 
 class Pixels(nn.Module):
-    """An image encoder with BatchNorm on what was tokens."""
+    """An image encoder with BatchNorm that reads token ids as pixels."""
 
     def __init__(self):
         super().__init__()
@@ -202,7 +202,7 @@ def test_a_run_out_of_memory_goes_on_as_with_the_smaller_micro_batch(tiny, tmp_p
     ("size", "limit", "stop_at"), [(3, 100, 1), (3, 100, 3), (3, 100, 5), (3, 100, 11), (None, 8, 2)]
 )
 def test_a_run_in_micro_batches_is_resumed_to_the_same_bits(tiny, tmp_path, size, limit, stop_at):
-    """Also with the micro-batch that fitted when memory ran out, which is not tried again."""
+    """Tests that a resumed run keeps the micro-batch that fitted after memory ran out, and ends equal."""
     job, path = tiny_job(tiny, "encoder.dropout=0.5", micro_batch_size=size), tmp_path / "checkpoint.pt"
     whole, whole_events = loop_of(job, tmp_path, change=limited(limit))
     whole.run()
@@ -255,7 +255,7 @@ def test_out_of_memory_that_ranks_cannot_agree_on_is_said_clearly():
 
 
 def normed(model):
-    """Puts BatchNorm at the end of a text encoder."""
+    """Adds BatchNorm at the end of a text encoder and returns the model."""
     encoder = model.encoder
     encoder.norm = nn.BatchNorm1d(encoder.dim)
     encoder.register_forward_hook(lambda _module, _inputs, z: encoder.norm(z))
@@ -295,7 +295,7 @@ def test_batch_norm_needs_two_samples():
 
 @pytest.mark.parametrize(("views", "steps"), [(1, 2), (2, 3)])
 def test_batch_norm_has_two_rows_on_each_worker(tiny, tmp_path, views, steps):
-    """Of 48 rows the last batch has 2: with one view each worker would have a single row of it."""
+    """Tests 48 rows whose last batch has 2, so that with one view each worker would get a single row."""
     job_data = JobData.of(tiny_job(tiny, batch_size=23, views=views), tmp_path)
     model = build_model(job_data)
     model.encoder.norm = nn.BatchNorm1d(model.encoder.dim)
@@ -305,7 +305,7 @@ def test_batch_norm_has_two_rows_on_each_worker(tiny, tmp_path, views, steps):
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc")
 def test_a_heap_full_of_holes_is_given_back_to_the_system():
-    # Pieces that malloc keeps in its heap, and between them some that live on.
+    # Freed pieces stay in malloc's heap because some pieces between them are kept.
     pieces = [bytearray(100_000) for _ in range(4_000)]
     kept = pieces[::100]
     del pieces

@@ -1,4 +1,4 @@
-"""The README of an exported model, as the Hub reads it."""
+"""Tests of the README of an exported model, as the Hugging Face Hub reads it."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""The choice of neighbours by the mean over trainings, against a loop over all of their settings."""
+"""Tests of the choice of neighbours by the mean over trainings, against a loop over all settings."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ FIELDS = [("k", np.int64), ("lambda", np.float64), ("temperature", np.float64)]
 
 
 def table(rng, ks=(1, 3, 5), metric="accuracy"):
-    """A table of `search`; its metric has few values, whose means are exact: there are equals."""
+    """Returns a table of `search` whose metric has few values with exact means, so that ties occur."""
     points = list(itertools.product(ks, AT["lambda"], AT["temperature"]))
     values = rng.integers(0, 5, len(points)) / 8
     return np.array(
@@ -31,7 +31,7 @@ def through_a_file(found, folder):
 
 
 def oracle(tables, sign):
-    """The first of the settings with the best mean, of those that all tables have."""
+    """Returns the first of the settings with the best mean, among those that all tables have."""
     known = [{row.item()[:3]: round(row.item()[3], 7) for row in each} for each in tables]
     shared = sorted(set.intersection(*map(set, known)))
     return max(shared, key=lambda point: sign * fmean(each[point] for each in known))
@@ -50,7 +50,7 @@ def test_the_best_mean_is_that_of_a_loop(tmp_path, mode):
 
 
 def test_it_is_that_of_stored_embeddings(tmp_path, tiny):
-    """`mlcl posthoc` chooses from the embeddings of runs, the race from the grids that they left."""
+    """Tests that a race, which reads stored grids, chooses as `mlcl posthoc` does from embeddings."""
     from builders import tiny_job
 
     rng = np.random.default_rng(1)

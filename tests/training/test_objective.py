@@ -1,4 +1,4 @@
-"""The objective against sums written out by hand."""
+"""Tests of the objective against sums written out by hand."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_parts_are_added_with_their_weights():
 
 
 def test_heads_on_one_embedding_share_its_pairs(monkeypatch):
-    """Two of them: the other two have a projection, or another length of the embedding."""
+    """Tests that two of four heads share pairs: one other has a projection, one normalises embeddings."""
     made = []
     monkeypatch.setattr("mlcl.training.objective.joint_loss", _noting(joint_loss, made))
     unit = Head(nn.Identity(), build_loss("any", temperature=0.3, normalize=True), 0.1)
@@ -57,7 +57,7 @@ def test_heads_on_one_embedding_share_its_pairs(monkeypatch):
 
 @pytest.mark.parametrize("classes", [3, 2])
 def test_a_head_may_read_the_logits(classes):
-    """One that a head on the embedding has the key of, and a classifier of several aspects."""
+    """Tests a head on logits beside a head on embeddings, for a classifier of classes and one of aspects."""
     linear = LinearClassifier(4, classes, aspects=None if classes == 3 else 2)
     of_logits = Head(nn.Identity(), build_loss("supcon", temperature=0.5), 0.3, reads_logits=True)
     targets = CLASSES if classes == 3 else torch.stack([CLASSES % 2, CLASSES // 2], 1)

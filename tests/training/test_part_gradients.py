@@ -1,4 +1,4 @@
-"""The norm of each part's gradient against autograd on the whole objective."""
+"""Tests of the norm of each part's gradient against autograd on the whole objective."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Patience: when a training ends, with which weights, and after a stop as without one."""
+"""Tests of patience: the end of a training, the weights that are kept, and resumption after a stop."""
 
 import itertools
 
@@ -14,7 +14,7 @@ from mlcl.training.loop_settings import Callbacks
 
 
 def impatient(data, *overrides, **train):
-    """Learns nothing from its second epoch on, so that only the first can be the best."""
+    """Returns a job of up to 12 epochs with a patience of 2."""
     return tiny_job(data, "evaluation.metric=val/accuracy", *overrides, patience=2, epochs=12, **train)
 
 
@@ -28,7 +28,7 @@ def test_patience_ends_the_training_and_keeps_the_best_weights(tiny, tmp_path):
     assert len(scores) == best + 3 < 12
     assert metrics["val/accuracy"] == max(scores)
     assert "training ends at epoch" in next(e.note for e in events if "no better" in e.note)
-    # As many epochs at a constant rate give the same weights.
+    # A training of just the best number of epochs gives the same weights.
     short = tiny_job(tiny, lr=0.02, schedule="constant", warmup=0.0, epochs=best + 1)
     run(short, tmp_path, tmp_path / "short", test=False)
     assert same(weights(tmp_path / "run"), weights(tmp_path / "short"))

@@ -1,4 +1,4 @@
-"""`train.precision: auto`: which precision is chosen, and for which trainings one measurement holds."""
+"""Tests of `train.precision: auto`: the chosen precision, and the trainings that share a measurement."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def test_both_precisions_take_turns(monkeypatch):
 
 
 def test_a_step_is_timed_once_for_all_seeds_and_rates(tiny, tmp_path, monkeypatch):
-    """Seeds, rates and epochs change no step's time; another encoder's step is timed again."""
+    """Tests that jobs with other seeds, rates or epochs share a measurement, and other encoders do not."""
     monkeypatch.setattr(precision_module, "ENOUGH", 0.0)
     before = rng_state()["cpu"]
 

@@ -1,4 +1,4 @@
-"""Ranks that each keep their own training rows evaluate as one process that holds them all."""
+"""Tests that ranks that each hold a share of the training rows evaluate like one process with all rows."""
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +17,7 @@ from mlcl.training.stored_run import StoredRun
 
 @pytest.fixture(scope="module")
 def alone(tiny, tmp_path_factory):
-    """One process: what it finds, and the folder with what it wrote."""
+    """Returns the results of one process, and the folder with its files."""
     folder = tmp_path_factory.mktemp("alone")
     answer = found(ONE_PROCESS) | {task: evaluated(tiny, folder, task, ONE_PROCESS) for task in TASKS}
     return answer, folder
@@ -25,7 +25,7 @@ def alone(tiny, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def ranks(request, tiny, tmp_path_factory):
-    """The answers of all ranks of a group."""
+    """Returns the results of all ranks of a group, and the folder with their files."""
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")
     return run_ranks(rank_of, (folder, tiny), request.param), folder
 

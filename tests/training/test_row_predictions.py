@@ -1,4 +1,4 @@
-"""The test rows that a run keeps: predictions, and metrics without each block of rows."""
+"""Tests of the test rows that a run stores: predictions, and metrics without each block of rows."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ def test_each_predictor_has_its_metrics_without_each_block(finished):
     table = pq.read_table(folder / "test_predictions.parquet")
     block_N = np.array(table["block"].to_pylist())
     count = block_N.max() + 1
-    assert (len(block_N), set(block_N)) == (24, set(range(count)))  # twins are in one block
+    assert (len(block_N), set(block_N)) == (24, set(range(count)))  # equal rows are in the same block
     targets = job_data.targets(job_data.dataset.split("test"))
     blocks = blocks_of(folder)
     for column, prefix in (("classifier", ""), ("knn", "knn/"), ("knn_best", "knn_best/")):
@@ -57,7 +57,7 @@ def test_recorded_blocks_are_computed_again_from_the_predictions(tiny, tmp_path,
     assert {name.rpartition("test/")[0] for name in recorded} == set(rows.probabilities) >= {"", "knn_best/"}
     for name, values in recorded.items():
         prefix, _, metric = name.rpartition("test/")
-        # Of so few rows map changes where float16 makes two probabilities equal.
+        # With so few rows, `map` changes if float16 makes two probabilities equal.
         close = pytest.approx(values, abs=0.02 if metric == "map" else 1e-3)
         assert rows.without_blocks(prefix, [metric]) == {name: close}
 
@@ -82,7 +82,7 @@ def test_every_metric_is_read_from_the_predictions_alone(tmp_path, task, unknown
     rows.write(tmp_path / "file", pa.array([str(row) for row in range(len(p))]))
     read = PredictedRows.read(tmp_path / "file")
     names = metric_names(task, rows.aspects, width, groups=None)
-    names = [name for name in names if not name.endswith(ASPECTS[-1])]  # it has no target
+    names = [name for name in names if not name.endswith(ASPECTS[-1])]  # this aspect has no target
     for prefix in rows.probabilities:
         found, expected = (each.without_blocks(prefix, names) for each in (read, rows))
         assert found.keys() == expected.keys() == {f"{prefix}test/{name}" for name in names}

@@ -1,4 +1,4 @@
-"""A finished run from what it left: one setting gives what the run logged, a grid what each setting gives."""
+"""Tests that metrics computed from a run's stored embeddings equal the logged ones, also over a grid."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def test_an_empty_grid_is_refused(finished):
 
 
 def as_sets(run, split):
-    """Labels, (aspect, rating) pairs or the class of each row; -1 and missing ratings left out."""
+    """Returns each row's labels, class or (aspect, rating) pairs, without missing ratings."""
     targets = run.job_data.targets(run.split(split))
     if run.job_data.task == "multi_label":
         return [set(row) for row in targets.lists()]
@@ -68,7 +68,7 @@ def test_overlap_equals_a_loop(finished):
         shares = []
         for own, near in zip(test, order[:, :k].tolist(), strict=True):
             brought = [label for row in near for label in train[row]]
-            if run.job_data.task == "aspects":  # without aspects that the query does not rate
+            if run.job_data.task == "aspects":  # only aspects that the query rates count
                 brought = [(aspect, c) for aspect, c in brought if aspect in dict(own)]
             if brought:
                 shares.append(sum(label in own for label in brought) / len(brought))

@@ -1,4 +1,4 @@
-"""Transfer: what is refused before the start, and that the test split waits until the probe is chosen."""
+"""Tests of transfer: refusals before the start, and a test split that is read after the probe is chosen."""
 
 import json
 
@@ -28,7 +28,7 @@ def measure(transfer, encode):
 
 
 def features_of(split):
-    """Embeddings (N, 4) that tell the class, all but surely."""
+    """Returns embeddings (N, 4) that encode the class with a little noise."""
     noise = torch.randn(len(split), 4, generator=torch.Generator().manual_seed(len(split)))
     return torch.eye(4)[split.labels("detail")] + 0.1 * noise
 
@@ -86,7 +86,7 @@ def test_vectors_of_another_length_are_refused(tmp_path):
 
 
 def two_spaces(folder, unlabelled):
-    """Texts with two label spaces; no row of the split `unlabelled` has a class of `other`."""
+    """Writes texts with two label spaces; no row of the split `unlabelled` has a class of `other`."""
     splits = ["train"] * 8 + ["validation"] * 4 + ["test"] * 4
     other = [-1 if split == unlabelled else i % 2 for i, split in enumerate(splits)]
     rows = {"text": [f"w{i % 2} v{i}" for i in range(16)], "split": splits}

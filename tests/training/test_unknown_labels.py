@@ -1,4 +1,4 @@
-"""Label rows that leave entries open, in a run and its exported model; test_classifier.py has their loss."""
+"""Tests of unknown labels in a run and its exported model; test_classifier.py tests their loss."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def test_heads_get_labels_alone_and_the_classifier_their_unknown_entries(finding
 
 
 def test_a_model_scores_a_data_set_whose_rows_tell_all(findings, tmp_path):
-    """The label spaces differ in nothing but whether rows may leave entries open."""
+    """Tests that a model scores a data set whose label space differs only in having no unknown entries."""
     whole = unknown_dataset(tmp_path / "whole", unknown=False)
     _, folder = exported(open_job(findings, epochs=1), tmp_path)
     told = Labelling(load_model(folder, "cpu"), whole, "test").run(lambda _: None)

@@ -1,4 +1,4 @@
-"""Held-out classes in a run: what it trains on and measures, stopped and resumed, stored and exported."""
+"""Tests of held-out classes in a run: training, metrics, resumption, stored files and export."""
 
 import json
 import math
@@ -119,7 +119,7 @@ def test_without_such_test_rows_the_figures_have_no_value(tiny, tmp_path, monkey
 
 
 def test_an_exported_model_finds_the_validation_rows_of_its_run(tmp_path):
-    """And the held-out classes, although the drawn training rows have too few of one of the stored ones."""
+    """Tests that rows and held-out classes are the run's own, although drawn rows have few of one class."""
     data = Dataset.open(rare_class_dataset(tmp_path / "data"))
     held = ("data.hold_out={labels: detail, share: 0.5}", "objective.heads={}")
     job_data, _ = run(tiny_job(data.place, "data.validation_seed=1", *held, epochs=1), tmp_path)
@@ -132,7 +132,7 @@ def test_an_exported_model_finds_the_validation_rows_of_its_run(tmp_path):
     Labelling(model, Path(data.place), "validation").run(written.append)
     assert written[0]["id"] == job_data.dataset.split("validation").ids
     assert set(written[0]["id"]) < set(drawn.split("validation").ids)
-    other = small_dataset(tmp_path / "other", "text")  # without a label space detail
+    other = small_dataset(tmp_path / "other", "text")  # a data set without the label space `detail`
     assert Labelling(model, other).run(lambda _: None).rows == 12
 
 

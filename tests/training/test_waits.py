@@ -1,4 +1,4 @@
-"""A whole step of training, from encoder to logging window, waits for no device, whatever the loss."""
+"""Tests that a training step, from encoder to logging window, never waits for the device, for any loss."""
 
 import contextlib
 import sys
@@ -23,7 +23,7 @@ from mlcl.training.loop_settings import Callbacks
 
 CPU = torch.device("cpu")
 VALUELESS = torch.device("meta")
-"""Its tensors have no values: reading one raises, and so does an operation that mixes them with others."""
+"""A device whose tensors have no values, so that reading or mixing them with other tensors raises."""
 HOW = {
     "auto": ("objective.heads.detail.temperature={learned: 0.2}",),
     "tiled": ("train.clip_norm=1.0", "train.optimizer=sgd"),
@@ -33,7 +33,7 @@ HOW = {
         "objective.heads.detail.normalize=false",
     ),
 }
-"""Parts of the job; the engine is `auto`, or `tiled`. Unknown to the host: what the engine could read."""
+"""Overrides by case. `unknown` has settings for which the engine might read values from the device."""
 CASES = [(name, "one path") for name in LOSSES] + [
     (name, "several paths") for name, spec in LOSSES.items() if spec.labels == "path"
 ]
@@ -46,7 +46,7 @@ def tree(tmp_path_factory):
 
 
 def steps(job, home, device, engine):
-    """A function that makes a step on the device, and returns the weights that it did not reach."""
+    """Returns a function that makes a step on the device and returns the weights it did not update."""
     data, context = JobData.of(job, home), Context(device)
     model = build_model(data).to(device)
     rows = data.encode(data.train)
@@ -56,7 +56,7 @@ def steps(job, home, device, engine):
     batch = rows.batch(torch.arange(12), job.views, CPU)
     batch = replace(batch, inputs={name: value.to(device) for name, value in batch.inputs.items()})
     passes = Passes.of(model, context, loop.train, loop.views, loop.share)
-    loop.position.step = 1  # the first asks for the free memory, and looks at the first batch
+    loop.position.step = 1  # the very first step asks for the free memory and reads the batch
 
     def step():
         loop._step(passes, batch, False)
@@ -80,9 +80,9 @@ def test_a_read_is_an_error():
 
 
 class NoNumberOfTheHost(TorchFunctionMode):
-    """Refuses what copies numbers from the host's memory, and lets a GPU wait for them.
+    """A mode that refuses operations that copy numbers from the host, for which a GPU would wait.
 
-    These are `tensor[index] = number` and tensors that are made from Python's numbers on the device.
+    The operations are `tensor[index] = number` and the creation of tensors from Python numbers on the device.
     """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -142,7 +142,8 @@ def test_batches_of_images_keep_no_gpu_waiting():
 def test_a_step_reads_nothing(name, labels, how, tiny, tree, tmp_path, monkeypatch):
     monkeypatch.setattr(tiling, "TILE", 4)
     monkeypatch.setattr(tiling, "_size_by_memory", lambda _device: 4)
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())  # not of this device
+    # Autocast and fused kernels do not know this device.
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(
         sys.modules["torch.optim.optimizer"], "_get_fused_kernels_supported_devices", lambda: ["meta"]
     )

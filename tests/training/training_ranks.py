@@ -1,4 +1,4 @@
-"""The work of each process in tests/training/test_distributed.py; imported there by its name."""
+"""The functions that each process runs in tests/training/test_distributed.py."""
 
 import itertools
 from contextlib import suppress
@@ -23,7 +23,7 @@ from mlcl.training.loop_settings import Callbacks
 
 
 def loop_of(job, home, device="cpu", change=lambda model: model, checkpoint=None, stop_at=0):
-    """A loop of a job, its model changed, and its events."""
+    """Returns a training loop of a job, whose model `change` may change, and the list of its events."""
     job_data, events, steps = JobData.of(job, home), [], itertools.count(1)
     seed_all(job.train.seed)
     context = Context.current(device)
@@ -34,13 +34,13 @@ def loop_of(job, home, device="cpu", change=lambda model: model, checkpoint=None
 
 
 def windows(events, *names):
-    """The metrics of each logging window whose names have one of these in them."""
+    """Returns the metrics of each logging window whose names contain one of `names`."""
     logged = [event.metrics for event in events if "train/loss" in event.metrics]
     return [{k: v for k, v in metrics.items() if any(name in k for name in names)} for metrics in logged]
 
 
 def float64_run(job, home, device="cpu"):
-    """After training in float64, whatever process group is up: weights, windows and steps."""
+    """Trains in float64, alone or in a process group, and returns weights, windows and steps."""
     loop, events = loop_of(job, home, device, lambda model: model.double())
     loop.run()
     weights = {name: weight.cpu() for name, weight in loop.model.state_dict().items()}
@@ -52,7 +52,7 @@ def equal_rank(_rank, folder, data, overrides, device="cpu"):
     embeddings, labels, all_gather = [], [], dist.all_gather
 
     def counted(parts, own, **how):
-        if own.is_floating_point() and own.ndim == 2:  # other values are one a row, or whole numbers
+        if own.is_floating_point() and own.ndim == 2:  # only embeddings are floating-point matrices
             embeddings.append(own.shape[1])
         elif own.dtype == torch.int64:
             labels.append(len(own))
@@ -64,14 +64,14 @@ def equal_rank(_rank, folder, data, overrides, device="cpu"):
 
 
 def trained_rank(_rank, folder, data, overrides):
-    """The weights and statistics that a rank has after training."""
+    """Trains and returns the weights and statistics of a rank."""
     loop, _ = loop_of(tiny_job(data, *overrides), folder / "home")
     loop.run()
     return loop.model.state_dict()
 
 
 def resume_rank(rank, folder, data):
-    """A whole run; one that rank 1 asks to stop; and one whose last checkpoint is damaged then."""
+    """Runs a job to its end, with a stop asked by rank 1, and with a stop and a damaged last checkpoint."""
     job, context = tiny_job(data, checkpoint_every=1), Context.current("cpu")
 
     def run(name, **how):
@@ -82,7 +82,7 @@ def resume_rank(rank, folder, data):
         asked = []
         with suppress(Stopped):
             run(name, should_stop=lambda: asked.append(rank) or (rank == 1 and len(asked) == 8))
-        dist.barrier()  # rank 0 writes the checkpoint; only within one process could another be faster
+        dist.barrier()  # rank 0 has written the checkpoint before any rank goes on
 
     outcomes = [run("whole")]
     stopped("parts")
@@ -94,14 +94,14 @@ def resume_rank(rank, folder, data):
 
 
 def damaged(path: Path, **identity):
-    """A checkpoint that one rank finds damaged and others do not."""
+    """Loads a checkpoint, but raises an error for the last one as if it were damaged."""
     if path.name == CHECKPOINT:
         raise DamagedCheckpointError("not a readable checkpoint", file=path, found="a bit")
     return load_checkpoint(path, **identity)
 
 
 def rounds_rank(rank, folder, data):
-    """Counts rounds of DDP's averaging over two steps; ranks have 4 and 2 micro-batches."""
+    """Counts DDP's averaging rounds in each of two steps; the two ranks have 4 and 2 micro-batches."""
     context, job_data = Context.current("cpu"), JobData.of(tiny_job(data), folder / "home")
     seed_all(0)
     model = build_model(job_data)
@@ -126,7 +126,7 @@ def rounds_rank(rank, folder, data):
 
 
 class Limited(nn.Module):
-    """An encoder that runs out of memory above so many rows, in passes with a graph, without, or both."""
+    """An encoder that runs out of memory above `rows` rows, in passes with a graph, without, or both."""
 
     def __init__(self, encoder, rows, with_graph=(False, True)):
         super().__init__()
@@ -142,7 +142,7 @@ class Limited(nn.Module):
 
 
 def limited(rows, with_graph=(False, True)):
-    """A change of a model: its encoder is Limited."""
+    """Returns a function that replaces a model's encoder by a `Limited` one."""
 
     def change(model):
         model.encoder = Limited(model.encoder, rows, with_graph)
@@ -152,7 +152,7 @@ def limited(rows, with_graph=(False, True)):
 
 
 def memory_rank(rank, folder, data):
-    """A run in micro-batches of 2; then two of 4 that on rank 1 fit with 2 alone: in either pass."""
+    """Trains with micro-batches of 2, then twice with 4, which rank 1 cannot hold in one of the passes."""
     answers = []
     for size, with_graph in ((2, ()), (4, (False,)), (4, (True,))):
         job, change = (
