@@ -1,4 +1,4 @@
-"""Baselines of a job as runs of their own."""
+"""Tests of the baselines of a job, which are runs of their own."""
 
 import json
 import math
@@ -127,7 +127,7 @@ def test_the_command_for_programs(place, tmp_path):
 
 
 def test_of_few_validation_rows_the_best_is_that_over_several_draws(job, tmp_path, monkeypatch):
-    """One baseline is right on the prepared validation rows alone, the other one on most draws."""
+    """Tests that the best baseline is the best over several draws of validation rows if these are few."""
     plan = BaselinePlan.of(job, ["majority", "tfidf_svm"], tmp_path)
     reports = {
         name: Mock(state=State.COMPLETE, metrics={"val/micro_f1": value})
@@ -143,7 +143,7 @@ def test_of_few_validation_rows_the_best_is_that_over_several_draws(job, tmp_pat
         )
         seeds.append(run_experiment_metric(job_data, tmp_path / str(seed)))
     assert drawn["majority"] == pytest.approx(sum(seeds) / DRAWS)
-    monkeypatch.setattr("mlcl.data.validation_rows.SMALL", 5)  # enough of them
+    monkeypatch.setattr("mlcl.data.validation_rows.SMALL", 5)  # then there are enough validation rows
     assert best_baseline(plan, reports, **how) == ("majority", {})
     monkeypatch.undo()
     reports["majority"].state = State.STOPPED

@@ -1,4 +1,4 @@
-"""One run in this process: which log it writes, and what a kill at the wrong moment leaves."""
+"""Tests of one run in this process: its log, and its state after stops, failures and kills."""
 
 import errno
 
@@ -27,7 +27,7 @@ def quiet(_event):
 
 
 def stop_after(epochs):
-    """A listener that ends the run as a stop does."""
+    """Returns a listener that ends the run after some epochs, as a stop does."""
 
     def listen(event):
         if event.kind == "saving" and event.epoch >= epochs:
@@ -61,7 +61,7 @@ def test_a_run_is_delivered_when_the_call_returns(job, tmp_path):
 
 
 def test_mlflow_shows_the_figures_of_the_best_epoch_and_keeps_the_curve(tiny, tmp_path):
-    """With patience, where the last epoch is not the best one."""
+    """Tests a job with patience, whose last epoch is not its best one."""
     scores = []
 
     def listen(event):
@@ -208,7 +208,7 @@ def test_a_log_of_a_job_has_the_parameters_given_and_those_chosen_later(job, tmp
 
 
 def test_a_training_on_a_cluster_is_placed_by_ray_with_its_share(job, tmp_path, monkeypatch):
-    """The driver of a submitted command has the head's CPUs, and no GPU."""
+    """Tests that Ray places a training on a cluster with its share, since the command's node has no GPU."""
     asked = []
 
     def run_group(group_job, *_args, share, **_):

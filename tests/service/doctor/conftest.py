@@ -1,4 +1,4 @@
-"""The machine that every test here starts from: half of its disk is free, and no limit is narrow."""
+"""Fixtures for the tests of the doctor, which run on a machine with free disk space and high limits."""
 
 from collections import namedtuple
 

@@ -1,4 +1,4 @@
-"""The checks around a home, and that each of them is asked whatever becomes of the others."""
+"""Tests of the doctor's checks around a home, all of which run even if one of them crashes."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def listening():
 
 @contextmanager
 def web(pages, login=None):
-    """A server of a few pages, which may ask for a login."""
+    """Starts a server of a few pages, which may ask for a login, and yields its address."""
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -108,7 +108,7 @@ def test_servers_that_answer_are_not(home, monkeypatch, ray):
     ("mlflow", "ray", "named"),
     [
         ("3.1.0", "2.60.0", ["MLflow server 3.1.0"]),
-        ("3.17.9", "2.60.9", ["Ray server 2.60.9"]),  # Ray must have exactly the client's version
+        ("3.17.9", "2.60.9", ["Ray server 2.60.9"]),  # Ray's server must have exactly the client's version
         (None, "2.60.0", []),
         ("<html>", "2.60.0", []),
     ],
@@ -143,7 +143,7 @@ def test_a_cluster_that_gives_no_version_is_named(home, monkeypatch, reason, why
 def test_a_server_that_asks_for_a_password_is_given_the_users(home, monkeypatch):
     for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
-    with web({"/version": "3.1.0"}, login="Basic YWRhOnNlY3JldA==") as uri:  # ada:secret
+    with web({"/version": "3.1.0"}, login="Basic YWRhOnNlY3JldA==") as uri:  # base64 of ada:secret
         (found,) = look(home, "services", "server-versions", uri=uri)
         assert (found.what, found.why) == (uri, "asks for a user and a password")
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ada")

@@ -1,4 +1,4 @@
-"""The doctor's checks of a home's files: named without --fix, mended with it, left where a process lives."""
+"""Tests that the doctor reports faults in a home's files, and mends those not in use with --fix."""
 
 import sqlite3
 from contextlib import ExitStack, closing
@@ -58,7 +58,7 @@ def test_what_lives_is_left_alone(home):
         for folder in (run, sweep.folder):
             assert living.enter_context(folder.try_lock())
         before = tree(home)
-        assert set(statuses(look(home))) <= {"NOTE"}  # its command delivers
+        assert set(statuses(look(home))) <= {"NOTE"}  # a running command delivers its own log
         assert set(statuses(look(home, fix=True, uri="sqlite:///other.db"))) <= {"NOTE"}
         assert tree(home) == before
     assert str(logged) in {result.what for result in look(home, "partial-files")}
@@ -120,7 +120,7 @@ def test_a_damaged_database_is_replaced_by_the_backup(home):
     for content in (whole.replace(b"STOPPED", b"STOPPEE"), b"", None):
         database.file.unlink() if content is None else database.file.write_bytes(content)
         with run.try_lock():
-            assert statuses(look(home, "database", fix=True))[0] == "LEFT"  # a command is at work
+            assert statuses(look(home, "database", fix=True))[0] == "LEFT"  # a command is still running
         assert mended(home, "database") == [str(database.file)]
         database.check()
         assert run.record.state is State.STOPPED
@@ -138,7 +138,7 @@ def test_what_a_killed_transaction_left_is_not_written_into_the_backup(home):
             for _ in range(20):
                 write.add_run({"state": "STOPPED", "name": "n" * 200})
     with closing(sqlite3.connect(database.file, isolation_level=None)) as connection:
-        connection.execute("PRAGMA cache_size=5")  # pages are written before the commit
+        connection.execute("PRAGMA cache_size=5")  # a small cache makes SQLite write pages before the commit
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("UPDATE runs SET digest = ''")
         pages = journal.read_bytes()
@@ -173,4 +173,5 @@ def test_a_database_that_cannot_be_used_is_named(home):
     assert (found.mendable, "MLflow stay" in found.cure) == (False, True)
     (home / BACKUP).write_bytes(b"damaged")
     assert "LEFT" in statuses(look(home, "database", fix=True))
-    assert not {"killed", "mlflow-states"} & {result.check for result in look(home)}  # said once
+    # The other checks do not repeat the problem.
+    assert not {"killed", "mlflow-states"} & {result.check for result in look(home)}

@@ -1,4 +1,4 @@
-"""The doctor's checks of MLflow's store."""
+"""Tests of the doctor's checks of MLflow's store."""
 
 import shutil
 import sqlite3
@@ -16,7 +16,7 @@ from mlcl.tracking.log import log_folder
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """An empty store: to make its tables takes longer than a test."""
+    """Returns an empty store, made once because creating its tables takes longer than a test."""
     home = tmp_path_factory.mktemp("store")
     Tracker(home)
     return home / "mlflow.db"
@@ -32,7 +32,7 @@ def home(tmp_path, monkeypatch, store):
 
 
 def delivered(home, *logs):
-    """MLflow's client, and its ids of the runs of these logs."""
+    """Delivers all logs, and returns MLflow's client and the ids of the runs of the given logs."""
     assert deliver_all(home, tracking_uri(home)) == 0
     ids = [Cursor.read(log_folder(home, log.id)).run_id for log in logs]
     return MlflowClient(tracking_uri(home)), *ids
@@ -44,7 +44,7 @@ def said(client, id):
 
 
 def zombie(home, owner, log="gone"):
-    """A run that no log is delivered to."""
+    """Creates a running MLflow run to which no log is delivered, and returns its id."""
     tracker = Tracker(home)
     tags = {"mlcl.owner": owner, "mlcl.log": log, "mlcl.state": "RUNNING"}
     return tracker.client.create_run(tracker.experiment("exp"), tags=tags).info.run_id
@@ -90,7 +90,7 @@ def test_a_state_that_is_not_the_logs_is_set_right(home):
     assert look(home, "mlflow-states") == []
     client.update_run(ids[0], status="RUNNING")
     with folder.try_lock():
-        assert look(home, "mlflow-states", fix=True) == []  # its command is at it
+        assert look(home, "mlflow-states", fix=True) == []  # the run's own command is still running
     client.set_tag(ids[1], "mlcl.state", "PRUNED")
     assert len(mended(home, "mlflow-states")) == 2
     assert [said(client, id) for id in ids] == [("FINISHED", "COMPLETE"), ("FAILED", "FAILED")]

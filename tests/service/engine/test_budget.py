@@ -1,4 +1,4 @@
-"""Budgets, their use and forecasts."""
+"""Tests of budgets, of the amounts that are left and of forecasts."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_what_is_left_is_the_budget_without_what_all_commands_used(budget, unit,
 
 
 class Spent:
-    """A ledger whose commands have used so many seconds, of any unit."""
+    """A ledger whose commands have used `seconds` of every unit."""
 
     def __init__(self, seconds):
         self.seconds, self.units = seconds, set()

@@ -1,4 +1,4 @@
-"""A training that has ended has no checkpoint; one that can be gone on with keeps it."""
+"""Tests that a training keeps its checkpoint as long as it can be continued, and no longer."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The end of trainings is written everywhere, once, by their command or after a kill by another one."""
+"""Tests that the end of a training is written once, by its command or, after a kill, by another one."""
 
 import pytest
 from builders import tiny_job
@@ -18,7 +18,7 @@ SPACE = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none}
 
 
 def left(home, kind="runs", state=State.RUNNING, log_state=None):
-    """A run with its log, as a killed process leaves it."""
+    """Creates a run with its log as a killed process leaves them, and returns its folder."""
     folder = RunFolders(home, kind).new()
     id = folder.path.name
     recorded(folder, state)
@@ -33,13 +33,13 @@ def start(home, id, owner):
 
 
 def in_log(home, id):
-    """State and reason that MLflow is sent."""
+    """Returns the state and the reason that the log sends to MLflow."""
     log = RunLog.attach(home, id)
     return log.state, log.reason
 
 
 def with_trainings(folder, *keys, event="sweep"):
-    """The folder's ledger, with trainings that run."""
+    """Returns the folder's ledger, in which the given trainings are running."""
     ledger = Ledger(folder.path)
     ledger.append(event, id=folder.path.name)
     for key in keys:
@@ -82,7 +82,7 @@ def test_a_reason_does_not_outlive_its_state(tmp_path):
     write_end(End(State.STOPPED, KILLED), log, folder.path, ledger=ledger, key="t")
     ledger.append("begin", key="t", cpus=1, gpus=0)
     write_end(ledger.entries["t"].last_end, log, folder.path, ledger=ledger, key="t")
-    assert (log.state, log.reason) == (State.STOPPED, KILLED)  # its own process says that it runs
+    assert (log.state, log.reason) == (State.STOPPED, KILLED)  # its process sets RUNNING
     write_end(End(State.PRUNED, score=0.5), log, folder.path, ledger=ledger, key="t")
     assert (log.state, log.reason) == (State.PRUNED, "")
     lines = (log_folder(tmp_path, "log") / LOG).read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Encoding ahead of trainings: what is said, and what a stop, an error and a full cache change."""
+"""Tests of encoding before trainings: its messages, and the effects of a stop, an error and a full cache."""
 
 import os
 import shutil
@@ -48,7 +48,7 @@ def work(job, tmp_path):
 
 @pytest.fixture
 def said(monkeypatch):
-    """What `encoded` shows and notes, with each batch shown."""
+    """Returns a list for the messages of `encoded`, which then shows its progress after each batch."""
     monkeypatch.setattr(encoding, "QUIET", 0.0)
     monkeypatch.setattr(encoding, "EVERY", 0.0)
     return []

@@ -1,4 +1,4 @@
-"""Test rows that a process of Ray encodes beside trainings."""
+"""Tests of the Ray process that encodes test rows while trainings run."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The engine, with a sweep and with a table as its source."""
+"""Tests of the engine with a sweep and with a table as the source of its trainings."""
 
 import os
 from contextlib import nullcontext
@@ -20,7 +20,7 @@ SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearc
 
 @pytest.fixture(params=["sweep", "table"])
 def make(request, tmp_path, monkeypatch):
-    """A world, and a maker of plans of four trainings on data under a relative path."""
+    """Returns a world, and a function that makes plans of four trainings on data under a relative path."""
     monkeypatch.chdir(tmp_path)
     text_dataset(Path("data"))
     if request.param == "sweep":
@@ -118,7 +118,7 @@ def test_a_forecast_is_made_where_there_is_a_budget_and_the_last_event_says_how_
 
 
 def test_those_that_never_began_take_nobodys_turn(make, monkeypatch):
-    """A training that is handed out again comes first; the others are trained, too."""
+    """Tests that a training that is handed out again comes first, and that all others are trained too."""
     world, plan = make
     lost = []
 

@@ -1,4 +1,4 @@
-"""A sweep or a table that is killed at any write ends as if it had not been killed."""
+"""Tests that a sweep or a table that is killed at any write ends as if it had not been killed."""
 
 import random
 import shutil
@@ -29,15 +29,15 @@ ENDED = {"COMPLETE", "PRUNED", "FAIL"}
 
 
 class Sweeps:
-    """A sweep that prunes; one of its trials fails, the best is confirmed."""
+    """A sweep in which trials are pruned, one trial fails and the best trial is confirmed."""
 
     counts = (8, 2)
-    """Kills without and with a store."""
+    """The numbers of kills without and with a store."""
     statuses = frozenset({"FINISHED", "KILLED", "FAILED"})
     again = 150
-    """The point of every kill of one that is killed again and again."""
+    """The number of writes after which each command of the repeatedly killed sweep is killed."""
     last = 2
-    """The seed of its last training."""
+    """The seed of the last training."""
 
     def __init__(self, folder, patch, data, store):
         self.folder, self.patch, self.data, self.store = folder, patch, data, store
@@ -61,7 +61,7 @@ class Sweeps:
         assert all(entry.state is State.COMPLETE for entry in entries if entry.confirmation)
 
     def check_closed(self, world):
-        """The state of a killed command after any other command."""
+        """Checks the state of a killed command after another command has run."""
         told = world.everything()
         assert (told["ledger"]["record"], told["ledger"]["state"]) == ("STOPPED", "STOPPED")
         states = {entry["state"] for entry in told["ledger"]["entries"].values()}
@@ -80,7 +80,7 @@ search: {scheduler: asha, reduction_factor: 2, startup: 2}
 
 
 class ArmsKind(Sweeps):
-    """A sweep with a control and a arms, of two searches and races each."""
+    """A sweep with a control and another arm, each with two searches and races."""
 
     counts, again, last = (4, 1), 400, 1001
 
@@ -88,7 +88,7 @@ class ArmsKind(Sweeps):
         world, plan = super().make(name, mlflow)
         world.formula.fails = lambda job, epoch: epoch == 2 and job.train.lr > 0.09
         world.formula.scale = lambda job: 0.2 + job.train.lr * (8 + job.train.seed % 3)
-        # Half the epochs of the sweep's own job: its trials end between those of the other search.
+        # Trials of half the epochs end between those of the sweep's own job.
         shorter = tiny_job(self.data, "train.epochs=2")
         space = world.plan(plan.job, ARMS)
         arms = {"control": control_job(plan.job), "baselines": [("shorter", shorter)]}
@@ -154,7 +154,7 @@ class TunedKind(TablesKind):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """A store with its tables, experiment and model: making them takes seconds."""
+    """Returns a store with tables, an experiment and a model, made once because that takes seconds."""
     tracker = Tracker(tmp_path_factory.mktemp("store"))
     tracker.experiment("tiny")
     tracker.make_model("tiny")
@@ -175,12 +175,12 @@ BUT_ARMS = pytest.mark.parametrize(
     ids=["sweep", "arms", "table", "tuned table"],
     indirect=True,
 )
-"""make test-slow has the arms, too."""
+"""All kinds of work; sweeps with arms run only in `make test-slow`."""
 
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory, tiny, store):
-    """Of a kind that is not killed: its points, those in the middle of files, and what it comes to."""
+    """Returns a function that runs a kind without kills and returns the points of writes and the results."""
 
     @cache
     def run(kind, mlflow):
@@ -195,7 +195,7 @@ def unbroken(tmp_path_factory, tiny, store):
 
 
 def harmed(kind, points, whole, mlflow=False, **how):
-    """The changes that each kill made, by its point; empty where none changed anything."""
+    """Returns the differences that kills made in the results, by the point of the kill."""
     found = {}
     for point in points:
         world, plan = kind.make(f"killed-{point}", mlflow)
@@ -272,7 +272,7 @@ def test_killed_with_two_trainings_at_once(kind):
         if isinstance(kind, ArmsKind):
             assert {trial.state.name for trial in world.study.trials} <= ENDED
             continue
-        # A pruner sees other scores in another order: what must hold is that all say the same.
+        # The pruner depends on the order of scores, so only the agreement of ledger and logs is checked.
         entries = told["ledger"]["entries"]
         assert [entry["number"] for entry in entries.values()][:6] == list(range(6))
         for key, entry in entries.items():
@@ -282,7 +282,7 @@ def test_killed_with_two_trainings_at_once(kind):
 
 
 def _unordered(told):
-    """Without the order of events, which two trainings at once do not share."""
+    """Returns the results with sorted events, since the order of two trainings at once varies."""
     return {**told, "ledger": {**told["ledger"], "history": sorted(told["ledger"]["history"])}}
 
 

@@ -1,4 +1,4 @@
-"""The state that the events of a ledger add up to, read at any moment."""
+"""Tests of the state of a ledger that follows from its events, read at any moment."""
 
 import time
 from random import Random
@@ -98,13 +98,13 @@ def test_time_is_counted_over_sessions_and_not_between_them(ledger, clock, folde
     clock[0] += 5
     ledger.close(key, End(State.STOPPED))
     assert [ledger.spent(unit) for unit in UNITS] == [15, 30, 7.5]
-    clock[0] += 1000  # nobody works
+    clock[0] += 1000  # no command runs in this time
     ledger = Ledger(folder)
     ledger.append("session")
-    for _ in range(2):  # a second process of a training is no second time
+    for _ in range(2):  # a second process of the same training does not count twice
         begin(ledger, cpus=2, gpus=0.5)
     clock[0] += 5
-    assert ledger.clock_seconds == 15  # up to the last event
+    assert ledger.clock_seconds == 15  # the clock counts up to the last event
     assert [ledger.spent(unit) for unit in UNITS] == [20, 40, 10]
     ledger.close(key, End(State.COMPLETE))
     for each in (ledger, Ledger(folder)):

@@ -1,4 +1,4 @@
-"""The end of a sweep is posted once, with its verdict; a failure is said, and no secret is shown."""
+"""Tests that the end of a sweep is posted once with its verdict, and that errors show no secret."""
 
 import json
 import threading
@@ -18,7 +18,7 @@ SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearc
 
 @pytest.fixture
 def hook():
-    """A server on loopback: `bodies` has what was posted, `status` is its answer."""
+    """Starts a local server that stores posted bodies in `bodies` and answers with `status`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):

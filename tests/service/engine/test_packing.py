@@ -1,4 +1,4 @@
-"""The number of trials that fit into a cluster at once."""
+"""Tests of the number of trials that run on a cluster at the same time."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ SERVER = [{"CPU": 16.0, "GPU": 4.0}]
 
 @pytest.fixture
 def room(monkeypatch):
-    """The packing of trainings into a cluster with these nodes, beside one that is dead."""
+    """Returns a function that packs trainings into a cluster of the given nodes and one dead node."""
 
     def pack(nodes, *, workers=1, device="auto", most=10**6, grows=False, **share):
         told = [{"Alive": True, "Resources": its} for its in nodes]
@@ -125,8 +125,8 @@ def test_what_would_wait_for_ever_is_refused(room, cluster, how, match):
 @pytest.mark.parametrize(
     ("cluster", "how", "concurrent"),
     [
-        (SERVER, {"parallel": 2}, 2),  # a limit
-        (SERVER, {"parallel": 9}, 4),  # this machine does not grow
+        (SERVER, {"parallel": 2}, 2),  # --parallel is a limit
+        (SERVER, {"parallel": 9}, 4),  # a single machine cannot add nodes
         (SERVER, {"parallel": 9, "grows": True}, 9),
         (SERVER, {"parallel": 9, "grows": True, "most": 6}, 6),
         (SERVER, {"grows": True}, 4),

@@ -1,4 +1,4 @@
-"""`train.precision: auto` is decided by the command, and stays what it was when a training goes on."""
+"""Tests that the command decides on `train.precision: auto`, and that a resumed training keeps the choice."""
 
 import pytest
 from builders import tiny_job
@@ -28,7 +28,7 @@ def stop(event):
 
 
 def test_a_run_trains_in_what_was_measured_and_goes_on_in_it(tiny, tmp_path, monkeypatch):
-    """Also where a later measurement, such as that of another machine, says otherwise."""
+    """Tests that a resumed run keeps the first precision, even if a later measurement chooses another."""
     measure(monkeypatch, "bf16")
     first = run_job(tiny_job(tiny, AUTO, epochs=2), home=tmp_path, listener=stop)
     measure(monkeypatch, "float32")

@@ -1,4 +1,4 @@
-"""The events that a reporter sends."""
+"""Tests of the progress events that a reporter sends."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     reporter.tell("rung", entry)
     row = told[-1].row
     assert (row.label, row.state, row.epoch, row.epochs, row.score) == ("trial 0", State.RUNNING, 1, 4, 0.25)
-    assert told[-1].progress.seconds_left is None  # three are left, of which one runs
+    assert told[-1].progress.seconds_left is None  # three trainings are left, and one of them runs
     assert row.seconds == 2
     assert told[-1].progress.running == (row,)
     clock[0] += 8
@@ -74,11 +74,11 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     assert (last.kind, last.row.epoch, last.row.score, last.row.seconds) == ("close", 4, 0.5, 10)
     assert (last.progress.done, last.progress.running) == (2, ())
     assert last.progress.best == ("trial 0", 0.5)
-    assert last.progress.seconds_left == 10  # two are left, two at once
+    assert last.progress.seconds_left == 10  # two trainings are left and run at the same time
 
 
 def test_the_time_left_is_at_least_that_of_each_running_training(reporter, clock, told):
-    """Fitted baselines, which take a second, tell nothing of a fine-tuning in the same stage."""
+    """Tests that short trainings in the same stage do not shorten the time estimated for a long one."""
     slow, *others = (reporter._ledger.entries[f"t{number}"] for number in range(4))
     reporter.start_stage("confirmation", 0, 4, 2)
     slow.cost.begin(clock[0], 1, 0)

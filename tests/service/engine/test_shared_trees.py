@@ -1,4 +1,4 @@
-"""JSON trees that share equal parts."""
+"""Tests of JSON trees that share equal parts in memory."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The conditions under which a sweep starts no more trainings, and stops those that run."""
+"""Tests of the conditions under which a sweep starts no more trainings and stops the running ones."""
 
 from types import SimpleNamespace
 
@@ -50,7 +50,7 @@ def test_a_person_or_the_budget_stops(make, clock, how, cause, reason):
 def test_a_row_of_failures(make):
     stop = make(max_failed=1)
     stop.count(State.FAILED, "a")
-    stop.count(State.STOPPED, "")  # no answer to whether it works
+    stop.count(State.STOPPED, "")  # a stopped training does not end the series of failures
     stop.count(State.COMPLETE, "")
     stop.count(State.FAILED, "b")
     assert not stop()

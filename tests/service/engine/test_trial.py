@@ -1,4 +1,4 @@
-"""One training of a sweep: what it reports, however often it is begun."""
+"""Tests of the reports of one training of a sweep, also when it is started several times."""
 
 import gc
 import json
@@ -80,7 +80,7 @@ class Killed(BaseException):
 
 
 def played(task, stop_after=math.inf):
-    """The reports of one process, which may be killed inside of one; not from where it goes on."""
+    """Returns the reports of one process, without RESUMED ones; the process may be killed during a report."""
     reports = []
 
     def report(result):
@@ -128,7 +128,7 @@ def test_a_killed_process_is_gone_on_from(task, world, count):
     assert again[: len(first)] == first
     assert epochs(again) == [1, 2, 3]
     assert again[-1]["ended"] == "COMPLETE"
-    assert len(world.formula.trained) <= 5  # at most the epoch of the kill is trained twice
+    assert len(world.formula.trained) <= 5  # only the epoch of the kill may be trained twice
 
 
 def test_a_training_that_is_resumed_reports_its_steps_first(task, world):
@@ -153,7 +153,7 @@ def test_the_stop_file_ends_it_at_its_next_checkpoint(task, world, tmp_path):
     assert played(task)[-1] == {"ended": "STOPPED", "reason": ""}
     assert len(world.formula.trained) == 2
     assert played(task)[-1] == {"ended": "STOPPED", "reason": ""}
-    assert len(world.formula.trained) == 2  # it does not even begin
+    assert len(world.formula.trained) == 2  # no further epoch is trained
     (tmp_path / "STOP").unlink()
     assert played(task)[-1]["ended"] == "COMPLETE"
     assert [epoch for _, epoch in world.formula.trained] == [1, 2, 3, 4]
@@ -176,7 +176,7 @@ def test_a_two_phase_job_is_judged_by_its_neighbours(task, world, monkeypatch):
 
 
 def told(task, monkeypatch, *, note="", error=None):
-    """The reports of a training whose first event is a note, and which ends with an error."""
+    """Returns the reports of a training that sends a note first and ends with an error."""
 
     def training(*_arguments, listener, **_how):
         listener(Event("note", 0, 4, 0, 40, note=note))

@@ -1,4 +1,4 @@
-"""The calls of Tune to our callbacks. Tune itself runs in the end-to-end tests."""
+"""Tests of the calls of Tune to our callbacks. The end-to-end tests run Tune itself."""
 
 import pickle
 import threading
@@ -35,7 +35,7 @@ from mlcl.store import RunFolder
 
 
 class TrialCallbacks:
-    """Writes down what it is asked."""
+    """Callbacks of the engine that record their calls in `heard`."""
 
     def __init__(self, *tasks, early=False, over=False):
         self.tasks, self.early, self.over, self.heard = list(tasks), early, over, []
@@ -97,7 +97,7 @@ VALUE, LAST = {"epoch": 2, "score": 0.5, "ended": ""}, {"epoch": 4, "ended": "CO
     [
         (True, VALUE, TrialScheduler.STOP, [("report", "t", 2, 0.5)]),
         (False, VALUE, TrialScheduler.CONTINUE, [("report", "t", 2, 0.5)]),
-        (True, LAST, TrialScheduler.CONTINUE, []),  # no intermediate value
+        (True, LAST, TrialScheduler.CONTINUE, []),  # the last value is not an intermediate one
     ],
 )
 def test_the_callbacks_stop_early(task, early, result, answer, heard):
@@ -149,13 +149,13 @@ def test_who_insists_on_a_stop_ends_the_processes_of_trainings_first(task, monke
     with pytest.raises(KeyboardInterrupt):
         run_trainings(TrialCallbacks(), folder=tmp_path, packing=Packing(1, 1, 1, 0))
     assert ended == ["b", "c"]
-    assert not RunFolder(tmp_path / "runs" / "b").is_owned  # its process has ended
+    assert not RunFolder(tmp_path / "runs" / "b").is_owned  # the process that held the folder has ended
 
 
 def died_on(node):
-    """The error of Ray for a dead process, with Ray's own text."""
+    """Returns Ray's error for a dead process, with Ray's own text."""
     error = ActorDiedError(ActorDiedErrorContext(node_ip_address=node, actor_id=bytes(16), pid=7))
-    error.args = ()  # as Ray's core makes it; the arguments cannot be pickled
+    error.args = ()  # like the errors of Ray's core, whose arguments cannot be pickled
     return error
 
 
@@ -181,7 +181,7 @@ def test_a_training_that_was_given_up_says_why_in_one_line(task, monkeypatch, tm
     monkeypatch.setattr(StorageContext, "trial_driver_staging_path", str(tmp_path / "driver"))
     (tmp_path / "driver").mkdir()
     Path(place.trial_fs_path).mkdir(parents=True)
-    for copied in ("error.pkl", "error.txt"):  # as Tune's copying thread leaves them for a moment
+    for copied in ("error.pkl", "error.txt"):  # Tune's copying thread leaves these empty files for a moment
         (Path(place.trial_fs_path) / copied).touch()
     given_up = Trial("any", stub=True, config=task.config(), storage=place)
     if error is not None:
@@ -269,6 +269,6 @@ def test_tune_is_patched_only_while_it_works(monkeypatch, tmp_path):
     assert step_ended is not usual[1]
     assert handle_error is not usual[2]
     assert now() == usual
-    # Ray writes what Tune hands to its processes into its logs.
+    # Secrets are left out, because Ray logs the variables that Tune passes to its processes.
     assert set(usual[3] - variables) == {name for name in usual[3] if name.startswith("AWS_")}
     assert usual[3] - variables

@@ -1,4 +1,4 @@
-"""The package of a job: the right files, none that are secret, never too much."""
+"""Tests that the package of a job has the right files, no secrets and a limited size."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ def test_with_git_its_files_and_new_ones_travel_not_the_ignored(tmp_path):
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", "job.yaml", ".gitignore")
     assert names(tmp_path) == ["job.yaml", "new.yaml"]
-    (tmp_path / "job.yaml").unlink()  # still known to git
+    (tmp_path / "job.yaml").unlink()  # git still lists the deleted file
     assert names(tmp_path) == ["new.yaml"]
 
 

@@ -1,4 +1,4 @@
-"""Jobs without a cluster: a stand-in for Ray's client keeps what it is given."""
+"""Tests of job submission with a stand-in for Ray's client that records its calls."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def ray_(monkeypatch):
 
 @pytest.fixture
 def lab(tmp_path, ray_, monkeypatch):
-    """A client, a working directory and a home: `submit(...)` and `resume(...)` with them."""
+    """Returns `submit(...)` and `resume(...)` with a client, a working directory and a home."""
     monkeypatch.setenv("LAB_TOKEN", "very-secret")
     work = tmp_path / "work"
     work.mkdir()
@@ -113,7 +113,7 @@ def test_lines_are_followed_into_the_attempt_that_resumes_a_job(lab, ray_, monke
         lab.resume("lab-1")
 
     monkeypatch.setattr(ray_, "get_job_logs", logs.get)
-    # Only the client's own pauses: subprocess sleeps, too.
+    # Only the client's pauses are replaced, because subprocess calls sleep too.
     monkeypatch.setattr("mlcl.service.jobs.client.time", SimpleNamespace(sleep=pause))
     assert list(lab.client.lines("lab-1")) == ["one", "two", "three"]
 

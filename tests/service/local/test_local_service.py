@@ -1,4 +1,4 @@
-"""The local service, with stand-ins for Ray and MLflow: real processes, ports and requests."""
+"""Tests of the local service with stand-ins for Ray and MLflow, in real processes with real ports."""
 
 import json
 import os
@@ -26,16 +26,16 @@ from mlcl.service.ray import folder as ray_folder
 
 SCRIPT = Path(local_servers.__file__)
 STAND_IN = ("-I", "-S", str(SCRIPT))
-"""Without site-packages Python starts sooner."""
+"""The arguments of Python for a stand-in. Python starts sooner without site-packages."""
 
 
 class Service:
-    """The commands on one home."""
+    """A wrapper of the commands `up` and `down` on one home."""
 
     def __init__(self, home):
         self.home, self.folder = home, ServiceFolder(home)
         ports = set()
-        while len(ports) < 3:  # the system may give one twice
+        while len(ports) < 3:  # the system may return the same port twice
             ports.add(free_port())
         self.options = dict(zip(("ray_port", "dashboard_port", "mlflow_port"), ports, strict=True))
 
@@ -50,7 +50,7 @@ class Service:
         return {name: running.processes[0].pid for name, running in state.servers.items()}
 
     def members(self):
-        """All processes of the service."""
+        """Returns all processes of the service."""
         state = read_state(self.folder)
         return [one for running in state.servers.values() for one in process_tree(running.processes)]
 
@@ -80,7 +80,7 @@ def service(tmp_path, monkeypatch):
     extra.__spec__ = ModuleSpec("flask_wtf", None)
     monkeypatch.setitem(sys.modules, "flask_wtf", extra)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    monkeypatch.setattr(ray_folder, "MAX_SOCKET", 4096)  # the stand-in has no sockets
+    monkeypatch.setattr(ray_folder, "MAX_SOCKET", 4096)  # the stand-in makes no sockets
     monkeypatch.setattr("mlcl.service.local.servers.make_tables", lambda *_: None)
     monkeypatch.setattr(local, "LOOK_EVERY", 0.05)
     monkeypatch.setattr("mlcl.service.local.processes.LOOK_EVERY", 0.02)
@@ -141,7 +141,7 @@ def test_up_mends_a_dead_half(service, dead, alive):
     assert service.up().started == (dead,)
     after = service.roots()
     assert after[alive] == before[alive]
-    # The child of the dead one was left, and might have held its port.
+    # The dead server's child was ended as well, because it could still hold the port.
     assert sum(lives(member) for member in members) == 2
     assert service.wrong() == {dead: "", alive: ""}
 
@@ -208,7 +208,7 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
 def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(
     service, monkeypatch, alive, mends
 ):
-    """Where that is in vain, it is ended."""
+    """Tests that the dead server is started again, or ended if it then does not work."""
     service.up()
     for name in {"ray", "mlflow"} - alive:
         service.kill(name)
@@ -320,7 +320,7 @@ def test_secrets_stay_where_they_belong(service, monkeypatch):
         assert token not in environment.values()
         assert not {token, password} & set(member.cmdline())
     assert not any(word in service.folder.state.read_text() for word in (token, password))
-    # Workers and jobs inherit what Ray has.
+    # Workers and jobs inherit Ray's environment, so it must not contain the password.
     (ray,) = [one for one in service.members() if one.pid == service.roots()["ray"]]
     assert password not in ray.environ().values()
 
@@ -352,7 +352,7 @@ def test_artifacts_lie_openly_where_commands_may_open_the_store_themselves(servi
 
 
 def test_databases_that_a_kill_left_half_made_are_made_whole(service, monkeypatch):
-    monkeypatch.undo()  # the real tables
+    monkeypatch.undo()  # undoes the patches, so that real tables are created
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     server = mlflow_server(resolve_settings({}, service.folder), service.folder)
     service.folder.make()
@@ -360,7 +360,7 @@ def test_databases_that_a_kill_left_half_made_are_made_whole(service, monkeypatc
     with closing(sqlite3.connect(service.folder.mlflow_users)) as users:
         users.execute("CREATE TABLE users (id INTEGER)")
     server.prepare()
-    assert service.folder.mlflow_users.stat().st_size == 0  # MLflow makes it
+    assert service.folder.mlflow_users.stat().st_size == 0  # MLflow fills the empty file itself
     with closing(sqlite3.connect(service.home / "mlflow.db")) as store:
         place = f"file://{service.home}/artifacts/0"
         assert store.execute("SELECT artifact_location FROM experiments").fetchall() == [(place,)]

@@ -1,4 +1,4 @@
-"""Processes that outlive their command and are ended with their children, and the ports that they take."""
+"""Tests of background processes, which are ended with their children, and of the ports that they use."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {PARENT}"
 
 
 def run(folder, code=PARENT):
-    """A process with a child."""
+    """Starts a process with a child and returns it."""
     process = start_process([sys.executable, "-c", code], dict(os.environ), folder / "log")
     until(lambda: (folder / "log").read_text() == "here\n")
     return process

@@ -1,4 +1,4 @@
-"""The settings of `mlcl up`, and its secrets."""
+"""Tests of the settings and the secrets of `mlcl up`."""
 
 import re
 

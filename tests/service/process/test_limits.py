@@ -1,4 +1,4 @@
-"""Limits of the shell and the machine that are too small for Ray, and the memory that is left."""
+"""Tests of limits of shell and machine that are too low for Ray, and of the free memory and CPUs."""
 
 import resource
 from collections import namedtuple
@@ -17,7 +17,7 @@ NONE = resource.RLIM_INFINITY
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Its limits by name, `shm` and `memory` in bytes; and what was set."""
+    """Replaces the machine's limits, and returns them by name, with `shm` and `memory` in bytes."""
     found = {
         resource.RLIMIT_NOFILE: (256, 4096),
         resource.RLIMIT_AS: (NONE, NONE),
@@ -47,7 +47,7 @@ def test_open_files_are_raised_as_far_as_allowed(machine):
         ({"memory": 900 * 2**20}, ["900 MiB of memory are free, and a training takes 1024 MiB"], []),
         ({"memory": 100 * 2**20}, ["100 MiB of memory are free, and a training takes 1024 MiB"],
          ["100 MiB of memory are free, and Ray alone takes 350 MiB"]),
-        # Addresses that do not hold the object store, whose size follows from the free memory.
+        # These limits on addresses leave no room for the object store, whose size depends on the free memory.
         ({resource.RLIMIT_AS: (12 * GIB, NONE)}, ["`ulimit -v` is 12.0 GiB"], []),
         ({resource.RLIMIT_AS: (12 * GIB, NONE), "memory": 40 * GIB}, ["`ulimit -v` is 12.0 GiB"],
          ["`ulimit -v` is 12.0 GiB, and Ray reserves up to 17 GiB"]),
@@ -69,7 +69,7 @@ def test_ray_is_not_started_where_it_is_hopeless(monkeypatch):
 
 @pytest.fixture
 def group(tmp_path, monkeypatch):
-    """Writes a group's files; this process is in /a/b."""
+    """Returns a function that writes the files of a control group; this process is in /a/b."""
     available = namedtuple("memory", "available")(10_000)
     monkeypatch.setattr(limits.psutil, "virtual_memory", lambda: available)
     monkeypatch.setattr(limits, "GROUPS", tmp_path / "groups")
@@ -93,7 +93,7 @@ def group(tmp_path, monkeypatch):
         ({"a/b": "max"}, "/a/b", 10_000),
         ({"a/b": 9_000}, "/a/b", 8_800),
         ({"a/b": 9_000, "a": 3_000}, "/a/b", 2_800),
-        ({"": 2_000}, "/path/of/the/host", 1_800),  # in a container
+        ({"": 2_000}, "/path/of/the/host", 1_800),  # a process in a container
     ],
 )
 def test_free_memory_is_the_lowest_limit_without_cached_files(group, groups, own, left):
@@ -108,7 +108,7 @@ def test_free_memory_is_the_lowest_limit_without_cached_files(group, groups, own
         ({}, 16),
         ({"a/b": "max 100000"}, 16),
         ({"a/b": "800000 100000", "a": "250000 100000"}, 2),
-        ({"": "50000 100000"}, 1),  # half of one
+        ({"": "50000 100000"}, 1),  # half a CPU is rounded up to one
     ],
 )
 def test_cpus_are_those_of_the_affinity_and_the_lowest_quota_not_the_machines(

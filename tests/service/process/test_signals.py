@@ -1,4 +1,4 @@
-"""Ctrl-C and the signals like it, while a command runs."""
+"""Tests of Ctrl-C and other stop signals while a command runs."""
 
 import signal
 import threading
@@ -16,7 +16,7 @@ press = partial(signal.raise_signal, signal.SIGINT)
 
 @pytest.fixture(autouse=True)
 def handlers(monkeypatch):
-    """Every signal counts, however soon it comes; after the test all handlers must be those of before."""
+    """Makes signals in quick succession count separately, and checks that the test restores all handlers."""
     monkeypatch.setattr(signals, "SAME", 0.0)
     before = [signal.getsignal(number) for number in STOP_SIGNALS]
     yield
@@ -37,7 +37,7 @@ def test_the_second_of_two_signals_may_come_when_all_is_done(monkeypatch):
     with stop_on_signal() as stop:
         press()
         second.start()
-    second.join()  # it was no KeyboardInterrupt
+    second.join()  # the second signal raised no KeyboardInterrupt
     assert stop()
 
 
@@ -78,7 +78,7 @@ def test_one_signal_interrupts_what_may_be_interrupted_also_within_a_shield():
         with pytest.raises(KeyboardInterrupt), stop.interruptible(), closing(Mock(close=press)):
             press()
         assert stop()
-        press()  # the shield is back
+        press()  # after the `with` block the shield applies again
         with pytest.raises(KeyboardInterrupt), stop.interruptible():
             press()
 

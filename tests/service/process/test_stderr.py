@@ -1,4 +1,4 @@
-"""Output of libraries to standard error while a command runs."""
+"""Tests of the output of libraries to standard error while a command runs."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ def test_it_goes_to_a_file_and_what_is_ours_to_the_terminal(tmp_path):
 
 
 def test_the_progress_of_a_call_from_python_goes_to_the_terminal(tmp_path):
-    """`mlcl.sweep` and `mlcl.compare` in a script, whose default listener prints lines."""
+    """Tests the default listener of `mlcl.sweep` and `mlcl.compare` in a script, which prints lines."""
     say = "from mlcl.api.common import print_line; print_line('[1/4] trial 0 COMPLETE')"
     done = run(CODE.format(what=say), tmp_path)
     assert (done.returncode, done.stderr) == (0, "[1/4] trial 0 COMPLETE\nours\nafter\n")

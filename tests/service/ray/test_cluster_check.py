@@ -1,4 +1,4 @@
-"""The check of a cluster: what it measures on one node, and what it calls a problem."""
+"""Tests of the check of a cluster: its measurements on a node and the problems that it reports."""
 
 import json
 import sys
@@ -42,7 +42,7 @@ def test_the_table_has_a_row_for_each_node(tmp_path, monkeypatch, problems, stat
 
 @contextmanager
 def nothing(*_, **__):
-    """A session, in which standard output is Ray's."""
+    """A session without Ray, in which standard output goes to standard error as in a real one."""
     with redirect_stdout(sys.stderr):
         yield
 

@@ -1,4 +1,4 @@
-"""Worker groups: what each worker is given, and that a group can be started from inside of an actor."""
+"""Tests of worker groups: the resources of each worker, failures, and a group inside of an actor."""
 
 import os
 from collections import Counter
@@ -25,7 +25,7 @@ AUTO, CPU = ("train.device=auto",), ()
 
 
 def has_nodes(monkeypatch, *resources):
-    """Ray has these nodes, and another one that is dead."""
+    """Makes Ray report the given nodes and one dead node."""
     nodes = [{"Alive": True, "Resources": each} for each in resources]
     monkeypatch.setattr(ray, "nodes", lambda: [*nodes, {"Alive": False, "Resources": {"CPU": 99, "GPU": 99}}])
     total = sum(map(Counter, resources), Counter())
@@ -40,7 +40,7 @@ def has_nodes(monkeypatch, *resources):
         ({"CPU": 2, "GPU": 1}, AUTO, (1, 0.5), (True, {"CPU": 1, "GPU": 0.5})),
         ({"CPU": 2, "GPU": 2}, AUTO, (1, 0), (False, {"CPU": 1})),
         ({"CPU": 8, "GPU": 2}, CPU, (4, None), (False, {"CPU": 4})),
-        # Shares of GPUs that were asked for outlive the nodes that had them.
+        # A requested share of GPUs is kept even if the nodes with these GPUs are lost.
         ({"CPU": 8, "GPU": 1}, AUTO, (1, 1), (True, {"CPU": 1, "GPU": 1})),
         ({"CPU": 1}, CPU, (1, None), "at most 1"),
         ({"CPU": 7}, CPU, (4, None), "at most 1"),
@@ -83,7 +83,7 @@ def test_a_worker_fits_on_one_node_and_not_on_the_sum_of_several(monkeypatch, no
 
 def test_the_network_is_told_by_an_address():
     assert psutil.net_if_addrs()[interface("127.0.0.1")]
-    assert interface("192.0.2.1") is None  # an address for documents: nobody has it
+    assert interface("192.0.2.1") is None  # an address that is reserved for documentation
 
 
 def test_who_knows_that_there_was_room_waits_for_it(monkeypatch, tmp_path):
@@ -112,7 +112,7 @@ def test_a_group_that_loses_a_worker_while_it_starts_is_started_again(monkeypatc
     for _ in range(ddp_worker.MAX_FAILURES):
         with pytest.raises(RayActorError, match="reset by peer"):
             backend.on_start(workers, None)
-    with pytest.raises(RayTaskError):  # it is no node that was lost
+    with pytest.raises(RayTaskError):  # after MAX_FAILURES it no longer counts as a lost node
         backend.on_start(workers, None)
     notes = FailureNotes(SimpleNamespace(put=lambda event: told.append(event.note)))
     notes.after_exception(None, {1: OSError("x"), 0: RuntimeError("CUDA error: uncorrectable ECC error")})
@@ -139,7 +139,7 @@ def test_each_worker_ends_when_a_collective_fails(monkeypatch, set_before, expec
         return ["10.0.0.1"] if function is ray.util.get_node_ip_address else [function()]
 
     ddp_worker.GroupConfig().backend_cls().on_start(SimpleNamespace(execute=execute), None)
-    assert seen == [expected]  # before the group of processes is made
+    assert seen == [expected]  # the variable is set before the process group is created
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_rank_that_is_three_times_slower_is_named():
 
 @pytest.fixture
 def growing(monkeypatch):
-    """A cluster that gets another CPU at every look, after a node was asked for."""
+    """Simulates a cluster that, once nodes are requested, has one more CPU at every look."""
     asked, cpus = [], [1]
 
     def nodes():
@@ -247,7 +247,7 @@ def test_a_second_group_does_not_write_beside_the_first(tmp_path, monkeypatch, m
         stack.enter_context(busy)
         with ddp_worker._only_writer(tmp_path, rank):
             assert is_locked(file) == main
-    assert asked == [writer]  # all ranks hear of it, and wait for it
+    assert asked == [writer]  # all ranks are told and wait
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Ray sessions: clusters that refuse a command or fall silent, busy machines, and folders."""
+"""Tests of Ray sessions: clusters that refuse a command or stop answering, busy machines, and folders."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ def test_a_ray_of_the_commands_own_is_no_cluster(monkeypatch, given, there):
 
 
 REFUSED = "Traceback\nray.exceptions.AuthenticationError: RPC error: InvalidAuthToken"
-WITHOUT = "_raylet.so(_ZN3ray3rpc25AuthenticationTokenLoader8GetTokenEb+0x420)\n_start"  # it aborts
+WITHOUT = "_raylet.so(_ZN3ray3rpc25AuthenticationTokenLoader8GetTokenEb+0x420)\n_start"  # a crash of Ray
 SILENT = "Traceback\nray.exceptions.RpcError: Timed out while waiting for GCS to become available."
 
 
@@ -96,7 +96,7 @@ def test_what_answers_like_no_cluster_is_known_in_seconds(monkeypatch):
         ("http://head:8265", (), None, "the address of a dashboard; found: http://head:8265; allowed: HOST"),
         ("https://head:8265", (), None, "the address of a dashboard"),
         ("auto", (), None, "no Ray runs on this machine; found: auto; allowed: HOST:PORT"),
-        ("auto", (), "127.0.0.1:6", "no Ray runs on this machine"),  # of one that has ended
+        ("auto", (), "127.0.0.1:6", "no Ray runs on this machine"),  # the address of a Ray that has ended
         ("auto", ("127.0.0.1:6", "127.0.0.1:7"), None, "several Rays run on this machine; found: auto"),
         ("auto", ("127.0.0.1:6", "127.0.0.1:7"), "127.0.0.1:8", "several Rays run on this machine"),
         ("head", (), None, "not the address of a Ray cluster; found: head; allowed: HOST:PORT"),
@@ -201,7 +201,7 @@ def test_a_start_that_fails_is_tried_again_and_leaves_nothing(busy, monkeypatch,
     assert len(said) == 1
     assert "it is started again" in said[0]
     assert all({signal.SIGTERM, signal.SIGHUP} <= mask for mask in busy.masks)
-    assert busy.addresses == ["127.0.0.1", "127.0.0.1"]  # no port is open to other machines
+    assert busy.addresses == ["127.0.0.1", "127.0.0.1"]  # Ray opens no port to other machines
     assert not {signal.SIGTERM, signal.SIGHUP} & signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
@@ -251,7 +251,7 @@ def test_a_process_enters_the_folder_of_the_command_where_there_is_one(tmp_path,
 def test_processes_of_ray_import_from_the_current_folder_as_the_command_does(monkeypatch, tmp_path, imports):
     monkeypatch.setattr(sys, "path", [*sys.path, *([str(tmp_path)] * imports)])
     job = ImportPath()
-    job._py_driver_sys_path.append(str(tmp_path))  # as Ray does with the current folder
+    job._py_driver_sys_path.append(str(tmp_path))  # Ray adds the current folder in this way
     assert list(job._get_proto_job_config().py_driver_sys_path) == [str(tmp_path)] * imports
 
 

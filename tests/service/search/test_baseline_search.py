@@ -1,4 +1,4 @@
-"""A trained baseline is searched over the keys that it shares, with as many trials as the sweep's own job."""
+"""Tests that a trained baseline is searched over the keys it shares with the job, with as many trials."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def test_only_keys_that_the_job_has_are_searched(job, plain, tmp_path):
     (tmp_path / "space.yaml").write_text(SPACE)
     space = load_space(tmp_path / "space.yaml", job)
     shared = shared_space(space, plain)
-    # The warm-up depends on a key that is not drawn.
+    # The warm-up is left out, because it depends on a key that is not drawn.
     assert [parameter.name for parameter in shared.parameters] == ["train.lr"]
     assert (shared.goals, shared.posthoc) == (space.goals, space.posthoc)
 
@@ -196,7 +196,7 @@ def test_settings_of_a_baseline_that_is_no_longer_named_lose_their_labels(world,
         return world.everything()["logs"][f"SWEEP.{key}"]["tags"]["mlcl.candidate"]
 
     assert label().startswith("plain")
-    world.run(plan(world, job, plain, seeds=0))  # confirms nothing, and says nothing of settings
+    world.run(plan(world, job, plain, seeds=0))  # confirms nothing, so the labels of settings stay
     assert label().startswith("plain")
     report = world.run(plan(world, job, plain, baselines=[]))
     assert (label(), world.ledger.confirmations[key].labels) == ("no longer", ())

@@ -1,4 +1,4 @@
-"""The choice of the best trials, and of the settings that are trained again."""
+"""Tests of the choice of the best trials and of the settings that are trained again on fresh seeds."""
 
 import itertools
 import random
@@ -135,7 +135,8 @@ def test_what_is_not_searched_is_confirmed_as_written(plan):
 
 def test_a_trial_of_the_job_as_written_is_one_setting_under_both_names(plan):
     search = own(plan())
-    nearly = search.plan.job.train.lr * (1 + 1e-15)  # as an earlier release drew the job as written
+    # An earlier release drew the job as written with this rounding error.
+    nearly = search.plan.job.train.lr * (1 + 1e-15)
     (found,) = entrants(search, [trained(search.plan, 4, nearly, 0.5)])
     assert labels([found]) == ["as written = best found (trial 4)"]
     assert (found.name, found.trial, found.settings) == ("as written", "trial 4", {"train.lr": nearly})
@@ -185,7 +186,7 @@ def test_an_arm_whose_other_trials_were_pruned_was_searched(world, tiny):
     assert [trial.state for trial in report.trials] == [State.COMPLETE, *[State.PRUNED] * 3]
     (search,) = report.arms[0].searches
     assert (search.trials, search.tried, report.given_arms) == (1, 4, frozenset())
-    earlier = replace(report.arms[0], searches=(replace(search, tried=0),))  # as an earlier mlcl wrote it
+    earlier = replace(report.arms[0], searches=(replace(search, tried=0),))  # as an earlier release wrote it
     assert replace(report, arms=(earlier,)).given_arms == {report.arms[0].name}
     one = world.run(world.plan(job, text, trials=1, seeds=3, searches=1, name="one"))
     assert one.given_arms == {one.arms[0].name}
@@ -210,6 +211,6 @@ def test_trials_of_a_command_without_seeds_race_only_as_far_as_those_of_other_ar
     assert (counts, raced) == ([3] * 6, ["as written", first])
     assert fresh <= planned["most_confirmation_runs"]
     lr = {"train.lr": 0.0999}
-    assert run(9, try_first=[lr])[0][3:] == [4] * 3  # a setting that is asked for is one more
+    assert run(9, try_first=[lr])[0][3:] == [4] * 3  # a requested setting adds one trial
     assert "trial 9" in run(9)[1]
     assert run(30)[0][3:] == [10] * 3

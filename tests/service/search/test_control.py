@@ -1,4 +1,4 @@
-"""The control is the job without heads, and the heads' search can start at its best setting."""
+"""Tests of the control, the job without heads, whose best setting can start the search of the heads."""
 
 import pytest
 import yaml
@@ -20,7 +20,7 @@ def space_of(tmp_path, job, **parameters):
 
 
 class Given:
-    """A trial of Optuna whose values are given."""
+    """A stand-in for Optuna's trial that suggests given values."""
 
     def __init__(self, point):
         self.point = point
@@ -73,7 +73,7 @@ def test_the_search_of_heads_starts_at_the_controls_setting_with_the_least_weigh
     settings = settings_at(space, control_start(space, written, {LR: 0.03}))
     assert abs(sum(settings[key] for key in WEIGHTS) - 0.1) < 1e-9
 
-    # Weights with a fixed total have no least: they stay as written.
+    # Weights with a fixed total have no smallest values, so they stay as written.
     space = space_of(tmp_path, job, **{"objective.heads.*.weight": {"simplex": {"total": 0.4}}})
     point = control_start(space, written, {LR: 0.03})
     assert point == fit(space, written | {LR: 0.03}, written)
@@ -90,7 +90,7 @@ def test_a_space_that_does_not_hold_the_controls_setting_has_no_such_start(tiny,
 
 @pytest.mark.parametrize("earlier", [0, 2])
 def test_the_search_of_heads_starts_at_what_the_control_has_found(world, job, earlier):
-    world.formula.scale = lambda its: 1 / its.train.lr  # which tells settings of a control apart
+    world.formula.scale = lambda its: 1 / its.train.lr  # scores differ between settings of a control
     text = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none, race_seeds: 0}"
     if earlier:
         world.run(world.plan(job, text, trials=earlier))

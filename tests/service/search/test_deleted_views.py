@@ -1,4 +1,4 @@
-"""All that follows from a home's database and logs is made again where it was deleted."""
+"""Tests that deleted files which follow from a home's database and logs are made again."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ from mlcl.tracking.cursor import undelivered_logs
 from mlcl.tracking.delivery import lost_logs
 
 VIEWS = ("mlflow.db*", "artifacts", "reports", "sweep.json", BACKUP)
-"""MLflow's store with its files, the reports, the sweep's document, the backup of the database."""
+"""Patterns of MLflow's store and its files, the reports, the sweep's document and the database's backup."""
 SPACE = """
 space:
   objective.heads.*.temperature: {log_float: [0.05, 1.0]}
@@ -28,18 +28,18 @@ search: {scheduler: SCHEDULER, reduction_factor: 2, startup: 2}
 TIMES = re.compile(
     rf'"({"|".join(OF_COMMANDS)})": .*|\b[\d.]+ (ms|s|min|h)\b|\d{{4}}-\d\d-\d\d \d\d:\d\d|\b0\.00\d\d\b'
 )
-"""Dates and times, those in a table of hours, too."""
+"""A pattern of dates, durations and hours in tables, which differ between runs."""
 COMMANDS = (("show", "sweep", "--json"), ("report", "sweep", "--quick", "--json"))
 
 
 class Home(World):
-    """A home with a sweep and an MLflow of its own."""
+    """A home with a sweep and its own MLflow store."""
 
     def __init__(self, folder, patch):
         super().__init__(folder, patch, f"sqlite:///{folder}/mlflow.db")
 
     def views(self):
-        """All that is said of the sweep and all texts that there are, without ids and times."""
+        """Returns the printed output about the sweep and the text of all files, without ids and times."""
         found = self.everything()
         printed = {words[0]: self._printed(words) for words in COMMANDS}
         files = [path for kind in ("artifacts", "reports") for path in (self.home / kind).rglob("*.*")]
@@ -78,7 +78,7 @@ def test_deleted_views_are_made_again(case, cure, tmp_path, monkeypatch, tiny):
     if case == "killed":
         kept.kill_when(lambda _job, epoch: len(kept.ledger.trials()) == 3 and epoch == 3)
     assert kept.killed(plan(kept)) == (case == "killed")
-    # To another path: MLflow's client keeps a store open by its path.
+    # The copy has another path, because MLflow's client keeps a store open by its path.
     shutil.copytree(kept.home, tmp_path / "left", ignore=shutil.ignore_patterns(*VIEWS))
     assert kept.run(plan(kept)).state is State.COMPLETE
     whole = kept.views()

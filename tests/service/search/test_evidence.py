@@ -1,4 +1,4 @@
-"""A search stops where its other trials are expected to gain less than the margin, and stays so."""
+"""Tests that a search stops for good when further trials are expected to gain less than the margin."""
 
 from statistics import NormalDist, fmean, stdev
 
@@ -30,7 +30,7 @@ def test_the_expected_gain_is_that_of_simulated_draws(remaining):
 
 
 def test_of_one_trial_it_is_the_expected_improvement():
-    """The closed form (m - b) Phi(z) + s phi(z) with z = (m - b) / s."""
+    """Tests the gain of one trial against (m - b) Phi(z) + s phi(z) with z = (m - b) / s."""
     scores = [0.5, 0.6, 0.75]
     mean, spread, best = fmean(scores), stdev(scores), max(scores)
     z, unit = (mean - best) / spread, NormalDist()
@@ -53,18 +53,18 @@ def test_when_a_search_stops():
     assert not stop_reason(near, 12, 12, **{**how, "margin": 0.0})
     far = [0.5, 0.6, 0.7, 0.55] * 3
     assert not stop_reason(far, 12, 12, **how)
-    # The direction counts: one score that is far below the others is a lead where less is better.
+    # A score far below the others is a lead only if lower scores are better.
     lead = [0.1, *[0.7] * 11]
     assert not stop_reason(lead, 12, 12, **how)
     assert stop_reason(lead, 12, 12, **{**how, "mode": "min"})
-    # Where most are pruned fewer of the remaining ones complete.
+    # If most trials are pruned, fewer of the remaining ones will complete.
     middle = [0.70, 0.706, 0.712, 0.718] * 3
     assert not stop_reason(middle, 12, 40, **how)
     assert stop_reason(middle, 120, 40, **how)
 
 
 def test_a_search_stops_and_a_later_command_leaves_it_so(world, job):
-    """The learning rate does not change the score: all trials are equal."""
+    """Tests a search whose trials all have the same score, since the learning rate does not change it."""
     report = world.run(world.plan(job, SPACE, trials=20))
     ((search,),) = [arm.searches for arm in report.arms]
     assert (report.state, len(report.trials)) == (State.COMPLETE, 8)
@@ -77,7 +77,7 @@ def test_a_search_stops_and_a_later_command_leaves_it_so(world, job):
     assert (again.arms, len(again.trials)) == (report.arms, 8)
     assert world.formula.trained == trained
     assert len(world.run(world.plan(job, SPACE.replace(", stop: evidence", ""), trials=10)).trials) == 10
-    grown = world.run(world.plan(job, SPACE, trials=30))  # asked anew, and answered alike
+    grown = world.run(world.plan(job, SPACE, trials=30))  # decides again, with the same result
     assert (len(grown.trials), grown.arms[0].searches[0].stopped[:8]) == (10, "20 of 30")
 
 
@@ -88,7 +88,7 @@ def test_settings_that_are_asked_for_are_not_left_out_and_a_search_stops_once(wo
         (stop,) = [each for each in events(world.home) if each["event"] == "stop_search"]
         return len(report.trials), stop["left_out"]
 
-    assert stops(8) == (9, 11)  # it stops after 8 of them, and one more is asked for
+    assert stops(8) == (9, 11)  # the search stops after 8 trials, and one more is requested
     assert stops(9) == (10, 11)
 
 

@@ -1,4 +1,4 @@
-"""The trainings of a sweep that keep their model, also after a kill."""
+"""Tests of the trainings of a sweep that keep their model, also after a kill."""
 
 import json
 
@@ -18,7 +18,7 @@ HOW = {"trials": 6, "seeds": 2, "confirm": 2}
 
 
 def kept(world):
-    """The keys of the trainings that have a model, and of those that logged it; both have all or nothing."""
+    """Returns the keys of trainings with a model and of those that logged it; checks their embeddings too."""
     folders = [world.folder / "trials" / key for key in world.ledger.entries]
     assert all((each / MODEL).exists() == (each / EMBEDDINGS).exists() for each in folders)
     logged = {
@@ -30,7 +30,7 @@ def kept(world):
 
 
 def parts(world):
-    """The keys of trials, best first, of the race's trainings, and of those on fresh seeds, best first."""
+    """Returns the keys of trials, races and fresh seeds; trials and fresh seeds are sorted, best first."""
     entries = list(world.ledger.entries.values())
     ordered = sorted(entries, key=lambda its: -its.score)
     trials = [its.key for its in ordered if its.number is not None]
@@ -58,7 +58,7 @@ def test_the_best_keep_their_model(world, tiny, keep):
 def test_where_races_choose_the_neighbours_no_trial_keeps_its_model(world, tiny):
     job = tiny_job(tiny, "tracking.keep=best", "evaluation.knn={grid: {k: [1, 3]}}")
     report = world.run(world.plan(job, KNN, **HOW))
-    # Nothing is registered, since nothing is delivered here: the model that would be is kept until then.
+    # Nothing is delivered here, so the model to be registered is kept until it can be.
     registered = next(key for key in world.ledger.entries if key.startswith("confirm"))
     assert kept(world) == ({report.best_training.key, registered}, {report.best_training.key})
 

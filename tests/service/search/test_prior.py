@@ -1,4 +1,4 @@
-"""A search begins at the settings of a prior, after the job as written."""
+"""Tests that a search begins with the job as written and then the settings of a prior."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""Early stopping, against loops written from the definitions."""
+"""Tests of early stopping against loops written from the definitions."""
 
 import math
 import random
@@ -39,7 +39,7 @@ def test_rungs(how, epochs, every, expected):
 
 
 def reports(trials, at, seed, ties=False):
-    """(number, epoch, score) of all trials in an order as parallel trials have it: each one's own is kept."""
+    """Yields (number, epoch, score) of all trials, interleaved as parallel trials report them."""
     draw = random.Random(seed)
     waiting = {number: list(at) for number in range(trials)}
     while waiting:
@@ -51,7 +51,7 @@ def reports(trials, at, seed, ties=False):
 
 
 def play(pruner, calls):
-    """The decisions for calls of trials that have not been stopped, as {(number, epoch): decision}."""
+    """Returns {(number, epoch): decision} for the reports of trials until each is stopped."""
     decisions, stopped = {}, set()
     for number, epoch, score in calls:
         if number not in stopped:
@@ -134,7 +134,7 @@ def test_a_repeated_report_is_answered_as_the_first(scheduler):
 
 
 def first_bracket(name, numbers):
-    """The trials that Hyperband stops at epoch 1 where each is worse than all before it."""
+    """Returns the trials that Hyperband stops at epoch 1 if each trial is worse than all before it."""
     calls = [(number, 1, -place) for place, number in enumerate(numbers)]
     return sorted(
         n for (n, _), stop in play(pruner(search("hyperband"), epochs=27, name=name), calls).items() if stop
@@ -144,7 +144,7 @@ def first_bracket(name, numbers):
 def test_hyperband_brackets_depend_on_name_and_number_alone():
     up = first_bracket("sweep", range(60))
     down = first_bracket("sweep", range(59, -1, -1))
-    # The first of a bracket has nobody to lose to: it is another one in the other order.
+    # The first trial of a bracket is never stopped, and it is another trial in the reverse order.
     assert up[:-1] == down[1:]
     assert 5 < len(up) < 55
     assert first_bracket("another", range(60)) != up
@@ -165,7 +165,7 @@ def test_a_trial_may_end_twice_and_go_on_after_a_stop():
     for epoch in (1, 2):
         found.should_prune(0, epoch, 0.5)
     found.tell(0, State.STOPPED, 0.5)
-    assert found.should_prune(1, 1, 0.1) is False  # nothing is complete yet
+    assert found.should_prune(1, 1, 0.1) is False  # no trial is complete yet
     assert found.should_prune(0, 3, 0.5) is False
     found.tell(0, State.COMPLETE, 0.5)
     found.tell(0, State.COMPLETE, 0.9)

@@ -1,4 +1,4 @@
-"""A race takes the best mean of fresh seeds, with neighbours where these are free, or the job as written."""
+"""Tests that a race picks the best mean over fresh seeds, with neighbours if their settings are searched."""
 
 import math
 from statistics import fmean
@@ -63,15 +63,15 @@ def test_neighbours_are_chosen_by_the_mean_and_not_seed_by_seed(tmp_path, tiny):
     its = plan(tmp_path, tiny_job(tiny))
     axes = {"k": [1, 3], "lambda": [0.5], "temperature": [1.0]}
     found = Entrant("trial 3", (0.70, 0.70), 0.8)
-    # The best of each seed would be k = 1, then k = 3.
+    # Chosen seed by seed, k would be 1 and then 3.
     grids = [{**axes, "values": [0.90, 0.75]}, {**axes, "values": [0.40, 0.72]}]
     raced = with_neighbours(found, grids, its)
     assert (raced.scores, raced.alone, raced.found) == ((0.75, 0.72), (0.70, 0.70), 0.8)
     assert raced.knn == {"k": 3, "lambda": 0.5, "temperature": 1.0}
-    # The share of the lead is by the score of the search, which is without neighbours.
+    # The share of the lead uses the score of the search, which has no neighbours.
     assert kept_share(raced, [0.6, 0.8], "max") == pytest.approx(0.0)
     worse = [{**axes, "values": [0.70, 0.1]}] * 2
-    assert with_neighbours(found, worse, its).knn == {"lambda": 0.0}  # of equals the model alone
+    assert with_neighbours(found, worse, its).knn == {"lambda": 0.0}  # without a gain, no neighbours are used
     near = plan(tmp_path, tiny_job(tiny), "knn/val/accuracy")
     assert (near.score, near.fresh_score) == ("knn/val/accuracy", "knn/val/accuracy")
     assert with_neighbours(found, worse, near).knn["k"] == 1
@@ -97,7 +97,7 @@ def test_a_race_that_was_stopped_ends_on_fewer_seeds(world, job):
 
 
 def test_a_race_finds_better_settings_than_the_first_of_the_search():
-    """Scores of the search have noise of the size of the differences between settings."""
+    """Tests a search whose scores have as much noise as the settings differ."""
     rng = np.random.default_rng(0)
     first, raced = [], []
     for _ in range(400):

@@ -1,4 +1,4 @@
-"""Settings drawn from a space, and the way back from a job to its point."""
+"""Tests of settings drawn from a space, and of the conversion of a job into its point of the space."""
 
 import numpy as np
 import optuna
@@ -82,7 +82,7 @@ def flat(job):
 
 
 def agree(one, other):
-    """Equal, numbers up to the last digits."""
+    """Returns whether two trees are equal, with numbers equal up to rounding."""
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(agree(one[key], other[key]) for key in one)
     if isinstance(one, list):
@@ -91,7 +91,7 @@ def agree(one, other):
 
 
 class Uniforms:
-    """A trial whose numbers are given."""
+    """A stand-in for Optuna's trial that suggests values from given uniform numbers."""
 
     def __init__(self, numbers):
         self.numbers = iter(numbers)
@@ -102,7 +102,7 @@ class Uniforms:
 
 @pytest.mark.parametrize("count", [3, 9])
 def test_weights_are_uniform_on_the_simplex(count):
-    """Means 1/k, variances (k-1)/(k^2 (k+1)), covariances -1/(k^2 (k+1)): the flat Dirichlet's."""
+    """Tests the flat Dirichlet's means 1/k, variances (k-1)/(k^2 (k+1)) and covariances -1/(k^2 (k+1))."""
     space, draws = plain(Parameter("w", Simplex(KEYS[:count], 1.0, 1.0))), 20_000
     rng = np.random.default_rng(0)
     found = [draw(space, Uniforms(row)) for row in rng.random((draws, count - 1))]
@@ -111,7 +111,7 @@ def test_weights_are_uniform_on_the_simplex(count):
     assert weights.min() >= 0
     variance = (count - 1) / (count**2 * (count + 1))
     assert np.abs(weights.mean(0) - 1 / count).max() < 4 * np.sqrt(variance / draws)
-    # The products that a covariance averages, with their own spread.
+    # A covariance is a mean of products, so its tolerance follows from their standard deviation.
     centred = weights - 1 / count
     products = centred[:, :, None] * centred[:, None, :]
     expected = np.full((count, count), -1 / (count**2 * (count + 1)))
@@ -171,7 +171,7 @@ def test_the_job_as_written_is_a_point_where_it_lies_in_the_space(whole, base):
     written = load_job(JOB, ["objective.heads.path.options.level_weights=[1, 2]"])
     point = fit(whole, flat(written), flat(base))
     drawn = draw(whole, optuna.trial.FixedTrial(point))
-    # The classifier's remainder, 1 less the heads' weights, is drawn as a number.
+    # The classifier's weight, 1 minus the weights of the heads, is drawn as a number.
     assert drawn["objective.classifier.weight"] == pytest.approx(0.4)
     assert drawn["objective.heads.path.options.level_weights"] == pytest.approx([1.0, 2.0])
 

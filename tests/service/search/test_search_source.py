@@ -1,4 +1,4 @@
-"""A search after a kill: what the pruner has decided stands, what was half drawn is drawn to its end."""
+"""Tests that a search keeps the pruner's decisions after a kill, and draws an interrupted trial again."""
 
 import pytest
 from builders import tiny_job
@@ -26,7 +26,7 @@ def test_what_the_pruner_stopped_just_before_a_kill_is_closed_and_not_trained_ag
 
     def die(session, key, result):
         if not result:
-            world.mortal.at = world.mortal.count  # the next write is the close of a pruned trial
+            world.mortal.at = world.mortal.count  # the next write closes a pruned trial
         end(session, key, result)
 
     with monkeypatch.context() as patch:
@@ -124,7 +124,7 @@ def test_the_job_as_written_keeps_its_digits_and_is_confirmed_once(world, tiny, 
     plan = world.plan(tiny_job(tiny, *weights), EVERY_KIND, trials=1, seeds=1)
     point = start(plan.space, flatten(dump_job(plan.search_job())))
     drawn = draw(plan.space, FixedTrial(point))
-    assert drawn["objective.heads.detail.weight"] != 0.1  # the way to the sticks and back costs a digit
+    assert drawn["objective.heads.detail.weight"] != 0.1  # the conversion of weights and back costs a digit
     world.run(plan)
     (first,) = world.ledger.trials()
     assert first.job == dump_job(plan.search_job())

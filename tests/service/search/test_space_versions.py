@@ -1,4 +1,4 @@
-"""A sweep whose space changes, and one that begins with another one's trials."""
+"""Tests of a sweep whose space changes, and of a sweep that begins with the trials of another sweep."""
 
 import pytest
 from builders import text_dataset, tiny_job
@@ -81,9 +81,9 @@ def test_a_sweep_begins_with_another_ones_trials(world, job):
     kept = [trial for trial in before.trials if trial.settings[NAME] >= 0.3]
     assert {key.split("/")[1] for key in version.kept} == {trial.key for trial in kept}
     assert len(world.study.trials) == len(kept) + 2
-    assert len(report.trials) == 2  # the others are the other sweep's
+    assert len(report.trials) == 2  # the other trials belong to the other sweep
     world.run(world.plan(job, NARROW, trials=3))
-    assert len(world.ledger.versions()) == 1  # what was taken over stays
+    assert len(world.ledger.versions()) == 1  # the trials that were taken over stay
 
 
 def test_each_search_begins_with_the_trials_of_the_other_sweeps_search_with_its_number(world, job):

@@ -1,4 +1,4 @@
-"""Settings that the user asks for: checked before the start, tried after the job as written, and once."""
+"""Tests that settings the user asks for are checked first and tried once, after the job as written."""
 
 import pytest
 from builders import tiny_job
@@ -37,7 +37,7 @@ def plan(world, tiny):
 def test_a_dry_run_counts_what_is_asked_for_beyond_the_trials(world, tiny, plan):
     its = plan(2, seeds=2, searches=2, control=control_job(tiny_job(tiny)), try_first=[ONE, TWO, ONE])
     told = plan_sweep(its, world.home)["sweep"]
-    # The control has neither of the keys of the heads: ONE is its learning rate alone.
+    # The control has no keys of heads, so only the learning rate of ONE applies to it.
     assert {arm: each["trials"] for arm, each in told["trials_of_arms"].items()} == {"control": 6, "heads": 6}
     assert told["trials"] == 6
     world.run(its)
@@ -91,7 +91,7 @@ def test_a_command_that_goes_on_trains_none_twice_and_takes_new_ones(world, plan
     trained = list(world.formula.trained)
     world.run(its)
     assert world.formula.trained == trained
-    # A setting that is asked for later is trained, too, although the trials are used up.
+    # A setting that is requested later is trained although the trials are used up.
     world.run(plan(4, try_first=[TWO, {"train.lr": 0.05}]))
     assert origins(world) == ["as written", "asked for", "asked for", "drawn", "asked for"]
     assert {key for key, _ in world.formula.trained[len(trained) :]} == {"trial-0004"}

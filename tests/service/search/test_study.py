@@ -1,4 +1,4 @@
-"""The study that is built from a ledger's entries, the draws that it gives, and its copy."""
+"""Tests of the study built from a ledger's entries, of the trials drawn from it, and of its copy."""
 
 import json
 import math
@@ -38,7 +38,7 @@ ACCURACY, LOSS = Goal("val/accuracy", "max"), Goal("val/loss", "min")
 
 
 def space(sampler, goals=(ACCURACY,), seed=0):
-    """A space of every kind of parameter, one of them there for some choices only."""
+    """Returns a space of every kind of parameter, one of which exists for some choices only."""
     parameters = [Parameter("choice", Choice((0, 1, 2))), Parameter("whole", Int(1, 9))]
     if sampler != "brute_force":
         parameters += [Parameter("rate", Float(1e-4, 1e-1, log=True)), Parameter("share", Float(0.0, 1.0))]
@@ -48,13 +48,13 @@ def space(sampler, goals=(ACCURACY,), seed=0):
 
 
 def next_start(version, trials, starts):
-    """As the searches of a sweep take it: the first start whose point no trial has."""
+    """Returns the first start that no trial has tried, as the searches of a sweep do."""
     tried = [each.params for each in (*version.kept.values(), *trials)]
     return next((point for point in starts if point not in tried), None)
 
 
 class Search:
-    """The trials of a search in a ledger, which is read anew before each draw with `restarts`."""
+    """A search in a ledger. With `restarts`, the ledger is read anew before each draw."""
 
     def __init__(self, folder, its, restarts=False, starts=()):
         self.folder, self.space = folder / "sweeps" / "id", its
@@ -63,7 +63,7 @@ class Search:
         self.ledger.open_version(SpaceVersion(0, "", "", drawn, tuple(g.mode for g in its.goals), {}, {}))
 
     def draw(self):
-        """One more trial, which runs."""
+        """Draws one more trial and records it as running."""
         if self.restarts:
             self.ledger = Ledger(self.folder)
         (version,), trials = self.ledger.versions(), self.ledger.trials()
@@ -74,7 +74,7 @@ class Search:
         return self.ledger.open(replace(training, params=drawn.params, system_attrs=drawn.system_attrs))
 
     def close(self, entry):
-        """Some are pruned, some fail."""
+        """Closes a trial as complete, pruned or failed, depending on its number."""
         score = sum(float(value) for value in entry.params.values()) % 1.7
         self.ledger.append("value", key=entry.key, epoch=1, score=score / 2)
         state = {3: State.PRUNED, 2: State.FAILED}.get(entry.number % 5, State.COMPLETE)
@@ -82,7 +82,7 @@ class Search:
         self.ledger.close(entry.key, End(state, score=score, values=values))
 
     def run(self, count):
-        """Draws and closes so many trials, one after the other, and returns their points."""
+        """Draws and closes `count` trials, one after the other, and returns the points of all trials."""
         for _ in range(count):
             self.close(self.draw())
         return [entry.params for entry in self.ledger.trials()]
@@ -95,7 +95,7 @@ ONE, TWO = (ACCURACY,), (ACCURACY, LOSS)
     ("sampler", "goals", "count"),
     [
         ("tpe", ONE, 12), ("tpe", TWO, 8), ("gp", ONE, 8), ("gp", TWO, 7), ("random", ONE, 8),
-        ("cmaes", ONE, 26),  # the third population
+        ("cmaes", ONE, 26),  # reaches the third population
         ("brute_force", ONE, 12), ("brute_force", TWO, 8),
     ],
 )  # fmt: skip
@@ -198,7 +198,7 @@ def test_a_study_has_the_state_values_and_intermediate_values_of_an_entry(state,
         {"x": 0.5},
         attrs,
     )
-    assert trial.intermediate_values == {1: 0.2, 3: 0.5}  # no number is not reported
+    assert trial.intermediate_values == {1: 0.2, 3: 0.5}  # a score that is not a number is left out
     assert trial.user_attrs == {
         "label": "trial 0", "settings": {"lr": 1}, "state": state, "reason": "why", "chosen": {},
     }  # fmt: skip
@@ -270,7 +270,7 @@ def test_a_copy_has_the_values_that_were_trained(tmp_path, monkeypatch, tiny):
     write_studies(world.ledger, file)
     study = optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(str(file))))
     trials = world.ledger.trials()
-    assert len(study.trials) == len(trials) == 10  # those of the space before are taken over
+    assert len(study.trials) == len(trials) == 10  # the trials of the earlier space are taken over
     for copy, trial in zip(study.trials, trials, strict=True):
         expected = flatten(trial.settings)
         sections = {key: expected.pop(key) for key in list(expected) if ".projection." in key}
@@ -289,7 +289,7 @@ def test_what_has_no_search_has_no_study(tmp_path):
 
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "gp", "random"])
 def test_a_draw_changes_no_earlier_trial(tmp_path, sampler):
-    """Its study shares the values of the earlier trials."""
+    """Tests that a draw leaves earlier trials unchanged, although the study shares their values."""
     search = Search(tmp_path, space(sampler))
     search.run(6)
     before = [repr(trial) for trial in search.ledger.trials()]
@@ -299,14 +299,14 @@ def test_a_draw_changes_no_earlier_trial(tmp_path, sampler):
 
 @pytest.mark.parametrize(("sampler", "mode"), [("tpe", "max"), ("tpe", "min"), ("brute_force", "max")])
 def test_a_draw_learns_from_the_best_and_the_latest_of_many_trials(tmp_path, sampler, mode):
-    """The work of a draw is bounded, and its seed is still the trial's number."""
+    """Tests that a draw learns from a limited number of trials, and that its seed is the trial's number."""
     its = space(sampler, (Goal("val/accuracy", mode),))
     version = SpaceVersion(1, "", "", {}, (mode,), {}, {})
     count = LEARNT + 300
     ledger = new_ledger(tmp_path / "sweeps" / "id")
     ledger.open_version(replace(version, number=0))
     ledger.open_version(version)
-    for number in range(-1, count):  # the first one is of an earlier version, and the best
+    for number in range(-1, count):  # the first trial is the best one, but of an earlier version
         training = Training(f"t{number}", "", {}, {}, number=number + 1, version=min(number + 1, 1))
         state = State.PRUNED if number == 7 else State.COMPLETE
         best = 1e3 if mode == "max" else -1e3

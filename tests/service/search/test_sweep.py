@@ -1,4 +1,4 @@
-"""Commands on a sweep: they grow it, stop it, refuse another's name, and report its true state."""
+"""Tests of commands that grow or stop a sweep, refuse a name in use, and report the sweep's state."""
 
 import errno
 import json
@@ -57,7 +57,7 @@ search: {scheduler: none, metric: [val/accuracy, val/macro_f1]}
 
 @pytest.fixture(scope="module")
 def databases_of(tmp_path_factory):
-    """Gives a home a store: to make its tables takes longer than a test."""
+    """Returns a function that copies a prepared store into a home, since creating tables takes long."""
     made = tmp_path_factory.mktemp("store")
     Tracker(made)
 
@@ -146,7 +146,7 @@ def test_the_name_is_one_sweeps(world, tmp_path):
                 way(plan)
     for file in (tmp_path / "data").iterdir():
         file.unlink()
-    text_dataset(tmp_path / "data", seed=1)  # under the same path
+    text_dataset(tmp_path / "data", seed=1)  # other data under the same path
     with pytest.raises(UserError, match="has another data set"):
         world.run(world.plan(job, SPACE))
     assert world.ledger.head == before
@@ -233,7 +233,7 @@ def test_what_runs_when_others_failed_is_stopped_and_may_go_on(world, job):
     world.formula.fails = lambda job, _epoch: job.objective.heads["topic"].temperature == 0.5
     world.execute(at_once=2)
     text = f"{SPACE}\nsearch: {{scheduler: none, max_failed: 0}}"
-    plan = world.plan(job, text, trials=2)  # the first is the job as written
+    plan = world.plan(job, text, trials=2)  # the first trial is the job as written
     report = world.run(plan)
     assert (report.state, states(world)) == (State.FAILED, [State.FAILED, State.STOPPED])
     assert trials(world)[1].reason.startswith("1 trainings failed in a row")
@@ -279,7 +279,7 @@ def test_processes_that_die_again_and_again(world, job, monkeypatch):
         callbacks.begin(task.key)
         callbacks.begin(task.key)  # a second process
         callbacks.on_died(task.key, "its process died again and again")
-        callbacks.end(task.key, {})  # Tune says both
+        callbacks.end(task.key, {})  # Tune reports both
 
     monkeypatch.setattr("mlcl.service.engine.engine.run_trainings", deadly)
     world.run(world.plan(job, PLAIN, trials=1))
@@ -348,7 +348,7 @@ def test_picks_are_confirmed_on_seeds_that_are_not_the_searchs_or_the_races(worl
     report = world.run(
         world.plan(job, PLAIN, trials=1, seeds=3, baselines=[("base", baseline), ("twin", job)])
     )
-    # The job as written is the first trial, so it is the best one, too.
+    # The job as written is the only trial, so it is also the best one.
     assert [confirmation.label for confirmation in report.confirmations] == [
         "base, as written = best found (base, trial 0)",
         "twin",
@@ -424,7 +424,7 @@ def test_a_sweep_that_is_stopped_in_its_race_is_stopped_and_goes_on(world, job, 
 
 
 def test_the_race_takes_the_best_mean_on_fresh_validation_seeds(world, job):
-    # On the seed of the search the first trial that is drawn looks best, on fresh seeds the job as written.
+    # On the search's seed the first drawn trial is best, on fresh seeds the job as written is.
     written = job.objective.heads["detail"].temperature
     world.formula.scale = lambda its: (
         1.0 if its.objective.heads["detail"].temperature == written or its.train.seed == 0 else 0.5
@@ -442,7 +442,7 @@ def test_the_race_takes_the_best_mean_on_fresh_validation_seeds(world, job):
 
 
 def test_the_race_chooses_neighbours_by_the_mean_over_its_seeds(world, job):
-    """On seed 502 one neighbour is best, by the mean of both seeds three are."""
+    """Tests a case where one neighbour is best on seed 502, but three are best by the mean of both seeds."""
     plan = world.plan(job, FREE, trials=4, seeds=2, control=control_job(job))
     report = world.run(plan)
     assert (report.state, report.score, report.fresh_score) == (
@@ -453,7 +453,7 @@ def test_the_race_chooses_neighbours_by_the_mean_over_its_seeds(world, job):
     knn = {"k": 3, "lambda": 0.5, "temperature": 1.0}
     control, heads = report.arms
     assert [its.knn for its in heads.searches[0].race] == [knn] * len(heads.searches[0].race)
-    # The control has no key of the space: it has a race of its own, for its neighbours.
+    # The control has no key of the space, so its race chooses only its neighbours.
     assert [(its.name, its.knn) for its in control.searches[0].race] == [("control", knn)]
     for its in (*control.searches[0].race, *heads.searches[0].race):
         assert its.scores == pytest.approx([score + 0.03 for score in its.alone])
@@ -485,7 +485,7 @@ def test_neighbours_that_do_not_help_are_left_out(world, job):
 
 
 def test_a_sweep_keeps_the_score_with_which_it_began(world, job):
-    """Without fresh seeds there is no race, and each trial chooses its neighbours."""
+    """Tests a sweep without fresh seeds, which has no race, so that each trial chooses its neighbours."""
     first = world.run(world.plan(job, FREE, trials=2))
     assert first.score == first.fresh_score == "knn_best/val/accuracy"
     grown = world.run(world.plan(job, FREE, trials=2, seeds=1))
@@ -531,8 +531,9 @@ def test_each_arm_has_searches_and_the_heads_start_at_their_control(world, job):
         assert own[1].settings["objective.heads.detail.weight"] == pytest.approx(0.003)
         if pick:
             assert own[1].settings["train.lr"] == pytest.approx(pick["train.lr"])
-    assert [t.settings for t in first[2:]] != [t.settings for t in second[2:]]  # samplers of their own
-    # Validation is small: the second search of an arm has rows of its own.
+    # Each search has its own sampler.
+    assert [t.settings for t in first[2:]] != [t.settings for t in second[2:]]
+    # Because validation is small, the second search of an arm draws its own validation rows.
     drawn = [
         world.ledger.entries[its.seeds[0].key].job["data"].get("validation_seed")
         for its in report.confirmations
@@ -627,7 +628,7 @@ def test_a_moved_or_copied_home_goes_on(tmp_path, monkeypatch, job, databases_of
     before = world.folder.name
     way(tmp_path / "home", tmp_path / "elsewhere")
     left = sorted((tmp_path / "home").rglob("*"))
-    _artifact_repos_cache.clear()  # another command is another process
+    _artifact_repos_cache.clear()  # a new command would be a new process, without this cache
     other = World(tmp_path / "elsewhere", monkeypatch, f"sqlite:///{tmp_path}/elsewhere/mlflow.db")
     report = other.run(other.plan(job, PLAIN, trials=3))
     assert (report.state, other.folder.name, report.undelivered) == (State.COMPLETE, before, 0)
@@ -649,7 +650,7 @@ def test_the_export_of_the_best_model_can_be_interrupted(databases_of, tmp_path,
 
 
 class Patient(AtOnce):
-    """Its outages end a round of deliveries, not the command, as in the delivering thread."""
+    """A delivery whose outages end a round of deliveries but not the command, as in the real thread."""
 
     def deliver(self):
         with suppress(OSError):
@@ -657,7 +658,7 @@ class Patient(AtOnce):
 
 
 def unreachable(send):
-    """The delivery of the log `other` alone fails, as if the bucket of its files were away."""
+    """Returns a delivery that fails for the log `other` alone, as if its bucket could not be reached."""
 
     def deliver(sender):
         if sender.id == "other":
@@ -705,7 +706,7 @@ def test_the_longest_names_are_taken_everywhere(databases_of, tmp_path, monkeypa
 
 
 def everywhere(client):
-    """All runs of a store, by the names of their experiments, also deleted ones."""
+    """Returns the experiment and the name of each run of a store, including deleted runs."""
     found = {each.experiment_id: each.name for each in client.search_experiments(ViewType.ALL)}
     runs = client.search_runs(list(found), "", ViewType.ALL)
     return sorted((found[run.info.experiment_id], run.info.run_name) for run in runs)

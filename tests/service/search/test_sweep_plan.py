@@ -1,4 +1,4 @@
-"""Refusals of a sweep before anything starts."""
+"""Tests of the plan of a sweep: its scores and counts, and refusals before anything starts."""
 
 import pytest
 from builders import text_dataset, tiny_job
@@ -20,7 +20,7 @@ def plan_of(tmp_path, job, text="space: {train.lr: {log_float: [0.001, 0.1]}}", 
 
 
 def test_what_scores_a_trial(tiny, tmp_path):
-    """With free keys the best of their values, or where races choose these the search's metric."""
+    """Tests that the best neighbours score a trial, or the job's metric if races choose the neighbours."""
     free = "space: {evaluation.knn.k: {choice: [1, 3]}}"
     several = f"{free}\nsearch: {{metric: [val/accuracy, val/macro_f1], prune_by: val/accuracy}}"
     raceless = f"{free}\nsearch: {{race_seeds: 0}}"
@@ -36,7 +36,7 @@ def test_what_scores_a_trial(tiny, tmp_path):
 
 
 def test_what_compares_settings_on_fresh_seeds(tiny, tmp_path):
-    """Predictions with the neighbours that races choose, else the ensemble, else what scores a trial."""
+    """Tests that fresh seeds are compared by raced neighbours, else the ensemble, else a trial's score."""
     free = "space: {evaluation.knn.k: {choice: [1, 3]}}"
     plain, averaged = tiny_job(tiny), tiny_job(tiny, "evaluation.ensemble=tfidf_svm")
 
@@ -98,7 +98,7 @@ def test_a_plan_counts_a_control_on_the_validation_rows_of_every_search(tiny, tm
     job, text = tiny_job(tiny), "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}"
     how = {"seeds": 3, "searches": 2, "confirm": 1, "control": control_job(job)}
     plan = plan_of(tmp_path, job, f"{text}\nsearch: {{race_seeds: 0}}", **how)
-    fresh = 2 * 2  # of two searches with two seeds
+    fresh = 2 * 2  # two searches with two seeds each
     assert plan_sweep(plan, tmp_path)["sweep"]["most_confirmation_runs"] == fresh + 2 * fresh
 
 
@@ -123,7 +123,7 @@ def test_baselines_get_the_swept_jobs_experiment_metric_and_grid(tiny, tmp_path)
 def test_the_epochs_of_each_arm_are_its_own(tiny, tmp_path):
     job, long = tiny_job(tiny), ("long", tiny_job(tiny, "train.epochs=40"))
     found = plan_sweep(plan_of(tmp_path, job, searches=1, baselines=[long]), tmp_path)["sweep"]
-    # Two trials, the races of the job as written and one trial on two seeds each, and one fresh seed.
+    # 2 trials, 2 race settings with 2 seeds each, and 1 fresh seed make 7 trainings.
     assert (found["most_epochs_each"], found["most_epochs"]) == (40, 7 * (job.train.epochs + 40))
     drawn = "space: {train.lr: {log_float: [0.001, 0.1]}, train.epochs: {int: [2, 9]}}"
     found = plan_sweep(plan_of(tmp_path, job, drawn, searches=1, baselines=[long]), tmp_path)["sweep"]

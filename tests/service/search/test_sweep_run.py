@@ -1,4 +1,4 @@
-"""The sweep's own run: what was asked, how the best grew, what came out."""
+"""Tests of the sweep's own run in MLflow: its parameters, the best score over time and the results."""
 
 import json
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ def test_results_are_written_at_most_for_a_fiftieth_of_the_time(monkeypatch):
 
     def write(_result):
         writes.append(now[0])
-        now[0] += 1.0  # seconds that a write takes
+        now[0] += 1.0  # a write takes one second
 
     monkeypatch.setattr(sweep_run, "time", clock)
     monkeypatch.setattr(sweep_run, "write_result", write)
@@ -50,7 +50,7 @@ def test_the_best_after_each_trial_that_ended(world, tiny, mode, better):
     for step, trial in enumerate(trials, start=1):
         if trial.state is State.COMPLETE:
             best = trial.score if best is None else better(best, trial.score)
-        assert points.get(f"sweep/best {step}") == best  # none before the first complete one
+        assert points.get(f"sweep/best {step}") == best  # no point before the first complete trial
 
 
 def test_what_came_out(world, tiny):
@@ -80,7 +80,7 @@ def test_pruned_and_complete_trials_compare_at_the_largest_rung_of_all(world, ti
 
 
 def test_a_trial_has_the_parameters_that_are_not_the_sweeps(world, tiny):
-    """Keys that vary, and keys that differ from the job: also with another space and other CPUs."""
+    """Tests that a trial logs only keys that vary or differ from the job, also with another space or CPUs."""
     first = world.plan(tiny_job(tiny), SPACE.replace("MODE", "mode: max"), trials=3)
     other = SPACE.replace("MODE", "mode: max").replace("0.05", "0.04")
     world.run(first)

@@ -1,4 +1,4 @@
-"""A setting that a search draws again is not trained again: the trial takes the results of the first one."""
+"""Tests that a setting which is drawn again is not trained again but takes the first trial's results."""
 
 import pytest
 from builders import tiny_job
@@ -13,7 +13,7 @@ search: {sampler: SAMPLER, scheduler: SCHEDULER, startup: 2, reduction_factor: 2
 """
 WIDE = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: SCHEDULER}"
 SAME_ROWS = ("data.validation_seed=7",)
-"""Without it each search but the first draws validation rows of its own."""
+"""An override that gives all searches the same validation rows."""
 LR = "space: {train.lr: {choice: [0.01, 0.02]}}\nsearch: {scheduler: none, startup: 2}"
 
 
@@ -22,7 +22,7 @@ def trained(world):
 
 
 def first_of(trials):
-    """The first trial of each setting, by its job."""
+    """Returns the first trial of each setting, by its job."""
     found = {}
     for trial in trials:
         found.setdefault(str(trial.job), trial)
@@ -137,7 +137,7 @@ def test_it_takes_no_place_of_another_in_a_race(world, plan):
 
 
 def written(ledger):
-    """The first trial of each of three searches, which is the job as written."""
+    """Returns the first trial of each search, which is the job as written."""
     return [ledger.trials(scope=scope)[0] for scope in ledger.searches]
 
 
@@ -149,7 +149,7 @@ def test_searches_on_the_same_rows_train_the_job_as_written_once(world, plan, pa
     assert [first.same_as, *(its.same_as for its in others)] == ["", first.key, first.key]
     assert {its.score for its in others} == {first.score}
     assert not trained(world) & {its.key for its in others}
-    # It is the best of each search, whether trained there or not: there is nothing to race against.
+    # The job as written is the best trial of each search, whether or not it was trained there.
     (arm,) = report.arms
     assert [search.pick for search in arm.searches] == [
         "as written",

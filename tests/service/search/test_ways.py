@@ -1,4 +1,4 @@
-"""The two ways of docs/architecture.md: from `mlcl sweep` to the first step, and from a score to MLflow."""
+"""Tests of the two call paths in docs/architecture.md, to the first step and from a score to MLflow."""
 
 import fcntl
 import sys
@@ -25,7 +25,7 @@ SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearc
 
 
 def ours():
-    """Our functions on the stack, the outermost first."""
+    """Returns the functions of mlcl on the stack, the outermost first."""
     names, frame = [], sys._getframe(1)
     while frame is not None:
         file = Path(frame.f_code.co_filename)
@@ -36,7 +36,7 @@ def ours():
 
 
 def tune(callbacks, **_):
-    """Asks for trainings as Ray Tune does, through our searcher, and plays them in this process."""
+    """Asks for trainings through our searcher, as Ray Tune does, and runs them in this process."""
     guard = tune_executor._Guard(callbacks, tune_executor.nullcontext)
     feed, scheduler = tune_executor._Feed(guard), tune_executor._Scheduler(guard)
     while isinstance(config := feed.suggest("a trial"), dict):
@@ -55,7 +55,7 @@ def tune(callbacks, **_):
 
 
 class SimpleTrial:
-    """The attributes of a trial of Ray Tune that our scheduler reads."""
+    """A stand-in for Ray Tune's trial with the attributes that our scheduler reads."""
 
     def __init__(self, config):
         self.config = config
@@ -63,7 +63,7 @@ class SimpleTrial:
 
 @pytest.fixture
 def ways(tiny, tmp_path, monkeypatch):
-    """The functions of ours that were on the stack at the first of each of these moments."""
+    """Runs a sweep and returns the functions on the stack at the first step, draw, log entry and delivery."""
     home, found = tmp_path / "home", {}
     World(home, monkeypatch, f"sqlite:///{home}/mlflow.db")
 
@@ -84,7 +84,7 @@ def ways(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "run_trainings", tune)
     watched(torch.optim.AdamW, "step", "step")
     watched(search_source, "draw_trial", "draw")
-    watched(fcntl, "flock", "log", within=":_validate")  # by `append`, before it writes
+    watched(fcntl, "flock", "log", within=":_validate")  # `append` locks the file before it writes
     watched(MlflowClient, "log_batch", "delivery", within=":_metrics")
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job_tree(tiny)))
     (tmp_path / "space.yaml").write_text(SPACE)
@@ -95,7 +95,7 @@ def ways(tiny, tmp_path, monkeypatch):
 
 
 def listed(root, first):
-    """The outer and the indented calls of the list in docs/architecture.md that begins with `first`."""
+    """Returns the outer and the indented calls of the list in the docs that begins with `first`."""
     blocks = (root / "docs/architecture.md").read_text().split("```")[1::2]
     (lines,) = (block.strip().splitlines() for block in blocks if block.strip().startswith(first))
     outer = [line for line in lines if not line.startswith(" ")]

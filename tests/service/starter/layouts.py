@@ -1,6 +1,6 @@
-"""Layouts of public data files, with rows of our own: how `mlcl init` must read each.
+"""Layouts of public data files, filled with made-up rows, and how `mlcl init` must read each of them.
 
-Every layout has 240 rows of four topics, whose words are in the texts, or whose colours are in the images.
+Every layout has 240 rows of four topics. The texts contain the topics' words, the images their colours.
 """
 
 import csv
@@ -26,18 +26,18 @@ ROWS = [
     (i, (NAMES[i % 4],) if i % 3 else tuple(dict.fromkeys((NAMES[i % 4], NAMES[(i // 5 + 1) % 4]))))
     for i in range(240)
 ]
-"""A number and one or two topics a row."""
+"""The number and the topics, one or two, of each row."""
 Files = Mapping[str, bytes]
 
 
 def body(i, topics):
-    """A text in which the topics' words stand."""
+    """Returns a text with the words of the topics."""
     words = " ".join(TOPICS[topic] for topic in topics)
     return f"They talked about {words}, and of matter {i} that was new"
 
 
 def png(i, topics):
-    """A small image in the topics' colours."""
+    """Returns a small PNG image in the colours of the topics."""
     pixels = np.random.default_rng(i).integers(0, 25, (8, 8, 3))
     for k, topic in enumerate(topics):
         pixels[4 * k // len(topics) :] += np.asarray(COLOURS[topic])
@@ -47,7 +47,7 @@ def png(i, topics):
 
 
 def table(header, row: Callable, delimiter=",", encoding="utf-8", rows=ROWS, quoting=csv.QUOTE_MINIMAL):
-    """A CSV file; without a header where `header` is None."""
+    """Returns a CSV file, without a header if `header` is None."""
     file = io.StringIO()
     writer = csv.writer(file, delimiter=delimiter, quoting=quoting)
     writer.writerows([*([header] if header else []), *(row(i, topics) for i, topics in rows)])
@@ -55,18 +55,18 @@ def table(header, row: Callable, delimiter=",", encoding="utf-8", rows=ROWS, quo
 
 
 def labels(write, **how):
-    """A CSV of texts and labels as `write` writes the topics of a row."""
+    """Returns a CSV file of texts and of labels, which `write` makes from the topics of a row."""
     return table(("text", "labels"), lambda i, t: (body(i, t), write(i, t)), **how)
 
 
 def objects(row: Callable, array=False):
-    """JSON lines, or one array."""
+    """Returns rows as JSON lines, or as one JSON array."""
     found = [row(i, topics) for i, topics in ROWS]
     return (json.dumps(found) if array else "\n".join(map(json.dumps, found))).encode()
 
 
 def parquet(columns, metadata=None):
-    """A Parquet file with the metadata of Hugging Face's datasets."""
+    """Returns a Parquet file with the metadata of Hugging Face's datasets."""
     found = pa.table({name: [make(i, topics) for i, topics in ROWS] for name, make in columns.items()})
     features = {b"huggingface": json.dumps({"info": {"features": metadata}}).encode()} if metadata else {}
     sink = pa.BufferOutputStream()
@@ -83,13 +83,13 @@ def shares(i, topics):
 
 
 def images(folder, name="{i}.png"):
-    """An image file a row."""
+    """Returns an image file for each row."""
     return {f"{folder}/{name.format(i=i, topic=topics[0])}": png(i, topics) for i, topics in ROWS}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Files of a data set, and what `mlcl init` reads in them.
+    """The files of a data set, and what `mlcl init` reads in them.
 
     `says` are parts of the lines that init prints, `labels` the classes that it reads. `paths` are given to
     init, by default all files, with the user's `options`.
@@ -250,4 +250,4 @@ LAYOUTS = {
         ("files that are no images, which are left out: 1 (.txt 1)",), paths=("tumours",),
     ),
 }  # fmt: skip
-"""Layouts by name: of texts, then of images."""
+"""The layouts by name, first those of texts, then those of images."""

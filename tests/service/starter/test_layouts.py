@@ -1,4 +1,4 @@
-"""`init`, a training, and `predict` on layouts of public files that were not touched."""
+"""Tests of `init`, a training and `predict` on files in public layouts, without any change to the files."""
 
 import csv
 import shlex

@@ -1,4 +1,4 @@
-"""`mlcl init` reads labels that other readers take for something else."""
+"""Tests that `mlcl init` reads labels correctly that are easily mistaken for something else."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ MANY = [*LATE, *({**its, "text": f"{its['text']} x{n}"} for n in range(9) for it
 
 
 def of_classes(kind, classes):
-    """Lists of 0 and 1 as values of a type, and what they mean with names for the classes."""
+    """Returns a case of READ: a file with lists of 0 and 1 of type `kind`, and names for the classes."""
     content = parquet({"text": body, "labels": lambda i, t: list(map(kind, flags(t)))})
     given = dict(zip(NAMES, classes, strict=True))
     return {"in.parquet": content}, {"classes": classes}, classes, lambda i, t: [given[n] for n in t], ""
@@ -44,7 +44,7 @@ def one(i, t):
 
 
 def written(header, *rows, delimiter=","):
-    """A CSV whose columns after the text repeat these cells."""
+    """Returns a CSV file whose columns after the text repeat the given cells."""
     return {"in.csv": table(header, lambda i, t: (body(i, t), *rows[i % len(rows)]), delimiter=delimiter)}
 
 
@@ -53,12 +53,12 @@ def paths(i, t):
 
 
 def verses(i, t):
-    """A text that ends with lines of two parts."""
+    """Returns a text that ends with lines which contain one comma each."""
     return f"{body(i, t)}\nI came, I saw\nI ran, I fell\nI slept, I rose\nthe end"
 
 
 def branch(i, t):
-    """Three levels, of which the last has fewer classes than the second, each an only child."""
+    """Returns a text and three levels, the third with few classes that are each an only child."""
     return body(i, t), "abc"[i % 3], f"leaf {i % 24}", f"sub {i % 24}" if i % 24 < 6 else ""
 
 
@@ -175,7 +175,7 @@ READ = [
     ({"in.csv": table(("text", "label"), lambda i, t: ("the same words" if i < 9 else body(i, t), t[0]))}, {},
      None, None, "rows with the content of another row, which lie in one split with it: 9, 6 of them with"),
 ]  # fmt: skip
-"""A file, the user's options, the classes, the labels of a row, and a part of what is said."""
+"""Cases: a file, the user's options, the classes, the labels of a row, and a part of the output."""
 
 
 @pytest.mark.parametrize(("file", "options", "classes", "expected", "line"), READ)
@@ -267,7 +267,7 @@ def test_rows_that_say_of_each_class_that_they_lack_it_are_labelled(tmp_path):
 
 
 def test_the_rows_that_decide_may_stand_at_the_end(tmp_path):
-    """A 0/1 column whose first 1 comes late, and a hierarchy that late rows break."""
+    """Tests a 0/1 column whose first 1 comes late, and a hierarchy that only late rows violate."""
     late = [(i, ROWS[i % 240][1]) for i in range(20_100)]
 
     def row(i, t):

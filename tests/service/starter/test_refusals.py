@@ -1,4 +1,4 @@
-"""Files that `mlcl init` refuses, and that its errors fit every command which reads the files."""
+"""Tests that `mlcl init` refuses unclear files, with errors that fit every command that reads them."""
 
 import ast
 import re
@@ -25,12 +25,12 @@ def flagged(last):
 
 
 def lines(write):
-    """JSON lines with labels as they are written for a row's number."""
+    """Returns JSON lines with labels that `write` makes from the row's number."""
     return "\n".join(f'{{"text": "a b c {i}", "labels": {write(i)}}}' for i in range(240)).encode()
 
 
 def headless(first):
-    """CSV whose first line is data, and also the last where it repeats the header."""
+    """Returns a CSV file without a header, or with the header repeated in the last line."""
     rows = [f"{body(i, t).replace(',', '')},{t[0]}" for i, t in ROWS]
     return "\n".join(["label,text", *rows, first] if first == "label,text" else [first, *rows]).encode()
 
@@ -199,11 +199,11 @@ REFUSED = {
     "key text: is not for a prepared data set; found: body; allowed: labels": (
         {"in/dataset.json": b"{}"}, {"text": ("body",), "labels": ("topic",)}),
 }  # fmt: skip
-"""Messages with the file, or the files by name, and the user's options that cause them."""
+"""The file or files and the user's options that cause an error, by the error's message."""
 
 
 def refused(message, tmp_path):
-    """The error of a start on such files."""
+    """Returns the error of `init` on the files of a message in REFUSED."""
     case = REFUSED[message]
     content, options = case if isinstance(case, tuple) else (case, {})
     files = content if isinstance(content, dict) else {"in.csv": content}
@@ -216,7 +216,7 @@ def refused(message, tmp_path):
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_is_not_clear_is_one_line_and_leaves_no_file(message, tmp_path):
-    """The options that it allows are those of `mlcl init`."""
+    """Tests that an unclear file is one line of error, which suggests only options of `mlcl init`."""
     error = refused(message, tmp_path)
     assert message in error.line()
     assert not (tmp_path / "out").exists()
@@ -233,20 +233,20 @@ SHARED = [
     ROOT / "service" / "starter" / "table_options.py",
     *(ROOT / "training" / name for name in ("export/labelling.py", "input_reader.py")),
 ]
-"""Files whose errors reach a user through `init`, `prepare`, `check` and `predict` alike."""
+"""Source files whose errors reach a user through `init`, `prepare`, `check` and `predict`."""
 SECTIONS = (CsvOptions, Options, MultiLabelColumn, SingleColumn)
 OPTIONS = {name for section in SECTIONS for name in section.model_fields}
-"""The names of a source's options and of a label space's."""
+"""The names of the options of sources and label spaces."""
 
 
 def options_of(command):
-    """The options and arguments of a command, without dashes."""
+    """Returns the options and arguments of a command, without leading dashes."""
     found = typer.main.get_command(app).commands[command]
     return {name.lstrip("-").replace("-", "_") for each in found.params for name in each.opts}
 
 
 def raised(file):
-    """The texts of the errors that a file raises."""
+    """Yields the texts of the errors that a source file raises."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("UserError", "error"):
             yield from (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))

@@ -1,4 +1,4 @@
-"""The job, the space and the README that `mlcl init` writes."""
+"""Tests of the job, the space and the README that `mlcl init` writes."""
 
 import csv
 import shlex
@@ -37,7 +37,7 @@ def _no_model(monkeypatch):
 
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
-    """Starts from rows under a header."""
+    """Returns a function that runs `init` on a CSV file of a header and rows."""
     monkeypatch.chdir(tmp_path)
 
     def begun(header, rows, *labels, ask=None, to="out", **how):
@@ -53,7 +53,7 @@ def started(out, path, said=None, ask=None, **how):
     job = load_job(made.files[0])
     space = load_space(made.files[1], job)
     tree = flatten(dump_job(job))
-    for parameter in space.parameters:  # raises Misfit where the space does not hold the job as written
+    for parameter in space.parameters:  # raises Misfit if the space does not contain the job as written
         parameter.domain.point_of(parameter.name, tree)
     drawn = read_yaml(made.files[1])["space"].keys()
     assert ("objective.heads.*.weight" in drawn) == bool(job.objective.heads)
@@ -82,7 +82,7 @@ JOBS = [
         f"fracture of the {('arm', 'leg')[i % 2]} {i // 4}, {('open', 'closed')[i // 2 % 2]}", its[0]],
      {"section": {"kind": "single", "column": "section"}}, "section", "text: the column diagnosis"),
 ]  # fmt: skip
-"""A header, its rows, the label spaces, the one to predict, and the beginning of a line that is said."""
+"""Cases: a header, its rows, the label spaces, the one to predict, and the beginning of an output line."""
 
 
 @pytest.mark.parametrize(("header", "row", "spaces", "target", "line"), JOBS)

@@ -1,4 +1,4 @@
-"""Several searches of a tuned cell, each with its race and its pick: what a sweep's arm does."""
+"""Tests of several searches of a tuned cell, each with a race and a pick, as in an arm of a sweep."""
 
 import re
 from statistics import fmean
@@ -27,7 +27,7 @@ NEIGHBOURS = {"evaluation.knn.k": {"choice": [1, 3]}, "evaluation.knn.lambda": {
 RACED = {**SPACE, "space": {**SPACE["space"], **NEIGHBOURS}}
 METRICS = TABLE["metrics"]
 ENTRANTS = 3, 3, 2
-"""The settings of each search's race: the best two and the job as written, one of them in the third."""
+"""The numbers of settings in the race of each search: the best two trials and the job as written."""
 SCOPES = ("warm_all", "warm_all_2", "warm_all_3")
 
 
@@ -40,7 +40,7 @@ def change(metrics=METRICS, **more):
 
 
 def told(trainings):
-    """Settings, seeds, validation rows and metrics of trainings."""
+    """Returns settings, seeds, seeds of validation rows and metrics of trainings."""
     return [
         (each.settings, each.job["train"]["seed"], each.job["data"].get("validation_seed"), each.metrics)
         for each in trainings
@@ -48,7 +48,7 @@ def told(trainings):
 
 
 def stages(ledger, scope):
-    """The trials, the race and the confirmation of a search in a ledger."""
+    """Returns the trials, the race and the confirmation of a search in a ledger."""
     of_scope = [(key, each.race) for key, each in ledger.confirmations.items() if each.scope == scope]
     race, fresh = (
         [s for key, is_race in of_scope if is_race == r for s in ledger.seeds_of(key)] for r in (True, False)
@@ -91,7 +91,7 @@ def test_races_choose_the_neighbours_of_a_cell(tables):
     assert {"evaluation.knn.k": 3, "evaluation.knn.lambda": 0.5}.items() <= cell.settings.items()
     assert list(cell.figures[0].values) == [seed.metrics["knn/test/accuracy"] for _, seed in seeds]
     (searched,) = TableTrainings(plan, tables.home).tuned
-    for each in searched.searches(ledger):  # by what races compared
+    for each in searched.searches(ledger):  # the metric that the races compare
         assert each.validation == fmean(seed.metrics["knn/val/accuracy"] for seed in each.seeds)
         assert each.validation != fmean(seed.score for seed in each.seeds)
 
@@ -151,7 +151,7 @@ def test_a_part_of_a_table_is_taken_over_with_its_searches(tables):
     part = tables.run(tables.plan(SEVERAL, only=["warm/*"]))
     trained = len(tables.trained())
     whole = tables.run(tables.plan(SEVERAL))
-    assert len(tables.trained()) - trained == 2  # the seeds of the other cell
+    assert len(tables.trained()) - trained == 2  # only the seeds of the other cell are trained
     assert tuned(whole).figures == tuned(part).figures
     other = tables.run(tables.plan(change(searches=2), only=["warm/*", "cold/*"]))
     assert other.state is State.COMPLETE
@@ -199,7 +199,7 @@ def test_what_stands_in_the_file_by_default_changes_nothing(tables):
     ]
     assert hashes[0] == hashes[1]
     assert len(set(hashes)) == 3
-    # A space that has a race of its own has none in a table: race_seeds of `search` is a sweep's.
+    # A table ignores `race_seeds` in a space's own `search`, which applies to sweeps.
     own = {**TUNE, "space": {**SPACE, "search": {"scheduler": "none", "race_seeds": 2}}}
     report = tables.run(tables.plan({**TUNED, "tune": own}))
     assert [each.race for each in Ledger(report.folder).confirmations.values()] == [False]

@@ -1,4 +1,4 @@
-"""The control of a column: searched first, and followed by the searches of the other rows."""
+"""Tests of the control of a column, which is searched before the rows that follow it."""
 
 import json
 
@@ -29,11 +29,11 @@ FOLLOWED = {
     "rows": {"Warm": FOLLOWER, "Base": CONTROL},
     "columns": {"All": {}, "Few": {"set": {"data.subset": {"n": 24}}}},
 }
-"""In both columns Warm follows Base, which stands below it: 24 trainings."""
+"""A table of 24 trainings. In both columns the row Warm follows the row Base, which is listed later."""
 
 
 def rows(change, row="Warm"):
-    """`FOLLOWED` with other keys of a row's search."""
+    """Returns `FOLLOWED` with changed keys in the search of a row."""
     both = FOLLOWED["rows"]
     return {**FOLLOWED, "rows": {**both, row: {**both[row], "tune": {**both[row]["tune"], **change}}}}
 
@@ -146,7 +146,7 @@ def test_a_search_that_followed_another_trial_is_not_taken_over(tables, monkeypa
 
 
 def test_a_row_that_holds_every_key_is_trained_as_the_control_was_found(tables):
-    """A single point needs one trial, whatever the sampler."""
+    """Tests that a space of a single point is searched with one trial."""
     alike = {"tune": tune(SPACE, control="Base", hold=[HELD, START]), "set": {"train.weight_decay": 0.02}}
     tree = {**FOLLOWED, "rows": {"Warm": alike, "Base": CONTROL}}
     missing = plan_table(tables.plan(tree, only=["*/few"]), tables.home)["trainings"]["missing"]

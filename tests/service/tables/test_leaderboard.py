@@ -1,4 +1,4 @@
-"""The leaderboard takes a loss from outside as one more row, and plans it as the others."""
+"""Tests that the leaderboard takes a user's loss as one more row and plans it like the others."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ OTHERS = ("bce", "asl", "simclr", "any", "mulsupcon", "simdis", "msc", "knn")
 
 @pytest.fixture
 def cases(tmp_path):
-    """Thirty clinical cases, ten of a split, with two of three labels each."""
+    """Writes thirty clinical cases, ten per split, each with two of three labels, and returns their file."""
     splits = ("train", "validation", "test")
     rows = [
         {
@@ -62,7 +62,7 @@ def test_a_loss_from_a_file_is_one_entry(tmp_path, cases):
     planned = plan_table(plan, tmp_path / "home")["trainings"]
     assert planned["all"] == planned["missing"] == 33 * len(planned["tuned"]) == 33 * 2 * (2 + len(OTHERS))
     controls = {f"bce-two-views/{column}" for column in ("codiesp-chapters", "my-texts")}
-    assert controls < planned["tuned"].keys()  # the other rows follow it
+    assert controls < planned["tuned"].keys()  # the other rows follow the control
     costs = {name: (its["trials"], its["race"], its["seeds"]) for name, its in planned["tuned"].items()}
     assert costs["dice/codiesp-chapters"] == costs["dice/my-texts"] == costs["bce/my-texts"] == (18, 9, 6)
     (dice, bce) = (next(cell for cell in plan.cells if cell.row == name) for name in ("dice", "BCE"))

@@ -1,4 +1,4 @@
-"""Parts of a table, also those of another home, are not trained again by the whole; cells are files."""
+"""Tests that a table takes over trained parts, also those of another home, and writes cells as files."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ WHOLE = {
     "tune": TUNE,
     "ranks": {"rope": 0.01},
 }  # fmt: skip
-"""Nine cells on three data sets; six of them are tuned."""
+"""A table of nine cells on three data sets, six of them tuned."""
 ROWS = ("cold", "warm", "mild")
 
 
@@ -52,7 +52,7 @@ def test_the_whole_trains_nothing_that_its_parts_have_trained(world):
     assert left == {f"{row}/{column}": 6 * (row == "mild" and column != "all")
                     for row in ROWS[1:] for column in ("all", "few", "half")}  # fmt: skip
     assert told["missing"] == 2 * 6 + 2 * 2
-    # Stopped in a search of its own, and gone on with.
+    # The command is stopped in one of its own searches and then repeated.
     home.stop_when(lambda job, epoch: job.train.seed == 0 and epoch == 1 and bool(job.objective.heads))
     assert part(home).state is State.STOPPED
     report = part(home)
@@ -168,7 +168,7 @@ def test_a_key_that_a_later_mlcl_adds_without_a_value_is_no_other_job():
 
 
 def said(home):
-    """The contents of a home's database in a fixed order: imports may come in any."""
+    """Returns the contents of a home's database in a fixed order, since the order of imports varies."""
     records = [record for _, record in home_records(home)]
     events = {record.id: [event for event, _ in Database(home).events(record.number)] for record in records}
     return sorted((replace(record, number=0) for record in records), key=repr), events
@@ -185,7 +185,7 @@ def test_parts_of_two_homes_are_the_unbroken_table_and_nothing_is_trained(world)
     trained = list(second.formula.trained)
     report = part(here, *cold, *warm)
     assert content(report) == content(unbroken)
-    assert second.formula.trained == trained  # the last home made has the formula of all
+    assert second.formula.trained == trained  # the formula of the last home made records all trainings
 
 
 def test_what_is_here_is_not_copied_again_and_nothing_changes(world):

@@ -1,4 +1,4 @@
-"""A table as Markdown and LaTeX: the text, also of missing cells and special signs, and ranks of its rows."""
+"""Tests of a table as Markdown and LaTeX, with missing cells, special characters and ranks of its rows."""
 
 import json
 import re
@@ -59,7 +59,7 @@ def test_mean_and_deviation_are_over_the_seeds_that_are_there(values, mean, devi
 @pytest.mark.parametrize(
     ("values", "printed", "tolerance", "verdict"),
     [
-        ((72.8,), 71.3, 1.5, "within"),  # 72.8 - 71.3 is more than 1.5 in binary
+        ((72.8,), 71.3, 1.5, "within"),  # in floating point 72.8 - 71.3 exceeds 1.5
         ((69.8,), 71.3, 1.5, "within"),
         ((72.81,), 71.3, 1.5, "outside"),
         ((69.79,), 71.3, 1.5, "outside"),
@@ -260,7 +260,7 @@ def steady(row, column):
 
 
 def steady_report(values=steady, more=(), **how):
-    """A table of one metric, of which `values(row, column)` gives the values by seed."""
+    """Returns a table of one metric, whose values by seed are `values(row, column)`."""
     return report(*(f1(row, column, values(row, column)) for row in ROWS for column in COLUMNS), *more, **how)
 
 
@@ -289,7 +289,7 @@ def test_a_cell_that_lacks_a_seed_does_not_count():
 
 
 def test_rows_that_the_table_keeps_from_a_column_do_not_cost_the_others_that_column():
-    """Of texts alone are more methods than of all data sets, and images are one of four data sets."""
+    """Tests four methods that have only texts: they are left out, and the data set of images stays."""
     images = tuple(f1(row, "images", (60.0, 61.0)) for row in ROWS)
     texts = tuple(f1(f"TF-IDF {n}", column, (40.0, 41.0)) for n in range(4) for column in COLUMNS)
     (tree,) = ranks_of(steady_report(more=(*images, *texts)), RankTests())
@@ -344,7 +344,7 @@ def test_a_table_that_asks_for_ranks_has_them_and_is_the_same_table(tables):
 
 
 def test_gains_over_the_other_rows_and_the_deviation_of_all():
-    """The figures of Similarity-Dissimilarity's Table 1 (MS-COCO, macro-F1); Figure 2 has 3.78, 5.7 %."""
+    """Tests gains with Table 1 of Similarity-Dissimilarity (MS-COCO, macro-F1); Figure 2 has 3.78, 5.7 %."""
     printed = {"ALL": 63.32, "ANY": 57.37, "MulSupCon": 66.25, "Ours": 70.03}
     ours = {"ALL": 60.0, "ANY": 50.0, "MulSupCon": None, "Ours": 66.0}
     cells = [cell(row, "COCO", figure(ours[row], printed=printed[row], name="F1")) for row in printed]

@@ -1,4 +1,4 @@
-"""The plan of a table: refusals before the start, overrides, scales, counts of trainings, rows and time."""
+"""Tests of the plan of a table: refusals, overrides, scales, and counts of trainings, rows and time."""
 
 import json
 import shlex
@@ -91,7 +91,7 @@ TRANSFER = {"evaluation.transfer_to": {"source": "rcv1", "labels": "topics"}}
         (columns("icd10cm", "rcv1"), FILES.format("rcv1"), "--data",
          "--data rcv1=PLACE, or --only with cells of other data"),
         ({"rows": {"a": {"set": TRANSFER}}}, FILES.format("rcv1"), "--data", "--data rcv1=PLACE"),
-        # Stored embeddings do not give the coarser levels of other neighbours.
+        # Metrics of coarser levels cannot be computed from stored embeddings for other neighbours.
         ({**row({"evaluation.knn.k": 7}), "metrics": {"Topic": "knn/test/accuracy_topic"}},
          "no run of cell b-b/all has this metric", "metrics", ""),
     ],
@@ -137,13 +137,13 @@ def test_a_prepared_folder_of_another_source_does_not_stand_for_one(tables, tiny
 
 
 def named(folder, name):
-    """Gives a prepared data set another name."""
+    """Changes the name of a prepared data set."""
     file = folder / "dataset.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"name": name}))
 
 
 OUTSIDE = {"paper": {"Cold": {"All": 9}}}
-"""A printed value that the cell does not reach."""
+"""A table with a printed value from which the cell's value differs by more than the tolerance."""
 
 
 def test_overrides_reach_every_job_and_nothing_is_judged(tables):
@@ -213,7 +213,7 @@ def test_a_dry_run_tells_encoders_apart(tables, monkeypatch):
     monkeypatch.setattr(cost, "_seconds", lambda *_: 9.6)
     encoder = {"name": "cnn_text", "width": 8, "max_length": 1024}
     tables.run(tables.plan({"rows": {"Cold": {}}, "seeds": 1}))
-    smaller = {"train.batch_size": 32, "train.drop_last": True}  # a last batch of 16 is left out
+    smaller = {"train.batch_size": 32, "train.drop_last": True}  # the last batch, of 16 rows, is dropped
     rows = {"Cold": {}, "Long": {"set": {"encoder": encoder, "train.epochs": 3, **smaller}}}
     told = plan_table(tables.plan({"rows": rows}, cpus=2), tables.home)["trainings"]
     long, short = told["kinds"]
@@ -227,7 +227,7 @@ def test_a_dry_run_tells_encoders_apart(tables, monkeypatch):
 
 
 def test_a_dry_run_tells_fitted_baselines_from_trainings(tables, monkeypatch):
-    names = {}  # what a training and a fit take
+    names = {}  # the seconds of a training and of a fit
     monkeypatch.setattr(cost, "_seconds", lambda _, folder: names[folder.record.job_hash])
     rows = {"Cold": {}, "Fit": {"set": {"baseline": "tfidf_svm"}}}
     first, both = (

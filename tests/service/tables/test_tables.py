@@ -1,4 +1,4 @@
-"""A command on a table trains what is missing, once, and reports the state of every cell."""
+"""Tests that a command on a table trains what is missing, once, and reports the state of every cell."""
 
 import json
 import math
@@ -59,7 +59,7 @@ def test_every_seed_of_every_cell_is_trained_and_shown(tables):
 def test_a_second_command_trains_nothing_and_reports_the_same(tables, tree):
     first = tables.run(tables.plan(tree))
     trained, files = list(tables.formula.trained), tables.everything()
-    (first.folder / "ray-1").mkdir()  # scratch of a killed command
+    (first.folder / "ray-1").mkdir()  # temporary files of a killed command
     assert tables.run(tables.plan(tree, cpus=0.5)) == first
     assert (tables.formula.trained, tables.everything()) == (trained, files)
     assert not (first.folder / "ray-1").exists()
@@ -96,7 +96,7 @@ def test_more_seeds_train_those_alone_and_fewer_none(tables):
     one = tables.run(tables.plan(seeds=1))
     assert len(tables.trained()) == 6
     assert by_id(one)["warm/all"].figures[0].values == by_id(two)["warm/all"].figures[0].values[:1]
-    # Other options and other printed values are another table, with a folder and a log of its own.
+    # Other options or printed values make another table, with its own folder and log.
     part = tables.run(tables.plan(only=["warm"]))
     printed = tables.run(tables.plan({"paper": {"Cold": {"All": 9}}}))
     assert len({two.id, three.id, one.id, part.id, printed.id}) == 5
@@ -158,7 +158,7 @@ def test_a_failure_has_its_reason_and_the_others_run(tables):
     assert tables.states() == ["FAILED", "COMPLETE", "COMPLETE", "COMPLETE"]
     assert tables.logs()[LABELS[0]]["end"] == ["FAILED", reason]
     assert reason in (report.folder / "table.md").read_text()
-    # The next command tries it again, from the start.
+    # The next command trains the failed run again, from the start.
     tables.formula.fails = lambda _job, _epoch: False
     again = tables.run(tables.plan())
     assert (again.state, again.id, again.cells[0].reasons) == (State.COMPLETE, report.id, ())
@@ -215,7 +215,7 @@ def deadly(its, _tables):
         its.begin(task.key)
         its.begin(task.key)  # a second process
         its.on_died(task.key, "its process died again and again")
-        its.end(task.key, {})  # Tune says both
+        its.end(task.key, {})  # Tune reports both
 
 
 def never_begun(its, tables):
@@ -282,7 +282,7 @@ def test_an_exception_ends_the_table_and_the_next_command_goes_on(
 
 
 def test_a_training_that_waits_for_a_process_is_not_another_commands(tables, monkeypatch):
-    """Another command must neither close it, for it is RUNNING, nor go on with it."""
+    """Tests that another command neither closes a waiting training, which is RUNNING, nor continues it."""
 
     def beside(its, **how):
         task = its.next()
@@ -354,10 +354,11 @@ def test_neighbours_of_a_row_are_those_of_a_run_with_that_setting(tables, monkey
     assert values[0][2] == values[2][2]
     blocks, own = jobs.trainings[0].blocks, rows.trainings[0].blocks
     assert len(blocks["test/accuracy"]) == len(blocks["knn/test/accuracy"]) > 1
-    assert len(blocks["test/macro_f1_predicted"]) == len(blocks["test/accuracy"])  # computed afterwards
+    # This metric was computed later, from stored predictions.
+    assert len(blocks["test/macro_f1_predicted"]) == len(blocks["test/accuracy"])
     assert own == {name: its for name, its in blocks.items() if not name.startswith("knn/")}
     (tables.home / "runs" / jobs.runs[0] / EMBEDDINGS).unlink()
-    again, asked = run(both).cells  # is trained again
+    again, asked = run(both).cells  # the run without embeddings is trained again
     assert len(tables.states()) == 3
     assert [its.figures for its in (again, asked)] == [its.figures for its in (jobs, rows)]
     (tables.home / "runs" / again.runs[0] / EMBEDDINGS).write_text("no embeddings")
@@ -377,6 +378,6 @@ def test_neighbours_of_a_cell_need_embeddings_that_an_earlier_table_may_have_lef
     assert TableTrainings(tables.plan({**tree, "rows": {"jobs": {}}}), tables.home).missing() == []
     told = plan_table(tables.plan({**tree, "rows": rows}), tables.home)["trainings"]
     assert (told["missing"], sum(kind["trainings"] for kind in told["kinds"])) == (1, 1)
-    for _ in range(2):  # the second command finds them
+    for _ in range(2):  # the second command finds the embeddings
         tables.run(tables.plan({**tree, "rows": rows}))
         assert len(tables.trained()) == 2

@@ -1,4 +1,4 @@
-"""The Parquet file of a table's trials: it has what the ledger has, and reads back as a frame."""
+"""Tests that the Parquet file of a table's trials has the ledger's contents and is read as a data frame."""
 
 import pytest
 from reproduced import TUNED

@@ -1,4 +1,4 @@
-"""Tuned cells: a search on validation, then fresh seeds of the best trial, whose test metrics are shown."""
+"""Tests of tuned cells: a search on validation, then the test metrics of the best trial on fresh seeds."""
 
 import json
 import math
@@ -54,7 +54,7 @@ def test_the_best_trial_is_trained_with_fresh_seeds_whose_test_metrics_are_shown
     assert (cell.settings, report.cells[0].settings, len(tables.states())) == (best.settings, None, 2)
     cold, warm = json.loads((report.folder / "table.json").read_text())["cells"]
     assert ("settings" in cold, list(warm["settings"])) == (False, [NAME])
-    # Logs are nested in the table's, and named after the cell.
+    # Logs are nested in the table's log and named after the cell.
     start = first_entry(tables.home / "logs" / f"{report.id}.warm_all.trial-0002" / "log.jsonl")
     assert (start["name"], start["parent"]) == ("Warm, All, trial 2", report.id)
     labels = [event.row.label for event in tables.events if event.kind == "begin"]
@@ -194,7 +194,7 @@ def test_the_plan_counts_its_trainings_and_says_what_they_take(tables):
         ([], math.nan),
         ([("other", {"objective.classifier.labels": "path.topic"}, 9)], math.nan),
         ([("other", {"data.subset": {"n": 24}}, 9)], math.nan),
-        # Without a head there is one view, and half of the time.
+        # A job without heads has one view, which halves the time.
         ([("other", {"objective.heads": {}}, 9)], 9),
         ([("other", {"objective.heads": {}}, 9), ("other", {"train.lr": 0.02}, 1), ("more", {}, 2)], 1.5),
         ([("other", {"objective.heads": {}}, 9), ("warm_all", {}, 1), ("more", {}, 2)], 1),
@@ -210,7 +210,7 @@ def test_the_time_of_a_training_is_that_of_the_nearest_searches(tables, others, 
 
 
 def test_the_search_is_told_with_what_fresh_seeds_keep(tables):
-    every = {**TUNE, "space": {"space": TUNE["space"]["space"]}}  # none is stopped early
+    every = {**TUNE, "space": {"space": TUNE["space"]["space"]}}  # without early stopping
     report = tables.run(tables.plan({**TUNED, "tune": every}))
     cell, trials = tuned(report), searched(report)
     scores = [trial.score for trial in trials if trial.state is State.COMPLETE]
