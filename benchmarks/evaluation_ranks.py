@@ -1,12 +1,13 @@
-"""Evaluation over ranks: what a rank holds, and how long the neighbours take, beside one faiss index.
+"""Measures the memory of each rank in an evaluation, and the time of the neighbour search, beside faiss.
 
     python benchmarks/evaluation_ranks.py [--rows 1000000] [--queries 200] [--k 50] [--ranks 1 2 4]
 
 Each rank is a process of one thread that holds its share of the training rows, as evaluation does. `peak` is
-the largest resident memory that a rank had beyond what it had before its rows were there (libraries, process
-group): after the search, and after it wrote its part of `embeddings.parquet`. `peer` is one process with all
-rows in a faiss flat index, which keeps a copy of its own. The exit code is 1 where the neighbours depend on
-the number of ranks.
+the growth of a rank's largest resident memory over its value before the rank drew its rows, which is mostly
+libraries and the process group. It is printed after the search, and after the rank has written its part of
+`embeddings.parquet`. The largest peak of all ranks is shown. `peer` is one process with all rows in a faiss
+flat index, which keeps its own copy of them. The exit code is 1 if the neighbours depend on the number of
+ranks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-# Before faiss and the ranks read it.
+# The variable must be set before faiss is imported and before the ranks start.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import faiss
@@ -37,9 +38,9 @@ from mlcl.training.run_files import write_part
 
 MIB = 2**20
 BLOCK = 10_000
-"""Rows that are drawn with one seed, so that any share of the rows can be drawn alone."""
+"""The number of rows that share a seed, so that any share of the rows can be drawn alone."""
 COLUMNS = {"searched": 0, "written": 0, "search": 1, "write": 1}
-"""The columns of the printed table, with their digits."""
+"""The columns of the printed table and their numbers of decimals."""
 
 
 def main() -> int:
@@ -81,7 +82,7 @@ def row(name: object, held: float, worst: dict[str, float]) -> str:
 
 
 def measured(work: Callable[..., None], world: int, a: argparse.Namespace) -> list[dict[str, Any]]:
-    """The values that `work` saves in each process."""
+    """Runs `work` in `world` processes and returns the values that each process saves."""
     with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
         mp.spawn(work, (world, folder, a), nprocs=world)
         return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(world)]
@@ -122,7 +123,7 @@ def peer_of(_rank: int, _world: int, folder: str, a: argparse.Namespace) -> None
 
 
 def points(numbers: range, dim: int) -> torch.Tensor:
-    """Rows of unit length around 300 centres, those with the given numbers."""
+    """Returns the rows with the given numbers: points of unit length around 300 centres."""
     centres = torch.randn(300, dim, generator=torch.Generator().manual_seed(0))
     rows = torch.empty(len(numbers), dim)
     for block in range(numbers.start // BLOCK, -(-numbers.stop // BLOCK)):
@@ -136,7 +137,7 @@ def points(numbers: range, dim: int) -> torch.Tensor:
 
 
 def peak() -> float:
-    """The largest resident memory of this process so far, MiB."""
+    """Returns the largest resident memory of this process so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
 
 

@@ -1,10 +1,10 @@
-"""Speed of the encoder `features`, beside the same network in plain PyTorch and beside linear models.
+"""Measures the speed of the encoder `features` beside the same network in plain PyTorch and linear models.
 
     python benchmarks/features.py [DATA] [--labels SPACE] [--model package:NAME]
 
-DATA is the folder of a prepared data set of texts with a multi-label space; without it texts of the bundled
+DATA is the folder of a prepared data set of texts with a multi-label space; by default, texts of the bundled
 ICD-10-CM are used. The rows of the frozen inputs are put into the cache first, and are not part of any time.
-All run on one thread; the trainings a minute are those of two processes.
+Every contender runs on one thread. The trainings a minute are those of two processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mlcl.training.job_data import JobData
 
 EPOCHS, BATCH, OUT = 20, 256, 256
 PLAIN_EPOCHS = 2
-"""Epochs of the dense network, which takes long."""
+"""The measured epochs of the dense network, which are slow; the time is scaled up to all epochs."""
 ON_ONE_THREAD = {"threads": 1, "device": "cpu"}
 
 
@@ -52,7 +52,7 @@ def tree(data: str, labels: str, several: bool, model: str | None, epochs: int =
 
 
 def train(given: dict[str, Any], home: str) -> dict[str, float]:
-    """One training as a trial does it, with its evaluation and its files."""
+    """Runs one training with its evaluation and files, as a trial does, and returns its metrics and times."""
     torch.set_num_threads(1)
     began, cpu = time.perf_counter(), time.process_time()
     job = load_job(given)
@@ -65,7 +65,7 @@ def train(given: dict[str, Any], home: str) -> dict[str, float]:
 
 
 def several_trainings(given: dict[str, Any], home: str, count: int) -> float:
-    """Seconds of the last `count` of a process's trainings: the first pays for what is imported."""
+    """Returns the seconds of `count` trainings, after a first one that also pays for the imports."""
     train(given, home)
     began = time.perf_counter()
     for _ in range(count):
@@ -74,7 +74,7 @@ def several_trainings(given: dict[str, Any], home: str, count: int) -> float:
 
 
 def plain(job_data: JobData) -> float:
-    """CPU seconds of 20 epochs of the same network as dense layers, from those of a few."""
+    """Returns the CPU seconds of 20 epochs of the network with dense layers, scaled up from a few epochs."""
     rows = job_data.encode(job_data.train)
     x_NF = torch.cat([torch.from_numpy(_dense(x)) for x in rows.inputs.inputs.values()], dim=1)
     targets = job_data.targets(job_data.train)
@@ -95,7 +95,7 @@ def plain(job_data: JobData) -> float:
 
 
 def linear(job_data: JobData, model: Any) -> tuple[float, float]:
-    """CPU seconds and micro-F1 (accuracy) of a linear model on TF-IDF."""
+    """Returns the CPU seconds and the micro-F1 (or accuracy) of a linear model on TF-IDF."""
     assert job_data.features is not None
     test = job_data.dataset.split("test")
     x, x_test = (job_data.features.rows(s).inputs["tfidf"] for s in (job_data.train, test))
@@ -131,7 +131,7 @@ def main() -> None:
     if given.data is None:
         job["data"]["subset"] = {"n": 7_000, "labels": labels}
     job_data = JobData.of(load_job(job), given.home, verify=False)
-    for split in ("train", "validation", "test"):  # into the cache
+    for split in ("train", "validation", "test"):  # encoding puts the rows into the cache
         job_data.encode(job_data.train if split == "train" else job_data.dataset.split(split))
     columns = ", ".join(
         f"{name} {size:,}" for name, size in (job_data.features.columns if job_data.features else {}).items()

@@ -1,12 +1,12 @@
-"""Benchmark of mlcl on a GPU, in slices of eight minutes that go on where the last call stopped.
+"""Benchmarks mlcl on a GPU in slices of eight minutes; each call continues where the last one stopped.
 
     python benchmarks/gpu.py [--slice NAME ...] [--out FOLDER] [--data FOLDER] [--smoke] [--needs]
 
-Slices: tests, losses, images, packing, features, training. Each writes FOLDER/NAME.json after every point,
-and a line of Markdown a point to FOLDER/NAME.md. Call it again until it says that nothing is left. --data is
-a prepared CIFAR-100, which is downloaded without it. --smoke runs every slice in a small form on whatever
-device there is. --needs prints the packages that the slices import beside PyTorch and NumPy. The exit code
-is 1 where a test fails.
+Slices: tests, losses, images, packing, features, training. Each writes FOLDER/NAME.json after every measured
+point, and one line of Markdown for each point to FOLDER/NAME.md. Call it again until it prints that nothing
+is left. --data is a prepared CIFAR-100, which is downloaded if the option is missing. --smoke runs every
+slice in a small form on any device. --needs prints the packages that the slices import besides PyTorch and
+NumPy. The exit code is 1 if a test fails.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> int:
     if given.needs:
         print("\n".join(f"{name}=={version(name)}" for name in NEEDS))
         return 0
-    sys.path.insert(0, str(ROOT))  # the package, where nothing is installed
+    sys.path.insert(0, str(ROOT))  # the package may not be installed
     left: list[str] = []
     failed = 0
     for name in given.slice or SLICES:
@@ -87,7 +87,7 @@ def arguments() -> argparse.Namespace:
 
 
 def about(smoke: bool) -> Figures:
-    """The machine and versions that figures belong to."""
+    """Returns the device, the PyTorch version and the kind of run that the figures belong to."""
     if not smoke and not torch.cuda.is_available():
         raise SystemExit("no GPU is visible to PyTorch; --smoke runs on the processor")
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
@@ -95,7 +95,7 @@ def about(smoke: bool) -> Figures:
 
 
 def run(name: str, points: Points, data: str | None) -> None:
-    """Runs a slice; what it imports is imported here, so that the others do not need it."""
+    """Runs a slice. Each slice's modules are imported here, so that the other slices do not need them."""
     if name == "tests":
         points.measure("gpu-marked tests", lambda: gpu_tests(points.file.with_suffix(".log")))
     elif name == "losses":
@@ -116,9 +116,10 @@ def run(name: str, points: Points, data: str | None) -> None:
 
 
 def gpu_tests(log: Path) -> Figures:
-    """Counts of the tests marked gpu by outcome; pytest's output goes to `log`, failures to the terminal too.
+    """Runs the tests marked `gpu` and returns the number of tests by outcome.
 
-    A file whose imports are missing (Ray, where the slices run from wheels) counts as an error.
+    pytest's output is written to `log`, and is also printed if a test fails. A file whose imports are missing
+    (Ray, if the slices run from wheels) counts as an error.
     """
     asked = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))

@@ -1,4 +1,4 @@
-"""Training images a second: mlcl's loop, beside the same step written with torchvision and a peer's loss."""
+"""Measures training images per second of mlcl's loop and a plain one with torchvision and a peer's loss."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel, Head, Objective
 
 BATCH, CLASSES, SIZE, ROWS = 2_048, 100, 32, 50_000
-"""Samples of a batch, twice as many views; made images of CIFAR's size."""
+"""The samples in a batch (two views each), and the number of classes, size and number of generated images."""
 EPOCHS = 3
-"""Of mlcl's loop; the last one is counted."""
+"""Epochs of mlcl's loop; only the last one is measured."""
 PLAIN_STEPS = 12
 TAU = 0.1
 WAYS: dict[str, dict[str, Any]] = {
@@ -46,7 +46,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def measure(points: Points) -> None:
-    """Views a second of both, for each network."""
+    """Measures the views per second of mlcl's loop and of the plain one, for each network."""
     for name in ("resnet18",) if points.smoke else ("resnet18", "resnet50"):
         points.measure(f"{name} plain", partial(plain, name, points))
         for way, how in WAYS.items():
@@ -55,7 +55,7 @@ def measure(points: Points) -> None:
 
 
 def made(points: Points) -> tuple[Any, Tensor, int]:
-    """Random images (N, 3, H, W) uint8, their classes, and the samples of a batch."""
+    """Returns random images (N, 3, H, W) as uint8, their classes, and the number of samples in a batch."""
     rows, batch, size = (8, 4, 8) if points.smoke else (ROWS, BATCH, SIZE)
     generator = np.random.default_rng(0)
     pixels = generator.integers(0, 256, (rows, 3, size, size), dtype=np.uint8)
@@ -65,7 +65,7 @@ def made(points: Points) -> tuple[Any, Tensor, int]:
 def ours(
     name: Any, points: Points, *, compiled: Any = False, resident: bool = True, same_bits: bool = False
 ) -> Figures:
-    """The loop of a training, with its logging: the last epoch's rate, and its share of waiting for data."""
+    """Runs mlcl's training loop and returns the last epoch's rate and its share of waiting for data."""
     pixels, classes, batch = made(points)
     context = Context(points.device)
     encoder = ResNet(name)
@@ -109,7 +109,7 @@ def ours(
 
 
 class Views(Dataset[tuple[Tensor, Tensor, int]]):
-    """Two augmented views of each image, as torchvision makes them on the processor."""
+    """A data set of two augmented views of each image, which torchvision makes on the CPU."""
 
     def __init__(self, pixels: Any, classes: Tensor) -> None:
         from torchvision.transforms import v2
@@ -136,7 +136,7 @@ class Views(Dataset[tuple[Tensor, Tensor, int]]):
 
 
 def plain(name: str, points: Points) -> Figures:
-    """As it is usually written: a loader of processes, autocast, pytorch-metric-learning's SupConLoss."""
+    """Trains with a data loader of several processes, autocast and pytorch-metric-learning's `SupConLoss`."""
     from torchvision import models
 
     pixels, classes, batch = made(points)
@@ -158,7 +158,7 @@ def plain(name: str, points: Points) -> Figures:
     )
     steps, began = 0, 0.0
     for one, other, targets in endless(loader):
-        if steps == 2:  # the first ones start processes and choose kernels
+        if steps == 2:  # the first steps start processes and choose kernels
             wait(device)
             began = time.perf_counter()
         images = torch.cat([one, other]).to(device, non_blocking=True)
@@ -176,6 +176,6 @@ def plain(name: str, points: Points) -> Figures:
 
 
 def endless(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Its batches, epoch after epoch."""
+    """Yields the batches of the loader, epoch after epoch, without end."""
     while True:
         yield from loader

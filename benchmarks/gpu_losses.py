@@ -1,4 +1,4 @@
-"""The losses on a GPU by their products, beside the two products that no exact loss avoids."""
+"""Measures the losses on a GPU by their arithmetic, beside the two products that every exact loss needs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from mlcl.losses.similarities import matmul_precision
 DIM, LABELS = 128, 80
 SIZES = [4_096, 32_768, 131_072]
 LARGEST = 1_048_576
-"""Rows that are measured in bf16 alone: a pass in float32 takes a quarter of a minute."""
+"""The number of rows that is measured in bf16 alone, because a pass in float32 takes 15 seconds."""
 COMPARED = 8_192
-"""Rows up to which the error from float64 is measured."""
+"""The largest number of rows for which the error against float64 is measured."""
 TILES = [1_024, 2_048, 4_096, 8_192]
 SWEPT = 32_768
 PAIRS_AT_ONCE = 1 << 28
 
 
 def measure(points: Points) -> None:
-    """Times by the edge of tiles; then times, memory and errors by loss, rows and products."""
+    """Measures times by tile size, then times, memory and errors by loss, number of rows and arithmetic."""
     sizes, tiles = ([512], [64, 128]) if points.smoke else ([COMPARED, *SIZES], TILES)
     swept = 512 if points.smoke else SWEPT
     for tile in tiles:
@@ -45,7 +45,7 @@ def measure(points: Points) -> None:
 
 
 def loss(name: str, products: Any, rows: int, points: Points, tile: int | None = None) -> Figures:
-    """The figures of one loss; `tile` in place of the engine's own."""
+    """Returns the figures of one loss; `tile` replaces the engine's own tile size."""
     device, own = points.device, tiling.DEVICE_TILE
     inputs = scene(Case(name, LOSSES[name].labels, rows, LABELS, DIM))
     z_BD = inputs.embeddings.detach().to(device)
@@ -75,7 +75,7 @@ def loss(name: str, products: Any, rows: int, points: Points, tile: int | None =
 
 
 def busy_seconds(run: Callable[[], object], calls: int = 5) -> float:
-    """The seconds that the GPU computes in a call: in a training the host prepares labels ahead of it."""
+    """Returns the seconds of a call in which the GPU computes, without the host's preparation of labels."""
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profiled:
         for _ in range(calls):
@@ -85,7 +85,10 @@ def busy_seconds(run: Callable[[], object], calls: int = 5) -> float:
 
 
 def one_pass(name: str, products: Any, z_BD: Tensor, inputs: Scene) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Forward and backward, labels in the host's memory; a call returns value and gradient."""
+    """Returns a function that runs forward and backward, with labels on the host.
+
+    A call of the function returns value and gradient.
+    """
     how = {} if products == "bf16" else {"products": products}
     module = build_loss(name, temperature=TEMPERATURE, normalize=True, engine="tiled", **how).to(z_BD.device)
     z_BD = (z_BD.bfloat16() if products == "bf16" else z_BD.clone()).requires_grad_()
@@ -101,14 +104,14 @@ def one_pass(name: str, products: Any, z_BD: Tensor, inputs: Scene) -> Callable[
 
 
 def errors(found: tuple[Tensor, Tensor], exact: tuple[Tensor, Tensor]) -> Figures:
-    """Relative errors of the value and, in norm, of the gradient."""
+    """Returns the relative error of the value, and that of the gradient in norm."""
     pairs = [(one.double().cpu(), other.cpu()) for one, other in zip(found, exact, strict=True)]
     value, gradient = (float((one - other).norm() / other.norm()) for one, other in pairs)
     return {"error of the value": value, "of the gradient": gradient}
 
 
 def two_products(z_BD: Tensor, products: Any) -> None:
-    """S = Z Z^T and G = S Z, some rows at a time, in the same arithmetic."""
+    """Computes S = Z Z^T and G = S Z, some rows at a time, in the arithmetic of the loss."""
     z_BD, native = F.normalize(z_BD, dim=1), products == "bf16" and z_BD.is_cuda
     half_BD = z_BD.bfloat16() if native else z_BD
     with matmul_precision(products, z_BD.device):

@@ -1,4 +1,4 @@
-"""The points of a slice: measured once, kept in a file, printed as a table."""
+"""The measured points of a slice: each is measured once, kept in a file and printed as a line of a table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Figures = dict[str, Any]
 
 @dataclass
 class Points:
-    """The figures of a slice by the name of each point, in `file` as JSON and beside it as Markdown.
+    """The figures of a slice by the name of each point, kept in `file` as JSON and beside it as Markdown.
 
-    A point in the file is not measured again; one that comes after `seconds` is left to the next call.
-    `about` says what the figures are of; a file about something else is refused by SystemExit.
+    A point that the file has is not measured again. A point that comes after `seconds` is left to the next
+    call. `about` is the machine that the figures belong to; a file with another `about` is refused with
+    SystemExit.
     """
 
     file: Path
@@ -48,16 +49,16 @@ class Points:
 
     @property
     def precision(self) -> Literal["float32", "bf16"]:
-        """Of trainings; a processor without bf16 instructions takes a minute for a step of ResNet-18."""
+        """The precision of trainings: bf16 on a GPU, else float32, as many CPUs are too slow in bf16."""
         return "bf16" if self.device.type == "cuda" else "float32"
 
     @property
     def rest(self) -> float:
-        """Seconds that the slice still has."""
+        """The seconds that the slice has left."""
         return self.seconds - (time.monotonic() - self.began)
 
     def measure(self, name: str, work: Callable[[], Figures]) -> None:
-        """Runs `work` and keeps its figures, also that memory ran out."""
+        """Runs `work` and keeps its figures, or a note that memory ran out."""
         if name in self.points:
             return
         if self.rest <= 0:
@@ -71,7 +72,7 @@ class Points:
         torch.cuda.empty_cache()
 
     def keep(self, name: str, figures: Figures) -> None:
-        """Writes a point's figures, also over older ones."""
+        """Writes the figures of a point; figures that it already has are replaced."""
         self.points[name] = figures
         self.file.parent.mkdir(parents=True, exist_ok=True)
         for file, text in (
@@ -84,7 +85,7 @@ class Points:
         print(self._line(name, figures), flush=True)
 
     def table(self) -> str:
-        """One line of Markdown a point."""
+        """Returns a Markdown table with one line for each point."""
         about = ", ".join(str(value) for value in self.about.values())
         return "\n".join(
             [f"{self.file.stem}: {about}\n", *(self._line(*each) for each in self.points.items()), ""]
@@ -96,7 +97,7 @@ class Points:
 
 
 def seconds_of(work: Callable[[], object], device: torch.device, most: float = 2.0) -> float:
-    """The median time of a call after the first, of as many as `most` seconds hold, three at least."""
+    """Returns the median time of a call after the first, over at least three calls and `most` seconds."""
     work()
     taken: list[float] = []
     while len(taken) < 3 or sum(taken) < most:
@@ -109,6 +110,6 @@ def seconds_of(work: Callable[[], object], device: torch.device, most: float = 2
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has done what it was given."""
+    """Waits until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

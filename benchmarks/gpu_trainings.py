@@ -1,4 +1,4 @@
-"""Whole trainings on a GPU: several at once, the encoder `features`, and one of images that is resumed."""
+"""Measures whole trainings on a GPU: several at once, the encoder `features`, and a resumed one of images."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from mlcl.training.job_data import JobData
 
 TOGETHER = (1, 2, 4, 8)
 TRAININGS = 3
-"""Of each process, after one that warms it up."""
+"""The measured trainings of each process, after one that warms it up."""
 JOB = Path(__file__).parent.parent / "jobs" / "cifar100_mlcl.yaml"
 EPOCHS = 200
 DIGITS = {"source": "digits", "options": {"scenes": 100, "size": 16}}
 
 
 def texts(points: Points, device: str) -> dict[str, Any]:
-    """The training of the features encoder: bundled texts, 20 epochs."""
+    """Returns the job of the features encoder on the bundled texts, with 20 epochs."""
     data = prepare("icd10cm", home(points) / "data")
     job = features.tree(str(data), "chapter", False, None, epochs=1 if points.smoke else features.EPOCHS)
     job["data"]["subset"] = {"n": 200 if points.smoke else 7_000, "labels": "chapter"}
@@ -37,12 +37,12 @@ def texts(points: Points, device: str) -> dict[str, Any]:
 
 
 def home(points: Points) -> Path:
-    """Where data sets and caches lie: beside the figures."""
+    """Returns the folder of data sets and caches, which lies beside the figures."""
     return points.file.parent / "home"
 
 
 def measure_features(points: Points) -> None:
-    """Seconds of one training, on the processor (one thread) and on the device."""
+    """Measures the seconds of one training on one thread of the CPU, and on the device."""
     for device in ("cpu", points.device.type):
         points.measure(f"features on {device}", partial(one_training, points, device))
 
@@ -60,7 +60,7 @@ def one_training(points: Points, device: str) -> Figures:
 
 
 def measure_packing(points: Points) -> None:
-    """Trainings an hour of processes that share the device, as trials with a fraction of a GPU do."""
+    """Measures the trainings per hour of several processes on a device, like trials with part of a GPU."""
     job = texts(points, points.device.type)
     for together in (2,) if points.smoke else TOGETHER:
         points.measure(f"{together} at once", partial(packed, points, job, together))
@@ -75,7 +75,7 @@ def packed(points: Points, job: dict[str, Any], together: int) -> Figures:
 
 
 def measure_training(points: Points, data: str | None) -> None:
-    """MLCL on CIFAR-100 with ResNet-18, for as many epochs as there is time; the next call resumes it."""
+    """Trains MLCL on CIFAR-100 with ResNet-18 as long as time is left; the next call resumes the training."""
     name = "cifar100 mlcl resnet18"
     if points.points.get(name, {}).get("done"):
         return
@@ -112,7 +112,7 @@ RATES = ("train/rows_per_second", "train/data_wait", "train/loss", "val/accuracy
 
 
 def image_job(points: Points, data: str | None) -> Any:
-    """The paper's job with ResNet-18; of the bundled digits where it is a trial of this file."""
+    """Returns the paper's job with ResNet-18, or a small job of the bundled digits for a smoke run."""
     changes: dict[str, Any] = {"encoder.name": "resnet18", "train.epochs": EPOCHS}
     changes |= {"train.device": points.device.type, "train.precision": points.precision}
     if points.smoke:

@@ -1,8 +1,9 @@
-"""Metrics without each block of test rows, beside evaluating the remaining rows of one block after the other.
+"""Measures metrics without each block of test rows, beside evaluating the remaining rows for each block.
 
     python benchmarks/jackknife.py [--rows 100000] [--labels 50]
 
-Prints seconds (best of repeats) and ratios. The peer evaluates a few blocks and is scaled up to all of them.
+Prints seconds (best of repeats) and ratios. The peer evaluates a few blocks, and its time is scaled up to
+all.
 """
 
 from __future__ import annotations

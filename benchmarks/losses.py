@@ -1,14 +1,16 @@
-"""The losses' time and memory beside the dense path, pytorch-metric-learning's SupConLoss and the limit.
+"""Measures the losses' time and memory beside the dense path, pytorch-metric-learning and the limit.
 
     python benchmarks/losses.py [--quick] [--losses supcon any] [--sizes 2048] [--labels 80] [--json FILE]
 
-Forward and backward in float32 on one thread; bf16 is `ours` with bfloat16 embeddings, and the relative
-errors of value and gradient are from `ours` in float64. The limit is the two matrix products that no exact
-loss avoids, S = Z Z^T and G = S Z. All are timed in turns; a ratio is the median over rounds of the ratio
-within a round, ± half the distance of its quartiles. MiB are the peak above the inputs, each in a process of
-its own.
-pytorch-metric-learning has no multi-label loss of this kind, so it stands beside supcon alone. The exit code
-is 1 where values differ by more than 1e-4 between contenders or a loss of ours does not finish.
+Forward and backward run in float32 on one thread. `bf16` is `ours` with bfloat16 embeddings; the relative
+errors of value and gradient are measured against `ours` in float64. The limit is the time of the two matrix
+products that no exact loss avoids, S = Z Z^T and G = S Z. All contenders are timed in turns. A ratio is the
+median over rounds of the ratio within a round, ± half the distance between its quartiles. MiB are the peak
+above the inputs; each peak is measured in a process of its own.
+
+pytorch-metric-learning's SupConLoss is compared with supcon alone, because the library has no multi-label
+loss of this kind. The exit code is 1 if values differ by more than 1e-4 between contenders or one of mlcl's
+losses does not finish.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ MOST_LABELS = 8_692
 LABEL_LOSSES = ("any", "simdis", "mulsupcon")
 SLOW_ROWS = 65_536
 SLOW_LOSSES = ["supcon", "simdis"]
-"""The losses tried from SLOW_ROWS on, where one pass takes about a minute; --losses tries others."""
+"""The losses measured from SLOW_ROWS rows on, where a pass takes a minute, unless --losses is given."""
 MOST_PEER_ROWS = 4_096
 OWN_PATIENCE = 300.0
 
@@ -94,7 +96,7 @@ def arguments() -> argparse.Namespace:
 
 
 def label_lines(rows: Sequence[Row]) -> list[str]:
-    """The label work of the measured cases with the most labels."""
+    """Returns lines with the share of label work, for the measured cases with the most labels."""
     wide = [row.case for row in rows if row.case.labels == MOST_LABELS and row.case.rows >= 2_048]
     multi_label = [case for case in wide if case.kind == "multi_label" and case.loss in LABEL_LOSSES]
     return [label_line(case, label_share(case)) for case in multi_label]
@@ -111,7 +113,7 @@ def small_row(case: Case) -> Row:
 
 
 def half_row(case: Case, seconds: float) -> Row:
-    """Times of float32 and bf16, and the errors of both."""
+    """Returns the row with the times of float32 and bf16, and the errors of both."""
     row = Row(case)
     passes = {name: one_pass(name, case) for name in ("ours", "bf16")}
     times, _ = in_turns(passes, seconds, least={})
@@ -128,7 +130,7 @@ def large_row(case: Case) -> Row:
 
 
 def weighed(row: Row, contenders: Sequence[str], patience: float = 0) -> tuple[Row, list[str]]:
-    """The row with each contender's peak memory, and the contenders that finished their pass."""
+    """Returns the row with each contender's peak memory, and the contenders that finished their pass."""
     able = []
     for name in contenders:
         if name != "ours" and row.case.rows > MOST_PEER_ROWS:
@@ -146,7 +148,7 @@ def weighed(row: Row, contenders: Sequence[str], patience: float = 0) -> tuple[R
 
 
 def timed(row: Row, contenders: Sequence[str], seconds: float) -> Row:
-    """The row with each contender's time, the limit's, and the ratios; and whether the values agree."""
+    """Returns the row with the times of the contenders and the limit, the ratios, and differing values."""
     passes = {name: one_pass(name, row.case) for name in contenders}
     limit = two_products(row.case.rows, row.case.dim)
     times, values = in_turns({"limit": limit, **passes}, seconds, least={"limit": 6, "ours": 6})
@@ -167,7 +169,7 @@ def column(contender: str, unit: str) -> str:
 def printed(
     title: str, columns: Iterable[str], cases: Sequence[Case], measure: Callable[[Case], Row]
 ) -> list[Row]:
-    """The measured rows, each printed as soon as it is there."""
+    """Measures each case, prints its row at once, and returns all rows."""
     if not cases:
         return []
     print(f"\n{title}\n{line({name: name for name in columns}, columns)}")
@@ -184,7 +186,7 @@ def print_lines(title: str, lines: Sequence[str]) -> None:
 
 
 def finish(rows: Sequence[Row], file: Path | None) -> int:
-    """Cases left out, disagreements and targets met; the exit code."""
+    """Prints cases left out, disagreements and the number of targets met, and returns the exit code."""
     print_lines("Left out", [each for row in rows for each in row.left_out])
     wrong = [each for row in rows for each in row.disagreements]
     print_lines("Values that differ", wrong)

@@ -1,7 +1,7 @@
-"""Times of several pieces of work, taken in turns, so that a noisy machine is noisy for all of them.
+"""Times several pieces of work in turns, so that noise of the machine affects all of them alike.
 
-Seconds are the process's own processor time: with one thread that is what a clock shows on an idle machine,
-and what other processes take of a busy one is not in it.
+Seconds are the CPU time of the process itself. With one thread they equal the time that a clock shows on an
+idle machine, and they do not include the time that other processes take on a busy one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MOST_ROUNDS = 200
 
 
 class Typical(NamedTuple):
-    """A median and half of the distance between the quartiles, None for a single figure."""
+    """A median and half of the distance between the quartiles, which is None for a single figure."""
 
     median: float
     spread: float | None = None
@@ -24,12 +24,12 @@ class Typical(NamedTuple):
 def in_turns(
     works: Mapping[str, Callable[[], Any]], seconds: float, least: Mapping[str, int]
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """Seconds of every call, round by round, and what each work returned last.
+    """Returns the seconds of every call, round by round, and the last result of each work.
 
-    In a round each work is called once, in every second one from the last to the first, so that none always
-    finds the caches as the same other leaves them. A work leaves when it has used `seconds` and has had its
-    `least` rounds (2 where not named), so a slow peer is called seldom; who has left does not come back, and
-    the n-th times of two works are of the same round.
+    In a round each work is called once. Every second round runs in reverse order, so that no work always
+    follows the same other one and finds its caches. A work stops when it has used `seconds` and has had its
+    `least` rounds (2 if it is not named), so that a slow peer is called only a few times; it is not called
+    again later. The n-th times of two works belong to the same round.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     results: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def in_turns(
 
 
 def typical(values: Sequence[float]) -> Typical:
-    """Over all rounds but the first, which warms up."""
+    """Returns the median and spread over all rounds but the first, which warms up."""
     counted = values[1:]
     if len(counted) == 1:
         return Typical(counted[0])
@@ -56,5 +56,5 @@ def typical(values: Sequence[float]) -> Typical:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Typical:
-    """The typical ratio of two works' times in the same round."""
+    """Returns the typical ratio of two works' times in the same round."""
     return typical([a / b for a, b in zip(ours, theirs, strict=False)])

@@ -1,4 +1,4 @@
-"""The share of a pass that labels take: telling sets apart, and counting what pairs of them share."""
+"""Measures the share of a pass that is spent on labels: finding distinct sets and counting shared labels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from losses_scenes import Case, one_pass
 from mlcl.losses.sets import LabelSets
 
 WORK = ("distinct", "drop_unique_labels", "shared", "equal_to", "take", "of_rows")
-"""The methods in which labels are read; the products with embeddings are elsewhere."""
+"""The methods that read labels; the products with embeddings are in other methods."""
 
 
 def label_share(case: Case, rounds: int = 9) -> Typical:
-    """The share of processor time that passes spend in WORK."""
+    """Returns the share of CPU time that passes spend in the methods of WORK."""
     run = one_pass("ours", case)
     inside, whole = [], []
     for _ in range(rounds):
@@ -31,7 +31,7 @@ def label_share(case: Case, rounds: int = 9) -> Typical:
 
 @contextmanager
 def _watched() -> Iterator[list[float]]:
-    """Adds up the time in WORK, where it is not called by itself."""
+    """Adds up the time that is spent in WORK; a call from inside another one is not counted twice."""
     spent, depth = [0.0], [0]
     originals = {name: vars(LabelSets)[name] for name in WORK}
 

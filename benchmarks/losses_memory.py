@@ -1,8 +1,8 @@
-"""Peak memory of one pass, in a process of its own.
+"""Measures the peak memory of one pass, in a process of its own.
 
-The figure is the growth of the resident set over what it was just before the pass, inputs included there.
-It is the kernel's own high-water mark, reset just before: it is exact, where a sampling thread sees only what
-lasts longer than its interval. Elsewhere than on Linux there is no such mark and no figure.
+The figure is the growth of the resident set over its size just before the pass, which includes the inputs. It
+is read from the kernel's high-water mark, which is reset just before. Unlike a sampling thread, which misses
+peaks shorter than its interval, the mark is exact. Systems other than Linux have no such mark, and no figure.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @dataclass(frozen=True)
 class Peak:
-    """MiB above the inputs, None where it is not known; `problem` says why the pass did not end."""
+    """A peak in MiB above the inputs, None if it is unknown; `problem` says why the pass did not end."""
 
     mib: float | None = None
     problem: str | None = None
 
 
 def peak(contender: str, case: Case, patience: float) -> Peak:
-    """The peak of one pass. A pass that takes more than `patience` seconds of processor time is ended."""
-    # Freed blocks go back to the kernel at once: what an earlier call left in the heap would hide growth.
+    """Returns the peak of one pass. A pass that takes more than `patience` seconds of CPU time is killed."""
+    # Freed blocks return to the kernel at once: memory that the heap keeps from earlier calls hides growth.
     os.environ |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    # A server that has imported everything and computed nothing forks a process for each case.
+    # The fork server has imported everything and computed nothing; it forks a process for each case.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "mlcl.losses", "pytorch_metric_learning.losses"])
     receiver, sender = context.Pipe(duplex=False)
@@ -60,7 +60,7 @@ def peak(contender: str, case: Case, patience: float) -> Peak:
 
 def _child(sender: Connection, contender: str, case: Case, patience: float) -> None:
     torch.set_num_threads(1)
-    # Data alone is limited: the libraries' address space is large and costs nothing.
+    # Only the data is limited: the libraries' address space is large and uses no memory.
     _limit(resource.RLIMIT_DATA, MOST_GIB << 30)
     one_pass(contender, replace(case, rows=min(WARM_UP_ROWS, case.rows)))()
     run = one_pass(contender, case)
@@ -87,7 +87,7 @@ def _growth(run: Callable[[], float]) -> Peak:
 
 
 def _high_water_mark() -> float:
-    """MiB, since the reset."""
+    """Returns the high-water mark in MiB since the reset."""
     found = re.search(r"VmHWM:\s+(\d+) kB", STATUS.read_text())
     assert found is not None
     return int(found[1]) / 1024

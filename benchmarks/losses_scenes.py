@@ -1,6 +1,6 @@
-"""Cases of the benchmark of the losses: their made inputs, and one pass of each contender.
+"""The cases of the losses' benchmark: their generated inputs, and one pass of each contender.
 
-A batch is two views of B/2 samples. Labels are skewed as real ones are: the l-th of L has probability
+A batch is two views of B/2 samples. Labels are skewed as real ones are: label l of L has a probability
 proportional to l^-0.75, and rows differ in their number of labels.
 """
 
@@ -21,14 +21,14 @@ TEMPERATURE = 0.1
 LABELS_PER_ROW = {20: 3.0, 80: 3.0, 1_000: 15.7, 8_692: 16.0}
 ASPECTS, HIGHEST_RATING = 7, 3
 LEVELS = (8, 64, 512)
-"""Groups at each level of a path, coarse first."""
+"""The number of groups at each level of a path, coarse first."""
 PATHS_PER_ROW = 1.2
-"""On average, in the cases of several paths a row."""
+"""The average number of paths per row, in the cases with several paths per row."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One loss on one input; `labels` is L: classes, labels, aspects or finest groups; 0 without labels."""
+    """A loss on an input. `labels` counts classes, labels, aspects or finest groups (0 without labels)."""
 
     loss: str
     kind: str
@@ -48,7 +48,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Scene:
-    """Inputs of a case: `embeddings` (B, D) float32 of unit length, a leaf; `sample_ids` (B,)."""
+    """The inputs of a case: `embeddings` (B, D), a float32 leaf of unit length, and `sample_ids` (B,)."""
 
     embeddings: Tensor
     labels: Tensor | LabelRows | None
@@ -56,9 +56,9 @@ class Scene:
 
 
 def cases_of(losses: list[str], rows: int, widths: list[int], dim: int) -> list[Case]:
-    """Each loss with each width that its labels can have: paths, ratings and samples have one.
+    """Returns the cases of each loss for each width; paths, ratings and labels of samples have one width.
 
-    Losses of paths are there with one path a row and with several.
+    Losses of paths have two cases, with one path per row and with several.
     """
     found = []
     for loss in losses:
@@ -75,7 +75,7 @@ def cases_of(losses: list[str], rows: int, widths: list[int], dim: int) -> list[
 
 
 def scene(case: Case) -> Scene:
-    """The inputs of a case, the same in every process."""
+    """Returns the inputs of a case, which are equal in every process."""
     generator = torch.Generator().manual_seed(0)
     samples = case.rows // 2
     sample_ids = torch.arange(samples).repeat(2)
@@ -91,7 +91,10 @@ def scene(case: Case) -> Scene:
 
 
 def one_pass(contender: str, case: Case) -> Callable[[], float]:
-    """Forward and backward of a contender, `ours`, `bf16`, `dense` or `PML`; a call returns the value."""
+    """Returns a function that runs forward and backward of a contender and returns the value.
+
+    Contenders are `ours`, `bf16`, `dense` and `PML`.
+    """
     inputs = scene(case)
     z_BD = inputs.embeddings
     loss = _loss(contender, case.loss)
@@ -107,7 +110,7 @@ def one_pass(contender: str, case: Case) -> Callable[[], float]:
 
 
 def errors(contender: str, case: Case) -> tuple[float, float]:
-    """Relative errors of value and gradient (in norm) from those of `ours` in float64 for the same rows."""
+    """Returns the relative errors of value and gradient (in norm) against `ours` in float64 on equal rows."""
     inputs = scene(case)
     found = []
     for loss, z_BD in (
@@ -129,7 +132,7 @@ def _of_contender(contender: str, z_BD: Tensor) -> Tensor:
 
 
 def two_products(rows: int, dim: int) -> Callable[[], None]:
-    """The limit: S = Z Z^T and G = S Z into memory that is there already."""
+    """Returns a function that computes the limit, S = Z Z^T and G = S Z, into allocated memory."""
     z_BD = torch.randn(rows, dim)
     s_BB, g_BD = torch.empty(rows, rows), torch.empty(rows, dim)
 
@@ -142,7 +145,7 @@ def two_products(rows: int, dim: int) -> Callable[[], None]:
 
 def _loss(contender: str, name: str) -> nn.Module:
     if contender == "PML":
-        # The same definition: every row has a positive, so the mean over those with one is over all.
+        # The definitions agree: every row has a positive, so the mean over such rows is the mean over all.
         peer: nn.Module = SupConLoss(temperature=TEMPERATURE)
         return peer
     return build_loss(name, temperature=TEMPERATURE, engine="dense" if contender == "dense" else "auto")
@@ -171,7 +174,7 @@ def _labels(kind: str, samples: int, width: int, generator: Generator) -> Tensor
 
 
 def _label_rows(probability_L: Tensor, samples: int, average: float, generator: Generator) -> LabelRows:
-    """One label a row and a Poisson number of others, all different."""
+    """Returns rows with one label and a Poisson number of others, all different."""
     width = len(probability_L)
     others = torch.full((samples,), average - 1)
     counts = (1 + torch.poisson(others, generator)).clamp(max=width).int().tolist()

@@ -1,4 +1,4 @@
-"""Measurements of a case with its target, and the table's line."""
+"""The measurements of a case with their targets, and its line of the table."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ TARGETS = {
     "knn": 2.2,
     "hicone": 3.0,
 }
-"""The most that a loss may take, as a multiple of the limit, from 2,048 rows on."""
+"""The most time that a loss may take, as a multiple of the limit, from 2,048 rows on."""
 WIDE_TARGETS = dict.fromkeys(("any", "simdis", "jaccard"), 2.0)
-"""The most at 1,000 labels."""
+"""The most time that a loss may take at 1,000 labels, as a multiple of the limit."""
 NOT_SLOWER = 1.05
-"""The most of the dense path's time at 128 rows: equal, and five per cent for the noise of short times."""
+"""The most time at 128 rows, as a multiple of the dense path's: equal, plus 5 % for noise of short times."""
 LABEL_TARGET = 0.1
-"""The most of a loss's time that may go into labels, at 8,692 of them."""
+"""The largest share of a loss's time that may be label work, at 8,692 labels."""
 MEMORY_TARGETS = {4_096: 60.0, 65_536: 512.0}
-"""MiB by rows."""
+"""The most memory in MiB, by the number of rows."""
 WIDTHS = {
     "loss": 17, "B": 7, "L": 6, "ms": 8, "MiB": 8, "dense ms": 10, "dense MiB": 11, "PML ms": 8, "PML MiB": 9,
 
     "bf16 ms": 9, "value": 9, "gradient": 9, "f32 value": 10, "f32 grad": 10,
     "limit ms": 10, "/ dense": 13, "/ PML": 13, "/ bf16": 13, "/ limit": 13, "target": 13, "met": 5,
 }  # fmt: skip
-"""The columns; those with a solidus are ratios of times, ours first."""
+"""The widths of the columns; columns with a solidus are ratios of times, ours first."""
 ERRORS = ("value", "gradient", "f32 value", "f32 grad")
 
 
 @dataclass
 class Row:
-    """The figures of a case by their column, and what was left out or wrong, in words."""
+    """The figures of a case by their column, and descriptions of what was left out or wrong."""
 
     case: Case
     figures: dict[str, Typical] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def targets(self) -> dict[str, float]:
-        """The most that a column may be, for the columns that were measured."""
+        """The largest allowed value of each measured column that has a target."""
         rows, loss = self.case.rows, self.case.loss
         targets = {}
         if rows == SMALL:
@@ -59,14 +59,14 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the loss passed and every target is met, None where there is none."""
+        """Whether the loss passed and every target is met, None if there is no target."""
         targets = self.targets.items()
         if self.failed:
             return False
         return all(self.figures[column].median <= most for column, most in targets) if targets else None
 
     def cells(self) -> dict[str, str]:
-        """Text by column."""
+        """Returns the text of each column."""
         target = ", ".join(f"{most:g}{' MiB' * (column == 'MiB')}" for column, most in self.targets.items())
         return {
             "loss": self.case.name,
@@ -78,7 +78,7 @@ class Row:
         }
 
     def plain(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns the row as a dictionary for JSON."""
         return {
             **vars(self.case),
             **{column: figure._asdict() for column, figure in self.figures.items()},
@@ -90,13 +90,13 @@ class Row:
 
 
 def line(cells: Mapping[str, str], columns: Iterable[str]) -> str:
-    """One line of a table, - where a column has no figure; names stand left, the rest right."""
+    """Returns one line of a table, with - for a missing figure; names are aligned left, the rest right."""
     padded = (f"{cells.get(name, '-'):{'<' if name == 'loss' else '>'}{WIDTHS[name]}}" for name in columns)
     return "".join(padded)
 
 
 def label_line(case: Case, share: Typical) -> str:
-    """The share of a case's time that is label work, beside its target."""
+    """Returns a line with the share of a case's time that is label work, and whether the target is met."""
     verdict = "yes" if share.median < LABEL_TARGET else "NO"
     return f"{case}: {share.median:.1%}, target < {LABEL_TARGET:.0%}: {verdict}"
 

@@ -1,12 +1,13 @@
-"""Verdicts of real sweeps in which no head can help, and of some in which one must.
+"""Counts the verdicts of real sweeps in which no head can help, and of some in which one must help.
 
     python benchmarks/null_sweeps.py --minutes 60 [--out benchmarks/null_sweeps.jsonl] [--summary]
 
-Sets: scikit-learn's digits, scenes of two of them (several labels), texts of examples/diagnoses.csv. Every
-sweep draws train, validation and test anew. `shuffled`: a head reads labels in another order. `twice`: a head
-has weight 1e-6, so that both arms are one. `helps`: 60 % of the classifier's training labels are random, and
-the head reads the right ones; digits have 200 columns of noise besides. The verdict of heads against the
-control is appended to the file as it comes; a later call goes on with the sweeps that the file lacks.
+The data sets are scikit-learn's digits, sums of two digits (`scenes`, several labels), and the texts of
+examples/diagnoses.csv. Every sweep draws train, validation and test anew. In `shuffled`, a head reads labels
+in another order. In `twice`, a head has weight 1e-6, so that both arms train alike. In `helps`, 60 % of the
+classifier's training labels are random, and the head reads the right ones; digits also have 200 columns of
+noise. The verdict of heads against the control is appended to the file as soon as it is known; a later call
+continues with the sweeps that the file lacks.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ HELPED, HELPING = ("digits", "diagnoses"), 10
 ROWS = {"train": 200, "val": 150, "test": 300}
 WRONG = 0.6
 NOISE = 0.6, 200
-"""Standard deviation and number of the columns without meaning."""
-# A search has three trials: a wide space would make its error larger than any effect.
+"""The standard deviation and the number of the columns of noise."""
+# A search has three trials: with a wide space, its error would be larger than any effect.
 OPTIONS = ("--trials", "9", "--searches", "3", "--seeds", "6", "--confirm", "2", "--no-baselines", "--json")
 
 
 def cases() -> list[tuple[str, str, int]]:
-    """Set, kind and number of each sweep: 60 in which no head can help, 20 in which one must."""
+    """Returns set, kind and number of each sweep: 60 in which no head can help, 20 in which one must."""
     null = [(*each, number) for number in range(EACH) for each in itertools.product(SETS, NULL)]
     helping = [(name, "helps", number) for number in range(HELPING) for name in HELPED]
     steps = itertools.zip_longest(*[iter(null)] * 3, helping)
@@ -49,7 +50,7 @@ def cases() -> list[tuple[str, str, int]]:
 
 
 def pool(name: str, random: np.random.Generator) -> pd.DataFrame:
-    """As many rows as are needed, drawn from a set: `content` and `label`."""
+    """Returns as many rows as are needed, drawn from a set, with the columns `content` and `label`."""
     count = sum(ROWS.values())
     if name == "diagnoses":
         whole = pd.read_csv(ROOT / "examples/diagnoses.csv")
@@ -66,7 +67,7 @@ def pool(name: str, random: np.random.Generator) -> pd.DataFrame:
 
 
 def table(name: str, kind: str, random: np.random.Generator) -> pd.DataFrame:
-    """The rows with their splits, the classifier's labels and the head's."""
+    """Returns the rows with their splits, the classifier's labels and the head's labels."""
     found = pool(name, random)
     found["split"] = np.repeat(list(ROWS), list(ROWS.values()))
     right = found["label"].to_numpy()
@@ -84,7 +85,7 @@ def table(name: str, kind: str, random: np.random.Generator) -> pd.DataFrame:
 
 
 def files(name: str, kind: str, number: int, folder: Path) -> tuple[Path, Path]:
-    """The job and the space, with the data beside them."""
+    """Writes the job and the space, with the data beside them, and returns their paths."""
     random = np.random.default_rng(zlib.crc32(f"{name} {kind} {number}".encode()))
     table(name, kind, random).to_parquet(folder / "table.parquet")
     several, texts = name == "scenes", name == "diagnoses"
@@ -120,7 +121,7 @@ def files(name: str, kind: str, number: int, folder: Path) -> tuple[Path, Path]:
         "train.lr": {"log_float": [5e-3, 4e-2]},
         "encoder.dropout": {"float": [0.1, 0.5]},
     }
-    if kind == "helps":  # more epochs learn the random labels by heart
+    if kind == "helps":  # with more epochs the classifier would memorise the random labels
         job["encoder"]["wide"], head["weight"] = False, 10.0
         job["train"]["epochs"] = job["evaluation"]["every"] = 15
     if kind != "twice":
@@ -134,7 +135,7 @@ def files(name: str, kind: str, number: int, folder: Path) -> tuple[Path, Path]:
 
 
 def verdict_of(name: str, kind: str, number: int, options: tuple[str, ...] = OPTIONS) -> dict[str, Any]:
-    """Runs a sweep in a folder of its own: its verdict on heads against the control, and its seconds."""
+    """Runs a sweep in its own folder and returns its verdict on heads against the control, and seconds."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -152,7 +153,7 @@ def verdict_of(name: str, kind: str, number: int, options: tuple[str, ...] = OPT
 
 
 def commit() -> str:
-    """The commit of the code. Raises SystemExit where files have changed since."""
+    """Returns the commit of the code. Raises SystemExit if files have changed since."""
     code = ["status", "--porcelain", "--", "mlcl", "benchmarks/*.py"]
     said = [
         subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -164,12 +165,12 @@ def commit() -> str:
 
 
 def read(out: Path) -> list[dict[str, Any]]:
-    """The sweeps that the file has."""
+    """Returns the sweeps that the file has."""
     return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
 
 def summary(found: list[dict[str, Any]]) -> str:
-    """The answers of each kind, and how many sweeps in which no head can help were decided."""
+    """Returns the answers of each kind, and the number of decided sweeps in which no head can help."""
     lines = []
     for kind in (*NULL, "helps"):
         answers = Counter(each["answer"] for each in found if each["kind"] == kind)

@@ -1,9 +1,10 @@
-"""Seconds of a training step on texts without their padding, beside transformers' own padded batch.
+"""Measures a training step on texts without their padding, beside transformers' own padded batch.
 
     python benchmarks/padding.py [DATA] [--tokens 64]
 
 The network has the sizes of MiniLM and random weights. DATA is the folder of a prepared data set of texts, by
-default the bundled ICD-10-CM; a text has 1.4 tokens a word and two special ones. One thread, float32, AdamW.
+default the bundled ICD-10-CM. A text is assumed to have 1.4 tokens per word and two special tokens. The step
+runs on one thread in float32 with AdamW.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MINILM = {
 
 
 def batches(data: Path, tokens: int) -> list[Tensor]:
-    """Masks (B, T) of random batches of the training texts."""
+    """Returns the masks (B, T) of random batches of the training texts."""
     torch.manual_seed(0)
     texts = Dataset.open(data).split("train").texts()
     chosen = torch.randperm(len(texts))[: BATCH * STEPS].tolist()
@@ -39,7 +40,7 @@ def batches(data: Path, tokens: int) -> list[Tensor]:
 
 
 def seconds(network: nn.Module, masks: list[Tensor]) -> float:
-    """The seconds of a step with dropout, the least of some repeats."""
+    """Returns the seconds of a step with dropout, the least of several repeats."""
     optimizer, times = torch.optim.AdamW(network.parameters(), lr=1e-5, fused=True), []
     for _ in range(REPEATS):
         began = time.perf_counter()

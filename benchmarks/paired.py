@@ -1,9 +1,9 @@
-"""The frequency with which the interval of `compare_paired`, or a percentile bootstrap's, holds an effect.
+"""Measures how often the intervals of `compare_paired` and of a percentile bootstrap contain the true effect.
 
     python benchmarks/paired.py [--experiments 1000]
 
-Pairs with a true difference of 0.3 and noise of three kinds; both intervals say 95 %. Also how often the
-sign-flip and the rank test find an effect at 5 % where there is none.
+Pairs have a true difference of 0.3 and noise of three kinds; both intervals claim 95 %. It also counts how
+often the sign-flip test and the rank test find an effect at 5 % if there is none.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ NOISES: dict[str, Noise] = {
 
 
 def percentile(d: NDArray[np.float64], random: np.random.Generator) -> tuple[float, float]:
-    """The peer: quantiles of the means of resamples."""
+    """Returns the interval of the peer: quantiles of the means of resamples."""
     means = d[random.integers(d.size, size=(RESAMPLES, d.size))].mean(axis=1)
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
 def measure(noise: Noise, n: int, experiments: int) -> tuple[float, float, float, float]:
-    """Shares: ours holds the effect, theirs does; the sign-flip test errs, the rank test does."""
+    """Returns the shares of our and the peer's intervals with the effect, and both tests' error rates."""
     random = np.random.default_rng(n)
     counts = np.zeros(4)
     for number in range(experiments):

@@ -1,9 +1,9 @@
-"""The search over (k, lambda, tau) after training, beside one retrieval and beside scoring one by one.
+"""Measures the search over (k, lambda, tau) after training, beside one retrieval and scoring one by one.
 
     python benchmarks/posthoc.py [--rows 20000] [--queries 4000] [--classes 297]
 
-Prints seconds (median of repeats, one thread) and ratios. The one-by-one peer scores a few settings and is
-scaled up to all of them, which is said.
+Prints seconds (median of repeats, one thread) and ratios. The one-by-one peer scores a few settings, and its
+time is scaled up to all of them, as the printed line says.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def main() -> None:
         ),
     ]
     for task, metric, width, known, wanted in cases:
-        # A model that knows something: few labels over the threshold, most of them right.
+        # The simulated model has learned something: few labels are over the threshold, most of them right.
         logits = torch.randn(a.queries, width, generator=generator) - 3
         logits[torch.arange(a.queries), label[a.rows :] % width] += 4
         model = logits.sigmoid() if task == "multi_label" else logits.softmax(1)

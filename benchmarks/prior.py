@@ -1,13 +1,14 @@
-"""Four points of a prior beside a whole search, on a data set that the prior has not seen.
+"""Compares a short search that begins with four points of a prior with a whole search, on unseen data.
 
     python benchmarks/prior.py "AAPD 750" --data aapd-750=FILE [--home FOLDER] [KEY=VALUE...]
     python benchmarks/prior.py --summary
 
-`tools/build_prior.py` builds a prior from the columns of other data in the data set's table. The control
-and two losses are then searched with five trials (the job as in the table, and the prior's four points),
-race as in the table, and have three test seeds. Their test figures are compared with the cells in
-docs/leaderboard/figures/three-searches, of three searches with six trials each: about 11 trainings beside
-33. The result is appended to --out. KEY=VALUE are overrides of the jobs, as for `mlcl reproduce`.
+`tools/build_prior.py` builds a prior from the table's columns of other data sets. The control and two losses
+are then searched with five trials (the job as in the table, and the prior's four points), race as in the
+table, and have three test seeds. Their test figures are compared with the cells in
+docs/leaderboard/figures/three-searches, which come from three searches with six trials each: about 11
+trainings beside 33. The result is appended to --out. KEY=VALUE are overrides of the jobs, as for `mlcl
+reproduce`.
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ TABLES = {
     "leaderboard-classes": ("val/accuracy", ("cross-entropy, two views", "simclr", "supcon")),
     "leaderboard-labels": ("val/micro_f1", ("BCE, two views", "any", "mulsupcon")),
 }
-"""The metric that a table's prior is built by, and the rows that are searched, the control first."""
+"""The metric by which a table's prior is built, and the rows that are searched, the control first."""
 NEAR = 0.2
-"""Points of the test figure that do not matter."""
+"""The points by which a test figure may be lower without counting as worse."""
 
 
 def cells() -> dict[tuple[str, str], dict[str, Any]]:
-    """The leaderboard's cells by column and row."""
+    """Returns the leaderboard's cells by column and row."""
     found = [json.loads(file.read_text()) for file in FIGURES.glob("*/*.json")]
     return {(each["column"], each["row"]): each for each in found}
 
 
 def trials_of(column_id: str) -> Path:
-    """The trials of a column."""
+    """Returns the file with the trials of a column."""
     return FIGURES / f"{column_id}-trials.parquet"
 
 
 def data_of(column: str) -> str:
-    """The data set in a column's name: ICD-10-CM of "ICD-10-CM 5"."""
+    """Returns the data set in a column's name, such as ICD-10-CM for "ICD-10-CM 5"."""
     return column.rpartition(" ")[0] or column
 
 
 def build(table: str, columns: dict[str, str], column: str, out: Path) -> None:
-    """Writes the prior of a table's columns of other data, given as names with their ids."""
+    """Builds the prior from a table's columns of other data sets, given as names with ids, and writes it."""
     files = [str(trials_of(its)) for name, its in columns.items() if data_of(name) != data_of(column)]
     script = str(ROOT / "tools/build_prior.py")
     command = [sys.executable, script, "--out", str(out), "--metric", TABLES[table][0], *files]
@@ -60,7 +61,7 @@ def build(table: str, columns: dict[str, str], column: str, out: Path) -> None:
 
 
 def write_table(table: str, column: str, prior: Path, folder: Path) -> Path:
-    """The table with one column, three rows, and one short search a cell that begins with a prior."""
+    """Writes the table with one column, three rows, and a short search per cell that begins with a prior."""
     file = ROOT / f"tables/{table}.yaml"
     tree = yaml.safe_load(file.read_text())
     tree["experiment"] = "prior"
@@ -78,14 +79,14 @@ def write_table(table: str, column: str, prior: Path, folder: Path) -> Path:
 
 
 def figures_of(cell: dict[str, Any]) -> tuple[float, float]:
-    """The means of the main figure, and of the same one without neighbours, in percent."""
+    """Returns the means of the main figure, and of the figure without neighbours, in percent."""
     first = cell["figures"][0]
     alone = next(its for its in cell["figures"] if its["name"] == f"{first['name']} without neighbours")
     return first["mean"], alone["mean"]
 
 
 def measure(column: str, data: list[str], overrides: list[str], home: str | None) -> dict[str, Any]:
-    """Searches with the prior of the other columns; the figures of each row beside those of its cell."""
+    """Searches with the prior of the other columns and returns each row's figures beside its cell's."""
     known = cells()
     tables = {name: cell["table"] for (name, _), cell in known.items()}
     if column not in tables:
@@ -120,7 +121,7 @@ def measure(column: str, data: list[str], overrides: list[str], home: str | None
 
 
 def summary(found: list[dict[str, Any]]) -> str:
-    """A line for each data set: what the prior's figures have more than the searches', in points."""
+    """Returns a line for each data set: the prior's figures less the searches' figures, in points."""
     lines, near = [], 0
     for each in found:
         more = [[its["prior"][k] - its["search"][k] for its in each["rows"].values()] for k in range(2)]

@@ -1,10 +1,10 @@
-"""Processor time of the linear probe, and a forecast for a whole data set.
+"""Measures the CPU time of the linear probe and forecasts the time for a whole data set.
 
     python benchmarks/probe.py [--labels 8692] [--dims 768 4096] [--rows 47719] [--share 100] [--steps 2]
 
-Trains the default grid on a share of the rows, a few steps of one batch, on one CPU thread or on the GPU if
-there is one. The forecast is that of all epochs over all rows: with every setting trained to its end, and
-without the settings that are stopped. Memory is that of weights, gradients and AdamW's two moments.
+Trains the default grid on a share of the rows, for a few steps of one batch, on one CPU thread or on the GPU
+if there is one. The forecast is for all epochs over all rows: with every setting trained to its end, and
+without the settings that are stopped early. Memory is that of weights, gradients and AdamW's two moments.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 def seconds_of_a_step(
     rows: int, labels: int, dim: int, steps: int, config: ProbeConfig, device: torch.device
 ) -> float:
-    """Processor seconds, or on a GPU seconds, of one step of all settings, scaled to a whole batch."""
+    """Returns the seconds of one step of all settings (elapsed on a GPU, else CPU time) for a whole batch."""
     generator = torch.Generator().manual_seed(0)
     label_N = torch.randint(labels, (rows * LABELS_A_ROW,), generator=generator)
     lists = [sorted(set(each)) for each in label_N.reshape(rows, -1).tolist()]
@@ -71,7 +71,7 @@ def seconds_of_a_step(
 
 
 def share_trained() -> float:
-    """The share of all settings' steps that are trained if the worse half is stopped at each rung."""
+    """Returns the share of all settings' steps that are trained if the worse half is stopped at each rung."""
     edges = [0.0, *RUNGS, 1.0]
     return sum((high - low) / 2**number for number, (low, high) in enumerate(pairwise(edges)))
 

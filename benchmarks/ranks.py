@@ -1,12 +1,12 @@
-"""The error rates of the tests over data sets where no method differs, and their power where one does.
+"""Measures the error rates of the tests over data sets if no method differs, and their power if one does.
 
     python benchmarks/ranks.py [--tables 1000]
 
-Simulated tables of k methods on n data sets, whose scales differ. Level: all methods are equal. Power: one is
-better than the others by one standard deviation of the noise. `chi2` is Friedman's test, `F` Iman and
-Davenport's. The other columns count tables in which any pair (`Nemenyi`), or control and any method, differ;
-for the power it is the control and the better one alone. `Wilcoxon` is with Holm's correction; `Bayes`: a
-probability of 0.95 to be practically better or worse.
+Simulates tables of k methods on n data sets with different scales. Level: all methods are equal. Power: one
+method is better than the others by one standard deviation of the noise. `chi2` is Friedman's test, `F` that
+of Iman and Davenport. The other columns count the tables in which any pair (`Nemenyi`), or the control and
+any method, differ; for the power, only the control and the better method count. `Wilcoxon` uses Holm's
+correction. `Bayes` counts a probability of 0.95 of being practically better or worse.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NAMES = ("chi2", "F", "Nemenyi", "Wilcoxon", "Bayes")
 
 
 def simulated(random: np.random.Generator, k: int, n: int, effect: float) -> NDArray[np.float64]:
-    """Figures of k methods on n data sets; the last method is better by `effect`."""
+    """Returns figures of k methods on n data sets; the last method is better by `effect`."""
     noise = random.standard_t(4, size=(k, n)) / np.sqrt(2)
     noise[-1] += effect
     return noise * random.uniform(0.5, 2, size=n) + random.normal(60, 10, size=n)
 
 
 def findings(figures: NDArray[np.float64], *, level: bool) -> list[bool]:
-    """The results of the tests on a table, in the order of `NAMES`."""
+    """Returns the results of the tests on a table, in the order of `NAMES`."""
     k, n = figures.shape
     methods, data_sets = [f"m{i}" for i in range(k)], [f"d{j}" for j in range(n)]
     cells = {(methods[i], data_sets[j]): {0: float(figures[i, j])} for i in range(k) for j in range(n)}

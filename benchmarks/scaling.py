@@ -1,10 +1,11 @@
-"""Figures that docs/scaling.md computes with: a step's gathering over processes, and what rows cost.
+"""Measures the figures of docs/scaling.md: the gathering of a step over processes, and the cost of rows.
 
     python benchmarks/scaling.py [--rows 4096] [--dim 128] [--worlds 1 2 4 8] [--data-rows 1000000]
 
-`gather` runs the losses over gloo on this machine, one thread a process: processor milliseconds of a process,
-how many of them go into the collectives, and the bytes that these bring to it for each row of the batch.
-`rows` are bytes and processor time of what a process holds of a data set, and of the file of its embeddings.
+`gather` runs the losses over gloo on this machine, with one thread per process. It prints the CPU
+milliseconds of a process, the part of them that is spent in the collectives, and the bytes that the
+collectives bring to the process for each row of the batch. `rows` prints bytes and CPU time of the parts of a
+data set that a process holds, and of the file of its embeddings.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def main() -> int:
 
 
 def over(world: int, case: Case) -> tuple[float, float, float]:
-    """A step's processor seconds in a process, those of them in collectives, and the bytes that it receives.
+    """Returns the CPU seconds of a step in a process, those spent in collectives, and the bytes received.
 
     Each is the median over steps, then the largest over processes.
     """
@@ -96,12 +97,15 @@ def rank_of(rank: int, world: int, folder: str, case: Case) -> None:
         began = time.process_time()
         loss(z_ND, labels, whole.sample_ids[own]).backward()
         steps.append([time.process_time() - began, count["seconds"], count["bytes"]])
-    torch.save(steps[1:], Path(folder) / f"{rank}.pt")  # the first warms up
+    torch.save(steps[1:], Path(folder) / f"{rank}.pt")  # the first step warms up
     dist.destroy_process_group()
 
 
 def counted(world: int) -> dict[str, float]:
-    """Counts seconds in collectives, and bytes: a gather's are the others' rows, a ring's twice its share."""
+    """Replaces the collectives by ones that count seconds and received bytes, and returns the counts.
+
+    A gather receives the rows of the other processes; a ring receives almost twice the size of the value.
+    """
     count = {"seconds": 0.0, "bytes": 0.0}
 
     def counting(collective: Callable[..., Any], size: Callable[..., float]) -> Callable[..., Any]:
@@ -120,7 +124,7 @@ def counted(world: int) -> dict[str, float]:
 
 
 def rows_of(rows: int, dim: int) -> dict[str, tuple[float, float]]:
-    """Bytes and processor seconds of all rows, by what they are for."""
+    """Returns the bytes and CPU seconds of all rows, by their purpose."""
     column = pa.array([f"sample-{row:012d}" for row in range(rows)])
     labels = [list(range(LABELS_A_ROW))] * 1000
     label_rows = LabelRows.from_lists(labels, LABELS_A_ROW)
@@ -145,7 +149,10 @@ def rows_of(rows: int, dim: int) -> dict[str, tuple[float, float]]:
 
 
 def measured(work: Callable[[], object]) -> tuple[float, float]:
-    """Bytes of Python objects that live as long as the result, and processor seconds when not counting."""
+    """Returns the bytes of Python objects that live as long as the result of `work`, and its CPU seconds.
+
+    The seconds are measured in a call without `tracemalloc`.
+    """
     began = time.process_time()
     work()
     seconds = time.process_time() - began

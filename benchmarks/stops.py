@@ -1,14 +1,15 @@
-"""Measures what `search.stop: evidence` saves and loses, by simulated searches with the product's sampler.
+"""Measures what `search.stop: evidence` saves and loses, by simulated searches with mlcl's sampler.
 
     python benchmarks/stops.py [--experiments 20] [--trials 48]
 
 A corner is a combination of the number of keys (2, 5, 8), the standard deviation of random settings (.5, 2, 6
-points) and that of a training's noise (.1, .4, 1.2 points), half of it of validation rows that a search keeps
-and half of the seed. A setting's quality falls with the square of its distance from an optimum. TPE draws the
-trials; the best four race on two fresh seeds. The peer runs to the end. A rule's figures are the share of the
-trials that it leaves out and the quality that the race's pick loses, in margins of .5 points: the mean, the
-worst corner, and the share of searches that lose more than a margin. Other rules are simple: no better score
-for so many trials.
+points) and that of a training's noise (.1, .4, 1.2 points). Half of the noise's variance comes from the
+validation rows, which stay the same during a search, and half from the seed. The quality of a setting falls
+with its squared distance from an optimum. TPE draws the trials; the best four race on two fresh seeds. The
+peer runs to the end. The figures of a rule are the share of the trials that it leaves out, and the quality
+that the race's pick loses, in margins of .5 points: the mean, the worst corner, and the share of searches
+that lose more than a margin. The other rules stop when there was no better score for a given number of
+trials.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ MARGIN, RACE, RACE_SEEDS, RACES = 0.005, 4, 2, 20
 SHARES = 0.5, 1.0, 2.0
 PATIENCE = 8, 16, 24
 SETTINGS = 2000
-"""Random settings by which a response surface is scaled."""
+"""The number of random settings by which a response surface is scaled."""
 Rule = Callable[[Sequence[float], int], bool]
-"""Whether a search stops, by its scores so far and the number of trials that are left."""
+"""A function that tells whether a search stops, given its scores so far and the number of trials left."""
 
 
 class Searched(NamedTuple):
-    """The trials of a search in order: true quality, value with the validation rows' noise, score."""
+    """The trials of a search in order: true quality, quality with the noise of validation rows, and score."""
 
     quality: Array
     validation: Array
@@ -47,7 +48,7 @@ class Searched(NamedTuple):
 
 
 def searched(seed: int, keys: int, spread: float, noise: float, trials: int) -> Searched:
-    """Runs one search with the product's default sampler."""
+    """Runs one search with mlcl's default sampler."""
     random = np.random.default_rng(seed)
     optimum, weight = random.uniform(0.1, 0.9, keys), random.dirichlet(np.ones(keys))
     scale = spread / ((random.random((SETTINGS, keys)) - optimum) ** 2 @ weight).std()
@@ -64,7 +65,7 @@ def searched(seed: int, keys: int, spread: float, noise: float, trials: int) -> 
 
 
 def picked(its: Searched, count: int, seed: int) -> float:
-    """The mean quality of the race's picks after `count` trials."""
+    """Returns the mean quality of the race's picks after `count` trials."""
     best = np.argsort(-its.score[:count])[:RACE]
     noise = its.noise / np.sqrt(2 * RACE_SEEDS)
     raced = its.validation[best] + np.random.default_rng(seed).normal(0, noise, (RACES, len(best)))
@@ -72,7 +73,7 @@ def picked(its: Searched, count: int, seed: int) -> float:
 
 
 def rules() -> Iterator[tuple[str, Rule]]:
-    """The rules by name; all wait for as many trials as the product's."""
+    """Yields the rules by name; each waits for as many trials as mlcl's own rule."""
     startup = SearchConfig().startup
 
     def evidence(share: float) -> Rule:
@@ -94,7 +95,7 @@ def rules() -> Iterator[tuple[str, Rule]]:
 
 
 def length(rule: Rule, its: Searched) -> int:
-    """The number of trials after which a rule stops a search."""
+    """Returns the number of trials after which a rule stops a search."""
     scores = its.score.tolist()
     return next((n for n in range(1, len(scores)) if rule(scores[:n], len(scores) - n)), len(scores))
 

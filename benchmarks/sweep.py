@@ -1,18 +1,18 @@
-"""The overhead of a sweep on its trainings, beside Ray Tune with its own parts and a plain pool of processes.
+"""Measures a sweep's overhead on its trainings, beside Ray Tune with its own parts and a plain process pool.
 
     python benchmarks/sweep.py [--cases alone packed nested] [--peers fresh reused pool] [--trials 8]
         [--epochs 4] [--rounds 2] [--keep D]
 
-Overhead is the time for which a training holds its slot, less the seconds in which it trains and evaluates:
-starting, drawing, reading data, building the model, reporting, logging, closing. `alone` runs one training at
-a time, `packed` two, `nested` one of two workers. The peers run the same trainings: the job and the settings
-that ours drew, one thread a process. ASHA is on everywhere, with no rung before the last epoch: all are
-trained to their end.
+Overhead is the time for which a training occupies its slot, less the seconds in which it trains and
+evaluates: starting, drawing settings, reading data, building the model, reporting, logging and closing.
+`alone` runs one training at a time, `packed` two, and `nested` one training of two workers. The peers run
+equal trainings: the same job and the settings that our sweep drew, with one thread per process. ASHA is on
+for all contenders, with no rung before the last epoch, so that all trainings run to their end.
 
-Each sweep has a process and an empty MLflow store of its own, and is timed from before Ray, MLflow and Optuna
-are imported. `first` are the first trainings of the slots, with all that starts; `each further` is the median
-over the others of all rounds, ± half the distance of its quartiles. The exit code is 1 where a sweep does not
-end well, or where a peer's training scores otherwise than ours.
+Each sweep has its own process and an empty MLflow store, and is timed from before Ray, MLflow and Optuna are
+imported. `first` is the overhead of the first training of each slot, including all start-up; `each further`
+is the median over the other trainings of all rounds, ± half the distance between its quartiles. The exit code
+is 1 if a sweep does not complete, or if a training of a peer has another score than ours.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CASES = {
     "nested": Case("nested", at_once=1, workers=2, target=12.0),
 }
 MOST_NESTED = 4
-"""Trainings of a nested sweep: each takes the peers long."""
+"""The most trainings of a nested sweep, in which each takes the peers long."""
 OURS = "mlcl"
 PEERS: dict[str, tuple[str, Callable[[Case, Drawn, Path], Sweep]]] = {
     "fresh": ("Tune, fresh actors", partial(run_peer, reuse=False)),
@@ -59,9 +59,9 @@ QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""For all contenders: none talks, or waits for the network."""
+"""Environment variables of all contenders, which prevent messages and access to the network."""
 ELSEWHERE = ("RAY_ADDRESS", "MLFLOW_TRACKING_URI")
-"""Would lead another cluster or store in."""
+"""Environment variables that would point to another cluster or store, and are removed."""
 
 
 def main() -> int:
@@ -106,7 +106,7 @@ def arguments() -> argparse.Namespace:
 
 
 def measured(case: Case, a: argparse.Namespace, root: Path) -> list[Row]:
-    """The case's rows, ours first."""
+    """Measures the case and returns its rows, ours first."""
     trials = min(a.trials, MOST_NESTED) if case.workers > 1 else a.trials
     peers = dict(PEERS[name] for name in a.peers if case.workers == 1 or name != "pool")
     rows = [Row(case, name) for name in (OURS, *peers)]
@@ -125,7 +125,7 @@ def one_round(
     root: Path,
     name: str,
 ) -> dict[str, Sweep]:
-    """A sweep of every contender."""
+    """Runs one sweep of each contender."""
     job = job_of(case, epochs)
     space = load_space(SPACE, job)
     space = replace(space, search=space.search.model_copy(update={"grace": epochs}))
@@ -147,7 +147,7 @@ def job_of(case: Case, epochs: int) -> JobConfig:
 
 
 def home_of(root: Path, name: str) -> Path:
-    """An empty home but for the data that all share: none has to prepare them."""
+    """Returns a new home folder, empty except for links to the shared data, which are prepared once."""
     home = root / name
     home.mkdir()
     for shared in ("data", "cache"):
@@ -156,7 +156,7 @@ def home_of(root: Path, name: str) -> Path:
 
 
 def prepare(job: JobConfig, home: Path) -> None:
-    """The data set and its token ids."""
+    """Prepares the data set and its token ids."""
     from mlcl.training.job_data import JobData
 
     job_data = JobData.of(job, home)
@@ -165,7 +165,7 @@ def prepare(job: JobConfig, home: Path) -> None:
 
 
 def in_a_process(work: Callable[..., Result], *arguments: Any) -> Result:
-    """The result or error of `work` in a new process, in which nothing of ours is imported or set."""
+    """Runs `work` in a new process that has not imported mlcl; returns its result or raises its error."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result()
 

@@ -1,4 +1,4 @@
-"""Where the seconds of a sweep go: into its trainings, or around them."""
+"""Splits the seconds of a sweep into those of its trainings and those of its overhead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Case:
-    """Trainings at once, the processes of each, and the most seconds that a further one of ours may add."""
+    """The number of trainings at once, the processes of each, and the target for overhead of later ones."""
 
     name: str
     at_once: int
@@ -24,13 +24,13 @@ class Case:
 
     @property
     def cpus(self) -> float:
-        """Of a process, so that no more than `at_once` trainings fit."""
+        """The CPUs of each process, chosen so that no more than `at_once` trainings fit."""
         return (os.cpu_count() or 1) / (self.at_once * self.workers)
 
 
 @dataclass(frozen=True)
 class Training:
-    """When the driver saw it begin and end, the seconds that it trained and evaluated, what it scored."""
+    """The times at which the driver saw a training begin and end, the seconds of its own work, its score."""
 
     began: float
     ended: float
@@ -40,7 +40,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One sweep, from before its imports until everything was written; trainings in the order of settings."""
+    """A sweep, from before its imports until everything was written; trainings in the order of settings."""
 
     began: float
     ended: float
@@ -49,14 +49,15 @@ class Sweep:
 
     @property
     def seconds(self) -> float:
-        """From its start to its end."""
+        """The seconds from the sweep's start to its end."""
         return self.ended - self.began
 
     def overheads(self) -> tuple[list[float], list[float]]:
-        """Seconds beyond its own of each training: of the first in every slot, and of the others.
+        """Returns the overhead of the first training in every slot, and of the other trainings, in seconds.
 
-        A slot is free from the sweep's start, and from each end of a training. One at a time, these seconds,
-        the trainings' own and those after the last end add up to the sweep's.
+        A slot is free from the sweep's start, and from each end of a training. If trainings run one at a
+        time, these overheads, the trainings' own seconds and the seconds after the last end add up to the
+        sweep's seconds.
         """
         begun = sorted(self.trainings, key=lambda training: training.began)
         free = [self.began] * self.at_once + sorted(training.ended for training in begun)
@@ -73,11 +74,11 @@ class Row:
     sweeps: list[Sweep] = field(default_factory=list)
 
     def first(self) -> float:
-        """The median overhead of a slot's first training: with imports, and the start of Ray and MLflow."""
+        """Returns the median overhead of a slot's first training, with imports and start of services."""
         return statistics.median(second for sweep in self.sweeps for second in sweep.overheads()[0])
 
     def further(self) -> tuple[float, float]:
-        """The median overhead of the others, and half of the distance between its quartiles."""
+        """Returns the median overhead of the other trainings, and half the distance between its quartiles."""
         beyond = [second for sweep in self.sweeps for second in sweep.overheads()[1]]
         if len(beyond) == 1:
             return beyond[0], 0.0
@@ -85,11 +86,11 @@ class Row:
         return middle, (high - low) / 2
 
     def whole(self) -> float:
-        """The median seconds of a sweep."""
+        """Returns the median seconds of a sweep."""
         return statistics.median(sweep.seconds for sweep in self.sweeps)
 
     def line(self, ours: Row) -> str:
-        """The table's line, with the ratio of `ours` to this one."""
+        """Returns the table's line, with the ratio of `ours` to this row."""
         (further, spread), target = self.further(), self.case.target
         verdict = f"{target:g}: {'met' if further <= target else 'NOT met'}"
         own = statistics.median(training.own for sweep in self.sweeps for training in sweep.trainings)
@@ -108,7 +109,7 @@ class Row:
 
 
 def differences(rows: Sequence[Row]) -> list[str]:
-    """Trainings of the same settings that score otherwise than the first row's: they were not the same."""
+    """Returns descriptions of trainings whose score differs from the first row's for equal settings."""
     ours, *peers = rows
     found = []
     for peer in peers:

@@ -1,7 +1,7 @@
-"""A sweep of ours, timed by its own ledger.
+"""Runs a sweep of mlcl, timed by the records of its own database.
 
-mlcl.service is imported inside of functions: a sweep is timed from before it imports Ray, MLflow and Optuna,
-and it sets environment variables that the peers are to do without.
+mlcl.service is imported inside functions, because a sweep is timed from before it imports Ray, MLflow and
+Optuna, and because the import sets environment variables that the peers must not have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The peers' training: the job, its metric at a validation, the final one, the settings drawn."""
+    """The training that the peers run: job, metric of a validation, final metric, and settings drawn."""
 
     job: dict[str, Any]
     metric: str
@@ -31,7 +31,7 @@ class Drawn:
 
 
 def run_ours(case: Case, job: JobConfig, space: Space, trials: int, home: Path) -> tuple[Sweep, Drawn]:
-    """One sweep. Raises RuntimeError where it or one of its trainings is not complete."""
+    """Runs one sweep. Raises RuntimeError if the sweep or one of its trainings is not complete."""
     began = time.time()
     from mlcl.service.engine.packing import Resources
     from mlcl.service.search.sweep import run_sweep
@@ -53,7 +53,7 @@ def run_ours(case: Case, job: JobConfig, space: Space, trials: int, home: Path) 
 
 
 def _trainings(report: SweepResult, home: Path) -> tuple[Training, ...]:
-    """When, by the ledger; how long they trained, by MLflow."""
+    """Returns the trainings, with their times from the database and their own seconds from MLflow."""
     from mlflow import MlflowClient
 
     from mlcl.store import Database, RunFolder
@@ -74,5 +74,5 @@ def _trainings(report: SweepResult, home: Path) -> tuple[Training, ...]:
 
 
 def own_seconds(metrics: Mapping[str, Any]) -> float:
-    """For which a training trained and evaluated, by itself."""
+    """Returns the seconds in which a training itself trained and evaluated."""
     return float(metrics["time/train_seconds"] + metrics["time/evaluation_seconds"])

@@ -1,9 +1,10 @@
-"""The peer: the same trainings under Ray Tune with what comes with it.
+"""Runs the peer: the trainings of our sweep under Ray Tune with its own components.
 
-OptunaSearch hands out the settings that ours drew, ASHAScheduler hears every validation, and
-MLflowLoggerCallback logs into an SQLite file; several workers are a TorchTrainer inside of the trial. It is
-favoured: its sampler has nothing to draw, it logs no files, and a group of workers reports at its end alone.
-Ray and MLflow are imported inside of functions: a sweep is timed from before its imports.
+OptunaSearch hands out the settings that our sweep drew, ASHAScheduler receives every validation, and
+MLflowLoggerCallback logs into an SQLite file; several workers are a TorchTrainer inside the trial. The
+comparison favours the peer: its sampler has nothing to draw, it logs no files, and a group of workers reports
+only at its end. Ray and MLflow are imported inside functions, because a sweep is timed from before its
+imports.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Settings = Mapping[str, float]
 
 
 def run_peer(case: Case, drawn: Drawn, home: Path, reuse: bool) -> Sweep:
-    """Trains the job with each of the settings, in actors that are kept or fresh. Raises what they raise."""
+    """Trains the job with each of the settings, in actors that are reused or fresh. Raises their errors."""
     began = time.time()
     import ray
 
@@ -48,10 +49,10 @@ def _fit(case: Case, drawn: Drawn, home: Path, reuse: bool) -> tuple[Training, .
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     watch = _watch()
-    # ASHA at its first rung may stop a trial: beyond the last epoch all are trained, and end by themselves.
+    # ASHA may stop a trial at a rung. The first rung is beyond the last epoch, so all trials are completed.
     beyond = drawn.job["train"]["epochs"] + 1
     function = _train if case.workers == 1 else _train_in_a_group
-    # A group's trial has a slot and no CPU: its workers would find no room beside it.
+    # The trial of a group has a slot and no CPU; with a CPU it would leave no room for its workers.
     share = {"cpu": case.cpus} if case.workers == 1 else {"trial_slot": 1}
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(function, case=case, drawn=drawn, home=home), share),
@@ -80,7 +81,7 @@ def _fit(case: Case, drawn: Drawn, home: Path, reuse: bool) -> tuple[Training, .
 
 
 def _watch() -> Any:
-    """A callback that notes when the driver sees trials begin and end."""
+    """Returns a callback that records when the driver sees trials begin and end."""
     from ray.tune import Callback
 
     class Watch(Callback):
@@ -102,7 +103,7 @@ def _watch() -> Any:
 
 
 def _train(config: Settings, *, case: Case, drawn: Drawn, home: Path) -> None:
-    """A training in the trial's own process, which reports its validations."""
+    """Runs a training in the trial's own process, which reports its validations."""
     del case
     from ray import tune
 
@@ -116,7 +117,7 @@ def _train(config: Settings, *, case: Case, drawn: Drawn, home: Path) -> None:
 
 
 def _train_in_a_group(config: Settings, *, case: Case, drawn: Drawn, home: Path) -> None:
-    """A training by processes that the trial starts."""
+    """Runs a training in processes that the trial starts."""
     from ray import train, tune
     from ray.train.torch import TorchConfig, TorchTrainer
     from ray.tune.integration.ray_train import TuneReportCallback
@@ -147,7 +148,7 @@ def experiment(
     listen: Callable[[Any], None],
     stored: Literal["float32", "figures"] = "float32",
 ) -> dict[str, float]:
-    """The training itself, as ours runs it. Empty but on rank 0."""
+    """Runs the training as our sweep does and returns its metrics, which are empty on all ranks but 0."""
     from mlcl.training.context import Context
     from mlcl.training.experiment import run_experiment
     from mlcl.training.job_data import JobData

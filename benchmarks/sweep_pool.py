@@ -1,7 +1,7 @@
-"""The peer that keeps nothing: Optuna asks, and a plain pool of processes trains.
+"""Runs the peer that stores nothing: Optuna draws, and a plain pool of processes trains.
 
-It runs the same trainings with the settings that ours drew. It has no states, no logs, no MLflow and no
-models: its results are gone with its process.
+It runs the trainings of our sweep with the settings that our sweep drew. It keeps no states, logs, MLflow
+runs or models, and its results are lost when its process ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sweep_peer import Settings, experiment
 
 
 def run_pool(case: Case, drawn: Drawn, home: Path) -> Sweep:
-    """Trains the job with each of the settings, `at_once` at a time. Raises what a training raises."""
+    """Trains the job with each of the settings, `at_once` at a time. Raises the error of a training."""
     began = time.time()
     import optuna
 

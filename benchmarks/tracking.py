@@ -1,16 +1,17 @@
-"""Many trainings that log at once to one MLflow server: what is lost, and what a step waits for it.
+"""Measures trainings that log at once to one MLflow server: lost points, and the waiting time of a step.
 
     python benchmarks/tracking.py [--writers 32] [--steps 100] [--metrics 20] [--pause 0.2] [--store URL]
 
 The server is the one of `mlcl up`, with users and passwords. A writer is a process that only logs: each step
-is a pause, then one call with all of the step's metrics. `a sweep` are writers whose logs one command
-delivers, `commands` deliver each their own; the peers call `mlflow.log_metrics` in the step. `silent server`
-is the sweep once more, with a server that takes connections and says nothing until all writers have ended.
+is a pause, then one call with all of the step's metrics. In `a sweep`, one command delivers the logs of all
+writers; in `commands`, each writer delivers its own; the peers call `mlflow.log_metrics` in the step. `silent
+server` repeats the sweep with a server that accepts connections and does not answer until all writers have
+ended.
 
-`points/s` are all points over the seconds from the first call until the store has the last; `behind` are
-those of them after the last call returned. `lost` and `twice` compare every point that was logged with the
-rows of the database. A URL with a password goes into the variable MLCL_STORE. The exit code is 1 where one
-of ours loses a point or has it twice.
+`points/s` are all points over the seconds from the first call until the store has the last; `behind` is the
+part of these seconds after the last call returned. `lost` and `twice` compare every point that was logged
+with the rows of the database. A URL with a password belongs in the variable MLCL_STORE. The exit code is 1 if
+one of mlcl's own contenders loses a point or stores it twice.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Writer = Callable[[Load, int, Path, str, Any], Written]
 
 @dataclass(frozen=True)
 class Contender:
-    """A writer; `ours`: exact, or the benchmark fails. `silent`: the server says nothing meanwhile."""
+    """A kind of writer. `ours`: an inexact store fails the benchmark. `silent`: the server never answers."""
 
     name: str
     writer: Writer
@@ -99,10 +100,10 @@ def arguments() -> argparse.Namespace:
 
 
 def run(contender: Contender, load: Load, server: TrackingServer, home: Path) -> tuple[list[Written], float]:
-    """The answer of each writer, and the time at which the store had everything."""
+    """Returns the answer of each writer, and the time at which the store had everything."""
     tracker, writers = Tracker(home), range(load.writers)
     tracker.experiment(home.name)
-    # Imported once: importing MLflow in each of the writers would be most of what is measured.
+    # MLflow is imported once: importing it in each writer would dominate what is measured.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["mlflow", "mlcl.tracking.delivery"])
     sweep = contender.writer is trial
@@ -127,7 +128,7 @@ def run(contender: Contender, load: Load, server: TrackingServer, home: Path) ->
 
 
 def compare(load: Load, server: TrackingServer, written: Sequence[Written]) -> tuple[int, int]:
-    """Points that the store lacks, and those that it has too often or with another value."""
+    """Returns the number of points that the store lacks, and of those stored too often or wrongly."""
     lost = twice = 0
     for writer, its in enumerate(written):
         logged = Counter(
@@ -144,7 +145,7 @@ def compare(load: Load, server: TrackingServer, written: Sequence[Written]) -> t
 def line(
     contender: Contender, load: Load, written: Sequence[Written], delivered: float, lost: int, twice: int
 ) -> str:
-    """The table's."""
+    """Returns the contender's line of the table."""
     began, ended = min(its.began for its in written), max(its.ended for its in written)
     points = load.writers * load.steps * load.metrics - lost
     waits = 1e3 * np.concatenate([its.waits for its in written])

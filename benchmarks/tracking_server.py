@@ -1,4 +1,4 @@
-"""The MLflow server as `mlcl up` starts it, and what its database holds."""
+"""The MLflow server as `mlcl up` starts it, and the points that its database holds."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from mlcl.service.local.settings import ServiceFolder, Settings, check_storage, 
 Points = Counter[tuple[str, int, float]]
 """The number of times that a store has a metric's value at a step."""
 PATIENCE = 300.0
-"""Seconds that the server may take to answer."""
+"""The seconds that the server may take to answer."""
 
 
 class TrackingServer:
-    """A running server: everything logged to it goes through its authentication into `store`."""
+    """A running server; everything logged to it passes its authentication into `store`."""
 
     def __init__(self, home: Path, store: str, server: Server, members: list[psutil.Process]) -> None:
         self.home, self.uri = home, server.address
         self._store, self._members = store, members
 
     def points(self, run: str) -> Points:
-        """All of a run's, from the database itself."""
+        """Returns all points of a run, read from the database itself."""
         engine = create_engine(self._store)
         try:
             with engine.connect() as connection:
@@ -44,7 +44,7 @@ class TrackingServer:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """While inside, it takes connections and never answers: meaner than one that is gone."""
+        """Suspends the server: it accepts connections and does not answer, which is worse than a refusal."""
         try:
             for member in self._members:
                 member.suspend()
@@ -56,7 +56,7 @@ class TrackingServer:
 
 @contextmanager
 def tracking_server(home: Path, store: str) -> Iterator[TrackingServer]:
-    """A new server, ended afterwards. The environment has what MLflow's client needs to reach it."""
+    """Starts a new server and stops it afterwards; sets the environment that MLflow's client needs."""
     folder = ServiceFolder(home)
     folder.make()
     settings = Settings(store_uri(store, folder), str(home / "artifacts"), mlflow_port=free_port())

@@ -1,4 +1,4 @@
-"""Trainings that only log: a step is a pause, then one call with all of its metrics."""
+"""Simulated trainings that only log: a step is a pause, then one call with all of its metrics."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from mlcl.tracking.delivery import Delivery
 
 Log = Callable[[Mapping[str, float], int], None]
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
-"""Our tracker turns MLflow's own off; the peers have them as they come."""
+"""MLflow's own retries, which mlcl's tracker turns off and the peers keep at their default."""
 PATIENCE = 600.0
-"""Seconds without an answer after which a delivery is given up."""
+"""The seconds without an answer after which a delivery is given up."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """`writers` at once, `metrics` a step, and the seconds between two calls."""
+    """The number of writers, of steps and of metrics per step, and the seconds between two calls."""
 
     writers: int
     steps: int
@@ -34,15 +34,16 @@ class Load:
     pause: float
 
     def values(self, writer: int, step: int) -> dict[str, float]:
-        """The metrics of a step: numbers that identify their writer."""
+        """Returns the metrics of a step, numbers that identify their writer."""
         return {f"train/m{i}": writer + step / 1e3 + i / 1e6 for i in range(self.metrics)}
 
 
 @dataclass
 class Written:
-    """One writer's: its run, the seconds of each call, when the first began and the last returned.
+    """The result of a writer: its run, the seconds of each call, when the first began and the last ended.
 
-    `delivered` is when it knew that MLflow has everything, `failed` how many calls raised.
+    `delivered` is the time at which the writer knew that MLflow has everything; `failed` counts calls that
+    raised.
     """
 
     run: str | None = None
@@ -63,13 +64,13 @@ def new_log(home: Path, writer: int, experiment: str) -> RunLog:
 
 
 def trial(load: Load, writer: int, home: Path, _experiment: str, gate: Any) -> Written:
-    """A process of a sweep, whose own process has begun the log and delivers it."""
+    """Logs as a process of a sweep, whose main process has begun the log and delivers it."""
     log = RunLog.attach(home, id_of(writer))
     return _write(load, writer, log.metrics, gate)
 
 
 def command(load: Load, writer: int, home: Path, experiment: str, gate: Any) -> Written:
-    """`mlcl run`: it delivers its own log, in the background."""
+    """Logs as `mlcl run` does, which delivers its own log in the background."""
     log = new_log(home, writer, experiment)
     with Delivery(Tracker(home)) as delivery:
         delivery.add(log.id)
@@ -80,12 +81,12 @@ def command(load: Load, writer: int, home: Path, experiment: str, gate: Any) -> 
 
 
 def fluent(load: Load, writer: int, _home: Path, experiment: str, gate: Any) -> Written:
-    """`mlflow.log_metrics` in the step."""
+    """Calls `mlflow.log_metrics` in the step."""
     return _peer(load, writer, experiment, gate, lambda values, step: mlflow.log_metrics(values, step))
 
 
 def fluent_async(load: Load, writer: int, _home: Path, experiment: str, gate: Any) -> Written:
-    """`mlflow.log_metrics(..., synchronous=False)` in the step."""
+    """Calls `mlflow.log_metrics(..., synchronous=False)` in the step."""
 
     def log(values: Mapping[str, float], step: int) -> None:
         mlflow.log_metrics(values, step, synchronous=False)
@@ -106,7 +107,7 @@ def _peer(load: Load, writer: int, experiment: str, gate: Any, log: Log) -> Writ
 def _write(load: Load, writer: int, log: Log, gate: Any) -> Written:
     written = Written()
     gate.wait()
-    # Trainings do not step in time with one another.
+    # Different start times keep the writers from stepping together, as trainings do not either.
     time.sleep(random.Random(writer).uniform(0, load.pause))
     written.began = time.monotonic()
     for step in range(load.steps):

@@ -1,8 +1,8 @@
 """Simulated searches of two arms, and the intervals that two designs of a sweep give for their difference.
 
-`independent_searches` is the product's design: S searches, whose picks are confirmed. `resampled_search` is
-the peer at equal cost: one search with all trials, whose best candidates are all confirmed and weighted by
-how often each is the best one of a resample of the trials. Standard deviations and effects are in points.
+`independent_searches` is mlcl's design: S searches, whose picks are confirmed. `resampled_search` is the peer
+at equal cost: one search with all trials, whose best candidates are all confirmed and weighted by how often
+each is the best one of a resample of the trials. Standard deviations and effects are in points.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Array = NDArray[np.float64]
 Random = np.random.Generator
 RACE, RACE_SEEDS, BLOCKS, LEVEL = 2, 2, 50, 0.95
 ROWS_ERROR = 0.5
-"""The standard deviation of a difference by 1,000 test rows."""
+"""The standard deviation of a difference that is due to 1,000 test rows."""
 OWN_ROWS = 0.4
-"""Its part that differs between two settings of one arm, as a share."""
+"""The share of `ROWS_ERROR` that differs between two settings of one arm."""
 
 
 @dataclass(frozen=True)
 class Corner:
-    """Standard deviations of settings, validation rows and seeds; the number of test rows."""
+    """The standard deviations of settings, validation rows and seeds, and the number of test rows."""
 
     settings: float
     validation: float
@@ -37,15 +37,16 @@ class Corner:
 
     @property
     def rows_error(self) -> float:
-        """The standard deviation of a difference by the test rows."""
+        """The standard deviation of a difference that is due to the test rows."""
         return ROWS_ERROR * float(np.sqrt(1000 / self.rows))
 
 
 @dataclass(frozen=True)
 class Design:
-    """Searches of an arm, trials of a search, fresh test seeds of each confirmed candidate.
+    """The searches of an arm, trials of a search, and fresh test seeds of each confirmed candidate.
 
-    `candidates`: how many of a single search are confirmed; 0 for the race's pick of each search alone.
+    `candidates` is the number of candidates of a single search that are confirmed; 0 confirms the race's pick
+    of each search alone.
     """
 
     searches: int = 3
@@ -55,7 +56,7 @@ class Design:
 
     @property
     def trainings(self) -> int:
-        """Of an arm: trials, race and confirmation."""
+        """The trainings of an arm: those of trials, race and confirmation."""
         if self.candidates:
             return self.trials + self.candidates * self.seeds
         raced = entrant_count(RACE, self.trials)
@@ -63,8 +64,11 @@ class Design:
 
 
 class Settings(NamedTuple):
-    """Confirmed settings [experiment, setting]: true and validation quality, and the test rows' part of each
-    block [experiment, setting, block] that belongs to a setting alone."""
+    """The confirmed settings of simulated experiments.
+
+    `quality` and `validation` are the true and the validation quality [experiment, setting]. `own` is the
+    test rows' part of each block that belongs to a setting alone [experiment, setting, block].
+    """
 
     quality: Array
     validation: Array
@@ -72,8 +76,11 @@ class Settings(NamedTuple):
 
 
 class Made(NamedTuple):
-    """Test values of control and heads [experiment, setting, seed], and the row's part of each block of the
-    difference that is common to all settings, with each arm's own."""
+    """The simulated test values of two arms.
+
+    `control` and `heads` are test values [experiment, setting, seed]. `common` is the test rows' part of each
+    block of the difference that all settings share [experiment, block], and `own` is each arm's own part.
+    """
 
     control: Array
     heads: Array
@@ -82,7 +89,7 @@ class Made(NamedTuple):
 
 
 def seed_noise(random: Random, shape: tuple[int, ...], corner: Corner) -> Array:
-    """Noise of trainings with standard deviation `corner.seeds`, with two modes where the corner has them."""
+    """Returns noise of trainings with standard deviation `corner.seeds`, bimodal if `corner.modes`."""
     noise = random.standard_normal(shape)
     if corner.modes:
         noise = 0.4 * noise + np.sqrt(1 - 0.16) * ((random.random(shape) < 0.2) - 0.2) / 0.4
@@ -90,7 +97,7 @@ def seed_noise(random: Random, shape: tuple[int, ...], corner: Corner) -> Array:
 
 
 def search(random: Random, count: int, design: Design, corner: Corner, start: Settings | None) -> Settings:
-    """The settings that are confirmed; the first trial of each search is `start`'s best setting of it."""
+    """Returns the confirmed settings; the first trial of each search is `start`'s best setting, if given."""
     shape = (count, design.searches, design.trials)
     quality = -random.gamma(2.0, 1.0, shape) / np.sqrt(2.0) * corner.settings
     validation = quality + random.normal(0, corner.validation, shape)
@@ -114,7 +121,7 @@ def search(random: Random, count: int, design: Design, corner: Corner, start: Se
 
 
 def simulate(random: Random, count: int, design: Design, corner: Corner, effect: float, nested: bool) -> Made:
-    """`count` experiments with heads better by `effect`; `nested`: they start at the control's picks."""
+    """Simulates `count` experiments with heads better by `effect`; `nested` heads start at control picks."""
     control = search(random, count, design, corner, None)
     heads = search(random, count, design, corner, control if nested else None)
     common = effect + random.normal(0, corner.rows_error * np.sqrt(BLOCKS), (count, BLOCKS))
@@ -127,7 +134,7 @@ def simulate(random: Random, count: int, design: Design, corner: Corner, effect:
 
 
 def independent_searches(made: Made) -> tuple[Array, Array]:
-    """Difference and half width of each experiment, as `compare_arms` finds them."""
+    """Returns difference and half width of each experiment, computed as `compare_arms` does."""
     first, second = (arm_error(its, 100 * SEARCH_DEVIATION) for its in (made.control, made.heads))
     difference = second.mean - first.mean
     without = without_blocks(difference, made.common + made.own[1].mean(1) - made.own[0].mean(1))
@@ -137,7 +144,7 @@ def independent_searches(made: Made) -> tuple[Array, Array]:
 
 
 def resampled_search(made: Made, trials: int) -> tuple[Array, Array]:
-    """Difference and half width by resampling the recorded trials of one search of each arm.
+    """Returns difference and half width, by resampling the recorded trials of one search of each arm.
 
     The variance of an arm is that of its candidates' means, each weighted by its share of the resamples.
     """
@@ -158,9 +165,10 @@ def resampled_search(made: Made, trials: int) -> tuple[Array, Array]:
 
 
 def resampled_best(trials: int, candidates: int) -> Array:
-    """Returns the probability of each of the best `candidates` to be the best of a resample of the trials.
+    """Returns the probability that each of the best `candidates` is the best of a resample of the trials.
 
-    The trial of rank r is, where all of the resample's draws have a rank of r or more and not all above r.
+    The trial of rank r is the best if all draws of the resample have a rank of r or more, and not all above
+    r.
     """
     rank = np.arange(candidates)
     shares = (1 - rank / trials) ** trials - (1 - (rank + 1) / trials) ** trials
@@ -168,5 +176,5 @@ def resampled_best(trials: int, candidates: int) -> Array:
 
 
 def without_blocks(difference: Array, blocks: Array) -> Array:
-    """The difference [experiment, block] without each block, from the blocks' means."""
+    """Returns the difference without each block [experiment, block], from the blocks' means."""
     return difference[:, None] - (blocks - blocks.mean(-1, keepdims=True)) / (BLOCKS - 1)

@@ -1,13 +1,13 @@
-"""The frequencies of false verdicts of a table and of found effects, by three errors.
+"""Measures how often a table gives false verdicts and finds true effects, with three error estimates.
 
     python benchmarks/verdict_tables.py [--experiments 10000]
 
-A table has a control and other rows, a few searches each, whose search numbers share an effect (their
-training and validation rows). Each row's searches scatter by a standard deviation of its own, in points.
-`alone` takes the two rows of a comparison as independent (Welch), `one error` takes one variance for all rows
-after search numbers (randomised blocks), `ours` is that of `mlcl.significance.paired_arms`. Printed for each:
-the share of tables with a false verdict where no row differs, and of those that find the one row that is 2
-points better, after Holm's correction.
+A table has a control and other rows, with a few searches each. Searches with the same number share an effect
+(their training and validation rows). The searches of each row also scatter with the row's own standard
+deviation, in points. `alone` treats the two rows of a comparison as independent (Welch). `one error` takes
+one variance for all rows after removing the effects of search numbers (randomised blocks). `ours` is the
+error of `mlcl.significance.paired_arms`. Printed for each, after Holm's correction: the share of tables with
+a false verdict if no row differs, and the share that finds the one row that is 2 points better.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mlcl.significance.paired_arms import differences_of
 Array = NDArray[np.float64]
 EFFECT, RISK = 2.0, 0.05
 SHAPES = ((9, 3), (5, 3), (3, 3), (9, 6), (9, 2))
-"""Rows, the control among them, and searches."""
+"""Pairs of the number of rows, including the control, and the number of searches."""
 SCENES: dict[str, tuple[float, Callable[[int], list[float]]]] = {
     "all .4, shared 1.5": (1.5, lambda rows: [0.4] * rows),
     "all .8, shared 1.5": (1.5, lambda rows: [0.8] * rows),
@@ -42,7 +42,7 @@ SCENES: dict[str, tuple[float, Callable[[int], list[float]]]] = {
 
 
 def draw(random: np.random.Generator, count: int, shape: tuple[int, int], scene: str, effect: float) -> Array:
-    """Values [experiment, row, search]; the second row is better by `effect`."""
+    """Returns values [experiment, row, search]; the second row is better by `effect`."""
     rows, searches = shape
     shared, own = SCENES[scene]
     values = random.normal(size=(count, 1, searches)) * shared
@@ -52,7 +52,7 @@ def draw(random: np.random.Generator, count: int, shape: tuple[int, int], scene:
 
 
 def p_values(values: Array) -> dict[str, Array]:
-    """The p of each row against the first [experiment, row], by error."""
+    """Returns the p-value of each row against the first [experiment, row], by error estimate."""
     rows, searches = values.shape[-2:]
     means = values.mean(-1)
     difference = np.abs(means[:, 1:] - means[:, :1])
@@ -82,7 +82,7 @@ def holm_rejects(p: Array) -> Array:
 
 
 def same_as_the_product(values: Array, p: Array) -> None:
-    """Raises AssertionError unless `differences_of` finds these p for one table."""
+    """Raises AssertionError unless `differences_of` finds these p-values for one table."""
     arms = [
         Arm(str(row), tuple((Outcome(0, float(each)),) for each in its)) for row, its in enumerate(values)
     ]
@@ -91,7 +91,7 @@ def same_as_the_product(values: Array, p: Array) -> None:
 
 
 def measure(random: np.random.Generator, count: int, shape: tuple[int, int], scene: str) -> dict[str, str]:
-    """The false and the found share by error, as text."""
+    """Returns the share of false verdicts and of found effects by error estimate, as text."""
     null, better = (p_values(draw(random, count, shape, scene, effect)) for effect in (0.0, EFFECT))
     return {
         name: f"{holm_rejects(p).any(1).mean():.3f} {holm_rejects(better[name])[:, 0].mean():.2f}"

@@ -1,12 +1,12 @@
-"""The frequencies of false verdicts on two arms and of found effects, by simulated searches.
+"""Measures how often verdicts on two arms are false and find true effects, by simulated searches.
 
     python benchmarks/verdicts.py [--experiments 1000] [--corners]
 
 A corner is a combination of standard deviations in points (settings .2, .7, 2; validation rows .1, .5, 1.5;
 seeds .1, .3, with one mode or with two, 80 to 20) and of 250, 1,000 or 10,000 test rows. Each line is the
-worst and the median of the 108 corners for a design: how many searches, trials and seeds; whether the heads'
-searches begin at the control's picks (nested); and the peer, one search whose trials are resampled, at equal
-cost.
+worst and the median of the 108 corners for a design: the number of searches, trials and seeds, and whether
+the heads' searches begin at the control's picks (nested). The peer is one search of equal cost whose trials
+are resampled.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ HELD = 0.93, 0.97
 EFFECTS = 0.5, 1.0, 2.0, 3.0
 DESIGNS = (Design(), Design(2, 12, 3), Design(6, 4, 1), Design(1, 24, 3, 6), Design(1, 24, 6, 3))
 ONE_SEARCH = (Design(1, 2, 3), Design(1, 4, 3), Design(1, 24, 6))
-"""Designs with one search, whose error is assumed; see `SEARCH_DEVIATION`."""
+"""Designs with one search, whose error is assumed to be `SEARCH_DEVIATION`."""
 
 
 def intervals(made: Made, design: Design) -> tuple[Array, Array]:
-    """Difference and half width of each experiment by the design's method."""
+    """Returns difference and half width of each experiment by the design's method."""
     return resampled_search(made, design.trials) if design.candidates else independent_searches(made)
 
 
@@ -63,7 +63,7 @@ def same_as_the_product(made: Made, difference: float, half: float) -> None:
 
 
 def measure(random: np.random.Generator, count: int, design: Design, corner: Corner, nested: bool) -> Array:
-    """Shares: the interval holds; it falsely helps, hurts, makes no difference; power by effect."""
+    """Returns the shares of intervals with the effect, false verdicts, and found effects by effect."""
     made = simulate(random, count, design, corner, 0.0, nested)
     difference, half = intervals(made, design)
     if not design.candidates:
@@ -83,7 +83,7 @@ def measure(random: np.random.Generator, count: int, design: Design, corner: Cor
 
 
 def corners() -> list[Corner]:
-    """All combinations."""
+    """Returns all combinations of the corners' values."""
     grid = itertools.product(
         (0.2, 0.7, 2.0), (0.1, 0.5, 1.5), (0.1, 0.3), (250, 1_000, 10_000), (False, True)
     )
@@ -91,7 +91,7 @@ def corners() -> list[Corner]:
 
 
 def line(design: Design, nested: bool, x: Array, count: int) -> str:
-    """The worst and the median corner of a design in words."""
+    """Returns the worst and the median corner of a design as a line of text."""
     name = f"{design.searches} x {design.trials}, "
     name += f"best {design.candidates} x {design.seeds}" if design.candidates else f"{design.seeds} seeds"
     false = x[:, 1] + x[:, 2]
@@ -106,7 +106,7 @@ def line(design: Design, nested: bool, x: Array, count: int) -> str:
 
 
 def positive(text: str) -> int:
-    """A number of experiments, at least 4. Raises ValueError for less."""
+    """Returns a number of experiments, at least 4. Raises ValueError for a smaller one."""
     if int(text) < 4:
         raise ValueError(text)
     return int(text)
