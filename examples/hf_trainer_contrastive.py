@@ -1,9 +1,9 @@
-"""A hierarchical contrastive loss in the Hugging Face Trainer: a small BERT from random weights.
+"""A hierarchical contrastive loss in the Hugging Face Trainer: a small BERT with random initial weights.
 
     python examples/hf_trainer_contrastive.py
 
-A diagnosis has a path: an area (6 classes) and, within it, a section (24). `himulcon` compares it with those
-of its area and of its section.
+A diagnosis has a path: an area (6 classes) and, within it, a section (24). `himulcon` compares a diagnosis
+with the others of its area and of its section.
 """
 
 import tempfile

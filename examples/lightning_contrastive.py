@@ -1,4 +1,4 @@
-"""A contrastive loss over four batches at once in Lightning, which memory need not hold together.
+"""A contrastive loss over four batches at once in Lightning, which need not fit into memory together.
 
     python examples/lightning_contrastive.py
 

@@ -1,8 +1,8 @@
-"""A contrastive loss in a plain PyTorch loop: similar digits come to lie near each other.
+"""A contrastive loss in a plain PyTorch loop: embeddings of equal digits move close together.
 
     python examples/loss_in_a_loop.py
 
-`build_loss` returns a `torch.nn.Module`; mlcl is used for nothing else here. Shapes: B rows of a batch, D
+`build_loss` returns a `torch.nn.Module`; nothing else of mlcl is used here. Shapes: B rows of a batch, D
 values of an embedding.
 """
 
@@ -32,7 +32,7 @@ def train(encoder: torch.nn.Module, images: torch.Tensor, digits: torch.Tensor) 
 
 
 def accuracy(encoder: torch.nn.Module, images: torch.Tensor, digits: torch.Tensor) -> float:
-    """Returns the accuracy of the five nearest of the first 1,000 embeddings for the other ones."""
+    """Returns the accuracy on the last images, by the five nearest among the first 1,000 embeddings."""
     with torch.no_grad():
         embeddings = torch.nn.functional.normalize(encoder(images), dim=1)
     neighbours = KNeighborsClassifier(5).fit(embeddings[:1000], digits[:1000])

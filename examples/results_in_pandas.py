@@ -1,9 +1,9 @@
-"""The results of a sweep in pandas: a row for each training.
+"""Reads the results of a sweep into pandas, with a row for each training.
 
     python examples/results_in_pandas.py [SWEEP [HOME]]
 
 The default is the sweep of `examples/sweep.py`. Trials of the search share one seed and were chosen by their
-score: they rank settings. Only the rows of the confirmation, on fresh seeds, say how good a setting is.
+score: they rank settings. Only the rows of the confirmation, on fresh seeds, show how good a setting is.
 """
 
 import sys
@@ -14,14 +14,14 @@ import mlcl.results
 
 
 def best_trials(frame: pd.DataFrame) -> pd.DataFrame:
-    """The five best complete trials of the search, with the keys of the heads that varied."""
+    """Returns the five best complete trials of the search, with the keys of the heads that varied."""
     search = frame[(frame["kind"] == "search") & (frame["state"] == "COMPLETE")]
     keys = [key for key in search if key.startswith("objective.heads.") and search[key].nunique() > 1]
     return search.nlargest(5, "score").set_index("setting")[["score", *keys]]
 
 
 def on_fresh_seeds(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Mean, standard deviation and number of seeds of each confirmed setting, the best one first."""
+    """Returns mean, standard deviation and number of seeds of each confirmed setting, the best one first."""
     fresh = frame[frame["kind"] == "confirmation"]
     return fresh.groupby("setting")[metric].agg(["mean", "std", "count"]).sort_values("mean", ascending=False)
 

@@ -1,9 +1,9 @@
-"""A multi-label contrastive loss in sentence-transformers: label lists of any lengths, as they are.
+"""A multi-label contrastive loss in sentence-transformers, with label lists of different lengths.
 
     python examples/sentence_transformers_multilabel.py
 
 The labels of a diagnosis are all classes above it in ICD-10-CM, from its chapter down. A batch has several
-texts of each label that is drawn for it. The model, a vector for each word, begins with random weights.
+texts of each label that is drawn for it. The model is a vector for each word; it begins with random weights.
 """
 
 import tempfile
@@ -37,7 +37,7 @@ def new_model() -> SentenceTransformer:
 
 
 def neighbour_f1(model: SentenceTransformer, train: Dataset, test: Dataset) -> float:
-    """Returns the micro-F1 of test labels that are those of the nearest text of the training set."""
+    """Returns the micro-F1 on the test texts, each of which gets the labels of the nearest training text."""
     x, x_test = (model.encode(part["text"][:], normalize_embeddings=True) for part in (train, test))
     y, y_test = (SETS.transform(part["label"][:]) for part in (train, test))
     nearest = KNeighborsClassifier(1).fit(x, y).kneighbors(x_test, return_distance=False)[:, 0]

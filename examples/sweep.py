@@ -1,9 +1,10 @@
-"""A sweep, started from Python: mlcl is called as on the command line and answers with a JSON document.
+"""Runs a sweep from Python: mlcl is called as on the command line and prints a JSON document.
 
     python examples/sweep.py [HOME]
 
-It searches a temperature and a weight in four trials, and trains the best setting and the job without heads
-on two fresh seeds. Job and space are files; any key of the job can be overridden behind them.
+The sweep searches a temperature and a weight in four trials, and trains the best setting and the job without
+heads on two fresh seeds. Job and space are files; overrides of the job's keys follow them on the command
+line.
 """
 
 import json
@@ -36,7 +37,7 @@ def sweep(home: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints each trial's score, what fresh seeds say, and the verdicts."""
+    """Prints each trial's score, the scores on fresh seeds, and the verdicts."""
     found = sweep(Path(sys.argv[1] if len(sys.argv) > 1 else "outputs"))
     for trial in found["trials"]:
         print(trial["label"], trial["score"], trial["settings"])

@@ -1,4 +1,4 @@
-"""A plugin in use: trains `job.yaml` with the loss and the encoder beside it, uninstalled.
+"""Trains `job.yaml` with the loss and the encoder of this plugin, which is not installed.
 
     python examples/plugin/train.py [OVERRIDES AND OPTIONS OF `mlcl run`]
 
@@ -14,7 +14,7 @@ PLUGINS = "plugins=[mlcl_example/dice.py, mlcl_example/bag_of_words.py]"
 
 
 def main() -> None:
-    """Runs the job with the words of the command line behind it."""
+    """Runs the job with the overrides and options of the command line."""
     command = [sys.executable, "-m", "mlcl", "run", str(JOB), PLUGINS, *sys.argv[1:]]
     sys.exit(subprocess.run(command).returncode)
 

@@ -1,4 +1,4 @@
-"""Bag of words: the mean of a text's word vectors. Shapes: B texts, T words, D embedding."""
+"""A bag-of-words encoder: the mean of a text's word vectors. Shapes: B texts, T words, D embedding."""
 
 from typing import Literal
 
@@ -27,7 +27,7 @@ class BagOfWords(nn.Module):
         self.embedding = nn.Embedding(vocabulary_size, width)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for words; gives (B, D)."""
+        """Embeds `input_ids` (B, T) int64 with `attention_mask` (B, T) bool, True for words, as (B, D)."""
         words_BTD = self.embedding(input_ids) * attention_mask.unsqueeze(-1)
         z_BD: Tensor = words_BTD.sum(1) / attention_mask.sum(1, keepdim=True).clamp(min=1)
         return z_BD

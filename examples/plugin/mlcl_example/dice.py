@@ -1,4 +1,4 @@
-"""Dice: rows that share labels attract by the Dice coefficient of their label sets."""
+"""A loss in which rows that share labels attract by the Dice coefficient of their label sets."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""The encoder passes what every encoder passes."""
+"""Tests that the encoder passes the tests of every encoder."""
 
 import pytest
 
@@ -6,9 +6,9 @@ from mlcl.testing.encoders import EncoderTestCase
 
 
 class TestBagOfWords(EncoderTestCase):
-    """Small, as each test trains it."""
+    """Tests a small encoder, because each test trains one."""
 
     @pytest.fixture
     def section(self):
-        """The encoder's section of a job."""
+        """Returns the encoder's section of a job."""
         return {"name": "bag_of_words", "width": 4, "vocabulary": 50, "max_length": 8}
