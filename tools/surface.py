@@ -1,12 +1,12 @@
-"""Writes what a user of mlcl sees to text files, in which two versions of the code can be compared.
+"""Writes the outputs of mlcl to text files, in which two versions of the code can be compared.
 
     python tools/surface.py OUT
     diff -r BEFORE AFTER
 
-It runs the commands of tools/surface/commands.yaml in a new folder: help, JSON documents, what MLflow stores,
-and the reports of small trainings, a sweep and a table. The sweep and the table run twice, the second time
-killed after some trainings and continued; the script fails where the two differ. Ids, times, paths and the
-commit are replaced by placeholders. OUT is a new folder. It takes six minutes on one core.
+It runs the commands of tools/surface/commands.yaml in a new folder: help, JSON documents, MLflow's contents,
+and the reports of small trainings, a sweep and a table. The sweep and the table run twice; in the second run
+they are killed after some trainings and continued. The script fails if the two runs differ. Ids, times, paths
+and the commit are replaced by placeholders. OUT must not exist. The script takes six minutes on one core.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ REPLACED = (
     (r"-{4,}", "----"),
     (r" {2,}", "  "),
 )
-"""Patterns, each with its placeholder. Widths of columns follow from what is replaced."""
+"""The patterns that are replaced, each with its placeholder; runs of spaces and rules are shortened, too."""
 TIMED = re.compile(r"(^|/|[._])(time/.*|.*seconds.*|.*_per_second|data_wait|.*memory.*|spent|age|hours)$")
-"""Keys and metrics whose values no two runs share."""
+"""A pattern of keys and metrics whose values differ between any two runs."""
 FOREIGN = re.compile(r"mlflow\.(user|source\..*|loggedArtifacts)|mlcl\.(version\..*|git\..*|python|machine)")
-"""Tags about the machine and the code: their names are compared, not their values."""
+"""A pattern of tags about the machine and the code, whose names are compared and whose values are not."""
 INPUTS = Path(__file__).with_name("surface")
 KILLED_AFTER = {"sweep.json": 9, "table.json": 5}
-"""Commands that are killed, with the finished trainings at the kill."""
+"""The commands that are killed, with the number of finished trainings at the kill."""
 
 
 class Surface:
@@ -63,7 +63,7 @@ class Surface:
         self.environment = {**kept, "PYTHONPATH": paths, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
 
     def run(self, commands: dict[str, str], home: str, prefix: str, killed: bool = False) -> None:
-        """Runs commands in turn; with `killed`, those of `KILLED_AFTER` start, are killed, and run again."""
+        """Runs commands in turn; if `killed`, those of `KILLED_AFTER` are started, killed and run again."""
         self.environment["MLCL_HOME"] = home
         for name, words in commands.items():
             for placeholder, pattern in {"RUN": "runs/mlcl-*", "DATA": "data/icd10cm-*"}.items():
@@ -78,7 +78,7 @@ class Surface:
                 self.command(words, f"{prefix}{name}")
 
     def command(self, words: str, name: str) -> str:
-        """Runs one command and writes what it prints; of one that fails, its status and errors, too."""
+        """Runs one command and writes its output, and its exit status and errors if it fails."""
         done = subprocess.run(**self._how(words), capture_output=True, text=True)
         errors = f"exit status {done.returncode}\n{done.stderr}" if done.returncode else ""
         if errors:
@@ -87,7 +87,7 @@ class Surface:
         return done.stdout
 
     def kill(self, words: str, trainings: int) -> None:
-        """Starts a command and kills it and its processes once so many of its trainings have ended."""
+        """Starts a command, and kills it and its processes once `trainings` of its trainings have ended."""
         log = self.folder / "killed.err"
         with log.open("wb") as errors:
             process = psutil.Popen(**self._how(words), stdout=subprocess.DEVNULL, stderr=errors)
@@ -104,7 +104,7 @@ class Surface:
         return {"args": command, "cwd": self.folder, "env": self.environment}
 
     def write(self, name: str, text: str) -> None:
-        """Writes a text, or a JSON document with sorted keys, without what no two runs share."""
+        """Writes a text, or a JSON document with sorted keys, without parts that differ between runs."""
         if text.startswith(("{", "[")):
             text = json.dumps(_without_times(json.loads(text)), indent=1, sort_keys=True)
         text = text.replace(str(self.folder), "<folder>").replace(str(REPOSITORY), "<repository>")
@@ -123,7 +123,7 @@ class Surface:
                 self.help(f"{words} {name}".strip())
 
     def report(self, words: str, name: str) -> None:
-        """Writes what `mlcl report` answers, the Markdown and the text of the page."""
+        """Writes the output of `mlcl report`, its Markdown, the text of its page and its file names."""
         shutil.rmtree(self.folder / "report", ignore_errors=True)
         self.command(f"{words} --json --to report", f"{name}.json")
         page = (self.folder / "report/report.html").read_text()
@@ -146,7 +146,7 @@ class Surface:
                 for key, value in sorted(data.metrics.items()):
                     steps = sorted(point.step for point in client.get_metric_history(run.info.run_id, key))
                     lines.append(f"  metric {key} = {'<time>' if TIMED.search(key) else value} {steps}")
-                # An empty tag is one that was taken back.
+                # An empty tag is one that was removed.
                 for key, value in sorted((key, value) for key, value in data.tags.items() if value):
                     hidden = FOREIGN.match(key) or TIMED.search(key)
                     lines.append(f"  tag {key} = {'<value>' if hidden else names.get(value, value)}")
@@ -174,9 +174,9 @@ def _without_times(tree: object) -> object:
 
 
 def main() -> None:
-    """Writes all of it to the folder of the command line."""
+    """Writes all outputs to the folder of the command line."""
     out = Path(sys.argv[1]).resolve()
-    out.mkdir(parents=True)  # a new one: nothing of an earlier call is compared
+    out.mkdir(parents=True)  # the folder must be new, so that nothing of an earlier call is compared
     commands = yaml.safe_load((INPUTS / "commands.yaml").read_text())
     with tempfile.TemporaryDirectory() as folder:
         surface = Surface(Path(folder), out)
