@@ -1,4 +1,4 @@
-"""A module of a caller, which several tests pass as `encoder`."""
+"""A user's module, which several tests pass as `encoder`."""
 
 from torch import nn
 

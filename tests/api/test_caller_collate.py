@@ -1,4 +1,4 @@
-"""Collate functions of a caller: the batches that a module gets, what is refused, and exported models."""
+"""Tests a user's collate functions: the batches that a module gets, refusals, and exported models."""
 
 import subprocess
 import sys
@@ -55,7 +55,7 @@ class Corner(nn.Module):
 
 
 def corner(images):
-    """The red of the first pixel, under the name of mlcl's own images."""
+    """Returns the red value of the first pixel, under the key that mlcl uses for its own images."""
     return {"pixels": torch.tensor([[image.getpixel((0, 0))[0] / 255] for image in images])}
 
 

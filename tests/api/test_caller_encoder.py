@@ -1,4 +1,4 @@
-"""Modules of a caller as encoders: what a job holds, what is refused, and models that open elsewhere."""
+"""Tests a user's modules as encoders: the contents of a job, refusals, and models that open elsewhere."""
 
 import random
 import subprocess
@@ -35,7 +35,7 @@ def squash(x):
 
 
 class Shade(nn.Module):
-    """Reads the mean shade; has every kind of state that a module may have."""
+    """A module that reads the mean shade, and has every kind of state that a module may have."""
 
     def __init__(self, width=4, power=1.0):
         super().__init__()
@@ -62,7 +62,7 @@ class Recurrent(nn.Module):
 
 
 class Repeated(nn.Module):
-    """Applies one layer three times."""
+    """A module that applies one layer three times."""
 
     def __init__(self, in_features=3):
         super().__init__()
@@ -75,7 +75,7 @@ class Repeated(nn.Module):
 
 
 class Drawn(nn.Module):
-    """Has random numbers that no step changes, and that are not all in its state."""
+    """A module with random numbers that no step changes, and that are not all in its state."""
 
     def __init__(self, in_features):
         super().__init__()
@@ -95,7 +95,7 @@ def images(tmp_path):
 
 @pytest.fixture
 def vectors(tmp_path):
-    """A job on vectors whose first or second number says the class."""
+    """Returns a job on vectors whose first or second number determines the class."""
     numbers = [[2.0 * (i % 2), 2.0 - 2.0 * (i % 2), 0.1 * i] for i in range(60)]
     table = {"v": numbers, "kind": ["ab"[i % 2] for i in range(60)]}
     table["part"] = ["train"] * 40 + ["validation"] * 10 + ["test"] * 10

@@ -1,4 +1,4 @@
-"""`mlcl.run` and `mlcl.sweep` with `on=FILE`: the job of `mlcl submit`, and the answer of its results."""
+"""Tests `mlcl.run` and `mlcl.sweep` with `on=FILE`: the job of `mlcl submit`, and the returned results."""
 
 import json
 import shlex
@@ -62,7 +62,7 @@ class Seen(nn.Module):
 
 
 class Jobs(Cluster):
-    """Ray's jobs server, whose jobs end with the states of `ends`, and print `log`."""
+    """A stand-in for Ray's jobs server whose jobs end with the states of `ends`, and print `log`."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ class Jobs(Cluster):
 
 
 class Head(Cluster):
-    """Ray's jobs server that runs a job in this process when it is submitted."""
+    """A stand-in for Ray's jobs server that runs a job in this process when it is submitted."""
 
     def submit_job(self, *, entrypoint, submission_id, runtime_env, metadata):
         how = {"submission_id": submission_id, "runtime_env": runtime_env, "metadata": metadata}
@@ -103,7 +103,7 @@ class Head(Cluster):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The working directory, with a job, a space and a cluster file; `storage` is beside it."""
+    """Returns the working directory, with a job, a space and a cluster file; `storage` is beside it."""
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLCL_HOME", "MLCL_CLUSTER"):
         monkeypatch.delenv(name, raising=False)
     work, storage = tmp_path / "work", tmp_path / "storage"
@@ -135,7 +135,7 @@ def words_of(job):
 def test_a_sweep_on_a_cluster_gives_the_answer_of_its_storage(folder, monkeypatch):
     head, storage, lines = entered(monkeypatch, Head()), folder.parent / "storage", []
     World(storage, monkeypatch, f"sqlite:///{storage}/mlflow.db")
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")  # of the cluster alone
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")  # a variable of the cluster alone
     answer = mlcl.sweep("job.yaml", "space.yaml", progress=lines.append, **SMALL, **HERE)
     (id,) = head.jobs
     assert (answer.name, answer.state, answer.result.id) == ("job-space", "COMPLETE", id)

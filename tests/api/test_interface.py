@@ -1,4 +1,4 @@
-"""`mlcl.run`, `mlcl.sweep`, `mlcl.compare` and `mlcl.load`: as their commands, from Python."""
+"""Tests that `mlcl.run`, `mlcl.sweep`, `mlcl.compare` and `mlcl.load` do in Python what the commands do."""
 
 import subprocess
 import sys
@@ -52,7 +52,7 @@ def tree(tmp_path):
 
 @pytest.fixture
 def tables(tmp_path, monkeypatch):
-    """A home with a store in which trainings are formulas."""
+    """Returns a home with a store in which trainings are formulas."""
     home = tmp_path / "home"
     return Tables(home, monkeypatch, text_dataset(tmp_path / "data"), f"sqlite:///{home}/mlflow.db")
 
@@ -172,7 +172,7 @@ def test_a_comparison_is_refused_before_it_starts(tables, how, problem):
 
 
 def metrics_of(formula):
-    """The figures of a formula with those of test and of the neighbours, too."""
+    """Adds figures of test and of the neighbours to those of a formula."""
     figures = formula.figures
 
     def more(job):

@@ -1,4 +1,4 @@
-"""Progress of a sweep in a notebook."""
+"""Tests the progress of a sweep in a notebook."""
 
 import sys
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from mlcl.training.events import Event
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The texts of the bar, in the kernel of a notebook."""
+    """Returns the texts that a progress bar has shown in the kernel of a notebook."""
     texts = []
     bar = SimpleNamespace(update=texts.append)
     display = SimpleNamespace(HTML=str, display=lambda _text, display_id: bar)

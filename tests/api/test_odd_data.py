@@ -1,4 +1,4 @@
-"""Data in forms that are easily misread: each is read as its author means it, or refused in one line."""
+"""Tests data in forms that are easily misread: each is read as its author means it or refused in a line."""
 
 import datetime
 
@@ -21,7 +21,7 @@ WORDS = "quick brown fox jumps over lazy dogs while seven clever birds sing".spl
 
 
 def texts(sign=" "):
-    """COUNT different texts of eight words, joined by `sign`."""
+    """Returns COUNT different texts of eight words, joined by `sign`."""
     order = np.random.default_rng(0)
     return [sign.join([*order.permutation(WORDS)[:7], f"n{row}"]) for row in range(COUNT)]
 

@@ -1,4 +1,4 @@
-"""examples/notebook.ipynb runs from top to bottom in a kernel, and a stopped cell goes on."""
+"""Tests that examples/notebook.ipynb runs from top to bottom, and that a stopped cell continues."""
 
 import os
 import re
@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def client(tmp_path, monkeypatch):
-    """A kernel in a folder with the notebook's data, and its client."""
+    """Yields the client of a kernel in a folder with the notebook's data."""
     monkeypatch.delenv("MLCL_HOME", raising=False)
     shutil.copy(EXAMPLES / "diagnoses.csv", tmp_path)
     notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
@@ -31,7 +31,7 @@ def run(client, index):
 
 
 def shown(cell, kind="text/plain"):
-    """The texts that a cell has printed and returned."""
+    """Returns the texts that a cell has printed and returned."""
     streams = [its["text"] for its in cell.outputs if its.get("name") == "stdout"]
     return "\n".join(streams + [its["data"][kind] for its in cell.outputs if kind in its.get("data", {})])
 
@@ -61,13 +61,13 @@ def _of(client, text):
 
 
 def _interrupted(client, at, folder):
-    """Interrupts the kernel half way through the comparison: it ends STOPPED, and keeps what is done."""
+    """Interrupts the kernel half way through the comparison, which ends STOPPED and keeps its results."""
 
     def interrupt():
         end = time.monotonic() + 300
         while not list(folder.glob("outputs/tables/*/trials/*/result.json")):
             if time.monotonic() > end:
-                return  # the cell has failed, and is not stopped
+                return  # the cell has failed and no longer runs
             time.sleep(0.2)
         os.kill(client.km.provisioner.pid, signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""Tables in memory become files of the home, by their content."""
+"""Tests that tables in memory become files of the home, named by their content."""
 
 import io
 from types import SimpleNamespace
@@ -133,7 +133,7 @@ def test_a_list_has_the_values_of_its_labels_beside_it(tmp_path, contents):
 def test_images_of_every_size_and_mode_are_upright_rgb_in_one_file_by_their_pixels(tmp_path):
     modes = ["RGB", "L", "RGBA", "P", "CMYK", "1", "LA"]
     images = [picture(row, mode, (5 + row, 9)) for row, mode in enumerate(modes)]
-    images[0].getexif()[0x0112] = 6  # a camera on its side
+    images[0].getexif()[0x0112] = 6  # the orientation of a camera held sideways
     data = {"image": [*images, None], "label": [*"abcdefg", "h"]}
     file, frame = read(data, tmp_path)
     assert frame["image"].isna().sum() == 1
