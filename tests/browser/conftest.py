@@ -1,7 +1,7 @@
-"""Chromium, and a sweep's pages as `mlcl up` serves them.
+"""Chromium, and the pages of a sweep as `mlcl up` serves them.
 
-`MLCL_PICTURES=FOLDER` takes pictures of the pages; with `MLCL_PICTURES_HOME=HOME` they are of the last sweep
-that is complete in that home.
+`MLCL_PICTURES=FOLDER` takes pictures of the pages; `MLCL_PICTURES_HOME=HOME` takes them of the last complete
+sweep of that home.
 """
 
 import os
@@ -27,7 +27,7 @@ from mlcl.service.local.processes import free_port
 from mlcl.service.local.settings import ServiceFolder, read_secret
 
 MILLISECONDS = 120_000
-"""The largest time that a page may take: a test that waits in vain fails soon."""
+"""The most milliseconds that a page may take, so that a test that waits in vain fails soon."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SPACE = """
 space:
@@ -53,7 +53,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The system's."""
+    """Yields the Chromium that is installed on the system."""
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         pytest.skip(f"no Chromium: none of {', '.join(NAMES)} is on the PATH, and CHROMIUM is not set")
@@ -67,7 +67,7 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def service(cli: Cli) -> Iterator[dict[str, str]]:
-    """The output of `mlcl up`."""
+    """Runs `mlcl up` and yields its output; runs `mlcl down` afterwards."""
     ports = {option: str(free_port()) for option in ("--ray-port", "--dashboard-port", "--mlflow-port")}
     try:
         answer = cli("up", *(word for pair in ports.items() for word in pair), "--json", "--home", cli.home)
@@ -78,14 +78,14 @@ def service(cli: Cli) -> Iterator[dict[str, str]]:
 
 
 def latest(client: MlflowClient, kind: str) -> Run | None:
-    """The latest complete sweep or table."""
+    """Returns the latest complete sweep or table."""
     experiments = [each.experiment_id for each in client.search_experiments()]
     where = f"tags.`mlcl.kind` = '{kind}' and tags.`mlcl.state` = 'COMPLETE'"
     return next(iter(client.search_runs(experiments, where, order_by=["start_time DESC"])), None)
 
 
 def read(cli: Cli, url: str, login: dict[str, str]) -> Served:
-    """MLflow's run of the sweep in a home."""
+    """Returns the runs of the latest sweep and table of a store, with the server's address and login."""
     client = MlflowClient(url)
     sweep = latest(client, "sweep")
     assert sweep is not None
@@ -97,7 +97,7 @@ def read(cli: Cli, url: str, login: dict[str, str]) -> Served:
 
 @pytest.fixture(scope="module")
 def served(chromium, tmp_path_factory, tiny) -> Iterator[Served]:
-    """A small sweep that was logged to the server, as its users log to it."""
+    """Runs a small sweep and a table that log to the server as a user's do, and yields them."""
     cli = Cli(tmp_path_factory.mktemp("served"), tiny)
     given = os.environ.get("MLCL_PICTURES_HOME")
     cli.home = Path(given).resolve() if given else cli.home
@@ -122,7 +122,7 @@ def served(chromium, tmp_path_factory, tiny) -> Iterator[Served]:
 
 @contextmanager
 def visit(chromium: Browser, login: dict[str, str] | None):
-    """A page of a browser that has not been here before."""
+    """Yields a page of a browser without history."""
     context = chromium.new_context(http_credentials=login, viewport={"width": 1360, "height": 900})
     context.set_default_timeout(MILLISECONDS)
     expect.set_options(timeout=MILLISECONDS)
@@ -134,14 +134,14 @@ def visit(chromium: Browser, login: dict[str, str] | None):
 
 @pytest.fixture
 def pages(chromium, served) -> Iterator[Pages]:
-    """MLflow's, logged in."""
+    """Yields a logged-in page of MLflow."""
     with visit(chromium, served.login) as page:
         yield Pages(page, served.url)
 
 
 @pytest.fixture
 def picture(pages):
-    """Takes a picture of the page, of 256 colours, where pictures are wanted."""
+    """Returns a function that saves a picture of the page in 256 colours, if pictures are wanted."""
 
     def take(name: str) -> None:
         if folder := os.environ.get("MLCL_PICTURES"):

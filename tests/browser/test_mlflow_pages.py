@@ -1,4 +1,4 @@
-"""MLflow's own pages show a sweep: in Chromium, as `mlcl up` serves them."""
+"""Tests in Chromium that MLflow's own pages show a sweep, as `mlcl up` serves them."""
 
 import json
 import re
@@ -22,12 +22,12 @@ def swept(trial):
 
 
 def point(trial):
-    """As numbers: a word would raise."""
+    """Returns a trial's swept settings and metric as numbers; raises ValueError for a word."""
     return (*(float(trial.data.params[key]) for key in swept(trial)), trial.data.metrics[METRIC])
 
 
 def run_id_of(link):
-    """In the address of its page."""
+    """Returns the run id in the address of a run's page."""
     return link.rpartition("/")[2].partition("?")[0]
 
 
@@ -187,7 +187,7 @@ def test_the_report_opens_inside_mlflow(served, pages, picture):
     runs = {link.get_attribute("href") for link in links.all()}
     assert {urlsplit(link).netloc for link in runs} == {urlsplit(served.url).netloc}
     assert {trial.info.run_id for trial in served.trials} <= set(map(run_id_of, runs))
-    with pages.page.context.expect_page() as opened:  # MLflow's frame lets no other click out
+    with pages.page.context.expect_page() as opened:  # MLflow's frame allows no other click to open a page
         links.first.click(modifiers=["ControlOrMeta"])
     run = served.client.get_run(run_id_of(links.first.get_attribute("href")))
     expect(opened.value.get_by_role("heading", name=run.info.run_name, exact=True)).to_be_visible()

@@ -1,4 +1,4 @@
-"""A report's page as it is opened from a disk: in Chromium, without a server."""
+"""Tests in Chromium a report's page that is opened from a disk, without a server."""
 
 import pytest
 from browser.conftest import visit
@@ -13,7 +13,7 @@ LONG = "objective.heads.section.temperature_of_a_long_name"
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """A page with a wide table, folds, and one plot."""
+    """Writes a page with a wide table, folded sections and one plot, and returns its path."""
     line = series("ours", [1.0, 2.0, 3.0], [0.5, 0.7, 0.6])
     axes = Axis("step"), Axis("accuracy")
     plot = chart_plot("curve", "Accuracy by step", "One line.", [line], *axes)
@@ -33,13 +33,13 @@ def report(tmp_path_factory):
 
 @pytest.fixture
 def told():
-    """The browser's requests and error messages."""
+    """Returns the list of the browser's requests and error messages."""
     return []
 
 
 @pytest.fixture
 def page(chromium, report, told):
-    """The page in a browser that has not been here before."""
+    """Yields the page in a browser without history."""
     with visit(chromium, None) as page:
         page.on("request", lambda request: told.append(request.url))
         page.on("console", lambda message: told.append(message.text))
