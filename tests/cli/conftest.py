@@ -1,4 +1,4 @@
-"""Folders for commands: a new one with files, and one for all tests that has a home with results, too."""
+"""Folders for commands: a new one with files, and one for all tests that also has a home with results."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ CLUSTER = {"ray": {"address": "http://head:8265"}, "storage": "/mnt/lab", "trial
 
 
 def write_files(folder, data):
-    """A job, a space, a table and a cluster file."""
+    """Writes a job, a space, a table and a cluster file."""
     files = {"job": job_tree(data), "space": yaml.safe_load(SPACE), "tables/table": TABLE, "lab": CLUSTER}
     (folder / "tables").mkdir()
     for name, tree in files.items():
@@ -50,7 +50,7 @@ def plain_run(home, id, state=State.COMPLETE, parent=None, score=0.25):
 
 @pytest.fixture
 def folder(tmp_path, tiny, monkeypatch):
-    """The working folder, with files and without a home."""
+    """Returns the working folder, with files and without a home."""
     monkeypatch.chdir(tmp_path)
     for name in ("MLFLOW_TRACKING_URI", "MLCL_HOME", "MLCL_CLUSTER"):
         monkeypatch.delenv(name, raising=False)
@@ -60,10 +60,11 @@ def folder(tmp_path, tiny, monkeypatch):
 
 @pytest.fixture(scope="session")
 def lab(tiny, tmp_path_factory):
-    """Files and `home`, which no test changes: an exported run, then a sweep, then a run that was killed.
+    """Returns a folder with files and a `home`, which no test changes.
 
-    The score of a trial is the mean over heads of exp(-log(tau / 0.2)^2), but for the epochs. A run of a
-    table's cell is no run of its own.
+    The home has an exported run, then a sweep, then a run that was killed, and a run of a table's cell, which
+    is not listed as a run. The score of a trial is the mean over heads of exp(-log(tau / 0.2)^2), times a
+    factor that depends on the epochs.
     """
     folder = tmp_path_factory.mktemp("lab")
     home = folder / "home"
@@ -83,7 +84,7 @@ def lab(tiny, tmp_path_factory):
 
 @pytest.fixture
 def home(lab, tmp_path):
-    """A copy of the home of the lab, under a name that needs quotes and behind a link."""
+    """Returns a copy of the lab's home, with a name that needs quotes and behind a link."""
     shutil.copytree(lab.home, tmp_path / "that's größer")
     (tmp_path / "home").symlink_to("that's größer")
     return tmp_path / "home"

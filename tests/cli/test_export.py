@@ -1,4 +1,4 @@
-"""`mlcl export`: from MLflow's runs to a folder and a registered model."""
+"""Tests `mlcl export`, from MLflow's runs to a folder and a registered model."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(home, tiny):
-    """A finished run in MLflow."""
+    """Returns a finished run in MLflow."""
     return run(home, tiny, epochs=3)
 
 
@@ -76,7 +76,7 @@ def test_what_a_killed_export_left_beside_a_folder_elsewhere_is_removed(home, re
 
 
 def made(client, **tags):
-    """A run in MLflow with these tags and nothing else."""
+    """Creates a run in MLflow with these tags and nothing else, and returns its id."""
     experiment = client.get_experiment_by_name("tiny").experiment_id
     named = {f"mlcl.{name}": value for name, value in tags.items()}
     return client.create_run(experiment, tags=named).info.run_id
@@ -92,7 +92,7 @@ def test_a_run_by_mlflows_id_and_by_its_own(home, report, tmp_path):
         assert (told["best"], list(told["predictors"])) == (index.best, list(index.predictors))
         assert [index.provenance[key] for key in ("run_id", "name")] == [its, report.id]
     first, second = (sorted((tmp_path / f"model{n}").glob("*.*"))[1:] for n in (0, 1))
-    # But the README, which has the folder's name.
+    # The README is left out, because it has the folder's name.
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
 
 
@@ -200,7 +200,7 @@ print(model.metadata.signature.inputs.input_names(), model.metadata.signature.ou
 
 
 def pyfunc(uri, model, texts, folder, root):
-    """Default predictions and those of the classifier, in a process of its own, and its output."""
+    """Returns default predictions and those of the classifier from a separate process, and its output."""
     pd.DataFrame({"text": texts}).to_parquet(folder / "in.parquet")
     files = [str(folder / f"{name}.parquet") for name in ("in", "best", "classifier")]
     done = subprocess.run(
@@ -212,7 +212,7 @@ def pyfunc(uri, model, texts, folder, root):
 
 
 def logged(client, report):
-    """The run's model in MLflow, and its folder."""
+    """Returns the run's model in MLflow, and its folder."""
     model = find_model(client, client.get_run(report.mlflow_run_id))
     return model, Path(model.artifact_location.removeprefix("file://"))
 
@@ -335,7 +335,7 @@ def test_two_names_share_the_pyfunc(home, tiny, client, tmp_path):
 
 @pytest.mark.slow
 def test_through_a_server(tiny, tmp_path, monkeypatch, root):
-    """Artifacts come and go over HTTP: another home than the run's has none of its files."""
+    """Artifacts are sent and read over HTTP, because a home other than the run's has none of its files."""
     with mlflow_server(tmp_path / "server") as (server, folder):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", server.address)
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", read_secret(folder.mlflow_user))

@@ -1,4 +1,4 @@
-"""`mlcl init --names FILE`: the class names in a file."""
+"""Tests `mlcl init --names FILE`, which reads the class names from a file."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`mlcl submit` and its like without a cluster: what they print, and how they exit."""
+"""Tests the output and exit status of `mlcl submit` and related commands without a cluster."""
 
 import getpass
 import json
@@ -25,14 +25,14 @@ SWEEP = ("sweep", "job.yaml", "space.yaml")
 
 @pytest.fixture
 def ray_(monkeypatch, folder):
-    """The jobs of a cluster that a variable names."""
+    """Returns the jobs of a cluster that an environment variable names."""
     monkeypatch.setenv("MLCL_CLUSTER", "lab.yaml")
     return enter_workdir(monkeypatch)
 
 
 @pytest.fixture
 def job(ray_):
-    """A submitted job, `a`."""
+    """Submits the job `a` and returns the jobs of the cluster."""
     assert mlcl("submit", "--id", "a", *RUN).out == "a\n"
     return ray_
 
@@ -188,7 +188,7 @@ def test_stop_waits_for_the_end_and_resume_takes_further_options(ray_):
 
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_the_job_of_another_user_is_stopped_and_resumed_with_force_alone(job, monkeypatch, forgotten):
-    """Also where the cluster forgot it, and the home alone knows whose it is."""
+    """Force is also needed if the cluster has forgotten the job, and only the home knows its owner."""
     refusal = "the job of another user"
     if forgotten:
         job.jobs.clear()
@@ -238,7 +238,7 @@ def test_the_driver_finds_secrets_where_they_are(tmp_path, monkeypatch):
     (tmp_path / "password").write_text("hush\n")
     references = {"A_USER": {"env": "LAB_USER"}, "A_PASSWORD": {"file": str(tmp_path / "password")}}
     its = {"LAB_USER": "ada", "A_USER": "", "A_PASSWORD": "", "MLCL_REFERENCES": json.dumps(references)}
-    for name, value in its.items():  # all are removed again after the test
+    for name, value in its.items():  # the variables are removed again after the test
         monkeypatch.setenv(name, value)
     resolve_references()
     assert (os.environ["A_USER"], os.environ["A_PASSWORD"]) == ("ada", "hush")

@@ -1,4 +1,4 @@
-"""Commands that show what there is: plugins, data sets, and spaces with docs/spaces.md."""
+"""Tests the commands that list plugins, data sets and spaces, and docs/spaces.md."""
 
 import re
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_a_data_set_is_prepared_checked_and_described(folder):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_space_fits_the_job_that_it_names(name):
     path = ROOT / "tune_spaces" / f"{name}.yaml"
-    text = re.sub(r"\\\n#", "", path.read_text())  # a command may go on in the next line
+    text = re.sub(r"\\\n#", "", path.read_text())  # a command may continue in the next line
     (command,) = re.findall(r"^# +mlcl sweep (jobs/\S+) (tune_spaces/\S+)(.*)", text, re.MULTILINE)
     job, itself = (ROOT / each for each in command[:2])
     assert itself == path

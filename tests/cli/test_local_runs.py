@@ -1,4 +1,4 @@
-"""`mlcl list`, `show`, `open` and `effect`: what a home has, from its files alone."""
+"""Tests `mlcl list`, `show`, `open` and `effect`, which read the files of a home alone."""
 
 import webbrowser
 from types import SimpleNamespace

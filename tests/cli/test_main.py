@@ -1,4 +1,4 @@
-"""Modules that the command line loads before it knows the command."""
+"""Tests the modules that the command line loads, and its end on signals and errors."""
 
 import errno
 import json
@@ -47,7 +47,7 @@ def test_a_dry_run_loads_neither_pandas_nor_what_a_training_needs(folder, comman
 
 
 def test_a_dry_run_that_reads_a_transformer_says_nothing_of_its_libraries(folder):
-    """Triton, which transformers loads, prints each object of its own that is left at the end."""
+    """Triton, which transformers loads, prints each of its objects that is left at the end."""
     model = tiny_model(folder / "bert", "bert")
     encoder = (
         f"encoder={{name: features, inputs: [transformer], transformer: {{model: {model}, max_length: 8}}}}"
@@ -58,7 +58,7 @@ def test_a_dry_run_that_reads_a_transformer_says_nothing_of_its_libraries(folder
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_while_libraries_are_loaded_is_one_line(number):
-    """`losses` loads torch: it is struck in the middle of that."""
+    """`losses` loads torch; the signal arrives while it does."""
     command = [sys.executable, "-X", "importtime", "-m", "mlcl", "losses"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
@@ -159,7 +159,7 @@ def python(*words):
 
 
 def limited(code, *words, gib=2.0):
-    """A process that has so many GiB of addresses from the beginning of `code` on."""
+    """Runs `code` in a process whose address space is limited to `gib` GiB."""
     limit = f"import resource\nresource.setrlimit(resource.RLIMIT_AS, ({int(gib * 2**30)},) * 2)\n"
     return python("-c", limit + code, *words)
 

@@ -1,4 +1,4 @@
-"""Sweeps and tables around the work itself: what is asked for, what is printed where, how a command exits."""
+"""Tests how commands plan sweeps and tables, what they print, and how they exit."""
 
 import json
 import shlex
@@ -41,7 +41,10 @@ def table(*values, printed=None, **how):
 
 
 class Work:
-    """Stands for sweeps and tables: no Ray, no store. `plan` is what was asked for, `report` the answer."""
+    """A stand-in for sweeps and tables without Ray and a store.
+
+    `plan` is what was requested; `report` is the answer, or None for a usual one.
+    """
 
     def __init__(self, folder):
         self.folder, self.plan, self.report = folder, None, None
@@ -79,12 +82,12 @@ OUTCOMES = [
     (table(state=State.FAILED, reason="1 of 4 runs are missing"), 3, "failed: 1 of 4 runs are missing"),
     (table(undelivered=1), 0, "1 log is kept in outputs/logs"),
 ]
-"""Reports, exit statuses, and what is said on standard error."""
+"""Reports, their exit statuses, and the message on standard error."""
 
 
 @pytest.mark.parametrize(("report", "status", "hint"), OUTCOMES)
 def test_a_state_is_an_exit_status_and_a_word_on_how_to_go_on(work, report, status, hint):
-    """Results go to standard output and nothing else does; a job on a cluster goes on by its id."""
+    """Only results go to standard output; a job on a cluster is continued by its id."""
     work.report = report
     words, result = (
         (REPRODUCE, "| CE | 71.50 ± 0.71") if isinstance(report, TableResult) else (SWEEP, "trial 2")
@@ -155,7 +158,7 @@ def test_what_was_asked_reaches_the_sweep(work):
     assert second == {"objective.heads.topic.temperature": 0.2}
     assert plan.resources == Resources(2.0, 0.5, None, parse_budget("2h"))
     ((name, baseline),) = plan.baselines
-    # What is trained with is shared; what is compared is not.
+    # The baseline shares the settings of training and not the compared settings.
     assert (name, baseline.train.epochs, plan.job.train.epochs) == ("base", 5, 5)
     temperatures = [job.objective.heads["topic"].temperature for job in (plan.job, baseline)]
     assert (temperatures[0], temperatures[1] == 0.75) == (0.75, False)
@@ -228,7 +231,7 @@ def test_the_list_says_what_tables_are_and_need(work):
         "title": "A [small] table", "source": "A paper, Table 1", "cells": 2, "seeds": 3,
         "data": ["digits", "icd10cm"], "scales": {"small": "Less of it."},
     }  # fmt: skip
-    assert {"demo-table", "mlcl-table4"} <= listed.keys()  # packaged ones
+    assert {"demo-table", "mlcl-table4"} <= listed.keys()  # packaged tables
     assert (mlcl("reproduce").out, work.plan) == (answer.out, None)
 
 
@@ -241,7 +244,7 @@ def test_figures_are_written_a_cell(work):
 
 
 def test_a_dry_run_and_a_printed_job_start_nothing(work):
-    """Neither a run, nor a sweep, nor a table."""
+    """A dry run and a printed job start neither a run, nor a sweep, nor a table."""
     plan = mlcl("run", "job.yaml", "--dry-run", "--json").json
     assert plan["training"] == {
         "epochs": 4, "steps_per_epoch": 3, "steps": 12, "rows_per_step": 32, "workers": 1

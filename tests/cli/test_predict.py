@@ -1,4 +1,4 @@
-"""`mlcl predict`: files, data sets and registered models, as a user labels them."""
+"""Tests `mlcl predict` on files, on data sets and with registered models."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Progress of a run and of a sweep: plain lines, JSON lines, live views."""
+"""Tests the progress of a run and of a sweep: plain lines, JSON lines and live views."""
 
 import io
 import json
@@ -19,7 +19,7 @@ from mlcl.training.events import Event
 
 
 class Clock:
-    """Stands still until it is told to go on."""
+    """A clock that does not move by itself."""
 
     def __init__(self):
         self.now = 100.0
@@ -45,7 +45,7 @@ PRUNED = ProgressEvent(
 
 @pytest.fixture
 def console(monkeypatch):
-    """The output on standard error, on a terminal of 160 columns."""
+    """Returns the console of standard error, as a terminal of 160 columns."""
     made = Console(
         file=io.StringIO(), force_terminal=True, width=160, height=20, soft_wrap=True, highlight=False
     )
@@ -64,7 +64,7 @@ LINES = [
     (ProgressEvent("close", row=row(1), progress=LAST),
      "[16/16] trial 1 RUNNING epoch 3/60 val/accuracy 0.4312"),
 ]  # fmt: skip
-"""Events, and their lines: what is not known is left out."""
+"""Events and their lines, which leave out unknown values."""
 
 
 @pytest.mark.parametrize(("event", "line"), LINES)
@@ -112,7 +112,7 @@ def test_events_are_json_lines_on_standard_error(capsys):
 
 
 def drawn(*events, later=0.0, **size):
-    """The table after the events, and so many seconds, on a terminal of some size."""
+    """Returns the table that a terminal of some size shows `later` seconds after the events."""
     clock, plain = Clock(), Console(file=io.StringIO(), **{"width": 160, "height": 20, **size})
     with SweepTable(clock) as table:
         assert table.render() == ""
@@ -130,7 +130,7 @@ def rung(*running, **how):
 def test_the_live_table_has_what_runs_and_what_ended_last(console):
     now = rung(row(3), row(4, score=None), best=("trial 0", 0.531), seconds_left=250.0)
     text = drawn(PRUNED, now, later=5)
-    # The time of what runs goes on between events.
+    # The time of running trials continues between events.
     for cells in (("trial 2", "PRUNED", "10/60", "1m01s"), ("trial 3", "RUNNING", "0.4312", "1m06s")):
         assert [line for line in text.splitlines() if all(cell in line for cell in cells)], text
     assert "3/16 done  2 running  best 0.5310 (trial 0)  about 4m10s left" in text

@@ -1,4 +1,4 @@
-"""`mlcl export --push` and `answer.push_to_hub`, against a stand-in for the Hugging Face Hub."""
+"""Tests `mlcl export --push` and `answer.push_to_hub` with a stand-in for the Hugging Face Hub."""
 
 import tempfile
 
@@ -33,7 +33,7 @@ def hub(monkeypatch, tmp_path):
     with hub_server() as its:
         monkeypatch.setattr(constants, "ENDPOINT", its.address)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # large files go by git LFS
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # large files are uploaded by git LFS
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         monkeypatch.setenv("HF_TOKEN", TOKEN)

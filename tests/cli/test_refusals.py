@@ -1,4 +1,4 @@
-"""Bad input to any command: one line that names it, exit status 2, and nothing is written or started."""
+"""Tests that bad input to any command gives one line and exit status 2, and writes and starts nothing."""
 
 import shlex
 import shutil
@@ -115,13 +115,13 @@ REFUSED = [
     *((f"{words} a", "no cluster is named") for words in ("stop", "resume", "logs", "status")),
     ("submit run job.yaml", "no cluster is named"),
 ]
-"""Command lines, and what their one line says. `--home home` is a home with results, else there is none."""
+"""Command lines and a part of their only line. `--home home` is a home with results; others have none."""
 KINDS = ["losses", "encoders", "data sources", "metrics", "baselines"]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def files(lab, tiny):
-    """Files with one fault each."""
+    """Writes files with one fault each."""
     folder, job = lab.folder, yaml.safe_dump(job_tree(tiny))
     shutil.copytree(tiny, folder / "damaged")
     shard = next((folder / "damaged").glob("*.parquet"))

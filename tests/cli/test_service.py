@@ -1,4 +1,4 @@
-"""`mlcl up`, `mlcl down` and `mlcl status`: what they ask for, what they print, how they exit."""
+"""Tests what `mlcl up`, `mlcl down` and `mlcl status` request and print, and how they exit."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ DEAD = ServerStatus("mlflow", MLFLOW, "/mlflow.log", "is not running", "`mlcl up
 
 @pytest.fixture
 def its(tmp_path, monkeypatch):
-    """Stands for the service: `options` and `force` are what it was asked for, the rest its answers."""
+    """Replaces the service; `options` and `force` are what was requested, the other fields its answers."""
     its = SimpleNamespace(folder=ServiceFolder(tmp_path), started=("ray", "mlflow"), outside=[], status=None)
 
     def up(options, home, announce):
@@ -45,7 +45,7 @@ def test_what_was_asked_reaches_the_service(its):
     typed = [word for name, port in ports.items() for word in (f"--{name.replace('_', '-')}", port)]
     assert mlcl("up", *typed, "--store", "sqlite", env={"MLCL_ARTIFACTS": "/a"}).status == 0
     assert its.options == {**ports, "store": "sqlite", "artifacts": "/a"}
-    user = URL.replace(":s3cret", "")  # a user alone may be typed
+    user = URL.replace(":s3cret", "")  # a URL with a user and no password is allowed
     assert (mlcl("up", "--store", user).status, its.options) == (0, {"store": user})
     its.options = None
     typed = mlcl("up", "--store", URL)

@@ -1,4 +1,4 @@
-"""The tables of a sweep, from made-up reports."""
+"""Tests the printed tables of a sweep, with invented reports."""
 
 import io
 import json
@@ -32,7 +32,7 @@ def shown(draw, of, width=200):
 @pytest.mark.parametrize(
     ("draw", "of", "lines", "absent"),
     [
-        # A pruned trial's score is not final, and an id says nothing to a person.
+        # A pruned trial's score is not final, and an id is of no use to a person.
         (trials_table, report(), [("job-space: 2 COMPLETE, 1 FAILED, 1 PRUNED",),
          ("trial 2", "0.7500", "topic.temperature 0.3, knn.k 5, knn.lambda 0.25"), ("trial 0",)],
          ("trial 1", "run2")),
