@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands in for the programs that the Slurm script calls, under their names; notes each call in $CALLS."""
+"""Replaces the programs that the Slurm script calls, under their names; records each call in $CALLS."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def note(name, words):
 
 
 def srun(words):
-    """The command once for each node, as srun would start it there; one that fails ends the others."""
+    """Runs the command once for each node, as srun does; a failure of one ends the others."""
     command = words[words.index("bash") :]
     places = [{"SLURM_NODEID": str(number), "SLURMD_NODENAME": node} for number, node in enumerate(NODES)]
     running = [

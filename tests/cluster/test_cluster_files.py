@@ -1,4 +1,4 @@
-"""The files that say where jobs run, and Ray's own check of what its cluster launcher gets."""
+"""Tests the cluster files of jobs, and the file of Ray's cluster launcher with Ray's own check."""
 
 import subprocess
 from pathlib import Path
@@ -20,7 +20,7 @@ FILES = (
 
 @pytest.fixture(scope="module")
 def launcher(root):
-    """The launcher's file as Ray understands it."""
+    """Returns the launcher's file as Ray reads it."""
     config = prepare_config(yaml.safe_load((root / "cluster" / "ray-aws.yaml").read_text()))
     validate_config(config)
     return config
@@ -36,7 +36,7 @@ def test_a_cluster_file_is_read(root, name):
 def test_no_default_of_rays_launcher_is_left_open(launcher):
     assert {"head", "gpu"} == set(launcher["available_node_types"])
     for node in launcher["available_node_types"].values():
-        # Without these Ray makes a group with SSH open to everybody, and a role with all of EC2 and S3.
+        # Without these keys Ray creates a group with SSH open to all, and a role with all of EC2 and S3.
         assert {"SecurityGroupIds", "IamInstanceProfile"} <= set(node["node_config"])
         assert node["node_config"]["MetadataOptions"] == {"HttpTokens": "required"}
         assert node["node_config"]["BlockDeviceMappings"][0]["Ebs"]["Encrypted"] is True

@@ -1,4 +1,4 @@
-"""The image and the compose file, as far as they can be checked without an engine."""
+"""Tests the image and the compose file as far as possible without a container engine."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def test_every_container_is_locked_and_checked(compose):
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
-        # Those that run the image of the Dockerfile have its health check.
+        # Services that run the image of the Dockerfile have its health check.
         assert "healthcheck" in service or service["image"] == "mlcl:cpu", name
 
 
@@ -138,7 +138,7 @@ def test_an_image_for_older_drivers_has_pytorch_for_an_older_cuda(dockerfile, tm
     )
     given = ["install", "--no-cache-dir", "--constraint", "constraints.txt"]
     assert done.stdout.split() == [*given, *options.split(), ".[all]"]
-    # Other libraries of CUDA would fit no PyTorch for another CUDA.
+    # Libraries of another CUDA version would not fit the PyTorch that is chosen.
     assert len((tmp_path / "constraints.txt").read_text().splitlines()) == left
 
 

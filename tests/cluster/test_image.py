@@ -1,4 +1,4 @@
-"""Commands of the image, run in turn in a clean environment in place of a container."""
+"""Tests commands of the image, which run in turn in a clean environment instead of a container."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ PASSWORD = "s3cret"
 
 
 class Image:
-    """The `gpu` target, built into a folder: /opt/mlcl lies there."""
+    """The `gpu` target built into a folder, which replaces /opt/mlcl."""
 
     def __init__(self, root: Path, folder: Path):
         self.folder, self.root = folder, root
@@ -75,7 +75,7 @@ def image(root):
 
 @contextmanager
 def running(command, environment, folder):
-    """The process, ended with TERM as an engine ends it."""
+    """Runs a process and ends it with SIGTERM, as a container engine does."""
     with (folder / "output").open("w") as output:
         process = subprocess.Popen(command, env=environment, cwd=folder, stdout=output, stderr=output)
     try:
@@ -168,7 +168,7 @@ def test_the_image_is_a_ray_head_that_asks_for_a_token(image, tmp_path):
             "RAY_TMPDIR": scratch,
             "RAY_AUTH_TOKEN_PATH": str(tmp_path / "ray_token"),
         }
-        # A network of its own, as a container has one: all ports are those of the image.
+        # The process has its own network, as a container has, because the image's ports are fixed.
         network = ["unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh", *command]
         with running(network, environment, tmp_path) as process:
             inside = ["nsenter", "--target", str(process.pid), "--net"]

@@ -1,4 +1,4 @@
-"""Shipped files that install mlcl name extras which bring all programs that they run."""
+"""Tests that shipped files that install mlcl name extras with all the packages that they use."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 from project import PROJECT
 
 INSTALL = re.compile(r"(?:mlcl|mlcl-\*\.whl\)|(?<=[\"'])\.)\[([a-z0-9,]+)\]")
-"""An install line: a name, a wheel or a folder, and its extras."""
+"""Matches the installation of mlcl by a name, a wheel or a folder, with its extras."""
 SERVICE = {"ray[default,train,tune]", "typer", "mlflow", "mlflow[auth]", "optuna", "boto3", "psycopg[binary]"}
 ENCODERS = {"torchvision", "transformers", "peft"}
 NEEDED = {
@@ -18,7 +18,7 @@ NEEDED = {
 
 
 def brought(extras):
-    """The packages of extras and of the extras that these name, as pyproject.toml writes them."""
+    """Returns the packages of extras, and of the extras that these include, as pyproject.toml writes them."""
     packages = set()
     for extra in extras:
         for line in PROJECT["optional-dependencies"][extra]:

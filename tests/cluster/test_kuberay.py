@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes, against a strict schema of what they use, and against one another."""
+"""Tests the Kubernetes manifests against a strict schema, and their references to one another."""
 
 import json
 from importlib import metadata
@@ -22,7 +22,7 @@ def manifest(root, name):
 
 def problems(root, tree):
     schema = json.loads((root / "tests" / "cluster" / "kuberay.schema.json").read_text())
-    # By its kind, not by trying both: a message then names what is wrong.
+    # The schema is chosen by kind, so that a message names the error.
     del schema["oneOf"]
     validator = jsonschema.Draft202012Validator(schema | {"$ref": f"#/$defs/{tree['kind']}"})
     errors = validator.iter_errors(tree)

@@ -1,4 +1,4 @@
-"""The manifests of MLflow, PostgreSQL, Redis and the storage have all that the Ray cluster refers to."""
+"""Tests that the manifests of MLflow, PostgreSQL, Redis and storage have all that Ray's cluster refers to."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ def folder(root):
 
 @pytest.fixture
 def kustomization(root):
-    """The Kustomize file that adds the secrets."""
+    """Returns the Kustomize file that adds the secrets."""
     return yaml.safe_load((root / "docker" / "kuberay" / "kustomization.yaml").read_text())
 
 
@@ -35,7 +35,7 @@ LOCKED = {
 
 
 def templates(manifests):
-    """The templates of the pods of all workloads, by the kind and name of these."""
+    """Returns the pod templates of all workloads, by kind and name of the workload."""
     found = {}
     for tree in manifests:
         spec = tree.get("spec", {})
@@ -46,7 +46,7 @@ def templates(manifests):
 
 
 def every(tree, key):
-    """The values of a key at any depth."""
+    """Yields the values of a key at any depth."""
     if isinstance(tree, dict):
         yield from ([tree[key]] if key in tree else [])
         for value in tree.values():

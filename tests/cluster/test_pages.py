@@ -1,4 +1,4 @@
-"""The pages of the clusters lead from nothing to a sweep, in few commands."""
+"""Tests that the pages of the clusters lead from nothing to a sweep in few commands."""
 
 import re
 
@@ -11,7 +11,7 @@ HEADING = "## From nothing to the first sweep\n"
 
 
 def commands(page):
-    """The commands of the section, each part of `&&` on its own, up to the sweep."""
+    """Returns the section's commands up to the sweep; the parts of `&&` are separate commands."""
     section = page.partition(HEADING)[2].partition("\n## ")[0]
     blocks = re.findall(r"^```\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     lines = [line.partition("  #")[0] for block in blocks for line in block.splitlines()]
@@ -50,7 +50,7 @@ def test_every_page_that_is_linked_is_checked(root):
 def test_the_driver_of_the_pages_is_that_of_the_wheels_cuda(root):
     pinned = dict(re.findall(r"^([\w-]+)==(\d+\.\d+)", (root / "constraints.txt").read_text(), re.MULTILINE))
     page, dockerfile = ((root / name).read_text() for name in ("docs/cluster/docker.md", "docker/Dockerfile"))
-    # NVIDIA's table of the oldest driver for any CUDA of a major version.
+    # NVIDIA's table of the oldest driver for all CUDA versions of a major version.
     oldest = {"12": "525", "13": "580"}[pinned["cuda-toolkit"].partition(".")[0]]
     assert f"PyTorch with CUDA {pinned['cuda-toolkit']}, which needs **NVIDIA's driver {oldest}**" in page
     assert f"drivers older than {oldest}" in dockerfile

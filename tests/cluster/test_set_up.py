@@ -1,4 +1,4 @@
-"""The scripts that set clusters up, with fakes for the programs that they call."""
+"""Tests the scripts that set clusters up, with fakes for the programs that they call."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ for start, answer in json.loads(os.environ["ANSWERS"]).items():
 
 
 class Clone:
-    """A copy of the scripts in a folder, where programs on the path are fakes that note their calls."""
+    """A copy of the scripts in a folder, where programs on the path are fakes that record their calls."""
 
     def __init__(self, root, folder):
         self.folder, self.log = folder / "clone", folder / "calls"
@@ -99,7 +99,7 @@ def test_the_launchers_file_for_an_account_has_nothing_left_to_fill_in(clone):
     given = {"Network=vpc-1", "SubnetA=subnet-1", "SubnetB=subnet-2", "SshFrom=203.0.113.7/32", "Bucket=data"}
     assert given <= set(stack)
     assert ["-m", "pip", "wheel"] == clone.calls("python")[0]["words"][:3]
-    assert clone.calls("ray") == []  # the token is there
+    assert clone.calls("ray") == []  # the token exists already
 
 
 def test_an_account_without_two_zones_is_refused_before_anything_is_made(clone):
@@ -112,7 +112,7 @@ def test_an_account_without_two_zones_is_refused_before_anything_is_made(clone):
 
 
 def template(root):
-    """The stack's template; YAML's tags of CloudFormation become mappings of one key."""
+    """Returns the stack's template; CloudFormation's YAML tags become mappings with one key."""
 
     class Loader(yaml.SafeLoader):
         pass
@@ -124,7 +124,7 @@ def template(root):
 
     Loader.add_multi_constructor("!", tagged)
     text = (root / "cluster/aws/account.yaml").read_text()
-    assert not [token for token in yaml.scan(text) if isinstance(token, yaml.AliasToken)]  # refused by AWS
+    assert not [token for token in yaml.scan(text) if isinstance(token, yaml.AliasToken)]  # AWS refuses it
     return yaml.load(text, Loader)
 
 

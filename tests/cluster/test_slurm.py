@@ -1,4 +1,4 @@
-"""The Slurm script: what it starts where, and what is left of it however it ends."""
+"""Tests what the Slurm script starts on each node, and what it leaves for every way in which it can end."""
 
 import json
 import os
@@ -18,7 +18,7 @@ JOB = 4000 + os.getpid() % 1000
 
 
 class Allocation:
-    """The script in an allocation of two nodes, with fakes for commands that note how they are called."""
+    """The script in an allocation of two nodes, with fakes for commands that record their calls."""
 
     def __init__(self, root: Path, folder: Path, **variables: str):
         self.root, self.home, self.scratch, self.log = (
@@ -69,7 +69,7 @@ def allocation(root, tmp_path):
 
 @pytest.fixture(scope="module")
 def ended(root, tmp_path_factory):
-    """An allocation whose command has ended by itself."""
+    """Returns an allocation whose command has ended by itself."""
     allocation = Allocation(root, tmp_path_factory.mktemp("allocation"))
     assert allocation.end("exit", "4", "a b") == 4
     return allocation
@@ -98,7 +98,7 @@ def test_ports_are_the_jobs_own(ended):
     for call in ended.calls("ray"):
         ports = [int(value) for name, value in options(call).items() if name.endswith("port")]
         assert len(set(ports)) == len(ports) >= 6
-        # Above Ray's workers, below those that Linux hands out.
+        # The ports lie above those of Ray's workers and below the ones that Linux assigns.
         assert all(20000 <= port < 32768 for port in ports)
 
 
