@@ -1,4 +1,4 @@
-"""`base` and `drop`: a job file that says only how it differs from another one."""
+"""Tests `base` and `drop`, with which a job file states only its differences from another one."""
 
 import re
 import textwrap
@@ -36,7 +36,7 @@ FILES = {
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Writes job files into the working directory."""
+    """Returns a function that writes job files into the working directory."""
     monkeypatch.chdir(tmp_path)
 
     def files(**contents):
@@ -48,7 +48,7 @@ def write(tmp_path, monkeypatch):
     return files
 
 
-# A job file, and how the job differs from root.yaml; `-` takes a key away.
+# Each line has a job file and its differences from root.yaml; `-` removes a key.
 JOBS = """
 base: root.yaml | {}
 base: folder/middle.yaml | {experiment: middle, train.epochs: 5}
@@ -82,7 +82,7 @@ def test_a_job_is_its_base_with_its_own_keys(write, row):
     assert list(found.objective.heads) == list(whole.objective.heads)
 
 
-# A job file, and the beginning of the error.
+# Each line has a job file and the beginning of the error.
 WRONG = """
 base: nowhere.yaml | job.yaml, key base: no such file; found: nowhere.yaml
 base: folder | folder: cannot be read; found: [Errno 21] Is a directory

@@ -1,4 +1,4 @@
-"""Cluster files: what they may say, and that no secret can stand in them."""
+"""Tests the allowed keys of cluster files, which cannot contain secrets."""
 
 import pytest
 import yaml

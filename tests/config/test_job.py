@@ -1,4 +1,4 @@
-"""Jobs: how files and overrides are read, which mistakes are found, and what has which hash."""
+"""Tests how job files and overrides are read, which mistakes are found, and the hashes of jobs."""
 
 import pytest
 import yaml
@@ -39,7 +39,7 @@ def test_a_job_file_is_read_with_its_overrides(tmp_path):
     assert (job.train.epochs, job.data.subset.n, job.train.lr) == (5, 10, 0.001)
 
 
-# `@` stands for the head `section`.
+# Each line has an override, a key and a part of the message; `@` stands for the head `section`.
 WRONG = """
 train.epoch=2 | train.epoch | did you mean epochs
 train.epochs=two | train.epochs | valid integer
@@ -171,7 +171,7 @@ def test_a_dumped_job_has_its_defaults_and_writing_one_out_changes_no_hash(secti
 
 
 def test_two_views_are_for_contrastive_heads():
-    """The number stands in the resolved job; a head of weight 0 is none."""
+    """A resolved job has the number of views; a head of weight 0 does not count as contrastive."""
     assert dump_job(load_job(JOB))["train"]["views"] == 2
     given = [f"objective.heads.{name}.weight=0" for name in ("section", "chapter")]
     assert load_job(JOB, given).views == 1

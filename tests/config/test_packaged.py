@@ -1,4 +1,4 @@
-"""Packaged files: found by name, listed with what they are, and copied with what they build on."""
+"""Tests that packaged files are found by name, listed with descriptions, and copied with their bases."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_jobs_spaces_and_tables_are_given_by_name(tmp_path, monkeypatch):
 def test_a_file_of_the_folder_comes_before_a_packaged_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "icd10cm_ce").mkdir()
-    assert find_file("job", "icd10cm_ce") == ROOT / "jobs" / "icd10cm_ce.yaml"  # a folder is no job
+    assert find_file("job", "icd10cm_ce") == ROOT / "jobs" / "icd10cm_ce.yaml"  # a folder is not a job
     (tmp_path / "icd10cm_ce").rmdir()
     (tmp_path / "icd10cm_ce").write_text("mine")
     assert find_file("job", "icd10cm_ce") == Path("icd10cm_ce")
@@ -82,7 +82,7 @@ def test_a_table_is_copied_with_its_jobs_and_spaces(tmp_path, monkeypatch):
     assert "mine/jobs/icd10cm_features.yaml" in copied
     assert "mine/jobs/icd10cm_mlcl.yaml" not in copied
     assert load_table(Path("mine/tables/leaderboard-classes.yaml")).title
-    assert load_job("mine/jobs/beeradvocate_features.yaml")  # with its base
+    assert load_job("mine/jobs/beeradvocate_features.yaml")  # its base is copied, too
     assert mlcl("jobs", "copy", "leaderboard-classes", "--to", "mine").status == 0
 
 
@@ -102,7 +102,7 @@ def test_a_changed_copy_is_not_replaced(tmp_path, monkeypatch):
         "jobs", "copy", "icd10cm_ce", "--to", "file"
     ).err  # fmt: skip
     assert file.read_text() == (ROOT / file).read_text()
-    assert find_file("job", "icd10cm_ce") == file  # the name now means the copy
+    assert find_file("job", "icd10cm_ce") == file  # the name now refers to the copy
 
 
 def test_the_list_has_every_file(tmp_path, monkeypatch):

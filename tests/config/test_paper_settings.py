@@ -1,4 +1,4 @@
-"""Each value of the jobs that name a paper, against `paper_settings.yaml`, which says where it is printed."""
+"""Compares each value of the jobs that name a paper with `paper_settings.yaml`, which names its source."""
 
 import functools
 import itertools
@@ -24,9 +24,9 @@ NO_RESULT = {
     "train.micro_batch_size",
     "train.threads",
 }
-"""Keys that name a run, or fit it to a machine, and change no result."""
+"""The keys that name a run or adapt it to a machine, and do not change results."""
 
-# What an audit changed in the job files without a test that failed, and one more value of each kind.
+# Changes of the job files that an audit made without a failing test, and one more value of each kind.
 CHANGES = """
 voc2007_simdis: objective.heads.labels.temperature=0.2 train.optimizer=adamw encoder.image_size=128
 coco_simdis: objective.heads.labels.projection.dim=64 train.momentum=0.5
@@ -47,7 +47,7 @@ icd10cm_knn: objective.heads.neighbours.temperature=1
 
 
 def one_by_one(tree):
-    """Yields dotted keys and values, in which a part `a|b` of a key stands for a and b."""
+    """Yields dotted keys and values; a part `a|b` of a key stands for the keys with a and with b."""
     for key, value in flatten(tree).items():
         for parts in itertools.product(*(part.split("|") for part in key.split("."))):
             yield ".".join(parts), value
@@ -55,7 +55,7 @@ def one_by_one(tree):
 
 @functools.cache
 def settings(job):
-    """The values of a job in `paper_settings.yaml`, by key. No key stands in two entries."""
+    """Returns the values of a job in `paper_settings.yaml` by key. Fails if a key is in two entries."""
     found = {}
     for entry in ENTRIES:
         if job in entry["jobs"]:
@@ -66,7 +66,7 @@ def settings(job):
 
 
 def differences(job, overrides=()):
-    """The keys of a job whose values are not those of `paper_settings.yaml`, with both values."""
+    """Returns the keys of a job whose values differ from `paper_settings.yaml`, with both values."""
     resolved = flatten(dump_job(load_job(ROOT / "jobs" / f"{job}.yaml", overrides)))
     missing = object()
     return {

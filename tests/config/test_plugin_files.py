@@ -1,4 +1,4 @@
-"""Plugin files of a job: checked before they are run, carried with the job, part of its hash."""
+"""Tests that plugin files of a job are checked before they run, travel with the job and change its hash."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ DICE = overlap_loss("dice", dice_rule, summary="by the Dice coefficient", source
 
 @pytest.fixture
 def job_file(tiny, tmp_path):
-    """A job in a folder beside which `dice.py` lies."""
+    """Returns a job file in a folder that also has `dice.py`."""
     (tmp_path / "dice.py").write_text(DICE)
     tree = job_tree(tiny)
     tree["objective"]["heads"] = {"tags": {"loss": "dice", "labels": "tags", "weight": 0.2}}

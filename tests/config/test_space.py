@@ -1,4 +1,4 @@
-"""Space files: what they resolve to, and what they are refused for."""
+"""Tests the settings that space files resolve to, and the errors in them."""
 
 import pytest
 import yaml
@@ -37,7 +37,7 @@ def domains(space):
 
 
 def reached(space, key):
-    """The values that a key has in the corners."""
+    """Returns the values that a key has in the corners."""
     return {repr(corner[key]) for corner in corners(space) if key in corner}
 
 
@@ -148,7 +148,7 @@ def test_without_a_grid_of_the_job_its_own_values_stay(tmp_path):
 LR = "{train.lr: {float: [0.1, 1]}}"
 
 
-# A search, its goals, and the goal that prunes.
+# Each line has a search, its goals, and the goal that prunes.
 GOALS = """
 {} | val/accuracy max | val/accuracy
 {metric: val/hamming_loss} | val/hamming_loss min | val/hamming_loss
@@ -188,7 +188,7 @@ def test_a_star_is_the_parameters_own_head(space):
     conditions = {p.name: p.condition for p in found.parameters if p.condition}
     assert conditions == dict(zip(heads("weight"), (f"{key} is msc" for key in heads("loss")), strict=True))
 
-    # The job alone settles a condition on a key that is not varied.
+    # The job alone decides a condition on a key that is not varied.
     text = "{train.lr: {float: [0.1, 1], when: {objective.heads.c.loss: [msc, jscl]}}}"
     assert [parameter.condition for parameter in space(text).parameters] == [None]
 
@@ -207,7 +207,7 @@ def test_bounds_on_numbers(space):
 
 
 def test_a_chain_falls_back_on_the_jobs_own_value(space):
-    """Where a parameter does not exist, conditions on it see the job's value: here adamw's momentum, 0.9."""
+    """A condition on a parameter that does not exist uses the job's value: here 0.9 for adamw's momentum."""
     found = space("""
   train.optimizer: {choice: [adamw, sgd]}
   train.momentum: {choice: [0.5, 0.6], when: {train.optimizer: sgd}}
@@ -337,7 +337,7 @@ train.optimizer: {choice: [adamw, sgd]}, train.momentum: {float: [0.5, 1.5], whe
 
 
 def rows(text, space="{{{}}}", search="{{}}", key="{}"):
-    """The lines of a table as space, search, key and part of the message; `@` stands for the heads."""
+    """Yields the lines of a table as space, search, key and part of the message; `@` stands for the heads."""
     for line in text.replace("@", "objective.heads").strip().splitlines():
         wrong, where, message = line.split(" | ")
         yield pytest.param(space.format(wrong), search.format(wrong), key.format(where), message, id=wrong)

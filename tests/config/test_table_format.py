@@ -1,4 +1,4 @@
-"""Table files: what their cells are, and one clear error for whatever is wrong in them."""
+"""Tests the cells of table files, and that each mistake in a file gives one clear error."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def ids(cells):
 
 
 def changed(one, other):
-    """The keys in which two jobs differ."""
+    """Returns the keys in which two jobs differ."""
     one, other = flatten(dump_job(one)), flatten(dump_job(other))
     return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
 
@@ -124,7 +124,7 @@ def test_names_in_braces_choose_the_job_file(files):
     }
     assert [cell.jobs[0].train.epochs for cell in files.cells(tree)] == [4, 4, 9, 4]
 
-    # Keys are left out before others are set.
+    # Keys are removed before others are set.
     encoder = {"drop": ["encoder"], "set": {"encoder.name": "cnn_text", "encoder.width": 5}}
     (cell,) = files.cells({"rows": {"a": encoder}, "columns": {"b": {}}, "paper": {}})
     assert (cell.jobs[0].encoder.width, cell.jobs[0].encoder.max_length) == (5, 128)
@@ -228,7 +228,7 @@ def test_neighbours_that_a_row_asks_for_share_the_training(files):
 def test_an_override_has_the_last_word_over_neighbours_too(files, override):
     tree = {"rows": {"k 7": {"set": {"evaluation.knn.k": 7}}}, "columns": {"c": {}}, "paper": {}}
     (cell,) = files.cells(tree, overrides=override)
-    waits = {"train.patience": 2, "evaluation.metric": "knn/val/accuracy"}  # of neighbours set whole
+    waits = {"train.patience": 2, "evaluation.metric": "knn/val/accuracy"}  # of neighbours that are set whole
     whole = files.cells({"set": waits, **line(set={"evaluation.knn": {"k": 2}})})[0]
     assert cell.neighbours == whole.neighbours == {}
     assert cell.asked(0).evaluation.knn.k == cell.jobs[0].evaluation.knn.k == 2
@@ -238,7 +238,7 @@ def line(**how):
     return {"rows": {"a": how}, "columns": {"b": {}}, "paper": {}}
 
 
-# A change of the table, the key of the error, and part of its line; `@` stands for the only row.
+# Each line has a change of the table, the key of the error, and part of its line; `@` is the only row.
 WRONG = """
 ranks: {control: MLCL} | | ranks.control: no ranked row MLCL
 ranks: {leave_out: [MLCL]} | | ranks.leave_out: no row MLCL
@@ -338,7 +338,7 @@ def test_an_alternative_is_in_the_scales_that_name_it(files):
     assert {name: head.reduction for name, head in heads.items()} == {"detail": "sum", "topic": "sum"}
     differing = {f"objective.heads.{head}.reduction" for head in ("detail", "topic")}
     assert changed(small[0].jobs[0], small[1].jobs[0]) == differing
-    # A row without heads has none to set.
+    # A row without heads has nothing to set.
     summed = files.cells(overrides={"objective.heads.*.reduction": "sum"})
     assert summed[0].jobs[0].objective.heads == {}
 

@@ -1,4 +1,4 @@
-"""The job and table files that ship: each loads, fits its data and has the figures that the papers print."""
+"""Tests that shipped job and table files load, fit their data and have the figures of the papers."""
 
 import functools
 import re
@@ -42,7 +42,7 @@ PRINTED = {
 }
 """The number of figures in each table of the papers, and their sum; curves and our own tables have none."""
 
-# Typed from the papers once more, a few cells of each table; knn-table3 has the Hamming loss in percent.
+# A few cells of each table, typed a second time; knn-table3 has the Hamming loss in percent.
 SECOND_READING = """
 simdis-table1: ALL | MS-COCO | 68.93 63.32 64.11; ANY | NUS-WIDE | 68.42 50.65 49.28
 simdis-table1: MulSupCon | PASCAL | 82.75 80.26 79.58; Ours | MS-COCO | 73.4 70.03 69.2
@@ -101,7 +101,7 @@ SPACES = {
     "mimic3": ("text", several_paths("chapters", "codes")),
     "mimic4": ("text", several_paths("chapters", "codes")),
 }
-"""Modality and label spaces of each source, with twenty classes each."""
+"""The modality and label spaces of each source, with twenty classes each."""
 
 
 def described(data):
@@ -120,7 +120,7 @@ def described(data):
 
 
 def fitted(job):
-    """The task of a job on its source, whose options are checked too; a weight file need not be there."""
+    """Returns the task of a job on its source and checks the source's options; weight files may be absent."""
     source = find_source(job.data.source)
     given = {"path": "here"} if source.needs_input else {}
     validate(source.options, {**given, **job.data.options}, None)
@@ -131,7 +131,7 @@ def fitted(job):
 
 @functools.cache
 def cells(name):
-    """The cells of a table with one seed each."""
+    """Returns the cells of a table with one seed each."""
     file = find_table(name, ROOT / "tables")
     return {(cell.row, cell.column): cell for cell in cells_of(load_table(file), file, seeds=1)}
 

@@ -1,4 +1,4 @@
-"""Values of YAML: what a text means, what is refused with the way to write it, and merge keys."""
+"""Tests the meaning of YAML values, the message about refused ones, and merge keys."""
 
 import pytest
 import yaml
