@@ -28,7 +28,10 @@ HEADS_SPACE: dict[str, Any] = {
 
 
 def dataset(folder: Path, name: str, spaces: dict[str, Any], rows: dict[str, Any], **how: Any) -> Path:
-    """Writes a data set of texts; a space may be the classes of single labels, ids are numbers by default."""
+    """Writes a data set of texts.
+
+    A value of `spaces` may also be the classes of single labels. Ids are numbers unless `rows` has them.
+    """
     shard_rows = how.pop("shard_rows", 65_536)
     about = {"modality": "text", "origin": "made for tests", "licence": "none", **how}
     batch = {"id": [str(i) for i in range(len(rows["split"]))], **rows}
@@ -42,7 +45,7 @@ def _space(its: Any) -> LabelSpace:
 
 
 def shades(folder: Path) -> Path:
-    """Images that are dark or bright, in turn."""
+    """Writes a data set of images that are dark and bright in turn."""
     rows = {
         "split": [split for split in SPLITS for _ in range(8)],
         "image": [png(30 + 200 * (i % 2)) for i in range(24)],
@@ -58,7 +61,7 @@ def png(shade: int) -> bytes:
 
 
 def rare_class_dataset(folder: Path) -> Path:
-    """Texts of five classes, of which the last is in six training rows alone, as stored."""
+    """Writes a data set of texts with five classes; the last class has six rows, all of them for training."""
     splits = ["train"] * 36 + ["validation"] * 24 + ["test"] * 8
     detail = [4 if 30 <= i < 36 else i % 4 for i in range(len(splits))]
     texts = [f"word {'abcdefghij'[i // 10]} {'abcdefghij'[i % 10]}" for i in range(len(splits))]
@@ -67,7 +70,10 @@ def rare_class_dataset(folder: Path) -> Path:
 
 
 def text_dataset(folder: Path, seed: int = 0) -> Path:
-    """Texts whose words tell their class: topic (2) > detail (4), tags (5), ratings of two aspects."""
+    """Writes a data set of texts whose words determine their labels.
+
+    The label spaces are topic (2 classes), detail (4, within topics), tags (5), and ratings of two aspects.
+    """
     rng = np.random.default_rng(seed)
     rows: dict[str, list[Any]] = {
         name: [] for name in ("id", "text", "split", "topic", "detail", "tags", "ratings")
@@ -94,9 +100,10 @@ def text_dataset(folder: Path, seed: int = 0) -> Path:
 
 
 def unknown_dataset(folder: Path, unknown: bool = True, unlabelled: str = "") -> Path:
-    """Texts of two words, each a finding (5), of which a row leaves every fourth or so open if at all.
+    """Writes a data set of texts of one or two words, each of which is a finding (5 in all).
 
-    The rows of the split `unlabelled` tell of no finding.
+    If `unknown`, each finding is left open with probability 1/4. In the split `unlabelled`, all findings are
+    open.
     """
     rng = np.random.default_rng(0)
     splits = [split for split, count in SPLITS.items() for _ in range(count)]
@@ -115,7 +122,10 @@ def unknown_dataset(folder: Path, unknown: bool = True, unlabelled: str = "") ->
 
 
 def tree_dataset(folder: Path) -> Path:
-    """Texts of one or two words, each a tag (6), in groups (3): several paths a row."""
+    """Writes a data set of texts of one or two words, each of which is a tag (6) of a group (3).
+
+    A row may have several paths.
+    """
     words = [[i % 6] if i % 3 else sorted({i % 6, (i // 6) % 6}) for i in range(72)]
     spaces = {
         "group": LabelSpace(kind="multi_label", classes=("x", "y", "z")),
@@ -132,7 +142,7 @@ def tree_dataset(folder: Path) -> Path:
 
 
 def job_tree(data: Path, **train: Any) -> dict[str, Any]:
-    """A joint job with two heads on `text_dataset`."""
+    """Returns a joint job with two heads on `text_dataset`."""
     return {
         "experiment": "tiny",
         "data": {"path": str(data)},
@@ -158,5 +168,5 @@ def job_tree(data: Path, **train: Any) -> dict[str, Any]:
 
 
 def tiny_job(data: Path, *overrides: str, **train: Any) -> JobConfig:
-    """`job_tree`, checked, with overrides."""
+    """Returns `job_tree` with overrides as a validated job."""
     return load_job(job_tree(data, **train), overrides)

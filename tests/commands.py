@@ -1,4 +1,4 @@
-"""`mlcl` in the process of a test: what a process would print and return, without its start."""
+"""Runs `mlcl` in the process of a test, with the output and exit status that a new process would have."""
 
 import io
 import json
@@ -31,12 +31,12 @@ class Answer:
 
 @cache
 def _command():
-    """The command line as typer builds it for each call, in a quarter of a second."""
+    """Returns the command line that typer would otherwise build for each call, in a quarter of a second."""
     return get_command(TYPER_APP)
 
 
 def mlcl(*words, env=None):
-    """The answer of a command; its environment has the variables `env`, too."""
+    """Runs a command and returns its answer; `env` is added to its environment."""
     handlers, out, err = {n: signal.getsignal(n) for n in SIGNALS}, io.StringIO(), io.StringIO()
     surroundings = (
         patch.object(sys, "argv", ["mlcl", *map(str, words)]), patch.dict(os.environ, env or {}),
@@ -46,7 +46,7 @@ def mlcl(*words, env=None):
         with ExitStack() as stack:
             for each in surroundings:
                 stack.enter_context(each)
-            if main.app is TYPER_APP:  # a test may have put another one there
+            if main.app is TYPER_APP:  # a test may have replaced the app
                 stack.enter_context(patch.object(main, "app", _command()))
             main.main()
     except SystemExit as ended:

@@ -12,7 +12,7 @@ from builders import text_dataset
 
 from mlcl.plugins import REGISTRIES, registry
 
-# A script's background process ignores SIGINT, one under nohup SIGHUP, and so would those that it starts.
+# The background process of a script ignores SIGINT, and one under nohup SIGHUP; its children would, too.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
@@ -22,15 +22,15 @@ SHM = Path("/dev/shm")
 
 
 def pytest_configure(config):
-    """Puts temporary folders into memory where it has room, but not of slow tests, which install packages."""
+    """Puts temporary folders into memory if it has room, except for slow tests, which install packages."""
     fits = SHM.is_dir() and os.access(SHM, os.W_OK) and shutil.disk_usage(SHM).free > 4 * 2**30
     if fits and config.option.markexpr in ("not slow", "quick"):
-        # A third of the time on a slow disk is waiting for its syncs.
+        # A third of the time on a slow disk is spent waiting for syncs.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHM))
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Where quick tests alone are wanted, others are not even imported."""
+    """Skips the import of other test files if only quick tests are selected."""
     if config.option.markexpr == "quick" and collection_path.is_relative_to(tiers.TESTS):
         return tiers.is_full(collection_path.relative_to(tiers.TESTS).as_posix()) or None
     return None
@@ -59,13 +59,13 @@ def pytest_runtest_protocol(item):
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The clone."""
+    """Returns the folder of the repository."""
     return Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
 def forgotten_plugin_files():
-    """After the test, plugin files that it ran are neither registered nor imported."""
+    """Unregisters and unloads, after the test, the plugin files that it ran."""
     yield
     for plural in REGISTRIES:
         kind = registry(plural)
@@ -77,13 +77,13 @@ def forgotten_plugin_files():
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory) -> Path:
-    """A small prepared data set of texts, see builders.text_dataset."""
+    """Returns a small prepared data set of texts, see builders.text_dataset."""
     return text_dataset(tmp_path_factory.mktemp("data") / "tiny")
 
 
 @pytest.fixture(scope="module")
 def one_thread():
-    """More threads make tiny networks slower, and their sums differ by the number of threads."""
+    """Limits PyTorch to one thread: more make tiny networks slower, and sums depend on their number."""
     import torch
 
     threads = torch.get_num_threads()
@@ -94,7 +94,7 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory):
-    """A tiny pretrained model of each kind, in a folder."""
-    from tiny_models import KINDS, tiny_model  # skips where transformers is not installed
+    """Returns a tiny pretrained model of each kind, each in a folder."""
+    from tiny_models import KINDS, tiny_model  # skips the test if transformers is not installed
 
     return {kind: tiny_model(tmp_path_factory.mktemp(kind), kind) for kind in KINDS}

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own, for tests that need a real one."""
+"""A separate PostgreSQL server, for tests that need a real one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/po
 
 
 def postgres_folder() -> Path | None:
-    """The folder of PostgreSQL's programs; None where it is not installed."""
+    """Returns the folder of PostgreSQL's programs, or None if it is not installed."""
     found = shutil.which("initdb")
     if found:
         return Path(found).resolve().parent
@@ -28,10 +28,10 @@ def postgres_folder() -> Path | None:
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """The URL of a new, empty database that is gone afterwards. It listens on a socket file alone."""
+    """Yields the URL of a new, empty database on a server that listens only on a socket file."""
     programs = postgres_folder()
     assert programs is not None, "PostgreSQL is not installed"
-    # Not pytest's folder: the server refuses to run as root, and nobody else may look into that one.
+    # The server refuses to run as root, and other users cannot read pytest's folder, so it has its own.
     with tempfile.TemporaryDirectory(prefix="mlcl-pg-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         user = "nobody" if os.getuid() == 0 else None
@@ -42,7 +42,7 @@ def postgres() -> Iterator[str]:
         data = str(folder / "data")
 
         def run(*command: str) -> None:
-            # No pipes: the server would inherit and hold them.
+            # The server would inherit pipes and keep them open.
             with (folder / "log").open("a") as log:
                 subprocess.run(
                     [str(programs / command[0]), *command[1:]],

@@ -1,4 +1,4 @@
-"""Homes as crashes leave them, and what the doctor says of them."""
+"""Homes in the state in which crashes leave them, and the doctor's findings on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A = '{"name": "FloatDistribution", "attributes": {"low": 0.0, "high": 1.0}}'
 
 
 def look(home, *names, fix=False, uri=None):
-    """The results of the named checks, or of all."""
+    """Runs the named checks, or all of them, and returns their results."""
     checks = {name: CHECKS[name] for name in names} or CHECKS
     return run_checks(Scope(home, uri or tracking_uri(home)), checks, fix=fix)
 
@@ -24,7 +24,7 @@ def statuses(results):
 
 
 def mended(home, name):
-    """The findings of a check: all are repaired with --fix, and nothing is changed without it."""
+    """Returns the findings of a check; asserts that --fix repairs them, and that only --fix changes files."""
     before, found = tree(home), look(home, name)
     assert set(statuses(found)) == {"FOUND"}
     assert all(result.mendable and result.why and result.cure for result in found)
@@ -35,7 +35,7 @@ def mended(home, name):
 
 
 def tree(folder):
-    """Every file with its content and its time, every folder with its time."""
+    """Returns every file with its content and its time, and every folder with its time."""
     return {
         path.relative_to(folder): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
         for path in (folder, *folder.rglob("*"))
@@ -43,7 +43,7 @@ def tree(folder):
 
 
 def left(home, kind="runs", state=State.RUNNING, name=""):
-    """A folder with its record and its log, which says the same."""
+    """Returns a new folder whose record and log are in the same state."""
     folder = RunFolders(home, kind).new()
     id = folder.path.name
     recorded(folder, state, uri=tracking_uri(home), name=name)
@@ -59,7 +59,7 @@ def start(home, id, owner, **how):
 
 
 class Swept:
-    """A sweep's folder with its ledger, written as a sweep does."""
+    """The folder of a sweep with its ledger, written as a sweep writes it."""
 
     def __init__(self, home):
         self.folder, _ = left(home, "sweeps", State.STOPPED, name="night")
@@ -70,7 +70,7 @@ class Swept:
         self.ledger.open_version(version)
 
     def trial(self, state=State.RUNNING, score=0.5):
-        """A trial with one validation."""
+        """Adds a trial with one validation to the ledger, and returns its entry."""
         number = len(self.ledger.entries)
         key = f"trial-{number:04d}"
         self.ledger.open(Training(key, key, {}, {"a": 1.0}, number=number, params={"a": 1.0}))
@@ -82,5 +82,5 @@ class Swept:
         return self.ledger.entries[key]
 
     def running(self):
-        """As a command that was killed leaves the record."""
+        """Sets the state of the record that a killed command leaves."""
         self.folder.set_state(State.RUNNING)

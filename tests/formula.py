@@ -1,4 +1,4 @@
-"""Trainings whose figures are a formula, and what runs them in place of Tune."""
+"""Trainings whose figures are computed by a formula, and a replacement for Tune that runs them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from mlcl.training.neighbour_grid import NEIGHBOURS
 from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
 
 STEPS = 10
-"""Optimiser steps of an epoch."""
+"""The number of optimiser steps of an epoch."""
 
 
 class Formula:
     """An experiment whose figures follow from the job and the epoch alone.
 
-    It writes what a real one does, in the same order, and goes on from its checkpoint. `fails` says where it
-    diverges, `scale` what its scores are multiplied by, `kept` which epoch is the best one of those trained,
-    `before` is called before an epoch, `write` replaces its files.
+    It writes the files of a real experiment in the same order, and continues from its checkpoint. `fails`
+    tells whether it diverges in an epoch. `scale` is a factor of its scores. `kept` is the epoch that is the
+    best one of those trained. `before` is called before each epoch. `write` replaces the function that writes
+    its files.
     """
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ class Formula:
         return ExperimentResult(metrics, resumed=done > 0)
 
     def score(self, job: JobConfig, epoch: int) -> float:
-        """Best at a temperature of 0.2 in both heads."""
+        """Returns the score of an epoch, which is best at a temperature of 0.2 in both heads."""
         heads = job.objective.heads.values()
         quality = sum(math.exp(-(math.log(head.temperature / 0.2) ** 2)) for head in heads) / max(
             1, len(heads)
@@ -88,7 +89,7 @@ class Formula:
         return round((quality + seed) * (1 - 0.5**epoch), 6) * self.scale(job)
 
     def figures(self, job: JobConfig) -> dict[str, float]:
-        """The final ones."""
+        """Returns the final figures."""
         score, knn = self.score(job, self.kept(job)), job.evaluation.knn
         return {
             "val/accuracy": score,
@@ -101,12 +102,16 @@ class Formula:
         }
 
     def blended(self, job: JobConfig, k: int, share: float) -> float:
-        """Best with three neighbours by the mean of two seeds in a row, with one by every second seed."""
+        """Returns the score with k neighbours.
+
+        Three neighbours have the best mean over two consecutive seeds; one neighbour is best for every second
+        seed.
+        """
         gain = 0.06 if k == 3 else (-0.1 if job.train.seed % 2 else 0.09)
         return self.score(job, self.kept(job)) + share * gain
 
     def grid(self, job: JobConfig) -> dict[str, list[float]]:
-        """The scores at every setting of the neighbours, whatever the temperature."""
+        """Returns the scores at every setting of the neighbours, which do not depend on the temperature."""
         grid = job.evaluation.knn.grid
         axes = {"k": list(grid.k), "lambda": list(grid.lambda_), "temperature": list(grid.temperature)}
         values = [self.blended(job, k, share) for k, share, _ in itertools.product(*axes.values())]
@@ -114,11 +119,11 @@ class Formula:
 
 
 class _Pruned(BaseException):
-    """Tune ends a training inside of its report."""
+    """An exception that ends a training inside its report, as Tune does."""
 
 
 def in_process(callbacks, *, most: int = 10**6, at_once: int = 1, **_: object) -> None:
-    """Tune's part: takes up to `at_once` trainings, begins them, and plays one after the other."""
+    """Replaces Tune: takes up to `at_once` trainings, begins them, and runs them one after the other."""
     while most > 0:
         tasks = [task for _ in range(min(at_once, most)) if (task := callbacks.next()) is not None]
         if not tasks:
@@ -132,7 +137,7 @@ def in_process(callbacks, *, most: int = 10**6, at_once: int = 1, **_: object) -
 
 
 def play(task: TrialTask, callbacks) -> dict:
-    """The last report of a training; empty where it was stopped early."""
+    """Runs a training and returns its last report, which is empty if it was stopped early."""
     last: dict = {}
 
     def report(result: dict) -> None:

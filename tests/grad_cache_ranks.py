@@ -1,4 +1,4 @@
-"""The encoder and losses of tests/test_grad_cache.py, and the work of each process there."""
+"""The encoder and losses of tests/test_grad_cache.py, and the work of each of its processes."""
 
 import torch
 from torch import nn
@@ -15,7 +15,10 @@ def encoder(*layers, inputs=8):
 
 
 def parts_of(name, rows=slice(None), samples=4, gather=False):
-    """An encoder, a loss with a learned temperature, and some rows of a batch with the loss of embeddings."""
+    """Returns an encoder, a loss with a learned temperature, rows of a batch, and a function of embeddings.
+
+    The function returns the loss of the rows' embeddings.
+    """
     batch, model = loss_batch(samples=samples), encoder(nn.Tanh(), inputs=5)
     how = {"prototypes": (batch.width, 4)} if LOSSES[name].prototypes else {}
     temperature = LearnedTemperature(0.3)
@@ -30,7 +33,7 @@ def gradients(module):
 
 
 def work(rank, jobs):
-    """The loss of each job, the gradients of its encoder by DDP, and those of the loss's own parameters."""
+    """Returns each job's loss, the gradients of its encoder by DDP, and those of the loss's parameters."""
     answers = []
     for name, split in jobs:
         start = sum(split[:rank])

@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face Hub on this machine: it has repositories, and receives and serves files."""
+"""A local stand-in for the Hugging Face Hub, which has repositories, and receives and serves files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class Repository:
 
 @dataclass
 class Hub:
-    """`repositories` by name; `large` are the contents that came by git LFS, keyed by their SHA-256.
+    """The state of the stand-in.
 
-    `downloads` has the path of each file that was sent.
+    `repositories` are keyed by name. `large` has the contents that were uploaded by git LFS, keyed by their
+    SHA-256. `downloads` has the path of each file that was sent.
     """
 
     address: str = ""
@@ -90,7 +91,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send_file(head=True)
 
     def _send_file(self, *, head: bool) -> None:
-        """Answers `/OWNER/NAME/resolve/REVISION/FILE`."""
+        """Answers a request for `/OWNER/NAME/resolve/REVISION/FILE`."""
         owner, name, _, _, *path = self.path.partition("?")[0].strip("/").split("/")
         content = self.hub.repositories[f"{owner}/{name}"].files["/".join(path)]
         self.send_response(200)
@@ -184,7 +185,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def upload_mode(path: str, files: dict[str, bytes]) -> dict[str, Any]:
-    """Weights go by LFS; `oid` lets the client leave out a file that is there already."""
+    """Returns the answer about an upload: weights use LFS; `oid` lets the client skip an unchanged file."""
     large = path.endswith((".safetensors", ".onnx", ".parquet"))
     held = files.get(path)
     oid = None if held is None else hashlib.sha256(held).hexdigest() if large else git_id(held)

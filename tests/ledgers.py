@@ -1,4 +1,4 @@
-"""Records and ledgers of a home, written and read as commands do."""
+"""Functions that write and read records and ledgers of a home as commands do."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from mlcl.store import Database, RunFolder, State, home_records
 
 
 def events(home: Path) -> list[dict[str, Any]]:
-    """The events of the one sweep or table of a home, as they are while its command runs; none before."""
+    """Returns the events of the only sweep or table of a home; empty before it has begun."""
     for _, record in home_records(home):
         if record.kind != "runs":
             return [event for event, _ in Database(home).events(record.number)]
@@ -16,7 +16,7 @@ def events(home: Path) -> list[dict[str, Any]]:
 
 
 def recorded(folder: RunFolder, state: State = State.RUNNING, **fields: str) -> RunFolder:
-    """The folder with a record in this state."""
+    """Gives the folder a record in this state, and returns it."""
     usual = {"experiment": "exp", "job_hash": "j", "fingerprint": "d", "log": folder.path.name, "uri": "uri"}
     folder.open(**{**usual, **fields})
     folder.set_state(state)
@@ -24,6 +24,6 @@ def recorded(folder: RunFolder, state: State = State.RUNNING, **fields: str) -> 
 
 
 def new_ledger(folder: Path) -> Ledger:
-    """The empty ledger of a sweep in `folder`, which is `HOME/sweeps/ID`."""
+    """Returns the empty ledger of a sweep in `folder`, which is `HOME/sweeps/ID`."""
     recorded(RunFolder(folder))
     return Ledger(folder)

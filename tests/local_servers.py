@@ -1,8 +1,8 @@
-"""Stand-ins for Ray's head and MLflow's server: small, quick, and as mean as a file in their folder says.
+"""Small, quick stand-ins for Ray's head and MLflow's server, whose failures are set by files.
 
-`python local_servers.py ray|mlflow PORT` answers as far as `mlcl up` and its like ask, and has a child. In
-the folder where it runs, `NAME.dies` ends it at once, `NAME.open` lets it answer without a secret, and
-`jobs.json` has the jobs of Ray.
+`python local_servers.py ray|mlflow PORT` answers the requests of `mlcl up`, `down` and `status`, and has a
+child process. In the folder where it runs, `NAME.dies` ends it at once, `NAME.open` lets it answer without a
+secret, and `jobs.json` has the jobs of Ray.
 """
 
 import base64
@@ -30,7 +30,7 @@ PAGES = {
 
 
 def expected(name):
-    """The credentials that a request needs."""
+    """Returns the credentials that a request needs."""
     if name == "ray":
         return f"Bearer {Path(os.environ['RAY_AUTH_TOKEN_PATH']).read_text().strip()}"
     login = f"admin:{os.environ['MLFLOW_AUTH_ADMIN_PASSWORD']}"

@@ -1,4 +1,4 @@
-"""MLflow's server for a test."""
+"""An MLflow server for a test."""
 
 from contextlib import contextmanager
 
@@ -11,7 +11,7 @@ from mlcl.service.local.settings import ServiceFolder, Settings, store_uri
 
 @contextmanager
 def mlflow_server(home):
-    """As `mlcl up` starts it, on SQLite: the server, and the folder with its secrets."""
+    """Starts a server as `mlcl up` does, on SQLite; yields the server and the folder with its secrets."""
     folder = ServiceFolder(home)
     folder.make()
     settings = Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"), mlflow_port=free_port())

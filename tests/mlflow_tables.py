@@ -1,4 +1,4 @@
-"""MLflow's tables, which take two seconds to make: made once in a process, and copied for each store."""
+"""Copies MLflow's tables for each store; making them takes two seconds and is done once per process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MODULE = "mlcl.tracking.tracker"
 
 
 def copy_tables(wanted: bool) -> None:
-    """From now on stores of this process get copied tables, or their own. Imports nothing of MLflow's."""
+    """Sets whether new stores of this process get copied tables or make theirs. Imports nothing of MLflow."""
     if MODULE in sys.modules:
         from mlcl.tracking.mlflow_private import make_tables
 
@@ -31,7 +31,7 @@ def _tables() -> bytes:
 
 
 def _copied(file: Path | None, artifacts: str) -> None:
-    """Does what `make_tables` does."""
+    """Replaces `make_tables`."""
     if file is None or (file.exists() and file.stat().st_size):
         return
     half = file.with_name(f".{file.name}.copied.partial")

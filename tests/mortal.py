@@ -30,30 +30,30 @@ CLIENT_WRITES = (
 
 
 class Killed(BaseException):
-    """The process is gone: nothing is written any more, whoever tries."""
+    """The exception of a killed process, which every later write raises, too."""
 
 
 class Mortal:
-    """Counts the points of a command at which a kill can make a difference, and kills it at one of them.
+    """Counts the points of a command at which a kill can matter, and kills the command at one of them.
 
-    Every durable write has a point before and one after it; an append also one in the middle of its line.
+    Every durable write has a point before and one after it; an append also has one in the middle of its line.
     """
 
     def __init__(self) -> None:
         self.count, self.at = 0, -1
         self.dead = False
         self.halves: dict[str, list[int]] = {}
-        """The points in the middle of a whole file, by its name."""
+        """The points in the middle of a file that is replaced, by the file's name."""
 
     def point(self) -> None:
-        """One point."""
+        """Counts a point, and kills the command if it is the chosen one."""
         if self.dead or self.count == self.at:
             self.dead = True
             raise Killed
         self.count += 1
 
     def write(self, write: Callable, tear: Callable | None = None) -> Callable:
-        """The write with its points; `tear` does the first half of it."""
+        """Returns the write with its points; `tear` writes the first half."""
 
         def wrapped(*args, **kwargs):
             self.point()
@@ -70,7 +70,7 @@ class Mortal:
         return wrapped
 
     def living(self, begin: Callable) -> Callable:
-        """The beginning of a write, which a killed process does not reach."""
+        """Returns the beginning of a write, which a killed process does not reach."""
 
         def wrapped(*args, **kwargs):
             if self.dead:
@@ -80,7 +80,7 @@ class Mortal:
         return wrapped
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        """Every durable write of the driver, its trainings and the delivery goes through here."""
+        """Replaces every durable write of the driver, its trainings and the delivery by one with points."""
         patch.setattr(Database, "transaction", self.living(Database.transaction))
         patch.setattr(Transaction, "commit", self.write(Transaction.commit))
         patch.setattr(log, "append", self.write(append, _tear_log))
@@ -96,5 +96,5 @@ def _tear_log(path: Path, _entries: object) -> None:
 
 
 def tear_file(path: Path, text: str) -> None:
-    """Half of the file beside it, as `replace_text` leaves it in a killed process."""
+    """Writes half of the file beside it, as `replace_text` leaves it in a killed process."""
     path.with_name(f".{path.name}.dead.partial").write_text(text[: len(text) // 2])

@@ -1,9 +1,9 @@
-"""The time that a test waits: a hang ends it, a slow or busy machine does not."""
+"""The time that a test waits: long enough for a slow or busy machine, and shorter than a hang."""
 
 import time
 
 PATIENCE = 1200.0
-"""Seconds after which something counts as hung."""
+"""The seconds after which a wait counts as a hang."""
 
 
 def until(condition, every=0.05):

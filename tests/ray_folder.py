@@ -1,4 +1,4 @@
-"""Where Ray itself puts the folders of its sessions; it has renamed the function."""
+"""The function that returns the folder of Ray's sessions; Ray has renamed it."""
 
 from ray._common import utils
 

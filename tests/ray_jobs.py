@@ -1,4 +1,4 @@
-"""Ray's jobs server, as far as its client shows it: it keeps what it is given, and runs nothing."""
+"""A stand-in for Ray's jobs server behind its client: it keeps the submitted jobs and runs nothing."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ import ray.job_submission
 
 
 class Cluster:
-    """In the place of Ray's client: the jobs by their submission ids."""
+    """A stand-in for Ray's client, with the jobs by their submission ids."""
 
     def __init__(self):
         self.jobs, self.error, self.headers, self.stopped = {}, None, None, []
@@ -54,7 +54,7 @@ class Cluster:
 
 
 def enter_workdir(monkeypatch):
-    """A cluster that Ray's client talks to during a test."""
+    """Replaces Ray's client by a new `Cluster` during a test, and returns the cluster."""
     cluster = Cluster()
     monkeypatch.setattr(ray.job_submission, "JobSubmissionClient", cluster)
     return cluster

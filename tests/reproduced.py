@@ -1,7 +1,7 @@
-"""Tables in this process: no Ray, trainings whose figures are a formula, and a kill before any write.
+"""Tables in the test's process, without Ray, with trainings by formula and kills before any write.
 
-A `Tables` is a home with table files. Its commands are the product's own `run_table`; only what runs the
-trainings (Tune), what they compute (the experiment) and the thread that delivers to MLflow are replaced.
+A `Tables` is a home with table files. Its commands are mlcl's own `run_table`; only Tune (which runs the
+trainings), the experiment (which computes their figures) and the thread that delivers to MLflow are replaced.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TABLE = {
     "rows": {"Cold": {"set": {"objective.heads.detail.temperature": 0.05}}, "Warm": {}},
     "columns": {"All": {}},
 }
-"""Two cells, two seeds: four trainings of four epochs."""
+"""A table of two cells with two seeds each: four trainings of four epochs."""
 TUNE = {
     "space": {
         "space": {"objective.heads.detail.temperature": {"log_float": [0.05, 1.0]}},
@@ -50,13 +50,13 @@ TUNE = {
     },
     "trials": 4,
 }
-"""Four trials, some of them pruned; the best on the seeds of the table."""
+"""A search of four trials, some of them pruned; its best setting is trained with the seeds of the table."""
 TUNED = {"rows": {"Cold": {"tune": False, **TABLE["rows"]["Cold"]}, "Warm": {}}, "tune": TUNE}
 """`TABLE` with one plain and one tuned cell."""
 
 
 class Tables(World):
-    """A home with tables. `mlflow`: a store to copy, or a URI, None to deliver nowhere."""
+    """A home with tables. `mlflow` is a store to copy or a URI; with None nothing is delivered."""
 
     writers = (documents, table_log)
 
@@ -71,31 +71,31 @@ class Tables(World):
         self.write("job", job_tree(data))
 
     def write(self, name: str, tree: dict) -> Path:
-        """A file of the home."""
+        """Writes a YAML file into the home."""
         file = self.home / f"{name}.yaml"
         file.write_text(yaml.safe_dump(tree, sort_keys=False))
         return file
 
     def plan(self, tree: dict | None = None, *, name: str = "table", **how: object) -> TablePlan:
-        """`TABLE` with some keys of its own, as it was asked for."""
+        """Returns the plan of `TABLE` with some keys replaced."""
         file = self.write(name, {**TABLE, **(tree or {})})
         its = {key: how.pop(key) for key in ("cpus", "gpus", "parallel", "budget") if key in how}
         return TablePlan(load_table(file), file, resources=Resources(**its), **how)
 
     def run(self, plan: TablePlan):
-        """One command."""
+        """Runs one command."""
         return run_table(plan, home=self.home, watch=self.events.append)
 
     def states(self, kind: str = "runs") -> list[str]:
-        """Of all records, the first one first."""
+        """Returns the states of all records, the oldest first."""
         return [str(its.state) for _, its in RunFolders(self.home, kind).records()][::-1]
 
     def trained(self) -> list[str]:
-        """The folders of the trainings so far, each once."""
+        """Returns the folders of the trainings so far, each once."""
         return list(dict.fromkeys(folder for folder, _ in self.formula.trained))
 
     def logs(self) -> dict[str, dict]:
-        """The contents of the logs, by cell and seed; the table's own as `table`."""
+        """Returns the contents of the logs by cell and seed; the table's own log is `table`."""
         found: dict[str, dict] = {}
         for folder in sorted((self.home / "logs").iterdir()):
             its = logged(folder)
@@ -105,7 +105,7 @@ class Tables(World):
         return found
 
     def everything(self) -> dict:
-        """Document, ledger, logs and runs of a table, without ids."""
+        """Returns the document, ledger, logs and runs of a table, without ids."""
         (folder,) = (self.home / "tables").glob("mlcl-*")
         readers = {"table.md": Path.read_text, "table.tex": Path.read_text, "table.json": document}
         files = {name: read(folder / name) for name, read in readers.items() if (folder / name).exists()}
@@ -119,18 +119,18 @@ class Tables(World):
 
 
 def content(report: TableResult) -> tuple:
-    """A table's document without the paths of its runs and files."""
+    """Returns a table's document without the paths of its runs and files."""
     cells = [replace(cell, runs=len(cell.runs), trainings=len(cell.trainings)) for cell in report.cells]
     return cells, report.ranks, report.state, report.reason, report.higher, report.title
 
 
 def _name(tags: Mapping[str, str]) -> str:
-    """Cell and seed of a run; the key of a tuned cell's training; else the table."""
+    """Returns cell and seed of a run, or the key of a tuned cell's training, or else `table`."""
     return tags.get("mlcl.cell", tags.get("mlcl.key", "table"))
 
 
 def _told(ledger: Ledger) -> dict:
-    """The contents of a table's ledger, by cell and seed."""
+    """Returns the contents of a table's ledger by cell and seed."""
     labels = {key: entry.label for key, entry in ledger.entries.items()}
     assert len(set(labels.values())) == len(labels), "a run is in the ledger twice"
     return {
@@ -147,7 +147,7 @@ def _told(ledger: Ledger) -> dict:
 
 
 def assert_kills_end_equal(world, tree, kills, **part):
-    """A table that is killed at some of its points, and goes on, ends as one that was not."""
+    """Asserts that a table that is killed at random points and continued equals one that was not killed."""
     plain = world("unbroken")
     points = plain.points(plain.plan(tree, **part))
     whole = plain.everything()

@@ -1,4 +1,4 @@
-"""Small runs that are trained in a second, and what they leave."""
+"""Small runs that are trained in a second, and the files that they leave."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UNKNOWN = (
     "evaluation.metric=val/micro_f1",
     "evaluation.threshold=per_label",
 )
-"""For `builders.unknown_dataset`."""
+"""The overrides of a job on `builders.unknown_dataset`."""
 TASKS = {"single": (), "multi_label": TAGS, "aspects": RATINGS}
 """The overrides that make each task of `builders.text_dataset`."""
 TEXT_BASELINES = [
@@ -47,13 +47,13 @@ TEXT_BASELINES = [
     "tfidf_logreg_balanced",
     "tfidf_svm",
 ]
-"""The baselines that fit texts without a further package, by name."""
+"""The baselines that fit texts without another package, by name."""
 
 
 def run(
     job: JobConfig, home: Path, folder: Path | None = None, events: list[Event] | None = None, **how: Any
 ) -> tuple[JobData, dict[str, float]]:
-    """Runs a job in one process: its data, and its metrics without times, which `result.json` has too."""
+    """Runs a job in one process; returns its data and its metrics without times, as in `result.json`."""
     job_data, heard = JobData.of(job, home), [] if events is None else events
     outcome = run_experiment(
         job_data, folder=folder or home / "run", context=ONE_PROCESS, listener=heard.append, **how
@@ -66,13 +66,13 @@ def run(
 def trained(
     data: Path, home: Path, *settings: str, name: str = "run", test: bool = True, **train: object
 ) -> tuple[Path, JobData, dict[str, float]]:
-    """A run's folder in `home`, its material and its figures."""
+    """Trains a tiny job and returns the run's folder in `home`, its data and its metrics."""
     job = tiny_job(data, *settings, **{"epochs": 2, **train})
     return home / name, *run(job, home, home / name, test=test)
 
 
 def weights(folder: Path) -> dict[str, Tensor]:
-    """The trained weights of a run's folder."""
+    """Returns the trained weights of a run's folder."""
     return load_file(folder / "model" / "weights.safetensors")
 
 
@@ -81,7 +81,7 @@ def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
 
 
 def exported(job: JobConfig, home: Path) -> tuple[dict[str, float], Path]:
-    """A run of the job, exported: its metrics, and the folder of the model."""
+    """Runs and exports the job, and returns its metrics and the folder of the model."""
     job_data, metrics = run(job, home)
     write_export(home / "model", home / "run", job_data, {"run_id": "r1", "name": "a | run"})
     return metrics, home / "model"

@@ -20,12 +20,12 @@ OF_COMMANDS = (
     *("seconds", "cpu_seconds", "gpu_seconds", "started", "spent"),
     *("mlflow_run_id", "undelivered", "registered"),
 )
-"""Keys of a document that differ between commands that come to the same."""
+"""The keys of a document that differ between commands with the same result."""
 TIME_TAGS = ("mlcl.seconds", "mlcl.cpu_seconds", "mlcl.gpu_seconds", "mlcl.sweep.spent")
 
 
 def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) -> dict:
-    """Everything that is stored of the sweep, without times and ids, which no two sweeps share."""
+    """Returns everything that is stored of the sweep, without times and ids, which differ between sweeps."""
     logs = {path.name: logged(path) for path in sorted((home / "logs").iterdir())}
     found = {"ledger": _told(folder), "study": _studied(study), "logs": logs, "half files": half_files(home)}
     found["document"] = document(folder / "sweep.json")
@@ -38,12 +38,12 @@ def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) 
 
 
 def half_files(home: Path) -> list[str]:
-    """Files that killed writers have left."""
+    """Returns the partial files that killed writers have left."""
     return [str(path.relative_to(home)) for path in home.rglob("*.partial")]
 
 
 def document(file: Path) -> object:
-    """A document without times and ids, which no two commands share."""
+    """Returns a document without times and ids, which differ between commands."""
 
     def without(tree: object) -> object:
         if isinstance(tree, dict):
@@ -87,7 +87,7 @@ def _studied(study: optuna.Study) -> list[dict]:
 
 
 def stored(uri: str, name: Callable[[Mapping[str, str]], str], where: str = "") -> dict:
-    """The runs of a store, named by their tags. Fails where two runs have one name."""
+    """Returns the runs of a store, named by their tags. Fails if two runs have one name."""
     client = MlflowClient(uri)
     runs = client.search_runs([each.experiment_id for each in client.search_experiments()], where)
     names = {run.info.run_id: name(run.data.tags) for run in runs}
@@ -114,7 +114,7 @@ def stored(uri: str, name: Callable[[Mapping[str, str]], str], where: str = "") 
 
 
 def disagreements(ledger: Ledger, runs: Mapping[str, dict]) -> list[str]:
-    """The figures of finished trainings that differ from those that MLflow's pages show."""
+    """Returns the figures of finished trainings that differ from those on MLflow's pages."""
     logs = {f"{ledger.folder.name}.{key}": entry for key, entry in ledger.entries.items()}
     ended = [log for log in logs.keys() & runs.keys() if runs[log]["status"] == "FINISHED"]
     return [
@@ -133,7 +133,7 @@ def _paths(client: MlflowClient, run_id: str, under: str | None = None) -> list[
 
 
 def logged(folder: Path) -> dict:
-    """The contents of a log. Fails where a point is in it twice."""
+    """Returns the contents of a log. Fails if a point is in it twice."""
     found: dict = {"params": {}, "tags": {}, "points": {}, "texts": {}, "artifacts": [], "end": None}
     for line, _ in read_lines(folder / LOG):
         entry = decode(line)
@@ -165,7 +165,7 @@ def logged(folder: Path) -> dict:
 
 
 def differences(one: object, other: object, place: str = "") -> list[str]:
-    """Where two sweeps' `everything` differ, a line each."""
+    """Returns the places where the contents of two sweeps differ, one line each."""
     if isinstance(one, dict) and isinstance(other, dict):
         keys = sorted(one.keys() | other.keys())
         return [line for key in keys for line in differences(one.get(key), other.get(key), f"{place}/{key}")]

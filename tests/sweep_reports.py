@@ -1,4 +1,4 @@
-"""A made-up sweep for the tests of what is printed."""
+"""An invented sweep for tests of printed output."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Sweeps in this process: no Ray, trainings whose scores are a formula, and a kill before any write.
+"""Sweeps in the test's process, without Ray, with trainings by formula and kills before any write.
 
-A `World` is a home with a sweep in it. Its commands are the product's own `run_sweep`; only what runs the
-trainings (Tune), what they compute (the experiment) and the thread that delivers to MLflow are replaced.
+A `World` is a home with a sweep in it. Its commands are mlcl's own `run_sweep`; only Tune (which runs the
+trainings), the experiment (which computes their scores) and the thread that delivers to MLflow are replaced.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ids = itertools.count()
 
 
 class _Nowhere:
-    """A delivery that delivers nothing: the logs alone are looked at."""
+    """A delivery that delivers nothing, for tests that read the logs alone."""
 
     def __init__(self, *_):
         self.add, self.add_undelivered = (lambda _id: None), (lambda: None)
@@ -65,7 +65,7 @@ class _Nowhere:
 
 
 class AtOnce(Delivery):
-    """Delivers in the command's own thread, at moments that do not depend on a clock."""
+    """A delivery in the command's own thread, at moments that do not depend on a clock."""
 
     _added = 0
 
@@ -91,7 +91,7 @@ class AtOnce(Delivery):
 
 
 def _version(tracker, plan, best, folder, run_id, _stop):
-    """A version of files that are no model, once a run."""
+    """Registers a version of files that are no model, once for each run, and returns the version."""
     name, source = plan.job.experiment, (folder / MODEL).as_uri()
     tracker.make_model(name)
     version = tracker.versions(run_id, source).get(name)
@@ -99,10 +99,10 @@ def _version(tracker, plan, best, folder, run_id, _stop):
 
 
 class World:
-    """A home with a sweep. `mlflow`: the URI of a store that has its tables, None to deliver nowhere."""
+    """A home with a sweep. `mlflow` is the URI of a store that has its tables; None delivers nothing."""
 
     writers = (documents,)
-    """Modules that write whole files of a sweep."""
+    """The modules that write whole files of a sweep."""
 
     def __init__(self, home: Path, patch: pytest.MonkeyPatch, mlflow: str | None = None) -> None:
         home.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ class World:
         patch.setattr(runs, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
         patch.setattr(command, "ray_session", lambda *_, **__: nullcontext())
         patch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
-        patch.setattr(engine, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
+        patch.setattr(engine, "BEAT_EVERY", float("inf"))  # events of a clock would make two sweeps differ
         patch.setattr(sweep_run, "WRITE_EVERY", float("inf"))
         patch.setattr(command, "stop_on_signal", self._listening)
         patch.setattr(command, "provenance", lambda without: Provenance({"mlcl.python": "3"}, "diff"))
@@ -129,7 +129,7 @@ class World:
         patch.setattr(trial, "JobData", SimpleNamespace(of=lambda job, *_, **__: SimpleNamespace(job=job)))
         patch.setattr(trial, "run_experiment", self.formula)
         patch.setattr(best_model, "export_version", _version)
-        patch.setattr(trial, "LOOK_EVERY", 0.0)  # at every epoch: they take no time
+        patch.setattr(trial, "LOOK_EVERY", 0.0)  # at every epoch, because epochs take no time
         self.execute()
 
     def execute(self, **how: int) -> None:
@@ -141,7 +141,7 @@ class World:
         self._patch.setattr(engine, "run_trainings", run_trainings)
 
     def plan(self, job: JobConfig, text: str, **how: object) -> SweepPlan:
-        """A sweep of a space given as text."""
+        """Returns the plan of a sweep of a space given as text."""
         file = self.home / "space.yaml"
         file.write_text(text)
         its = {key: how.pop(key) for key in ("cpus", "gpus", "parallel", "budget") if key in how}
@@ -149,11 +149,11 @@ class World:
         return SweepPlan(job, load_space(file, job), text, **how)
 
     def run(self, plan: SweepPlan):
-        """One command."""
+        """Runs one command."""
         return run_sweep(plan, home=self.home, watch=self.events.append)
 
     def kill_when(self, moment: Callable[[JobConfig, int], bool]) -> None:
-        """The next `killed` command dies with the first write of a training's epoch, once."""
+        """Lets the next `killed` command die at the first write of an epoch that `moment` accepts, once."""
 
         def look(job: JobConfig, epoch: int) -> None:
             if moment(job, epoch):
@@ -163,7 +163,7 @@ class World:
         self.formula.before = look
 
     def stop_when(self, moment: Callable[[JobConfig, int], bool]) -> None:
-        """A person's first Ctrl-C in a training's epoch, once."""
+        """Requests a stop, as a first Ctrl-C does, in an epoch that `moment` accepts, once."""
 
         def look(job: JobConfig, epoch: int) -> None:
             if moment(job, epoch):
@@ -178,7 +178,7 @@ class World:
         yield self.request
 
     def killed(self, plan: SweepPlan, at: int = -1) -> bool:
-        """One command that is killed at a point; whether it got there."""
+        """Runs one command that is killed at a point, and returns whether it reached the point."""
         mortal = self.mortal = Mortal()
         mortal.at = at
         with self._patch.context() as patch:
@@ -195,13 +195,13 @@ class World:
         return False
 
     def points(self, plan: SweepPlan) -> int:
-        """Runs one command, unharmed, and counts its points."""
+        """Runs one command without a kill and returns the number of its points."""
         assert not self.killed(plan, -1)
         return self.mortal.count
 
     @property
     def folder(self) -> Path:
-        """The sweep's."""
+        """The folder of the sweep."""
         found = RunFolders(self.home, "sweeps").named("sweep")
         assert found is not None
         return found.path
@@ -212,11 +212,11 @@ class World:
 
     @property
     def study(self) -> optuna.Study:
-        """Of the present space."""
+        """The study of the sweep's present space."""
         return self.study_of("")
 
     def study_of(self, scope: str) -> optuna.Study:
-        """Of the present space of a search."""
+        """Returns the study of the present space of a search."""
         version = self.ledger.versions(scope)[-1]
         return build_study(version, self.ledger.trials(version.number, scope), "sweep")
 
@@ -224,5 +224,5 @@ class World:
         return "\n".join(event.text for event in self.events)
 
     def everything(self) -> dict:
-        """Everything that is stored of the sweep, see `contents`."""
+        """Returns everything that is stored of the sweep, see `contents`."""
         return contents(self.home, self.folder, self.study, self.mlflow)

@@ -1,6 +1,6 @@
-"""The shape of mlcl/: what its modules are called, what they import, how long they are.
+"""Tests the modules of mlcl/: their names, their imports and their length.
 
-ruff sees to docstrings, import-linter to layers.
+ruff checks docstrings, and import-linter checks layers.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ NOT_NAMES = {
     "learnt", "left", "look", "named", "pulls", "raised", "reach", "retell", "searched", "seen", "slots",
     "teller", "tested", "told", "torn", "untyped", "watch", "watching", "wish",
 }  # fmt: skip
-"""Metaphors, verbs and participles; some were module names once and said nothing of what is in the file."""
+"""Words that no module name may have: metaphors, verbs and participles, which do not describe the file."""
 SHARED_NAMES = {"Options", "Simplex", "LabelCollator"}
-"""Names of several classes that mean one thing: of sources, spaces and adapters to trainers."""
+"""The names that several classes share because they mean the same: those of sources, spaces and adapters."""
 NO_SUBJECT = re.compile("(The same|That of|Those|What|Which|How|Why|This) ")
-"""Beginnings of a docstring that leave out what it describes."""
+"""Matches beginnings of a docstring that leave out its subject."""
 
 
 def module_name(file: Path) -> str:
@@ -39,9 +39,9 @@ def trees() -> dict[str, ast.Module]:
 
 
 def imports(tree: ast.Module, modules: set[str]) -> set[str]:
-    """The imported modules, also those inside functions and for types alone.
+    """Returns the imported modules, including those imported inside functions and for types alone.
 
-    The root package is imported before any of its modules whatever they say, so it does not count.
+    The root package does not count, because every import of one of its modules imports it.
     """
     names = set()
     for node in ast.walk(tree):
@@ -54,7 +54,10 @@ def imports(tree: ast.Module, modules: set[str]) -> set[str]:
 
 
 def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
-    """The strongly connected components of several nodes, and nodes that name themselves (Tarjan 1972)."""
+    """Returns the strongly connected components of several nodes, and nodes with an edge to themselves.
+
+    The algorithm is that of Tarjan (1972).
+    """
     index, low, stack, found = {}, {}, [], set()
 
     def visit(node):

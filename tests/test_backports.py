@@ -1,4 +1,4 @@
-"""The replacements for what Python 3.10 lacks, tested with any Python."""
+"""Tests the replacements for functions that Python 3.10 lacks, with any Python."""
 
 import sqlite3
 from contextlib import closing
@@ -10,7 +10,7 @@ from mlcl import backports
 
 
 def messages(error):
-    """The error as Python 3.10 raises it, without a code."""
+    """Returns the error as Python 3.10 raises it, without a code."""
     return type(error)(str(error))
 
 

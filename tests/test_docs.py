@@ -1,4 +1,4 @@
-"""The Markdown pages: links lead somewhere, and files that they name are there."""
+"""Tests that links of the Markdown pages lead somewhere, and that files that the pages name exist."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NAMED = re.compile(
     r"(?<![\w./~-])(?:mlcl|tests|benchmarks|tools|jobs|tables|tune_spaces|cluster|docker|examples)/"
     r"[\w./-]*(?:\.(?:py|yaml|yml|sbatch|sh)\b|\w/(?![\w{*<]))"
 )
-"""A file of the repository, or a folder with its slash behind it."""
+"""Matches a file of the repository, or a folder that ends with a slash."""
 NOT_HERE = {"mlcl/data/sources/NAME.py", "jobs/my_texts_features.yaml"}
-"""Names that stand for others."""
+"""The names that are placeholders."""
 
 
 def links_of(page: Path) -> list[str]:
@@ -29,7 +29,7 @@ def service_parts() -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors that GitHub makes of a page's headings."""
+    """Returns the anchors that GitHub makes of a page's headings."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     headings = [heading.lower() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
@@ -55,7 +55,7 @@ def test_files_that_a_page_names_are_there(page):
 
 
 def test_every_page_is_linked():
-    """From the README, or from a page that the README links."""
+    """Every page is linked from the README, or from a page that the README links."""
     known, new = set(), {ROOT / "README.md"}
     while new:
         known |= new

@@ -1,4 +1,4 @@
-"""Examples in docstrings of losses, models, evaluation, samplers and grad_cache run as they are printed."""
+"""Tests that the examples in docstrings of the public packages run as they are printed."""
 
 import doctest
 import importlib
@@ -21,7 +21,7 @@ def modules():
 
 
 def examples():
-    """Each docstring with an example, which sees its module's names and those of the package."""
+    """Yields each docstring with an example, which can use the names of its module and of the package."""
     for module, package in modules():
         names = {"torch": torch, "LabelRows": LabelRows, "Literal": Literal, **vars(package), **vars(module)}
         for test in doctest.DocTestFinder().find(module, globs=names):

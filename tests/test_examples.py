@@ -1,4 +1,4 @@
-"""examples/: every script runs as it stands, and prints what it is about."""
+"""Tests that every script of examples/ runs as it is and prints its result."""
 
 import os
 import re
@@ -33,7 +33,7 @@ TRAINERS = {
     "lightning_contrastive.py": ("lightning",),
     "hf_trainer_contrastive.py": ("transformers", "accelerate"),
 }
-"""Examples in trainers, and what they need."""
+"""The examples in trainers, and the packages that they need."""
 
 
 def test_there_are_eight_and_each_is_short():
@@ -58,7 +58,6 @@ def test_several_heads_and_a_classifier_learn_the_sections(capsys):
 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_in_a_trainer_the_loss_goes_down_and_neighbours_are_better_than_before(name, capsys, monkeypatch):
-    """In this process, which imports the trainers for other tests, too."""
     monkeypatch.setenv("PL_GLOBAL_SEED", "0")  # Lightning sets it
     for package in TRAINERS[name]:
         pytest.importorskip(package, reason=f"{package} is not installed")

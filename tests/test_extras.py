@@ -1,4 +1,4 @@
-"""A module that is missing is named with the extra that brings it."""
+"""Tests that an error about a missing module names the extra that installs it."""
 
 import re
 import sys
@@ -31,7 +31,7 @@ def test_a_module_of_no_extra_has_no_line():
 
 def test_a_function_says_what_it_needs(monkeypatch):
     monkeypatch.setitem(extras.EXTRAS, "sweep", ("no_such_module",))
-    monkeypatch.delitem(vars(mlcl), "compare", raising=False)  # of an earlier access
+    monkeypatch.delitem(vars(mlcl), "compare", raising=False)  # an earlier access may have set the attribute
     with pytest.raises(ImportError, match=r"^mlcl.compare needs the package no_such_module: pip install"):
         _ = mlcl.compare
     assert callable(mlcl.load_model)

@@ -1,4 +1,4 @@
-"""Files that are replaced whole, and partial files that are removed."""
+"""Tests of files that are replaced atomically, and of the removal of partial files."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""A step in micro-batches gives the gradient of a step in one pass."""
+"""Tests that a step in micro-batches gives the gradient of a step in one pass."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def rows():
 
 
 def one_pass(name, **size):
-    """The loss, and the gradients of the encoder and of the loss's own parameters, by autograd at once."""
+    """Returns the loss and the gradients of the encoder and of the loss's own parameters, by one pass."""
     model, loss, x, value_of = parts_of(name, **size)
     value = value_of(model(x))
     value.backward()
@@ -35,7 +35,10 @@ def test_the_gradient_is_that_of_one_pass(name, sizes):
 
 
 def test_two_processes_in_ddp_have_the_gradient_of_one():
-    """Also with unequal rows, or none; the mean of the loss's own gradients, which DDP does not take, too."""
+    """Two processes, even with unequal or no rows, have the gradient of one process.
+
+    DDP does not average the gradients of the loss's own parameters; their mean over processes is compared.
+    """
     jobs = [(name, split) for name in LOSSES for split in ((3, 5), (8, 0))]
     first, second = run_ranks(work, (jobs,), 2)
     for job, (value, of_model, own), (other_value, of_other, others) in zip(jobs, first, second, strict=True):

@@ -1,4 +1,4 @@
-"""The registry: built-in plugins, those of installed packages, and what is wrong with some of them."""
+"""Tests the registry: built-in plugins, plugins of installed packages, and errors in them."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""Each version of PyTorch sets precisions in its own way."""
+"""Tests the setting of precisions, which differs between versions of PyTorch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""docs/tutorial.md: `mlcl init` prints what the page shows, and every command runs as it is printed."""
+"""Tests docs/tutorial.md: `mlcl init` prints the shown text, and every command runs as it is printed."""
 
 import json
 import os
@@ -21,14 +21,14 @@ from mlcl.service.starter import first_job, first_sweep
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/tutorial.md").read_text()
 BLOCKS = re.findall(r"^```\n\$ (.+?)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-"""Each command with its output."""
+"""The commands of the page, each with its output."""
 (PYTHON,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 COMMANDS = [command.replace("\\\n", " ") for command, _ in BLOCKS]
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A working directory as the tutorial has it: the checkout on two CPUs, without a sentence encoder."""
+    """Returns the working directory of the tutorial: the checkout on two CPUs, without a sentence encoder."""
     monkeypatch.setattr(first_sweep, "usable_cpus", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
@@ -55,7 +55,7 @@ def test_the_first_prints_what_the_page_shows_and_the_second_takes_it(place):
 
 @pytest.mark.slow
 def test_from_a_csv_to_a_served_model(place):
-    """Every command as it is printed, by a shell; the last one waits for the server."""
+    """Every command runs in a shell as it is printed; the test waits for the server of the last one."""
     on_path = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])

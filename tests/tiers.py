@@ -1,11 +1,11 @@
-"""The three tiers of tests, and what a quick test may not do.
+"""The three tiers of tests, and the limits of a quick test.
 
-slow   marked so where it stands: longer than a minute
-full   what FULL names: starts processes or servers, or takes seconds
+slow   marked so in its file: longer than a minute
+full   named by FULL: starts processes or servers, or takes seconds
 quick  every other test
 
-A quick test computes in its own process. Where it, or a fixture of it, starts another one of Python, Ray or
-a server, it fails with a sentence. `make test` runs the quick and the full ones.
+A quick test computes in its own process. If the test or one of its fixtures starts Python, Ray or a server,
+it fails with a message. `make test` runs the quick and the full ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent
 REFUSED = re.compile("chrom|gcs_server|initdb|mlcl|mlflow|postgres|python|ray|redis")
-"""Matches the beginnings of names of programs that a quick test may not run; git and bash are quick."""
+"""Matches the beginnings of names of programs that a quick test may not run; git and bash are allowed."""
 FULL = (
     "api/test_caller_collate.py",
     "api/test_caller_encoder.py",
@@ -126,17 +126,17 @@ FULL = (
     "training/test_unseen.py",
     "training/test_waits.py::test_a_step_reads_nothing",
 )
-"""Folders, files and tests under tests/ that start processes, listen, or take more than about two seconds."""
+"""The folders, files and tests under tests/ that start processes, listen, or take more than two seconds."""
 _FULL = re.compile(rf"(?:{'|'.join(map(re.escape, FULL))})(?!\w)")
 
 
 def is_full(name: str) -> bool:
-    """Whether FULL names this path or test, or a folder or file that it is in."""
+    """Returns whether FULL names this path or test, or a folder or file that contains it."""
     return _FULL.match(name) is not None
 
 
 def mark(items: Iterable[pytest.Item]) -> None:
-    """Gives every test that is not slow its tier."""
+    """Marks every test that is not slow with its tier."""
     for item in items:
         if item.get_closest_marker("slow") is None:
             item.add_marker("full" if is_full(item.nodeid.removeprefix("tests/")) else "quick")
@@ -144,7 +144,10 @@ def mark(items: Iterable[pytest.Item]) -> None:
 
 @contextmanager
 def guarded(name: str) -> Iterator[None]:
-    """Within, what a quick test may not do fails; pytest's failure passes through `except Exception`."""
+    """Makes a test fail if it starts a process or listens.
+
+    The failure is one of pytest, which `except Exception` does not catch.
+    """
 
     def refuse(what: str) -> None:
         pytest.fail(f"{name} is a quick test and {what}: name it in FULL of tests/tiers.py", pytrace=False)

@@ -1,4 +1,4 @@
-"""Tiny Hugging Face models with their tokenizers, made on the spot in a folder."""
+"""Tiny Hugging Face models with their tokenizers, created in a folder."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SPECIAL = {
     "roberta": {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"},
     "llama": {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"},
 }
-"""In the order of their ids. Llama has no padding token, as the real one."""
+"""The special tokens of each kind in the order of their ids; like the real one, Llama has no padding."""
 WORDS = ("ball", "run", "vote", "law", *(f"noise{i}" for i in range(12)))
 TEMPLATES = {"bert": "[CLS] $A [SEP]", "roberta": "<s> $A </s>", "llama": "<s> $A"}
 POSITIONS = 32
-"""Tokens that bert and roberta can read."""
+"""The number of tokens that bert and roberta can read."""
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
-"""The files that a model has at least."""
+"""The files that every model has."""
 
 
 def with_files(folder, names=FILES):
@@ -37,7 +37,7 @@ def with_files(folder, names=FILES):
 
 
 def tiny_model(folder: Path, kind: str) -> Path:
-    """A model of two layers with seeded weights as safetensors, and a tokenizer of whole words."""
+    """Writes a model of two layers with seeded weights as safetensors, and a tokenizer of whole words."""
     tokenizer = word_tokenizer(kind)
     ids = {f"{name}_id": tokenizer.convert_tokens_to_ids(token) for name, token in SPECIAL[kind].items()}
     options = {**SIZES, "vocab_size": len(tokenizer), **ids}
@@ -47,7 +47,7 @@ def tiny_model(folder: Path, kind: str) -> Path:
             config = transformers.BertConfig(**options, max_position_embeddings=POSITIONS)
             model = transformers.BertModel(config)
         elif kind == "roberta":
-            # Positions begin behind the padding id, which is 1.
+            # Positions begin after the padding id, which is 1.
             config = transformers.RobertaConfig(**options, max_position_embeddings=POSITIONS + 2)
             model = transformers.RobertaModel(config)
         else:
@@ -59,7 +59,7 @@ def tiny_model(folder: Path, kind: str) -> Path:
 
 
 def save(model: Any, folder: Path) -> Path:
-    """Any model, with a tokenizer beside it."""
+    """Saves a model, with a tokenizer beside it."""
     model.save_pretrained(folder)
     word_tokenizer("bert").save_pretrained(folder)
     return folder
@@ -77,7 +77,7 @@ def word_tokenizer(kind: str) -> Any:
 
 
 def token_batch(lengths: list[int], total: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids of words (B, T) and their mask, with padding (id 1) on the right."""
+    """Returns ids of words (B, T) and their mask, with padding (id 1) on the right."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(4, 4 + len(WORDS) - 1, (len(lengths), total), generator=generator)
     mask = torch.arange(total) < torch.tensor(lengths).unsqueeze(1)
