@@ -90,7 +90,7 @@ class Pages:
         box.blur()
 
     def compared_on(self, params: list[str], metric: str) -> dict[str, list[float]]:
-        """Returns the axes of the comparison's parallel coordinates with their values, ordered as the runs."""
+        """Returns the axes of the comparison's parallel coordinates with their values, in run order."""
         panel = self.page.get_by_role("tabpanel")
         panel.get_by_role("button", name="Clear All").click()
         self.choose(panel.get_by_role("combobox").nth(0), params)
