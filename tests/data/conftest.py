@@ -24,7 +24,7 @@ SPLITS = ("train", "train", "train", "validation", "test")
 
 
 def text_batch(rows: int = 40) -> dict[str, list[Any]]:
-    """Labels that repeat every few rows, so that each occurs in train."""
+    """Returns a batch whose labels repeat every few rows, so that each label occurs in train."""
     numbers = range(rows)
     return {
         "id": [f"r{i}" for i in numbers],
@@ -44,9 +44,9 @@ def batch():
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a data set of texts from a batch, as a user's own tool might: nothing is checked.
+    """Returns a function that writes a data set from a batch without any check, as a user's own tool might.
 
-    Rows are of training, and have ids and texts by their number, unless the batch says otherwise.
+    Unless the batch gives them, the split of a row is train, and ids and texts are made from row numbers.
     """
 
     def write(batch: dict[str, list[Any]] | None, folder: str = "set", **options: Any) -> Path:
@@ -99,10 +99,10 @@ ANY = {"check_counts": False}
 
 
 class DistributionTestCase(SourceTestCase):
-    """Of a distribution whose counts were published.
+    """A suite for a source whose distribution has published counts.
 
-    `counts` are what the error names of the counts of `files`, and `added` is a file that is not read but
-    changes the state, as an image in a folder of images does.
+    `counts` is the text of the error about the counts of `files`. `added` names a file that is not read but
+    changes the state, such as an image in a folder of images.
     """
 
     options = ANY
@@ -123,7 +123,7 @@ class DistributionTestCase(SourceTestCase):
 
 @pytest.fixture
 def read(source, given, settings, tmp_path):
-    """The data set of a `SourceTestCase`, checked, after `files` have changed."""
+    """Returns a function that writes changed files into the distribution and opens the checked data set."""
 
     def read(files=(), seed=0, **options):
         put(given, dict(files))
@@ -136,7 +136,7 @@ def read(source, given, settings, tmp_path):
 
 
 def rows_of(data, *spaces):
-    """Id to split, text and labels of each row: names of labels, or ratings. Images have no text."""
+    """Returns a mapping from id to split, text (None for images) and labels (names or ratings) of a row."""
     rows = {}
     spaces = spaces or [name for name, its in data.info.label_spaces.items() if its.kind != "hierarchy"]
     for name in data.info.rows:
@@ -156,11 +156,11 @@ def named(labels, space):
 
 
 def splits_of(data):
-    """Id to split."""
+    """Returns a mapping from id to split."""
     return {row_id: row[0] for row_id, row in rows_of(data).items()}
 
 
 def images_of(data):
-    """Id to encoded image."""
+    """Returns a mapping from id to encoded image."""
     parts = [data.split(name) for name in data.info.rows]
     return {row_id: image for part in parts for row_id, image in zip(part.ids, part.images(), strict=True)}

@@ -55,7 +55,7 @@ def test_icd10cm_labels_agree_with_the_package(icd):
     labels = {level: split.labels(level).tolist() for level in names}
     texts = split.texts()
     for row, code in enumerate(split.ids[:300]):
-        # A section that bears its category's name stands twice among the ancestors.
+        # A section with the same name as its category occurs twice among the ancestors.
         ancestors = package.get_ancestors(code)
         assert ancestors[-1] == names["chapter"][labels["chapter"][row]]
         assert ancestors[-2] == names["section"][labels["section"][row]]

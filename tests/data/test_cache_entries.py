@@ -1,4 +1,4 @@
-"""The cache is listed and removed, but for what is being written."""
+"""Tests that cache entries are listed and removed, except those that another process is writing."""
 
 import json
 import time
@@ -29,7 +29,7 @@ def fill(home):
 
 
 def ask(home):
-    """The rows of TF-IDF and the pixels: computed, or from the cache, as TF-IDF's terms are."""
+    """Returns TF-IDF rows and pixels, computed or read from the cache; TF-IDF's terms are cached too."""
     texts, images = (Dataset.open(home / modality).split("train") for modality in ("text", "image"))
     features = FeatureCache(home / "cache", texts)
     rows = features.rows("tfidf", TfidfInput(), texts)
@@ -61,7 +61,7 @@ def test_what_is_there_and_how_large(tmp_path):
     (images,) = (entry for entry in entries if entry.kind == "images")
     assert images.bytes == images.path.stat().st_size
 
-    # What another process writes is kept.
+    # An entry that another process is writing is kept.
     entry, other, _ = sorted(entries, key=lambda entry: entry.kind)
     with FileLock(entry.path.with_name(f".{entry.path.name}.lock")):
         assert not remove_entry(entry)
@@ -119,7 +119,7 @@ def test_a_damaged_entry_that_another_process_has_written_again_is_kept(tmp_path
     def read(path):
         if (content := path.read_text()) == "whole":
             return content
-        path.write_text("whole")  # by another process, before this one gets the lock
+        path.write_text("whole")  # as another process would, before this one gets the lock
         raise ValueError("damaged")
 
     assert read_cached(entry, lambda _: pytest.fail("written again"), read) == "whole"

@@ -1,4 +1,4 @@
-"""The parent of each class: told by any row that has both, by no blank, and never by two rows differently."""
+"""Tests of the parent of each class: which rows determine it, and which rows contradict it."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ THREE = SPACES | {
 
 @pytest.fixture
 def written(write):
-    """Writes rows of a split, a dept and a kind, by number; None is blank."""
+    """Returns a function that writes rows of a split, a dept and a kind, as class numbers; None is blank."""
 
     def written(rows, spaces=SPACES, names=("dept", "kind"), **options):
         columns = map(list, zip(*rows, strict=True))

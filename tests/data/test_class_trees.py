@@ -1,4 +1,4 @@
-"""Hierarchies of multi-label spaces: several paths a row."""
+"""Tests of hierarchies over multi-label spaces, in which a row may have several paths."""
 
 import json
 
@@ -109,7 +109,7 @@ def test_noise_keeps_coarse_labels_where_a_path_ends_early(write):
 def test_a_row_is_under_each_of_its_paths(write_tree, batch):
     train = Dataset.open(write_tree(batch)).split("train")
     top, middle, finest = class_tree(train, "path")
-    # -1, of the row without labels, is a class like the others, and the first.
+    # Class -1, of the row without labels, is a class like the others and comes first.
     assert top.sizes.tolist() == [3]
     assert middle.sizes.tolist() == [1, 2, 2]
     below = [sorted(part.tolist()) for part in np.split(finest.members, finest.offsets[1:-1])]
@@ -132,7 +132,7 @@ LABELS = {
 
 @pytest.fixture
 def opened(tmp_path, batch):
-    """A table of names, as a data set."""
+    """Returns a function that prepares a table of label names and opens it as a data set."""
 
     def opened(**path):
         names = {name: SPACES[name].classes for name in ("group", "tag")}
@@ -160,7 +160,7 @@ def test_rows_of_a_table_tell_the_parents_and_a_file_those_that_they_do_not(open
 
 
 def below(groups):
-    """A file that has each tag below a group."""
+    """Returns the content of a file of parents that puts each tag below a group."""
     return {tag: {"group": group} for tag, group in zip("abcd", groups, strict=True)}
 
 
@@ -182,7 +182,7 @@ def test_a_wrong_file_of_parents_is_named(opened, tmp_path, content, message):
 
 
 def test_a_class_with_two_parents_is_named(tmp_path):
-    """Of a middle level; a finest class has one path in the file."""
+    """The class is of a middle level, and each finest class has one path in the file."""
     columns = {"top": [["t"], ["u"]], "group": [["x"], ["x"]], "tag": [["a"], ["b"]]}
     table = pa.table({"text": ["one", "two"], "split": ["train"] * 2, **columns})
     pq.write_table(table, tmp_path / "deep.parquet")

@@ -14,7 +14,7 @@ WORDS = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnrs"]
 
 @pytest.fixture
 def warnings(write):
-    """The warnings of the check on texts with a class each of `it`."""
+    """Returns a function that checks texts with one class each in the space `it` and returns the warnings."""
 
     made = []
 
@@ -29,7 +29,7 @@ def warnings(write):
 
 
 def words(row):
-    """Words of which no two rows have the same."""
+    """Returns three words for a row; no two rows have the same three."""
     return f"{WORDS[row % 125]} {WORDS[row // 125]} {WORDS[row * 7 % 125]}"
 
 

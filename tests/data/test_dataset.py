@@ -118,7 +118,7 @@ def test_a_place_without_a_data_set_is_named(tmp_path):
 
 
 def rewritten(change):
-    """Writes a shard again, its table changed."""
+    """Returns a function that writes a shard again with a changed table."""
     return lambda shard: pq.write_table(change(pq.read_table(shard)), shard)
 
 

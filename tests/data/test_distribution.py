@@ -78,7 +78,7 @@ def test_no_path_out_and_a_name_that_is_too_long_is_no_file(tmp_path):
 
 
 def linked(path):
-    """An archive whose file is a link out of it."""
+    """Writes an archive with a symbolic link to a file outside it."""
     with tarfile.open(path, "w") as file:
         link = tarfile.TarInfo("lists/names.txt")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
@@ -86,7 +86,7 @@ def linked(path):
 
 
 def encrypted(path):
-    """The flags of the file say so, in its own header and in the directory."""
+    """Writes a ZIP archive whose file is flagged as encrypted, in its own header and in the directory."""
     data = bytearray(as_zip(path, {"lists/names.txt": b"one"}).read_bytes())
     data[6] |= 1
     data[data.index(b"PK\x01\x02") + 8] |= 1

@@ -42,7 +42,7 @@ def test_another_file_is_refused_and_not_left(server, tmp_path):
 
 
 class Short(Quiet):
-    """Ends each answer after half of what it announced."""
+    """A handler that closes the connection after half of the announced content."""
 
     def copyfile(self, source, outputfile):
         outputfile.write(source.read()[: len(CONTENT) // 2])

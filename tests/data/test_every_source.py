@@ -1,4 +1,4 @@
-"""No built-in source is left out of the suite that every source passes."""
+"""Tests that every built-in source has a test case of the suite for sources."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Held-out classes: their rows, and no others, leave the splits; which classes, and what is refused."""
+"""Tests of held-out classes: which rows leave the splits, which classes are drawn, and what is refused."""
 
 import json
 
@@ -27,7 +27,7 @@ SPACES = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Fine classes 0 to 19 in coarse ones of five each; class 19 has 4 training rows."""
+    """Returns a data set of fine classes 0 to 19, five in each coarse class; class 19 has 4 training rows."""
     rng = np.random.default_rng(0)
     fine = rng.integers(0, 19, ROWS)
     fine[:4] = 19
@@ -96,7 +96,7 @@ def test_the_seed_decides_and_the_fingerprint_tells(data):
     splits = [each.split("train") for each in (data, one, other)]
     assert len({each.fingerprint for each in [*splits, one.unseen("train"), other.unseen("train")]}) == 5
     assert data.info.held_out is data.unseen("train") is None
-    whole = data.without(HeldOut("fine", (19,)))  # which no row of validation has
+    whole = data.without(HeldOut("fine", (19,)))  # no row of validation has class 19
     assert (whole.unseen("validation"), len(whole.split("validation"))) == (None, 100)
 
 

@@ -1,4 +1,4 @@
-"""The sources of public image sets, on small files in the real formats."""
+"""Tests of the sources of public image sets, on small files in the original formats."""
 
 import io
 import json
@@ -15,12 +15,12 @@ from mlcl.testing.sources import Wart
 
 
 def labels_of(data, *spaces):
-    """Id to split and labels."""
+    """Returns a mapping from id to split and labels."""
     return {row_id: (row[0], *row[2:]) for row_id, row in rows_of(data, *spaces).items()}
 
 
 def records(labels, seed):
-    """Records of the binary version, and their pixels (rows, 32, 32, 3)."""
+    """Returns records in the binary format, and their pixels of shape (rows, 32, 32, 3)."""
     planes = np.random.default_rng(seed).integers(0, 256, (len(labels), 3, 32, 32), dtype=np.uint8)
     data = b"".join(bytes(own) + image.tobytes() for own, image in zip(labels, planes, strict=True))
     return data, planes.transpose(0, 2, 3, 1)
@@ -271,7 +271,7 @@ LISTS = {
 
 
 def replaced(name, old, new, message):
-    """A wart: a list with another text in one place."""
+    """Returns a `Wart`: a list in which one text is replaced, and the expected message."""
     assert old in LISTS[name]
     return Wart({name: LISTS[name].replace(old, new, 1)}, f"{name.rpartition('/')[2]}: {message}")
 

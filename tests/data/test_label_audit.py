@@ -9,7 +9,7 @@ SPLITS = ["train"] * 8 + ["validation", "test"]
 
 @pytest.fixture
 def notes(write):
-    """The notes on the labels of a space `it`, and of others, from the class indices of each row."""
+    """Returns a function that writes the class indices of rows in a space `it` and returns their notes."""
 
     made = []
 
@@ -25,7 +25,7 @@ def notes(write):
 
 
 def cycle(classes, rows):
-    """Each class in ten rows on end, and so in every split."""
+    """Returns a class per row; each class comes in ten rows in succession, and so in every split."""
     return [i // 10 % classes for i in range(rows)]
 
 

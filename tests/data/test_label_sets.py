@@ -1,4 +1,4 @@
-"""The mix of relations of the source `scenes`: as asked, counted right, seeded."""
+"""Tests of the relation mix of the source `scenes`: its accuracy, its counts and its seeds."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ OF_PAPER = dict(zip(RELATIONS, ((1,), (2,), (3,), (4, 5)), strict=True))
 
 
 def counted(rows):
-    """The shares of the relations among pairs of different rows, by the relations of the loss."""
+    """Returns the share of each relation among pairs of different rows, counted with `relation`."""
     relation_NN = relation(label_counts(rows))
     pairs = ~torch.eye(len(relation_NN), dtype=torch.bool)
     return {

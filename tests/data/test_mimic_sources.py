@@ -48,11 +48,11 @@ TABLES_3 = {
     "99999 , 100007 4019, 100009 4019, 100009 25000, 100011 4280",
     "PROCEDURES_ICD.csv": "100001 0117, 100003 117, 100007 3893, 100009 117",
 }
-"""Admissions and codes."""
+"""The rows of each MIMIC-III table, as pairs of an admission and a code."""
 
 
 def written(header, rows, quoting=csv.QUOTE_MINIMAL):
-    """MIMIC-III has text in quotes, MIMIC-IV quotes where they are needed."""
+    """Returns a CSV file as bytes; MIMIC-III quotes all texts, MIMIC-IV only those that need quotes."""
     with io.StringIO() as file:
         writer = csv.writer(file, lineterminator="\n", quoting=quoting)
         writer.writerow(header)
@@ -84,7 +84,7 @@ def mimic3_files(end="", folder="", header=lambda names: names):
 
 
 class ClinicalTestCase(DistributionTestCase):
-    """With the lists of admissions beside the tables."""
+    """A suite for a source that reads lists of admissions beside its tables."""
 
     @pytest.fixture
     def settings(self, given):
@@ -282,7 +282,7 @@ class TestMimic4(ClinicalTestCase):
         assert "where 90 / 3.33 / 6.67 were wanted: admissions of a patient share a split" in note
 
 
-# The functions that write a code and find its chapter, and codes, as they are written, with their chapters.
+# The functions that format a code and find its chapter, and cases: a code, its formatted form, its chapter.
 CODES = (
     (icd9_diagnosis, icd9_diagnosis_chapter, """
         4019 401.9 390-459, 486 486 460-519, 0117 011.7 001-139, V5861 V58.61 V01-V91,

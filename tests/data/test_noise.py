@@ -1,4 +1,4 @@
-"""Label noise: how much changes, to what, and what must not."""
+"""Tests of label noise: how many labels change, which labels they become, and which stay."""
 
 import math
 

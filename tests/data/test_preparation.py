@@ -12,7 +12,7 @@ SINGLE = {"kind": "single", "column": "c"}
 
 @pytest.fixture
 def reading(monkeypatch):
-    """Puts another function in the place of the source's own `read`."""
+    """Returns a function that replaces the `read` of every source by another function."""
     return lambda read: monkeypatch.setattr(
         sources, "find_source", lambda name: replace(SOURCES[name], read=read)
     )
@@ -32,7 +32,7 @@ def test_options_and_split_seed_have_folders_of_their_own(tmp_path):
         prepare("digits", tmp_path, {"scenes": 101}),
     }
     assert len(folders) == 3
-    # Defaults spelt out are the same options.
+    # Options that state the defaults are equal to options that omit them.
     assert prepare("digits", tmp_path, {"scenes": 100, "size": 32}) in folders
 
 

@@ -17,7 +17,7 @@ OPTIONS = {"text": "body", "labels": {"topic": {"kind": "single", "column": "top
 
 @pytest.fixture
 def table(tmp_path):
-    """Prepares the table with further options."""
+    """Returns a function that prepares the table with further options."""
     file = tmp_path / "notes.csv"
     file.write_text(TABLE)
 
@@ -42,7 +42,7 @@ def test_a_data_set_without_groups_has_neither_column_nor_entry(table, write, ba
     assert "grouped" not in (folder / "dataset.json").read_text()
     assert "row.group" not in pq.read_schema(folder / "test-00000.parquet").names
     assert row_groups(Dataset.open(folder).split("test")).tolist() == list(range(8))
-    if pyarrow.__version__.startswith("25."):  # each writes its version into the shards
+    if pyarrow.__version__.startswith("25."):  # each version of pyarrow writes its number into the shards
         assert Dataset.open(write(batch)).info.fingerprint == "82e944389c2b79e1"
 
 

@@ -42,7 +42,7 @@ def test_n_keeps_the_proportions_and_the_order(train):
     # Quotas round to within one for each of the five strata (four classes, and no class).
     counts, whole = (torch.bincount(s.labels("topic") + 1, minlength=5) for s in (part, train))
     assert (counts - whole / 4).abs().max() <= 1
-    part = subset(train, "tags", n=200)  # rare labels too
+    part = subset(train, "tags", n=200)  # tags include rare labels
     counts, whole = (torch.bincount(s.labels("tags").columns, minlength=5) for s in (part, train))
     assert (counts[-3:] - whole[-3:] / 2).abs().max() <= 3
 

@@ -42,7 +42,7 @@ def as_parquet(rows):
 
 
 def changed(row, **cells):
-    """The rows with some other cells in one of them."""
+    """Returns the rows, with other cells in one of them."""
     return [
         tuple(cells.get(n, c) if i == row else c for n, c in zip(HEADER, its, strict=True))
         for i, its in enumerate(ROWS)
@@ -50,7 +50,7 @@ def changed(row, **cells):
 
 
 def rows_with(column, cells, **columns):
-    """Rows of training with these cells, and other columns by a function of the row's number."""
+    """Returns training rows with these cells in a column; `columns` compute others from the row number."""
     made = {"key": "k{}".format, "body": "text {}".format, "part": lambda i: "train"}
     made |= {column: cells.__getitem__, **columns}
     return [tuple(made.get(name, lambda i: "")(i) for name in HEADER) for i in range(len(cells))]
@@ -75,7 +75,7 @@ def opened(tmp_path):
 
 
 def names_of(data, space, split="train"):
-    """The label names of each row of a split."""
+    """Returns the label names of each row of a split."""
     classes = data.info.space(space).classes
     labels = data.split(split).labels(space)
     rows = labels.lists() if isinstance(labels, LabelRows) else labels[:, None].tolist()
@@ -177,7 +177,7 @@ def test_a_space_may_be_named_nearly_as_the_levels_of_a_path(csv_file, opened):
     assert info.space("colour_levels").classes == ("x", "y", "z")
 
 
-# A row of the file, one other cell of it, other options, and the error.
+# Each line has the line of a row in the file, one changed cell, other options, and the error.
 BAD = """
 2 | key: "" | | key key: empty at line 5
 4 | key: a1 | | id of line 7 stands in line 2 too; found: a1
@@ -232,7 +232,7 @@ def test_an_id_with_the_words_of_a_message_is_one_line_too(tmp_path):
 
 
 SUN = [["extra", "sun"], ["sun"], ["extra"], []]
-"""The tags of the rows below, however they are written."""
+"""The tags of the rows in the test below, which are the same in every notation."""
 ALL_TRAIN = {"split": None, "fractions": [1, 0, 0]}
 
 
@@ -357,7 +357,7 @@ def test_a_single_label_is_one_and_what_cannot_be_seen_makes_no_other(csv_file, 
     found = [its for its in data.info.notes if note is not None and note in its]
     assert len(found) == (note is not None)
     if note == "spelling":
-        assert "\\" in found[0]  # what differs is escaped, so that it can be seen
+        assert "\\" in found[0]  # the characters that differ are escaped, so that they are visible
         assert found[0].isascii()
 
 
@@ -421,7 +421,7 @@ def test_without_a_split_column_a_seeded_hash_decides_and_every_class_is_trained
     assert one.split("train").ids != other.split("train").ids
     assert len(one.split("train").labels("colour").unique()) == 100
     assert one.info.rows["test"] > 5
-    # Where each row has a tag of its own, all rows must train.
+    # If every row has a tag that no other row has, all rows must train.
     whole = opened("csv", csv_file(rows[:40]), split=None, labels=TAGS)
     assert whole.info.rows == {"train": 40}
     (note,) = (note for note in whole.info.notes if "splits" in note)
@@ -521,7 +521,7 @@ def test_images_beside_a_csv_and_inside_a_parquet_file(tmp_path, opened):
 
     (tmp_path / "pictures" / "2.png").write_bytes(png(9))
     data = opened("csv", file, image="file", **options)
-    assert list(data.split("train").images()) == [*images[:2], png(9)]  # another image of the same name
+    assert list(data.split("train").images()) == [*images[:2], png(9)]  # a new image under the same name
 
     for pixels in (images, [{"bytes": image, "path": None} for image in images]):
         pq.write_table(pa.table({"pixels": pixels, "kind": ["a", "b", "a"]}), tmp_path / "data.parquet")
@@ -673,7 +673,7 @@ def test_an_image_is_looked_for_below_the_table_before_it_is_above(tmp_path):
     assert files.find("images/1.png") == tmp_path / "set/images/1.png"
     (tmp_path / "set/more").mkdir()
     (tmp_path / "set/more/0.png").write_bytes(png(1))
-    assert ImageFiles(tmp_path / "set").find("0.png") is None  # which of the two is not known
+    assert ImageFiles(tmp_path / "set").find("0.png") is None  # two files match, so neither is taken
 
 
 @pytest.mark.parametrize("value", [b"\x00\x00\x80?", {"0": 0.5, "1": 1.5}])

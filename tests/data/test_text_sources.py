@@ -1,4 +1,4 @@
-"""The sources of public text distributions, on small files in the real formats with their real oddities."""
+"""Tests of the sources of public text sets, on small files in the original formats with their oddities."""
 
 import gzip
 import json
@@ -102,7 +102,7 @@ HEAD = '<!DOCTYPE lewis SYSTEM "lewis.dtd">\n'
 
 
 def reuters(*stories):
-    """The files of the distribution, a story each."""
+    """Returns the files of the distribution, with one story in each of the first files."""
     return {f"reut2-{n:03}.sgm": (HEAD + "".join(stories[n : n + 1])).encode("latin-1") for n in range(22)}
 
 
@@ -135,7 +135,7 @@ class TestReuters(DistributionTestCase):
 
     def test_a_story_and_its_repetition_stay_in_one_split(self, read):
         texts = [normal(f"T{i // 2}", "x" if i % 2 else " X\n") for i in range(80)]
-        # The first pair alone has a topic of its own: it is trained whole.
+        # Only the first pair has the topic `rare` among training stories, so both of its stories must train.
         more = [story(100 + i, "TRAIN", ["rare" if i < 2 else "earn"], text) for i, text in enumerate(texts)]
         tested = story(15000, "TEST", ["rare"], normal("R", "y"))
         split = splits_of(read(reuters(*STORIES, "".join(more), tested), validation=0.5))
@@ -254,7 +254,7 @@ HOTELS = {
     "Review_Texts/hotel_99.dat": hotel(("Caf\xe9 too, in cp1252 \x93so\x94", FULL)).encode("latin-1"),
 }
 NONE = dict.fromkeys(HOTELS)
-"""Removes all of them."""
+"""Changes that remove every file of `HOTELS`."""
 
 
 class TestTripAdvisor(DistributionTestCase):

@@ -1,4 +1,4 @@
-"""Multi-label rows that do not tell of every class: their column, and what carries it along."""
+"""Tests of multi-label rows with unknown classes: their column, and the operations that keep them."""
 
 import json
 
@@ -69,7 +69,7 @@ def test_held_out_classes_carry_unknown_entries_along(place, findings):
     for part in (seen, unseen):
         assert_rows_are_those_written(part, findings)
     assert all(not {1, 4} & set(row) for row in seen.labels("findings").lists())
-    # An unknown entry holds no row out.
+    # A row is not held out because of an unknown entry.
     assert any({1, 4} & set(row) for row in seen.labels("findings").unknown.lists())
     labels = unseen.labels("findings")
     wanted = [[(1, 4).index(c) for c in row if c in (1, 4)] for row in labels.unknown.lists()]

@@ -14,7 +14,7 @@ TOPICS = 300
 
 @pytest.fixture
 def data(write, batch):
-    """200 rows of train, 40 of validation and 60 of test with classes of unequal size, in several shards."""
+    """Returns a data set of 200 training, 40 validation and 60 test rows in classes of unequal size."""
     splits = ["train"] * 10 + ["validation"] * 2 + ["test"] * 3
     rows = range(TOPICS)
     columns = {

@@ -1,4 +1,4 @@
-"""Data sets of vectors: written, read, checked and described."""
+"""Tests of data sets of vectors, which are written, read, checked and described."""
 
 import json
 
@@ -20,7 +20,7 @@ SPACES = {"kind": LabelSpace(kind="single", classes=("a", "b"))}
 
 @pytest.fixture
 def written(write):
-    """Writes vectors, the last of test."""
+    """Returns a function that writes vectors as a data set, the last one in the test split."""
 
     def written(vectors):
         rows = len(vectors)

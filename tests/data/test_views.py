@@ -13,7 +13,7 @@ def pixels():
 
 
 def raw(views):
-    """Views back on the scale of 0 to 1."""
+    """Returns views on the scale of 0 to 1."""
     return views * torch.tensor(STD).view(3, 1, 1) + torch.tensor(MEAN).view(3, 1, 1)
 
 
@@ -69,7 +69,7 @@ def test_gray_images_have_equal_channels(pixels):
 
 
 def test_a_crop_is_a_part_of_the_image():
-    # A ramp from left to right: a crop is a ramp over a shorter stretch of it, not above the whole.
+    # Each image is a ramp from left to right; a crop must be a ramp over a smaller range of values.
     ramp = torch.linspace(0, 255, 64).to(torch.uint8).expand(200, 3, 64, 64)
     views = raw(augment(ramp, **(NOTHING | {"crop": 0.2}), generator=generator()))
     stretch = views[:, 0, 32, -1] - views[:, 0, 32, 0]
@@ -82,7 +82,7 @@ def test_a_crop_is_a_part_of_the_image():
 
 def test_brightness_jitter_has_the_range_it_says():
     gray = torch.full((500, 3, 4, 4), 100, dtype=torch.uint8)
-    # Contrast and saturation leave an even gray as it is.
+    # Contrast and saturation leave a uniform gray unchanged.
     views = raw(augment(gray, **(NOTHING | {"jitter": 0.4}), generator=generator()))
     factor = views[:, 0, 0, 0] / (100 / 255)
     assert 0.6 <= factor.min() < 0.62

@@ -76,7 +76,7 @@ def test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up(tmp_path):
     from mlcl.data.sources.digits import SOURCE, Options
 
     with pytest.MonkeyPatch.context() as patch:
-        # The same options, so the same folder, at a size that a test can wait for.
+        # The options, and so the folder, are the same, but the data are small enough for a test.
         small = replace(SOURCE, read=lambda _, *more: SOURCE.read(Options(scenes=100), *more))
         patch.setattr(sources, "find_source", lambda _: small)
         folder = prepare("digits", tmp_path, {"scenes": 200_000})
