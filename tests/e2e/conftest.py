@@ -1,4 +1,4 @@
-"""Commands as a user runs them: real processes, real stores."""
+"""Fixtures that run `mlcl` commands as a user does, with real processes and stores."""
 
 import os
 import shutil
@@ -19,49 +19,49 @@ from patience import PATIENCE
 from mlcl.tracking import Tracker
 
 fork_server = cache(ForkServer)
-"""One for all tests of this process."""
+"""Returns the fork server that all tests of a process share."""
 
 
 @dataclass
 class Started:
-    """A command that runs; what it writes is in two files."""
+    """A command that has been started, whose output and errors go to two files."""
 
     pid: int
     out: Path
     err: Path
 
     def answer(self):
-        """When it has ended."""
+        """Waits for the end of the command and returns its status, output and errors."""
         status = fork_server().wait(self.pid, PATIENCE)
         return Answer(status, self.out.read_text(), self.err.read_text())
 
 
 class Cli:
-    """`mlcl` in a folder of its own, with a job file on the tiny data set."""
+    """The command `mlcl` in a folder of its own, with a job file on the tiny data set."""
 
     def __init__(self, folder: Path, data: Path):
         self.folder, self.home = folder, folder / "outputs"
-        # Not in the folder, which is copied for a job that is submitted.
+        # The streams lie outside the folder, since the folder is copied for a submitted job.
         self._streams, self._numbers = TemporaryDirectory(), count()
         self.job = folder / "job.yaml"
-        # Relative, as a user types it: it must mean the same in an actor.
+        # The path is relative, as a user types it; it must lead to the same data in an actor.
         self.write_job(job_tree(Path(os.path.relpath(data, folder))))
 
     def write_job(self, tree):
         self.job.write_text(yaml.safe_dump(tree))
 
     def start(self, *arguments):
-        """The command as a process of its own, which a test may signal."""
+        """Starts the command as a process of its own, to which a test may send signals."""
         number = next(self._numbers)
         out, err = (Path(self._streams.name, f"{name}-{number}") for name in ("out", "err"))
         for stream in (out, err):
-            stream.touch()  # A test may read what the process has not opened yet.
+            stream.touch()  # A test may read a file before the process has opened it.
         words = [str(argument) for argument in arguments]
         pid = fork_server().start(words, self.folder, self.environment, (out, err), PATIENCE)
         return Started(pid, out, err)
 
     def __call__(self, *arguments):
-        """The command's answer when it has ended."""
+        """Runs the command and returns its answer."""
         return self.start(*arguments).answer()
 
     @property
@@ -79,7 +79,7 @@ class Cli:
 
 @pytest.fixture(scope="session")
 def tables(tmp_path_factory):
-    """A home whose MLflow store has empty tables, which take a first command seconds."""
+    """Returns a home whose MLflow store has empty tables, so that a command need not create them."""
     return Tracker(tmp_path_factory.mktemp("tables")).home
 
 

@@ -1,4 +1,4 @@
-"""`mlcl` commands as forks of one process that has imported what they import, which takes each some 5 s else.
+"""A server that runs each `mlcl` command as a fork of one process, which saves some 5 s of imports.
 
 A fork has its own session, environment, folder and standard streams; it ends as `python -m mlcl` does.
 """
@@ -23,11 +23,11 @@ IMPORTED = (
     "sqlalchemy.dialects.sqlite",
     "torch._dynamo",
 )
-"""Neither Ray nor Optuna, which read the environment when they are imported."""
+"""The modules that the server imports. Ray and Optuna are absent, as they read the environment on import."""
 
 
 class ForkServer:
-    """Starts commands; it ends with the process that made it."""
+    """A handle on a server process, which ends with the process that started it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -42,12 +42,12 @@ class ForkServer:
         streams: tuple[Path, Path],
         timeout: float,
     ) -> int:
-        """The process id of `mlcl WORDS` in a folder; its output and errors are in the files `streams`."""
+        """Starts `mlcl WORDS` in a folder and returns its process id; `streams` are its output files."""
         request = [list(words), str(folder), dict(environment), [str(stream) for stream in streams]]
         return self._answer(request, timeout)
 
     def wait(self, pid: int, timeout: float) -> int:
-        """The status of a process that was started here, when it has ended. To be asked once."""
+        """Waits for a process that `start` started and returns its status; to be called once per process."""
         return self._answer(pid, timeout)
 
     def _answer(self, request: object, timeout: float) -> int:
@@ -62,11 +62,11 @@ class ForkServer:
 def serve() -> None:
     """Answers each line of standard input: a command with its process id, a process id with its status.
 
-    Returns in the forks alone.
+    Returns only in the forks.
     """
     for name in IMPORTED:
         import_module(name)
-    # By lines, not by blocks: a fork has nothing of the next request in its buffers.
+    # Lines are read one by one, so that the buffers of a fork hold nothing of the next request.
     while line := sys.stdin.readline():
         request = json.loads(line)
         if isinstance(request, int):
@@ -79,7 +79,7 @@ def serve() -> None:
 
 
 def become(words: list[str], folder: str, environment: dict[str, str], streams: list[str]) -> None:
-    """Gives this process what a command has that is started in a folder."""
+    """Gives this process the session, folder, environment and streams of a command started in a folder."""
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
@@ -95,6 +95,6 @@ def become(words: list[str], folder: str, environment: dict[str, str], streams: 
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this file's folder
+    sys.path.pop(0)  # removes the folder of this file
     serve()
     runpy.run_module("mlcl", run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""Real sweeps and tables whose processes are killed, at moments that follow from their ledgers."""
+"""Sweeps and tables whose processes are killed, at moments that are derived from an unbroken ledger."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POINTS: dict[str, tuple[Target, ...]] = {
     "sweep": tuple(target for target in TARGETS for _ in range(5)),
     "table": ("worker", "driver", "ray", "mlflow") * 2 + ("worker", "driver"),
 }
-"""The process that is killed at each point."""
+"""The processes that are killed, one at each point."""
 SPACE = {
     "space": {**HEADS_SPACE["space"], "train.lr": {"log_float": [0.0005, 0.05]}},
     "search": {**HEADS_SPACE["search"], "startup": 3},
@@ -47,24 +47,24 @@ TABLE = {
     "rows": {"CE": {"set": {"objective.heads": {}}}, "MLCL": {}},
     "columns": {"All": {}, "Fast": {"set": {"train.lr": 0.02}}},
 }
-"""Four cells of two seeds."""
+"""A table of four cells with two seeds each."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When to kill what: at so many lines of the ledger and a share of the time to the next one."""
+    """The moment of a kill: a number of ledger lines, and a number of seconds after the last of them."""
 
     target: Target
     lines: int
     seconds: float
     restart_at_once: bool
-    """Whether MLflow's server is back while the command runs, or only after its end."""
+    """Whether MLflow's server is started again while the command runs, or only after its end."""
 
 
 def moment(kind: str, point: int, events: Sequence[dict[str, Any]]) -> Moment:
-    """The moment of a point, by the events of a sweep or table that nobody killed.
+    """Returns the moment of a point, drawn from the events of an unbroken sweep or table.
 
-    The kind of event is drawn first: most events are intermediate values, and rare ones are worth as many
+    The kind of event is drawn first: most events are intermediate values, and rare kinds deserve as many
     kills.
     """
     target = POINTS[kind][point]
@@ -88,7 +88,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it, and waits until it answers."""
+        """Starts the server and waits until it answers."""
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--workers", "1"]
         command += ["--port", str(self._port), "--backend-store-uri", f"sqlite:///{self.folder}/store.db"]
         command += ["--artifacts-destination", str(self.folder / "artifacts")]
@@ -109,7 +109,7 @@ class Server:
             return False
 
     def kill(self) -> None:
-        """Kills all of its processes."""
+        """Kills all processes of the server."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -122,21 +122,21 @@ class Server:
 
 
 class KilledCommand:
-    """`mlcl sweep` or `mlcl reproduce` in its own processes, with a server of its own; `with` ends them."""
+    """The command `mlcl sweep` or `mlcl reproduce`, with an MLflow server of its own; `with` ends both."""
 
     def __init__(self, kind: str, folder: Path, data: Path) -> None:
         self.folder, self.home = folder, folder / "outputs"
         self.server = Server(folder / "server")
         self._driver: subprocess.Popen[bytes] | None = None
         self._seen: set[psutil.Process] = set()
-        # The job, and with it every hash, is the same in any folder.
+        # The path is relative, so that the job, and with it every hash, is the same in any folder.
         (folder / "data").symlink_to(data)
         job = job_tree(Path("data"), epochs=12, lr=0.001, checkpoint_every=5)
         (folder / "job.yaml").write_text(yaml.safe_dump(job))
         (folder / "space.yaml").write_text(yaml.safe_dump(SPACE))
         (folder / "table.yaml").write_text(yaml.safe_dump(TABLE, sort_keys=False))
         self._words = ["sweep", "job.yaml", "space.yaml", "--trials", str(TRIALS), "--seeds", str(SEEDS)]
-        self._words += ["--searches", "1", "--no-baselines"]  # trials enough in a search that some are pruned
+        self._words += ["--searches", "1", "--no-baselines"]  # enough trials for some to be pruned
         if kind == "table":
             self._words = ["reproduce", "table.yaml"]
 
@@ -154,14 +154,14 @@ class KilledCommand:
         self.server.kill()
 
     def start(self) -> None:
-        """The command, as it is typed every time."""
+        """Starts the command, with the same words every time."""
         command = [sys.executable, "-m", "mlcl", *self._words, "--json"]
-        command += ["--cpus", str(max(2, os.cpu_count() or 1))]  # all of them: one training at a time
+        command += ["--cpus", str(max(2, os.cpu_count() or 1))]  # one training takes all of them
         environment = {
             "MLFLOW_TRACKING_URI": self.server.uri,
-            "RAY_gcs_rpc_server_reconnect_timeout_s": "10",  # instead of a minute, for its head
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "10",  # not a minute, for a lost head
         }
-        # Files, not pipes: what outlives a killed command would hold those.
+        # Output goes to files, since a process that outlives a killed command would keep pipes open.
         with (self.folder / "out.json").open("wb") as out, (self.folder / "err.txt").open("ab") as err:
             self._driver = subprocess.Popen(
                 command,
@@ -173,9 +173,9 @@ class KilledCommand:
             )
 
     def complete(self) -> int:
-        """Waits for the command and gives it again until there is nothing left to do; how often it did.
+        """Waits for the command, repeats it until nothing is left to do, and returns the repetitions.
 
-        Fails where a command that nobody struck does.
+        Fails if a repeated command fails.
         """
         for again in range(3):
             if again > 0:
@@ -194,7 +194,7 @@ class KilledCommand:
         return int(self._driver.returncode)
 
     def kill(self, moment: Moment) -> None:
-        """Waits for the moment, and kills. Fails where the command ends before."""
+        """Waits for the moment and kills the target; fails if the command ends before."""
         until(lambda: len(self.events) >= moment.lines or self._ended(), every=0.001)
         time.sleep(moment.seconds)
         process = None
@@ -211,20 +211,20 @@ class KilledCommand:
 
     @property
     def report(self) -> dict[str, Any]:
-        """The output of the last command."""
+        """The report that the last command printed."""
         report: dict[str, Any] = json.loads((self.folder / "out.json").read_text())
         return report
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The whole lines of the ledger."""
+        """The events in the complete lines of the ledger."""
         return ledgers.events(self.home)
 
     def _ended(self) -> bool:
         return self._driver is not None and self._driver.poll() is not None
 
     def _look(self) -> None:
-        """Remembers the command's processes: those of a killed one are nobody's children."""
+        """Remembers the command's processes, since those of a killed command have another parent."""
         if self._driver is None or self._ended():
             return
         with suppress(psutil.NoSuchProcess):
@@ -232,7 +232,7 @@ class KilledCommand:
             self._seen |= {driver, *driver.children(recursive=True)}
 
     def _find(self, target: Target) -> psutil.Process | None:
-        """The command's process of a kind, where it is there."""
+        """Returns the command's process of a kind, or None."""
         assert self._driver is not None
         with suppress(psutil.NoSuchProcess):
             driver = psutil.Process(self._driver.pid)
@@ -250,7 +250,7 @@ def _is(process: psutil.Process, begins: str) -> bool:
 
 
 def _free_port() -> int:
-    """One that nobody gets by chance while the server is away."""
+    """Returns a free port that the system does not assign by itself, so that it stays free for a restart."""
     for port in random.sample(range(20_000, 32_000), 100):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

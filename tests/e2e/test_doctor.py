@@ -1,4 +1,4 @@
-"""Commands that are killed: the doctor lets them live before, and closes them everywhere after."""
+"""Tests that the doctor leaves running commands alone, and closes killed ones in every store."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from patience import until
 
 @pytest.fixture
 def doctor(mlcl, monkeypatch):
-    """The command, on a machine without any Ray but the commands' own."""
+    """Returns a function that runs `mlcl doctor` with Ray's folder set, so that it finds no other Ray."""
 
     def call(*options):
         with monkeypatch.context() as patch:

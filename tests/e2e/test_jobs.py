@@ -1,4 +1,4 @@
-"""Jobs for real: `mlcl up`, `submit`, `logs -f`, `stop`, `resume`, `down`, as a user types them."""
+"""Tests of jobs with real servers: `mlcl up`, `submit`, `logs -f`, `stop`, `resume` and `down`."""
 
 import json
 import re
@@ -45,7 +45,7 @@ DICE = overlap_loss("slow_dice", lambda: OverlapRule(weight), summary="slow", so
 def service(mlcl, tiny):
     (mlcl.folder / "space.yaml").write_text(yaml.safe_dump(SPACE))
     (mlcl.folder / "slow.py").write_text(SLOW.format(file=str(mlcl.folder / "fast")))
-    # Absolute: a job runs in a copy of this folder.
+    # The path is absolute, since a job runs in a copy of this folder.
     tree = job_tree(tiny, epochs=EPOCHS)
     tree["objective"]["heads"] = {"tags": {"loss": "slow_dice", "labels": "tags", "weight": 0.3}}
     mlcl.write_job(tree | {"plugins": ["slow.py"]})
@@ -59,7 +59,7 @@ def service(mlcl, tiny):
 
 
 def runs_of(mlcl, service, id, monkeypatch):
-    """The runs that MLflow's server has of a job: keys and states."""
+    """Returns the key and state of each run that MLflow's server has of a job."""
     cluster = load_cluster(mlcl.home / "service" / "cluster.yaml")
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", service["user"])
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", cluster.mlflow.password.resolve("password"))
@@ -84,7 +84,7 @@ def stop(mlcl, name):
 
 
 def resume(mlcl, *options):
-    """The end of the job's log."""
+    """Resumes the job, waits for its end, and returns its log."""
     (mlcl.folder / "fast").touch()
     assert mlcl("resume", "lab-1", *options).out == "lab-1\n"
     followed = mlcl("logs", "-f", "lab-1")
@@ -111,10 +111,10 @@ def test_a_run_is_submitted_watched_stopped_and_resumed(mlcl, service, monkeypat
 
 def test_a_sweep_goes_on_with_more_trials(mlcl, service, monkeypatch):
     submit(mlcl, "sweep", "job.yaml", "space.yaml", "--trials", "2", "--fresh")
-    # Either trial may be the first that the log names.
+    # The log may name either trial first.
     until(lambda: re.search("trial . RUNNING", mlcl("logs", "lab-1").out))
     sweep = RunFolders(mlcl.home, "sweeps").root / "lab-1"
-    # A training may be named before its first epoch has ended.
+    # The log may name a training before its first epoch has ended.
     until(lambda: Ledger(sweep).history)
     stop(mlcl, "job-space")
     kept = [entry.intermediate for entry in Ledger(sweep).entries.values()]

@@ -1,7 +1,7 @@
-"""Whatever process is killed: the same command ends with what the sweep or table would have come to.
+"""Tests that a command that is repeated after a kill has the results of one that nobody killed.
 
-Thirty points in `make test-slow`. `make test` kills all processes of one sweep and a worker of the next
-(test_sweep.py), and stands in for Ray at every write (service/engine/test_kills_at_writes.py).
+`make test-slow` kills at thirty points. `make test` kills all processes of one sweep and a worker of the next
+(test_sweep.py), and simulates a kill at every write (service/engine/test_kills_at_writes.py).
 """
 
 import pytest
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory, tiny):
-    """Events and trace of a sweep and a table that nobody kills, each made when it is asked for."""
+    """Returns a function that runs an unbroken sweep or table once, and returns its events and trace."""
     known = {}
 
     def get(kind):

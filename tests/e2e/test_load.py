@@ -1,4 +1,4 @@
-"""32 trainings that log at once to one MLflow server: every point arrives, and arrives once."""
+"""Tests that every point of 32 trainings that log to one MLflow server at once arrives exactly once."""
 
 from collections import Counter
 
@@ -21,7 +21,7 @@ WRITERS = 32
 
 
 class Server:
-    """MLflow as `mlcl up` starts it, which can be killed and started again."""
+    """An MLflow server as `mlcl up` starts it, which can be killed and started again."""
 
     def __init__(self, home, store):
         self.folder = ServiceFolder(home)
@@ -84,7 +84,7 @@ def logged():
 
 
 def stored(uri, experiment):
-    """The runs in MLflow in the order of steps; the number of runs of each name; and the states."""
+    """Returns the points of each run and metric by step, the number of runs of each name, and the states."""
     client = MlflowClient(uri)
     id = client.get_experiment_by_name(experiment).experiment_id
     runs = client.search_runs([id], max_results=10 * WRITERS)

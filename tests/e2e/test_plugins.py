@@ -1,4 +1,4 @@
-"""A job with a plugin file: run where the job is trained, kept with the run, not run by what only reads."""
+"""Tests of a job with a plugin file, which trainings run, which the run keeps, and which no report runs."""
 
 import os
 
@@ -25,7 +25,7 @@ DICE = overlap_loss("dice", dice_rule, summary="by the Dice coefficient", source
 
 @pytest.fixture
 def ran(mlcl, monkeypatch):
-    """A function that counts the runs of the job's plugin."""
+    """Returns a function that counts how often the job's plugin was run."""
     (mlcl.folder / "dice.py").write_text(PLUGIN)
     tree = yaml.safe_load(mlcl.job.read_text())
     tree["objective"]["heads"] = {"tags": {"loss": "dice", "labels": "tags", "weight": 0.3}}
@@ -40,7 +40,7 @@ def ran(mlcl, monkeypatch):
 def test_two_workers_train_with_it(mlcl, ran):
     answer = mlcl("run", mlcl.job, "train.workers=2", "train.epochs=2", "--json")
     assert answer.status == 0, answer.err
-    assert ran() >= 3  # the command and each worker
+    assert ran() >= 3  # once in the command and once in each worker
 
 
 def test_an_export_needs_the_run_alone(mlcl, ran):

@@ -1,4 +1,4 @@
-"""`mlcl reproduce`: a table with Ray and a store, and the same command again."""
+"""Tests of `mlcl reproduce` with Ray and a store, and of a repetition of the command."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_a_table_end_to_end(mlcl):
 
 
 def check_runs(mlcl, report):
-    """Report, run folders and MLflow agree about every cell."""
+    """Checks that the report, the run folders and MLflow agree about every cell."""
     runs = {run.data.tags["mlcl.id"]: run for run in mlcl.runs()}
     table = runs.pop(report["id"])
     assert {run.info.status for run in (table, *runs.values())} == {"FINISHED"}

@@ -1,4 +1,4 @@
-"""`mlcl run`: done, stopped, killed, gone on with, failed; and the store read back."""
+"""Tests of `mlcl run`: complete, stopped, killed, resumed and failed runs, and their records in the store."""
 
 import os
 import signal
@@ -56,7 +56,7 @@ def test_stopped_with_ctrl_c_then_killed_and_gone_on_with(mlcl):
 
     left = checkpoint(mlcl).stat().st_mtime_ns
     process = mlcl.start("run", mlcl.job, *settings)
-    # The listing of a folder may miss a file that is replaced at that moment.
+    # A listing of the folder may miss a file that is being replaced.
     until(lambda: (its := checkpoint(mlcl)) is not None and its.stat().st_mtime_ns > left)
     os.killpg(process.pid, signal.SIGKILL)
     assert process.answer().status == -signal.SIGKILL
@@ -68,7 +68,7 @@ def test_stopped_with_ctrl_c_then_killed_and_gone_on_with(mlcl):
     assert (run.info.status, run.data.tags["mlcl.state"]) == ("FINISHED", "COMPLETE")
     for metric in ("train/loss", "val/accuracy"):
         steps = [m.step for m in mlcl.client.get_metric_history(run.info.run_id, metric)]
-        # Sorted: what the kill had left undelivered is logged later, so its timestamps are later too.
+        # Points that the killed command left undelivered are logged later, with later timestamps.
         assert sorted(steps) == [3 * epoch for epoch in range(1, 301)], metric
     assert not list(mlcl.home.rglob("*.partial"))
     whole = mlcl("run", mlcl.job, *settings, "--fresh")
@@ -125,7 +125,7 @@ def test_two_workers_stop_together_and_go_on(mlcl):
     settings = ("train.epochs=40", "train.workers=2", "--json")
     process = mlcl.start("run", mlcl.job, *settings)
     until(lambda: checkpoint(mlcl))
-    # As a scheduler asks, and after Ray has put handlers of its own in place.
+    # SIGTERM is what a scheduler sends; Ray has set its own signal handlers by now.
     os.kill(process.pid, signal.SIGTERM)
     stopped = process.answer()
     assert stopped.status == 130, stopped.err

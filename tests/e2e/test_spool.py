@@ -1,4 +1,4 @@
-"""A tracking server that goes away in the middle of a run and comes back: nothing waits, nothing is lost."""
+"""Tests that a run neither waits for a lost tracking server nor loses a point when the server comes back."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def answers(uri):
 
 @contextmanager
 def server(folder, port):
-    """An MLflow server, killed at the end, or before by who calls what it yields."""
+    """Starts an MLflow server and yields a function that kills it; the server is killed at the end anyway."""
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/store.db"]
     command += ["--artifacts-destination", str(folder / "artifacts")]

@@ -1,4 +1,4 @@
-"""`mlcl sweep`: what report, store and study say afterwards; stopped, killed, gone on with."""
+"""Tests of `mlcl sweep`: its report, store and study, and sweeps that are stopped, killed and resumed."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from mlcl.service.search.study import build_study
 from mlcl.store import RunFolders
 
 EPOCHS = 150
-"""Some seconds of training, for something to happen in."""
+"""The epochs of a training that lasts some seconds, so that a test can interrupt it."""
 ONE_KEY = {"space": {"train.lr": {"log_float": [0.005, 0.05]}}, "search": {"scheduler": "none"}}
 
 
@@ -90,7 +90,7 @@ def test_a_sweep_end_to_end(mlcl):
 
 
 def check_trials(mlcl, report, runs):
-    """Report, MLflow, Optuna and the folders agree about every search trial."""
+    """Checks that the report, MLflow, Optuna and the folders agree about every search trial."""
     folder = mlcl.home / "sweeps" / report["id"]
     states = {trial.user_attrs["label"]: trial.state.name for trial in study_of(folder).trials}
     for trial in report["trials"]:
@@ -110,7 +110,7 @@ def check_trials(mlcl, report, runs):
 
 
 def check_confirmations(report, runs):
-    """The picks of control, baseline and job were trained on the same seeds, none of them the search's."""
+    """Checks that control, baseline and job were confirmed on the same seeds, none of them the search's."""
     groups = [group for group in report["confirmations"] if "baseline" not in group["params"]]
     assert [group["arm"] for group in groups] == ["control", "baseline", "heads"]
     search_seeds = {run.data.tags["mlcl.seed"] for run in runs.values() if "mlcl.trial" in run.data.tags}
@@ -129,7 +129,7 @@ def check_confirmations(report, runs):
 
 
 def check_baselines(report):
-    """Fitted baselines were confirmed, too, and the best model is compared with the best of all."""
+    """Checks that fitted baselines were confirmed and that the best model is compared with the baselines."""
     groups = {group["label"]: group["seeds"] for group in report["confirmations"]}
     assert {"majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"} <= groups.keys()
     assert len(groups["tfidf_svm"]) == 1
@@ -151,7 +151,7 @@ def sweep_of_two(mlcl):
 
 @pytest.mark.slow
 def test_killed_with_all_of_its_processes_and_gone_on_with(mlcl):
-    """Killed, it is closed by any command; on its way on a worker dies. No epoch is lost or logged twice."""
+    """Any command closes a killed sweep; resumed, and after a killed worker, it has every epoch once."""
     command = sweep_of_two(mlcl)
     process = start_and_train(mlcl, command)
     os.killpg(process.pid, signal.SIGKILL)
@@ -188,9 +188,9 @@ def test_stopped_with_all_of_its_processes_and_gone_on_with(mlcl, number):
 
 
 def stop(mlcl, command, number):
-    """The output of the command, stopped as `timeout`, systemd and a closed terminal do it.
+    """Returns the output of a command that is stopped as `timeout`, systemd and a closed terminal do it.
 
-    More than one signal comes, and to every process.
+    The signal goes to every process of the command, and a second time to the first process.
     """
     process = mlcl.start(*command)
     until(lambda: checkpoints(mlcl))
@@ -219,7 +219,7 @@ def stop(mlcl, command, number):
 
 
 def start_and_train(mlcl, command):
-    """The command's process, once it trains."""
+    """Starts the command and returns its process when it trains."""
     known = len(values(mlcl))
     process = mlcl.start(*command)
     until(lambda: len(values(mlcl)) > known and "RUNNING" in statuses(mlcl))
@@ -227,7 +227,7 @@ def start_and_train(mlcl, command):
 
 
 def check_gone_on(mlcl, id, report):
-    """It is the same sweep, and its two trials have every epoch once."""
+    """Checks that the sweep is the same, and that its two trials have every epoch once."""
     assert report["id"] == id
     assert [trial["state"] for trial in report["trials"]] == ["COMPLETE", "COMPLETE"]
     for key in ("trial-0000", "trial-0001"):
@@ -240,7 +240,7 @@ def values(mlcl):
 
 
 def worker_of(process):
-    """One that trains, or None."""
+    """Returns a process that trains, or None."""
     for each in psutil.Process(process.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             if each.name().startswith("ray::ImplicitFunc"):

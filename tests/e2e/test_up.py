@@ -1,4 +1,4 @@
-"""`mlcl up` for real: a Ray head and an MLflow server that answer only who has the secret, and their end."""
+"""Tests of `mlcl up`, whose Ray head and MLflow server refuse requests without the secret, and of its end."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def ports():
 
 
 def status_of(url, token=None, body=None):
-    """The HTTP status of a request, with a token where there is one."""
+    """Returns the HTTP status of a request, which has a token if one is given."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = urllib.request.Request(url, data=body and json.dumps(body).encode(), headers=headers)
     try:
@@ -75,7 +75,7 @@ def service(mlcl):
 
 
 def words(member):
-    """The command line; empty for a process that has just ended."""
+    """Returns the command line of a process, which is empty if the process has ended."""
     try:
         return " ".join(member.cmdline())
     except psutil.Error:

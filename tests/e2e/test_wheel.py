@@ -1,4 +1,4 @@
-"""The wheel: each extra, installed alone into a fresh environment, does in an empty folder what it is for."""
+"""Tests that the wheel with each extra, in a fresh environment, does what the extra is documented to do."""
 
 import json
 import shutil
@@ -113,7 +113,7 @@ class Environment:
 
 @pytest.fixture
 def install(tmp_path, wheel):
-    """Makes the environment of a test, which is removed at its end: each has PyTorch, several gigabytes."""
+    """Returns a function that makes an environment, which is removed at the end, as it takes gigabytes."""
     yield lambda extra: Environment(tmp_path, wheel, extra)
     shutil.rmtree(tmp_path / "environment", ignore_errors=True)
 

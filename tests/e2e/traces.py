@@ -1,4 +1,4 @@
-"""Everything that a finished sweep or table has left, in a form in which two can be compared."""
+"""Functions that collect everything a finished sweep or table has left, so that two can be compared."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from mlcl.store import RunFolders
 from mlcl.tracking.cursor import undelivered_logs
 
 Trace = dict[str, Any]
-"""Flat, so that a comparison names what differs."""
+"""A flat mapping, so that a comparison names the parts that differ."""
 TIMED = re.compile(r"(^|/)(time/|.*(seconds|_per_second|data_wait|memory))")
-"""Metrics that no two trainings share: their steps are compared, their values are not."""
+"""Metrics whose values differ from training to training, so that only their steps are compared."""
 FOREIGN = re.compile(r"mlcl\.(version\.|git\.|python|machine|(cpu_|gpu_)?seconds|sweep\.spent)")
-"""Tags about the machine, the code and the time that it took."""
+"""Tags about the machine, the code and the elapsed time, which are not compared."""
 
 
 def trace(home: Path, uri: str) -> Trace:
-    """Of the one sweep or table under `home`, with its runs in the store at `uri`."""
+    """Returns the trace of the one sweep or table under `home`, with its runs in the store at `uri`."""
     folders = [*home.glob("sweeps/mlcl-*/"), *home.glob("tables/mlcl-*/")]
     assert len(folders) == 1, f"one sweep or table, not {len(folders)}"
     folder = folders[0]
@@ -35,7 +35,7 @@ def trace(home: Path, uri: str) -> Trace:
     names = {run.info.run_id: _name(run) for run in runs} | {folder.name: kind}
     found = {**_mlflow(client, runs, names), **_left(home, folder, runs)}
     if kind == "TABLE":
-        # A run's id is its training's key: what no two tables share.
+        # The id of a run is the key of its training, which differs from table to table.
         labels = {key: entry.label for key, entry in ledger.entries.items()}
         assert len(set(labels.values())) == len(labels), "a training is there twice"
         names |= labels
@@ -47,7 +47,7 @@ def trace(home: Path, uri: str) -> Trace:
 
 
 def _table(home: Path, folder: Path) -> Trace:
-    """The table's files, and what is left of its runs."""
+    """Returns the files of the table, and the states and files of its runs."""
     found: Trace = {f"table: {path.name}": path.read_text() for path in sorted(folder.glob("table.*"))}
     found["table: table.json"] = json.dumps(document(folder / "table.json"))  # without times
     runs = list(RunFolders(home).records())
@@ -60,7 +60,7 @@ def _table(home: Path, folder: Path) -> Trace:
 
 
 def differences(found: Trace, expected: Trace) -> str:
-    """A line for each part that is not the same, for whoever reads a failure."""
+    """Returns lines that show each part that differs between two traces."""
     parts = sorted(found.keys() | expected.keys())
     absent = "nothing"
     return "\n".join(
@@ -122,7 +122,7 @@ def _mlflow(client: MlflowClient, runs: list[Run], names: dict[str, str]) -> Tra
         found[f"mlflow: {name} artifacts"] = sorted(_artifacts(client, id))
         for metric in run.data.metrics:
             points = client.get_metric_history(id, metric)
-            # By step: what was delivered late has a later time.
+            # Points are sorted by step, since those that were delivered late have a later time.
             found[f"mlflow: {name} metric {metric}"] = sorted(
                 (p.step, _value(metric, p.value)) for p in points
             )
@@ -130,7 +130,7 @@ def _mlflow(client: MlflowClient, runs: list[Run], names: dict[str, str]) -> Tra
 
 
 def _tags(run: Run, names: dict[str, str]) -> dict[str, str]:
-    """Without the empty ones: a reason that does not hold any more is taken back so."""
+    """Returns the compared tags of a run except empty ones, which replace an outdated reason."""
     kept = {"mlflow.parentRunId", "mlflow.runName"}
     return {
         key: _translated(value, names)
@@ -156,7 +156,7 @@ def _models(client: MlflowClient, names: dict[str, str]) -> Trace:
 
 
 def _left(home: Path, folder: Path, runs: list[Run]) -> Trace:
-    """Files that a finished sweep or table does not leave behind."""
+    """Returns the states and files that are left; most lists are empty after a finished sweep or table."""
     ledger = Ledger(folder)
     return {
         "left: records": [record.state for _, record in RunFolders(home, folder.parent.name).records()],
@@ -166,7 +166,7 @@ def _left(home: Path, folder: Path, runs: list[Run]) -> Trace:
         "left: ray": [path.name for path in folder.glob("ray-*")],
         "left: stop": [path.name for path in home.rglob("STOP")],
         "left: logs": [(log.id, log.entries, log.refusal) for log in undelivered_logs(home)],
-        # What Ray prints of a process that was killed is in no unbroken sweep.
+        # stderr.log is left out, since it may have Ray's messages about killed processes.
         "left: files": sorted(path.name for path in folder.glob("*.*") if path.name != "stderr.log"),
         "left: files of trainings": sorted(
             str(path.relative_to(folder)) for path in folder.glob("trials/**/*") if path.is_file()
@@ -179,7 +179,7 @@ def _value(name: str, value: float) -> float | str:
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:
-    """A document with names in place of ids, however deep they are in it."""
+    """Returns a document with names in place of ids at any depth."""
     if isinstance(value, str):
         return _translated(value, names)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Processes that only log, as trainings do: for tests of what many of them do to one MLflow server."""
+"""Processes that only write logs, as trainings do, to test the load of many of them on one MLflow server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def id_of(writer: int) -> str:
 
 
 def value(writer: int, step: int, metric: str) -> float:
-    """Tells where a point comes from."""
+    """Returns a value that identifies the writer, step and metric of a point."""
     return writer + step / 1000 + METRICS.index(metric) / 100_000
 
 
@@ -36,13 +36,13 @@ def begin(home: Path, writer: int, experiment: str) -> RunLog:
 
 
 def trial(home: Path, writer: int, _experiment: str, gate: Any) -> None:
-    """A process of a sweep: the log has been begun, and another process delivers it."""
+    """Writes the log of a trial; the log exists already, and another process delivers it."""
     gate.wait()
     _log(RunLog.attach(home, id_of(writer)), writer)
 
 
 def command(home: Path, writer: int, experiment: str, gate: Any) -> int:
-    """A command of its own: it delivers its log in the background. How many logs it could not deliver."""
+    """Writes a log and delivers it in the background; returns how many logs could not be delivered."""
     log, tracker = begin(home, writer, experiment), Tracker(home)
     gate.wait()
     with Delivery(tracker) as delivery:
@@ -65,10 +65,10 @@ def _surround(variables: dict[str, str]) -> None:
 def at_once(
     work: Callable[..., Any], writers: int, home: Path, experiment: str
 ) -> Iterator[list[Future[Any]]]:
-    """The work of so many processes that begin together, imports done."""
+    """Runs the work in processes that begin together after their imports, and yields the futures."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["mlflow", "mlcl.tracking.delivery"])
-    # The server that forks them may be of an earlier test.
+    # The fork server may come from an earlier test, so each process is given the present environment.
     here = {"mp_context": context, "initializer": _surround, "initargs": (dict(os.environ),)}
     with context.Manager() as manager, ProcessPoolExecutor(writers, **here) as pool:
         gate = manager.Barrier(writers)
