@@ -1,7 +1,7 @@
-"""Every metric of predictions once more, slowly: Python loops over rows and labels, written from definitions.
+"""Slow versions of every metric of predictions: loops over rows and labels, written from the definitions.
 
-Labels of a row are a set, and so are its known ones; a class is an integer. Label l is in the band l mod 3.
-NaN stands for a label or row that is left out of a mean.
+The labels of a row are a set, and so are its known labels; a class is an integer. Label l is in the band
+l mod 3. NaN stands for a label or row that a mean leaves out.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from mlcl.testing.metrics import FACTS
 
 
 def with_unknown(true, known):
-    """Label rows of the known entries of a mask (N, L); the others are unknown."""
+    """Returns label rows whose entries outside the mask `known` (N, L) are unknown."""
     return replace(LabelRows.from_dense(true & known), unknown=LabelRows.from_dense(~known))
 
 
@@ -32,7 +32,7 @@ def first_highest(values):
 
 
 def columns_of(p, y, known):
-    """Each label's known cells, as (probability, true)."""
+    """Returns the known cells of each label, as pairs (probability, true)."""
     return [
         [(q[label], label in labels) for q, labels, told in zip(p, y, known, strict=True) if label in told]
         for label in range(len(p[0]))
@@ -40,7 +40,7 @@ def columns_of(p, y, known):
 
 
 def counts_of(columns, threshold):
-    """The right, predicted and true cells of each label."""
+    """Yields the numbers of right, predicted and true cells of each label."""
     for column in columns:
         predicted = [true for q, true in column if q >= threshold]
         yield sum(predicted), len(predicted), sum(true for _, true in column)
@@ -63,7 +63,7 @@ COUNTED = ("micro_f1", "macro_f1", "macro_f1_caml", "hamming_loss")
 
 
 def value_of(name, predicted, true, known):
-    """A metric of counts for masks (N, L) of predicted, true and known entries; more is better."""
+    """Returns a metric of counts for masks (N, L) of predicted, true and known entries; more is better."""
     masks = zip(*(mask.T.tolist() for mask in (predicted, true, known)), strict=True)
     columns = [[(p, y) for p, y, told in zip(*column, strict=True) if told] for column in masks]
     value = of_counts(name, columns, 0.5)
@@ -71,7 +71,7 @@ def value_of(name, predicted, true, known):
 
 
 def average_precision(column):
-    """The mean over true cells of the precision among the cells that score as high or higher."""
+    """Returns the mean, over true cells, of the precision among the cells that score as high or higher."""
     return mean(
         sum(true for q, true in column if q >= at) / sum(q >= at for q, _ in column)
         for at, is_true in column
@@ -80,13 +80,13 @@ def average_precision(column):
 
 
 def auc(column):
-    """The share of pairs of a true and another cell in which the true one scores higher; ties count half."""
+    """Returns the share of pairs of a true and a false cell whose true one scores higher, ties as half."""
     own, other = ([q for q, true in column if true is kind] for kind in (True, False))
     return mean((a > b) + (a == b) / 2 for a, b in itertools.product(own, other))
 
 
 def of_row(name, q, y, threshold):
-    """The value of one row, from the probabilities and truths of its known labels in their order."""
+    """Returns the value of one row, from the probabilities and truths of its known labels in their order."""
     order = sorted(range(len(q)), key=lambda label: (-q[label], label))
     n = sum(y)
     if name.startswith("precision_at_"):
@@ -112,7 +112,7 @@ def of_row(name, q, y, threshold):
 
 
 def calibration_error(cells):
-    """The distance of mean probability and share of true ones in each of 15 bins, weighted by its size."""
+    """Returns the difference of mean probability and share of true cells in 15 bins, weighted by bin size."""
     total = 0.0
     for m in range(1, 16):
         inside = [(q, true) for q, true in cells if (q > (m - 1) / 15 or m == 1) and (q <= m / 15 or m == 15)]
@@ -123,7 +123,7 @@ def calibration_error(cells):
 
 
 def of_labels(name, p, y, known, threshold=0.5):
-    """A metric of label sets."""
+    """Returns a metric of label sets."""
     if name.startswith("hierarchical_"):
         predicted = [{label for label, q in enumerate(row) if q >= threshold} for row in p]
         return hierarchical(name, predicted, y)
@@ -149,7 +149,7 @@ def of_labels(name, p, y, known, threshold=0.5):
 
 
 def of_classes(name, p, targets):
-    """A metric of classes."""
+    """Returns a metric of classes."""
     pairs = list(zip([first_highest(q) for q in p], targets, strict=True))
     band, _, rest = name.partition("_")
     if band in BANDS:
@@ -209,7 +209,7 @@ def levels_up(a, y):
 
 
 def level_sums(q):
-    """For each level the probability of each of its classes."""
+    """Returns the probability of each class of each level."""
     paths = [path(c) for c in range(len(q))]
     nodes = [sorted({each[level] for each in paths}) for level in range(3)]
     return [

@@ -1,4 +1,4 @@
-"""The search after training where validation also chooses which labels are predicted."""
+"""Tests of the search after training where validation also chooses the rule by which labels are predicted."""
 
 import itertools
 
@@ -19,7 +19,7 @@ GRID = {"ks": (1, 4, 9), "lambdas": (0.0, 0.3, 0.7, 1.0), "temperatures": (0.2, 
 
 
 def scene(queries=150, seed=0):
-    """Labels that both the neighbours and the model know something of; the model is far below one half."""
+    """Returns train, validation and test rows; the model is informative, but far below one half."""
     g = torch.Generator().manual_seed(seed)
     centres = torch.randn(12, 4, generator=g)
     of_centre = torch.rand(12, 6, generator=g) < 0.35
@@ -38,7 +38,7 @@ def mixed(rows, train, setting):
 
 
 def looped(validation, test, train, metric, mode):
-    """Metric on validation and on test under the decision of validation, setting by setting."""
+    """Yields the metric on validation and on test for each setting, with the decision of validation."""
     for k, lambda_, temperature in itertools.product(*GRID.values()):
         setting = Setting(k, lambda_, temperature)
         decision = choose(mixed(validation, train, setting), validation.targets, mode, metric)

@@ -1,4 +1,4 @@
-"""Retrieval against a loop over queries, clusters against scikit-learn."""
+"""Tests of retrieval against a loop over queries, and of clusters against scikit-learn."""
 
 import math
 
@@ -20,12 +20,12 @@ def scene(seed, rows=50):
     y = rng.random((rows, 7)) < 0.25
     y[:5] = False
     y[5:, 6] = False
-    y[5] = np.arange(7) == 6  # of a label that no other row has
+    y[5] = np.arange(7) == 6  # the row has a label that no other row has
     return torch.from_numpy(x), LabelRows.from_dense(torch.from_numpy(y))
 
 
 def retrieval_loop(x, sets, k):
-    """The mean of graded average precision and of recall at k over the queries."""
+    """Returns the means of graded average precision and of recall at k over the queries."""
     rows = [row for row, labels in enumerate(sets) if labels]
     maps, recalls, x = [], [], x.double()
     for q in rows:

@@ -1,4 +1,4 @@
-"""Ensembles: the weighted mean of logits against a slow loop, and the weight that validation chooses."""
+"""Tests of ensembles: the weighted mean of logits against a slow loop, and the weight from validation."""
 
 import math
 
@@ -27,7 +27,7 @@ def targets_of(task):
 
 
 def near(task, targets, spread, seed):
-    """Probabilities that are better than chance on the targets."""
+    """Returns probabilities that are better than chance on the targets."""
     if isinstance(targets, LabelRows):
         true = targets.dense().double()
     else:
@@ -45,7 +45,7 @@ def slow_logits(task, row):
 
 
 def slow(task, first, second, weight, scale, shift):
-    """The ensemble of one list of probabilities, from the equation."""
+    """Returns the ensemble of one list of probabilities, computed from the equation."""
     pairs = zip(slow_logits(task, first), slow_logits(task, second), strict=True)
     z = [(1 - weight) * a + weight * (scale * b + shift) for a, b in pairs]
     if task == "multi_label":

@@ -1,4 +1,4 @@
-"""Every built-in metric, by being registered, equals a loop in plain Python."""
+"""Tests that every registered metric equals a loop in plain Python."""
 
 from evaluation.metric_loops import of_classes, of_labels
 

@@ -1,4 +1,4 @@
-"""The nearest neighbour and the probe from few rows, against loops over scikit-learn."""
+"""Tests of the nearest neighbour and the probe from few rows, against loops over scikit-learn."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from mlcl.labels import LabelRows
 
 @pytest.fixture
 def scene():
-    """60 rows to learn from and 20 queries of 3 classes, two of which overlap."""
+    """Returns 60 rows to learn from and 20 queries, of 3 classes of which two overlap."""
     rng = np.random.default_rng(0)
     y = np.arange(80) % 3
     x = np.array([[4, 0], [0, 4], [0, 5]])[y] + rng.normal(size=(80, 2))

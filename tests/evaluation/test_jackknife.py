@@ -1,4 +1,4 @@
-"""Metrics without each block of rows; `MetricTestCase` tests every metric on the rows of all other blocks."""
+"""Tests of metrics without each block of rows; `MetricTestCase` compares each with the rows that are left."""
 
 import math
 from dataclasses import replace
@@ -52,12 +52,12 @@ def test_without_the_block_of_all_known_labels_no_count_has_a_value():
 def test_without_all_rows_of_a_class_every_model_is_averaged_over_the_other_classes(predicted):
     p, targets = torch.nn.functional.one_hot(torch.tensor(predicted), 3).float(), torch.tensor([0, 0, 1, 1])
     found = values_without_blocks("single", p, targets, np.array([0, 0, 1, 1]), only=["macro_f1"])["macro_f1"]
-    right = [predicted[2:].count(1), predicted[:2].count(0)]  # without block 0 class 1 alone has rows
+    right = [predicted[2:].count(1), predicted[:2].count(0)]  # without block 0, only class 1 has rows
     assert found == pytest.approx([2 * n / (n + 2) for n in right])
 
 
 def test_probabilities_of_float16_keep_the_numbers_of_many_rows():
-    """2,049 is the first whole number that float16 lacks."""
+    """The counts exceed 2,048, above which float16 does not have every whole number."""
     generator = torch.Generator().manual_seed(0)
     p = torch.rand(3000, 3, generator=generator).half()
     rows = LabelRows.from_dense(torch.rand(3000, 3, generator=generator) < 0.4)

@@ -9,7 +9,7 @@ from mlcl.labels import LabelRows
 
 
 def slow_votes(distances, votes, temperature, width):
-    """kNN-MLTC Eq. 1 in plain Python; `votes` has the labels of each neighbour, None where missing."""
+    """Computes kNN-MLTC Eq. 1 in plain Python; `votes` has the labels of each neighbour, None if missing."""
     pairs = [(d, v) for d, v in zip(distances, votes, strict=True) if v is not None]
     if not pairs:
         return [1 / width] * width

@@ -70,7 +70,7 @@ def test_aspects_in_any_script_have_metrics_of_their_own():
      ([0, 1], [0], 1)],
 )  # fmt: skip
 def test_calibration_error(p, true, expected):
-    """Surplus and lack of probability are added up within a bin, and their sizes over bins."""
+    """Probabilities above and below the truth offset each other within a bin, but not across bins."""
     p = torch.tensor(p, dtype=torch.float64)
     rows = torch.isin(torch.arange(len(p)), torch.tensor(true, dtype=torch.int64))
     for shape in ((-1, 1), (1, -1)):

@@ -1,4 +1,4 @@
-"""The search after training on a fine grid against one setting after the other, ties and wrong input."""
+"""Tests of the search after training: a fine grid against one setting after the other, ties, wrong input."""
 
 import itertools
 import logging
@@ -42,7 +42,7 @@ def expect_brute_force(neighbours, labels, targets, model, task, metric, thresho
 
 
 def scene(seed, tied, rows=60, queries=40):
-    """Tied: distances, probabilities and so crossings fall on the grid and on each other."""
+    """Returns neighbours and a generator; with `tied`, many distances are equal."""
     generator = torch.Generator().manual_seed(seed)
 
     def points(n):
@@ -66,7 +66,7 @@ def test_a_fine_grid_equals_one_setting_after_the_other(task, metric, threshold,
         return torch.randint(-1, 5, (n, *shape), generator=generator)
 
     labels, targets = targets_of(60), targets_of(40)
-    if task == "aspects":  # of the last one few are known
+    if task == "aspects":  # few labels of the last aspect are known
         labels[:, 2] = torch.where(torch.rand(60, generator=generator) < 0.7, -1, labels[:, 2])
     model = torch.rand((40, *shape, *(() if task == "multi_label" else (5,))), generator=generator)
     model = (model * 4).round() / 4 if tied else model

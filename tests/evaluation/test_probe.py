@@ -21,7 +21,7 @@ def blobs(n, classes=4, dim=6, seed=0, noise=0.2):
     centres = torch.randn(classes, dim, generator=torch.Generator().manual_seed(99)) * 3
     generator = torch.Generator().manual_seed(seed)
     y = torch.randint(0, classes, (n,), generator=generator)
-    # Shifted and scaled, so that features need their standardisation.
+    # The features are shifted and scaled, so that they must be standardised.
     x = (centres[y] + noise * torch.randn(n, dim, generator=generator)) * 100 + 1000
     return x, y
 
@@ -113,7 +113,7 @@ def test_a_configuration_does_not_depend_on_the_others(monkeypatch):
 
 
 TRUE, KNOWN = (torch.rand(50, 4, generator=torch.Generator().manual_seed(n)) < 0.5 for n in (1, 2))
-KNOWN[:, 0] = True  # every row tells a label
+KNOWN[:, 0] = True  # every row has a known label
 MASKED = with_unknown(TRUE, KNOWN)
 Y = blobs(50, noise=5)[1]
 
@@ -159,7 +159,7 @@ def label_vectors(n=50, labels=4, dim=6):
 
 @pytest.mark.parametrize("numbers", [probe_training.NUMBERS_AT_ONCE, 60])
 def test_a_layer_on_label_vectors_reads_the_vector_of_its_label(monkeypatch, numbers):
-    monkeypatch.setattr(probe_training, "NUMBERS_AT_ONCE", numbers)  # 60: of two rows at once
+    monkeypatch.setattr(probe_training, "NUMBERS_AT_ONCE", numbers)  # 60 numbers are the vectors of two rows
     x_NLD, decay, epochs = label_vectors(), 0.1, 3
     how = {"lrs": (0.01, 0.05), "weight_decays": (decay,), "epochs": epochs, "batch_size": 50}
     result = run((x_NLD, MASKED), (x_NLD, MASKED), task="multi_label", metric="micro_f1", **how)
@@ -194,7 +194,7 @@ def test_the_loss_is_the_mean_over_known_entries():
 
 
 def test_a_label_that_no_row_tells_is_not_learnt():
-    """It keeps the layer's start; as a negative it would get a low bias."""
+    """The label keeps its initial layer; if it were taken as negative, it would get a low bias."""
     known = KNOWN.clone()
     known[:, 2] = False
     x, rows = blobs(50, noise=5)[0], with_unknown(TRUE, known)
@@ -219,7 +219,7 @@ def test_settings_of_a_large_grid_that_are_behind_are_stopped(monkeypatch, numbe
     monkeypatch.setattr(probe_training.ProbeLayers, "add", counted)
     halved = run(*data, **how)
     assert len(halved.table) == 4
-    assert 140 <= sum(steps) <= 4 * 140 * (0.6 if numbers > 250 else 1)  # of 7 steps an epoch
+    assert 140 <= sum(steps) <= 4 * 140 * (0.6 if numbers > 250 else 1)  # an epoch has 7 steps
     alone = run(*data, **(how | {"lrs": (halved.lr,)}))
     torch.testing.assert_close(halved.weight, alone.weight)
     assert halved.metrics["accuracy"] >= np.median(whole.table["accuracy"])

@@ -124,7 +124,7 @@ def test_fewer_rows_than_k_in_a_block_are_no_news_and_no_queries_have_no_neighbo
 
 
 def slow_merge(found, k):
-    """Sorted pairs of distance and row number, query by query."""
+    """Returns the k smallest pairs of distance and row number of each query, in order."""
     rows = []
     for query in range(len(found[0].index)):
         pairs = [

@@ -1,4 +1,4 @@
-"""Decisions on validation, against loops over all thresholds."""
+"""Tests of decisions that are chosen on validation, against loops over all thresholds."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ def candidates_of(scores, true, metric):
 
 
 def every_threshold(scores):
-    """One from each interval in which the prediction does not change."""
+    """Returns one threshold from each interval in which the prediction does not change."""
     return [*np.unique(scores[np.isfinite(scores)]), 3.0]
 
 
@@ -57,7 +57,7 @@ def test_the_global_threshold_is_the_best_of_all(name, tied, at_least_one, unkno
 @pytest.mark.parametrize("name", ["micro_f1", "macro_f1", "hamming_loss"])
 @pytest.mark.parametrize("seed", range(4))
 def test_plain_thresholds_by_label_are_the_best_of_all(name, seed):
-    """n0 = 0: for micro-F1, too, no combination of thresholds is better."""
+    """No combination of thresholds is better at n0 = 0, also for micro-F1."""
     p, y = scene(seed, rows=7, labels=3)
     scores, true = p.double().numpy(), y.numpy()
     found = candidates_of(scores, true, METRICS[name]).best(0.0)
@@ -68,7 +68,7 @@ def test_plain_thresholds_by_label_are_the_best_of_all(name, seed):
 
 
 def test_a_label_is_joined_by_the_average_one():
-    """For one n0, the objective of a metric of labels' own values, label by label, from the equation."""
+    """The threshold of each label is the best one by the equation of its objective, for one n0."""
     p, y = scene(1)
     scores, true, n0 = p.double().numpy(), y.numpy(), 4.0
     candidates = candidates_of(scores, true, METRICS["macro_f1"])
@@ -134,11 +134,11 @@ def test_a_given_threshold_is_taken_as_float32():
 
 
 def test_equal_thresholds_go_to_the_one_closest_to_one_half():
-    """Labels are told apart by any threshold between .2 and .9; then by two of the same value."""
+    """Any threshold between 0.1 and 0.7 separates the first rows; two thresholds are best for the others."""
     y = LabelRows.from_lists([[0], [], [0]], 1)
     found = choose(torch.tensor([[0.9], [0.1], [0.7]]), y, "global", "micro_f1")
     assert found.thresholds == pytest.approx((0.4,))
-    # One right of one, or two right of four: an F1 of 2/3 both times.
+    # One prediction, which is right, and four of which two are right have the same F1 of 2/3.
     p = torch.tensor([[0.9], [0.8], [0.3], [0.2]])
     y = LabelRows.from_lists([[0], [], [], [0]], 1)
     assert choose(p, y, "global", "micro_f1").thresholds == pytest.approx((0.85,))
@@ -151,7 +151,7 @@ def test_without_a_true_entry_it_is_one_half_or_the_first_label(mode):
 
 
 def test_a_saturated_probability_can_be_left_out():
-    """Hamming loss is best without a prediction where every probability is 1."""
+    """The Hamming loss is lowest without predictions, though every probability is 1."""
     found = choose(torch.ones(9, 2), LabelRows.from_lists([[0]] + [[]] * 8, 2), "global", "hamming_loss")
     assert not found.predict(np.ones((1, 2))).any()
 
@@ -185,9 +185,10 @@ def test_shapes_that_disagree():
 
 
 def rare_scene(seed, shift):
-    """60 labels with about 2 true validation entries, 10 with many; validation is the first 400 rows.
+    """Returns probabilities and truths of 60 labels with about 2 true validation entries and 10 with many.
 
-    Probabilities are calibrated, but for `shift` times a normal deviate that each label's logit is moved by.
+    Validation is the first 400 rows. Probabilities are calibrated, except that each label's logit is moved by
+    `shift` times a normal deviate.
     """
     rng = np.random.default_rng(seed)
     rate = np.append(np.full(60, 2 / 400), np.full(10, 0.15))
@@ -197,7 +198,7 @@ def rare_scene(seed, shift):
 
 
 def gains(shift, metric, labels_of):
-    """By seed, on new rows and the given labels: micro-F1 beyond that of one threshold, shrunk and plain."""
+    """Returns the gains in micro-F1 on new rows over one threshold, shrunk and plain, for each seed."""
     found = []
     for seed in range(6):
         p, y = rare_scene(seed, shift)
@@ -216,7 +217,7 @@ def gains(shift, metric, labels_of):
 
 @pytest.mark.parametrize("metric", ["micro_f1", "macro_f1"])
 def test_rare_labels_do_not_lose_on_new_rows(metric):
-    """Over labels with 1 to 3 true validation entries, within one standard error; plain thresholds lose."""
+    """Labels with 1 to 3 true validation entries lose at most a standard error, unlike plain thresholds."""
     shrunk, plain = gains(0.0, metric, lambda y: np.isin(y.sum(0), (1, 2, 3)))
     assert np.mean(shrunk) >= -np.std(shrunk, ddof=1) / np.sqrt(len(shrunk))
     assert np.mean(plain) < -0.02

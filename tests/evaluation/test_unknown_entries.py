@@ -1,4 +1,4 @@
-"""Unknown entries: metrics, decisions and neighbours against loops over the known ones."""
+"""Tests of unknown entries: metrics, decisions and neighbours against loops over the known entries."""
 
 import math
 
@@ -22,7 +22,7 @@ FACTS = LabelFacts(band=np.arange(LABELS) % 3)
 
 
 def scene(seed, tied=False, rows=ROWS, labels=LABELS, share=0.25):
-    """A label that never occurs, one that always does, one that no row tells, and such rows, too."""
+    """Returns probabilities, true and known entries; label 0 is never true, 1 always, and 2 never known."""
     g = torch.Generator().manual_seed(seed)
     p = torch.rand(rows, labels, generator=g, dtype=torch.float64)
     p = (p * 8).round() / 8 if tied else p
@@ -35,7 +35,7 @@ def scene(seed, tied=False, rows=ROWS, labels=LABELS, share=0.25):
 
 
 def looped(name, p, true, known):
-    """The metric by loops over known entries."""
+    """Returns the metric, computed by loops over known entries."""
     lists = [[set(torch.nonzero(row).flatten().tolist()) for row in rows] for rows in (true, known)]
     return of_labels(name, p.tolist(), *lists)
 
@@ -105,7 +105,7 @@ def test_an_unknown_entry_chooses_no_threshold(name, mode):
 
 
 def test_thresholds_by_label_are_found_where_the_known_entries_are_separable():
-    """A label's unknown entries, as negatives, would hide the threshold between its classes."""
+    """Unknown entries that are taken as negatives would hide the threshold between a label's two classes."""
     p, true, known = scene(5, rows=200, labels=4, share=0.4)
     known[:, 2], known[4:7] = True, True
     wanted = torch.tensor([0.2, 0.4, 0.6, 0.8], dtype=torch.float64)
@@ -127,7 +127,7 @@ def neighbourhood():
 @pytest.mark.parametrize("threshold", ["global", "per_label", "top_k"])
 @pytest.mark.parametrize("name", COUNTED)
 def test_the_search_with_a_chosen_decision_reads_known_entries_alone(name, threshold):
-    """Rounded: what the unknown cells of the model are makes no difference to any setting."""
+    """The model's probabilities of unknown entries do not change the rounded values of any setting."""
     p, true, known = scene(0)
     targets, train, neighbours = with_unknown(true, known), with_unknown(*scene(1)[1:]), neighbourhood()
     found = [
@@ -140,7 +140,7 @@ def test_the_search_with_a_chosen_decision_reads_known_entries_alone(name, thres
         )
         for model in (p, torch.where(known, p, torch.where(p > 0.5, p, p / 3)))
     ]
-    if threshold != "top_k":  # an unknown label may be among a row's first
+    if threshold != "top_k":  # a row's most probable labels may be unknown
         assert found[0].table.tolist() == found[1].table.tolist()
         assert found[0].decision == found[1].decision
     best = found[0]
