@@ -1,4 +1,4 @@
-"""The modules of tests/integrations/test_lightning.py, and the work of each process."""
+"""Modules of tests/integrations/test_lightning.py, and the function that each process runs."""
 
 import lightning
 import torch
@@ -19,14 +19,14 @@ QUIET = {
 
 
 def batch(number, rows=slice(None)):
-    """Some of the eight rows of a batch: values and label sets."""
+    """Returns some of the eight rows of a batch, as values and label sets."""
     generator = torch.Generator().manual_seed(number)
     x = torch.randn(ROWS, 6, dtype=torch.float64, generator=generator)
     return x[rows], torch.randint(2, (ROWS, 3), generator=generator)[rows]
 
 
 class Plain(lightning.LightningModule):
-    """An encoder with dropout off and a loss with a learned temperature; keeps the gradients of each step."""
+    """A module with an encoder and a loss with a learned temperature, which keeps all gradients."""
 
     def __init__(self, gather=False, unused=False):
         super().__init__()
@@ -78,7 +78,7 @@ def module_of(job, gather=False):
 
 
 def sampled(**options):
-    """The row numbers of this process's batches by the label sampler, or the trainer's error."""
+    """Returns the row numbers of this process's batches from the label sampler, or the trainer's error."""
 
     class Rows(Plain):
         def training_step(self, found, _index):
@@ -97,7 +97,7 @@ def sampled(**options):
 
 
 def work(rank, jobs):
-    """The gradients of each job's first step, and its value; the rows of batches that the sampler draws."""
+    """Returns the gradients and values of each job's first step, and the rows that the sampler draws."""
     answers = []
     with launched(rank):
         for job in jobs:

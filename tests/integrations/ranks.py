@@ -1,4 +1,4 @@
-"""Shared by the tests of the adapters: splits of eight rows over two processes, and their environment."""
+"""Helpers of the adapters' tests: splits of eight rows over two processes, and their environment."""
 
 import os
 import re
@@ -13,14 +13,14 @@ ROWS = 8
 
 
 def rows_of(rank, split):
-    """The rows of a rank."""
+    """Returns the rows of a rank, as a slice."""
     start = sum(split[:rank])
     return slice(start, start + split[rank])
 
 
 @contextmanager
 def launched(rank, world=2):
-    """The variables that torchrun sets, which Accelerate and Lightning read beside the group."""
+    """Sets the variables of torchrun, which Accelerate and Lightning read besides the process group."""
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "NODE_RANK": 0}
     values = {name: str(value) for name, value in names.items()}
     with mock.patch.dict(os.environ, {**values, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}):
@@ -40,7 +40,7 @@ def close(found, expected):
 
 
 def documented(name):
-    """The code that docs/losses/using.md shows for an adapter."""
+    """Returns the code that docs/losses/using.md shows for an adapter."""
     page = Path(__file__).parents[2] / "docs" / "losses" / "using.md"
     blocks = re.findall(r"^```py\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     (code,) = [block for block in blocks if f"mlcl.integrations.{name} import" in block]

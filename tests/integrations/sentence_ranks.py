@@ -1,4 +1,4 @@
-"""The models and steps of tests/integrations/test_sentence_transformers.py, and the work of each process."""
+"""Models and steps of tests/integrations/test_sentence_transformers.py, and each process's function."""
 
 import torch
 from datasets import Dataset
@@ -23,14 +23,14 @@ DATA = Dataset.from_dict({"text": [WORDS[n % 16] for n in range(48)], "label": L
 
 
 def bert(folder, dropout=0.0):
-    """A tiny BERT in float64, in a folder that `tiny_models.tiny_model` made."""
+    """Returns a tiny BERT in float64 from a folder that `tiny_models.tiny_model` made."""
     options = {"attention_probs_dropout_prob": dropout, "hidden_dropout_prob": dropout}
     transformer = Transformer(str(folder), config_kwargs=options)
     return SentenceTransformer(modules=[transformer, Pooling(16)], device="cpu").double()
 
 
 def static():
-    """A model of one embedding a word."""
+    """Returns a model with one embedding per word."""
     torch.manual_seed(0)
     tokenizer = word_tokenizer("bert").backend_tokenizer
     return SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu")
@@ -44,7 +44,7 @@ def label_loss(model, mini_batch_size=None, name="mulsupcon", gather=False):
 
 
 def batch(rows=slice(None), columns=2, labels=True):
-    """The collated batch of some of eight samples: columns of tokens, and label sets."""
+    """Returns a collated batch of some of eight samples, with columns of tokens and with label sets."""
     found = {"label": torch.tensor(MULTI_HOT)[rows]} if labels else {}
     for number in range(columns):
         ids, mask = token_batch(LENGTHS[number], 8, seed=number)
@@ -53,7 +53,7 @@ def batch(rows=slice(None), columns=2, labels=True):
 
 
 class Gradients(TrainerCallback):
-    """Keeps the gradients of the first optimiser step."""
+    """A callback that keeps the gradients of the first optimiser step."""
 
     def __init__(self, loss):
         self.loss = loss
@@ -69,7 +69,7 @@ def arguments(folder, **options):
 
 
 def step(loss, batches, folder):
-    """Trains one optimiser step on batches, and returns the gradients of model and loss."""
+    """Trains one optimiser step on batches, and returns the gradients of the model and the loss."""
 
     class Trainer(SentenceTransformerTrainer):
         def get_train_dataloader(self):
@@ -82,7 +82,7 @@ def step(loss, batches, folder):
 
 
 def batches_of_epochs(folder):
-    """The row numbers of this process's batches, in two epochs of the trainer's own loader."""
+    """Returns the row numbers of this process's batches, in two epochs of the trainer's own loader."""
     model = static()
     args = arguments(folder, per_device_train_batch_size=8, batch_sampler=label_batches("pk", k=2), seed=5)
     collator = LabelCollator(model.preprocess, classes=["a", "b", "c"])
@@ -97,7 +97,7 @@ def batches_of_epochs(folder):
 
 
 def work(rank, jobs, folder):
-    """The gradients of each job, and the batches of the trainer's own loader."""
+    """Returns the gradients of each job, and the batches of the trainer's own loader."""
     with launched(rank):
         answers = []
         for job in jobs:

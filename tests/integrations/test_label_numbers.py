@@ -1,4 +1,4 @@
-"""Code that all adapters use: label numbers, labels for the sampler, empty batches, light imports."""
+"""Tests of the code that all adapters use: label numbers, sampler labels, empty batches and imports."""
 
 import doctest
 import subprocess

@@ -1,4 +1,4 @@
-"""mlcl.integrations.lightning with the real package: DDP, accumulation through the gradient cache, stats."""
+"""Tests of mlcl.integrations.lightning with the real package: DDP, the gradient cache and statistics."""
 
 import doctest
 
@@ -30,13 +30,13 @@ JOBS = [
 
 
 def whole(count):
-    """The rows of several batches as one."""
+    """Returns the rows of several batches as one batch."""
     x, y = zip(*map(batch, range(count)), strict=True)
     return torch.cat(x), torch.cat(y)
 
 
 def one_pass(job):
-    """The gradients of one process in plain PyTorch, and the loss of all rows."""
+    """Returns the gradients of one process in plain PyTorch, and the loss of all rows."""
     model, count = module_of(job), len(job["splits"])
     if job["kind"] == "cached":
         value = Plain.training_step(model, whole(count), 0)
@@ -150,7 +150,7 @@ def test_lightning_sets_the_epoch_of_the_sampler():
             epochs.append(self.trainer.train_dataloader.batch_sampler.epoch)
 
     loader = DataLoader(rows, batch_sampler=LabelBatchSampler(classes, 8, order="pk"))
-    list(loader)  # an epoch of somebody else
+    list(loader)  # an epoch outside the trainer
     lightning.Trainer(**{**QUIET, "max_epochs": 3}).fit(Recorder(), loader)
     assert epochs == [0, 1, 2]
 

@@ -1,4 +1,4 @@
-"""mlcl.integrations.sentence_transformers with the real package: losses, label columns, batches, ranks."""
+"""Tests of mlcl.integrations.sentence_transformers with the real package: losses, labels, batches, ranks."""
 
 import doctest
 import warnings
@@ -62,7 +62,7 @@ def features(found):
 
 
 def one_pass(folder, job):
-    """The gradients of one process without the trainer: the mean of the losses of the accumulated batches."""
+    """Returns the gradients of the accumulated batches' mean loss, in one process without the trainer."""
     loss = label_loss(bert(folder), name=job["name"])
     for _ in job["splits"]:
         its = features(batch(columns=job["columns"], labels=job["name"] != "simclr"))

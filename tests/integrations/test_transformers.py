@@ -1,4 +1,4 @@
-"""mlcl.integrations.transformers with the Hugging Face Trainer: processes, accumulation, label columns."""
+"""Tests of mlcl.integrations.transformers with the Hugging Face Trainer: processes, accumulation, labels."""
 
 import doctest
 
@@ -31,7 +31,7 @@ def job(splits, inside=False, averaged=True, gather=True, name="mulsupcon", redu
 
 
 SHORT = [(3, 5), (2, 3), (6, 0)]
-"""Batches of 8, 5 and 6 rows, which are accumulated."""
+"""The splits of batches of 8, 5 and 6 rows, whose gradients are accumulated."""
 JOBS = [
     *(job([split], inside) for split in SPLITS for inside in (False, True)),
     *(job(SHORT, averaged=averaged) for averaged in (True, False)),
@@ -54,7 +54,7 @@ def ranks(folder):
 
 
 def one_pass(task, folder):
-    """The gradients and the loss of one process in plain PyTorch, weighted by rows as the job asks for."""
+    """Returns the gradients and the loss of one process in plain PyTorch, weighted as the job asks."""
     model, loss = model_of(task, folder)
     parts = [[slice(0, sum(split))] for split in task["splits"]]
     if not task["gather"]:

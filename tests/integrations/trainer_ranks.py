@@ -1,4 +1,4 @@
-"""The models and steps of tests/integrations/test_transformers.py, and the work of each process."""
+"""Models and steps of tests/integrations/test_transformers.py, and the function that each process runs."""
 
 import torch
 from integrations.ranks import gradients_of, launched, rows_of
@@ -16,13 +16,13 @@ LABELS = {"mulsupcon": torch.tensor(MULTI_HOT, dtype=torch.bool), "himulcon": to
 
 
 def bert(folder):
-    """A tiny BERT in float64, without dropout, in a folder that `tiny_models.tiny_model` made."""
+    """Returns a tiny BERT in float64, without dropout, from a folder that `tiny_models.tiny_model` made."""
     options = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
     return BertModel.from_pretrained(folder, **options).double()
 
 
 def batch(name, rows=slice(None)):
-    """The collated batch of some of eight rows."""
+    """Returns a collated batch of some of eight rows."""
     ids, mask = token_batch(LENGTHS, 8)
     return {"input_ids": ids[rows], "attention_mask": mask.long()[rows], "labels": LABELS[name][rows]}
 
@@ -33,14 +33,14 @@ def arguments(folder, **options):
 
 
 class Gradients(TrainerCallback):
-    """Keeps the gradients of the first optimiser step."""
+    """A callback that keeps the gradients of the first optimiser step."""
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **_):
         self.found = gradients_of(model)
 
 
 def model_of(job, folder, gather=False):
-    """The model of a job, and its loss; the model has the loss where the job says so."""
+    """Returns the model and the loss of a job; the loss is a part of the model if the job says so."""
     inside = job["inside"]
     temperature = LearnedTemperature(0.3).double() if inside else 0.3
     loss = build_loss(
@@ -69,7 +69,7 @@ def step(job, batches, folder, gather=False):
 
 
 def work(rank, jobs, folder):
-    """The gradients and the logged loss of each job."""
+    """Returns the gradients and the logged loss of each job."""
     with launched(rank):
         return [
             step(
