@@ -6,7 +6,7 @@ from mlcl.testing.loss_batches import loss_batch
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Tiles of four rows, so that a small batch has inner, outer and ragged ones."""
+    """Sets tiles of four rows, so that a small batch has inner, outer and partial tiles."""
     monkeypatch.setattr(tiling, "TILE", 4)
     monkeypatch.setattr(tiling, "DEVICE_TILE", 4)
 

@@ -1,4 +1,4 @@
-"""A device for tests on the CPU: its tensors have no values, so that a read of one is an error."""
+"""A simulated device for tests on the CPU, whose tensors have no values, so that reading one is an error."""
 
 import pytest
 import torch
@@ -9,10 +9,10 @@ DEVICE = torch.device("cuda", 0)
 
 
 class Device(FakeTensorMode):
-    """Within, tensors on DEVICE are without values, those in the host's memory are real.
+    """A mode in which tensors on DEVICE have no values, while those in the host's memory are real.
 
-    Reading a device's tensor raises, and so does an operation that mixes both. `waits` are the copies that
-    would wait: to the host, or from memory of which the host may dispose.
+    Reading a device's tensor raises, and so does an operation that mixes both. `waits` lists the copies that
+    would wait: those to the host, and those to the device that are not `non_blocking`.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""The work of each process in the documented example for several; imported there by its name."""
+"""The function that each process of the documented example runs; processes import it by its name."""
 
 import os
 
@@ -9,7 +9,7 @@ from mlcl.losses import build_loss
 
 
 def work(rank, world, port, code):
-    """Runs the example as under torchrun, then compares a batch with one process that has all of its rows."""
+    """Runs the example as torchrun does; returns the loss of this process, and that of one with all rows."""
     dist.barrier()  # the other process may still be connecting
     dist.destroy_process_group()
     torch.manual_seed(rank)

@@ -1,4 +1,4 @@
-"""A loss of one function, without a closed form: classes that follow on each other attract."""
+"""A loss that is one function, without a closed form, by which consecutive classes attract each other."""
 
 from typing import Annotated
 

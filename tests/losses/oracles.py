@@ -1,9 +1,9 @@
-"""Every loss once more, slowly: Python loops over rows and label sets, written from the equations.
+"""Slow versions of every loss: loops over rows and label sets, written from the equations.
 
-Nothing here is shared with mlcl.losses. Rows are lists of floats, label sets are frozensets, classes and
-samples are integers, ratings are lists of numbers, paths are tuples of integers, coarse first, or frozensets
-of such paths. Each oracle gives the list of the anchors' terms L_i; `mulsupcon` gives the value for the whole
-batch, since its equation has no other.
+No code is shared with mlcl.losses. Rows are lists of floats, label sets are frozensets, classes and samples
+are integers, ratings are lists of numbers, paths are tuples of integers, coarse first, or frozensets of such
+paths. Each oracle returns the list of the anchors' terms L_i, except `mulsupcon`, which returns the value of
+the whole batch, since its equation has no terms.
 """
 
 import math
@@ -14,7 +14,7 @@ from mlcl.testing.losses import log_probability, similarity
 
 
 def weighted(z, i, factors, divisor, tau, kind="dot"):
-    """-sum_p K_ip log p_ip / n_i, 0 where n_i is 0."""
+    """Returns -sum_p K_ip log p_ip / n_i, or 0 if n_i is 0."""
     total = math.fsum(factor * log_probability(z, i, p, tau, kind) for p, factor in factors.items())
     return -total / divisor if divisor else 0.0
 
@@ -82,7 +82,7 @@ def simdis(
         near = any_positives(sets, i)
         ks = {p: factor(sets[i], sets[p], penalty, rate, factors) for p in near}
         if form == "printed" and ks:
-            # log(K p) in two parts: at a small tau p is below any float.
+            # log(K p) is computed in two parts, since p underflows at a small tau.
             constant = math.fsum(map(math.log, ks.values())) / len(ks)
             terms.append(mean_over(z, i, ks, tau) - constant)
         else:
@@ -118,7 +118,7 @@ def knn(z, sets, tau, dynamic=True):
 
 
 def shared_levels(a, b):
-    """The number of levels that two paths, or any two of two sets, share from the root on; -1 equals none."""
+    """Returns how many levels two paths, or any two of two sets, share from the root on; -1 equals none."""
     if isinstance(a, frozenset):
         return max((shared_levels(one, other) for one in a for other in b), default=0)
     depth = 0
@@ -128,7 +128,7 @@ def shared_levels(a, b):
 
 
 def equal_levels(a, b):
-    """The number of levels from the root on with equal, non-empty sets of classes in two sets of paths."""
+    """Returns how many levels from the root on have equal, non-empty sets of classes in two sets of paths."""
     if not isinstance(a, frozenset):
         return shared_levels(a, b)
     depth = 0
@@ -172,7 +172,7 @@ def himulcon(z, paths, tau, level_weights="exp", exclusive=False, positives="ove
 
 
 def pairs_constrained(z, paths, tau, positives="overlapping"):
-    """Each level, finest first, with its terms: no pair loss is below any pair loss of a finer level."""
+    """Yields each level, finest first, with its terms; no pair loss is below one of a finer level."""
     largest = 0.0
     for level in reversed(range(levels_of(paths))):
         losses = [
@@ -184,7 +184,7 @@ def pairs_constrained(z, paths, tau, positives="overlapping"):
 
 
 def levels_constrained(z, paths, tau, positives="overlapping"):
-    """Each level, finest first, with its terms: a level whose sum is below a finer one's takes its terms."""
+    """Yields each level, finest first, with its terms, or a finer level's if their sum would be lower."""
     largest = [0.0] * len(z)
     for level in reversed(range(levels_of(paths))):
         near = [level_positives(paths, i, level, positives=positives) for i in range(len(z))]
@@ -194,7 +194,7 @@ def levels_constrained(z, paths, tau, positives="overlapping"):
 
 
 def himulcone(z, paths, tau, level_weights="exp", granularity="pair", detach=False, positives="overlapping"):
-    """`detach` concerns the gradient alone."""
+    """Returns the terms of HiMulConE; `detach` changes only the gradient."""
     levels = levels_of(paths)
     constrained = {"pair": pairs_constrained, "level": levels_constrained}[granularity]
     totals = [0.0] * len(z)
@@ -209,7 +209,7 @@ def hicone(z, paths, tau, granularity="pair", detach=False, positives="overlappi
 
 
 def lascl(z, paths, tau, unrelated=0.5, denominator="negatives"):
-    """The logits of negatives are divided by the similarity of the classes; without negatives a term is 0."""
+    """Returns terms with negatives' logits divided by the classes' similarity; 0 without negatives."""
     levels = levels_of(paths)
     terms = []
     for i in range(len(z)):
@@ -243,7 +243,7 @@ def jscl(z, sets, tau, normalizer="candidates"):
 
 
 def msc_weights(sets, i, alpha, prototypes):
-    """The weights of the other rows and, where there are prototypes, those of the anchor's labels."""
+    """Returns the weights of the other rows and, if there are prototypes, those of the anchor's labels."""
     rows, labels = {}, {}
     for label in sets[i]:
         near = {p: alpha / len(sets[i] | sets[p]) for p in range(len(sets)) if p != i and label in sets[p]}
@@ -256,7 +256,7 @@ def msc_weights(sets, i, alpha, prototypes):
 
 
 def msc(z, sets, tau, prototypes=None, alpha=1, beta=1):
-    """`prototypes` has one vector a label; None: the batch's rows are the only candidates."""
+    """Returns the terms of MSC; `prototypes` has one vector per label, None leaves the rows as candidates."""
     centres = prototypes or []
     terms = []
     for i in range(len(z)):
@@ -273,7 +273,7 @@ def msc(z, sets, tau, prototypes=None, alpha=1, beta=1):
 
 
 def sincere(z, sets, tau, positives="overlapping", denominator="pair"):
-    """-log of the positive's share of itself and the negatives; an anchor without negatives has 0."""
+    """Returns means of -log of a positive's share of itself and the negatives; 0 without negatives."""
     terms = []
     for i in range(len(z)):
         near = any_positives(sets, i)
@@ -291,7 +291,7 @@ def sincere(z, sets, tau, positives="overlapping", denominator="pair"):
 
 
 def reg_weights(sets, i, alpha, prototypes):
-    """The weights of the other rows and, where there are prototypes, those of the anchor's labels."""
+    """Returns the weights of the other rows and, if there are prototypes, those of the anchor's labels."""
     rows, labels = {}, {}
     for label in sets[i]:
         near = {p: (len(sets[i] & sets[p]) / len(sets[p])) ** alpha for p in any_positives(sets, i)}
@@ -305,7 +305,7 @@ def reg_weights(sets, i, alpha, prototypes):
 
 
 def reg(z, sets, tau, alpha=1.0):
-    """Its value; the gradient is another, see test_reg.py."""
+    """Returns the value of REG, whose gradient is not that of the value; see test_reg.py."""
     return [weighted(z, i, reg_weights(sets, i, alpha, False)[0], 1, tau) for i in range(len(z))]
 
 
@@ -346,17 +346,17 @@ MORE = [
     ("lascl", {"unrelated": 0.1, "denominator": "candidates"}),
 ]
 CASES = cases_of(LOSSES, MORE)
-"""Every loss with every option at least once."""
+"""Cases that have every loss with every option at least once."""
 FIRST = [next(case for case in CASES if case[0] == name) for name in dict(CASES)]
 """The first case of each loss."""
 
 
 def is_detached(case):
-    """Whether the gradient is, on purpose, not that of the value."""
+    """Returns whether the gradient is, on purpose, not that of the value."""
     return case[0] == "reg" or bool(case[1].get("detach"))
 
 
 def mean_loss(name, z, labels, tau, **options):
-    """The mean over all anchors."""
+    """Returns the mean over all anchors."""
     answer = ORACLES[name](z, labels, tau, **options)
     return answer if name == "mulsupcon" else math.fsum(answer) / len(z)

@@ -1,4 +1,4 @@
-"""The work of each process in tests/losses/test_queue.py; imported there by its name."""
+"""The function that each process of tests/losses/test_queue.py runs; processes import it by its name."""
 
 import torch
 
@@ -7,11 +7,11 @@ from mlcl.testing.loss_batches import loss_batch, take
 
 SIZE = 9
 SPLIT = (3, 2)
-"""The samples of a step in each of two processes."""
+"""The number of samples that each of two processes has in a step."""
 
 
 def steps(cases, rank=None):
-    """Three steps of five samples, with two views each: values, the last gradient, and the queue's rows."""
+    """Runs three steps of five samples with two views; returns values, the last gradient and the queue."""
     tiling.TILE, answers = 4, []
     rows = loss_batch(samples=12)
     for name, options in cases:

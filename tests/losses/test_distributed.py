@@ -42,7 +42,7 @@ def jobs_of_two(module_rows):
 
 
 def jobs_of_four(module_rows):
-    """Four ranks, one of them without rows."""
+    """Returns jobs of four ranks; in most jobs one rank has no rows."""
     every = [job(module_rows, case, "mean", (6, 0, 5, 3)) for case in CASES]
     prototypes = (module_rows.width, 3)
     every += [job(module_rows, ("msc", {}), "mean", (3, 5, 2, 4), normalize=True, prototypes=prototypes)]
@@ -54,7 +54,7 @@ JOBS = {2: jobs_of_two, 4: jobs_of_four}
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def group(request, module_rows):
-    """The jobs, and the answers of each of two or four processes."""
+    """Returns the jobs, and the answers of each of two or four processes."""
     jobs = JOBS[request.param](module_rows)
     return jobs, run_ranks(work, (jobs,), request.param)
 
@@ -77,7 +77,7 @@ def test_processes_equal_one(group):
         value, gradients = single(task)
         if task["loss"][1]["reduction"] == "none":
             found = torch.cat([answer["value"] for answer in answers])
-            # DDP's mean over processes divides what unscaled terms give.
+            # DDP takes the mean over processes, so the gradients of unscaled terms are divided.
             gradients = [gradient / len(ranks) for gradient in gradients]
         else:
             found = sum(answer["value"] for answer in answers) / len(ranks)

@@ -1,4 +1,4 @@
-"""docs/losses says what is so: its code runs, its names exist, its facts hold."""
+"""Tests that the code in docs/losses runs, that its names exist and that its facts hold."""
 
 import contextlib
 import io
@@ -96,7 +96,7 @@ def test_tests_that_a_page_names_exist(name, file, test):
     ("name", "samples", "views", "weight"), [("knn", 64, 1, 0.1), ("supcon", 8, 2, 0.03)]
 )
 def test_a_weight_on_the_sum_is_b_times_larger_on_the_mean(name, samples, views, weight, make):
-    """L = L_BCE + g sum_i L_i, with the sum as the papers print it and with mlcl's reductions."""
+    """The objective is L = L_BCE + g sum_i L_i, with the sum of the papers and with mlcl's reductions."""
     rows = make(samples=samples, views=views)
     linear = torch.randn(rows.z.shape[1], rows.width, dtype=torch.float64)
     targets = LabelRows.from_lists([sorted(s) for s in rows.sets], rows.width).dense(torch.float64)
@@ -120,7 +120,7 @@ def test_a_weight_on_the_sum_is_b_times_larger_on_the_mean(name, samples, views,
 
 
 def test_himulcon_is_one_supcon_a_level():
-    """Where a level's label determines the coarser ones."""
+    """The label of a level determines the coarser labels."""
     fine = torch.tensor([0, 0, 1, 2, 3, 3, 4])
     coarse = fine // 2
     w = positive_weights("himulcon", torch.stack([coarse, fine], 1), level_weights=[1.0, 3.0])

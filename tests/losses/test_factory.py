@@ -92,7 +92,7 @@ def test_good_options_pass():
 
 @pytest.mark.parametrize("name", list(LOSSES))
 def test_a_loss_can_be_sent_to_another_process(name, rows):
-    """As it was built, whatever it has computed since."""
+    """A loss is pickled as it was built; statistics that it has computed since are left out."""
     loss = build_loss(name, temperature=0.3)
     sent = pickle.dumps(loss)
     arguments = rows.z, rows.labels(name), rows.sample_ids()

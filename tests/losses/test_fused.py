@@ -1,4 +1,4 @@
-"""Kernels against tiles: in Triton's interpreter where there is no GPU, natively where there is one."""
+"""Tests of kernels against tiles, natively on a GPU, and otherwise in Triton's interpreter."""
 
 import copy
 
@@ -22,12 +22,12 @@ DOTS = [
     if LOSSES[name].similarity == "dot" and LOSSES[name].closed and not LOSSES[name].own_softmax
 ]
 WEIGHTS = 5e-4
-"""The relative error of gradients, whose weights are rounded to TF32 by kernels, and by tiles on a GPU."""
+"""The relative error of gradients, since kernels, and tiles on a GPU, round their weights to TF32."""
 
 
 @pytest.fixture
 def both(monkeypatch):
-    """Calls a function with tiles, then with kernels; the answers are tuples of tensors."""
+    """Returns a function that calls a function with tiles and with kernels, and pairs the tensors of both."""
 
     def call(function):
         monkeypatch.setattr(fused, "has_kernels", lambda _device: False)
@@ -40,13 +40,13 @@ def both(monkeypatch):
         assert used
         return zip(found, tiles, strict=True)
 
-    # Products in TF32 have rounded rows on a device alone.
+    # Only a device rounds the rows of products in TF32.
     monkeypatch.setattr("mlcl.losses.similarities.tiling.is_host", lambda _device: False)
     return call
 
 
 def assert_near(pairs, tolerance=2e-6):
-    """Matrices are gradients of rows; sums of other numbers are exact but for float32."""
+    """Checks pairs of tensors: matrices are gradients of rows, other sums have the precision of float32."""
     for found, expected in pairs:
         relative = WEIGHTS if found.ndim == 2 else tolerance
         assert torch.isfinite(found).all()
@@ -92,7 +92,7 @@ def test_two_temperatures_share_the_products(rows, both):
 @pytest.mark.parametrize("dim", [5, 24])
 @pytest.mark.parametrize(("own", "prototypes"), [(300, 0), (200, 0), (140, 9)])
 def test_many_blocks_with_rows_of_other_processes_and_prototypes(own, prototypes, dim, both):
-    """300 rows; those after `own` are candidates whose R and logsumexp come from elsewhere."""
+    """The rows after `own` belong to other processes, which give their R and logsumexp."""
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(300 + prototypes, dim, generator=generator).to(DEVICE)
     values = torch.rand(2, 2, len(z), generator=generator).to(DEVICE)

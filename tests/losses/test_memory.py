@@ -1,4 +1,4 @@
-"""The tiled engine makes nothing of the size of all pairs."""
+"""Tests that the tiled engine makes no tensor of the size of all pairs."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ TILE = 40
 
 
 class Largest(TorchDispatchMode):
-    """Notes the most entries that any operation's answer has in memory."""
+    """A mode that records the most entries that the result of any operation has in memory."""
 
     entries = 0
 
@@ -39,7 +39,7 @@ def largest(loss, rows, name):
     ids=lambda value: case_id(value) if isinstance(value, tuple) else str(value),
 )
 def test_no_tensor_grows_with_the_pairs(case, several_paths, monkeypatch, make):
-    """320 rows of 8 numbers in tiles of 40: at most some tiles, or some numbers a row; not 102,400 pairs."""
+    """The largest tensor holds a few tiles of 40 rows or a few numbers per row, not the 102,400 pairs."""
     monkeypatch.setattr(tiling, "TILE", TILE)
     monkeypatch.setattr(tiling, "KEPT", 0)
     name, options = case

@@ -1,4 +1,4 @@
-"""MSC with its prototypes: candidates of every anchor, learned, weighed by the label's frequency."""
+"""Tests of MSC with prototypes, which are learned candidates of every anchor, weighted by label frequency."""
 
 import pytest
 import torch
@@ -60,7 +60,7 @@ def test_gradient_of_the_prototypes(engine, make):
 
 
 def test_an_anchor_alone_is_drawn_by_its_prototypes(rows):
-    """One row with the labels 0 and 1: no other candidate than the prototypes."""
+    """A single row with the labels 0 and 1 has no candidates except the prototypes."""
     loss = build_loss("msc", temperature=1.0, prototypes=(3, 2), engine="tiled").double()
     loss.prototypes.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]).double()
     value = loss(torch.tensor([[1.0, 0.0]]).double(), torch.tensor([[1, 1, 0]]))

@@ -1,4 +1,4 @@
-"""Losses that share an embedding's softmax give what they give one by one."""
+"""Tests that losses that share the softmax of an embedding have the values and gradients of single losses."""
 
 import pytest
 import torch
@@ -47,7 +47,7 @@ def test_together_as_one_by_one(reduction, normalize, make):
 
 @pytest.mark.parametrize("scene", ["temperatures", "distances"])
 def test_learned_temperatures_keep_their_own_gradient_and_distances_are_shared_too(scene, rows):
-    """Two that start alike, one of them used twice, beside a constant of the same value."""
+    """Two learned temperatures and a constant have the same value, and two losses share one of them."""
     shared, own = LearnedTemperature(0.25).double(), LearnedTemperature(0.25).double()
     names, weights = ["supcon", "any", "simdis", "mulsupcon"], [0.4, 0.3, 0.2, 0.1]
     losses = losses_of(names, [shared, shared, own, 0.25])

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("small_tiles")
 
 
 class TestEveryLoss(LossTestCase):
-    """Every built-in loss, by being registered."""
+    """The suite of losses for every registered loss."""
 
     names = tuple(LOSSES)
     more = tuple(CASES)
@@ -27,7 +27,7 @@ class TestEveryLoss(LossTestCase):
 
 
 class TestSeveralPaths(TestEveryLoss):
-    """The losses of paths, with several a row."""
+    """The suite of losses for the losses of paths, with several paths per row."""
 
     names = PATH_LOSSES
     more = tuple(case for case in CASES if case[0] in PATH_LOSSES)

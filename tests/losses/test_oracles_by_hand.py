@@ -1,4 +1,4 @@
-"""Oracles that compute more than a mean over positives, against cases small enough for paper."""
+"""Tests of oracles that compute more than a mean over positives, on cases that are solved by hand."""
 
 import math
 import random
@@ -21,9 +21,9 @@ from losses.oracles import (
 )
 
 SAME = [[0.0, 0.0]] * 4
-"""Every pair loss is log 3."""
+"""Four equal rows, so that every pair loss is log 3."""
 CORNERS = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
-"""Rows 0 and 2 are one point, 1 and 3 another: with tau = 1 the pair loss is log(e + 2), less 1 for these."""
+"""Two points, of rows 0, 2 and of rows 1, 3; for tau = 1 a pair loss is log(e + 2), less 1 at one point."""
 FAR = math.log(math.e + 2)
 EXP = [math.exp(1 / 2), math.exp(1)]
 
@@ -69,7 +69,7 @@ def test_an_unknown_level_ends_the_path():
 
 @pytest.mark.parametrize("granularity", ["pair", "level"])
 def test_a_coarse_level_is_raised_to_the_fine_one(granularity):
-    """Fine positives lie apart; at the coarse level the near rows would bring the mean down by 1/3."""
+    """Fine positives are far apart; at the coarse level the near rows would lower the mean by 1/3."""
     paths = [(0, 0), (0, 0), (0, 1), (0, 1)]
     assert himulcon(CORNERS, paths, 1, "uniform") == pytest.approx([FAR - 1 / 6] * 4)
     assert hicone(CORNERS, paths, 1, granularity) == pytest.approx([FAR] * 4)
@@ -85,7 +85,7 @@ def test_a_coarse_level_that_is_larger_stays(granularity):
 
 
 def test_pairs_are_raised_where_a_level_is_not():
-    """The coarse level's mean is the larger one; still two of its pairs are below the largest fine pair."""
+    """The mean of the coarse level is larger, but two of its pairs are below the largest fine pair."""
     z, paths = CORNERS[:3], [(0, 0), (0, 0), (0, 1)]
     far, even = math.log(1 + math.e), math.log(2)
     assert hicone(z, paths, 1) == pytest.approx([far, (even + far) / 2, far / 2])

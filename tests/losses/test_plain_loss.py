@@ -1,4 +1,4 @@
-"""A loss may be one function from labels to weights: dense and small batches serve it."""
+"""Tests of a loss that is one function from labels to weights, for the dense engine and small batches."""
 
 import logging
 import math

@@ -1,4 +1,4 @@
-"""Products in bfloat16 and TF32, and a device that no step of the engine waits for."""
+"""Tests of products in bfloat16 and TF32, and of steps of the engine that must not wait for a device."""
 
 import contextlib
 import copy
@@ -15,9 +15,9 @@ from mlcl.testing.losses import assert_equal
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
 TAU = 0.25
-"""Its root is a power of two: dividing by it does not round."""
+"""A temperature whose square root is a power of two, so that dividing by it does not round."""
 BY_LABELS = ["all", "any", "himulcon", "jaccard", "jscl", "mulsupcon", "simclr", "simdis", "supcon"]
-"""Losses by dot products whose weights depend on the labels alone, without prototypes."""
+"""Losses by dot products, without prototypes, whose weights depend only on the labels."""
 TILED = {"engine": "tiled", "normalize": True}
 HOW = {
     "few labels": (TILED, 256),
@@ -25,7 +25,7 @@ HOW = {
     "small": ({"normalize": True}, 256),
     "unknown": ({"engine": "tiled", "temperature": LearnedTemperature(0.1), "reduction": "mean_valid"}, 256),
 }
-"""Options of a loss, and `sets.FEW`. What the host does not know: temperature, lengths, who has positives."""
+"""Options of a loss, and `sets.FEW`; with "unknown", the host knows neither temperature nor lengths."""
 into_float32 = pytest.mark.skipif(
     not hasattr(torch.ops.aten.mm, "dtype"), reason="this PyTorch has no product of bfloat16 into float32"
 )
@@ -35,7 +35,7 @@ by_labels = pytest.mark.parametrize("case", [c for c in CASES if c[0] in BY_LABE
 
 @contextlib.contextmanager
 def bf16_into_float32():
-    """torch.mm of bfloat16 matrices with float32 answers, which PyTorch has for GPUs alone."""
+    """Gives the CPU torch.mm of bfloat16 matrices with float32 results, which PyTorch has only for GPUs."""
     library = torch.library.Library("aten", "IMPL", "CPU")
     library.impl("mm.dtype", lambda a, b, dtype: torch.mm(a.to(dtype), b.to(dtype)))
     library.impl("mm.dtype_out", lambda a, b, dtype, *, out: torch.mm(a.to(dtype), b.to(dtype), out=out))
@@ -46,7 +46,7 @@ def bf16_into_float32():
 
 
 def solved(case, rows, z, **how):
-    """Value and gradient."""
+    """Returns the value and the gradient."""
     name, options = case
     z = z.clone().requires_grad_()
     loss = build_loss(name, temperature=TAU, engine="tiled", normalize=True, **how, **options)
@@ -65,7 +65,7 @@ def error(found, exact):
     ids=lambda value: case_id(value) if isinstance(value, tuple) else "native" if value else "rounded",
 )
 def test_bf16_rows_give_the_loss_of_rounded_rows(case, native, rows, monkeypatch):
-    """The value is exact for them; the gradient has the error of weights of eight bits where those round."""
+    """The value is exact for rounded rows; the gradient has the error of weights with eight bits."""
     name, options = case
     unit = torch.nn.functional.normalize(rows.z.bfloat16().float(), dim=1)
     distances = LOSSES[name].similarity == "euclidean"
@@ -95,7 +95,7 @@ def test_tf32_is_what_is_set_while_the_engine_runs(rows, monkeypatch):
     solve = engine.solve
     monkeypatch.setattr(engine, "solve", lambda *a, **k: (seen.append(a[0].products), solve(*a, **k))[1])
     exact = solved(("supcon", {}), rows, rows.z.float())
-    assert solved(("supcon", {}), rows, rows.z.float(), products="tf32")[0] == exact[0]  # of a processor
+    assert solved(("supcon", {}), rows, rows.z.float(), products="tf32")[0] == exact[0]  # exact on a CPU
     assert seen == ["exact", "tf32"]
     with pytest.raises(ValueError, match=r"unknown products 'fp8'.*allowed: exact, tf32"):
         build_loss("supcon", products="fp8")
@@ -124,7 +124,7 @@ def test_the_precision_holds_within_and_not_after(products_, device, amx, precis
 @by_labels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
-    """Over many tiles, in both passes and the closed forms; and in the backward."""
+    """No pass over the tiles waits, nor do the closed forms or the backward."""
     found, solve = [], engine.solve
 
     def watched(*arguments, **options):
@@ -150,7 +150,7 @@ def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
     ids=lambda value: value if isinstance(value, str) else case_id(value),
 )
 def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, how, make, monkeypatch):
-    """Every case, from the labels on; each loss once in every way."""
+    """Every case runs with labels in the host's memory, and the first case of each loss with all options."""
     (name, options), (how, few), rows = case, HOW[how], make(samples=3)
     monkeypatch.setattr(sets, "FEW", few)
     monkeypatch.setattr(tiling, "_size_by_memory", lambda _device: 4)
@@ -165,7 +165,7 @@ def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, how, make, monkey
 
 @every_case
 def test_what_a_device_computes_without_a_look_is_what_a_host_computes(case, rows, monkeypatch):
-    """Room for labels that are not counted, shifted exponentials, levels that are not skipped."""
+    """A device leaves room for labels that are not counted, shifts exponentials, and skips no levels."""
     monkeypatch.setattr(sets, "FEW", 2)
     looked = solved(case, rows, rows.z)
     monkeypatch.setattr(tiling, "is_host", lambda _device: False)
@@ -175,7 +175,7 @@ def test_what_a_device_computes_without_a_look_is_what_a_host_computes(case, row
 
 @pytest.mark.parametrize("apart", [0, 1e-5, 1e-3, 0.1])
 def test_distances_on_a_device_are_exact_without_a_look(apart, rows, monkeypatch):
-    """Of float32 rows, also of some that are the same or hardly differ, far from the origin."""
+    """The rows are float32 and far from the origin; some are equal or hardly differ."""
     z = rows.z.float() + 5
     z[1::2] = z[::2] + apart * rows.z[1::2].float()
     found = []
@@ -220,7 +220,7 @@ def test_a_device_without_values_tells_reads_from_the_hosts_own():
 
 
 def test_a_learned_temperature_and_rows_of_any_length_are_one_number_each(rows):
-    """Beside what the labels' structure needs."""
+    """A learned temperature or rows of any length cost one read beyond those that the labels need."""
     labels, counts = rows.labels("supcon"), []
     for normalize, tau in ((True, 0.1), (False, 0.1), (True, LearnedTemperature(0.1))):
         loss = build_loss("supcon", temperature=tau, engine="tiled", normalize=normalize)

@@ -1,4 +1,4 @@
-"""A queue's rows are candidates without gradient, the same ones for any number of processes."""
+"""Tests that a queue's rows are candidates without gradient, and the same for any number of processes."""
 
 import io
 import pickle
@@ -18,7 +18,7 @@ WITH_QUEUE = [case for case in CASES if LOSSES[case[0]].queue]
 
 
 def fed(loss, rows, parts):
-    """The values of a loss over parts of a batch, each pushed after its step."""
+    """Returns the values of a loss over parts of a batch, each of which is pushed after its step."""
     values = []
     for index in parts:
         z, labels = rows.z[index], take(rows.labels(loss.spec.name), index)
@@ -29,7 +29,7 @@ def fed(loss, rows, parts):
 
 @pytest.mark.parametrize("name", ["simclr", "simdis", "knn", "msc", "jscl", "sincere"])
 def test_the_value_is_that_of_a_slow_loop_over_all_rows(name, rows):
-    """Of 14 rows, views of 7 samples, 8 are in the queue when the other 6 come."""
+    """The batch has 14 rows, views of 7 samples; 8 rows are in the queue when the other 6 come."""
     past, last = (
         torch.tensor([r for r, s in enumerate(rows.samples) if (s < 4) == old]) for old in (True, False)
     )
@@ -62,7 +62,7 @@ def test_a_sample_of_the_batch_and_the_oldest_rows_leave(rows):
         for part in ((2, 3), (4, 5), (2, 6))
     ]
     fed(loss, rows, index[:2])
-    assert loss.queue.state()["sample_ids"].tolist() == [2, 2, 5, 5, 4, 4]  # in the order of a hash
+    assert loss.queue.state()["sample_ids"].tolist() == [2, 2, 5, 5, 4, 4]  # ordered by a hash
     z, ids = rows.z[index[2]], rows.sample_ids()[index[2]]
     value = loss(z, take(rows.labels("simdis"), index[2]), ids)
     other = build_loss("simdis", queue=6)
@@ -102,7 +102,7 @@ def test_the_gradient_is_that_of_the_value_and_stops_at_the_queue(rows):
 
 
 def test_rows_in_bfloat16_are_kept_as_the_loss_compares_them(rows):
-    """Rounded once, by whoever made them, and normalised in float32."""
+    """Rows in bfloat16 are rounded once, where they are made, and normalised in float32."""
     half, single = (build_loss("simdis", queue=8, normalize=True, engine=e) for e in ("tiled", "dense"))
     z, parts = rows.z.bfloat16(), torch.arange(14).split(7)
     values = fed(half, replace(rows, z=z), parts), fed(single, replace(rows, z=z.float()), parts)
@@ -138,7 +138,7 @@ def test_what_is_cut_off_a_batch_does_not_depend_on_the_order_of_the_data():
     loss, kept = build_loss("supcon", queue=32), torch.zeros(10)
     generator = torch.Generator().manual_seed(0)
     for _ in range(200):
-        ids = torch.randperm(1000, generator=generator)[:64]  # sorted into ten classes
+        ids = torch.randperm(1000, generator=generator)[:64]  # the data are sorted by class
         loss(torch.randn(64, 4, generator=generator), ids // 100, ids)
         loss.queue.push()
         kept += torch.bincount(loss.queue.state()["sample_ids"] // 100, minlength=10)

@@ -1,4 +1,4 @@
-"""REG: the loss of its weights, and a gradient that pushes no positive away."""
+"""Tests of REG: the loss of its weights, and a gradient that repels no positive."""
 
 import math
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("small_tiles")
 
 
 def definition(z, centres, sets, tau, alpha):
-    """The mean, and its gradients by the rows, the prototypes and log tau, by the equations."""
+    """Returns the mean and its gradients by rows, prototypes and log tau, from the equations."""
     rows, dim = len(z), len(z[0])
     every = [*z, *centres]
     value, by_tau, by_row = 0.0, 0.0, [[0.0] * dim for _ in every]
@@ -66,7 +66,7 @@ def test_value_and_gradients_equal_the_definition(alpha, engine, tau, prototypes
 
 
 def test_weights_by_hand():
-    """Row 1 has half of its labels in common with row 0, row 2 all of its own."""
+    """Row 1 has half of its labels in common with row 0, and row 2 all of its labels."""
     sets = [frozenset({0, 1}), frozenset({1, 2}), frozenset({1}), frozenset()]
     assert reg_weights(sets, 0, 1.0, True) == ({1: 0.1, 2: 0.2}, {0: 0.5, 1: 0.2})
     assert reg_weights(sets, 0, 1.0, False) == (pytest.approx({1: 1 / 6, 2: 1 / 3}), {})
@@ -76,18 +76,18 @@ def test_weights_by_hand():
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_a_positive_that_is_near_enough_is_left_alone(engine):
-    """Row 0 lies on its positive 1, not on 2: the first has more than its half of the softmax."""
+    """Row 0 lies on its positive 1 but not on 2, so row 1 has more than its half of the softmax."""
     z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64, requires_grad=True)
     labels = torch.zeros(3, dtype=torch.int64)
     build_loss("reg", temperature=0.1, engine=engine, reduction="sum")(z, labels).backward()
     p = 1 / (1 + math.exp(10))
-    # Rows 0 and 1 attract row 2; row 2 is as near to both, and has nothing to gain.
+    # Rows 0 and 1 attract row 2; row 2 is equally near to both, so its own term has no gradient.
     assert z.grad[2].tolist() == pytest.approx([2 * (p - 0.5) / 0.1, 0])
     assert reg(z.tolist(), [frozenset({0})] * 3, 0.1)[2] == pytest.approx(math.log(2))
 
 
 def test_shares_far_below_that_of_the_row_itself_keep_their_digits():
-    """f is 1 for a row with itself, and 40^-4 for another one that shares one of 40 labels."""
+    """f is 1 for a row with itself, and 40^-4 for another row that shares one of 40 labels."""
     z = torch.nn.functional.normalize(torch.randn(9, 4, generator=torch.Generator().manual_seed(0)), dim=1)
     sets = [[0, row % 2 + 1, *range(40 * row + 3, 40 * row + 41)] for row in range(len(z))]
     labels = LabelRows.from_lists(sets, 400)

@@ -9,7 +9,7 @@ from mlcl.losses import dissimilarity_factor, label_counts, positive_weights, re
 from mlcl.losses.sets import LabelSets
 
 UNIVERSE = [set(c) for size in range(6) for c in combinations(range(5), size)]
-"""All 32 label sets over five labels; the pairs of these are what the theorems are checked on."""
+"""All 32 label sets over five labels, on whose pairs the theorems are checked."""
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def factors(counts):
 
 
 def test_figure_1():
-    """Anchor of three labels and the five candidates of Similarity-Dissimilarity, section 2.5."""
+    """The anchor has three labels; the candidates are those of Similarity-Dissimilarity, section 2.5."""
     anchor = LabelRows.from_lists([[0, 1, 2]], 8)
     others = LabelRows.from_lists([[3, 4, 5], [0, 1, 2], [0, 3, 4], [0, 1], [0, 1, 2, 3, 4]], 8)
     counts = label_counts(anchor, others)
@@ -77,7 +77,7 @@ def test_relation_1_is_the_complement_of_any(counts):
 
 @pytest.mark.parametrize("theorem", [4, 5])
 def test_theorems_4_and_5(theorem, counts, factors):
-    """R4 exceeds an R3 of a set of the same size, R5 one of a set that has no fewer labels besides."""
+    """Relation 4 has a larger factor than 3 at equal sizes, and relation 5 with no more additional labels."""
     kind, size = relation(counts), counts.candidate_size[0]
     checked = 0
     for i in range(len(UNIVERSE)):

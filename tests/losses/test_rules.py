@@ -20,7 +20,7 @@ def test_simclr_weighs_the_other_views():
 
 
 def test_two_orthogonal_views():
-    """z = e1, e1, e2: the positive has logit 1/tau, the other candidate 0."""
+    """The rows are e1, e1, e2, so that the positive has the logit 1/tau and the other candidate 0."""
     z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     terms = build_loss("supcon", temperature=0.5, reduction="none")(z, torch.tensor([0, 0, 1]))
     assert terms.tolist() == pytest.approx([math.log1p(math.exp(-2))] * 2 + [0], rel=1e-14)
@@ -55,7 +55,7 @@ def test_sincere_is_supcon_where_anchors_have_one_positive():
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_sincere_never_repels_a_positive(engine):
-    """Row 0 is on its positive 1 and far from 2: by supcon the near one is pushed away, here it is not."""
+    """Row 0 lies on its positive 1 and far from 2; supcon repels row 1, sincere does not."""
     z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
     labels = torch.tensor([0, 0, 0, 1])
     moved = {}
@@ -68,14 +68,14 @@ def test_sincere_never_repels_a_positive(engine):
 
 
 def test_a_decoupled_pair_is_compared_with_the_negatives_alone():
-    """z = e1, e1, e2: the positive has logit 1/tau, the one negative 0."""
+    """The rows are e1, e1, e2, so that the positive has the logit 1/tau and the one negative 0."""
     z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     loss = build_loss("sincere", temperature=0.5, reduction="none", denominator="negatives")
     assert loss(z, torch.tensor([0, 0, 1])).tolist() == pytest.approx([-2, -2, 0])
 
 
 def test_a_softmax_without_all_candidates_is_not_left_to_the_kernels(monkeypatch, rows):
-    """They know no candidates but all rows."""
+    """Kernels take all rows as candidates."""
     asked = []
     monkeypatch.setattr("mlcl.losses.engine.serves", lambda similarities: not asked.append(similarities))
     value = build_loss("sincere", engine="tiled")(rows.z, rows.labels("sincere"))
@@ -104,7 +104,7 @@ def test_sincere_reads_overlapping_or_equal_sets_as_positive():
 
 
 def test_several_paths_share_the_deepest_level_that_any_two_share():
-    """Level 0: rows 0 to 3 but for 1 and 3, 0 and 3; level 1: rows 0 and 1. So sharing is not transitive."""
+    """Rows 0 to 3 share level 0, except 1 and 3, and 0 and 3, so sharing is not transitive."""
     coarse = LabelRows.from_lists([[0], [0], [0, 1], [1], []], 2)
     fine = LabelRows.from_lists([[0, 1], [1], [2, 3], [], []], 4)
     w = positive_weights("himulcon", LabelRows.of_levels([coarse, fine]), level_weights=[2.0, 6.0])
@@ -189,7 +189,7 @@ def test_simdis_printed_has_the_gradient_of_any(rows):
 
 
 def test_simdis_survives_a_vanishing_factor():
-    """exp(-rate |T - S|) underflows: the weighted form gets 0, the printed one a finite constant."""
+    """exp(-rate |T - S|) underflows, so the weighted form is 0 and the printed one a finite constant."""
     z = torch.eye(2, dtype=torch.float64)
     labels = LabelRows.from_lists([[0], [0, 1, 2]], 3)
     printed = build_loss("simdis", form="printed", penalty="exponential", rate=500.0, reduction="none")
@@ -217,7 +217,7 @@ def test_jaccard_at_the_threshold(dtype, strict, expected):
 
 
 def test_jaccard_compares_in_float64_even_for_float32_embeddings():
-    """In float32 the next number above 1/3 would round to 1/3 itself."""
+    """The next number above 1/3 in float64 is 1/3 itself in float32."""
     loss = build_loss("jaccard", threshold=math.nextafter(1 / 3, 1), strict=False)
     loss(torch.eye(2), LabelRows.from_lists([[0], [0, 1, 2]], 3))
     assert loss.stats.positives_per_anchor == 0

@@ -1,4 +1,4 @@
-"""Diagnostics against sums over pairs written out."""
+"""Tests of diagnostics against explicit sums over pairs."""
 
 import math
 
@@ -62,7 +62,7 @@ def test_the_weight_of_an_anchor_on_its_own_views(name, engine, rows):
 
 
 def test_known_geometry():
-    """Two pairs at opposite points: aligned, and each anchor's negatives alike."""
+    """Two pairs lie at opposite points, so positives are aligned and an anchor's negatives equally far."""
     z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-2.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)
     loss = build_loss("supcon", temperature=0.5)
     loss(z, torch.tensor([0, 0, 1, 1]))

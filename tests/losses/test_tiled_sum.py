@@ -1,4 +1,4 @@
-"""The tiled engine is the dense definition: value, gradient of embeddings and of a learned temperature."""
+"""Tests that the tiled engine has the value and the gradients of the dense one, also of the temperature."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("small_tiles")
 
 
 def solved(case, engine, rows, z, tau=0.3, **how):
-    """Value, gradient of the embeddings and of the logarithm of the temperature."""
+    """Returns the value and the gradients of the embeddings and of the logarithm of the temperature."""
     return value_and_gradients(case, replace(rows, z=z), engine, tau, **how)
 
 
@@ -58,7 +58,7 @@ def test_small_temperatures_do_not_overflow(case, rows):
 
 
 def near_rows(scene):
-    """Pairs of rows that are close, in float32, with a class for each pair."""
+    """Returns float32 rows of which the views of a sample are close."""
     g = torch.Generator().manual_seed(0)
     if scene == "all close":
         z = torch.randn(9, 3, generator=g) * 2**-12
@@ -73,7 +73,7 @@ def near_rows(scene):
 @pytest.mark.parametrize("engine", ["tiled", "dense"])
 @pytest.mark.parametrize("scene", ["close", "far from the origin", "all close", 1e-4, 1e-5, 1e-6])
 def test_distances_of_close_rows_are_not_cancelled(scene, engine):
-    """Where the product form would cancel; the tiled gradient of near duplicates is kept, too."""
+    """The product form of distances would cancel; tiled gradients of near duplicates are exact, too."""
     z, views = near_rows(scene), 3 if scene in ("close", "far from the origin") else 2
     labels = torch.arange(len(z) // views).repeat(views)
     exact, found = (graded("knn", *how, labels, 0.5) for how in (("dense", z.double()), (engine, z)))
@@ -129,7 +129,7 @@ DOT = ["supcon", "simdis", "mulsupcon", "himulcon", "hicone", "himulcone", "jscl
 
 
 def scene(name, length, samples=150, dim=16, clustered=False):
-    """Rows of one length in float32, with labels of every kind; clustered: near their classes' centres."""
+    """Returns float32 rows of one length and a loss's labels; clustered rows are near their class centres."""
     g = torch.Generator().manual_seed(3)
     coarse = torch.arange(samples) % 4
     fine = coarse * 3 + torch.randint(0, 3, (samples,), generator=g)
@@ -157,7 +157,7 @@ def graded(name, engine, z, labels, tau):
     [(1, 0.005, False), (10, 0.1, False), (1000, 0.05, False), (1, 0.1, True), (28, 0.01, True)],
 )
 def test_float32_at_any_scale_of_the_logits(name, clustered, length, tau, monkeypatch):
-    """The value to the precision that logits of this size have in float32, gradients as the dense ones."""
+    """The value has the precision of float32 for logits of this size, gradients that of the dense engine."""
     monkeypatch.setattr(tiling, "TILE", 32)
     z, labels = scene(name, length, clustered=clustered)
     tau = float(torch.tensor(tau).log().exp())
@@ -172,7 +172,7 @@ def test_float32_at_any_scale_of_the_logits(name, clustered, length, tau, monkey
 
 
 def test_own_rows_of_a_set_are_not_lost_beside_it():
-    """K of a set with itself is 1, with the other set exp(-20): the small ones are all that there is."""
+    """The first row has no equal set, so all its factors are exp(-20), while other rows have factors of 1."""
     labels = LabelRows.from_lists([[0], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], 5)
     z = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
     options = {"penalty": "exponential", "rate": 5.0, "normalizer": "factors", "temperature": 0.5}
@@ -186,7 +186,7 @@ def test_own_rows_of_a_set_are_not_lost_beside_it():
 @pytest.mark.parametrize("engine", ["tiled", "dense"])
 @pytest.mark.parametrize("rate", [2.9, 3.2])
 def test_factors_that_float32_hardly_holds_have_no_infinite_inverse(engine, rate):
-    """Of the first row: exp(-rate 33), which float32 holds without all digits or as 0; it counts as 0."""
+    """The factors of the first row, exp(-rate 33), lose digits or are 0 in float32; they count as 0."""
     labels = LabelRows.from_lists([[0], *[range(34)] * 8], 34)
     z = torch.nn.functional.normalize(torch.randn(9, 4, generator=torch.Generator().manual_seed(0)), dim=1)
     z.requires_grad_()
@@ -201,7 +201,7 @@ def test_factors_that_float32_hardly_holds_have_no_infinite_inverse(engine, rate
 @pytest.mark.parametrize("name", ["hicone", "himulcone"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_of_equal_pairs_one_is_the_largest(name, dtype, make):
-    """Identical views tie every pair; dense and tiled let the gradient go to the same one."""
+    """Identical views make all pairs equal; dense and tiled engines give the gradient to the same pair."""
     rows = make(samples=7, views=1)
     z = rows.z.to(dtype).repeat(2, 1)
     paths = torch.tensor(rows.paths).repeat(2, 1)

@@ -1,4 +1,4 @@
-"""Rows of unit length: ordinary rows as `F.normalize` has them, zero rows with no gradient."""
+"""Tests of rows of unit length: ordinary rows equal those of `F.normalize`, zero rows have no gradient."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The work of each process in tests/losses/test_distributed.py; imported there by its name."""
+"""The function that each process of tests/losses/test_distributed.py runs; processes import it by name."""
 
 import contextlib
 from unittest import mock
@@ -48,7 +48,7 @@ def _local(rank, job):
 
 def _answer(rank, job):
     model = Model(job["x"].shape[1], *job["loss"], gather=True)
-    # Kept by name: without the wrapper its averaging of gradients is gone too.
+    # The name keeps the wrapper, without which gradients are not averaged.
     wrapped = DistributedDataParallel(model)
     value = wrapped(*_local(rank, job))
     with _silence(model.loss.tiled):
@@ -57,7 +57,7 @@ def _answer(rank, job):
 
 
 def _alone(rank, job):
-    """gather=False beside other processes: no collective, and the value of the own rows."""
+    """Returns the value and the gradients of the own rows with gather=False, which calls no collective."""
     model = Model(job["x"].shape[1], *job["loss"], gather=False)
     with _silence():
         value = model(*_local(rank, job))
@@ -66,7 +66,7 @@ def _alone(rank, job):
 
 
 def _together(rank, job):
-    """A dense and a tiled loss on two widths of embeddings, gathered apart and at once: value, gradients."""
+    """Returns values and gradients of a dense and a tiled loss on two widths, gathered apart and at once."""
     x, labels, samples = _local(rank, job)
     losses = [
         build_loss("simdis", gather=True, engine=engine, normalize=True) for engine in ("dense", "tiled")
@@ -85,7 +85,7 @@ def _together(rank, job):
 
 @contextlib.contextmanager
 def _silence(wanted=True):
-    """No collective of ours may be called; those of DDP are its own."""
+    """Makes the collectives of torch.distributed raise; those of DDP are not affected."""
     with contextlib.ExitStack() as stack:
         for name in COLLECTIVES if wanted else ():
             stack.enter_context(mock.patch.object(dist, name, side_effect=AssertionError(name)))

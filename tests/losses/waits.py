@@ -1,4 +1,4 @@
-"""Operations that would make the host wait for a device, counted on the CPU, where nothing waits."""
+"""A counter of operations that would make the host wait for a device, for tests on the CPU."""
 
 from collections import Counter
 from unittest import mock
@@ -16,11 +16,11 @@ READS = {
     "unique_consecutive",
     "unique_dim",
 }
-"""Operators whose answer's shape, or the answer itself, is needed on the host."""
+"""Operators whose result, or whose result's shape, is needed on the host."""
 
 
 class Waits(TorchDispatchMode):
-    """Counts, by name, reads of a tensor's values by the host and indices by bool."""
+    """A mode that counts, by name, reads of a tensor's values by the host, and indices by bool."""
 
     def __init__(self) -> None:
         super().__init__()
