@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread(one_thread):
-    """All tests of networks run in one thread."""
+    """Runs all tests of networks in one thread."""
 
 
 @pytest.fixture

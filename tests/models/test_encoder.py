@@ -1,4 +1,4 @@
-"""A declaration says at once where its section and its `build` do not fit."""
+"""Tests that the declaration of an encoder raises if its section and its `build` do not fit."""
 
 from typing import Literal
 

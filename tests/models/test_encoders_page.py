@@ -1,4 +1,4 @@
-"""docs/encoders.md says what is: its sections load, and it names every encoder."""
+"""Tests that the sections in docs/encoders.md load, and that the page names every encoder."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The network on frozen inputs against its equations, written as loops."""
+"""Tests of the network on frozen inputs against its equations, which are written as loops."""
 
 import math
 
@@ -26,7 +26,7 @@ def dense(columns, values, width):
 
 @pytest.mark.parametrize("width", [7, 4])
 def test_a_sparse_map_is_the_matrix_product(width):
-    """Also of its gradient, and where it reads the first columns alone."""
+    """The gradient equals that of the product, too, also if only the first columns are read."""
     layer = SparseLinear(width, 3, std=1.0).double()
     given = torch.randn(3, 3, dtype=torch.float64)
     layer(SparseRows.of(COLUMNS, VALUES)).backward(given)
@@ -47,7 +47,7 @@ def test_on_other_devices_it_is_the_same_map(monkeypatch):
 
 
 def slow(network, sparse, given):
-    """Embedding and own logits of each row by the equations; dropout is off."""
+    """Returns the embedding and own logits of each row, computed from the equations without dropout."""
     embedding, own = [], []
     for row in range(len(given)):
         h = network.bias.clone()

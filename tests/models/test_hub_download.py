@@ -1,4 +1,4 @@
-"""Processes of a machine that name the same model of the hub."""
+"""Tests that the processes of a machine that name a model of the hub download it once."""
 
 import os
 import subprocess

@@ -12,7 +12,7 @@ def make(pooling="max"):
     layer = LabelAttention(DIM, LABELS, pooling).double()
     with torch.no_grad():
         for p in layer.parameters():
-            p.normal_()  # far from the flat weights of the start
+            p.normal_()  # attention far from the uniform one at the start
     return layer
 
 
@@ -22,7 +22,7 @@ def states():
 
 
 def by_hand(layer, h, mask):
-    """Text by text, label by label, token by token."""
+    """Returns the output of the layer, computed for each text, label and token in turn."""
     V, U, w, b = layer.key.weight, layer.query.weight, layer.output.weight, layer.output.bias
     rows = []
     for text, tokens in zip(h, mask.sum(1).tolist(), strict=True):
@@ -64,7 +64,7 @@ def test_autocast_leaves_it_in_float32(dtype):
 
 
 def saved(layer, h, mask):
-    """Elements of the tensors that autograd keeps for the backward."""
+    """Returns the output of the layer, and the number of elements that autograd keeps for the backward."""
     kept = {}
 
     def pack(tensor):

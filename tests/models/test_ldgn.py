@@ -10,7 +10,7 @@ from mlcl.models.encoders.ldgn import Ldgn
 from mlcl.models.label_layers import label_graph, normalize_graph
 
 ROWS = [[0, 1], [0, 1, 2], [2], [], [0]]
-LABELS = 4  # no row holds the last one
+LABELS = 4  # no row holds label 3
 
 
 def make(pooling="max", dropout=0.0, layers=2):
@@ -27,7 +27,7 @@ def batch(lengths, total):
     return ids, mask
 
 
-# Slow: loops over lists of numbers, from the equations.
+# Slow versions: loops over lists of numbers, written from the equations.
 
 
 def dot(a, b):

@@ -1,4 +1,4 @@
-"""A pretrained model is found in a folder, in an installed Python package, or in the hub's cache."""
+"""Tests that a pretrained model is found in a folder, in an installed package, or in the hub's cache."""
 
 import pytest
 from tiny_models import FILES, with_files

@@ -1,4 +1,4 @@
-"""Models on a cluster's storage: one copy on each machine, and room for it."""
+"""Tests of models on a cluster's storage: one copy on each machine, and enough free space for it."""
 
 from types import SimpleNamespace
 

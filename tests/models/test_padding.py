@@ -1,4 +1,4 @@
-"""The convolutions of texts, and texts without words; the suite of encoders tests the padding of others."""
+"""Tests of text convolutions and of texts without words; the encoder suite tests the padding of others."""
 
 import pytest
 import torch

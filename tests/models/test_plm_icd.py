@@ -15,12 +15,12 @@ def make(folder, chunk_length=4, labels=LABELS, pooling="max", **options):
     torch.manual_seed(0)
     encoder = PlmIcd(load_pretrained(folder, **options), labels, chunk_length=chunk_length, pooling=pooling)
     for linear in (encoder.attention.key, encoder.attention.query, encoder.attention.output):
-        torch.nn.init.normal_(linear.weight, std=0.5)  # far from the flat weights of the start
+        torch.nn.init.normal_(linear.weight, std=0.5)  # attention far from the uniform one at the start
     return encoder
 
 
 def by_hand(encoder, ids, mask):
-    """Text by text: its chunks one at a time, without padding, and then what the labels make of them."""
+    """Returns the output for each text, with its chunks computed one at a time and without padding."""
     layer, rows = encoder.attention, []
     for text, tokens in zip(ids, mask.sum(1).tolist(), strict=True):
         states = [
@@ -79,7 +79,7 @@ def test_chunks_of_padding_are_not_computed(models):
         encoder(*batch)
     assert seen == [(1, 13 + 2 + 8, DIM), (1, 3 + 2, DIM)]
     seen.clear()
-    encoder.network.set_attn_implementation("sdpa")  # chunks are padded, as on a GPU
+    encoder.network.set_attn_implementation("sdpa")  # pads chunks, as on a GPU
     for batch in batches:
         encoder(*batch)
     assert seen == [(4 + 1 + 2, 4, DIM), (2, 3, DIM)]

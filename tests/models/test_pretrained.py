@@ -44,7 +44,7 @@ def trained(network):
 
 
 def states_sum(network, seed=0):
-    """A weighted sum of the token states of three texts, with dropout of this seed."""
+    """Returns a weighted sum of the token states of three texts, with dropout of this seed."""
     torch.manual_seed(seed)
     h = token_states(network, *token_batch([6, 2, 4], 6))
     return (h * torch.linspace(-9, 9, h.numel()).sin().reshape(h.shape)).sum()
@@ -85,7 +85,7 @@ def test_trained_weights_are_float32_whatever_the_file(models, tmp_path):
 
 
 def dropouts(network):
-    """Probabilities of all dropout that runs: of modules, and of attention's weights."""
+    """Returns the probabilities of all active dropout, of modules and of attention weights."""
     modules = {m.p for m in network.modules() if isinstance(m, nn.Dropout)}
     attention = {float(m.attention_dropout) for m in network.modules() if hasattr(m, "attention_dropout")}
     return modules | attention
@@ -121,7 +121,7 @@ def test_adapters_alone_train_and_stay_float32(models, kind, weights):
     assert len(trained(network)) == 2 * len(linear) > 20
     optimizer = torch.optim.SGD(trained(network).values(), lr=0.1)
     before = {name: p.detach().clone() for name, p in trained(network).items()}
-    for _ in range(2):  # in the first step A has no gradient: B is 0
+    for _ in range(2):  # A has no gradient in the first step, since B is 0
         optimizer.zero_grad()
         states_sum(network).backward()
         optimizer.step()
@@ -263,7 +263,7 @@ def test_a_configuration_that_does_not_make_a_model(copy, no_network, change, me
 
 
 def test_weights_under_the_names_of_older_files(models, copy, no_network, capfd):
-    """As BERT's own are: behind `bert.`, gamma and beta, with the head of its pre-training beside them."""
+    """BERT's own file has the prefix `bert.`, the names gamma and beta, and the head of its pre-training."""
     tensors = {
         "bert."
         + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
@@ -273,11 +273,11 @@ def test_weights_under_the_names_of_older_files(models, copy, no_network, capfd)
     capfd.readouterr()
     loaded, expected = make(copy).state_dict(), make(models["bert"]).state_dict()
     assert all(torch.equal(loaded[name], expected[name]) for name in expected)
-    assert capfd.readouterr() == ("", "")  # nothing of the library's own over the progress of a run
+    assert capfd.readouterr() == ("", "")  # the library must not write over the progress of a run
 
 
 def test_a_language_model_in_several_files(models, tmp_path, no_network):
-    """As Llama's own is."""
+    """Llama's own weights come in several files."""
     whole = transformers.AutoModelForCausalLM.from_pretrained(models["llama"])
     whole.save_pretrained(tmp_path, max_shard_size="5KB")
     shutil.copy(models["llama"] / "tokenizer.json", tmp_path)

@@ -19,7 +19,7 @@ def pairs(matrix):
 
 
 def slow_distortion(points, distances, scale=None):
-    """The mean over ordered pairs, at the best scale or a given one."""
+    """Returns the mean over ordered pairs, at the best scale or at a given one."""
     classes = range(len(points))
     ratios = [math.dist(points[k], points[m]) / distances[k][m] for k in classes for m in classes if k != m]
     if scale is None:
@@ -28,7 +28,7 @@ def slow_distortion(points, distances, scale=None):
 
 
 def slow_tree_distance(a, b):
-    """Edges up from both leaves to the first group that is the same."""
+    """Returns the number of edges from both leaves up to the first group that they share."""
     shared = 0
     while shared < len(a) and a[shared] == b[shared] >= 0:
         shared += 1
@@ -67,7 +67,7 @@ def test_points_that_match_have_no_distortion_at_any_scale(scale):
     points = torch.randn(6, 4, dtype=torch.float64)
     matched = torch.cdist(points, points)
     assert distortion(points * scale, pairs(matched)).item() == pytest.approx(0, abs=1e-12)
-    # Corners of a simplex are equally far from one another.
+    # The corners of a simplex are equally far from each other.
     assert distortion(torch.eye(5) * scale, torch.full((10,), 4.0)).item() == pytest.approx(0, abs=1e-12)
 
 

@@ -59,7 +59,7 @@ def test_more_tokens_than_the_network_has_positions_for(models):
         with pytest.raises(UserError, match="more tokens") as caught:
             TextTransformer(network, max_length=33)
         assert (caught.value.key, caught.value.allowed) == ("encoder.max_length", 32)
-    TextTransformer(load_pretrained(models["llama"]), max_length=10_000)  # rotary: no such end
+    TextTransformer(load_pretrained(models["llama"]), max_length=10_000)  # rotary positions have no limit
 
 
 def test_a_network_of_one_s_own_will_do():

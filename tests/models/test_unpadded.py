@@ -26,7 +26,7 @@ FAMILIES = {
 
 @pytest.fixture
 def family(tmp_path):
-    """Makes a random network of a family and loads it as an encoder does."""
+    """Returns a function that makes a random network of a family and loads it as an encoder does."""
 
     def make(kind, *, dtype=torch.float64, **options):
         sizes = {"vocab_size": 24, "max_position_embeddings": 16, **SIZES}
@@ -44,7 +44,7 @@ def family(tmp_path):
 
 
 def padded(network):
-    """The network computed with padding."""
+    """Returns a copy of the network that computes with padding."""
     twin = copy.deepcopy(network)
     twin.set_attn_implementation("sdpa")
     return twin
