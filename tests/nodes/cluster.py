@@ -1,4 +1,4 @@
-"""A Ray cluster on hosts of its own, with a token, and mlcl's commands on them."""
+"""A Ray cluster on separate hosts, with a token, on which mlcl's commands run."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from typing_extensions import Self
 CLONE = Path(__file__).resolve().parents[2]
 PORT = 6379
 HEAD = 1
-"""The number of the head's address."""
+"""The number in the address of the head."""
 QUICK = {
-    # A node that is not heard for some 20 seconds is lost: Ray's own patience is a minute.
+    # Ray counts a node as lost after some 20 seconds without an answer, not after a minute.
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "5000",
     "RAY_health_check_failure_threshold": "4",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Hosts share the machine's memory, and each would count it as its own.
+    # Hosts share the machine's memory, which each would count as its own.
     "RAY_memory_monitor_refresh_ms": "0",
 }
 RAY = """
@@ -37,13 +37,13 @@ if "REDIS_PASSWORD" in os.environ:
     sys.argv.append("--redis-password=" + os.environ["REDIS_PASSWORD"])
 main()
 """
-"""Ray's own command. It takes this password as an option alone, where everybody would see it."""
+"""A script for Ray's command that adds the password inside the process, where it is not visible."""
 STORE = 100_000_000
-"""Bytes of a node's object store: nothing large goes there."""
+"""The bytes of a node's object store, into which nothing large goes."""
 
 
 class Cluster:
-    """A network, and Ray on its hosts; `folder` is what all of them see. `with` ends everything."""
+    """A network of hosts that run Ray and all see `folder`; `with` ends everything."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
@@ -64,7 +64,7 @@ class Cluster:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            # Sockets lie in it, and their paths must be short.
+            # Ray makes sockets in this folder, whose paths must be short.
             self.scratch = Path(tempfile.mkdtemp(prefix="mlcl-nodes-"))
             stack.callback(shutil.rmtree, self.scratch, ignore_errors=True)
             stack.enter_context(self.network)
@@ -75,24 +75,24 @@ class Cluster:
         self._stack.close()
 
     def head(self, cpus: int = 0, **environment: str) -> Host:
-        """A host with Ray's head, new or in the place of a killed one; returns when it answers."""
+        """Starts a host with Ray's head, new or in place of a killed one; returns when the head answers."""
         host = self.network.host("head", HEAD)
         self._ray(host, cpus, ["--head", f"--port={PORT}", "--dashboard-host=127.0.0.1"], environment)
         return host
 
     def worker(self, number: int, cpus: int = 1, **environment: str) -> Host:
-        """A host with a Ray node; returns when it has joined."""
+        """Starts a host with a Ray node; returns when the node has joined."""
         host = self.network.host(f"worker{number}", HEAD + number)
         self.join(host, cpus, **environment)
         return host
 
     def join(self, host: Host, cpus: int = 1, **environment: str) -> None:
-        """Ray on a host whose Ray has ended."""
+        """Starts Ray on a host whose Ray has ended."""
         self._ray(host, cpus, [f"--address={self.address}"], environment)
 
     @property
     def address(self) -> str:
-        """Where nodes and commands find the head."""
+        """The address at which nodes and commands find the head."""
         return f"{RANGE}.{HEAD}:{PORT}"
 
     def _ray(
@@ -113,7 +113,7 @@ class Cluster:
         return process
 
     def command(self, host: Host, folder: Path, *words: str) -> subprocess.Popen[bytes]:
-        """Starts an `mlcl` command on a host. It prints to `out.json` and adds to `err.txt` in its folder."""
+        """Starts an `mlcl` command on a host; it prints to `out.json` and adds to `err.txt` in its folder."""
         command = [sys.executable, "-m", "mlcl", *words]
         environment = {**self.environment, "RAY_ADDRESS": self.address}
         with (folder / "out.json").open("wb") as out, (folder / "err.txt").open("ab") as err:

@@ -1,4 +1,4 @@
-"""mlcl's commands on a cluster: what they have written down so far, and their processes."""
+"""Commands of mlcl on a cluster, what they have recorded so far, and their processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from patience import until
 T = TypeVar("T")
 
 EPOCHS = 100
-"""Some seconds of training, for something to happen in."""
+"""The epochs of a training that lasts some seconds, so that a test can interrupt it."""
 SINGLE = {
     "space": {
         "objective.heads.*.temperature": {"log_float": [0.05, 1.0]},
@@ -33,25 +33,25 @@ SINGLE = {
     },
     "search": {"sampler": "random", "scheduler": "none"},
 }
-"""Neither a trial's settings nor its end hang on the others: two at once may end in any order."""
+"""A space whose trials do not depend on each other's settings or ends, since two run at once."""
 GROUP = {
     "space": SINGLE["space"] | {"objective.heads.*.weight": {"simplex": {"total": [0.1, 0.6]}}},
-    # Without pruning: until its workers hear that it is pruned, a trial of several may log some points more.
+    # No pruning: a pruned trial of several workers may log more points before its workers stop.
     "search": {"scheduler": "none"},
 }
-"""For one trial at a time."""
+"""A space for sweeps that run one trial at a time."""
 SWEEP = ("sweep", "job.yaml", "space.yaml", "--trials", "3", "--cpus", "1")
 TRAINING = ("ray::ImplicitFunc", "ray::RayTrainW")
-"""Ray's names of the processes of trials and of their workers."""
+"""The names that Ray gives the processes of trials and of their workers."""
 
 
 class Work:
-    """A folder with a job and a space in it, and a command on them."""
+    """A folder with a job and a space, and a command that uses them."""
 
     def __init__(self, folder: Path, data: Path, space: dict[str, Any] = SINGLE, **train: Any) -> None:
         self.folder, self.home = folder, folder / "outputs"
         folder.mkdir(exist_ok=True)
-        # The job, and with it every hash, is the same in any folder.
+        # The path is relative, so that the job, and with it every hash, is the same in any folder.
         (folder / "data").symlink_to(data)
         job = job_tree(Path("data"), **{"epochs": EPOCHS, "lr": 0.001, "checkpoint_every": 10, **train})
         (folder / "job.yaml").write_text(yaml.safe_dump(job))
@@ -59,15 +59,15 @@ class Work:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, cluster: Cluster, host: Host, *words: str) -> None:
-        """The command, on a host."""
+        """Starts the command on a host."""
         self.process = cluster.command(host, self.folder, *words, "--json")
 
     def sweep(self, cluster: Cluster, host: Host) -> None:
-        """The sweep, as it is typed every time."""
+        """Starts the sweep, with the same words every time."""
         self.start(cluster, host, *SWEEP)
 
     def run_here(self, *words: str) -> None:
-        """Runs the command on this machine, without a cluster. Fails where it does."""
+        """Runs the command on this machine, without a cluster; fails if the command fails."""
         command = [sys.executable, "-m", "mlcl", *words, "--json"]
         environment = {**os.environ, "PYTHONPATH": str(CLONE)}
         answer = subprocess.run(
@@ -76,7 +76,7 @@ class Work:
         assert answer.returncode == 0, answer.stderr[-3000:]
 
     def end(self) -> int:
-        """Waits for the command; its exit status."""
+        """Waits for the end of the command and returns its exit status."""
         process = self.process
         assert process is not None
         until(lambda: process.poll() is not None)
@@ -84,7 +84,7 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """From the first event of the sweep to its last."""
+        """The seconds from the first event of the sweep to its last."""
         return float(self.events[-1]["at"] - self.events[0]["at"])
 
     @property
@@ -94,17 +94,17 @@ class Work:
 
     @property
     def report(self) -> dict[str, Any]:
-        """The output of the last command."""
+        """The report that the last command printed."""
         report: dict[str, Any] = json.loads((self.folder / "out.json").read_text())
         return report
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The whole lines of the sweep's ledger."""
+        """The events in the complete lines of the sweep's ledger."""
         return ledgers.events(self.home)
 
     def until(self, event: str, count: int = 1, **content: Any) -> dict[str, Any]:
-        """Waits for an event of the sweep, that many times; fails where the command ends before."""
+        """Waits for the `count`-th such event and returns it; fails if the command ends before."""
         wanted = {"event": event, **content}
 
         def found() -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ class Work:
         return self._while_it_runs(found)[0]
 
     def until_begun_again(self) -> dict[str, Any]:
-        """Waits until a training has begun that had begun before."""
+        """Waits until a training has begun a second time, and returns the event."""
 
         def found() -> list[dict[str, Any]]:
             begun = [event for event in self.events if event["event"] == "begin"]
@@ -138,7 +138,7 @@ class Work:
 
     @property
     def results(self) -> list[bytes]:
-        """The figures of a run, but for times, and its weights."""
+        """The contents of the files of a run that have its figures and its weights."""
         (folder,) = self.home.glob("runs/*")
         return [(folder / name).read_bytes() for name in ("result.json", "model/weights.safetensors")]
 
@@ -153,30 +153,30 @@ class Work:
 
     @property
     def running(self) -> list[str]:
-        """The runs that are RUNNING in MLflow."""
+        """The names of the runs that are RUNNING in MLflow."""
         return [str(run.info.run_name) for run in self._runs if run.info.status == "RUNNING"]
 
     @property
     def points(self) -> list[tuple[str, int]]:
-        """The points that MLflow has of a run: each metric's name and step."""
+        """The metric name and the step of each point that MLflow has of a run."""
         (run,) = self._runs
         histories = (self._client.get_metric_history(run.info.run_id, name) for name in run.data.metrics)
         return sorted((point.key, point.step) for history in histories for point in history)
 
     @property
     def trace(self) -> Trace:
-        """Everything that the sweep has left."""
+        """The trace of everything that the sweep has left."""
         return trace(self.home, f"sqlite:///{self.home}/mlflow.db")
 
 
 def unordered(found: Trace) -> Trace:
-    """The trace of trials that ran at once: without what their order decides."""
+    """Returns the trace of trials that ran at once, without the parts that depend on their order."""
     kept = {key: value for key, value in found.items() if key != "mlflow: SWEEP metric sweep/best"}
     return kept | {"ledger: order": sorted(found["ledger: order"])}
 
 
 def training_on(host: Host) -> list[psutil.Process]:
-    """The processes on a host that train, as the machine numbers them."""
+    """Returns the processes on a host that train, with the process ids of the machine."""
     namespace = Path(f"/proc/{host.space.first}/ns/pid").readlink()
     found = []
     for process in psutil.process_iter():

@@ -1,4 +1,4 @@
-"""Clusters on hosts of their own, and what commands come to where nothing happens to them."""
+"""Fixtures with clusters on separate hosts, and with the results of commands that nothing disturbs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nodes.commands import GROUP, SINGLE, SWEEP, Work
 from nodes.hosts import missing
 
 SPACES = {"single": (SINGLE, 1), "group": (GROUP, 2)}
-"""Trials of one process, two of them at once; and trials of two processes, one at a time."""
+"""The space and the workers of a trial: two single processes at once, or one group of two processes."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _hosts():
-    """Skips where there can be none."""
+    """Skips the tests on a machine where no hosts can be made."""
     reason = missing()
     if reason:
         pytest.skip(reason)
@@ -24,14 +24,14 @@ def _hosts():
 
 @pytest.fixture
 def cluster(tmp_path):
-    """A cluster without a node yet."""
+    """Yields a cluster that has no node yet."""
     with Cluster(tmp_path / "cluster") as cluster:
         yield cluster
 
 
 @pytest.fixture
 def work(tmp_path, tiny):
-    """A folder for a command on a job of one or of two workers: `single` or `group`."""
+    """Returns a function that makes a folder for a command; a trial of kind `group` has two workers."""
 
     def make(kind, name="work", **train) -> Work:
         space, workers = SPACES[kind]
@@ -42,7 +42,7 @@ def work(tmp_path, tiny):
 
 @pytest.fixture(scope="session")
 def here(tmp_path_factory, tiny):
-    """The result of a sweep on this machine: it is equal on any cluster, whatever is lost."""
+    """Returns a function that runs a sweep on this machine; its trace equals that on any cluster."""
 
     @cache
     def come_to(kind) -> Trace:
@@ -56,7 +56,7 @@ def here(tmp_path_factory, tiny):
 
 @pytest.fixture(scope="session")
 def run_here(tmp_path_factory, tiny):
-    """The results of a run of two workers on this machine."""
+    """Returns the results of a run of two workers on this machine."""
     run = Work(tmp_path_factory.mktemp("run") / "here", tiny, workers=2)
     run.run_here("run", "job.yaml")
     return run.results

@@ -1,8 +1,8 @@
-"""Hosts on one machine: each has its own network, processes and name, and all have the same files.
+"""Hosts on one machine, each with its own network, processes and name, and all with the same files.
 
-A host is the first process of namespaces of its own, and a switch another one. The kernel ends everything in
-a namespace with its first process, and that one ends with the process that started it: nothing is left,
-whatever becomes of the test. No network of the machine is touched, so that runs cannot meet either.
+A host is the first process of its own namespaces, and so is a switch. The kernel ends everything in a
+namespace with its first process, and ends the latter with the process that started it, so that a test leaves
+nothing behind. The networks of the machine are not touched, so that several runs do not disturb each other.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing_extensions import Self
 PROGRAMS = ("ip", "nsenter", "unshare", "setpriv", "bash")
 KINDS = ("--net", "--pid", "--mount", "--uts")
 RANGE = "10.77.0"
-"""Addresses inside of the namespaces. Nobody outside can reach them, whoever uses the same."""
+"""The addresses inside the namespaces, which cannot be reached from outside."""
 
 
 def missing() -> str:
-    """The reason why there can be no hosts here; empty where there can."""
+    """Returns the reason why there can be no hosts on this machine, which is empty if there can be."""
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     if absent:
         return f"needs {', '.join(absent)}"
@@ -35,10 +35,10 @@ def missing() -> str:
 
 
 class Space:
-    """New namespaces, which last as long as their first process."""
+    """A set of new namespaces, which last as long as their first process."""
 
     def __init__(self) -> None:
-        # As the first of its processes bash also takes away those that have ended.
+        # As the first process of its namespace, bash also reaps processes that have ended.
         idle = ["bash", "-c", "sleep infinity & echo ready; wait"]
         tied = ["setpriv", "--pdeathsig=KILL", "unshare", *KINDS, "--mount-proc", "--fork", "--kill-child"]
         self._process = subprocess.Popen(
@@ -50,17 +50,17 @@ class Space:
         self.first = int(children.read_text())
 
     def enter(self, command: Sequence[str], kinds: Sequence[str] = KINDS) -> list[str]:
-        """The command, inside."""
+        """Returns the words that run a command inside the namespaces."""
         return ["nsenter", f"--target={self.first}", *kinds, *command]
 
     def run(self, *command: str, kinds: Sequence[str] = KINDS) -> str:
-        """Runs a command inside; what it printed. Fails where it does."""
+        """Runs a command inside the namespaces and returns its output; fails if the command fails."""
         answer = subprocess.run(self.enter(command, kinds), capture_output=True, text=True, check=False)
         assert answer.returncode == 0, f"{' '.join(command)}: {answer.stderr}"
         return answer.stdout
 
     def kill(self) -> None:
-        """Kills all of its processes at once. Who was connected to them is told by the kernel."""
+        """Kills all processes inside at once; the kernel closes their connections."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
@@ -68,7 +68,7 @@ class Space:
 
 
 class Host:
-    """A machine of its own, but for the files. It is on as long as it is not killed."""
+    """A machine that shares only its files with others, and runs until it is killed."""
 
     def __init__(self, space: Space, name: str, address: str) -> None:
         self.space, self.name, self.address = space, name, address
@@ -77,7 +77,7 @@ class Host:
         self.run("ip", "link", "set", "lo", "up")
 
     def run(self, *command: str) -> str:
-        """Runs a command here; what it printed. Fails where it does."""
+        """Runs a command on the host and returns its output; fails if the command fails."""
         return self.space.run(*command)
 
     def start(
@@ -88,7 +88,7 @@ class Host:
         out: IO[bytes],
         err: IO[bytes],
     ) -> subprocess.Popen[bytes]:
-        """Starts a command here, in a folder. Its output goes to files: who outlives it would hold pipes."""
+        """Starts a command in a folder; its output goes to files, since survivors would keep pipes open."""
         process = subprocess.Popen(
             self.space.enter(["env", f"--chdir={folder}", *command]),
             stdin=subprocess.DEVNULL,
@@ -101,14 +101,14 @@ class Host:
         return process
 
     def kill(self) -> None:
-        """Kills all that runs here. A host that is to come back is a new one."""
+        """Kills all processes on the host, which cannot be started again."""
         self.space.kill()
         for process in self._started:
             process.wait()
 
 
 class Network:
-    """A switch with hosts; `with` takes all of it away."""
+    """A switch with hosts; `with` removes all of them."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -127,15 +127,15 @@ class Network:
         self._stack.close()
 
     def host(self, name: str, number: int) -> Host:
-        """A new host at the address of that number; the one that had it must be off."""
+        """Adds a host with the address of that number, whose earlier host must have been killed."""
         space = Space()
         self._stack.callback(space.kill)
         host = Host(space, name, f"{RANGE}.{number}")
         port = f"port{number}"
-        # The address of the card stays, as other hosts remember it.
+        # The hardware address stays the same, as other hosts remember it.
         card = ("name", "eth0", "address", f"02:00:00:00:00:{number:02x}", "netns", str(space.first))
         with suppress(AssertionError):
-            self._ip("link", "delete", port)  # of the host before, where the kernel is late
+            self._ip("link", "delete", port)  # of the earlier host, if the kernel still has it
         self._ip("link", "add", port, "type", "veth", "peer", *card)
         self._ip("link", "set", port, "master", "switch", "up")
         host.run("ip", "address", "add", f"{host.address}/24", "dev", "eth0")
@@ -144,15 +144,15 @@ class Network:
         return host
 
     def cut(self, host: Host) -> None:
-        """From now on nothing gets to the host or from it; nobody is told."""
+        """Cuts the host off: nothing reaches or leaves it, and no connection is closed."""
         self._ip("link", "set", self._port(host), "nomaster")
 
     def heal(self, host: Host) -> None:
-        """The host is heard again."""
+        """Connects the host again."""
         self._ip("link", "set", self._port(host), "master", "switch")
 
     def _ip(self, *words: str) -> None:
-        """In the switch's network alone: the numbers of processes are the machine's."""
+        """Runs `ip` in the network of the switch only, since it gets process ids of the machine."""
         self._switch.run("ip", *words, kinds=["--net"])
 
     def _port(self, host: Host) -> str:

@@ -1,4 +1,4 @@
-"""Services of a cluster, each on a host of its own: Redis, PostgreSQL, and MLflow's server on that."""
+"""Services of a cluster, each on a host of its own: Redis, PostgreSQL, and an MLflow server on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from nodes.hosts import RANGE, Host
 from patience import until
 
 REDIS, DATABASE, MLFLOW = 50, 60, 70
-"""The numbers of their addresses."""
+"""The numbers in the addresses of the hosts."""
 
 
 def answers(host: Host, port: int) -> bool:
-    """Whether something listens there on the host's own address."""
+    """Returns whether a program listens on a port of the host's own address."""
     look = host.space.enter(["bash", "-c", f"exec 3<> /dev/tcp/{host.address}/{port}"])
     return subprocess.run(look, capture_output=True, check=False).returncode == 0
 
 
 def redis(cluster: Cluster) -> dict[str, str]:
-    """Starts Redis with a password; what Ray's head must know to keep its state there."""
+    """Starts Redis with a password; returns the variables with which Ray's head keeps its state there."""
     host, word = cluster.network.host("redis", REDIS), secrets.token_hex(16)
     config = cluster.folder / "redis.conf"
     config.touch(mode=0o600)
@@ -36,7 +36,7 @@ def redis(cluster: Cluster) -> dict[str, str]:
 
 
 class Store:
-    """MLflow's server on PostgreSQL: two hosts, which may be killed and started again on the same data."""
+    """An MLflow server on PostgreSQL: two hosts, which may be killed and started again on the same data."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -44,13 +44,13 @@ class Store:
         self._initialise()
         self.server = f"http://{RANGE}.{MLFLOW}:5000"
         self.direct = f"postgresql+psycopg://{USER}:{PASSWORD}@/postgres?host={self._folder}"
-        """For who sees the files, without a network."""
+        """The URI for processes that see the files, without a network."""
         self.start()
 
     def start(self) -> None:
-        """Starts both; returns when they answer."""
+        """Starts both hosts; returns when they answer."""
         self._database = self._cluster.network.host("database", DATABASE)
-        (self._folder / "data" / "postmaster.pid").unlink(missing_ok=True)  # a new host has other processes
+        (self._folder / "data" / "postmaster.pid").unlink(missing_ok=True)  # of the earlier host
         options = ["-c", f"listen_addresses={self._database.address}"]
         options += ["-c", f"unix_socket_directories={self._folder}"]
         program = str(_programs() / "postgres")
@@ -68,7 +68,7 @@ class Store:
             self._cluster,
             self._mlflow,
             *command,
-            # Its guard against foreign pages knows private addresses, but not with this port.
+            # MLflow's check of host names allows private addresses, but not with this port.
             MLFLOW_SERVER_ALLOWED_HOSTS=f"{self._mlflow.address}:5000",
             MLFLOW_BACKEND_STORE_URI=f"postgresql+psycopg://{USER}:{PASSWORD}@{place}",
             MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
@@ -76,12 +76,12 @@ class Store:
         until(lambda: answers(self._mlflow, 5000), every=0.5)
 
     def kill(self) -> None:
-        """Kills both."""
+        """Kills both hosts."""
         self._mlflow.kill()
         self._database.kill()
 
     def _initialise(self) -> None:
-        """An empty database, as nobody: PostgreSQL refuses to run as root."""
+        """Creates an empty database as the user nobody, since PostgreSQL refuses to run as root."""
         self._folder.mkdir()
         self._cluster.scratch.chmod(0o711)
         password = self._folder / "password"

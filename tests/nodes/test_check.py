@@ -1,4 +1,4 @@
-"""`mlcl cluster-check`, which `mlcl submit --check` runs: a row for each host."""
+"""Tests that `mlcl cluster-check`, which `mlcl submit --check` runs, has a row for each host."""
 
 import pytest
 
@@ -17,4 +17,4 @@ def test_every_host_is_measured(cluster, work):
         assert rows[host.address]["all_reduce_gb_s"] > 0
         assert rows[host.address]["write_mb_s"] > 0
         assert abs(rows[host.address]["skew_s"]) < 0.5
-    assert "all_reduce_gb_s" not in rows[head.address]  # nothing trains there
+    assert "all_reduce_gb_s" not in rows[head.address]  # nothing trains on the head

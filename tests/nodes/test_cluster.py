@@ -1,4 +1,4 @@
-"""A cluster of several nodes does what one machine does."""
+"""Tests that a cluster of several nodes has the results of one machine."""
 
 import pytest
 from e2e.traces import differences

@@ -1,4 +1,4 @@
-"""A node is cut off and heard again: what lived on there must not write beside what took its place."""
+"""Tests of a node that is cut off and reconnected: its old processes must not write beside new ones."""
 
 import time
 from pathlib import Path
@@ -16,7 +16,7 @@ def living(processes):
 
 
 def written(folder: Path) -> dict[str, float]:
-    """When each file of a training was last written."""
+    """Returns the time at which each file of a training was last written."""
     return {path.name: path.stat().st_mtime for path in folder.glob("*") if path.name.startswith(("c", "s"))}
 
 
@@ -37,7 +37,7 @@ def test_a_trial_waits_for_the_process_that_lives_on(cluster, work, here, record
     cluster.network.heal(lost)
     healed = time.time()
     while living(left_behind):
-        assert written(folder) == before  # neither the old process, which nobody hears, nor the new one
+        assert written(folder) == before  # neither the old process nor the new one writes
         time.sleep(0.05)
     record_property("until the old process was gone", round(time.time() - healed, 1))
     lost.kill()

@@ -1,4 +1,4 @@
-"""The hosts themselves: heard or cut off, and gone with whoever made them."""
+"""Tests of the hosts, which can be cut off, and which end with the process that made them."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ with Network() as network:
 
 
 def heard(host, other):
-    """Whether anybody answers there: a refusal is an answer, too."""
+    """Returns whether the other host answers; a refusal is an answer."""
     look = ["timeout", "1", "bash", "-c", f"exec 3<> /dev/tcp/{other.address}/9"]
     answer = subprocess.run(host.space.enter(look), capture_output=True, text=True, check=False)
     return "refused" in answer.stderr
@@ -35,7 +35,7 @@ def test_a_host_is_not_heard_while_it_is_cut_off():
         network.cut(other)
         assert not heard(one, other)
         assert not heard(other, one)
-        assert other.run("hostname").strip() == "other"  # it lives
+        assert other.run("hostname").strip() == "other"  # it still runs
         network.heal(other)
         assert heard(one, other)
 

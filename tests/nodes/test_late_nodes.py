@@ -1,4 +1,4 @@
-"""A sweep that asks for more than there is, as with an autoscaler: nodes come later, and are used."""
+"""Tests of a sweep that asks for more than the cluster has, as with an autoscaler, and uses later nodes."""
 
 import pytest
 from nodes.commands import SWEEP, training_on

@@ -1,4 +1,4 @@
-"""The head is lost with all of its processes, and a new one takes its place."""
+"""Tests of a head that is lost with all of its processes, and of a new one that takes its place."""
 
 import shutil
 import time

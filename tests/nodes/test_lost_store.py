@@ -1,4 +1,4 @@
-"""MLflow on PostgreSQL: a node, the database and MLflow's server are lost in one sweep."""
+"""Tests of MLflow on PostgreSQL, where one sweep loses a node, the database and MLflow's server."""
 
 import pytest
 from databases import postgres_folder
@@ -27,7 +27,7 @@ def test_no_point_is_lost_and_none_is_there_twice(cluster, work, here, record_pr
     store.start()
     cluster.worker(1)
     assert sweep.end() == 0, sweep.said[-3000:]
-    if sweep.report["undelivered"]:  # it was through before the store was back
+    if sweep.report["undelivered"]:  # the sweep ended before the store was back
         sweep.sweep(cluster, head)
         assert sweep.end() == 0, sweep.said[-3000:]
     assert sweep.report["undelivered"] == 0

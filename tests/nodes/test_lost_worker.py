@@ -1,4 +1,4 @@
-"""A worker's node is lost in the middle, and later there is a new one: nothing else is."""
+"""Tests that commands lose nothing when a worker's node is lost and a new one comes later."""
 
 import time
 
@@ -33,7 +33,7 @@ def test_a_sweep_of_two_workers_a_trial_waits_for_the_new_node(cluster, work, he
     sweep.sweep(cluster, head)
     sweep.until("value", 10, key="trial-0001")
     nodes[0].kill()
-    time.sleep(10)  # a new machine takes its time
+    time.sleep(10)  # a new machine takes some time
     cluster.worker(1)
     back, known = time.time(), len(sweep.events)
     sweep.until("value", sum(event["event"] == "value" for event in sweep.events[:known]) + 1)

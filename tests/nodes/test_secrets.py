@@ -1,4 +1,4 @@
-"""Secrets by reference on two hosts: each host resolves them for itself, and no log has them."""
+"""Tests of secrets by reference on two hosts: each host resolves its own secrets, and no log has them."""
 
 import json
 import sys
