@@ -18,13 +18,13 @@ search: {scheduler: asha, reduction_factor: 2, startup: 3}
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory):
-    """One store for all tests: making its tables takes seconds. Each test has names of its own."""
+    """Returns one store for all tests, since its tables take seconds; each test uses names of its own."""
     return Store(Tracker(tmp_path_factory.mktemp("store"), None))
 
 
 @pytest.fixture(scope="session")
 def searched(store, tiny, tmp_path_factory):
-    """A sweep of ten trials with three fresh seeds and a baseline, in the store: its home and its report."""
+    """Runs a sweep of ten trials with three fresh seeds and a baseline; returns its home and its result."""
     with pytest.MonkeyPatch.context() as patch:
         world = World(tmp_path_factory.mktemp("searched"), patch, store.tracker.uri)
         world.formula.fails = lambda job, epoch: job.objective.heads["detail"].temperature > 0.9

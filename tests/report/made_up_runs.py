@@ -1,4 +1,4 @@
-"""An MLflow store with runs, sweeps and tables whose metrics are made up, for what reads it."""
+"""An MLflow store of runs, sweeps and tables with made-up metrics, for tests of the code that reads it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def made_up_setting(
     seeds: Mapping[str, str] | None = None,
     **fields: object,
 ) -> ComparedSetting:
-    """A setting to compare: test/accuracy by seed, or all metrics; `seeds` of draws from the data."""
+    """Returns a setting with test/accuracy or all metrics by seed; `seeds` are the seeds of the data."""
     runs = {}
     for seed, its in values.items():
         metrics = its if isinstance(its, Mapping) else {"test/accuracy": its}
@@ -41,7 +41,7 @@ def made_up_setting(
 
 
 class Store:
-    """A tracking store, and runs in it as mlcl leaves them."""
+    """A tracking store, to which runs are added as mlcl leaves them."""
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker, self.client = tracker, tracker.client
@@ -60,7 +60,7 @@ class Store:
         parent: str | None = None,
         data: str = "data1",
     ) -> str:
-        """A run's id. Each starts a second after the one before."""
+        """Adds a run and returns its id; each run starts a second after the one before."""
         its = {"mlcl.state": state, "mlcl.data": "made up", "mlcl.data_fingerprint": data}
         its |= {"mlflow.runName": name, **(tags or {})}
         its |= {"mlcl.kind": kind} if kind else {}
@@ -79,7 +79,7 @@ class Store:
         return id
 
     def setting(self, experiment: str, figures: Mapping[int, float], **how) -> list[str]:
-        """Plain runs of one setting: test/accuracy by seed."""
+        """Adds plain runs of one setting, with test/accuracy by seed; returns their ids."""
         return [
             self.add(experiment, seed=seed, metrics={"test/accuracy": value}, **how)
             for seed, value in figures.items()
@@ -94,7 +94,7 @@ class Store:
         fitted: Collection[str] = (),
         score: str = "val/accuracy",
     ) -> str:
-        """A sweep with settings on fresh seeds, by name and seed: test/accuracy, or all metrics."""
+        """Adds a sweep of settings on fresh seeds, with test/accuracy or all metrics by name and seed."""
         id = f"id-of-{name}"
         tags = {"mlcl.name": name, "mlcl.id": id, "mlcl.log": id}
         sweep, found = self.add("sweeps", "sweep", name=name, tags=tags), []
@@ -140,9 +140,9 @@ class Store:
         of_cells: Mapping[tuple[str, str], Mapping[str, object]] | None = None,
         **more: object,
     ) -> dict[tuple[str, str, int], str]:
-        """A reproduced table of test/accuracy in percent, the runs of its cells by (row, column, seed).
+        """Adds a table of test/accuracy in percent; returns the runs of its cells by (row, column, seed).
 
-        `cells` gives for each seed what `add` takes, None where the seed is missing; `of_cells` are further
+        `cells` has the arguments of `add` for each seed, None where the seed is missing; `of_cells` are more
         fields of cells, `more` those of the result.
         """
         id, ids = f"id-of-{name}", {}
@@ -180,13 +180,13 @@ class Store:
         return ids
 
     def left(self, id: str, folder: Path) -> None:
-        """Logs what a training left in `folder` as the run's artifacts."""
+        """Logs the files that a training left in `folder` as the run's artifacts."""
         self.client.log_artifacts(id, str(folder / "model"), "model")
         for name in ("embeddings.parquet", "result.json"):
             self.client.log_artifact(id, str(folder / name))
 
 
 def _rows_seen(its: Mapping[str, object]) -> str:
-    """The settings that decide rows and labels of a run that `add` takes: not the seeds."""
+    """Returns a text of the settings that decide the rows and labels of a run; seeds are not among them."""
     keys = ("data.subset.n", "objective.classifier.labels")
     return str([its.get("data"), *(its.get("params", {}).get(key) for key in keys)])

@@ -1,4 +1,4 @@
-"""Comparisons against numbers by hand, and everything that cannot be compared."""
+"""Tests of comparisons against numbers that are computed by hand, and of what cannot be compared."""
 
 import json
 from dataclasses import replace
@@ -43,7 +43,7 @@ def found():
 
 
 def arm(label, *searches):
-    """An arm with the values of each search's seeds."""
+    """Returns an arm with the values of each search's seeds."""
     return Arm(label, tuple(tuple(Outcome(k, value) for k, value in enumerate(its)) for its in searches))
 
 
@@ -142,7 +142,7 @@ def test_other_draws_from_the_data_do_not_compare(key):
 
 
 def drawing(label, values):
-    """A setting of which each seed draws rows of its own."""
+    """Returns a setting whose seeds draw rows of their own."""
     drawn = (made_up_setting(label, {k: v}, seeds={"data.subset.seed": str(k)}) for k, v in values.items())
     return ComparedSetting(
         label, label, {k: run for its in drawn for k, run in its.runs.items()}, {"lr": label}
@@ -150,7 +150,7 @@ def drawing(label, values):
 
 
 def splitting(label, values, data="split{}"):
-    """A setting of which each seed has another split, and so other test rows, whose blocks are known."""
+    """Returns a setting whose seeds have splits, and so test rows, of their own, with known blocks."""
     blocks = {"test/accuracy": (0.1, 0.2, 0.3)}
     runs = {
         seed: SeedRun(f"{label}{seed}", seed, data.format(seed), {"test/accuracy": value},
@@ -168,7 +168,7 @@ def test_where_seeds_draw_rows_or_splits_their_outcomes_are_subtracted_first(of_
     assert row.verdict.difference == pytest.approx(0.05 / 3)
     assert (row.answer, row.unpaired, row.verdict.paired) == ("better", (0, 7), "seed")
     assert "outcomes of one seed were subtracted first" in row.verdict.sentence
-    assert not row.verdict.rows_counted  # a block holds other rows for each split
+    assert not row.verdict.rows_counted  # a block holds other rows in each split
     assert "other: seeds without a partner, not in the difference: 0, 7." in notes(compared)
     assert grid(compared)[1][1] == "3 of 4"
 
@@ -197,7 +197,7 @@ def test_a_fitted_baseline_has_no_neighbours_and_is_compared_by_its_value_withou
 
 
 def test_test_rows_count_for_a_metric_that_runs_have_not_recorded(tmp_path):
-    """Its blocks are computed from the predictions in the folder of each local run."""
+    """The blocks are computed from the predictions in the folder of each local run."""
     asked = []
 
     def blocks_of(folder, names):
@@ -263,7 +263,7 @@ def test_baselines_with_one_decided_answer_share_a_sentence():
 
 
 def of_arm(arm, search, values, **fields):
-    """The pick of a search in a whole sweep that is compared."""
+    """Returns the pick of a search of a sweep that is compared as a whole."""
     job = {"lr": str(search), "epochs": "3"}
     job |= {"objective.heads.topic.loss": "supcon"} if arm == "heads" else {}
     role = {"control": Role.BASELINE | Role.CONTROL, "heads": Role.MODEL, "other": Role.BASELINE}[arm]
@@ -337,7 +337,7 @@ def test_of_several_settings_of_a_search_the_best_on_validation_counts():
 
 
 def test_what_a_sweep_confirmed_on_other_validation_rows_is_left_out_of_the_whole_sweep():
-    """As after a command with fewer searches, each of which draws rows of its own."""
+    """Such settings remain after a command with fewer searches, since each search draws rows of its own."""
     control, heads = (of_arm(name, 1, [0.5, 0.6]) for name in ("control", "heads"))
     earlier = replace(of_arm("heads", 2, [0.7, 0.8], seeds={"data.validation_seed": "2"}), arm="")
     compared = compare_settings([control, heads, earlier], "accuracy")

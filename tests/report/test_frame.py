@@ -1,4 +1,4 @@
-"""`mlcl.results.load`: what stands in a notebook's frame is what the sweep's ledger says."""
+"""Tests that the frame of `mlcl.results.load` has the contents of the sweep's ledger."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""`mlcl compare SWEEP`: the picks of each arm's searches are one setting, whichever others it confirmed."""
+"""Tests that `mlcl compare SWEEP` joins the picks of each arm's searches to one setting."""
 
 import math
 from dataclasses import replace
@@ -12,7 +12,7 @@ SCORE = "val/accuracy"
 
 
 def setting(arm, search, label, seed, score):
-    """A confirmed setting of a sweep that was named as a whole."""
+    """Returns a confirmed setting of a sweep that was named as a whole."""
     runs = {seed: SeedRun(f"{label}-{seed}", seed, "data", {SCORE: score})}
     role = Role.CONTROL if arm == "control" else Role.MODEL
     how = {"score": SCORE, "mode": "max", "sweep": "s", "arm": arm, "search": search, "role": role}
@@ -21,7 +21,7 @@ def setting(arm, search, label, seed, score):
 
 @pytest.fixture
 def settings():
-    """Two searches an arm, which each confirmed the job as written and a better trial, the control last."""
+    """Returns settings of two searches per arm, each with the job as written and a better trial."""
     return [
         setting(arm, search, f"{arm} {name} {search}", 1000 * search + extra, score)
         for arm in ("heads", "control")

@@ -1,4 +1,4 @@
-"""The note on a report in MLflow's page of a run."""
+"""Tests of the note about a report on the page that MLflow has of a run."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def table(rows, width):
 
 @pytest.fixture
 def note(store):
-    """Gives the note of a report whose first section has these blocks."""
+    """Returns a function that writes the note on a report whose first section has these blocks."""
 
     def write(*blocks):
         runs = Runs(store.tracker)

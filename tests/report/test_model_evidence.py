@@ -1,4 +1,4 @@
-"""The part of a model's card on the sweep or table that the model comes from."""
+"""Tests of the part of a model card about the sweep or table that the model comes from."""
 
 import statistics
 from dataclasses import replace

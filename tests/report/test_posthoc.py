@@ -1,4 +1,4 @@
-"""`mlcl posthoc`: the chosen point is the best of all on validation, by a loop over every one of them."""
+"""Tests that `mlcl posthoc` chooses the best point on validation, by a loop over all points."""
 
 import itertools
 import json
@@ -32,7 +32,7 @@ SELECTED = {"evaluation.metric": "knn/val/accuracy"}
 
 @pytest.fixture(scope="module")
 def finished(store, tiny, tmp_path_factory):
-    """Two seeds of one setting, trained for real, with what they left in the store."""
+    """Trains two seeds of one setting and stores what they left; returns the home and both runs."""
     home, found = tmp_path_factory.mktemp("home"), {}
     for seed in (0, 1):
         name = f"seed{seed}"
@@ -47,7 +47,7 @@ def finished(store, tiny, tmp_path_factory):
 def scored(store, finished):
     runs = Runs(store.tracker)
     (setting,) = find_settings(runs, [next(iter(finished[1]))])
-    baseline = replace(setting, job={**setting.job, "baseline": "majority"}, runs={})  # left out
+    baseline = replace(setting, job={**setting.job, "baseline": "majority"}, runs={})  # not scored
     return score_posthoc(runs, [setting, baseline], finished[0])
 
 

@@ -1,4 +1,4 @@
-"""A sweep's report: every number in it is computed again from the store, by SQL and not by our code."""
+"""Tests of a sweep's report; its numbers are computed again from the store, by SQL instead of mlcl's code."""
 
 import json
 import re
@@ -35,7 +35,7 @@ QUICK = EmbeddingOptions(quick=True)
 
 
 class Page(HTMLParser):
-    """A page's figures, links, and everything that it would fetch."""
+    """A parser of a page that collects its figures, its links and everything that a browser would fetch."""
 
     def __init__(self, text):
         super().__init__()
@@ -94,7 +94,7 @@ def test_every_figure_is_what_the_store_says_of_runs_of_one_kind_and_leads_to_it
         assert float(figure["value"]) == pytest.approx(expected, abs=1e-12)
         assert abs(float(figure["text"]) - expected) <= 0.00005 + 1e-12
         checked.append(what)
-        assert len({kinds[run] for run in runs}) == 1  # search seeds and fresh seeds never mix
+        assert len({kinds[run] for run in runs}) == 1  # search seeds and fresh seeds are never mixed
         if len(runs) == 1:
             alone += 1
             experiment = store.client.get_run(runs[0]).info.experiment_id
@@ -133,7 +133,7 @@ search: {sampler: brute_force, scheduler: none, METRIC}
 
 @pytest.fixture(scope="module")
 def told(store, tiny, tmp_path_factory):
-    """Gives the Markdown of a sweep: one of its three trials fails, the first is the job as written."""
+    """Returns a function that runs a sweep of three trials, one of which fails, and returns its Markdown."""
 
     def tell(name, metric, free=""):
         with pytest.MonkeyPatch.context() as patch:
@@ -283,7 +283,7 @@ def test_a_name_that_is_no_sweep(store, tmp_path):
 
 
 def table_below(text, heading):
-    """The table of a section, by the first cells of its rows."""
+    """Returns the table of a section as a mapping from the first cell of each row to the row."""
     section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)

@@ -1,4 +1,4 @@
-"""Settings named by the words of a command: sweeps, their settings, runs, lists of runs and cells."""
+"""Tests of settings named by the words of a command: sweeps, settings, runs, lists of runs, and cells."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ TWO = {"as written": {0: 0.5, 1: 0.4}, "trial 1": {0: 0.6}}
 
 @pytest.fixture(scope="module")
 def names(store):
-    """Sweeps and a table of many names in the store."""
+    """Stores sweeps and a table whose names are hard to tell apart or need quotes."""
     store.sweep("three", {name: {0: 0.5, 1: 0.6} for name in ("as written", "trial 3", "trial 9")})
     four = ("as written", "majority", "trial 3", "trial 1")
     store.sweep("grown", {name: {0: 0.5} for name in four}, baselines=["trial 1"], fitted=["majority"])
@@ -37,7 +37,7 @@ def names(store):
 
 
 def accuracies(*values, **how):
-    """The runs of a cell, as `Store.table` takes them."""
+    """Returns the runs of a cell, as `Store.table` takes them."""
     return [None if value is None else {"metrics": {"test/accuracy": value}, **how} for value in values]
 
 
@@ -50,14 +50,14 @@ def values_of(setting):
     [
         (["three"], ["as written", "trial 3", "trial 9"]),
         (["three:trial 3"], ["trial 3"]),
-        # A trained baseline is the reference, also one that came later, whatever it is called.
+        # A trained baseline is the reference, even if it came later, whichever name it has.
         (["grown"], ["trial 1", "as written", "trial 3", "majority"]),
-        # Of two settings of one name the words tell them apart.
+        # The words tell two settings of one name apart.
         (["a:b:as written", "three:as written", "three:trial 3"],
          ["a:b:as written", "three:as written", "trial 3"]),
         (["it's:as written"], ["as written"]),
         (['it\'s "5%":trial 1'], ["trial 1"]),
-        # A beginning that only one name has.
+        # Only one name begins with this text.
         (["short"], ["as written", "trial 1"]),
         (["short:trial 1"], ["trial 1"]),
         (["Hotel, CE", "Hotel, CE, wide"], ["Hotel, CE", "Hotel, CE, wide"]),
@@ -92,7 +92,7 @@ def test_a_run_of_a_sweep_stands_for_its_setting_there(store):
 
 
 def picks_of(arm, role, lr, values):
-    """The picks of an arm's searches, each with the test values of its seeds."""
+    """Yields the picks of an arm's searches, each with the test values of its seeds."""
     for search, its in enumerate(values, start=1):
         name = f"{arm} {search}"
         seeds = []
@@ -140,7 +140,7 @@ def test_a_run_stands_for_its_setting_the_latest_of_each_seed(store):
     (found,) = find_settings(Runs(store.tracker), [first[0]])
     assert {seed: run.run_id for seed, run in found.runs.items()} == {0: first[0], 1: again}
     assert found.lower_is_better == {"f"}
-    (own,) = find_settings(Runs(store.tracker), [first[1]])  # the run that is named is the one of its seed
+    (own,) = find_settings(Runs(store.tracker), [first[1]])  # the run that is named stands for its seed
     assert {seed: run.run_id for seed, run in own.runs.items()} == {0: first[0], 1: first[1]}
     with pytest.raises(UserError, match=r"names runs that are named already; .*allowed: ID,ID,"):
         find_settings(Runs(store.tracker), [first[0], again])
@@ -207,7 +207,7 @@ def test_plain_runs_are_named_by_what_tells_them_apart(store):
 
 
 def test_a_run_of_a_cell_stands_for_the_cell_though_each_seed_draws_rows_of_its_own(store):
-    """As tables' seed_keys ask for; equal seeds of two cells have made the same draws."""
+    """Seeds draw their own rows, as with seed_keys of tables; equal seeds of two cells have equal draws."""
     draws = ("data.subset.seed", "data.label_noise.seed", "data.split_seed")
     cells = {
         ("It's", column): [
@@ -261,13 +261,13 @@ def test_a_cell_with_neighbours_of_its_own(store):
 def test_a_cell_is_that_of_the_latest_table_that_has_it(store):
     store.table("first", {("Motel", "CE"): accuracies(0.1, 0.2)})
     store.table("again", {("Motel", "CE"): accuracies(None, 0.3)})
-    store.add("young", "table", name="young", tags={"mlcl.name": "young", "mlcl.id": "young"})  # not written
+    store.add("young", "table", name="young", tags={"mlcl.name": "young", "mlcl.id": "young"})  # no document
     (found,) = find_settings(Runs(store.tracker), ["Motel, CE"])
     assert values_of(found) == {1: 0.3}
 
 
 def test_the_latest_is_the_last_that_is_in_no_other_and_of_a_home_the_last_that_it_began(tmp_path):
-    store, names = Store(Tracker(tmp_path, None)), ("night-1", "night-2", "night-3")  # no other test's runs
+    store, names = Store(Tracker(tmp_path, None)), ("night-1", "night-2", "night-3")  # a store of its own
     store.add("lone", name="lone", seed=0, tags={"mlcl.id": "lone-1"})
     sweep = store.sweep("latest of all", TWO)
     assert [run.info.run_id for run in Runs(store.tracker).named("@last")] == [sweep]
@@ -278,7 +278,7 @@ def test_the_latest_is_the_last_that_is_in_no_other_and_of_a_home_the_last_that_
         tags = {"mlcl.owner": name, "mlcl.log": name, "mlcl.id": name, "mlcl.name": "night"}
         return store.add("sweeps", "sweep", name=name, tags=tags)
 
-    ids = [add(name) for name in (names[1], names[2], names[0])]  # the clock was set back before the first
+    ids = [add(name) for name in (names[1], names[2], names[0])]  # night-1 has the latest time
     runs = Runs(store.tracker)
     assert [run.info.run_id for run in runs.named("night")] == [ids[1], ids[0], ids[2]]
     assert [run.info.run_id for run in runs.named("@last")] == [ids[1]]

@@ -1,4 +1,4 @@
-"""The runs of an SQLite store, read without MLflow, are those that MLflow gives."""
+"""Tests that the runs of an SQLite store, read without MLflow, are those that MLflow returns."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ from mlcl.tracking import Tracker
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """A sweep, a table and runs with odd names and figures; of two deleted, one by its experiment."""
+    """Returns a store with odd names and figures and two deleted runs, one of a deleted experiment."""
     store = Store(Tracker(tmp_path_factory.mktemp("home")))
     store.sweep("Ab", {"trial 1": {1: 0.5, 2: float("nan")}, "as written": {1: 0.4, 2: float("inf")}})
     store.table("it's", {("a", "b_c"): [{"metrics": {"test/accuracy": 0.5}}, None]})
@@ -91,7 +91,7 @@ def test_a_comparison_imports_nothing_slow(store, words, goal):
 
 def test_a_store_in_a_home_that_cannot_be_written_is_read(store, tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    (tmp_path / ".tracking.lock").mkdir()  # root may write wherever rights are the only bar
+    (tmp_path / ".tracking.lock").mkdir()  # root ignores permissions
     shutil.copy(store.tracker.home / "mlflow.db", tmp_path)
     with pytest.raises(UserError, match="key --home: cannot be written"):
         Tracker(tmp_path)

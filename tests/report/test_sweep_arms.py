@@ -1,4 +1,4 @@
-"""The verdicts of a sweep: which arms they compare, over which trainings."""
+"""Tests of the verdicts of a sweep: which arms they compare, and which trainings they count."""
 
 import math
 from dataclasses import replace
@@ -40,7 +40,7 @@ def setting(arm, role, *seeds, search=1, name=""):
 
 
 def arm(name, role, val, test):
-    """Two searches of two seeds."""
+    """Returns an arm of two searches with two seeds each."""
     return [
         setting(name, role, *(training(seed, val, test + seed / 1e5) for seed in seeds), search=search)
         for search, seeds in ((1, (1, 2)), (2, (1001, 1002)))
@@ -53,7 +53,7 @@ def verdicts(*settings, margin=0.001):
 
 def test_heads_against_control_then_the_best_baseline_by_validation():
     heads, control = arm("heads", Role.MODEL, 0.6, 0.9), arm("control", CONTROL, 0.5, 0.4)
-    # It is better on validation and worse on test than the control.
+    # svm is better than the control on validation and worse on test.
     svm = setting("svm", BASELINE, training(1, 0.7, 0.3, prefix=""))
     first, second = verdicts(*heads, *control, svm)
     assert (first.question, first.reference.label, first.treated.label) == ("heads", "control", "heads")
@@ -62,7 +62,7 @@ def test_heads_against_control_then_the_best_baseline_by_validation():
     assert (first.metric, second.metric) == ("knn_best/test/accuracy", "knn_best/test/accuracy")
     assert math.isclose(first.difference, 0.5)
     worse_svm = setting("svm", BASELINE, training(1, 0.4, 0.3, prefix=""))
-    assert verdicts(*heads, *control, worse_svm)[1].reference.label == "svm"  # the first has the control
+    assert verdicts(*heads, *control, worse_svm)[1].reference.label == "svm"  # the first is about the control
     assert verdicts(*heads, *control)[1].reference.label == "control"
     (alone,) = verdicts(*heads, svm)
     assert alone.question == "baseline"
@@ -147,7 +147,7 @@ def test_one_search_of_an_arm_has_the_error_of_a_search_unless_its_settings_were
         ({"objective.heads.a.loss": "supcon"}, {"train.lr": 0.1}, "heads"),
         ({"train.lr": 0.2}, {"train.lr": 0.1}, "settings"),
         ({"objective.heads.a.loss": "supcon"}, {"objective.heads.b.loss": "supcon"}, "settings"),
-        ({}, {}, "heads"),  # of a sweep that has not written its parameters
+        ({}, {}, "heads"),  # a sweep that has not written its parameters
     ],
 )
 def test_a_verdict_speaks_of_heads_where_they_are_what_the_control_lacks(heads, control, question):

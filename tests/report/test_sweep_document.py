@@ -1,4 +1,4 @@
-"""The report of a sweep whose own search and that of a baseline find the same setting."""
+"""Tests of the report of a sweep whose own search and that of a baseline find the same setting."""
 
 import json
 import re
@@ -28,7 +28,7 @@ SPACE = "space: {train.lr: {choice: [0.003, 0.004]}}\nsearch: {sampler: brute_fo
 
 @pytest.fixture(scope="module")
 def twins(store, tiny, tmp_path_factory):
-    """The sweep's report, and the Markdown of the one that is read from the store."""
+    """Runs the sweep; returns its result, and the Markdown of the report that is read from the store."""
     with pytest.MonkeyPatch.context() as patch:
         world = World(tmp_path_factory.mktemp("twins"), patch, store.tracker.uri)
         noted = copytree(tiny, world.home / "noted")
@@ -80,7 +80,7 @@ HEADS_SPACE = SPACE.replace("train.lr", "objective.heads.detail.temperature").re
 
 @pytest.fixture(scope="module")
 def misnamed(store, tiny, tmp_path_factory):
-    """A sweep that is beaten by baselines called as its trials, as what it found, and as the job itself."""
+    """Runs a sweep that loses to baselines with the names of a trial, of the best trial and of the job."""
     with pytest.MonkeyPatch.context() as patch:
         world = World(tmp_path_factory.mktemp("misnamed"), patch, store.tracker.uri)
         found = 0.2  # the temperature that the search finds

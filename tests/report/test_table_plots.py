@@ -1,4 +1,4 @@
-"""Plots of a table's embeddings: which cells are drawn together, each seed on the rows that it saw."""
+"""Tests of plots of a table's embeddings: which cells are drawn together, and which rows each seed saw."""
 
 import statistics
 
@@ -36,7 +36,7 @@ def params(subset, seed=0, **more):
 
 @pytest.fixture(scope="module")
 def trainings(tiny, tmp_path_factory):
-    """Trained for real: each seed has a subset of its own, equal places have the same."""
+    """Trains each seed of each cell; a seed has a subset of its own, which is the same in all cells."""
     home = tmp_path_factory.mktemp("home")
     found = {
         (column, seed): trained(tiny, home, *job_of(column, seed), name=f"{column}{seed}", seed=seed)
@@ -49,7 +49,7 @@ def trainings(tiny, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ids(store, trainings):
-    """A table of two groups of cells. Those with 30 rows left what plots need, the others nothing."""
+    """Stores a table of two groups of cells; only runs with 30 rows left the files that plots need."""
     found = trainings[1]
     cells = {
         ("30 rows", column): [
@@ -142,7 +142,7 @@ def test_classes_and_a_row_may_be_named(store, ids, trainings, tmp_path, monkeyp
 
 
 def cell(accuracy, *seeds, **what):
-    """A cell as `Store.table` takes it, None for a seed that is missing."""
+    """Returns a cell as `Store.table` takes it, with None for a seed that is missing."""
     metrics = {"test/accuracy": accuracy}
     return [seed and {"metrics": metrics, "params": params(9, seed, **what)} for seed in seeds]
 

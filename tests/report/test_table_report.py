@@ -1,4 +1,4 @@
-"""A table's report: its figures are those of the runs, its tests those of the pairs."""
+"""Tests of a table's report, whose figures are those of the runs, and whose tests are those of the pairs."""
 
 import itertools
 import re
@@ -27,7 +27,7 @@ PRINTED = {("Hotel", "CE"): 71.3}
 
 @pytest.fixture(scope="module")
 def ids(store):
-    """The run of each cell's seeds, of a table in the store."""
+    """Stores a table; returns the run of each seed of each cell."""
     cells = {
         place: [value and {"metrics": {"test/accuracy": value}, "data": place[0]} for value in values]
         for place, values in CELLS.items()
@@ -36,7 +36,7 @@ def ids(store):
 
 
 def reported(store, name, folder, **how):
-    """The Markdown of a table's report, and its plots."""
+    """Returns the Markdown of a table's report, and its plots."""
     made = make_report(Runs(store.tracker), name, folder, folder=folder / name, log=False, **how)
     return (folder / name / "report.md").read_text(), made.plots
 
@@ -69,7 +69,7 @@ def test_the_matrix_has_the_best_cell_of_each_data_set_in_bold(text):
 
 
 def test_cells_that_all_have_the_same_data_are_not_ranked(store, tmp_path):
-    """Neither its rows nor its columns are data sets."""
+    """The data sets of the table are neither its rows nor its columns."""
     cells = {
         (loss, encoder): [{"metrics": {"test/accuracy": 0.5 + place / 10}}]
         for place, (loss, encoder) in enumerate(itertools.product(("CE", "MLCL"), ("LSTM", "BERT")))
@@ -99,7 +99,7 @@ def test_cells_of_the_same_rows_have_verdicts(text):
     between = f"| {its.difference:+.4f} | {low:+.4f} to {high:+.4f} | 95 % | 100% | 0% | {its.answer} |"
     verdicts = text.partition("## Verdicts\n")[2].partition("\n## ")[0]
     assert f"| Hotel | test/accuracy | MLCL | CE {between}" in verdicts
-    assert "| Beer | " not in verdicts  # other data: nothing of it is compared
+    assert "| Beer | " not in verdicts  # no other cell has these data, so there is no comparison
     said = "Hotel: MLCL is better than CE: test/accuracy 0.7450 against 0.7150, "
     assert said in verdicts
     assert said in text.partition("## Result\n")[2].partition("\n## ")[0]
@@ -166,7 +166,7 @@ def test_a_tuned_cell_shows_its_search_also_where_mlflow_lacks_its_runs(store, t
         section = text.partition("## Searches")[2].partition("\n## ")[0]
         assert row + "train.lr=0.003123 |" in section
         assert "Cold" not in section
-        # The cells saw the same rows, so they are compared, also where the runs are gone.
+        # The cells saw the same rows, so they are compared even if their runs are gone.
         assert "| All | test/accuracy | Warm | Cold | +0.0000 |" in text
         assert ("no run is complete" in text) == lost
 

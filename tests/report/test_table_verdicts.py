@@ -1,4 +1,4 @@
-"""The verdicts of a table: with which cell the others are compared, and what is counted as error."""
+"""Tests of the verdicts of a table: with which cell the others are compared, and which errors count."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ FIRST, SECOND = (70.0, 71.0, 72.0), (80.0, 81.5, 82.0)
 
 
 def cell(row, values, *, column="All", data="d", validation=(), blocks=None, changes=(), **more):
-    """A cell of accuracy in percent. `blocks` are of every training, `changes` of all but the first."""
+    """Returns a cell of accuracy in percent; each training has `blocks`, each but the first has `changes`."""
     logs = [f"{row}-{column}-{seed}" for seed in range(len(values))]
     trainings = tuple(
         TrainingResult(
@@ -94,7 +94,7 @@ def test_rows_of_test_are_counted_where_their_blocks_are_known():
 
 
 def test_what_would_decide_names_the_rows_of_test():
-    """Two seeds that agree, and blocks that do not: no training decides this."""
+    """Two seeds agree and the blocks do not, so that no further training decides the comparison."""
     blocks = [tuple(0.7 + 0.02 * step * (place % 2) for place in range(20)) for step in (0, 1)]
     first, second = (
         cell(row, (value, value + 0.01), blocks=its, test_rows=400)
@@ -149,7 +149,7 @@ def test_one_search_of_cells_that_are_paired_by_seed_counts_too():
 
 
 def searched(row, values):
-    """A cell of two searches with two seeds each, whose seeds draw training rows."""
+    """Returns a cell of two searches with two seeds each, whose seeds draw training rows."""
     searches = ArmSearch(1, 6), ArmSearch(2, 6)
     found = SearchResult("val/accuracy", "max", {}, None, None, None, searches=searches)
     return cell(row, values, search=found, changes=("data.subset.seed",))

@@ -21,12 +21,12 @@ HEADS = ("section", "chapter", "category")
 
 @pytest.fixture(scope="session")
 def trained_once(tiny, tmp_path_factory):
-    """Folder, material and figures of a training with these settings, for tests that only read them."""
+    """Returns a function that trains with settings, once for each, and returns folder, data and metrics."""
     return functools.cache(lambda *settings: trained(tiny, tmp_path_factory.mktemp("run"), *settings))
 
 
 def _trial(number, heads, rng):
-    """A trial whose score falls with the first head's temperature; every fourth one was stopped early."""
+    """Returns a trial whose score falls with the first head's temperature; every fourth trial is pruned."""
     drawn = {f"objective.heads.{head}.temperature": float(rng.uniform(0.05, 1.0)) for head in heads}
     *weights, rest = rng.dirichlet(np.ones(len(heads) + 1)).tolist()
     drawn |= {f"objective.heads.{head}.weight": weight for head, weight in zip(heads, weights, strict=True)}
@@ -59,7 +59,10 @@ def _space(heads, goals):
 
 @pytest.fixture
 def search_of():
-    """Makes a search of made-up trials: `change` edits the frame, `fields` replace those of SweepData."""
+    """Returns a function that makes a search of made-up trials.
+
+    `change` edits the frame of trials; `fields` replace those of SweepData.
+    """
 
     def make(
         trials=20, heads=HEADS[:2], change=lambda frame: frame, goals=None, rungs=lambda _: (), **fields

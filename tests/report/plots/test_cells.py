@@ -1,4 +1,4 @@
-"""The figures of cells: a panel a group, a line a cell, and what is far out at the edge with its number."""
+"""Tests of the figures of cells, with a panel per group, a line per cell and a number per distant value."""
 
 import pytest
 

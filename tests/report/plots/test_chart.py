@@ -1,4 +1,4 @@
-"""A chart as it is drawn: its points, told apart without colour, texts as they are."""
+"""Tests of drawn charts: their points, series that differ without colour, and texts that stay as they are."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The forest plot of verdicts, and the average-rank diagram: methods, bars, the critical difference."""
+"""Tests of the forest plot of verdicts, and of the average-rank diagram with its critical difference."""
 
 import pytest
 

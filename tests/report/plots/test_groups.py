@@ -1,4 +1,4 @@
-"""Rows that a plot shows of a data set with three superclasses of several sizes."""
+"""Tests of the rows that a plot shows of a data set with three superclasses of several sizes."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ SIZES = {
     "thing": {"cup": 25, "pot": 15},
     "plant": {"oak": 35},
 }
-"""Rows of each class in every split: an animal is the most frequent superclass."""
+"""The number of rows of each class in every split; most rows are of the superclass animal."""
 CLASSES = tuple(name for classes in SIZES.values() for name in classes)
 
 
@@ -105,4 +105,4 @@ def test_the_sample_is_capped_and_in_proportion(job_data):
         assert counts[group.name] == pytest.approx(54 * len(group.rows) / 135, abs=1)
     assert np.array_equal(rows, sample(job_data, test, groups, 54, seed=0))
     assert not np.array_equal(rows, sample(job_data, test, groups, 54, seed=1))
-    assert len(sample(job_data, test, groups, 1000, seed=0)) == 135  # few rows are all taken
+    assert len(sample(job_data, test, groups, 1000, seed=0)) == 135  # all rows are taken, as there are few

@@ -1,4 +1,4 @@
-"""Curves over the steps of confirmed settings."""
+"""Tests of the curves over steps of confirmed settings."""
 
 from dataclasses import replace
 
@@ -96,7 +96,7 @@ def test_nothing_logged_and_no_training_complete(search_of):
     plots, left_out = plots_of(search_of(3, change=lambda frame: frame.assign(state="FAILED")))
     assert not plots
     assert set(left_out.values()) == {"no training is complete and in MLflow"}
-    assert mean_curve("s", [[(1, 0.5)], [(2, 0.5)]]).empty  # no common step
+    assert mean_curve("s", [[(1, 0.5)], [(2, 0.5)]]).empty  # no step is common to both
 
 
 def test_a_setting_whose_seeds_share_one_step_is_named():

@@ -1,4 +1,4 @@
-"""Curves and shared labels of finished runs, against one setting evaluated alone and against plain loops."""
+"""Tests of curves and shared labels of finished runs, against settings evaluated alone and plain loops."""
 
 import itertools
 import statistics
@@ -25,7 +25,7 @@ X = {
 
 @pytest.fixture(scope="module")
 def seeds(tiny, tmp_path_factory):
-    """Two seeds of a multi-label setting: folders, material, figures of the first."""
+    """Trains two seeds of a multi-label setting; returns their folders, and data and metrics of the first."""
     home = tmp_path_factory.mktemp("home")
     job = (*TAGS, KNN, "evaluation.threshold=0.5")
     found = [trained(tiny, home, *job, name=f"seed{seed}", seed=seed) for seed in (0, 1)]
@@ -43,7 +43,7 @@ def rows(plot, series, x, y):
 
 
 def brute_force(folders, job_data, setting):
-    """Means on validation and on test under one setting."""
+    """Returns the means on validation and on test under one setting."""
     found = [StoredRun.read(folder, job_data).metrics(setting) for folder in folders]
     return [statistics.mean(each[f"knn/{split}/micro_f1"] for each in found) for split in ("val", "test")]
 
@@ -77,7 +77,7 @@ def test_curves_equal_one_setting_evaluated_alone(seeds, count, axis):
 
 @pytest.mark.parametrize("own", [{"k": 2, "lambda_": 0.33, "temperature": 0.7}, {"lambda_": 0.5}])
 def test_runs_of_searches_with_other_parameters_are_averaged_over_the_grid(seeds, own):
-    """The six seeds of a table's cell come from three searches, each of which picked its own parameters."""
+    """The seeds of a table's cell may come from several searches, each of which picked its own parameters."""
     folders, job_data, _ = seeds
     knn = job_data.job.evaluation.knn
     evaluation = job_data.job.evaluation.model_copy(update={"knn": knn.model_copy(update=own)})
@@ -195,6 +195,6 @@ def test_a_run_that_never_read_the_test_split_is_drawn_on_validation(seeds, tiny
     shares = StoredRun.read(folder, job_data, test=False).overlap((1, 3), "validation")
     assert plots["neighbour_overlap"].table["share of shared labels"].tolist() == shares
     assert left == []
-    # Beside a run that read it, such a run has nothing to be compared by.
+    # Such a run cannot be compared with a run that read the test split.
     _, left = plots_of({"confirmed": seeds[0], "searched": [folder]}, seeds[1])
     assert left == [("neighbours of searched", "the run left no embeddings of test rows")]

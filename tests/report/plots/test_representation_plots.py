@@ -1,4 +1,4 @@
-"""Pictures of representations: which rows, which marks, and the same picture from the same seed."""
+"""Tests of pictures of representations: their rows, their marks, and equal pictures from equal seeds."""
 
 from dataclasses import replace
 
@@ -83,7 +83,7 @@ def test_every_row_is_in_the_group_of_its_class(finished):
 
 
 def shared(job_data, row, other):
-    """The labels that a training row shares with a test row, by a plain loop."""
+    """Returns the mark of the labels that a training row shares with a test row, by a plain loop."""
     train, test = job_data.train, job_data.dataset.split("test")
     if job_data.task == "single":
         details = int(train.labels("detail")[other]), int(test.labels("detail")[row])
@@ -113,7 +113,7 @@ def test_neighbours_are_the_nearest_of_the_instance(finished):
     plot = plots_of({"a": folder}, job_data, instance="test5")[0]["tsne_neighbours"]
     assert ids(plot, "a", "the test row") == ["test5"]
     near = set(ids(plot, "a")) - {"test5"}
-    assert near == set(job_data.train.ids)  # fewer than 80
+    assert near == set(job_data.train.ids)  # there are fewer than 80
     for text, kind in zip(plot.table["point"], plot.table["kind"], strict=True):
         row_id = text.partition(":")[0]
         if row_id != "test5":

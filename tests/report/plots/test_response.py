@@ -1,4 +1,4 @@
-"""The score over one key: trials of equally many epochs, and the fitted curve."""
+"""Tests of the score over one key: trials of equally many epochs, and the fitted curve."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ END = "val/accuracy at the end: 15 trials"
 
 
 def rungs(row):
-    """Validations of a made-up trial: the first pruned one has 1, the next 2, those that ended 9."""
+    """Returns validations of a made-up trial: 9 of a complete one, and 1, 2, ... of the pruned ones."""
     count = (row["number"] + 1) // 4 if row["state"] == "PRUNED" else 9
     return tuple((n, float(row["number"]) + n / 10) for n in range(1, count + 1))
 
@@ -63,7 +63,7 @@ def test_the_curve_finds_the_shape_under_the_noise(log):
     curve = fitted_curve(x, np.exp(-(place**2)) + rng.normal(0, 0.05, 40), log=log)
     truth = np.exp(-((np.log(curve.x / 0.2) if log else (curve.x - 0.4) * 3) ** 2))
     assert np.abs(curve.mean - truth).max() < 0.1
-    assert 0.005 < curve.deviation.mean() < 0.05  # of the mean, not of one score
+    assert 0.005 < curve.deviation.mean() < 0.05  # the deviation of the mean, not of one score
     again = fitted_curve(x, np.zeros(40), log=log)
     assert again is None
 
@@ -89,7 +89,7 @@ def test_a_score_that_is_not_finite_is_left_out():
     known = np.isfinite(score)
     expected = fitted_curve(x[known], score[known], log=False)
     assert np.array_equal(fitted_curve(x, score, log=False).mean, expected.mean)
-    assert fitted_curve(x[:-1], score[:-1], log=False) is None  # too few are left
+    assert fitted_curve(x[:-1], score[:-1], log=False) is None  # too few scores are left
 
 
 def test_gamma_is_what_the_classifier_leaves(search_of):

@@ -1,4 +1,4 @@
-"""The plots of a search: their tables against the frame, and their pictures."""
+"""Tests of the plots of a search: their tables against the frame, and their pictures."""
 
 import warnings
 
