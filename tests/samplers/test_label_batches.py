@@ -1,4 +1,4 @@
-"""Batches by label for a DataLoader."""
+"""Tests of batches by label for a DataLoader."""
 
 import collections
 

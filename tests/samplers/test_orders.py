@@ -1,4 +1,4 @@
-"""Rows of a batch, against plain loops over the batches."""
+"""Tests of the rows of each batch, against plain loops over the batches."""
 
 from collections import Counter
 from itertools import pairwise
@@ -76,13 +76,13 @@ def test_ranks_share_the_batch_and_every_step_can_be_resumed(name):
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 def test_balanced_draws_a_class_by_its_rows_to_the_power(power):
-    classes = np.repeat(np.arange(4), [40, 80, 160, 320])  # no class so small that a batch has all of it
+    classes = np.repeat(np.arange(4), [40, 80, 160, 320])  # no class is so small that a batch has all of it
     order = Balanced(single_tree(classes)[-1], 600, 8, power)
     weights = [n**power for n in (40, 80, 160, 320)]
     for seed in range(5):
         found = Counter(classes[row] for batch in epoch(order, seed, 8) for row in batch)
         for c, weight in enumerate(weights):
-            repeats = 12  # draws of rows that their batch has already are made again
+            repeats = 12  # a draw of a row that its batch already has is made again
             assert abs(found[c] - 600 * weight / sum(weights)) <= repeats
 
 
@@ -107,7 +107,7 @@ def test_pk_has_k_rows_of_each_of_p_classes():
         visits.update(found)
         uses.update(batch)
     assert set(visits.values()) == {32}  # 16 batches of 4 of the 8 classes
-    for c in range(8):  # all rows of a class come up before any again
+    for c in range(8):  # each row of a class is drawn once before any is drawn again
         of_class = [uses[row] for row in np.flatnonzero(classes == c)]
         assert max(of_class) - min(of_class) <= 1
 
@@ -139,7 +139,7 @@ def test_pk_has_k_rows_of_each_of_p_labels():
 
 def test_hierarchical_has_positives_at_every_level():
     fine = np.repeat(np.arange(24), 10)
-    paths = np.stack([fine // 6, fine // 2, fine], axis=1)  # 4 > 12 > 24 classes
+    paths = np.stack([fine // 6, fine // 2, fine], axis=1)  # 4, 12 and 24 classes
     order = Grouped(tree(paths, np.arange(240)), 240, 16, k=2, branches=2)
     for batch in epoch(order):
         for depth, (rows, below) in enumerate([(8, 2), (4, 2), (2, 2)]):
@@ -179,6 +179,6 @@ def test_a_draw_goes_through_a_group_before_it_repeats():
 def test_the_tree_has_the_classes_that_have_rows():
     paths = np.array([[0, 3], [0, 5], [2, -1], [0, 3], [-1, 3]])
     top, middle, rows = tree(paths, np.arange(5))
-    assert top.sizes.tolist() == [3]  # -1, 0 and 2
+    assert top.sizes.tolist() == [3]  # classes -1, 0 and 2
     assert middle.sizes.tolist() == [1, 2, 1]
     assert [rows.members[a:b].tolist() for a, b in pairwise(rows.offsets)] == [[4], [0, 3], [1], [2]]
