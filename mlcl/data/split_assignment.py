@@ -35,7 +35,7 @@ FAR = 0.02
 """A note is made if the wanted and the actual fraction of a split differ by more than this."""
 
 Classes = Sequence[Sequence[Sequence[int]]]
-"""For each label space, the class indices of each row."""
+"""The class indices of each row, in one sequence for each label space."""
 
 
 def words_of(text: str) -> str:

@@ -11,7 +11,7 @@ from mlcl.store import RESUMABLE, State
 Unit = Literal["clock", "cpu", "gpu"]
 """The unit of an amount of time: wall-clock seconds, CPU-seconds or GPU-seconds."""
 Origin = Literal["", "as written", "asked for", "control", "prior", "drawn"]
-"""Where the setting of a search trial is from; empty for other trainings."""
+"""The origin of the setting of a search trial; empty for other trainings."""
 
 
 def scoped(scope: str, name: str) -> str:
