@@ -1,4 +1,4 @@
-"""Rules, here called decisions, that say which labels a row's probabilities predict; validation chooses them.
+"""Decisions: rules, chosen on validation, that say which labels are predicted from a row's probabilities.
 
 Shapes: N rows, L labels, K numbers of labels.
 """
@@ -25,8 +25,8 @@ from mlcl.evaluation.thresholds import (
 )
 
 Mode = float | Literal["global", "per_label", "top_k"]
-"""A given threshold, or what is chosen on validation: one threshold for all labels (`global`), one for each
-label (`per_label`), or a number of labels (`top_k`)."""
+"""A given threshold, or the kind of rule to choose on validation: one threshold for all labels (`global`),
+one for each label (`per_label`), or a number of labels (`top_k`)."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class EmbeddedRows:
             return Gains(np.empty((0, 1)), np.empty((0, 1)))
         index_MK = array(retrieve(self.embeddings, self.embeddings, nearest + 1).index)
         own_MK = index_MK == np.arange(rows)[:, None]
-        # A row with many duplicates may not be among its nearest rows: then the last one found is dropped.
+        # A row with many duplicates may be missing among its own nearest rows; then the last one is dropped.
         own_MK[~own_MK.any(axis=1), -1] = True
         near_MK = index_MK[~own_MK].reshape(-1, nearest)
         has = _matrix(self.labels)
@@ -90,9 +90,9 @@ class EmbeddedRows:
     @cached_property
     def clusters(self) -> Array:
         """Each row's cluster (M,), from k-means with seed 0 and as many clusters as there are `classes`."""
-        from sklearn.cluster import KMeans  # slow to import, and seldom asked for
+        from sklearn.cluster import KMeans  # slow to import, and rarely needed
 
-        # Sums over several threads differ from run to run in their last bits.
+        # With several threads, the last bits of sums would differ from run to run.
         with threadpool_limits(1):
             model = KMeans(n_clusters=int(self.classes.max(initial=0)) + 1, random_state=0)
             return np.asarray(model.fit_predict(array(self.embeddings).astype(np.float64)))

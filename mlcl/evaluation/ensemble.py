@@ -16,8 +16,8 @@ from mlcl.evaluation.tasks import NO_FACTS, LabelFacts, Targets, Task
 
 WEIGHTS = tuple(step / 10 for step in range(11))
 SMALLEST = 1e-7
-"""The least probability of which a logit is taken; that of a label is also at most 1 - SMALLEST. Smaller
-ones are raised to it: float32 numbers just below 1 are 6e-8 apart."""
+"""The least probability whose logit is computed: smaller probabilities are raised to it, and those of labels
+are also lowered to at most 1 - SMALLEST. float32 numbers just below 1 are 6e-8 apart."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class FewShot:
     ) -> dict[str, float]:
         """Returns the mean metrics of logistic regressions on `shots` rows of each class, over `draws` draws.
 
-        Rows are drawn at random by `seed`; of a class with fewer than `shots` rows all are used. Embeddings
+        Rows are drawn at random by `seed`; all rows of a class with fewer than `shots` are used. Embeddings
         are scaled to length 1, and the inverse penalty C is 1. In a multi-label space each label has a
         regression of its own, in which rows with and without the label have equal total weight; a row that is
         drawn for two labels is used once, and an unknown entry counts as absent. Source: Tian et al. 2020,

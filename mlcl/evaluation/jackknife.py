@@ -127,7 +127,7 @@ class _BlockMetrics:
         return np.array([self._remaining(name, rows) for rows in blocks])
 
     def _of_classes(self, metric: Metric, columns: int, aspect: int | None) -> Array:
-        """Computes a metric with `hits` or `class_counts` (B,) of `aspect`, or if None the columns' mean."""
+        """Computes a class metric without each block (B,): of one aspect, or if None the columns' mean."""
         value_AB = np.stack([self._of_column(metric, column) for column in range(columns)])
         if aspect is not None:
             return np.asarray(value_AB[aspect])

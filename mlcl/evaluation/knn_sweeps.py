@@ -169,7 +169,7 @@ def sweep_hits(
 def _right_rows(
     lambdas: Sequence[float], row_S: Array, is_own_S: Array, m_S: Array, q_S: Array
 ) -> Iterator[Array]:
-    """Yields, for each lambda, the rows whose true class has the highest blend, and is the first with it."""
+    """Yields, for each lambda, the rows whose true class is the first class with the highest blend."""
     row_R, start_R = np.unique(row_S, return_index=True)
     own_S = np.repeat(np.flatnonzero(is_own_S), np.diff(start_R, append=len(row_S)))
     before_own_S = np.arange(len(row_S)) < own_S

@@ -49,7 +49,7 @@ def rank_labels(
     for first in range(0, n_labels, CHUNK):
         columns = scores_NL[:, first : first + CHUNK].T.copy()
         if known_NL is not None:
-            columns[~known_NL[:, first : first + CHUNK].T] = np.inf  # behind the others
+            columns[~known_NL[:, first : first + CHUNK].T] = np.inf  # sorted behind all known entries
         columns.sort(axis=1)
         for label, column_N in enumerate(columns, start=first):
             positives = positives_P[bounds[label] : bounds[label + 1]]

@@ -70,7 +70,7 @@ class ProbeLayers:
             gradient.zero_()
 
     def add(self, x: Tensor, gradient_bHO: Tensor) -> None:
-        """Adds to the gradients those of the features `x`, from the gradient of the logits (b, H, O)."""
+        """Adds the gradients that follow from features `x` and the gradient of the logits (b, H, O)."""
         weight_HOD, bias_HO = self._gradients
         bias_HO += gradient_bHO.sum(0)
         if x.ndim == 3:
@@ -106,7 +106,7 @@ NUMBERS_ON_GPU = 2**31
 RUNGS = (0.25, 0.5)
 """The shares of the epochs after which the worse half of the settings is stopped."""
 LARGE = 2**24
-"""Settings are stopped early only if all together have at least so many weights; fewer take seconds."""
+"""The smallest total number of weights for which settings are stopped early; smaller grids take seconds."""
 
 CPU = torch.device("cpu")
 
@@ -122,7 +122,7 @@ class Features(Protocol):
 
     @property
     def shape(self) -> Sequence[int]:
-        """(n, D), or (n, L, D) with one vector for each label."""
+        """The shape (n, D), or (n, L, D) with one vector for each label."""
 
     @property
     def device(self) -> torch.device:
@@ -205,7 +205,7 @@ class GridTraining:
         pairs, dim = self._grid.pairs(), self._x.shape[-1]
         most = NUMBERS_ON_GPU if self._device.type == "cuda" else NUMBERS_AT_ONCE
         at_once = max(1, most // (self._outputs * (self._grid.batch_size + 4 * dim)))
-        if len(self._x.shape) == 3:  # each part of the grid would compute the label vectors anew
+        if len(self._x.shape) == 3:  # otherwise each part would compute the label vectors again
             at_once = len(pairs)
         trained = [self._train(pairs[first : first + at_once]) for first in range(0, len(pairs), at_once)]
         weight_HOD, bias_HO = (torch.cat(each) for each in zip(*(its[:2] for its in trained), strict=True))
@@ -218,7 +218,7 @@ class GridTraining:
         return plain, bias - shift
 
     def _train(self, pairs: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor, list[bool]]:
-        """Trains some configurations; returns layers for standardised features, and which ended unstopped."""
+        """Trains some configurations; returns layers for standardised features, and which ran to the end."""
         grid = self._grid
         layers = ProbeLayers(len(pairs), self._outputs, self._x.shape[-1], self._device)
         optimizer = build_optimizer(pairs, layers.weights, layers.biases)
@@ -246,7 +246,7 @@ class GridTraining:
         scores = [
             self._score(*self._plain(layers.weights[number], layers.biases[number])) for number in layers.kept
         ]
-        # Equal in all processes, which must stop the same settings.
+        # The average scores are equal in all processes, which must stop the same settings.
         summed = self._rows.sum(torch.tensor([*scores, 1.0], dtype=torch.float64))
         scores = [-math.inf if math.isnan(value) else value for value in (summed[:-1] / summed[-1]).tolist()]
         known = self._scores.setdefault(epoch, [])

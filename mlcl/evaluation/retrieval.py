@@ -112,7 +112,7 @@ def available(rows: int, k_max: int) -> int:
 
 def _search(x_nD: Array, q_MD: Array, k: int) -> tuple[Array, Array]:
     """Returns distances and row numbers (M, k) of the k nearest rows of a block."""
-    import faiss  # late: a dry run searches nothing
+    import faiss  # imported late: a dry run does not need it
 
     approximate_MF, found_MF = faiss.knn(q_MD, x_nD, min(len(x_nD), k + SLACK))
     distance_MK, index_MK = np.empty((len(q_MD), k), np.float32), np.empty((len(q_MD), k), np.int64)
@@ -124,7 +124,7 @@ def _search(x_nD: Array, q_MD: Array, k: int) -> tuple[Array, Array]:
         distance_MK[rows] = np.take_along_axis(distance_BF, order_BK, 1)
         index_MK[rows] = np.take_along_axis(found_BF, order_BK, 1)
     if found_MF.shape[1] < len(x_nD) or (found_MF < 0).any():
-        # A row that faiss did not propose could be as near as the K-th. It finds -1 where squares overflow.
+        # A row that faiss did not propose may be as near as the K-th. faiss gives -1 where squares overflow.
         least_M = approximate_MF[:, -1] - _rounding(x_nD, q_MD, np.float32)
         unsafe_U = np.flatnonzero(least_M <= distance_MK[:, -1].astype(np.float64) ** 2 * (1 + 1e-6))
         if len(unsafe_U):
@@ -143,7 +143,7 @@ def _distance(x: Array, q: Array) -> Array:
 def _search_float64(x_nD: Array, q_UD: Array, k: int) -> Iterator[tuple[Array, Array]]:
     """Yields, for each query, distances and row numbers of at least its k nearest rows, nearest first.
 
-    Equal rows are measured once: a collapsed encoder makes all of them candidates.
+    Equal rows are measured only once, because a collapsed encoder makes all rows candidates.
     """
     distinct_GD, group_n = np.unique(x_nD, axis=0, return_inverse=True)
     x_nD = x_nD.astype(np.float64)

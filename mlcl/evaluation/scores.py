@@ -55,7 +55,7 @@ class Scoring:
 
     @property
     def sign(self) -> int:
-        """1, or -1 if smaller values are better: the factor with which larger values are always better."""
+        """The factor that makes larger values of the metric better: 1 for `max`, -1 for `min`."""
         return 1 if self.mode == "max" else -1
 
     def better(self, value: float, than: float) -> bool:

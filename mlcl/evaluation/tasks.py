@@ -107,7 +107,7 @@ def known_entries(rows: LabelRows) -> Array | None:
 def as_label_sets(targets: Targets, n_classes: int) -> LabelRows:
     """Returns targets as label sets: each class, or each class of each aspect, becomes one label.
 
-    Of an aspect without a class all labels are unknown.
+    All labels of an aspect without a class are unknown.
     """
     if isinstance(targets, LabelRows):
         return targets.to("cpu")

@@ -212,8 +212,9 @@ class LabelCandidates:
         return signed_values(self.metric, Counts(right, predicted, true, self.cells))
 
     def _best(self, value_X: Array, label_X: Array) -> Array:
-        """Returns the index of each label's best candidate (L,): of equal ones the closest to `common`, then
-        the first.
+        """Returns the index of each label's best candidate (L,).
+
+        Of equally good candidates the closest to `common` wins, then the first.
         """
         equal_X = value_X == np.maximum.reduceat(value_X, self.first)[label_X]
         distance_X = np.where(equal_X, np.abs(self.threshold - self.common), np.inf)

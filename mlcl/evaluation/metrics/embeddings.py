@@ -31,7 +31,7 @@ def of_clusters(name: str, summary: str, function: str) -> EmbeddingMetric:
     def value(rows: EmbeddedRows) -> float:
         if not len(rows.labels):
             return float("nan")
-        from sklearn import metrics  # late: most commands compute none
+        from sklearn import metrics  # imported late: most commands do not need it
 
         return float(getattr(metrics, function)(rows.classes, rows.clusters))
 

@@ -39,7 +39,7 @@ def _class_mean(counts: Counts, averaged: Array) -> Array:
 
 
 def macro_f1_caml(counts: Counts) -> Array:
-    """Returns the F1 of two means over all labels, that of precision and that of recall."""
+    """Returns the harmonic mean of precision and recall, each averaged over all labels."""
     precision = label_mean(ratio(counts.right, counts.predicted))
     recall = label_mean(ratio(counts.right, counts.true))
     return ratio(2 * precision * recall, precision + recall)

@@ -77,7 +77,10 @@ def lca_distance(prediction: ClassPrediction) -> float:
 
 
 def level_consistency(prediction: ClassPrediction) -> float:
-    """Returns the share of rows whose best classes of all levels (of equal ones the lower) form one path."""
+    """Returns the share of rows whose most probable classes at all levels form one path.
+
+    Of equally probable classes the lower one is taken.
+    """
     path = prediction.facts.paths()
     best_NH = np.stack([level.argmax(axis=1) for level in _level_probabilities(prediction)], axis=1)
     return float((path[prediction.predicted] == best_NH).all(axis=1).mean())

@@ -64,7 +64,7 @@ def of_labelled_rows(name: str, summary: str, function: str, mode: Literal["max"
     """
 
     def value(prediction: LabelPrediction) -> float:
-        from sklearn import metrics  # late: most commands compute none
+        from sklearn import metrics  # imported late: most commands do not need it
 
         measure: Callable[[Array, Array], float] = getattr(metrics, function)
         row_R, row_P = np.unique(prediction.row, return_inverse=True)
@@ -98,7 +98,7 @@ def _of_known(
     sizes, rows = np.unique(count_R[count_R > 1], return_counts=True)
     if not len(sizes):
         return float("nan")
-    means = []  # over the rows with equally many known labels
+    means = []  # one for each number of known labels in a row
     for size in sizes:
         alike = count_R == size
         means.append(measure(*(each[alike][known_RL[alike]].reshape(-1, size) for each in (true_RL, p_RL))))
