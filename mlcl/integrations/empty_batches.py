@@ -19,7 +19,7 @@ def encode_rows(encode: Callable[[dict[str, Any]], Tensor], inputs: Mapping[str,
         torch.Size([0, 3])
     """
     tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor) and value.ndim}
-    # In the flattened form of an EmbeddingBag, texts may have no token; `offsets` has a number for each.
+    # In the flattened form of an EmbeddingBag, a text may have no tokens; `offsets` has a number per text.
     rows = len(tensors["offsets"]) if "offsets" in tensors else min(map(len, tensors.values()), default=1)
     if rows:
         return encode(dict(inputs))

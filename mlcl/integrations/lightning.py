@@ -21,8 +21,8 @@ from mlcl.losses import ContrastiveLoss
 class GradCacheMixin:
     """A mixin of a LightningModule whose loss compares the rows of several batches, as in one large batch.
 
-    The module sets `self.automatic_optimization = False`. Under DDP gradients are averaged once a step, those
-    of the loss's own parameters among them; processes may hold different numbers of rows, or none. Mixed
+    The module sets `self.automatic_optimization = False`. Under DDP, gradients are averaged once a step,
+    including those of the loss's own parameters; processes may hold different numbers of rows, or none. Mixed
     precision scales gradients as usual.
 
     Example:
@@ -81,9 +81,8 @@ class GradCacheMixin:
 
         def last(chunk: Any) -> Tensor:
             z_ND = encode(chunk)
-            strategy.pre_backward(
-                [z_ND, *(parameter for parameter, _ in own)]
-            )  # DDP averages the next backward
+            # After this call DDP averages the gradients of the next backward.
+            strategy.pre_backward([z_ND, *(parameter for parameter, _ in own)])
             return z_ND
 
         cache.backward_last(last, own)
@@ -93,13 +92,13 @@ class GradCacheMixin:
 
 
 class LossStatsLogger(lightning.Callback):
-    """A callback that logs the diagnostics of a module's losses, `LossStats`, of this process's last batch.
+    """A callback that logs the `LossStats` of each loss of a module for this process's last batch.
 
     Args:
         every: The number of batches from one logging to the next.
 
     Raises:
-        ValueError: If `every` is below 1, and, before training, if no submodule is a loss of mlcl.
+        ValueError: If `every` is below 1; when training starts, if no submodule is a loss of mlcl.
 
     Example:
         >>> trainer = lightning.Trainer(callbacks=[LossStatsLogger(every=50)])

@@ -23,10 +23,10 @@ class Embedder(nn.Module):
     """A model whose output has the mean of the hidden states of a row's tokens (B, D) as `embeddings`.
 
     Args:
-        encoder: A model with `last_hidden_state` in its output, such as AutoModel gives.
+        encoder: A model with `last_hidden_state` in its output, such as one from AutoModel.
         loss: A loss of `mlcl.losses.build_loss`. The model then returns it as `loss`, and trains its
-            parameters; the Trainer gets no `compute_loss_func`. With gradient
-            accumulation each batch has the same weight, whatever its number of rows.
+            parameters; the Trainer gets no `compute_loss_func`. With gradient accumulation each batch has the
+            same weight, regardless of its number of rows.
     """
 
     accepts_loss_kwargs = False  # the Trainer divides `loss` by the number of accumulated batches
@@ -121,7 +121,7 @@ class TrainerLoss:
         own, items = value.new_tensor(labels.numel()), num_items_in_batch.to(value)
         if processes > 1:
             dist.all_reduce(own, group=self.loss.group)
-        if self.arguments.average_tokens_across_devices:  # the Trainer multiplies by the processes
+        if self.arguments.average_tokens_across_devices:  # the Trainer multiplies by the world size
             items = items * processes
         elif processes > 1:
             dist.all_reduce(items, group=self.loss.group)

@@ -54,7 +54,7 @@ def label_batches(
     """Returns a `batch_sampler` for the training arguments that draws batches by label.
 
     Args:
-        order: `pk`, `balanced` or `random`. It, `k`, `power` and `branches` are those of `LabelBatchSampler`.
+        order: `pk`, `balanced` or `random`; see `LabelBatchSampler`, also for `k`, `power` and `branches`.
         labels: The meaning of lists in the label column: `lists` of labels, `paths`, or `multi_hot` rows.
 
     Raises:
@@ -98,7 +98,7 @@ class LabelBatches(DefaultBatchSampler):
         if column is None:
             raise ValueError(f"label column; found: {dataset.column_names}; allowed: {', '.join(allowed)}")
         rows = sampler_labels(dataset[column][:], labels)
-        # Accelerate deals out whole batches, and sets the epoch of the attribute `sampler`.
+        # Accelerate gives each process whole batches, and calls `set_epoch` of the attribute `sampler`.
         self.sampler = LabelBatchSampler(
             rows, batch_size, seed=seed, drop_last=drop_last, rank=0, world_size=1, **options
         )

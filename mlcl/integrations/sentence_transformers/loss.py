@@ -61,7 +61,7 @@ class LabelLoss(nn.Module):
             z_RD = torch.cat([_embed(self.model, column) for column in columns])
             return self._value(z_RD, labels, len(columns))
         chunks = [chunk for column in columns for chunk in _cut(column, self.mini_batch_size)]
-        wrapper = getattr(self.model, "_orig_mod", self.model)  # torch.compile
+        wrapper = getattr(self.model, "_orig_mod", self.model)  # set by torch.compile
         module = wrapper.module if isinstance(wrapper, DistributedDataParallel) else self.model
         cache = GradCache(chunks, partial(_embed, module), module)
         z_RD = cache.forward()
@@ -82,7 +82,7 @@ class LabelLoss(nn.Module):
     def _value(self, z_RD: Tensor, labels: Tensor | None, views: int) -> Tensor:
         samples_R = None
         if views > 1:
-            first = (dist.get_rank() if world(None) > 1 else 0) << 32  # texts of two processes differ
+            first = (dist.get_rank() if world(None) > 1 else 0) << 32  # processes have different ids
             samples_R = first + torch.arange(len(z_RD) // views, device=z_RD.device).repeat(views)
             labels = None if labels is None else torch.cat([labels] * views)
         value: Tensor = self.loss(z_RD, labels, samples_R)
