@@ -6,7 +6,7 @@ loss and its gradient are, for s = z_i . z_p,
     L     = sum_i R_i lse_i - (1/tau) sum_ip W_ip s_ip
     dL/dZ = (1/tau) [ (D_R P + P^T D_R) Z - (W + W^T) Z ]
 
-Only R of the labels enters the B x B part, and products with W have closed forms (`weights`). For the
+The B x B part depends on labels only through R, and products with W have closed forms (`weights`). For the
 distance, which is not bilinear, W is computed tile by tile. Rows of other processes enter through lse_i and
 R_i, so that the gradient of the own rows needs no collective of the size of the embeddings.
 

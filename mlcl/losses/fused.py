@@ -22,7 +22,7 @@ from mlcl.losses.weights.base import Number
 
 logger = logging.getLogger(__name__)
 WIDEST = {torch.bfloat16: 256, torch.float32: 128}
-"""The largest embedding dimension by dtype: wider blocks of rows and gradients fit no multiprocessor."""
+"""The largest embedding dimension by dtype; blocks of wider rows do not fit in a multiprocessor."""
 OLDEST_TRITON = (3, 6)
 """The oldest version of Triton that the kernels have run with; PyTorch 2.10 brings it."""
 

@@ -90,7 +90,7 @@ def _gradient(
             lse_J = tl.load(lse_B + j_J, mask=j_J < stop, other=0.0) * LOG2_E
             sum_I = tl.load(sum_B + i_I, mask=i_I < last, other=0.0)
             sum_J = tl.load(sum_B + j_J, mask=j_J < stop, other=0.0)
-            # No p is above 1, but at large logits rounding would let it be.
+            # p is at most 1, but without the limit rounding could exceed this at large logits.
             slope_IJ += tl.exp2(tl.minimum(x_IJ - lse_I[:, None], 0.0)) * sum_I[:, None]
             slope_IJ += tl.exp2(tl.minimum(x_IJ - lse_J[None, :], 0.0)) * sum_J[None, :]
         if right_JD.dtype == tl.float32:  # tensor cores would cut bits off, which makes the sum smaller
@@ -138,7 +138,7 @@ def gradient(
 
 
 def _options(z_BD: Tensor, bf16: Sequence[int], wide: Sequence[int], tf32: Sequence[int]) -> dict[str, Any]:
-    """Returns the arithmetic and the launch's options.
+    """Returns the options of a kernel: its arithmetic, its block sizes and its launch.
 
     `bf16`, `wide` (above 128 dimensions) and `tf32` are each a block's rows and columns, the warps and the
     stages of the pipeline: the fastest of fourteen choices on an H200.

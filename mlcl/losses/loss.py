@@ -220,7 +220,7 @@ class ContrastiveLoss(nn.Module):
         if self.prototypes is None:
             return rule_labels(self.spec, batch)
         if isinstance(batch.labels, Tensor) and batch.labels.ndim == 1:
-            # Columns by class, so that each class keeps its prototype.
+            # Column l is class l, also if a class does not occur, so that each class keeps its prototype.
             batch = batch.with_labels(classes_as_rows(batch.labels, len(self.prototypes)))
         labels = rule_labels(self.spec, batch)
         check_width(self.spec.name, labels, len(self.prototypes))

@@ -22,9 +22,9 @@ class Queue:
     """The newest rows of past batches, at most `size`: embeddings without gradient, labels and sample ids.
 
     `join` adds the queue's rows to a batch, `push` adds the last batch's rows to the queue. The queue's rows
-    are candidates of every anchor, positive or not by their labels, and are no anchors. Those of a sample
-    that the batch has are not joined, so that no anchor is compared with an older embedding of itself. The
-    rows are the same, in the same order, in every process and for any number of processes. A copy of a loss,
+    are candidates of every anchor, positive or not by their labels, and are no anchors. Rows of a sample that
+    is in the batch are not joined, so that no anchor is compared with an older embedding of itself. The rows
+    are the same, in the same order, in every process and for any number of processes. A copy of a loss,
     also by pickle, has an empty queue; `state` and `load` store and restore it. Source: MoCo (He et al.
     2020), section 3.1, without its momentum encoder.
     """
@@ -40,7 +40,7 @@ class Queue:
         return 0 if self._rows is None else len(self._rows.embeddings)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A loss is sent to workers as it was built.
+        # A pickled queue is empty: workers get a loss as it was built.
         return {"size": self.size, "_rows": None, "_last": None}
 
     def join(self, batch: LossRows) -> LossRows:
@@ -104,7 +104,7 @@ class Queue:
 
 
 def _changed(rows: LossRows, change: Callable[[str, Any], Any]) -> LossRows:
-    """Returns a copy with `change(name, value)` of embeddings, labels and sample ids, of those not None."""
+    """Returns a copy with embeddings, labels and sample ids changed by `change(name, value)`, if not None."""
     names = ("embeddings", "labels", "sample_ids")
     found: dict[str, Any] = {
         name: change(name, its) for name in names if (its := getattr(rows, name)) is not None

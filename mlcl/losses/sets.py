@@ -16,7 +16,7 @@ from mlcl.losses import tiling
 from mlcl.losses.relations import LabelCounts
 
 ROUNDING = 1e-12
-"""The share of two sums of ratings below which their common part is an error of rounding."""
+"""The fraction of two sets' total size below which an intersection of ratings is a rounding error."""
 FEW = 256
 """The largest number of labels for which the table of a tile has a column for every label.
 
@@ -100,7 +100,7 @@ class LabelSets:
     def distinct(self, queued: int = 0) -> tuple[LabelSets, Tensor]:
         """Returns the U distinct sets in order of first occurrence, and the index (B,) of each row's set.
 
-        The last `queued` rows share their sets with each other at most, not with the rows before them.
+        The last `queued` rows may share sets among themselves, but not with the rows before them.
         """
         hash_B = self._hashes()
         hash_B[len(self) - queued :] += 1
@@ -114,9 +114,9 @@ class LabelSets:
         return self.take(first_U[order_U]), index_U[same_B]
 
     def equal_to(self, index_B: Tensor) -> Tensor:
-        """Whether each row's set equals that of its row in `index_B` (B,), as bool (B,).
+        """Whether the set of each row b equals that of row `index_B[b]`, as bool (B,).
 
-        If any two sets differ in size, the sizes alone are compared, for all rows.
+        If the two sets of any pair differ in size, only sizes are compared, for all pairs.
         """
         if self.ratings is not None:
             return (self.ratings == self.ratings[index_B]).all(1)
@@ -163,14 +163,14 @@ def cross(
             column_J, offsets_J = number_L[column_J[kept_J]], F.pad(kept_J.cumsum(0), (1, 0))[offsets_J]
             weights_N = None if weights_N is None else weights_N[kept_I]
         else:
-            # The host would wait for the number of common labels. The others share a last row of zeros.
+            # The number of common labels is not read: the host would wait. Others share a last row of zeros.
             width = min(width, len(column_I), len(column_J))
             number_L = torch.where(in_both_L, number_L, width)
             column_I, column_J = number_L[column_I], number_L[column_J]
     count = cols.stop - cols.start
     row_J = torch.repeat_interleave(offsets_J.diff(), output_size=len(column_J))
     table_LJ = torch.zeros(width + 1, count, dtype=dtype, device=column_J.device)
-    # A GPU would wait for the number in table_LJ[column_J, row_J] = 1.
+    # `table_LJ[column_J, row_J] = 1` would wait until the number is copied to a GPU.
     table_LJ.view(-1).index_fill_(0, column_J * count + row_J, 1)
     table_LJ[width] = 0
     return bag(column_I, offsets_I, table_LJ, weights_N)
@@ -194,7 +194,7 @@ def group_bag(row_M: Tensor, offsets: Tensor, table: Tensor, weights_M: Tensor |
     parts_L = (offsets.diff() + PART - 1) // PART
     first_L = F.pad(parts_L.cumsum(0), (1, 0))
     part_K = torch.arange(len(row_M) // PART + len(parts_L), device=table.device)
-    # Behind the last part come empty parts: the host does not know the number of parts.
+    # Empty parts follow the last part, because the host does not know the number of parts.
     group_K = torch.searchsorted(first_L, part_K, right=True) - 1
     start_K = (offsets[group_K] + (part_K - first_L[group_K]) * PART).clamp(max=len(row_M))
     sums_KD = bag(row_M, F.pad(start_K, (0, 1), value=len(row_M)), table, weights_M)

@@ -34,7 +34,7 @@ class Softmax:
         self._similarities = similarities
         self._ratios = ratios
         self._bias = math.log(repulsion)
-        # Where exp(u) neither overflows nor lets a row underflow to 0.
+        # If `_bounded`, exp(u) does not overflow, and no row's sum underflows to 0.
         numbers = [ratio for ratio in ratios if not isinstance(ratio, Tensor)]
         largest = max(numbers) if len(numbers) == len(ratios) else math.inf
         bound = largest * similarities.bound() + abs(self._bias)
@@ -113,7 +113,7 @@ class Softmax:
         factor_IJ = torch.add(factor_B[rows, None], factor_B[cols], out=_shaped(self._scales, u_IJ))
         derivative_IJ = logit_IJ.exp_().mul_(factor_IJ)
         if self._moments:
-            # A pair of anchors comes twice, here or in another process; one with a queue or prototype, once.
+            # A pair of anchors occurs twice, here or in another process; one with a queue or prototype, once.
             ends = 1.0 if mirrored or cols.start >= self._similarities.batch else 0.5
             self._entropy_T[index] -= ends * total_product(derivative_IJ, u_IJ)
         return derivative_IJ
@@ -122,7 +122,7 @@ class Softmax:
         self, index: int, logit_IJ: Tensor, rows: slice, cols: slice, mirrored: bool
     ) -> Tensor:
         lse_B, sum_B = self._rows[index]
-        # No p is above 1, but at large logits rounding would let it be.
+        # p is at most 1, but without the limit rounding could exceed this at large logits.
         log_ji_IJ = torch.sub(logit_IJ, lse_B[cols], out=_shaped(self._scales, logit_IJ)).clamp_(max=0)
         log_ij_IJ = logit_IJ.sub_(lse_B[rows, None]).clamp_(max=0)
         if not self._moments:

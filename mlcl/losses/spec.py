@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, Protocol, get_args, get_origin
 
 from torch import Tensor
-from typing_extensions import get_type_hints  # typing's makes hints with default None Optional in 3.10
+from typing_extensions import get_type_hints  # in 3.10, that of typing adds Optional for None defaults
 
 from mlcl.errors import did_you_mean
 from mlcl.losses.dense import Similarity, Weighting, weighting_of

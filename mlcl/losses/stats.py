@@ -100,7 +100,10 @@ class LossStats:
 
     @property
     def uniformity(self) -> float:
-        """log of the mean exp(-2 |z_i - z_a|^2) over pairs of unit rows. Wang and Isola 2020, section 4.1."""
+        """The log of the mean exp(-2 |z_i - z_a|^2) over pairs of unit rows.
+
+        Source: T. Wang and Isola 2020, section 4.1.
+        """
         if not self.anchors or len(self.embeddings) < 2:
             return 0.0
         return float((-2 * self._distances)[self._candidates].exp().mean().log())

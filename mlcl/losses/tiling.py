@@ -20,7 +20,7 @@ KEPT_TILES = 8
 BUFFERS = (6 + KEPT_TILES) * 4
 """The number of bytes in all buffers for each pair of a tile, in float32."""
 KEPT = 1 << 22
-"""The number of pairs of which a value is kept on the host, and at least on an accelerator."""
+"""The largest number of pairs for which a value is kept on the host; an accelerator may keep more."""
 
 
 def is_host(device: torch.device) -> bool:
@@ -59,7 +59,7 @@ def tile_entries(total: int, device: torch.device) -> int:
 
 
 def kept_pairs(device: torch.device) -> int:
-    """Returns the largest number of pairs of which a value is kept from one pass to the next."""
+    """Returns the largest number of pairs for which a value is kept from one pass to the next."""
     return KEPT if is_host(device) else max(KEPT, KEPT_TILES * tile_size(device) ** 2)
 
 

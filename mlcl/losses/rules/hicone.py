@@ -57,7 +57,7 @@ def himulcone_terms(
             floor = largest.detach() if detach else largest
             raised_BB = torch.where(loss_BB < floor, floor, loss_BB)
             term_B = term_B + shares[level] * _mean_over(positive_BB, raised_BB)
-            # One pair, the first of equally large ones, gets the gradient.
+            # Of equally large pair losses, only the first gets the gradient.
             here = loss_BB.masked_fill(~positive_BB, -torch.inf).flatten()
             here = here.max(0).values
             largest = torch.where(here > largest, here, largest)

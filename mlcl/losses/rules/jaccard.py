@@ -19,7 +19,7 @@ def jaccard_rule(*, threshold: Annotated[float, Interval(0, 1)] = 0.5, strict: b
     """
 
     def similarity_above_threshold(counts: LabelCounts) -> tuple[Tensor, Tensor]:
-        # In float64, where a ratio such as 1/3 compares with a threshold as it does in Python.
+        # float64 makes a ratio such as 1/3 compare with a threshold as it does in Python.
         s = ratio(counts.shared.double(), counts.union.double())
         positive = s > threshold if strict else s >= threshold
         return positive, s * positive

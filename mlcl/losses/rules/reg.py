@@ -77,7 +77,7 @@ class RegWeights(PairwiseWeights):
 
     def losses(self, weight: Tensor, x: Tensor, row_sum: Tensor) -> PairLoss:
         """Returns W x of pairs with its derivatives, of which `pull` is replaced as in `reg_terms`."""
-        # The engine subtracts this p from its own p, which is at most 1 too, whatever the rounding.
+        # x is clamped so that p is at most 1 despite rounding, like the p from which the engine subtracts it.
         return PairLoss(weight * x, weight, _pull(weight, x.clamp(min=0), row_sum))
 
 

@@ -37,7 +37,7 @@ def simdis_rule(
         return positive, factor * (similarity_factor(counts) if factors == "both" else positive)
 
     def log_factor(counts: LabelCounts) -> Tensor:
-        # Without the exponential, which may underflow.
+        # The logarithm is computed without the exponential, which may underflow.
         log_penalty = -rate * counts.extra if rate is not None else -torch.log1p(counts.extra)
         log_share = similarity_factor(counts).log()
         return {"both": log_share + log_penalty, "similarity": log_share, "dissimilarity": log_penalty}[

@@ -19,7 +19,7 @@ from mlcl.losses.tiling import tiles
 Number = float | Tensor
 """A float, or a tensor without dimensions on a device, whose value the host has not read."""
 EXCLUDED = -1e30
-"""The logit of what is no candidate: its exponential is 0, and unlike -inf, 0 times it is 0."""
+"""The logit of a pair that is excluded: its exponential is 0 and, unlike with -inf, 0 times it is 0."""
 
 
 class BatchRanks:
@@ -168,7 +168,7 @@ class DistinctSets:
         for rows, cols, mirrored in tiles(z_BD.device, self.own, len(self.sets)):
             both_IJ = both(rows, cols)
             if rows == cols:
-                # Summed apart: a set's weight with itself may be so large that others would be rounded away.
+                # A set's weight with itself may be so large that rounding would hide the others beside it.
                 itself_V[rows] = both_IJ.diagonal()
                 both_IJ.fill_diagonal_(0)
             sum_VD[rows].addmm_(both_IJ, group_UD[cols])

@@ -129,7 +129,7 @@ class LabelShares(PairWeights):
                 near_JI = self._near(self._sets.counts(cols, part, self._dtype).reversed())
                 share_JI = rows_U[cols, None] * near_JI
                 if both := range(max(top, left), min(part.stop, cols.stop)):
-                    # Left out here: subtracted later, the row itself would leave only rounding of small f.
+                    # If the row itself were subtracted only later, rounding would hide the sum of small f.
                     u = torch.arange(both.start, both.stop, device=rows_U.device)
                     share_JI[u - left, u - top] -= near_JI[u - left, u - top]
                 sum_M[first:last] += self._by_label(share_JI, cols)[label_m, set_m - top]

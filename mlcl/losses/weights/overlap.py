@@ -84,7 +84,7 @@ class OverlapRule:
             return torch.full_like(factors, rows - 1)
         if self.normalizer == "positives":
             return positives
-        # A sum without all its digits, whose inverse may be infinite, counts as 0.
+        # A subnormal sum, which lacks digits and whose inverse may be infinite, counts as 0.
         return factors.masked_fill(factors < torch.finfo(factors.dtype).tiny, 0)
 
     def parts(self, counts: LabelCounts, dtype: torch.dtype) -> list[Tensor]:

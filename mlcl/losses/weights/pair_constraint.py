@@ -56,10 +56,10 @@ class ConstrainedPairs(Constrained):
     """
 
     def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
-        """Returns the weights for given embeddings, in which the weight of a raised pair moves.
+        """Returns the weights for given embeddings; the weight of a raised pair goes to another pair.
 
-        It moves to the pair whose loss is the largest of the finer levels; with `detach` the raised loss is a
-        constant instead.
+        The other pair has the largest loss of the finer levels. With `detach` the raised loss is a constant
+        instead.
         """
         lse_B = self.ranks.share(lse_N)
         loss_BH = self.ranks.share(self._largest(z_BD, lse_B, ratio))
@@ -70,7 +70,7 @@ class ConstrainedPairs(Constrained):
         if self.detach:
             raised.constant = raised_NH @ floor_H.clamp(min=0)
             return raised
-        # Where no finer level has a loss nothing is raised, so that its source gains nothing.
+        # If no finer level has a loss, no pair is raised, and the arbitrary source gets no weight.
         mass_H = torch.zeros_like(largest_H).index_add_(0, source_H, self.ranks.share(raised_NH).sum(0))
         anchor_H = self._first(loss_BH == largest_H)
         raised.add_pairs(anchor_H, self._partners(anchor_H, z_BD, lse_B, ratio), mass_H)
@@ -115,7 +115,7 @@ class ConstrainedPairs(Constrained):
         loss_HN = z_BD.new_full((self.paths.levels, self.own), -torch.inf)
         for tile in self.tiles():
             for anchors, axis, loss_IJ in tile.losses(tile.logits(z_BD, ratio), lse_B):
-                # From coarse to fine, fewer and fewer pairs are left.
+                # Levels go from coarse to fine, so a pair that is excluded stays excluded.
                 for level, loss_N in enumerate(loss_HN):
                     loss_IJ.masked_fill_(tile.depth <= level, -torch.inf)
                     loss_N[anchors] = torch.maximum(loss_N[anchors], loss_IJ.amax(axis))
@@ -124,8 +124,8 @@ class ConstrainedPairs(Constrained):
     def _partners(self, anchor_H: Tensor, z_BD: Tensor, lse_B: Tensor, ratio: Number) -> Tensor:
         """Returns the row with which each level's anchor has its largest loss at that level (H,).
 
-        The result of the anchor's own process is used by all, since products of rows in another order round
-        differently.
+        All processes use the result of the anchor's own process, since products of rows in another order
+        round differently.
         """
         depth_HB = self.paths.depth_of(anchor_H).scatter_(1, anchor_H[:, None], 0)
         loss_HB = lse_B[anchor_H, None] - (z_BD[anchor_H] @ z_BD.T).mul_(ratio)

@@ -34,7 +34,7 @@ class OnePath:
 
     @cached_property
     def _keys(self) -> Tensor:
-        """The groups of rows (H, B), on the embeddings' device; a unique negative number in place of none."""
+        """The rows' groups (H, B), on the embeddings' device; a unique negative number for a row in none."""
         own_B = -1 - torch.arange(self._groups.shape[1], device=self._groups.device)
         keys_HB = torch.where(self._groups < 0, own_B, self._groups)
         return copy_to_device(keys_HB, self._ranks.device or keys_HB.device)
