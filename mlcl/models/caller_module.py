@@ -206,7 +206,7 @@ def pack(
         for its in registered:
             cloudpickle.register_pickle_by_value(its)
         text = base64.b85encode(zlib.compress(cloudpickle.dumps(made_of), 9)).decode()
-    except Exception as error:  # an attribute may refuse with anything
+    except Exception as error:  # pickling an attribute may raise anything
         found = f"{type(error).__name__}: {error}"
         raise UserError("cannot be pickled", key=key, found=found, allowed=allowed) from error
     finally:

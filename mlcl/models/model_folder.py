@@ -49,7 +49,7 @@ def is_local(name: str) -> bool:
 def _package_folder(package: str) -> Path:
     try:
         if not package:
-            raise ValueError("no name")  # Python 3.10 would take any package
+            raise ValueError("no name")  # Python 3.10 would accept an empty name
         files = metadata.files(package) or []
     except (metadata.PackageNotFoundError, ValueError) as error:
         raise UserError(
@@ -76,11 +76,11 @@ def _hub_folder(name: str) -> Path:
             key="encoder.model",
             found=name,
         ) from error
-    # Folders below the top folder have the same weights for other frameworks.
+    # Subfolders have the same weights for other frameworks.
     patterns = {"allow_patterns": list(FILES), "ignore_patterns": ["*/*"]}
     try:
         _check_room_for(name, patterns)
-        return Path(snapshot_download(name, **patterns))  # by one process of a machine at a time
+        return Path(snapshot_download(name, **patterns))  # one process of a machine downloads at a time
     except MachineError:
         raise
     except Exception as error:  # errors of the network have no common type

@@ -16,7 +16,7 @@ from mlcl.files import lock_folder, new_folder
 FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 """The files of a model: configuration, weights and tokenizer, neither pickled files nor code."""
 CONFIG = "config.json"
-"""The file that makes a folder a model; it is written last, so that half a copy is no model."""
+"""The file without which a folder is no model; it is written last, so that a partial copy is no model."""
 
 
 def cache_folder() -> Path:

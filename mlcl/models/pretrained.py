@@ -226,9 +226,9 @@ def _linear_layers(network: nn.Module, targets: tuple[str, ...]) -> list[str]:
 def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
     """Freezes all weights if `freeze` is True; a number freezes the embeddings and so many first layers.
 
-    The number of all layers freezes also what follows the layers; False freezes nothing. Dropout stays on in
-    frozen layers, so two passes still give two different views. Raises UserError if the network has fewer
-    layers, if they share weights, or if their parts are in several lists.
+    The number of all layers freezes the weights that follow the layers, too; False freezes nothing.
+    Dropout stays on in frozen layers, so two passes still give two different views. Raises UserError if the
+    network has fewer layers, if they share weights, or if their parts are in several lists.
     """
     if freeze is True:
         network.requires_grad_(False)
@@ -240,7 +240,7 @@ def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
         raise UserError("more layers than there are", key="encoder.freeze", found=freeze, allowed=layers)
     lists = {n: m for n, m in network.named_modules() if isinstance(m, nn.ModuleList) and len(m) == layers}
     path, blocks = next(iter(lists.items()), ("", nn.ModuleList()))
-    # ALBERT's layers share weights; XLM has a list of attentions and others of the layers' other parts.
+    # ALBERT's layers share weights; XLM has one list of all attentions, and lists of the other parts.
     if not blocks or not set(blocks.modules()).issuperset(lists.values()):
         raise UserError("has no list of layers", key="encoder.freeze", found=freeze, allowed="true, false")
     trained = {id(p) for block in blocks[freeze:] for p in block.parameters()}
@@ -272,7 +272,7 @@ def check_length(network: nn.Module, tokens: int, key: str) -> None:
     for name, module in network.named_modules():
         if not (name.endswith(POSITIONS) and isinstance(module, nn.Embedding)):
             continue
-        # RoBERTa counts positions from behind its padding id, OPT from an offset.
+        # RoBERTa's first position follows its padding id; OPT's first position is its offset.
         first = 0 if module.padding_idx is None else module.padding_idx + 1
         longest = module.num_embeddings - max(first, int(getattr(module, "offset", 0)))
         if tokens > longest:
@@ -334,10 +334,10 @@ def _no_text(config: Any, folder: Path) -> UserError:
 
 def _recompute_layers(network: Any) -> None:
     recompute = getattr(network, "activation_checkpointing_enable", None)
-    if recompute is None:  # older versions of transformers name it otherwise
+    if recompute is None:  # older versions of transformers have another name
         recompute = network.gradient_checkpointing_enable
     try:
-        # The call also makes the embeddings require a gradient: below adapters nothing else would.
+        # The call also makes the embeddings require a gradient; with adapters nothing else would do so.
         recompute({"use_reentrant": False})
     except ValueError as error:
         raise UserError(

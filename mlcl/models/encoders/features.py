@@ -211,7 +211,7 @@ class SparseLinear(nn.Module):
 
 
 class _Product(torch.autograd.Function):
-    """The product X W by two sums over bags, on a CPU much faster than `embedding_bag`'s own backward.
+    """The product X W by two sums over bags, which is much faster on a CPU than `embedding_bag`'s backward.
 
     A row of X W is the sum of the rows of W that the entries of X's row name; a row of the gradient X^T G is
     a sum of rows of G in the same way, by the entries of X transposed.

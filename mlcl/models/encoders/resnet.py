@@ -69,7 +69,7 @@ class ResNet(nn.Module):
 
 
 def _torchvision_models(name: str) -> Any:
-    # A torchvision of another torch fails with RuntimeError: operator torchvision::nms does not exist.
+    # A torchvision for another torch raises RuntimeError: operator torchvision::nms does not exist.
     try:
         from torchvision import models
     except (ImportError, RuntimeError) as error:
@@ -91,7 +91,7 @@ def _load(network: nn.Module, file: Path) -> None:
         ) from error
     loaded = {name: value for name, value in tensors.items() if not name.startswith("fc.")}
     own = network.state_dict()
-    # Batch counters are bookkeeping that older files lack.
+    # Older files lack the counters of batches, which no output depends on.
     required = {name for name in own if not name.endswith("num_batches_tracked")}
     wrong = sorted((required - loaded.keys()) | (loaded.keys() - own.keys()))
     if wrong:
