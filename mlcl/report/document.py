@@ -124,7 +124,7 @@ def number_cell(
     """
     if value is None:
         return ReportCell("")
-    delivered = tuple(each for each in runs if isinstance(each, str))  # None: not yet in MLflow
+    delivered = tuple(each for each in runs if isinstance(each, str))  # None: a run not yet in MLflow
     link = delivered[0] if delivered and len(runs) == 1 else ""
     return ReportCell(f"{value:{form}}", link, float(value), metric, delivered, statistic)
 

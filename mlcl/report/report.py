@@ -56,7 +56,7 @@ ARTIFACT, REPORTS = "report", "reports"
 END = "Written by `mlcl report`."
 """The last line of every note that is written here; a note that ends otherwise is a user's and is kept."""
 MOST = 4500
-"""The largest number of characters of a note: MLflow stores no longer tags."""
+"""The largest number of characters of a note, since MLflow limits the length of tags."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _reported(runs: Runs, word: str) -> Run:
         return group
     found = runs.named(word)
     if not found:
-        return runs.require_group(word)  # raises, with the nearest name
+        return runs.require_group(word)  # raises UserError, which suggests a similar name
     run = found[0]
     while (above := runs.get(run.data.tags.get(Tag.PARENT, ""))) is not None:
         run = above
@@ -142,9 +142,9 @@ def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     sweep = SweepData.of(read_sweep(runs, group), runs.history)
     setting = setting_to_use(sweep)
     its = sweep.complete_runs
-    # Embeddings of the setting to use, the first confirmed setting, then others; else of the best trial.
+    # Embeddings are drawn of the setting to use, then of others; without fresh seeds, of the best trial.
     names = sorted(its, key=lambda name: name != setting)[:MOST_SETTINGS]
-    with ThreadPoolExecutor(max_workers=1) as beside:  # t-SNE computes without Python's lock
+    with ThreadPoolExecutor(max_workers=1) as beside:  # t-SNE releases Python's lock
         embeddings = beside.submit(draw_embeddings, {name: its[name] for name in names})
         collections = (search_plots(sweep), confirmation_plots(sweep), embeddings.result())
     plots = [plot for drawn, _ in collections for plot in drawn]
@@ -208,7 +208,7 @@ def write_note(runs: Runs, group: Run, document: Document, link: Callable[[str],
     if kind(group) in GROUPS:
         page = f"{page}. {view_note(str(group.info.experiment_id), group.data.tags[Tag.ID])}"
     said = blocks_as_markdown(document.sections[0].blocks, link)
-    # A paragraph that ends with a colon is dropped with the table behind it.
+    # A paragraph that ends with a colon introduces a table, and is dropped together with it.
     while said and (len("\n\n".join([page, *said, END])) > MOST or said[-1].endswith(":")):
         said.pop()
     runs.tracker.client.set_tag(group.info.run_id, Tag.NOTE, "\n\n".join([page, *said, END]))

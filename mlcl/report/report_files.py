@@ -157,7 +157,7 @@ def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
         case str(text):
             return [markdown(text)]
         case Code(text):
-            # Longer than any fence in the text, as an equally long one would end the block.
+            # The fence is longer than any in the text, as an equally long one would end the block.
             fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 0)
             return [f"{fence}yaml\n{text.rstrip()}\n{fence}"]
         case ReportTable(heads, rows, left):

@@ -153,7 +153,7 @@ def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, o
     )
     its = fresh if len(fresh) else searched
     found = {key: its[key].iloc[0] for key in data.varied if key in its and pd.notna(its[key].iloc[0])}
-    raced = data.result.raced_neighbours  # the race chose, once for all seeds
+    raced = data.result.raced_neighbours  # a race chooses once for all seeds
     answered = [key for key in (POSTHOC if raced else data.answered) if key in its]
     choices = Counter(its[answered].dropna().itertuples(index=False, name=None)) if answered else Counter()
     if knn and not raced:

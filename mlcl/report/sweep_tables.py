@@ -85,9 +85,7 @@ def run_figure(run: pd.Series, column: str, metric: str = "") -> ReportCell:
 
 
 def budget_table(data: SweepData) -> ReportTable:
-    """Returns a table of the trainings and hours of search trials by state, races, each confirmed setting,
-    and all.
-    """
+    """Returns a table of trainings and hours: search trials by state, races, confirmed settings, and all."""
     parts = list(_parts(data))
     everything = pd.concat([runs for _, runs in parts]) if parts else data.search
     heads = ("part", "trainings", "hours", "cpu-h", "gpu-h", "hours each")

@@ -147,7 +147,7 @@ class CellPoint(NamedTuple):
 
 
 def draw_cells(points: Sequence[CellPoint], label: str) -> Figure:
-    """Draws one panel for each group of points, of which there must be one; `label` is that of their axis.
+    """Draws one panel for each group of `points`, which must not be empty; `label` is that of their axis.
 
     An outlier of a panel is drawn at the edge, with an arrow and its value, so that the others stay distinct.
     """

@@ -25,7 +25,7 @@ _WIDE = 50
 """The ratio of the ends of a logarithmic axis from which only powers of ten are labelled."""
 _PLACE = re.compile(r' (?:d|x|y)="[^"]*"')
 _DIGITS = re.compile(r"(\.\d{2})\d+")
-"""Matches decimals of coordinates in an SVG, of which all after the second are dropped to halve the file."""
+"""Matches decimals of coordinates in an SVG; those after the second are dropped, which halves the file."""
 _INDENT = re.compile(r"\n +")
 
 

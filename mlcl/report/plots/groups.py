@@ -80,7 +80,10 @@ def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> 
 
 
 def picture_labels(job_data: JobData) -> str:
-    """Returns the classifier's label space, which groups the rows; of aspects `overall` or the first."""
+    """Returns the name of the classifier's label space, by which rows are grouped.
+
+    For aspects, `.` and an aspect are appended: `overall`, or else the first one.
+    """
     name = job_data.job.objective.classifier.labels
     aspects = job_data.dataset.info.space(name).aspects
     if not aspects:

@@ -90,7 +90,7 @@ def _draw_panel(axes: Axes, title: str, rows: pd.DataFrame, marks: Mapping[str, 
             label=style.as_text(textwrap.shorten(kind, _NAME, placeholder=" …")),
         )
     axes.set_title("\n".join(textwrap.wrap(style.as_text(title), _TITLE)))
-    # No ticks: the directions of such a plot mean nothing, and its distances little.
+    # There are no ticks, because directions in such a plot mean nothing, and distances little.
     axes.set(xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="datalim")
     axes.spines[:].set_visible(True)

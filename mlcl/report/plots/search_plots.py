@@ -149,7 +149,7 @@ def _plot(data: SweepData, name: str, axis: Axis, x: pd.Series[float]) -> Plot:
 def _points(data: SweepData, x: pd.Series[float], scores: pd.Series[float]) -> pd.DataFrame:
     """Returns a frame with a row for each trial that has a score at a stage and a value of x."""
     frame = data.search.loc[scores.index, ["number", "setting", "state"]].assign(x=x, score=scores)
-    best = None if data.best is None else data.best.name  # numbers repeat in each search
+    best = None if data.best is None else data.best.name  # the index: trial numbers repeat in each search
     state = frame["state"].str.lower().mask(frame.index == best, "best")
     return frame.assign(state=state).dropna(subset="x")
 

@@ -32,7 +32,7 @@ _RC: Any = {
     "figure.figsize": (WIDTH, HEIGHT),
     "figure.constrained_layout.use": True,
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Verdana"],  # with equal widths; every system has one of the two
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],  # equally wide; every system has one of the two
     "font.size": FONT_SIZE,
     "axes.titlesize": FONT_SIZE,
     "axes.spines.top": False,

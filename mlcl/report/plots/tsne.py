@@ -38,7 +38,7 @@ FEWEST = 4
 NEIGHBOURS = 80
 """The number of nearest training rows that are drawn, as in the paper."""
 MOST = 5
-"""The number of shared labels from which all neighbours have the same mark."""
+"""The largest number of shared labels with a mark of its own; neighbours that share more have this mark."""
 _STAR = style.MARKERS.index("*")
 _BEST = style.COLOURS.index(style.BEST)
 _COLOURS = [colour for colour in range(len(style.COLOURS)) if colour != _BEST]
@@ -65,7 +65,7 @@ def project(x_ND: Array, seed: int = 0) -> Array:
     x_ND = x_ND / np.abs(x_ND).max()
     x_ND = np.pad(x_ND, ((0, 0), (0, max(0, 2 - x_ND.shape[1])))).astype(np.float32)
     method = TSNE(init="pca", random_state=seed, perplexity=min(30.0, (len(x_ND) - 1) / 3))
-    # Several threads would add up a normaliser in any order, and every step would enlarge the difference.
+    # Several threads would sum a normaliser in any order, and every step would enlarge the difference.
     with threadpool_limits(limits=1):
         points_N2: Array = method.fit_transform(x_ND)
     return points_N2
