@@ -64,8 +64,8 @@ class ComparedSetting:
         picks: For a whole arm, the labels of the settings that its searches picked.
         rows: The number of test rows, 0 if unknown.
         searched: Whether a search chose the hyperparameters.
-        method: Whether it stands for whatever its search may find, as an arm or a tuned cell does, and not
-            only for the setting that was found.
+        method: Whether it stands for any setting that its search may find, as an arm or a tuned cell does,
+            and not only for the setting that was found.
     """
 
     label: str
@@ -111,8 +111,8 @@ def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     """Joins the picks of each arm's searches to one setting, where the user named the whole sweep.
 
     If a search has several settings, the best on validation is its pick, as in the sweep's verdicts, and the
-    other settings stay separate. An arm that is joined already is not changed. Of a sweep that the user named
-    as a whole, the joined control is returned first, then other settings of the control.
+    other settings stay separate. An arm that is joined already is not changed. If the user named a
+    whole sweep, its joined control is returned first, then other settings of the control.
     """
     groups: dict[tuple[str, str], dict[int, list[ComparedSetting]]] = {}
     whole = {(each.sweep, each.arm) for each in settings if each.optional and each.searches}

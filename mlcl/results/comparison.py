@@ -62,8 +62,8 @@ class Comparison:
     """The verdicts on settings compared with `reference` in a metric.
 
     `mode` is max or min, or None for a metric with no better direction. `left_out` has the labels of the
-    fitted baselines that were left out because they lack the metric, and `other_draws` those of the settings
-    that earlier commands of the reference's sweep confirmed on other rows, such as those of a search less.
+    fitted baselines that were left out because they lack the metric. `other_draws` has the labels of the
+    settings that earlier commands of the reference's sweep confirmed on other rows, as with fewer searches.
     """
 
     metric: str
@@ -84,8 +84,8 @@ def compare_settings(
     (`test/micro_f1`) or its last part, which is then tried with each of `PREFIXES`; the default is the first
     setting's score, on test.
 
-    Where the user named a whole sweep, fitted baselines without the metric are left out, and so are its
-    settings that share no draw from the data with the reference, if that is of this sweep. `blocks_of`
+    Where the user named a whole sweep, fitted baselines without the metric are left out. If the reference is
+    of this sweep, settings that share no draw from the data with it are left out, too. `blocks_of`
     computes the metric without each block of test rows for runs that have not recorded it. Raises UserError
     for fewer than two settings, a metric that a setting lacks or that is not finite, different data, and
     where no two runs share their draws from the data.
@@ -96,7 +96,7 @@ def compare_settings(
     left_out = [each for each in settings if known and each not in known and each.optional and each.is_fitted]
     settings = [each for each in settings if each not in left_out]
     elsewhere = [each for each in settings if each.optional and _is_elsewhere(each, settings[0])]
-    if len(elsewhere) < len(settings) - 1:  # else the error says which draws differ
+    if len(elsewhere) < len(settings) - 1:  # otherwise the error below says which draws differ
         settings = [each for each in settings if each not in elsewhere]
     if len(settings) < 2:
         problem = "needs two settings or more" + (f" that have {metric}" if left_out else "")
@@ -125,7 +125,7 @@ def _verdicts(
     metric: str,
     mode: str | None,
 ) -> list[Verdict]:
-    """Returns the verdicts on `others`, in order; heads against their sweep's control are a family apart."""
+    """Returns the verdicts on `others`, in order; heads against the control are a family of their own."""
     control = mode is not None and Role.CONTROL in reference.role
     asked = [
         control
@@ -158,7 +158,7 @@ def _goal(settings: Sequence[ComparedSetting]) -> str:
 
 
 def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
-    """Returns max or min for metrics of an evaluation, losses and seconds, else None, as for a temperature.
+    """Returns max or min for metrics of an evaluation, losses and seconds; None for a temperature and others.
 
     Runs record for which metrics lower is better; without such a record, the metric's declaration decides.
     """

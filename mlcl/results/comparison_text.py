@@ -90,7 +90,7 @@ def notes(found: Comparison) -> list[str]:
 
 
 def _alike(found: Comparison) -> list[ComparisonRow]:
-    """Returns the fitted baselines whose answer is decided, and is that of another fitted baseline too."""
+    """Returns the fitted baselines whose answer is decided and equals that of another fitted baseline."""
     decided = [
         row
         for row in found.rows
@@ -138,7 +138,7 @@ def _seeds(setting: ComparedSetting) -> str:
 
 
 def _mean(setting: ComparedSetting, metric: str) -> str:
-    """Mean ± standard deviation over all seeds of a setting; empty where a value is not finite."""
+    """Returns mean ± standard deviation over all seeds of a setting; empty where a value is not finite."""
     values = [run.metrics[metric] for run in setting.runs.values()]
     if not all(map(math.isfinite, values)):
         return ""

@@ -90,7 +90,7 @@ def local_sweep(folder: Path) -> SweepResult:
 def stop_sweep(folder: Path, reason: str) -> None:
     """Changes each state RUNNING in a killed sweep's `sweep.json` to STOPPED, and sets the sweep's reason.
 
-    Does nothing if there is no such file, or it is damaged: the sweep's next command writes it anew.
+    Does nothing if there is no such file, or it is damaged: the sweep's next command writes a new one.
     """
     file = folder / SWEEP_JSON
     with suppress(FileNotFoundError, ValueError, TypeError):

@@ -71,7 +71,7 @@ def expected_scores(x_ND: Array, score: ArrayLike, at_GD: Array, *, log: list[bo
     lengths = np.full(x_ND.shape[1], 0.3)
     kernel = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(lengths, (0.1, 10.0)) + WhiteKernel(0.3, (1e-4, 10.0))
     process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
-    # On matrices this small the threads of BLAS wait for each other: one is up to ten times as fast.
+    # For such small matrices, one thread of BLAS is up to ten times as fast as several.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         process.fit((place_ND - low) / wide, y)

@@ -89,7 +89,7 @@ def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores
 def _rows(
     setting: ComparedSetting, metric: str, scores: KnnScores, stored: Sequence[StoredRun]
 ) -> list[tuple[object, ...]]:
-    """Returns the rows of `PosthocScores.chosen` for one setting, from the metrics of its runs there."""
+    """Returns the rows of `PosthocScores.chosen` for one setting, from its runs' metrics at these points."""
     alone = scores.points.index[scores.points["lambda"] == 0]
     places = {"best on validation": scores.best, "the job's own": scores.own}
     if len(alone):

@@ -38,7 +38,7 @@ def log_start(home: Path, log: str) -> dict[str, Any]:
 def provenance_of(own: Tags, trainings: Iterable[Tags]) -> dict[str, tuple[str, ...]]:
     """Returns the provenance of a run, sweep or table with the tags `own`, and of its trainings.
 
-    The keys are the titles of `TITLES` and names of packages, the values all different values of the tags.
+    The keys are the titles of `TITLES` and names of packages; a value has all different values of a tag.
     """
     everywhere = [own, *trainings]
     found = {

@@ -125,7 +125,7 @@ class Runs:
         return next(iter(begun.values()), [])
 
     def ordered(self, runs: Sequence[Run]) -> list[Run]:
-        """Returns runs, given latest first, with those of this home sorted by number: clocks may err."""
+        """Returns runs, given latest first, with those of this home sorted by number: clocks may be wrong."""
         numbers = [self._numbers.get(run.data.tags.get(Tag.OWNER, "")) for run in runs]
         own = [(number, run) for number, run in zip(numbers, runs, strict=True) if number is not None]
         latest = iter(sorted(own, key=lambda each: -each[0]))

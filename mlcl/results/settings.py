@@ -60,7 +60,7 @@ def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) ->
     """Returns a table's cell for a comparison; seeds of data draws are left out of its job keys."""
     without = {key for key in cell.params if SEEDS.fullmatch(key)}
     searches = _by_search(cell)
-    if searches:  # the picks differ
+    if searches:  # the keys in which the picks differ are left out
         without.update(key for each in cell.trainings for key in each.changes)
     return replace(
         _of_trainings(cell.label, word, cell.trainings, cell.params, without),
@@ -73,7 +73,7 @@ def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) ->
 
 
 def _by_search(cell: CellResult) -> tuple[tuple[int, ...], ...]:
-    """Returns the seeds of each search of a tuned cell; nothing for a cell with a single search or none."""
+    """Returns the seeds of each search of a tuned cell; empty for a cell with a single search or none."""
     if len(cell.searches) == 1:
         return ()
     seeds = {each.log: each.seed for each in cell.trainings if each.seed is not None}
@@ -187,13 +187,13 @@ def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
     for setting in found:
         if not setting.runs:
             raise UserError("no complete run", key=WHAT, found=setting.word)
-        # Cells may share runs and differ in the settings of their neighbours.
+        # Two cells may share runs and differ in their k-NN parameters.
         ids = {f"{run.run_id} {sorted(run.metrics.items())}" for run in setting.runs.values()}
         if ids & seen:
             problem = "names runs that are named already"
             raise UserError(problem, key=WHAT, found=setting.word, allowed="ID,ID,...")
         seen |= ids
-    # Two sweeps may have settings with equal labels, as "as written"; the words on the command line differ.
+    # Settings of two sweeps may have equal labels, but the words of the command line differ.
     several = {label for label in labels if labels.count(label) > 1}
     return _named_by_job(
         [replace(each, label=each.word) if each.label in several else each for each in found]
@@ -225,7 +225,7 @@ def _find(runs: Runs, word: str) -> list[ComparedSetting]:
 
 def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
     parts = word.split(":")
-    names = [":".join(parts[:count]) for count in range(len(parts), 0, -1)]  # either may have a colon
+    names = [":".join(parts[:count]) for count in range(len(parts), 0, -1)]  # names may have colons
     name, group = next(((name, group) for name in names if (group := runs.group(name))), ("", None))
     if group is None:
         return []
@@ -258,7 +258,7 @@ def _cell(runs: Runs, word: str) -> list[ComparedSetting]:
         try:
             table = read_table(runs, run, only=word)
         except UserError:
-            continue  # its first command has not ended
+            continue  # the table's first command has not ended
         cell = next((cell for cell in table.cells if cell.label == word), None)
         if cell is not None and cell.trainings:
             return [cell_setting(cell, word, table.lower_is_better)]

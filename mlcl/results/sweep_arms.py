@@ -92,7 +92,7 @@ class ArmSearch:
         its = f"{best.name}{best.neighbours} {best.mean:.4f} on {seeds}, {written.name} {written.mean:.4f}"
         if self.kept is None:
             return its
-        # Below 0 the share says how small the lead was, not what is left of it.
+        # A share below 0 says how small the lead was, not how much of it is left.
         return f"{its}; fresh seeds keep {f'{self.kept:.0%}' if self.kept > 0 else 'nothing'} of its lead"
 
 
@@ -159,7 +159,7 @@ def sweep_verdicts(
 
     model, control = best(Role.MODEL), best(Role.CONTROL)
     heads = not (model and control) or only_treated_has_heads(arms[control].params, arms[model].params)
-    # The first verdict has the control, which is the second's baseline only if there is no other.
+    # The first verdict is against the control; the second one, too, if there is no other baseline.
     others = [name for name in arms if Role.CONTROL not in arms[name].role]
     baseline = best(Role.BASELINE, others) or control
     asked: tuple[tuple[Question, str | None], ...] = (
@@ -189,7 +189,7 @@ def best_seed(setting: SettingResult, score: str, mode: str) -> TrainingResult:
 
 
 def only_treated_has_heads(reference: Mapping[str, Any], treated: Mapping[str, Any]) -> bool:
-    """Whether of two jobs, given by dotted keys, only the second has heads; True if a job is unknown."""
+    """Whether only the second of two jobs, given by dotted keys, has heads; True if a job is unknown."""
     return (_has_heads(treated) and not _has_heads(reference)) or not (reference and treated)
 
 

@@ -65,7 +65,7 @@ def table_verdicts(
 
 
 def conclusions_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
-    """Returns the verdicts as sentences, or, of many, counts of their answers by metric and reference."""
+    """Returns the verdicts as sentences; if there are many, counts of answers by metric and reference."""
     if len(verdicts) <= MOST_SENTENCES:
         return sentences_of(verdicts)
     counts: dict[tuple[str, str], Counter[Conclusion]] = {}
