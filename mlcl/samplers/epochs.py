@@ -157,7 +157,7 @@ class EpochSampler:
             yield torch.tensor_split(batch, self.world_size)[self.rank]
 
     def _rows(self, epoch: int) -> Tensor:
-        # A seed of its own for every (seed, epoch); a sum would repeat epochs between neighbouring seeds.
+        # Every (seed, epoch) has its own state; with seed + epoch, neighbouring seeds would share epochs.
         seeds = np.random.SeedSequence([self.seed, epoch])
         if self.order is not None:
             return torch.from_numpy(self.order(np.random.default_rng(seeds)))
@@ -183,7 +183,7 @@ class _Order(ABC):
                 more = rng.integers(self.rows, size=(len(short), self.batch_size))
             rows_SB[short] = _first_distinct(np.hstack([rows_SB[short], more]), self.batch_size)
             draws += 1
-        # A micro-batch and a worker's slice are runs of a batch: they should hold all of its classes.
+        # Each batch is shuffled, so that micro-batches and slices cut from it tend to hold all classes.
         key_SB = rng.random(rows_SB.shape)
         key_SB.reshape(-1)[self.rows :] = 1
         shuffled_SB = np.take_along_axis(rows_SB, np.argsort(key_SB, axis=1), axis=1)
@@ -197,10 +197,10 @@ class _Order(ABC):
 class Balanced(_Order):
     """An order that draws the rows of each class in proportion to (rows of the class)^power.
 
-    Of S B draws a class c gets S B n_c^power / sum_d n_d^power, rounded up or down by chance, in random
-    order; each draws a row of the class, and no row again before all others of it. So with power 0 a row on
-    several paths is drawn in proportion to the sum of 1 / n_c over its classes. A row that its batch has
-    already is replaced by another draw.
+    A class c gets S B n_c^power / sum_d n_d^power of the S B draws, rounded up or down by chance, in random
+    order. Each draw takes a row of the class, and no row twice before all others of the class. So with power
+    0 a row on several paths is drawn in proportion to the sum of 1 / n_c over its classes. A row that is in
+    its batch already is replaced by another draw.
     Source: for single labels Kang et al. 2020, Eq. 1 (0: class-balanced, 1/2: square root, 1: as they come).
     """
 
@@ -223,7 +223,7 @@ class Grouped(_Order):
 
     In a hierarchy it draws classes of the coarsest level, and `branches` classes below each class drawn.
     A batch has B / (k branches^(H - 1)) classes of the coarsest level. All of these are drawn before any is
-    drawn again, whatever their size; likewise the classes below a class, and the rows of a finest class. If
+    drawn again, regardless of size; likewise the classes below a class, and the rows of a finest class. If
     the data set has fewer classes than a batch would take, more is drawn of each; a class with fewer rows, or
     fewer classes below it, gives all of them, and further classes complete the batch.
 

@@ -30,7 +30,7 @@ class LabelBatchSampler(Sampler[list[int]]):
         batch_size: The number of rows in a batch, of all processes together.
         order: `random` shuffles the rows. `balanced` draws each class equally often, see `Balanced`. `pk`
             draws some classes for a batch and `k` rows of each, so that every anchor with a label has
-            positives, see `Grouped`; of paths it draws classes below classes.
+            positives, see `Grouped`; for paths it draws classes below classes.
         k: The rows of a class in a batch, for `pk`.
         power: Classes are drawn in proportion to (rows of the class)^power, for `balanced`.
         branches: The classes below each class of a path, for `pk`.
@@ -133,7 +133,7 @@ def _levels(rows: Sequence[Any]) -> tuple[Groups, ...]:
         raise ValueError(f"labels of {len(kinds)} kinds: {', '.join(sorted(kinds))}" if kinds else "no rows")
     kind = kinds.pop()
     if kind == "set":
-        # In an order that is the same in all processes, which that of a set of texts is not.
+        # Sets are sorted, because the order of a set of texts differs between processes.
         listed = [sorted(its, key=repr) if isinstance(its, (set, frozenset)) else its for its in rows]
         if any(len(set(its)) < len(its) and set(its) <= {0, 1} for its in listed):
             raise ValueError("a multi-hot row among lists of labels; allowed: a tensor or array (N, L)")
