@@ -84,7 +84,7 @@ class Arm:
 
     @property
     def complete(self) -> tuple[tuple[Outcome, ...], ...]:
-        """The searches with only their finite outcomes (a training without one failed), if they have any."""
+        """The searches that have finite outcomes, with only these; failed trainings have none."""
         finite = (tuple(each for each in its if math.isfinite(each.value)) for its in self.searches)
         return tuple(its for its in finite if its)
 
@@ -101,8 +101,7 @@ class ArmSummary:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two arms, the reference and the treated one, positive where the treated one is
-    better.
+    """The difference of a reference arm and a treated arm, positive where the treated one is better.
 
     `means` are the means of the metric, `value` is their difference, negated if smaller metric values are
     better, and `errors` has its variances. `same` says whether both arms consist of the same trainings.

@@ -130,7 +130,7 @@ def _against(
 ) -> tuple[AgainstControl, ...]:
     others = [method for method in means if method != control]
     pairs = [compare_paired(means[control], means[method]) for method in others]
-    # Where all differences are equal, the sign flips of ranks are those of the differences.
+    # If all differences are equal, so are all ranks, and the sign-flip test gives the p-value of both.
     p = [pair.p if pair.wilcoxon is None else pair.wilcoxon for pair in pairs]
     found = []
     for method, pair, own, adjusted in zip(others, pairs, p, holm(p), strict=True):

@@ -78,8 +78,10 @@ def _nemenyi(its: MethodComparison) -> str:
 
 
 def _open(its: MethodComparison) -> str:
-    """Returns a sentence on how many more data sets would decide between the best method and the control, or
-    the second best method if the control is the best; empty if the Nemenyi test decides already.
+    """Returns a sentence on how many more data sets would decide which of two methods is better.
+
+    They are the best method and the control, or the two best methods if the control is the best. The sentence
+    is empty if the Nemenyi test decides already.
     """
     test, order, m = its.test, _by_rank(its), len(its.against)
     control = its.methods.index(its.control)

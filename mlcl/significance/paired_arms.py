@@ -108,6 +108,6 @@ def _seeds_variance(reference: Arm, arm: Arm) -> float:
     """Returns the part of the difference's variance that comes from the seeds within searches."""
     both = (reference, arm)
     one, other = ([[each.seed for each in its] for its in each.searches] for each in both)
-    if one == other:  # they may draw the same data, too
+    if one == other:  # equal seeds may draw the same data
         return float(arm_error(outcome_values(arm) - outcome_values(reference)).seeds)
     return float(sum(arm_error(outcome_values(each)).seeds for each in both))

@@ -187,7 +187,7 @@ def _sign_flip(steps: Array, seed: int) -> float:
 
 def _signed_ranks(steps: Array, seed: int) -> float:
     """Returns the p-value of the signed-rank test, from sign flips; zeros are ranked, but have no sign."""
-    whole = 2 * scipy.stats.rankdata(np.abs(steps))  # halves, where there are ties, would be rounded
+    whole = 2 * scipy.stats.rankdata(np.abs(steps))  # ties have half ranks, which would be rounded
     return _sign_flip(np.sign(steps) * whole, seed)
 
 

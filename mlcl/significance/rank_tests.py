@@ -86,7 +86,7 @@ def rank_test(figures: ArrayLike, *, higher: bool) -> RankTest:
     steps = np.round(in_steps(values, float(np.abs(values).max())))
     ranks = stats.rankdata(-steps if higher else steps, axis=0)
     if not np.ptp(ranks):
-        chi2, p = 0.0, 1.0  # all are equal everywhere: scipy divides by zero
+        chi2, p = 0.0, 1.0  # if all ranks are equal, scipy divides by zero
     else:
         chi2, p = map(float, stats.friedmanchisquare(*ranks))
     means = tuple(map(float, ranks.mean(axis=1)))
