@@ -2,7 +2,7 @@
 
 import os
 
-# Before Ray is imported anywhere: no usage statistics, and no logger files.
+# Set before Ray is imported, so that Ray sends no usage statistics and Tune writes no logger files.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 # Relative paths of a job mean the same in every process: actors stay in the folder of the command.

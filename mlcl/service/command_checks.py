@@ -76,7 +76,7 @@ def _relative_weights(job: JobConfig) -> Iterator[tuple[str, str]]:
 
 
 def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
-    """Returns a command's words, plus options for the cluster file's resources that it takes but lacks."""
+    """Returns a command's words, with options for resources of the cluster file that the words do not set."""
     found = list(words)
     if words[0] == "baseline":
         return found

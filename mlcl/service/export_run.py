@@ -30,7 +30,7 @@ MODELS = "models"
 ALIAS = "champion"
 """The default alias of a registered version."""
 TAGS = {"name": Tag.ID, "seed": Tag.SEED, "code": Tag.COMMIT, "trained_with": f"{VERSION_TAG}mlcl"}
-"""Maps the entries on the run in an exported model's index and README to the run's tags with their values."""
+"""Maps entries about the run, in an exported model's index and README, to the run's tags."""
 
 
 @dataclass(frozen=True)

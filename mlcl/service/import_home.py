@@ -25,8 +25,8 @@ def import_home(
 
     Folders, events and logs are copied. A sweep or table that has grown in `source` since an earlier import,
     or a run that was completed there in a copy of `home`, is copied again, unless a command in `home` has
-    changed it, too: then `announce` is called with its name, and so it is where the name of a sweep of `home`
-    comes to mean the copied one.
+    changed it, too. In the latter case `announce` is called with its name; it is also called if a sweep of
+    `home` has the name of a copied sweep, to which this name refers from then on.
     A log that was delivered to the MLflow database file of `source` is not yet delivered to that of `home`; a
     log that was delivered to a server is not sent again. After a killed import, the next one copies the rest.
     Raises UserError if `source` is `home` or has no database, or if another import into `home` is at work.
@@ -84,7 +84,7 @@ def _copy(
 ) -> RunRecord:
     """Copies a record with folder and logs; `known` is its record in `home`, whose events it begins with."""
     target = RunFolder(home / record.kind / record.id)
-    if known is None:  # a folder is of an import that was killed before it wrote the record
+    if known is None:  # a folder was left by an import that was killed before it wrote the record
         shutil.rmtree(target.path, ignore_errors=True)
     starts = {path.parent.name: first_entry(path) for path in sorted((source / "logs").glob(f"[!.]*/{LOG}"))}
     own = [id for id, start in starts.items() if start.get("owner") == record.id]

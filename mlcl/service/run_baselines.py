@@ -53,8 +53,8 @@ def run_baselines(
 ) -> dict[str, RunReport]:
     """Runs the baselines in turn, until a request to stop, and returns their reports by name.
 
-    A baseline that fails is announced and has no report. Raises UserError if no baseline could be fitted: the
-    last one that was raised, if there is one.
+    A baseline that fails is announced and has no report. If no baseline could be fitted, raises the last
+    UserError of a baseline, or a new UserError if there is none.
     """
     reports: dict[str, RunReport] = {}
     refused: UserError | None = None
@@ -64,7 +64,7 @@ def run_baselines(
             try:
                 reports[name] = run_job(job, home=home, listener=listener, announce=announce, stop=stop)
             except (ArithmeticError, RuntimeError, UserError, ValueError) as error:
-                # Its run, if it began, is recorded as FAILED; the other baselines can still be fitted.
+                # A run that began is recorded as FAILED; the other baselines can still be fitted.
                 announce(f"{name} FAILED: {type(error).__name__}: {error}")
                 refused = error if isinstance(error, UserError) else refused
                 continue
@@ -81,7 +81,7 @@ def best_baseline(
     """Returns the name of the best of the fitted baselines, None if none has a score, and mean scores.
 
     If validation rows are few, the mean scores are those of `redrawn_scores`, and the largest one decides.
-    Otherwise, after a stop, and if a mean score is NaN, there are none, and the metric on validation decides.
+    Otherwise, after a stop, or if a mean score is NaN, they are empty, and the metric on validation decides.
     """
     metric = next(iter(plan.jobs.values())).evaluation.metric
     sign = 1 if default_mode(metric) == "max" else -1

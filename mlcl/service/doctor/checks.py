@@ -22,8 +22,8 @@ class Scope:
 class Finding:
     """A problem: the path, run or address that has it (`what`), the reason (`why`), and the `cure` as a text.
 
-    `mend` applies the cure; it is None if only a person can apply it. Findings that one call cures share the
-    function. A `note` is no problem.
+    `mend` applies the cure; it is None if only a person can apply it. Findings that are cured together have
+    the same function. With `note`, the finding is not a problem.
     """
 
     what: str
@@ -38,7 +38,7 @@ Check = Callable[[Scope], Iterable[Finding]]
 
 
 class Status(StrEnum):
-    """The status of a finding: FOUND without `--fix`, else MENDED or (still there) LEFT; NOTE: no problem."""
+    """The status of a finding: FOUND without `--fix`, else MENDED or LEFT (still there); NOTE: no problem."""
 
     FOUND = "FOUND"
     MENDED = "MENDED"
@@ -70,7 +70,7 @@ def healthy(results: Iterable[Result]) -> bool:
 
 def _run(name: str, check: Check, scope: Scope, fix: bool) -> Iterator[Result]:
     found = _look(name, check, scope)
-    # Each repair once, in the order of the findings.
+    # Each repair runs once, in the order of the findings.
     mends = dict.fromkeys(finding.mend for finding in found if finding.mend is not None)
     if not fix or not mends:
         yield from (_result(name, finding, Status.LEFT if fix else Status.FOUND) for finding in found)

@@ -94,7 +94,7 @@ def _restore(home: Path) -> None:
     if (home / DATABASE).exists():
         names = chain([DAMAGED], (f"{DAMAGED}-{number}" for number in count(2)))
         (home / DATABASE).replace(next(home / name for name in names if not (home / name).exists()))
-    # A killed transaction left it: SQLite would write its pages into the backup.
+    # SQLite would write the pages of a journal that a killed transaction left into the backup.
     (home / f"{DATABASE}-journal").unlink(missing_ok=True)
     with new_file(home / DATABASE) as partial_file:
         partial_file.write_bytes((home / BACKUP).read_bytes())
@@ -107,7 +107,7 @@ def find_dead_runs(scope: Scope) -> Iterator[Finding]:
     try:
         found = [(each, each.record) for each in all_folders(scope.home) if not each.is_owned]
     except UserError:
-        return  # the check before has said that the database is damaged
+        return  # `find_damaged_database` reports that the database is damaged
     for folder, record in found:
         if record is not None and record.state is State.RUNNING:
             name = f"{record.kind.removesuffix('s')} {record.name}".strip()
@@ -182,7 +182,7 @@ def all_folders(home: Path) -> list[RunFolder]:
 
 
 def log_locks(home: Path, id: str) -> list[Path]:
-    """Returns the lock files of a log's delivery and owner; of all folders if the log names no owner."""
+    """Returns the lock files of a log's delivery and owner, or of all folders if the log names no owner."""
     owner = first_entry(log_folder(home, id) / LOG).get("owner")
     paths = [folder.path for folder in all_folders(home) if owner in (None, folder.path.name)]
     return [log_folder(home, id) / DELIVERY_LOCK, *(path / LOCK for path in paths)]

@@ -55,7 +55,7 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
 
 
 def _trashed(scope: Scope, log: str) -> Trashed | None:
-    """Returns how to restore the run of a log; None where it is not deleted, or MLflow does not answer."""
+    """Returns how to restore a log's deleted run; None if it is not deleted or MLflow does not answer."""
     run_id = Cursor.of(scope.home, log).run_id
     if run_id is None or unreachable_reason(scope.uri) or not _has_tables(scope):
         return None

@@ -93,7 +93,7 @@ def find_unusable_gpu(_scope: Scope) -> Iterator[Finding]:
 def find_server_versions(scope: Scope) -> Iterator[Finding]:
     """Yields findings for servers of MLflow and Ray with another version than the installed client.
 
-    Further findings are a Ray cluster that refuses the token, and a RAY_ADDRESS that is no Ray cluster's.
+    Further findings are a Ray cluster that refuses the token, and a RAY_ADDRESS without a Ray cluster.
     """
     if scope.uri.startswith(("http://", "https://")):
         answer = get(f"{without_login(scope.uri)}/version", mlflow_login())
@@ -148,6 +148,6 @@ def _stale(path: Path) -> str:
 
 
 def _remove(path: Path) -> None:
-    # A cluster may have been started since.
+    # Checked again, since a cluster may have been started meanwhile.
     if _stale(path):
         path.unlink(missing_ok=True)

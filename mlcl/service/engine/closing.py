@@ -62,7 +62,7 @@ def _log_results(log: RunLog, entry: Entry) -> None:
         log.log_params(log_parameters(entry.chosen))
     if entry.ended and entry.score is not None:
         log.log_metrics({SCORE: entry.score}, step=0)
-    cost = entry.cost  # over all sessions: as tags, which a later session replaces
+    cost = entry.cost  # of all sessions; logged as tags, which a later session replaces
     log.log_tags(
         {
             Tag.SECONDS: f"{cost.seconds:.3f}",

@@ -53,8 +53,8 @@ class Subject:
     """The sweep or table that a command is about.
 
     `kind` is `sweep` or `table`, and `option` is the command-line option that gives its `name`. `job` is any
-    of its jobs; only workers, device and `tracking.notify`, in which all of its jobs agree, are read from
-    it. `written` is a folder for results; its changes do not count as uncommitted changes of the code.
+    of its jobs: only workers, device and `tracking.notify` are read from it, which are equal in all jobs.
+    `written` is a folder for results; changes in it do not count as uncommitted changes of the code.
     """
 
     kind: str
@@ -125,9 +125,9 @@ class Command:
     def encoding(
         self, engine: Engine, jobs: Sequence[JobConfig], *, test: bool = True
     ) -> AbstractContextManager[None]:
-        """Returns a context in which the trainings of `jobs` run, with frozen inputs encoded: see `encoded`.
+        """Returns a context that encodes the frozen inputs of `jobs` for the trainings in it, see `encoded`.
 
-        It does nothing if no job has frozen inputs, or if other machines may run the trainings.
+        The context does nothing if no job has frozen inputs, or if other machines may run the trainings.
         """
         work, its = Work.of(jobs, self.logs.home, self.packing.gpus), engine.reporter
         if work is None:
@@ -156,7 +156,7 @@ class Command:
 
     def _open(self, identity: Mapping[str, object], asked: Mapping[str, object], log: str) -> None:
         subject, id = self.subject, self.folder.path.name
-        self.folder.open(  # first: a kill leaves no folder without a record
+        self.folder.open(  # opened first, so that a kill leaves no folder without a record
             experiment=subject.experiment,
             job_hash=subject.job_hash,
             fingerprint=subject.fingerprint,
@@ -209,7 +209,7 @@ class Command:
                 write_end(End(end.state, end.reason), log, self.folder.path, run=self.folder)
                 reporter.end(f"{self.subject.kind} {self.subject.name} {end.state}")
                 end.undelivered = self.delivery.drain(stop=self.stop)
-                if self._ended() > before or end.state is not State.COMPLETE:  # else posted before
+                if self._ended() > before or end.state is not State.COMPLETE:  # else already posted
                     self._notify(end, reporter.note)
 
     def _ended(self) -> int:

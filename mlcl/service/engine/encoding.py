@@ -41,7 +41,7 @@ CANCEL_SECONDS = 10.0
 """Seconds that the process for test rows has to end after it is cancelled, before it is killed."""
 
 Show = Callable[[int, int, float | None, str], None]
-"""A function of the number of encoded rows, that of all rows, the seconds left, and a text with all three."""
+"""A function of the numbers of encoded rows and of all rows, the seconds left, and a text with all three."""
 
 
 class Pace:
@@ -157,7 +157,7 @@ def encoded(
     """Encodes rows of train and validation, then runs the block of the context, which has the trainings.
 
     With `test`, test rows are encoded during the block; or before it, if they take less than `SHORT` seconds
-    or the device is no CPU. A request to stop ends the encoding. After an error, which is announced by
+    or the device is not the CPU. A request to stop ends the encoding. After an error, which is announced by
     `note`, the trainings encode the remaining rows themselves.
     """
     pace, later = Pace(show), list[Missing]()

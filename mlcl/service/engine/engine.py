@@ -122,7 +122,7 @@ class Engine:
         self._noted: set[str] = set()
         self._returned: list[Entry] = []
         self._waiting: dict[str, list[Entry]] = {}
-        """Trainings that wait for the results of a running training with the same job, by its key."""
+        """Trainings that wait for the results of a running one with the same job, by that one's key."""
         self._exhausted = self._finished = False
         self._unbegun: Counter[str] = Counter()
         self._beat = time.monotonic()
@@ -305,7 +305,7 @@ class Engine:
             self._returned.append(entry)
 
     def abort(self) -> bool:
-        """Whether to end all processes, since a stop takes more than `GRACE`. Also writes `beat` events."""
+        """Whether all processes must end, as a stop takes longer than `GRACE`. Also writes `beat` events."""
         now = time.monotonic()
         if now - self._beat > BEAT_EVERY:
             self._beat = now

@@ -23,11 +23,11 @@ def scoped(scope: str, name: str) -> str:
 class Confirmation:
     """A setting that is trained again on fresh seeds, to confirm its score in a search.
 
-    `label` is the name under which it was first confirmed; `labels` are its present names, with its rank in
-    the search, empty if better settings have replaced it. `roles` are names of `Role`. `race` says that the
-    setting is trained for a race, which compares the best settings by their validation scores on further
-    seeds. `scope` names the search that found the setting, and `trial` is the label of the search trial with
-    this setting; both may be empty.
+    `label` is the name under which it was first confirmed. `labels` are its present names, such as its rank
+    in the search; they are empty if better settings have replaced it. `roles` are names of `Role`. `race`
+    says that the setting is trained for a race, which compares the best settings by their validation scores
+    on further seeds. `scope` names the search that found the setting, and `trial` is the label of the search
+    trial with this setting; both may be empty.
     """
 
     key: str

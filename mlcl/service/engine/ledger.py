@@ -170,7 +170,7 @@ class Ledger:
         self.running.clear()
 
     def _on_beat(self, event: dict[str, Any]) -> None:
-        """Notes that running trainings were alive: after a kill, time counts up to the last beat."""
+        """Records that running trainings were alive: after a kill, time counts up to the last beat."""
         for entry in self.running.values():
             entry.cost.seen = float(event["at"])
 

@@ -26,8 +26,8 @@ RACE = ", race"
 class NestedTrials(TrainingStore):
     """The store of trainings of a sweep or a tuned cell, with folders `trials/KEY` and log ids `SWEEP.KEY`.
 
-    `free` are the post-hoc keys that each training chooses, so that they are no parameters of its log at the
-    start. `scopes` are the searches whose trainings are stored here, by default all. `parent` is the id of
+    `free` are the post-hoc keys that each training chooses; its log has no parameters for them at the start.
+    `scopes` are the searches whose trainings are stored here, by default all. `parent` is the id of
     the log in which the logs are nested, by default that of the sweep. `shared` are parameters of the sweep's
     run, which the runs of the trials with an empty scope do not repeat.
     """
@@ -106,7 +106,7 @@ class NestedTrials(TrainingStore):
         return RunLog.attach(self._logs.home, log_id(self._folder.name, key))
 
     def open_all(self) -> None:
-        """Starts the logs that a kill prevented, and writes the ends of confirmations to their logs."""
+        """Starts logs that a killed command did not start, and logs the ends of confirmations."""
         for confirmation in self._ledger.confirmations.values():
             if self._is_here(confirmation):
                 self.open_confirmation(confirmation)

@@ -92,9 +92,9 @@ def _too_large(
 class Resources:
     """The resources that a command asks for.
 
-    `cpus` and `gpus` are those of each worker; without `gpus` it is one if the cluster has any and the device
-    of the job is not `cpu`. `parallel` is the number of trainings that run at once, by default as many as
-    fit.
+    `cpus` and `gpus` are those of each worker. If `gpus` is None, a worker has one GPU if the cluster has any
+    and the device of the job is not `cpu`. `parallel` is the number of trainings that run at once, by default
+    as many as fit.
     """
 
     cpus: float = 1
@@ -108,7 +108,7 @@ class Resources:
         return cls(cpus, gpus, parallel, None if budget is None else parse_budget(budget))
 
     def check_shares(self, jobs: Iterable[JobConfig]) -> None:
-        """Raises UserError if Ray or NCCL would refuse the shares for a job, or for GPU time without GPUs."""
+        """Raises UserError if Ray or NCCL would refuse a job's shares, or for GPU time without GPUs."""
         gpus = self.gpus or 0.0
         for job in jobs:
             _check_shares(job.train.workers, self.cpus, gpus)
@@ -116,7 +116,7 @@ class Resources:
             check_budget(self.budget, gpus)
 
     def check(self, job: JobConfig) -> None:
-        """Raises UserError for shares that are wrong or not here, or GPU time without GPUs. Needs no Ray."""
+        """Raises UserError as `check_shares`, or if this machine lacks the resources. It needs no Ray."""
         self.check_shares([job])
         device = job.train.device
         if not on_cluster() and job.train.workers == 1:
@@ -138,7 +138,7 @@ class Resources:
         return float(torch.cuda.is_available())
 
     def local_cpus(self, job: JobConfig) -> int:
-        """Returns the least CPUs that a local Ray gets: for several workers those of a training, else 1."""
+        """Returns the least CPUs of a local Ray: those of a training if it has several workers, else 1."""
         workers = job.train.workers
         return workers * max(1, math.ceil(self.cpus)) if workers > 1 else 1
 
@@ -149,10 +149,10 @@ class Resources:
         autoscaler adds. Otherwise raises UserError if not one training fits, since Ray would wait silently
         and forever. A fraction of a GPU is never spread over two GPUs.
         """
-        import ray  # here, since a dry run needs no Ray
+        import ray  # imported here, since a dry run needs no Ray
 
         workers = job.train.workers
-        if most == 0:  # then no Ray is started
+        if most == 0:  # Ray is not started in this case
             return Packing(0, self.cpus, 0.0, workers)
         alive = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
         gpus = _gpus(alive, self.gpus, job.train.device)

@@ -32,7 +32,7 @@ def decide_precision(job_data: JobData, gpus: float | None, known: Callable[[Pre
 
 
 def refuse_auto(job: JobConfig, what: str) -> None:
-    """Raises UserError if a job has `train.precision: auto`; the message begins with `what`, as `a table`."""
+    """Raises UserError if a job has `train.precision: auto`; its message begins with `what` (`a table`)."""
     if job.train.precision == AUTO:
         problem = f"{what} names a precision"
         raise UserError(problem, key="train.precision", found=AUTO, allowed=", ".join(PRECISIONS))

@@ -48,7 +48,7 @@ class Progress:
     In the stage `encoding`, before the first training, `done` and `total` count rows of frozen inputs.
 
     `best` is the label and the score of the best search trial; `seconds_left` is the expected time to the end
-    of the stage, None until a training of it has ended; `budget_left` is a text such as `1.2 gpu-h`.
+    of the stage, None if it cannot be estimated yet; `budget_left` is a text such as `1.2 gpu-h`.
     """
 
     stage: Stage
@@ -63,9 +63,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """A note, the start of a stage, the end of the command, or the start or end of a training.
+    """An event of a command: a note, the start of a stage, the end, or the start or end of a training.
 
-    `rung` is an intermediate value of a training; `encoding` says how many rows of inputs are encoded.
+    The kind `rung` is an intermediate value of a training, `encoding` the progress of encoding inputs.
     """
 
     kind: Kind
@@ -187,7 +187,7 @@ class Reporter:
         )
 
     def _seconds_left(self, running: Sequence[Row]) -> float | None:
-        """Returns the time left by the mean of the stage's ended trainings, at least each running one's."""
+        """Estimates the stage's seconds left by the mean of ended trainings and the pace of running ones."""
         # A running training goes on at the pace of its epochs so far.
         rest = [its.seconds / its.epoch * (its.epochs - its.epoch) if its.epoch else 0.0 for its in running]
         trainings = self._total - self._done
@@ -203,7 +203,7 @@ NOTIFY_SECONDS = 10.0
 
 
 def resolve_target(target: str | Reference | None) -> str | None:
-    """Returns the URL to post to, or None. Raises UserError, without its value, for an unusable secret."""
+    """Returns the URL to post to, or None. Raises UserError, without the URL, if a secret is not a URL."""
     if not isinstance(target, Reference):
         return target
     try:
@@ -216,11 +216,11 @@ class _NoRedirect(HTTPRedirectHandler):
     """Raises HTTPError for a redirect, which would turn the POST into a GET without a body."""
 
     def redirect_request(self, *_request: Any) -> None:
-        """Returns None, for which urllib raises HTTPError."""
+        """Returns None, so that urllib raises HTTPError."""
 
 
 def notify(url: str | None, content: Mapping[str, Any], announce: Callable[[str], None]) -> None:
-    """Posts `content` as JSON, if there is a URL. Announces a failure without the URL: it may be secret."""
+    """Posts `content` as JSON, if there is a URL. Announces a failure, but not the URL: it may be secret."""
     if url is None:
         return
     body = json.dumps(content).encode()

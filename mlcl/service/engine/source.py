@@ -40,7 +40,7 @@ class TrainingStore(ABC):
 
     @abstractmethod
     def on_start(self, entry: Entry) -> None:
-        """Called when a process starts with the training."""
+        """Called when a process starts the training."""
 
     @abstractmethod
     def close(self, entry: Entry, end: End) -> None:
@@ -65,7 +65,7 @@ class TrainingSource(ABC):
 
     @abstractmethod
     def start(self) -> tuple[int, int]:
-        """Returns the number of trainings that have ended before, and the largest number of all trainings."""
+        """Returns how many trainings have ended already, and the largest number that there can be."""
 
     @abstractmethod
     def next(self) -> Entry | None:

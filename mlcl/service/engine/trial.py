@@ -35,7 +35,7 @@ from mlcl.training.run_files import Stored, result_files
 
 SCORE, EPOCH, ENDED, VALUES, REASON, NOTE = "score", "epoch", "ended", "values", "reason", "note"
 RESUMED = "resumed"
-"""Keys of a training's reports to Tune. ENDED is empty until the last report, where it is the final state.
+"""Keys of a training's reports to Tune. ENDED is the final state in the last report, and empty before.
 
 VALUES are the final values as JSON. A training that begins from a checkpoint reports its steps as RESUMED.
 """

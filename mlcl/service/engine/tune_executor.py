@@ -49,7 +49,7 @@ class _TrialCallbacks(Protocol):
 
 
 class _Guard:
-    """Calls the callbacks in a `shield` from signals, and keeps their first error: Tune would swallow it."""
+    """Calls the callbacks in a `shield` from signals, and keeps their first error, which Tune would hide."""
 
     def __init__(
         self, callbacks: _TrialCallbacks, shield: Callable[[], AbstractContextManager[None]]
@@ -238,5 +238,5 @@ def _why(error: Exception | None) -> str:
 def _resources(packing: Packing) -> dict[str, float]:
     """Returns the resources of a Tune trial: none for a trial of several workers, which hold their own."""
     if packing.workers > 1:
-        return {"cpu": 0, "memory": 1}  # a byte: no resources at all are refused
+        return {"cpu": 0, "memory": 1}  # one byte, since a trial without resources is refused
     return {"cpu": packing.cpus, "gpu": packing.gpus}

@@ -44,7 +44,7 @@ class Metadata(StrEnum):
 
     ID = "mlcl.id"  # the id of the command, shared by all of its attempts
     ATTEMPT = "mlcl.attempt"  # number of the attempt, from 1
-    COMMAND = "mlcl.command"  # JSON: the words behind `mlcl`
+    COMMAND = "mlcl.command"  # JSON: the words after `mlcl`
     USER = "mlcl.user"  # who submitted the first attempt
 
 
@@ -128,13 +128,14 @@ class JobsClient:
         return lines
 
     def lines(self, id: str) -> Iterator[str]:
-        """Yields the lines of a job until it ends, also in a notebook, unlike `follow`.
+        """Yields the lines of a job's output until the job ends. Unlike `follow`, it works in notebooks.
 
-        The first is that of the latest attempt. If the job is resumed meanwhile, the new attempt's follow.
+        The output begins with that of the latest attempt. If the job is resumed meanwhile, the output of the
+        new attempt follows.
         """
         known, last = 0, None
         while True:
-            view = self.get(id)  # before the output, which an ended job has written whole
+            view = self.get(id)  # read first: if the job has ended, the output is complete
             if last is not None and view.attempt != last.attempt:
                 yield from self.logs(last)[known:].splitlines()
                 known = 0

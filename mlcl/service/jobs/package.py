@@ -125,7 +125,7 @@ def _all_files(root: Path) -> list[Path]:
 
 
 def _is_excluded(name: Path, patterns: Sequence[str]) -> bool:
-    """Whether a pattern matches: without a slash any part of the path, else a path from the top."""
+    """Whether a pattern matches any part of the path or, if the pattern has a slash, its beginning."""
     for pattern in patterns:
         plain = pattern.strip("/")
         if "/" in plain:

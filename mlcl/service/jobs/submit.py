@@ -44,8 +44,8 @@ It returns the files that the command names, and raises UserError for a wrong co
 class Submission:
     """A submitted command. It is stored in the home for `resume`, because a new Ray head knows no jobs.
 
-    `words` follow `mlcl`, `cluster` is the cluster file, `folder` the working directory, `user` who submitted
-    it first. `files` are texts, by name, that are uploaded with the files of the working directory.
+    `words` follow `mlcl`, `cluster` is the cluster file, `folder` the working directory, `user` the first
+    submitter. `files` are texts, by name, that are uploaded with the files of the working directory.
     """
 
     id: str
@@ -88,9 +88,9 @@ def resume(
 ) -> str:
     """Submits the command of a job again, with `more` words appended, and returns the submission id.
 
-    The job keeps its first user. Words of attempts that the cluster refused are left out. `check` refuses
-    wrong words. Raises UserError for an unknown or active job, for a complete one without further words, and
-    for one of another user without `force`.
+    The job keeps its first user. Words of attempts that the cluster refused are left out. `check` raises
+    UserError for wrong words. Raises UserError for an unknown or active job, for a complete one without
+    further words, and for one of another user without `force`.
     """
     there, kept = client.find(id), read_submission(home, id)
     if there is None and kept is None:
@@ -167,7 +167,7 @@ def runtime_env(cluster: ClusterConfig, id: str, folder: Path) -> dict[str, Any]
     own[REFERENCES] = json.dumps(
         {n: r.model_dump(mode="json", exclude_none=True) for n, r in references.items()}
     )
-    # Ray's supervisor of the job reads this variable: it has the job's environment.
+    # Read by the job's supervisor in Ray, which has the environment of the job.
     own["RAY_JOB_STOP_WAIT_TIME_S"] = str(STOP_SECONDS)
     return {"working_dir": str(folder), "env_vars": {**plain, **own}}
 
@@ -184,7 +184,7 @@ def _send(
     where = cluster.working_dir.model_copy(update={"path": Path(submission.folder)})
     with tempfile.TemporaryDirectory(prefix="mlcl-") as scratch:
         folder = stage(where, Path(scratch), needed, submission.files)
-        # The record first, so that every job on the cluster can be resumed from here.
+        # The record is written first, so that every job on the cluster can be resumed from here.
         record = _record(home, submission.id)
         record.parent.mkdir(parents=True, exist_ok=True)
         replace_text(record, SUBMISSION.dump_json(submission, indent=2).decode() + "\n")

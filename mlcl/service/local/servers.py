@@ -89,7 +89,7 @@ class Server:
         return get(f"{self.address}/{page}", self.login)
 
     def problem(self) -> ServerProblem | None:
-        """Returns a problem or None: the server must accept only its secret, and Ray have a living node."""
+        """Returns a problem or None. The server must accept only its secret; Ray must have a living node."""
         answer = self.get(self.probe)
         if answer.status == 0:
             return ServerProblem(f"does not answer ({answer.text})", RESTART)
@@ -150,7 +150,7 @@ def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(folder.ray_token),
             "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_worker_niceness": "0",  # the caller's, not 15 more
+            "RAY_worker_niceness": "0",  # keeps the caller's niceness; Ray adds 15
             # Without it Ray takes the machine's own address for 127.0.0.1, and then listens on all of them.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         },
@@ -215,7 +215,7 @@ def mlflow_server(settings: Settings, folder: ServiceFolder) -> Server:
             "MLFLOW_AUTH_CONFIG_PATH": str(folder.mlflow_config),
             "MLFLOW_AUTH_ADMIN_PASSWORD": password,
             "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(32),
-            # Not used here; would take eight processes and most of the memory.
+            # Job execution is not used here, and would take eight processes and most of the memory.
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
             # A request to log holds one connection to the database and waits for a second. The server has 40
             # threads for requests: with 40 connections or fewer they can wait for one another for ever.
@@ -244,7 +244,7 @@ def _prepare_mlflow(settings: Settings, folder: ServiceFolder) -> None:
 
 
 def _artifact_root(settings: Settings) -> str:
-    """Returns the URI for artifacts of new experiments; empty if clients access artifacts by the server.
+    """Returns the URI for artifacts of new experiments; empty if clients use artifacts through the server.
 
     With an SQLite store it is a local folder, since commands open the store's file without the server, too.
     """
@@ -253,7 +253,7 @@ def _artifact_root(settings: Settings) -> str:
 
 
 def _remove_unfinished(users: Path) -> None:
-    """Removes the database of users if it has none, as a killed start leaves it: MLflow would refuse it."""
+    """Removes the database of users if a killed start left it without users, which MLflow would refuse."""
     with suppress(sqlite3.OperationalError), closing(sqlite3.connect(users)) as connection:
         if connection.execute("SELECT COUNT(*) FROM users").fetchone()[0]:
             return

@@ -52,7 +52,7 @@ Announce = Callable[[str], None]
 
 @dataclass(frozen=True)
 class UpResult:
-    """The running service; `ray` and `mlflow` are addresses, `outside` those open to other machines."""
+    """The running service; `ray` and `mlflow` are addresses, `outside` lists those open to other machines."""
 
     ray: str
     mlflow: str
@@ -94,7 +94,7 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
                 _start(server, state, folder, announce)
             for server in (*servers, *servers):  # the first may have died during the wait for the second
                 if ended := _wait_for(server, state, stop, announce):
-                    # Ray gives itself 30 seconds, too few on a busy machine.
+                    # Ray's time limit for its start, 30 seconds, is too short on a busy machine.
                     announce(f"{ended}; it is started again")
                     discard(folder, state.servers[server.name])
                     server.prepare()
@@ -190,7 +190,7 @@ class DownResult:
 def down(home: Path, *, force: bool = False) -> DownResult:
     """Ends the service; keeps secrets, databases and logs.
 
-    Raises UserError if jobs run or Ray does not tell which do, unless `force` is set.
+    Raises UserError if jobs run or Ray does not list its jobs, unless `force` is set.
     """
     folder = ServiceFolder(home)
     if not folder.state.exists():
@@ -241,7 +241,7 @@ class ServerStatus:
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """The status of the service; without servers if the service was not started."""
+    """The status of the service; `servers` is empty if the service was not started."""
 
     folder: str
     servers: tuple[ServerStatus, ...] = ()

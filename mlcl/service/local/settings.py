@@ -102,7 +102,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A started server: its processes, the parent first, Ray's folder to remove, its start in ISO format."""
+    """A started server: its processes (the parent first), Ray's folder to remove, the start in ISO format."""
 
     processes: Annotated[tuple[Process, ...], Field(min_length=1)]
     scratch: str = ""

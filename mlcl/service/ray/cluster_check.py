@@ -122,7 +122,7 @@ class _Node:
                 out.flush()
                 os.fsync(out.fileno())
                 written = time.perf_counter()
-                with suppress(OSError):  # else the node's memory would answer
+                with suppress(OSError):  # else the node would read the file from its memory
                     os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             opened = time.perf_counter()
             same = file.read_bytes() == content
@@ -158,7 +158,7 @@ class _Node:
 
 
 def _on(node: dict[str, Any]) -> Any:
-    """Starts the actor on a node; with one of its GPUs, if it has any."""
+    """Starts the actor on a node, with one of the node's GPUs if it has any."""
     on_node = NodeAffinitySchedulingStrategy(str(node["NodeID"]), soft=False)
     gpus = 1 if node["Resources"].get("GPU") else 0
     return ray.remote(_Node).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=on_node).remote()
@@ -169,7 +169,7 @@ def _ask(reference: Any) -> Any:
 
 
 def _skew(actor: Any) -> float:
-    """Returns the seconds by which a node's clock is ahead of this one's, by the fastest of five answers."""
+    """Returns how many seconds a node's clock is ahead of this one's, from the fastest of five answers."""
     ray.get(actor.now.remote(), timeout=START_SECONDS)
     asked = []
     for _ in range(5):

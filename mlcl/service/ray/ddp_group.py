@@ -1,4 +1,4 @@
-"""Trains with several workers, by a Ray TorchTrainer whose workers use DDP: the side of the driver."""
+"""The driver's side of training with several workers, by a Ray TorchTrainer whose workers use DDP."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def run_group(
             answer = _fit_on(lambda: _trainer(config, scaling, folder), events, folder, listener, should_stop)
         finally:
             events.shutdown()
-            shutil.rmtree(folder / "ray", ignore_errors=True)  # Ray's own state: ours is the checkpoint
+            shutil.rmtree(folder / "ray", ignore_errors=True)  # Ray's own state, which mlcl does not read
     if answer["ended"] == "stopped":
         raise Stopped
     if answer["ended"] == "diverged":
@@ -113,7 +113,7 @@ def _trainer(config: dict[str, Any], scaling: ScalingConfig, folder: Path) -> To
         torch_config=GroupConfig(backend="cpu:gloo,cuda:nccl" if scaling.use_gpu else "gloo"),
         scaling_config=scaling,
         run_config=RunConfig(
-            # A used name would make Ray resume its own state; ours is in the folder's checkpoint.
+            # A used name would make Ray resume its own state; mlcl resumes from the folder's checkpoint.
             name=f"{folder.name}-{time.time_ns()}",
             storage_path=str((folder / "ray").resolve()),
             failure_config=FailureConfig(max_failures=MAX_RESTARTS),
@@ -154,11 +154,11 @@ def _await_resources(
             time.sleep(LOOK_EVERY)
     finally:
         if said != began:
-            request_resources(bundles=[])  # Ray keeps a request until the next one, with its nodes
+            request_resources(bundles=[])  # else Ray would keep the requested nodes
 
 
 def _missing(job: JobConfig, resources: dict[str, float]) -> UserError | None:
-    """Returns the error for a cluster whose nodes have no room for all workers; None if they have."""
+    """Returns the error for a cluster whose nodes have no room for all workers; None if they have room."""
     workers, total = job.train.workers, ray.cluster_resources()
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     room = sum(
@@ -188,7 +188,7 @@ def _fit_on(
     listener: Listener,
     should_stop: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Runs `_fit` with a new trainer, and again after each failure before which it wrote a new checkpoint."""
+    """Runs `_fit` with a new trainer, and again after a failure if a new checkpoint was written before it."""
     saved = 0
 
     def listen(event: Event) -> None:

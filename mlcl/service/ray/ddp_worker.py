@@ -111,8 +111,8 @@ class _Backend(TorchConfig().backend_cls):  # type: ignore[misc] # Ray is untype
         try:
             super().on_start(worker_group, backend_config)
         except RayTaskError as error:
-            # A worker whose peer's node is lost says so before Ray does. Ray ends the run for an error, and
-            # starts the group again for a lost worker.
+            # A worker fails here before Ray notices that another worker's node is lost. Ray would end the run
+            # for an error, but starts the group again for a lost worker.
             self._failed += 1
             if self._failed > MAX_FAILURES:
                 raise
@@ -127,7 +127,7 @@ def choose_interface() -> None:
 
 
 def _watch_collectives() -> None:
-    """Lets a process end, and not hang, when a collective of NCCL fails or exceeds its time limit."""
+    """Makes a process end instead of hang when a collective of NCCL fails or exceeds its time limit."""
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
 
 

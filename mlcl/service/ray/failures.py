@@ -1,4 +1,4 @@
-"""Says on which node a training failed, and what the error means for that node."""
+"""Describes on which node a training failed, and what the error means for that node."""
 
 from __future__ import annotations
 

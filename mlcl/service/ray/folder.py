@@ -84,7 +84,7 @@ def check_shared(home: Path) -> None:
 
 
 def enter_workdir(folder: str) -> None:
-    """Changes to the command's folder, if the node has it, so that relative paths mean the same."""
+    """Changes to the command's folder, if the node has it, so that relative paths mean the same files."""
     if Path(folder).is_dir():
         os.chdir(folder)
 

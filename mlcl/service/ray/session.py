@@ -112,7 +112,7 @@ def ray_session(
         return
     address = os.environ.get(RAY, "")
     with ExitStack() as stack:
-        # Ray prints deaths of its processes to standard output, which is for results; some while it ends.
+        # Ray prints deaths of its processes, also while it ends, to standard output, which is for results.
         stack.enter_context(redirect_stdout(sys.stderr))
         with _restore_handlers(), without_uv():
             stack.enter_context(_cluster(address, announce) if on_cluster() else local_ray(cpus, announce))
@@ -180,7 +180,7 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
         announce(f"Ray may fail: {limit}")
     ensure_token()
     before = _children()
-    os.environ.setdefault("RAY_worker_niceness", "0")  # the caller's, not 15 more
+    os.environ.setdefault("RAY_worker_niceness", "0")  # keeps the caller's niceness; Ray adds 15
     for attempt in range(1, ATTEMPTS + 1):
         try:
             session = _start(cpus, folder)
@@ -211,7 +211,7 @@ def _start(cpus: int, folder: str | None) -> Path:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
     try:
         with kill_at_once(), on_loopback():
-            # "local": a plain init would join whatever cluster an earlier session left behind.
+            # With "local", since a plain init would join a cluster that an earlier session left behind.
             context = ray.init(
                 address="local",
                 job_config=ImportPath(),

@@ -66,7 +66,7 @@ def register_best(
     """Exports the training `best` in `folder` and registers it as a version of the experiment's model.
 
     The version gets the alias `best` unless the model that has it is at least as good. Returns a line for the
-    user. A signal interrupts the export, which then leaves nothing behind, but not the registration. Raises
+    user. A signal interrupts the export, which then leaves no files, but not the registration. Raises
     MlflowException or UserError if MLflow refuses the model, or the training's files or data have changed.
     """
     assert best.score is not None

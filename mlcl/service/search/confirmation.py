@@ -59,7 +59,7 @@ def _key(job: JobConfig) -> str:
 
 
 def planned_trials(search: SearchPlan, ledger: Ledger) -> list[Entry]:
-    """Returns the comparable trials among which a search chooses: of its present space as many as planned.
+    """Returns the comparable trials from which a search chooses; of its present space only those planned.
 
     An earlier command, such as one without fresh seeds, may have trained more in this search. A choice among
     these would favour its arm over the others. Settings that the user asked for always count.
@@ -91,7 +91,7 @@ def most_raced(search: SearchPlan) -> int:
 
 
 def most_confirmed(search: SearchPlan) -> int:
-    """Returns the largest number of trainings that confirm settings of a search: with a race, of its pick."""
+    """Returns the largest number of trainings on fresh seeds of a search: after a race, of one setting."""
     return search.plan.seeds * (1 + search.plan.confirm * (search.is_searched and not search.races))
 
 

@@ -48,7 +48,7 @@ class KeptFiles:
         return Files("float16", logged=False)
 
     def _trained(self, held: Confirmation) -> bool:
-        """Whether a trial with the setting has its model: it took no other's results, and was not trimmed."""
+        """Whether a trial with the setting has a model: none if it took another's results or was trimmed."""
         trials = self._ledger.trials(scope=held.scope)
         return any(each.label == held.trial and self.has_model(each) for each in trials)
 

@@ -258,7 +258,7 @@ class SearchSource(TrainingSource):
         return next((entry for search in ordered if (entry := search.next()) is not None), None)
 
     def twin(self, entry: Entry) -> Entry | None:
-        """Returns an earlier trial with the same job, of its own search or of a search `scored_as` this one.
+        """Returns an earlier trial with the same job, of the same search or of one with the same scoring.
 
         A sampler may draw the values of a small space again, and searches on the same validation rows begin
         with the same job. If the search prunes, other searches are not used, since its pruner needs the

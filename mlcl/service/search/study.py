@@ -59,7 +59,7 @@ class CheckedCmaEsSampler(CmaEsSampler):
         text = super()._concat_optimizer_attrs(optimizer_attrs)
         try:
             _Checked(io.BytesIO(bytes.fromhex(text))).load()
-        except Exception as error:  # damaged pickles raise anything
+        except Exception as error:  # damaged pickles raise any exception
             raise UserError(
                 "the stored state of CMA-ES is not one; --fresh begins a new sweep", found=error
             ) from None

@@ -177,7 +177,7 @@ class Sweep:
     def _search(
         self, plans: Sequence[SearchPlan], later: Sequence[SearchPlan] = ()
     ) -> Iterator[TrainingSource]:
-        """Yields the source of searches, if one has trials; forecasts include those of `later` searches."""
+        """Yields one source for the searches with trials, if any; forecasts include `later` searches."""
         now, then = ([self.searches[e.scope] for e in its if e.is_searched] for its in (plans, later))
         if now:
             yield SearchSource(now, self.store, self.kept, self.own.log_last_point, then)

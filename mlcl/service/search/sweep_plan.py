@@ -1,4 +1,4 @@
-"""The plan of a sweep, and the search for the folder of the sweep that a command resumes."""
+"""The plan of a sweep, and the lookup of the folder of the sweep that a command resumes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class SweepPlan:
 
     @property
     def fresh_score(self) -> str:
-        """The metric that compares settings on fresh seeds: of k-NN if races chose it, or of an ensemble."""
+        """The metric on fresh seeds: of k-NN if races choose, else of the ensemble if any, else `score`."""
         name = self.score.rpartition("/")[2]
         if self.knn_races:
             return f"knn/val/{name}"

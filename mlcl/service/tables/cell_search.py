@@ -108,7 +108,7 @@ class CellSearch:
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """The searched and chosen values of the pick by job key; until then, those of the best trial."""
+        """The searched and chosen values by job key: of the pick or, before that, of the best trial."""
         best, pick = self.best, self.pick
         if best is None or pick is None:
             return None if best is None else {**best.settings, **best.chosen}

@@ -24,7 +24,7 @@ The fingerprint of the data stands for them.
 """
 
 NO_COMMIT = "none"
-"""Stands in an origin for a training whose code was no commit."""
+"""The commit in an origin for a training whose code was not committed."""
 
 
 def cell_origin(

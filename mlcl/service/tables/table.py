@@ -68,7 +68,7 @@ def run_table(
             reporter = Reporter(ledger, command.account, command.watch, metric="score", score="score")
             source = CellsSource(table.missing(), ledger, SharedRuns(command.logs, ledger, log.id))
             engine = command.engine(reporter, MAX_FAILED, models=plan.table.models)
-            # Found before this table begins a search: then it is its own.
+            # Decided before this table begins any search: a begun search belongs to the ledger of this table.
             tuned = {cell: its or ledger for cell, its in table.ledgers(ledger).items()}
         with command.work(reporter) as end:
             jobs = [run.job for run in table.missing()]

@@ -55,7 +55,7 @@ class TableRun:
 
 
 class TableTrainings:
-    """The runs and searches of a table, and which the home has already. The constructor checks the table.
+    """The runs and searches of a table, and those already in the home. The constructor checks the table.
 
     `runs` has those of plain cells, each once. Of `tuned`, cells that take values from another (`control`)
     come last. `count` is the number of trainings, in which searches count with the largest number they can
@@ -112,7 +112,7 @@ class TableTrainings:
 
     def remaining(self, ledgers: Mapping[TunedCell, Ledger | None]) -> int:
         """Returns the number of trainings that have not ended, given the ledger of each tuned cell."""
-        for cell in self.tuned:  # a control may have other picks than when its followers last looked
+        for cell in self.tuned:  # the picks of a control may have changed since the last call of `follow`
             cell.follow(ledgers)
         return len(self.missing()) + sum(cell.remaining(ledger) for cell, ledger in ledgers.items())
 
@@ -196,7 +196,7 @@ def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
             raise UserError(problem, file=plan.file, key="models", found=False, allowed=True)
     plain = [cell for cell in plan.cells if cell.tuning is None]
     runs: dict[Key, TableRun] = {}
-    # Seed by seed: a stop, or a row that fails, leaves something in every other cell.
+    # Seed by seed, so that after a stop, or if a row fails, every other cell has some runs.
     for seed in range(max((len(cell.jobs) for cell in plain), default=0)):
         for cell in (each for each in plain if seed < len(each.jobs)):
             job = cell.jobs[seed]

@@ -141,7 +141,7 @@ class TunedCell:
         return digest([self.identity, self._seed_keys])
 
     def is_whole_in(self, ledger: Ledger) -> bool:
-        """Whether a ledger has these searches finished, with as many trials and all fresh seeds complete."""
+        """Whether these searches are finished in a ledger, with all planned trials and fresh seeds."""
         if ledger.head.get("tuned", {}).get(self.scope) != self.identity_hash:
             return False
         if self.control is not None and not self._is_followed_in(ledger, starts=True):
@@ -189,7 +189,7 @@ class TunedCell:
         return sum(each.left for each in self.searches(ledger))
 
     def settings(self, ledger: Ledger) -> dict[str, Any] | None:
-        """Returns the values of the picked setting with the best validation score, None before one ended."""
+        """Returns the values of the pick with the best validation score; None until a trial is complete."""
         return max(self.searches(ledger), key=lambda each: each.validation).settings
 
     def result(self, ledger: Ledger) -> SearchResult:
