@@ -77,7 +77,7 @@ class Database:
         self.home, self.file = home, home / DATABASE
 
     def create(self) -> None:
-        """Creates the file where there is none. Raises UserError for a database written by a later mlcl."""
+        """Creates the file if it is missing. Raises UserError for a database written by a later mlcl."""
         self.home.mkdir(parents=True, exist_ok=True)
         with self._connected("rwc") as connection:
             connection.execute("BEGIN IMMEDIATE")

@@ -39,7 +39,7 @@ def new_id() -> str:
 
 
 def home_option(home: Path) -> str:
-    """Returns ` --home HOME` for a command in a message; empty where commands use this home without it."""
+    """Returns ` --home HOME` for a command in a message; empty if commands use this home without it."""
     usual = Path(os.environ.get("MLCL_HOME", "outputs")).expanduser()
     return "" if home == usual else f" --home {shlex.quote(str(home))}"
 
@@ -142,7 +142,7 @@ class RunFolders:
         return RunFolder(self.root / new_id() if path.exists() else path)
 
     def find(self, id: str | None) -> RunFolder | None:
-        """Returns the folder with this id; None where it has no record."""
+        """Returns the folder with this id; None if it has no record."""
         folder = None if id is None else RunFolder(self.root / id)
         return folder if folder is not None and folder.record is not None else None
 
@@ -158,7 +158,7 @@ class RunFolders:
         return None
 
     def named(self, name: str) -> RunFolder | None:
-        """Returns the latest folder of this kind with this name; None where there is none."""
+        """Returns the latest folder of this kind with this name; None if there is none."""
         return next((folder for folder, record in self.records() if record.name == name), None)
 
     def records(self) -> Iterator[tuple[RunFolder, RunRecord]]:
