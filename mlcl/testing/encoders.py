@@ -117,7 +117,7 @@ class EncoderTestCase(PluginTestCase):
     def test_padding_and_the_rest_of_a_batch_never_change_an_output(
         self, model: tuple[ContrastiveModel, JobData]
     ) -> None:
-        """Tests that a row's output is the same alone and in a batch, whatever ids the padding has."""
+        """Tests that a row's output is the same alone and in a batch, for any ids in the padding."""
         module, inputs = model[0].encoder.double().eval(), _inputs(model[1], torch.float64)
         together = module(**inputs)
         if "attention_mask" in inputs:
@@ -169,7 +169,7 @@ class EncoderTestCase(PluginTestCase):
         assert values[-1] < 0.97 * values[0]
 
     def test_training(self, make_job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Tests that trained parameters are float32, change and are saved, and that others do neither."""
+        """Tests that trained parameters are float32, and that they alone change and are saved."""
         built = []
 
         def watch(*args: Any) -> ContrastiveModel:
