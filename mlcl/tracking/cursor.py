@@ -43,7 +43,7 @@ class Cursor:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Reads the cursor from a log's folder; returns a new one where there is none."""
+        """Reads the cursor from a log's folder; returns a new one if there is none."""
         try:
             return cls(**json.loads((folder / CURSOR).read_text()))
         except FileNotFoundError:
@@ -71,13 +71,13 @@ class Cursor:
             self.refused_at, self.undeliverable = self.offset, reason
 
     def try_again(self) -> None:
-        """Moves `offset` back to the first refused entry. To send later entries twice changes nothing."""
+        """Moves `offset` back to the first refused entry. Sending later entries twice changes nothing."""
         self.offset, self.refused_at, self.undeliverable = self.unsent, None, ""
 
 
 @dataclass(frozen=True)
 class UndeliveredLog:
-    """A log that has `entries` which the store `uri` lacks or refused; `locked` while a process sends it."""
+    """A log with `entries` that the store `uri` lacks or refused; it is `locked` while a process sends it."""
 
     id: str
     entries: int

@@ -28,7 +28,7 @@ MAX_PAUSE = 5.0
 JOIN_SECONDS = 5.0
 """The number of seconds that the last request may take after the command has ended."""
 ANNOUNCE_AFTER = 2
-"""The number of consecutive failures after which the user is told: a busy store may fail once."""
+"""The number of consecutive failures that are announced to the user: a busy store may fail once."""
 
 
 @dataclass
@@ -122,8 +122,8 @@ class Delivery:
     def drain(self, patience: float = 10.0, stop: Callable[[], bool] = lambda: False) -> int:
         """Waits until all logs are sent; returns the number of logs that are not.
 
-        The wait ends early if MLflow has not answered for `patience` seconds; once `stop` has returned True,
-        at the first failure, and in any case after `patience` seconds.
+        The wait ends early if MLflow has not answered for `patience` seconds. Once `stop` has returned True,
+        the wait ends at the first failure, or after `patience` seconds.
         """
         began, asked = time.monotonic(), None
         for log in list(self._logs.values()):
@@ -228,7 +228,7 @@ class Delivery:
         return None
 
     def _put_aside(self, log: _QueuedLog, reason: str) -> None:
-        """Marks a log that MLflow refuses as undeliverable, removes it from the queue and tells the user."""
+        """Marks a log that MLflow refuses as undeliverable, removes it from the queue and announces it."""
         if log.sender is not None:
             cursor = log.sender.cursor
             cursor.try_again()
@@ -270,7 +270,7 @@ def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
     every = [each.experiment_id for each in client.search_experiments(ViewType.ALL)]
     if every and client.search_runs(every, f"tags.`{Tag.LOG}` != ''", ViewType.ALL, max_results=1):
         return []
-    return delivered_logs(home, uri)  # last: it reads a file of every log
+    return delivered_logs(home, uri)  # called last, since it reads a file of every log
 
 
 def deliver_all(home: Path, uri: str, announce: Callable[[str], None] = lambda _: None) -> int:

@@ -54,7 +54,7 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def first_entry(path: Path) -> dict[str, Any]:
-    """Returns the JSON object of the first line; an empty dict where there is none."""
+    """Returns the JSON object of the first line; an empty dict if there is none."""
     return next((decode(line) for line, _ in read_lines(path)), {})
 
 
@@ -65,7 +65,7 @@ def append(path: Path, entries: Iterable[Entry]) -> None:
     )
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        # Workers of a lost node may live on for a while, and write.
+        # Locked, since workers of a lost node may run on for a while, and write.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -80,7 +80,7 @@ def append(path: Path, entries: Iterable[Entry]) -> None:
 LOG, TEXTS = "log.jsonl", "files"
 MEGABYTE = 2**20
 METRICS = b'{"kind":"metrics"'
-"""The beginning of a line with metrics, as most lines are: it is recognised without parsing the line."""
+"""The beginning of a line with metrics, by which such lines are recognised without parsing them."""
 
 
 def log_folder(home: Path, id: str) -> Path:
@@ -157,7 +157,7 @@ class RunLog:
 
     @classmethod
     def attach(cls, home: Path, id: str) -> Self:
-        """Attaches to a log that this or another process started. Raises UserError where there is none."""
+        """Attaches to a log that this or another process started. Raises UserError if there is none."""
         log = cls.find(home, id)
         if log is None:
             found = log_folder(home, id) / LOG
@@ -178,7 +178,7 @@ class RunLog:
             self._append({"kind": "params", "values": values})
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Logs metrics at a step, but none that the log has at this or a later step, as after a resume."""
+        """Logs metrics at a step, except those that the log has at this or a later one, as after a resume."""
         values = {name: _number(its) for name, its in metrics.items() if self._last(name)[0] < step}
         if values:
             append(self._path, [{"kind": "metrics", "step": step, "time": _now(), "values": values}])
@@ -312,7 +312,7 @@ def mlflow_listener(log: RunLog, then: Listener = lambda _: None, *, system: boo
 
 
 def system_metrics() -> dict[str, float]:
-    """Returns load and memory of machine and GPU by MLflow's names. The CPU's load is since the last call."""
+    """Returns load and memory of machine and GPU by MLflow's names; the CPU's load since the last call."""
     import psutil
     import torch  # slow to import
 

@@ -25,7 +25,7 @@ LOCK = ".tracking.lock"
 TESTED = ">=3.16,<3.18"
 """The versions of MLflow that the tests ran with; `mlcl doctor` notes any other version.
 
-Before 3.16 a point that is NaN could not be sent twice, as a delivery after a kill does.
+Before 3.16 a point that is NaN could not be sent twice, which a delivery after a kill may do.
 """
 COLUMNS = (
     ("experiments", "artifact_location"),
@@ -36,14 +36,14 @@ COLUMNS = (
 )
 """The (table, column) pairs of MLflow's database that have addresses of artifacts."""
 HOME_TABLE = "mlcl_home"
-"""The table that mlcl adds to the store, with the address of its home: users could change a tag."""
+"""The table that mlcl adds to the store, with the address of its home; a tag could be changed by users."""
 
 
 def store_lock(uri: str, home: Path) -> FileLock:
     """Returns the lock to hold while a store is opened, so that only one command at a time makes its tables.
 
-    The lock file is in the home, but for a new SQLite file in the file's folder: several homes may share a
-    store outside of them.
+    The lock file is in the home. For a new SQLite file it is in the file's folder, since several homes may
+    share a store outside of them.
     """
     file = sqlite_file(uri)
     return FileLock((home if file is None or not _is_new(file) else file.parent) / LOCK)
@@ -83,7 +83,7 @@ def relocate_artifacts(uri: str, home: Path) -> None:
         elif kept != (here,):
             old = f"{kept[0]}/"
             for table, column in COLUMNS:
-                # Not LIKE, to which `_` and the `%` of an address are any text.
+                # LIKE is not used: it would take `_` and `%` in an address for wildcards.
                 moved = f"{column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?"
                 store.execute(f"UPDATE {table} SET {moved}", (f"{here}/", len(old) + 1, len(old), old))
             store.execute(f"UPDATE {HOME_TABLE} SET address = ?", (here,))

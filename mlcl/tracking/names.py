@@ -17,10 +17,10 @@ class Tag(StrEnum):
     """The names of a run's tags in MLflow."""
 
     # Identity of a run
-    KIND = "mlcl.kind"  # run (where the tag is missing), sweep, trial, confirmation, table or cell
+    KIND = "mlcl.kind"  # run (if the tag is missing), sweep, trial, confirmation, table or cell
     ID = "mlcl.id"  # the id of the run, sweep or table; of a confirmation, the name of its setting
     NAME = "mlcl.name"  # the name of a sweep or table
-    KEY = "mlcl.key"  # a training's key in its sweep's ledger, as trial-0003 or confirm-0-seed5
+    KEY = "mlcl.key"  # a training's key in its sweep's ledger, such as trial-0003 or confirm-0-seed5
     TRIAL = "mlcl.trial"  # number of a search trial
     ORIGIN = "mlcl.origin"  # of a search trial: as written, asked for, control, prior or drawn
     SCOPE = "mlcl.scope"  # of a search trial: the tuned cell or baseline whose search it belongs to
@@ -33,7 +33,7 @@ class Tag(StrEnum):
     # State and cost
     STATE = "mlcl.state"  # one of State
     REASON = "mlcl.reason"  # why a run has its state; missing or empty if there is no reason
-    DROPPED = "mlcl.dropped"  # why a trial does not fit the sweep's latest space; empty where it does
+    DROPPED = "mlcl.dropped"  # why a trial does not fit the sweep's latest space; empty if it does
     CANDIDATE = "mlcl.candidate"  # what a confirmed setting is: a baseline, as written, best found, ...
     SECONDS = "mlcl.seconds"  # wall-clock time of a training over all sessions
     CPU_SECONDS = "mlcl.cpu_seconds"  # wall-clock time, times the CPUs that the training held
@@ -42,16 +42,16 @@ class Tag(StrEnum):
     # Inputs
     SEED = "mlcl.seed"  # train.seed
     JOB_HASH = "mlcl.job_hash"  # digest of the resolved job
-    LOWER_IS_BETTER = "mlcl.lower_is_better"  # JSON: such metrics, NAME or NAME_* for aspects
+    LOWER_IS_BETTER = "mlcl.lower_is_better"  # JSON: metrics for which lower is better; NAME_* for aspects
     DATA = "mlcl.data"  # name of the data set
     FINGERPRINT = "mlcl.data_fingerprint"  # digest of the data set with its split
     STORED_FINGERPRINT = "mlcl.stored_fingerprint"  # digest of the data set before validation is redrawn
     ROWS = "mlcl.data_rows"  # JSON: the rows of each split
-    DATA_NOTES = "mlcl.data_notes"  # JSON: the data set's notes; missing where it has none
+    DATA_NOTES = "mlcl.data_notes"  # JSON: the data set's notes; missing if it has none
     SOURCE_NAME = "mlflow.source.name"  # the program
     SOURCE_TYPE = "mlflow.source.type"  # LOCAL
     COMMIT = "mlflow.source.git.commit"  # commit of the code
-    DIRTY = "mlcl.git.dirty"  # true where there were uncommitted changes
+    DIRTY = "mlcl.git.dirty"  # true if there were uncommitted changes
     LIBRARIES = "mlcl.libraries"  # versions of the libraries that metrics depend on
     PYTHON = "mlcl.python"  # version of the interpreter
     MACHINE = "mlcl.machine"  # the processor's architecture
@@ -66,7 +66,7 @@ class Tag(StrEnum):
     SWEEP_GENERATION = "mlcl.sweep.generation"  # number of the latest space, from 0
     SWEEP_BUDGET = "mlcl.sweep.asked_budget"  # the budget as it was typed; empty without one
     SWEEP_GOALS = "mlcl.sweep.goals"  # JSON: a list of [metric, max or min]
-    SWEEP_SPENT = "mlcl.sweep.spent"  # what of the budget was used
+    SWEEP_SPENT = "mlcl.sweep.spent"  # the used part of the budget
     SWEEP_VERDICT = (
         "mlcl.sweep.verdict"  # heads against control, best against best baseline; empty if unknown
     )

@@ -111,7 +111,7 @@ def check_reachable(uri: str, home: Path) -> None:
 
 
 def check_sqlite(path: Path) -> None:
-    """Raises UserError where the file at `path` is no usable SQLite database."""
+    """Raises UserError if the file at `path` is not a usable SQLite database."""
     try:
         with closing(sqlite3.connect(path, timeout=TIMEOUT)) as connection:
             connection.execute("PRAGMA schema_version")

@@ -28,7 +28,7 @@ def _settings(job: JobConfig, free: Collection[str]) -> dict[str, Any]:
     keys = flatten({name: its for name, its in dump_job(job).items() if name not in ("tracking", "plugins")})
     if job.plugins:
         keys["plugins"] = [plugin.label for plugin in job.plugins]
-    weight = round(job.objective.classifier_weight, 12)  # 1 less other weights
+    weight = round(job.objective.classifier_weight, 12)  # rounded, since it may be 1 minus other weights
     return {key: value for key, value in keys.items() if key not in free} | {CLASSIFIER_WEIGHT: weight}
 
 

@@ -175,7 +175,7 @@ def _example(index: Index) -> pd.DataFrame:
 def _requirements(encoder: str) -> list[str]:
     found = []
     for name in (*NEEDED, *ENCODERS[encoder].packages):
-        # Some are optional, as peft, which only adapters need.
+        # Some are optional, such as peft, which only adapters need.
         with suppress(metadata.PackageNotFoundError):
             found.append(f"{name}=={metadata.version(name)}")
     return found

@@ -27,7 +27,7 @@ ALIAS = re.compile(r"(?!(?i:latest|v\d+)$)[\w-]+")
 MAX_DESCRIPTION = 5000
 """The length in characters to which a version's description is cut, for MLflow's store."""
 BEST = "best"
-"""The alias of a sweep's best model, moved to a new version unless the version that has it is as good."""
+"""The alias of the best model, moved to a new version unless the present one is at least as good."""
 LONGEST = 60
 """The length in characters above which a version's tag has a digest of a job value instead of the value."""
 NEUTRAL = ("tracking", "train.threads")
@@ -134,7 +134,7 @@ class Score:
 
 
 def move_best(tracker: Tracker, name: str, version: str, score: Score) -> str:
-    """Tags a version with its score, and moves the alias `best` to it unless the present best is as good.
+    """Tags a version with its score; moves the alias `best` to it unless the present best is as good.
 
     Two versions can be compared if they have the same metric and their jobs differ only in searched keys; if
     they cannot, the alias moves and the returned line says why.

@@ -252,6 +252,6 @@ def _link(file: Path, target: Path) -> None:
     if target.exists() and target.samefile(file):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    remove_partial(target.parent, target.name)  # of a killed sender of the log
+    remove_partial(target.parent, target.name)  # left by a killed sender of the log
     with new_file(target) as work:
         os.link(file, work)

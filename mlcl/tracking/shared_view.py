@@ -208,7 +208,7 @@ def _scatter(name: str) -> dict[str, Any]:
 
 
 HEADING = "## Sweeps of this experiment"
-"""The first line of a description by mlcl. One that begins otherwise is a user's, and is not replaced."""
+"""The first line of a description by mlcl; a description that begins otherwise is a user's and is kept."""
 MOST = 10
 """The largest number of sweeps that are listed for a metric."""
 MOST_SWEEPS = 200

@@ -36,7 +36,7 @@ from mlcl.tracking.uri import KEY, shown, sqlite_file, tracking_uri
 for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_store"):
     logging.getLogger(_chatty).setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
-# With its traceback MLflow logs each error of a database that it also raises, such as a lock or a full disk.
+# MLflow logs, with a traceback, each database error that it also raises, such as a lock or a full disk.
 logging.getLogger("mlflow.store.db.utils").addFilter(lambda record: record.levelno < logging.ERROR)
 
 PROBE = ".mlcl-probe"
@@ -148,7 +148,7 @@ class Tracker:
         try:
             self.client.create_registered_model(name)
         except MlflowException:
-            self.client.get_registered_model(name)  # raises the error where it does not exist
+            self.client.get_registered_model(name)  # raises the error if it does not exist
 
     def versions(self, run_id: str, source: str) -> dict[str, str]:
         """Returns the model versions made of the artifacts `source` of a run, keyed by the model's name."""
@@ -201,7 +201,7 @@ class Trashed:
 
 
 def existing_run(client: MlflowClient, run_id: str) -> Run | None:
-    """Returns a run, also a deleted one; None where there is none. Raises MlflowException in an outage."""
+    """Returns a run, also a deleted one; None if there is none. Raises MlflowException in an outage."""
     try:
         return client.get_run(run_id)
     except MlflowException as error:
