@@ -158,7 +158,7 @@ def read_ahead(
 
 
 def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
-    """Returns the label space that the sampler reads, None for `uniform`. UserError without a hierarchy."""
+    """Returns the sampler's label space, None for `uniform`. Raises UserError if a hierarchy is missing."""
     given = job.train.sampler
     classifier = job.objective.classifier.labels
     if given.name == "uniform":

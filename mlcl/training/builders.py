@@ -148,10 +148,10 @@ def build_loop(
     callbacks: Callbacks,
     checkpoint: Path | None = None,
 ) -> Loop:
-    """Builds the loop of a job. Raises UserError for a too small micro-batch, and as `build_sampler`."""
+    """Builds the loop of a job. Raises UserError as `build_sampler`, or for a too small micro-batch."""
     job, train = job_data.job, job_data.job.train
     check_micro_batch(train.micro_batch_size, model.encoder)
-    # PyTorch's convolutions compute in the memory format of the weights, whatever that of the images.
+    # PyTorch's convolutions compute in the memory format of the weights, not in that of the images.
     format_ = torch.channels_last if train.channels_last else memory_format(context.device)
     model.encoder.to(memory_format=format_)
     rows = job_data.encode(job_data.train).resident(context.device)

@@ -33,7 +33,7 @@ VERSION = 2
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Writes `state`, and renames the checkpoint before to `PREVIOUS`; a kill always leaves one undamaged."""
+    """Writes `state`; renames the last checkpoint to `PREVIOUS`, so that a kill leaves one undamaged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path) as partial:
         with partial.open("wb") as file:
@@ -146,7 +146,7 @@ def seed_all(seed: int, rank: int = 0) -> None:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """A context with the random states of `seed_all` on the CPU; it restores the states before at its end."""
+    """A context with the random states of `seed_all` on the CPU; its end restores the earlier states."""
     python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(_seed_libraries(seed))

@@ -169,5 +169,5 @@ class _Experiment:
 
 
 def _times(seconds: float, trained: float) -> dict[str, float]:
-    """Returns the `seconds` of training and, `trained` being the time when it ended, those of evaluation."""
+    """Returns the seconds of training and of evaluation; `trained` is the time when training ended."""
     return dict(zip(TIMES, (seconds, time.perf_counter() - trained), strict=True))

@@ -68,7 +68,7 @@ def open_dataset(job: JobConfig, home: Path, *, verify: bool, recorded: bool = F
 class JobData:
     """A checked job with its data.
 
-    `dataset` is without held-out classes, `task` that of the classifier. `train` are the training rows after
+    `dataset` has no held-out classes, `task` is that of the classifier. `train` are the training rows after
     subset and label noise. `tokenizer` is None for an encoder that reads no tokens, `features` for an encoder
     without frozen inputs, `transfer` for a job without an evaluation on another data set. `cache` is the
     folder of cached data.

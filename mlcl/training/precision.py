@@ -54,7 +54,7 @@ def faster_precision(
 
 
 def _seconds(device: torch.device, work: Work) -> dict[Precision, float]:
-    """Returns the least seconds that the work takes in each precision, which take turns."""
+    """Returns the least seconds that the work takes in each precision; the precisions alternate."""
     least, began = dict.fromkeys(PRECISIONS, math.inf), time.perf_counter()
     for done in range(MOST):
         if done > 1 and time.perf_counter() - began > ENOUGH:

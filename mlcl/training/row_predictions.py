@@ -38,9 +38,9 @@ MAIN = ("micro_f1", "macro_f1", "accuracy", "map")
 DIGITS = 6
 """The number of significant digits of recorded values."""
 FACTS = b"mlcl"
-"""The key in the metadata of `PREDICTIONS` of a JSON text, with task, aspects and the predictors' decisions.
+"""The key of a JSON text in the metadata of `PREDICTIONS`, with task, aspects and the predictors' decisions.
 
-It also has the labels' frequency bands, and their paths in a hierarchy."""
+The text also has the labels' frequency bands, and their paths in a hierarchy."""
 
 Values = dict[str, tuple[float, ...]]
 
@@ -108,7 +108,7 @@ class PredictedRows:
         }
         table = pa.table(columns).replace_schema_metadata({FACTS: json.dumps(about)})
         split = [f"{_predictor(prefix)}.list.element" for prefix in self.probabilities]
-        with new_file(file) as path:  # a fifth smaller: exponents compress, the other bytes of numbers do not
+        with new_file(file) as path:  # byte streams save a fifth, since exponents compress well
             pq.write_table(table, path, compression="zstd", use_dictionary=False, use_byte_stream_split=split)
 
     @classmethod

@@ -30,7 +30,7 @@ STEPS = 100
 
 
 def target_columns(problem: Problem) -> Iterator[tuple[Array, Array]]:
-    """Yields for each of K columns the numbers (n,) of rows with a known target, and if each is positive."""
+    """Yields for each of K columns the numbers (n,) of rows with a known target, and which are positive."""
     if problem.task == "multi_label":
         targets = as_rows(problem.targets)
         has_NL, known_NL = targets.dense(torch.bool).numpy(), known_entries(targets)
@@ -83,7 +83,7 @@ def one_vs_rest(
                 continue
             inside = rows if len(known) == rows.shape[0] else rows[known]
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # validation also judges a model that has not converged
+                warnings.simplefilter("ignore")  # a model that has not converged is scored, too
                 model = make(value).fit(inside, has)
             weight_KF[number], bias_K[number] = model.coef_[0], model.intercept_[0]
         return finish(weight_KF, bias_K)

@@ -76,7 +76,7 @@ class Labelling:
         self._split = _split(model, path, split)
 
     def run(self, write: Sink) -> Labelled:
-        """Predicts all rows and passes the predictions to `write`, batch by batch. UserError without rows."""
+        """Predicts all rows and passes each batch's predictions to `write`. Raises UserError without rows."""
         if self._split is not None and _can_score(self._model.index, self._split):
             return self._with_metrics(self._split, write)
         its, modality = self._split, self._model.index.modality
@@ -170,7 +170,7 @@ def _can_score(index: Index, split: Split) -> bool:
     """Whether the split has the model's label space with equal classes, and a label for at least one row."""
     if index.labels not in split.info.space_names():
         return False
-    # Whether rows may have unknown entries need not agree: metrics leave them out.
+    # `unknown` may differ, since metrics leave out unknown entries.
     space = split.info.space(index.labels).model_copy(update={"unknown": index.space.unknown})
     if space != index.space:
         return False
@@ -180,7 +180,7 @@ def _can_score(index: Index, split: Split) -> bool:
 def _as_trained(model: ExportedModel, data: Dataset) -> Dataset:
     """Returns the data set as the model's run had it; `data` if it is another data set.
 
-    Else training rows of a redrawn validation would be scored, and rows of classes that were held out.
+    Without this, training rows of a redrawn validation and rows of held-out classes would be scored.
     """
     seed, unseen = model.job.data.validation_seed, model.job.data.hold_out
     own = model.index.provenance["data_fingerprint"]
@@ -197,7 +197,7 @@ def _as_trained(model: ExportedModel, data: Dataset) -> Dataset:
 
 
 def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
-    """Returns the split to predict if `path` is a data set, else None. UserError if it does not fit."""
+    """Returns the split to predict; None if `path` is no data set. Raises UserError if it does not fit."""
     if not (path / INFO_FILE).is_file():
         if name is not None:
             raise UserError("is of a data set, and this is none", file=path, key="split", found=name)

@@ -125,7 +125,7 @@ def write_index(folder: Path, index: Index) -> None:
 
 
 def read_index(folder: Path) -> Index:
-    """Reads the index and checks the files' checksums; UserError for a damaged, missing or unlisted file."""
+    """Reads the index. Raises UserError, by the checksums, for a damaged, missing or unlisted file."""
     file = folder / INDEX
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))

@@ -130,7 +130,7 @@ class NetworkContents:
     def of(
         cls, run: Path, job_data: JobData, formats: Sequence[str], result: Mapping[str, float]
     ) -> NetworkContents:
-        """Reads network and embeddings from a run's folder; UserError if missing or of another job."""
+        """Reads network and embeddings of a run. Raises UserError if they are missing or of another job."""
         with seeded(job_data.job.train.seed):  # the run left no frozen weights, which may be random
             model = build_model(job_data)
         network = load_trained_network(run / MODEL, model, job_data.space)

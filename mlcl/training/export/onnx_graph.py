@@ -153,7 +153,7 @@ def _compare(graph: Graph, file: Path, inputs: Mapping[str, Tensor]) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences what the exporter warns of and logs, which no user can act on."""
+    """Silences warnings and logs of the exporter, which do not help users."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

@@ -113,7 +113,7 @@ def precision(device: torch.device, cache: Path) -> Precision:
 
 def _layer() -> Work:
     rows, inputs, columns = PRODUCT
-    # Not drawn: the random state of the process stays unchanged.
+    # The numbers are not drawn, so that the random state of the process stays unchanged.
     x, weight = torch.ones(rows, inputs), torch.ones(columns, inputs)
 
     def multiply(precision: Precision) -> None:

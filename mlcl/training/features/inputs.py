@@ -77,7 +77,7 @@ class FrozenInputs:
 
     @classmethod
     def of(cls, job: JobConfig, train: Split, cache: Path) -> FrozenInputs | None:
-        """Fits a job's extractors; None for an encoder without frozen inputs. UserError for a bad input."""
+        """Fits a job's extractors; returns None without frozen inputs. Raises UserError for a bad input."""
         inputs = sections(job.encoder)
         if not inputs:
             return None
