@@ -1,4 +1,4 @@
-"""mlcl: which multi-label or hierarchical contrastive loss works on your data, and at which settings."""
+"""Finds which multi-label or hierarchical contrastive loss works on your data, and at which settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FUNCTIONS = {
     "run": ("mlcl.api.training", "sweep"),
     "sweep": ("mlcl.api.sweeping", "sweep"),
 }
-"""The module of each function, imported at its first use, and the extra that it needs."""
+"""Maps each public function to its module, imported at the first use, and the extra that the module needs."""
 
 
 def __dir__() -> list[str]:

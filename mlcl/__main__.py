@@ -19,15 +19,15 @@ FAILED, STOPPED = 3, 130
 
 def main() -> None:
     """Runs the command line. Ctrl-C or SIGTERM outside of a training prints `stopped` and exits with 130."""
-    if "--dry-run" in sys.argv:  # garbage collection would take a fifth of its time
+    if "--dry-run" in sys.argv:  # garbage collection would take a fifth of the time of a dry run
         gc.disable()
         atexit.register(_keep_objects)
     _open_closed()
-    stderr = os.dup(2)  # while libraries' output is redirected, 2 is a file
+    stderr = os.dup(2)  # descriptor 2 is a file while the output of libraries is redirected
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the locale cannot print
+        sys.stdout.reconfigure(errors="backslashreplace")  # for names that the locale cannot print
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, partial(_stop, stderr))
     try:
         from mlcl.cli.main import main as run_command
@@ -40,13 +40,13 @@ def main() -> None:
 
 
 def _keep_objects() -> None:
-    """Skips the garbage collection at exit, unless Triton is loaded: it would report uncollected objects."""
+    """Skips the garbage collection at exit, except with Triton, which would report uncollected objects."""
     if "triton" not in sys.modules:
         gc.freeze()
 
 
 def _open_closed() -> None:
-    """Opens closed standard streams (`>&-`) on `os.devnull`: other files would get their descriptors."""
+    """Opens closed standard streams (`>&-`) on `os.devnull`, so that no other file gets their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 (as long as the process)
@@ -57,7 +57,7 @@ def _stop(stderr: int, _signal: int, frame: FrameType | None) -> None:
         os.write(stderr, b"stopped\n")
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            # An exception inside of an import becomes any other one, and may abort native code.
+            # An exception inside an import may be replaced by another one, or abort native code.
             os._exit(STOPPED)
         frame = frame.f_back
     raise KeyboardInterrupt

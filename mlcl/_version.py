@@ -1,3 +1,3 @@
-"""The version of mlcl. Imports nothing: every layer may use it."""
+"""The version of mlcl. This module imports nothing, so that every layer may use it."""
 
 __version__ = "0.1.0"

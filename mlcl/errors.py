@@ -8,10 +8,10 @@ from typing import Any
 
 
 class UserError(Exception):
-    """Wrong input, described in one line: file, key, problem, what was found, what is allowed.
+    """The error for wrong input, described in one line: file, key, problem, found value, allowed values.
 
-    The command line prints the line and exits with status 2. It is raised before anything is started or
-    written.
+    The command line prints the line and exits with status 2. The error is raised before anything is started
+    or written.
     """
 
     def __init__(
@@ -73,6 +73,6 @@ def printable(text: str) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Returns the end of an error line that suggests the nearest of `names`; empty where none is close."""
+    """Returns the end of an error line that suggests the most similar of `names`; empty if none is close."""
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""

@@ -22,7 +22,7 @@ LOOK_EVERY = 0.05
 BLOCK = 1 << 20
 """The number of bytes that are hashed at once."""
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""The `errno` of errors that end when there is room on the disk again."""
+"""The `errno` values of a full disk and of an exhausted disk quota."""
 
 
 def sha256_of(stream: BinaryIO) -> str:
@@ -40,7 +40,8 @@ def _partial(final: Path) -> Path:
 def remove_partial(folder: Path, name: str | None = None) -> None:
     """Removes the partial files and folders of `name`, by default of any name, that killed writers left.
 
-    A living writer would lose its files: the caller must hold the lock of `name`, or be the only writer.
+    A writer that is still running would lose its files, so the caller must hold the lock of `name` or be the
+    only writer.
     """
     for left in folder.glob(".*.partial"):
         if name is not None and left.name.removesuffix(".partial").rpartition(".")[0] != f".{name}":
@@ -76,7 +77,7 @@ def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
 
 
 def write_if_missing(file: Path, content: bytes) -> Path:
-    """Writes `content` to `file`, unless this exists: its name must identify the content. Returns `file`."""
+    """Writes `content` to `file` unless it exists, so the name must identify the content. Returns `file`."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         with new_file(file) as work:
@@ -86,7 +87,7 @@ def write_if_missing(file: Path, content: bytes) -> Path:
 
 @contextmanager
 def scratch_beside(final: Path) -> Iterator[Path]:
-    """Yields an empty folder beside `final`, thus on the same disk, and removes it when the context ends."""
+    """Yields an empty folder beside `final`, on the same disk, and removes it when the context ends."""
     work = _partial(final)
     work.mkdir(parents=True)
     try:

@@ -4,8 +4,8 @@ With the embeddings z_c = f(x_c; theta) of micro-batch c and the loss L(z) of al
 
     dL/dtheta = sum_c (dz_c/dtheta)^T dL/dz_c.
 
-First z is computed without a graph, then dL/dz, and then each z_c once more, with its graph and the random
-numbers of the first time, to carry dL/dz_c on to theta. The result equals one pass up to rounding.
+First z is computed without a graph, then dL/dz. Then each z_c is computed again, with its graph and the same
+random numbers, and dL/dz_c is propagated back to theta. The result equals that of one pass, up to rounding.
 Source: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup.
 
 Shapes: R rows of the batch, N rows of a micro-batch, D embedding.

@@ -36,7 +36,7 @@ class LabelRows:
     def from_lists(cls, rows: Sequence[Sequence[int]], width: int) -> LabelRows:
         """Builds rows from the label indices of each row.
 
-        Raises ValueError for an index outside 0..L-1, and for numbers that are not whole, or flags.
+        Raises ValueError for an index outside 0..L-1, and for floating-point numbers and booleans.
         """
         ordered = [sorted(set(row)) for row in rows]
         if any(row and not (0 <= row[0] and row[-1] < width) for row in ordered):

@@ -1,4 +1,7 @@
-"""Text, counts and tables, also as Markdown and LaTeX. Imports no other module: every layer may use it."""
+"""Formats text, counts and tables, also as Markdown and LaTeX.
+
+This module imports no other module of mlcl, so that every layer may use it.
+"""
 
 import re
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Registries of plugins by name. A plugin is declared once, by a value at the top of a module.
 
-A plugin of a kind (a loss, an encoder, a data source, a metric, a baseline) is an instance of its class.
-There are three sources:
+A plugin is a loss, an encoder, a data source, a metric or a baseline: an instance of the class of its kind.
+Plugins come from three places:
 
 - built in: modules of the kind's package;
 - installed packages: entry points of the kind's group, with the plugin's name;
@@ -42,7 +42,7 @@ REGISTRIES = {
     "metrics": ("mlcl.evaluation", "METRICS"),
     "baselines": ("mlcl.training.baselines", "BASELINES"),
 }
-"""Module and variable of each kind's registry, which `registry` imports so that its callers need not."""
+"""Maps each kind of plugin to the module and the variable of its registry, which `registry` imports."""
 
 
 class UnknownPluginError(KeyError):
@@ -120,8 +120,8 @@ class Registry(Mapping[str, P]):
         """Registers the plugins of this kind that a module declares; adding a module again changes nothing.
 
         `origin` says in messages where the module comes from. Returns the names of the module's plugins,
-        without those that it imported from another origin. If a name is taken, registers none and raises
-        PluginError.
+        except those that the module imported from another origin. If a name is taken, registers none of them
+        and raises PluginError.
         """
         declared = self._declared(module)
         self._accept(declared, origin)
@@ -215,7 +215,7 @@ _files_run = ContextVar("files_run", default=True)
 def only_reading() -> Iterator[None]:
     """A context in which this thread reads jobs without running their plugin files.
 
-    In it unknown names of plugins are accepted. Other threads run plugin files as before.
+    Unknown names of plugins are accepted in the context. Other threads run plugin files as before.
     """
     token = _files_run.set(False)
     try:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 OLDER = {"ieee": "highest", "tf32": "high", "bf16": "medium"}
-"""The names of precisions before PyTorch 2.9, which are set for all devices at once, by present name."""
+"""Maps names of precisions to those before PyTorch 2.9, which set the precision for all devices at once."""
 
 
 def cpu_capabilities() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rows scaled to unit length, with a bounded gradient. Needs torch alone. Shapes: N rows, D columns."""
+"""Scales rows to unit length, with a bounded gradient. Needs only torch. Shapes: N rows, D columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 SHORTEST = torch.finfo(torch.float32).eps
-"""A row of a smaller Euclidean norm counts as zero, in every dtype."""
+"""The Euclidean norm below which a row counts as zero, in every dtype."""
 
 
 def unit_rows(z_ND: Tensor) -> Tensor:
