@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Answer:
     """The result of a sweep or a table, which may still be incomplete.
 
-    A notebook shows it as its verdicts (sentences, a forest plot and a table) and how to open MLflow's pages.
+    A notebook displays the verdicts (sentences, a forest plot and a table), and how to open MLflow's pages.
 
     Args:
         result: The typed result, with everything that the report shows.
@@ -59,13 +59,13 @@ class Answer:
     def verdicts(self) -> Sequence[Verdict]:
         """The verdicts: heads against control, then the best model against the best baseline.
 
-        For a table they compare each loss and baseline with the control in the table's first figure.
+        The verdicts of a table compare each loss and baseline with the control in the table's first figure.
         """
         return [its for _, its in self._named_verdicts]
 
     @cached_property
     def _named_verdicts(self) -> Sequence[tuple[str, Verdict]]:
-        """The verdicts, each with the row or column of a table that its cells share."""
+        """The verdicts, each with the name of the table's row or column that contains all compared cells."""
         if isinstance(self.result, SweepResult):
             return [("", its) for its in self.result.verdicts]
         lead, cells = self.result.figure_names[0], self.result.cells
@@ -80,9 +80,9 @@ class Answer:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """A pandas frame with one row for each training, of a table for those of its cells.
+        """A pandas frame with one row for each training of the sweep or of the table's cells.
 
-        Its columns are those of `mlcl.results.load`.
+        The columns are those of `mlcl.results.load`.
         """
         from mlcl.results.frame import sweep_frame, table_frame
 

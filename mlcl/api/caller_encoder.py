@@ -76,10 +76,10 @@ class CallerEncoder:
         return {"encoder": {**self.section, **kept}, "plugins": [*plugins, dict(self.plugin)]}
 
     def check(self, job: JobConfig, home: Path | None, say: Callable[[str], None]) -> None:
-        """Builds the encoder of a job once, and says its limitations.
+        """Builds the encoder of a job once, as a check, and passes `note` to `say`.
 
-        `home` is None if the job's data are on another machine: then an encoder of vectors, whose length the
-        data have, is not built.
+        `home` is None if the job's data are on another machine. Then an encoder of vectors is not built,
+        since only the data have the length of the vectors.
         """
         if self.reads != "vectors":
             build_encoder(job.encoder, vocabulary_size=_vocabulary(job))
@@ -96,8 +96,8 @@ def caller_encoder_of(
 ) -> CallerEncoder:
     """Writes a module, or the class of one, to the home, and returns it as the encoder of a job.
 
-    Each training starts from a module's weights; a class, or a `functools.partial` of one, is called by each
-    training. A module that reads texts needs a fast tokenizer, unless it is a class with the argument
+    Each training starts from the weights of a given module, or calls a given class or `functools.partial`
+    of a class. A module that reads texts needs a fast tokenizer, unless it is a class with the argument
     `vocabulary_size`. `collate` makes the batches of the module; with None the module gets the inputs in
     `FORMS` of `caller_module`. Raises UserError for an object that is no module, cannot be pickled, or lacks
     a tokenizer.
@@ -121,7 +121,7 @@ def caller_encoder_of(
             section[key] = str(write_if_missing(base.with_suffix(suffix), content))
     file = base.with_suffix(".py")
     modules = {its.__name__ if isinstance(its, ModuleType) else its.__module__ for its in identity.own}
-    if not file.exists():  # else an earlier call wrote it: a pickle of the same module may differ
+    if not file.exists():  # an existing file is kept: a new pickle may differ
         own = [sys.modules[each] for each in modules - {"__main__"} if each in sys.modules]
         packed = pack(kept, own)
         batches = "" if collate is None else pack(collate, own, key="collate", allowed=COLLATE_ALLOWED)
@@ -157,7 +157,7 @@ def _identity(
 ) -> Identity:
     try:
         return identity_of(value)
-    except Exception as error:  # attributes may be anything
+    except Exception as error:  # foreign objects may raise anything
         found = f"{type(error).__name__}: {error}"
         raise UserError("cannot be read as a whole", key=key, found=found, allowed=allowed) from error
 
@@ -209,7 +209,7 @@ def _check_tokenizer(encoder: Any, reads: Reads, words: bytes | None) -> None:
 
 
 def _check_collate(collate: Any, reads: Reads, words: bytes | None) -> None:
-    """Raises UserError for a collate function that makes no batch of two rows, or is not needed."""
+    """Raises UserError for a collate function that does not make a batch of two rows, or is not needed."""
     if not callable(collate):
         raise UserError("no function", key="collate", found=type(collate).__name__, allowed=COLLATE_ALLOWED)
     if reads == "vectors":

@@ -18,7 +18,7 @@ from mlcl.config.safe_yaml import dump_yaml
 from mlcl.errors import UserError
 
 DIGITS = 12
-"""The number of hexadecimal digits of a content's hash in the name of its file."""
+"""The number of hexadecimal digits of the hash in the name of a file."""
 NUMBERS = ("cpus", "gpus", "parallel", "budget")
 """The resource options of a sweep. The cluster file has defaults for the first three."""
 
@@ -27,10 +27,10 @@ NUMBERS = ("cpus", "gpus", "parallel", "budget")
 class ClusterCommand:
     """A command to submit.
 
-    `words` are the words of the command line, and `given` the arguments of the command's function that they
-    stand for, by name, for `check_command`. `files` are the texts of jobs and spaces that were given as
-    mappings, by the name of their file. With `fresh` an earlier submission of the same command that was
-    stopped or failed is not resumed.
+    `words` are the words of the command line. `given` maps the arguments of the command's
+    function to their values, for `check_command`. `files` maps file names to the texts of jobs and spaces
+    that were given as mappings. With `fresh`, an earlier submission of the same command that was stopped or
+    failed is not resumed.
     """
 
     words: tuple[str, ...]
@@ -43,7 +43,7 @@ class ClusterCommand:
 class Caller:
     """The parts of a call that are in no job file: overrides, and maybe an encoder of the caller.
 
-    `carried` says whether the overrides have such an encoder: only a job file, and no word, can contain it.
+    `carried` says whether there is such an encoder, which the words of a command line cannot contain.
     `files` collects the texts of the files that the call makes, by name.
     """
 
@@ -62,7 +62,7 @@ class Caller:
         *,
         collate: Any = None,
     ) -> Caller:
-        """Returns the parts of a call. Raises UserError for a module or tokenizer, which has local files."""
+        """Returns the parts of a call. Raises UserError for a module or tokenizer, whose files are local."""
         encoder, tokenizer = module
         if isinstance(encoder, nn.Module) or tokenizer is not None:
             key = "encoder" if isinstance(encoder, nn.Module) else "tokenizer"
@@ -119,8 +119,8 @@ def sweep_command(
 ) -> ClusterCommand:
     """Returns the command `mlcl sweep` of a call of `mlcl.sweep`.
 
-    `shared` are the overrides that hold for the control, too. Raises UserError for baselines beside a
-    caller's encoder, which their job files do not contain.
+    `shared` are the overrides that hold for the control, too. Raises UserError for baselines if there is
+    a caller's encoder, since the job files of the baselines do not contain it.
     """
     control = options.get("control")
     baselines = [Path(each) for each in baseline_files(options.get("baselines"))]
@@ -156,7 +156,7 @@ def sweep_command(
 
 
 def _option_words(options: Mapping[str, Any]) -> list[str]:
-    """Returns options as words, without those that are None; floats as `with_share` writes them."""
+    """Returns options as words, except those that are None. Floats are written as by `with_share`."""
     words = []
     for name, its in options.items():
         if its is not None:

@@ -55,7 +55,7 @@ class ClusterResults:
             raise UserError(problem, file=file, key="storage", found=storage, allowed=allowed)
         place = (storage, tracking_uri(storage)) if uri is None else (home, uri)
         found = cls(storage, *place)
-        if sqlite_file(found.uri) is None:  # the cluster makes the file
+        if sqlite_file(found.uri) is None:  # the SQLite file may not exist yet
             found.tracker()
         return found
 
@@ -96,8 +96,8 @@ def cluster_of(on: Any) -> ReadCluster:
 def submit_sweep(on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]) -> Answer:
     """Submits a sweep, follows it to its end, and returns its answer.
 
-    Raises UserError before anything is submitted, or where the cluster refuses the command; MachineError for
-    a job that ended without a result; KeyboardInterrupt, which the job survives.
+    Raises UserError before anything is submitted or if the cluster refuses the command, MachineError if the
+    job ended without a result, and KeyboardInterrupt for Ctrl-C, after which the job goes on.
     """
     from mlcl.api.answer import Answer
     from mlcl.results.documents import read_sweep
@@ -150,7 +150,7 @@ def _submit_and_follow(
 
 
 def _run_of(job: EndedJob, store: ClusterResults, kind: str) -> tuple[Runs, Run]:
-    """Returns a job's sweep or run in MLflow. Raises the job's error if MLflow does not have its end."""
+    """Returns a job's sweep or run in MLflow. Raises `job.error` if it is missing or has another state."""
     from mlcl.results.runs import Runs
 
     file = sqlite_file(store.uri)
@@ -173,7 +173,7 @@ def _uri(cluster: ClusterConfig) -> str | None:
         return its.uri
     try:
         login = ":".join(quote(each.resolve("mlflow"), safe="") for each in (its.username, its.password))
-    except UserError:  # they are on the head alone
+    except UserError:  # only the head has them
         return its.uri
     parts = urlsplit(its.uri)
     return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))

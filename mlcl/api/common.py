@@ -28,7 +28,7 @@ Say = Callable[[str], None] | None
 def print_line(text: str) -> None:
     """Prints a line to standard error, which notebooks show below the cell.
 
-    While libraries' standard error goes to a file, the line goes to the original one.
+    The line goes to the original standard error, even while that of libraries is redirected to a file.
     """
     from mlcl.service.process.stderr import own_stderr
 
@@ -46,7 +46,7 @@ def home_of(home: str | Path | None) -> Path:
 
 
 def checked_overrides(overrides: Overrides) -> dict[str, Any]:
-    """Returns overrides as a dict, empty for None. Raises UserError for other data than a mapping of keys."""
+    """Returns overrides as a dict, empty for None. Raises UserError for anything but a mapping of keys."""
     given = {} if overrides is None else overrides
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         allowed = "a mapping such as {'train.epochs': 30}"
@@ -93,7 +93,7 @@ def job_of(source: JobSource, overrides: Overrides = None) -> JobConfig:
 
 
 def _given(source: JobSource) -> str | Path | Mapping[str, Any]:
-    """Returns a loaded job as plain data without the defaults that depend on keys which overrides may set."""
+    """Returns a loaded job as plain data, without defaults that depend on keys that overrides may set."""
     if not isinstance(source, JobConfig):
         return source
     tree = dump_job(source)
@@ -123,7 +123,7 @@ def check_name(name: Any, key: str) -> None:
 
 
 def say_of(progress: Say) -> Callable[[str], None]:
-    """Returns `progress`, or for None a function that prints nothing. Raises UserError for no function."""
+    """Returns `progress`, or for None a function that prints nothing. Raises UserError for anything else."""
     if progress and not callable(progress):
         allowed = "a function of a text, or None"
         raise UserError("no function", key="progress", found=repr(progress), allowed=allowed)

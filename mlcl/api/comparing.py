@@ -32,7 +32,7 @@ FOLDER = "comparisons"
 SEARCHES = 3
 POS_WEIGHT = "objective.classifier.pos_weight"
 HOLD = (POS_WEIGHT, "train.epochs")
-"""Keys of the space whose values the searches of all losses take from the setting that the control picked."""
+"""The keys that are not searched for each loss, but take the values that the control's search picked."""
 BY_DISTANCE = 20.0
 """The factor by which temperatures and weights are larger for losses of the Euclidean distance.
 
@@ -88,18 +88,18 @@ def compare(
     Args:
         data: A path, a frame, a mapping of columns, or a list of contents, as for `mlcl.prepare`.
         losses: One or several of `mlcl losses`; `asl` replaces the classifier's loss.
-        trials: Search trials of each loss, 3 or more. With 3 nothing races: each seed picks its k-NN setting.
+        trials: Search trials of each loss, 3 or more. With 3 no race runs: each seed picks its k-NN setting.
         seeds: Fresh seeds of each loss, 3 or more.
         name: The name of the comparison; default: the name of the data.
         baselines: Whether baselines of scikit-learn are fitted, too.
         overrides: Dotted keys of the job with their values.
         encoder: A `torch.nn.Module`, from whose weights all trainings start, that maps `pixels`, vectors, or
             `input_ids` and `attention_mask` to embeddings (B, D); or a class, or a `functools.partial` of
-            one, which each training calls with its own seed. Default: by the data.
+            one, which each training calls with its own seed. Default: an encoder that suits the data.
         tokenizer: A fast tokenizer of Hugging Face, or a `tokenizers.Tokenizer`. Default: the training words.
         collate: A function of a list of texts or images of Pillow that returns `forward`'s tensors by name.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
-        progress: Is called with each line of progress; None for no output. Default: a bar in a notebook.
+        progress: A function called with each line; None prints nothing. Default: a bar in a notebook.
         columns: The roles of the columns, see `prepare`.
 
     Raises:
@@ -125,7 +125,7 @@ def compare(
 
 
 def _without_keys(parameters: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """Returns a space's parameters without those that vary one of `keys`, whose parts may be `*`."""
+    """Returns a space's parameters, except those that vary one of `keys`. `*` matches any part of a key."""
 
     def overlap(key: str, other: str) -> bool:
         parts = zip(key.split("."), other.split("."), strict=False)
@@ -330,7 +330,7 @@ def _write_table(home: Path, job: Mapping[str, Any], table: Mapping[str, Any]) -
     from mlcl.files import replace_text
 
     file = home / FOLDER / f"{job['experiment']}.yaml"
-    validate(Table, dict(table), file)  # a wrong argument replaces no file
+    validate(Table, dict(table), file)  # first, so that a wrong argument replaces no file
     file.parent.mkdir(parents=True, exist_ok=True)
     for target, tree in ((file.with_name(str(table["job"])), job), (file, table)):
         replace_text(target, dump_yaml(dict(tree), default_flow_style=None, width=110))

@@ -1,7 +1,8 @@
 """A digest of a Python object: of its values, its tensors, and the code of its classes and functions.
 
-A pickle would not do: that of a class in a notebook differs each time. Code of installed packages counts by
-its name alone; code that a caller may edit counts by its instructions, with the functions that it calls.
+The digest is not that of a pickle, since the pickle of a class in a notebook differs each time. Code of
+installed packages counts only by its name. Code that a caller may edit counts by its instructions and by the
+functions that it calls.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 
 Code = type | FunctionType | ModuleType
 ALWAYS = ("mlcl", "torch", "numpy", "builtins")
-"""Packages that are there wherever mlcl is."""
+"""Packages that are installed wherever mlcl is."""
 INSTALLED = {"site-packages", "dist-packages"}
 """Names of the folders that hold installed packages."""
 PLAIN = (
@@ -46,18 +47,18 @@ class Identity:
 
     @property
     def packages(self) -> list[str]:
-        """The names of the packages that its code is from, but those in `ALWAYS` and the standard library."""
+        """The names of the packages of the code, except those in `ALWAYS` and the standard library."""
         found = {str(_module(its)).partition(".")[0] for its in self.code if is_imported(_module(its))}
         return sorted(found - {*sys.stdlib_module_names, *ALWAYS})
 
     @property
     def own(self) -> list[Code]:
-        """The classes, functions and modules that no installed package has."""
+        """The classes, functions and modules that are not from an installed package."""
         return [its for its in self.code if not is_imported(_module(its))]
 
 
 def identity_of(value: Any) -> Identity:
-    """Returns the identity of an object. Raises any error for an object that cannot be read as a whole."""
+    """Returns the identity of an object. An object that cannot be read as a whole may raise any error."""
     digest, seen = hashlib.sha256(), dict[int, Any]()
     for part in _parts(value, seen):
         digest.update(part if isinstance(part, bytes) else part.encode())
@@ -99,11 +100,11 @@ def _parts(value: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
     if isinstance(value, PLAIN):
         yield f"{type(value).__name__} {value!r}"
         return
-    if not isinstance(value, (tuple, frozenset, CodeType)):  # equal values may be one object, or not
+    if not isinstance(value, (tuple, frozenset, CodeType)):  # equal values may or may not be one object
         if id(value) in seen:
             yield f"as {list(seen).index(id(value))}"
             return
-        seen[id(value)] = value  # kept, so that no other object takes its id
+        seen[id(value)] = value  # keeps the object, so that no other takes its id
     if isinstance(value, Tensor):
         yield f"tensor {value.dtype} {tuple(value.shape)} {value.requires_grad}"
         yield value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()

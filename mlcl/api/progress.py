@@ -59,7 +59,7 @@ class TrainingLines:
             return
         self._last = now
         if event.kind == "encoding":
-            self._began = None  # the time left of the training counts from its own beginning
+            self._began = None  # the training has its own estimate of the time left
             if self._bar is None:
                 self._write(event.note)
             else:
@@ -160,7 +160,7 @@ def training_listener(progress: Say) -> TrainingLines:
 
 
 def notebook_bar(progress: Say) -> NotebookBar | None:
-    """Returns a new bar in a notebook unless `progress` is a function of the caller's; elsewhere None."""
+    """Returns a new bar in a notebook if `progress` is the default; otherwise None."""
     ipython = sys.modules.get("IPython")
     if progress is print_line and ipython and type(ipython.get_ipython()).__name__ == KERNEL:
         return NotebookBar(ipython.display)

@@ -1,4 +1,4 @@
-"""`mlcl.sweep` searches a space, confirms, compares. `sweep_plan` makes its plan and the command line's."""
+"""`mlcl.sweep`, and `sweep_plan`, which makes the plan of a sweep for it and for the command line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mlcl.service.search.sweep_plan import SweepPlan
 
 SHARED = ("train.", "data.", "encoder", "evaluation.", "plugins")
-"""Overrides of these keys hold for control and baselines, too: all share epochs, batch size and data."""
+"""Beginnings of keys whose overrides also hold for control and baselines, such as epochs and batch size."""
 
 
 OF_CALLS = ("encoder", "tokenizer", "collate", "on")
@@ -267,7 +267,7 @@ def _baselines(
 ) -> tuple[dict[str, JobConfig], dict[str, tuple[Space, str]]]:
     """Returns the jobs of baselines, and the spaces of those that have one, by the names of their files.
 
-    Such a space has the section `search` of `space`. `own` is the name of the swept job's arm.
+    Such a space gets the section `search` of `space`. `own` is the name of the swept job's arm.
     """
     from mlcl.service.search.arms import CONTROL
 

@@ -50,7 +50,7 @@ def run(
         fresh: Whether to start a new run even if an interrupted one exists.
         cpus: The number of CPUs of each worker, if Ray places the training; default: 1.
         gpus: The number of GPUs of each worker, if Ray places the training; default: 1 if there are GPUs.
-        progress: Is called with each line of progress; None prints nothing.
+        progress: A function that is called with each line of progress; None prints nothing.
         encoder: A `torch.nn.Module`, or a class of them, in place of the job's encoder; see `mlcl.compare`.
         tokenizer, collate: The tokenizer or collate function of a module; see `mlcl.compare`.
         on: A cluster file: the run is a job there, as with `mlcl submit`, and an interrupt leaves it running.

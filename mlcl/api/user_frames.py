@@ -35,9 +35,9 @@ ALLOWED = (
 def in_columns(data: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Returns a list of texts, images or vectors as a mapping of columns, and options that name the columns.
 
-    Other data, and their options `columns`, are returned as they are. Beside a list, `labels` in `columns`
-    has a value for each row, or is a mapping or frame of such columns; `split`, `group` and `id` may have
-    values, too. Raises UserError if `labels` has no values, or two columns have one name.
+    Other data, and their options `columns`, are returned as they are. For a list, `labels` in `columns` has a
+    value for each row, or is a mapping or frame of such columns; `split`, `group` and `id` may have values,
+    too. Raises UserError if `labels` has no values, or two columns have one name.
     """
     _check_dense("data", data)
     kind = _kind_of(data)
@@ -84,7 +84,7 @@ def _kind_of(data: Any) -> str | None:
 def _exists(name: str | Path) -> bool:
     try:
         return Path(name).exists()
-    except OSError:  # a text that is too long for a name
+    except OSError:  # the text is too long for a file name
         return False
 
 
@@ -132,7 +132,7 @@ def _columns(data: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _array(values: torch.Tensor) -> Any:
-    """Returns a tensor as a NumPy array, which has no bfloat16."""
+    """Returns a tensor as a NumPy array. NumPy has no bfloat16, which becomes float32."""
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy(force=True)
 
 
