@@ -35,7 +35,7 @@ def cluster_check(slices: Slices = None, json: Json = False, home: Home = DEFAUL
     from mlcl.service.ray.session import ray_session
 
     benchmark = ""
-    with ray_session(home, announce=say):  # in which standard output is Ray's
+    with ray_session(home, announce=say):  # in the context, standard output is Ray's
         rows, problems = check_cluster(home.resolve())
         if slices:
             benchmark, status = _benchmark(slices, home)

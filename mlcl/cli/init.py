@@ -105,7 +105,7 @@ def init(
 
 
 def _names(given: str | None) -> tuple[str, ...]:
-    """Returns names that are separated by commas, or those of a file: its lines, or JSON."""
+    """Returns the names in a text, where commas separate them, or in the file of that path."""
     if given is None:
         return ()
     file = Path(given)
@@ -119,7 +119,7 @@ def _names(given: str | None) -> tuple[str, ...]:
 
 
 def _names_in(file: Path) -> list[str]:
-    """Returns the names in a file, a name a line or JSON. Raises UserError for a file of another form."""
+    """Returns the names in a file of one name per line or of JSON. Raises UserError for any other file."""
     text = file.read_text(encoding="utf-8-sig").strip()
     lines, kind = text.splitlines(), file.suffix.lower()
     if kind == ".json" or text.startswith(("[", "{")):

@@ -45,7 +45,7 @@ WORDS = MORE | {"allow_interspersed_args": False}
 
 
 class SubmitCommand(TyperCommand):
-    """The command `submit`, whose options but `--json` may also stand behind the submitted command."""
+    """The command `submit`. Its options, except `--json`, may also follow the submitted command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Moves the options of `submit` to the front, where the parser expects them."""

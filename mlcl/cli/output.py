@@ -84,7 +84,7 @@ EXIT_OF = {
 
 
 def again(*more: str) -> str:
-    """Returns the words that continue this command with options `more`: in a cluster job `mlcl resume ID`."""
+    """Returns text on how to continue this command with options `more`; in a job, `mlcl resume ID`."""
     id = submitted_id()
     words = ["the same command", "with"] if id is None else [f"mlcl resume {id}"]
     return " ".join([*(words if more else words[:1]), *more])

@@ -117,7 +117,7 @@ def sweep(
     if dry_run:
         _print_plan(plan, home, whole=print_config, as_json=json)
         return
-    from mlcl.cli.progress import progress_view  # imports Ray and MLflow, unlike a dry run
+    from mlcl.cli.progress import progress_view  # imports Ray and MLflow, which a dry run does not need
     from mlcl.service.search.sweep import run_sweep
 
     with progress_view(as_json=json) as watch:
@@ -156,7 +156,7 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
         typer.echo(f"{name}: {link}")
     grow, tried = f"{again(f'--trials {2 * plan.trials}')} grows", "every setting of the space has been tried"
     if report.state == "COMPLETE":
-        asked = math.ceil(plan.trials / (plan.searches if plan.seeds else 1))  # of each search
+        asked = math.ceil(plan.trials / (plan.searches if plan.seeds else 1))  # trials of each search
         whole = plan.points is not None and plan.points <= asked
         errors.print(tried if whole else f"{grow} {report.name}", markup=False)
     print_conclusions(report)
