@@ -24,7 +24,7 @@ PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&]password=", re.IGNORECASE)
 
 
 def check_url(text: str) -> str:
-    """Returns an http(s) URL without user and password. Raises ValueError for other text, and hides it."""
+    """Returns an http(s) URL without user and password. Raises a ValueError that hides any other text."""
     try:
         parts = urlsplit(text)
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0

@@ -219,7 +219,7 @@ class TrackingConfig(Section):
 
 
 def _of_a_file(value: Any) -> Any:
-    """Returns an empty value. Raises ValueError for any other, since `read_job` removes this key."""
+    """Returns the value if it is empty, else raises ValueError, since `read_job` removes this key."""
     if value:
         raise ValueError("belongs in a job file")
     return value

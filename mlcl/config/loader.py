@@ -37,7 +37,8 @@ class WrittenJob:
     Attributes:
         tree: The keys and values, without `base` and `drop`.
         files: The job file, its base, the base's base and so on; empty for a job that is not from a file.
-        origins: The origin of each dotted key. For a section it is its line in the last file that has it.
+        origins: The origin of each dotted key. The origin of a section is its line in the last file that
+            has the section.
     """
 
     tree: dict[str, Any]
@@ -244,7 +245,7 @@ def _keys_to_drop(own: Mapping[str, Any], file: Path | None, *, has_base: bool) 
 
 
 def _merge(base: Any, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges two mappings, in which `own` wins. Copies all mappings, since YAML aliases may share them."""
+    """Merges two mappings; `own` has priority. Copies all mappings, since YAML aliases may share them."""
     result = dict(base) if isinstance(base, Mapping) else {}
     for key, value in own.items():
         result[key] = _merge(result.get(key), value) if isinstance(value, Mapping) else plain_data(value)
@@ -306,7 +307,7 @@ def _keys_for(tree: Mapping[str, Any], dotted: str) -> list[str]:
 
 
 def _check_heads(tree: Mapping[str, Any], overrides: Mapping[str, Any], error: UserError) -> None:
-    """Raises UserError for a misspelt head: if `error` is in one that an override names and `tree` lacks."""
+    """Raises UserError if `error` is in a head that an override names and `tree` lacks: it is misspelt."""
     heads = value_at(tree, "objective.heads")
     *section, name = (error.key or "").split(".")[:3]
     if not isinstance(heads, Mapping) or section != ["objective", "heads"] or name in heads:

@@ -87,7 +87,7 @@ def _read(name: str, job_file: Path | None) -> dict[str, Any]:
 
 
 def run_plugins(plugins: Any) -> None:
-    """Runs a job's plugin files, each text once a process, and registers their plugins.
+    """Runs a job's plugin files, each text once per process, and registers their plugins.
 
     Does nothing in the context `only_reading`. Raises UserError for a file that fails, or declares no plugin
     or a name that is taken.

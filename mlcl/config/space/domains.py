@@ -110,7 +110,7 @@ class Int(_Range):
         return [(low, high - low) for low, high in pairwise(edges)]
 
     def grid(self) -> tuple[Any, ...]:
-        """Returns all numbers; if there are more than `POSTHOC_POINTS`, so many at about equal distances."""
+        """Returns all numbers, or `POSTHOC_POINTS` of them at about equal distances if there are more."""
         count = min(POSTHOC_POINTS, self.high - self.low + 1)
         step = (self.high - self.low) / (count - 1)
         return tuple(round(self.low + i * step) for i in range(count))
@@ -126,7 +126,7 @@ class Int(_Range):
 
 @dataclass(frozen=True)
 class Choice:
-    """One of listed values. A value may have any type, and may also be a whole section of a job."""
+    """A choice among listed values, which may have any type and may be whole sections of a job."""
 
     values: tuple[Any, ...]
     continuous: ClassVar[bool] = False

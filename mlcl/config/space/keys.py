@@ -119,7 +119,10 @@ def unknown_key(entry: str, key: str, known: Iterable[str]) -> UserError:
 
 
 def bind(entry: str, pattern: str, stars: tuple[str, ...]) -> str:
-    """Returns `pattern`, a condition's key, with `stars` for its `*`. Raises UserError for more `*`."""
+    """Returns a condition's key `pattern` with each `*` replaced by a text in `stars`, in order.
+
+    Raises UserError if the pattern has more `*` than there are texts.
+    """
     parts = pattern.split("*")
     if len(parts) - 1 > len(stars):
         problem = "has a * that the parameter's key does not bind"

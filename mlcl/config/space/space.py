@@ -41,7 +41,7 @@ class Parameter:
     def needs(self, others: Iterable[Parameter]) -> list[str]:
         """Returns the names of the parameters in `others` that must be drawn before this parameter.
 
-        They set a key in its condition, or a whole section that contains its key.
+        Such parameters set a key in the condition of this one, or a whole section that contains its key.
         """
         return [
             other.name
@@ -114,7 +114,7 @@ def branches(
 
 
 def branch_to(target: Parameter, parameters: Sequence[Parameter]) -> dict[str, Any] | None:
-    """Returns settings of what `target` needs with which `target` is drawn; None if there are none."""
+    """Returns settings of the parameters that `target` needs, such that it is drawn, or None."""
     wanted = {target.name}
     for parameter in reversed(parameters):
         if parameter.name in wanted:

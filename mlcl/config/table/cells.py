@@ -137,10 +137,10 @@ def cells_of(
 
 
 def _seeds(tune: Tune | None, beside: Tune | None, asked: int | None, count: int) -> Sequence[int]:
-    """Returns the seeds of a cell: `asked`, or those of its search, or `count`, from 0 on.
+    """Returns the seeds of a cell from 0 on: as many as `asked`, else as its search has, else `count`.
 
-    `beside` is the search of another cell in the column of a fitted baseline. The baseline gets the fresh
-    seeds of this search, so that runs can be paired.
+    For a fitted baseline, `beside` is the search of another cell in its column. The baseline gets the fresh
+    seeds of that search, so that runs can be paired.
     """
     if tune is None and beside is not None:
         return fresh_seeds_of(beside.searches, asked or beside.seeds or count)

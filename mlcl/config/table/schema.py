@@ -286,7 +286,7 @@ def _check_names(key: str, what: str, names: Iterable[str], known: Collection[st
 
 
 def _check_distinct(key: str, names: Iterable[str]) -> None:
-    """Raises ValueError if two names are equal after `slug`, or if a name is then empty."""
+    """Raises ValueError if `slug` makes two names equal or a name empty."""
     known: dict[str, str] = {}
     for name in names:
         short = slug(name)

@@ -125,7 +125,7 @@ def check_data(
 
 
 def _is_prepared(path: str) -> bool:
-    """Whether a path leads to a prepared data set, not to a source's files. Every URI is taken for one."""
+    """Whether a path leads to a prepared data set, not to a source's files. True for every URI."""
     return "://" in path or (Path(path).expanduser() / "dataset.json").is_file()
 
 

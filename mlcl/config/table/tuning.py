@@ -26,9 +26,9 @@ class Tuning:
     """The searches of a cell: `trials` divided among independent `searches`, each with a race on fresh seeds.
 
     `text` is the content of the space file, with the table's sampler. A race has `race_seeds` fresh seeds (0:
-    no race), and the `confirm` best trials enter it. `control` is the row whose picked setting in this column
-    gives the value of the keys in `hold` in all trials, and of those in `start` in the first trial of a
-    search.
+    no race), and the `confirm` best trials enter it. `control` is a row with a search in the same column. The
+    setting that this search picks gives the values of the keys in `hold` for all trials, and of the keys in
+    `start` for the first trial of a search.
     """
 
     space: Space
