@@ -165,7 +165,10 @@ def _extended_class(name: str, index: dict[str, int]) -> int:
 
 
 def find_split_labels(table: LabelTable) -> list[str]:
-    """Returns a note if train and test share no class, or on classes that improbably only one split has."""
+    """Returns a note if train and test share no class, or on classes that only one split has.
+
+    A class is noted only if it has `MIN_ROWS` rows and chance hardly explains that one split has all.
+    """
     counts_SL, splits = table.counts, list(table.rows)
     ask = "does the label tell the split?"
     if {"train", "test"} <= set(splits):
@@ -306,7 +309,7 @@ class ReadTexts:
 
 
 def find_twins(read: dict[str, ReadTexts]) -> list[str]:
-    """Returns a note on validation and test rows that share their twin form, not their words, with train."""
+    """Returns a note on validation and test rows with the twin form, but not the words, of a training row."""
     train, told = read["train"], []
     for split, own in read.items():
         is_twin_N = np.isin(own.twins, train.twins) & ~np.isin(own.copies, train.copies)

@@ -53,7 +53,7 @@ def read_cached(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(_lock_of(path)):
-            if path.exists():  # damaged, unless another process has just written it
+            if path.exists():  # either damaged or just written by another process
                 with suppress(*DAMAGED):
                     return read(path)
                 _remove(path)
@@ -89,7 +89,7 @@ def _lock_of(path: Path) -> Path:
 
 def _remove(path: Path) -> None:
     if path.is_dir():
-        # Renamed first: a reader finds the folder complete or not at all.
+        # The folder is renamed first, so that a reader finds it complete or not at all.
         gone = path.with_name(f".{path.name}.gone.partial")
         shutil.rmtree(gone, ignore_errors=True)
         path.rename(gone)

@@ -72,7 +72,7 @@ class ShardReader:
         """Reads a whole column of a shard, as an Arrow column."""
         with self.reading(number):
             column = self.parquet(number).read(columns=[name]).column(0)
-            column.validate(full=True)  # texts that are not UTF-8 come to light here
+            column.validate(full=True)  # raises an error for texts that are not UTF-8
             return column
 
     @contextmanager

@@ -86,7 +86,7 @@ class Dataset:
                 file = data.reader.shard_file(number)
                 raise UserError("SHA-256 differs", file=file, found=found, allowed=shard.sha256)
         if note is not None:
-            with suppress(OSError):  # then the next command compares the shards again
+            with suppress(OSError):  # without a note, the next command compares again
                 note.parent.mkdir(exist_ok=True)
                 note.touch()
         return data

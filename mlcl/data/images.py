@@ -151,7 +151,7 @@ def decode(data: bytes | Image.Image, size: int, *, stretch: bool = False) -> Pi
     if image.size != (size, size):
         scale = Image.Image.resize if stretch else ImageOps.fit
         image = scale(image, (size, size), Image.Resampling.BILINEAR)
-    # Contiguous: a convolution of another memory order differs in its last bits.
+    # The array is contiguous, since convolutions of other memory orders differ in the last bits.
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 

@@ -39,8 +39,8 @@ def subset(
         split: The rows to choose from.
         labels: The label space whose classes are counted.
         per_class: The least number of rows of every class. Round r of `per_class` goes through the labels
-            from the rarest on, and adds rows until the label has r. Of a class with fewer rows all are
-            chosen; `short_classes` names these.
+            from the rarest on, and adds rows until the label has r. If a class has fewer rows, all are
+            chosen; `short_classes` names such classes.
         n: The number of rows in all, with the classes in proportion; a row with several labels counts for its
             rarest label. Rows without a label are chosen only with `n`.
         seed: Seed of the draw.
@@ -144,7 +144,7 @@ def short_classes(split: Split, labels: str, per_class: int) -> list[str]:
 
 
 def hold_out(data: Dataset, labels: str, share: float, seed: int, stored: Dataset | None = None) -> Dataset:
-    """Draws classes to hold out: `Dataset.split` omits rows with any of them, `Dataset.unseen` returns these.
+    """Draws classes to hold out: `Dataset.split` omits rows with such a class, `Dataset.unseen` returns them.
 
     Args:
         data: The data set.
@@ -282,8 +282,8 @@ def _noisy_rows(labels: LabelRows, rate: float, rng: np.random.Generator) -> Lab
 def _levels_above(part: Split, hierarchy: LabelSpace, rows: LabelRows) -> Iterator[tuple[str, LabelRows]]:
     """Yields the coarser levels of a hierarchy, fine to coarse, for the finest labels `rows`.
 
-    A level has the parents of the next finer labels, and the row's own labels that are no parents of its own
-    finer ones, since paths may end early.
+    A level has the parents of the new labels of the next finer level. Since paths may end early, a row also
+    keeps its stored labels at a level that are no parents of its stored finer labels.
     """
     finer = part.whole.labels(hierarchy.levels[-1])
     for level, parents in zip(reversed(hierarchy.levels[:-1]), reversed(hierarchy.parents), strict=True):

@@ -102,7 +102,7 @@ def _in_users_file(
 ) -> UserError:
     """Returns an error of `check` with the user's file, and the line there if it names a row of a table."""
     problem, _, row_id = error.problem.rpartition(", id ")
-    with suppress(ValueError):  # an id that has ", id " in it is not found
+    with suppress(ValueError):  # an id that contains ", id " is cut and not found
         if problem and place_of is not None:
             file, place = place_of(row_id)
             return error.but(file=file, problem=re.sub(r"row \d+$", place, problem))

@@ -173,15 +173,16 @@ def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, 
 
 
 def halves(keys: Sequence[str], seed: int) -> dict[str, str]:
-    """Maps half of the keys to `validation` and the others, one more of an odd number, to `test`."""
+    """Maps half of the keys, rounded down, to `validation`, and the others to `test`."""
     return draw(keys, seed, {"validation": len(keys) // 2, "test": len(keys) - len(keys) // 2})
 
 
 @dataclass
 class RowKeys:
-    """Values of each row that decide its split, and `splits`; `groups`, `splits` and `twins` may be empty.
+    """The values of each row that decide its split. `groups`, `splits` and `twins` may be empty.
 
-    `places` are lines or file names, for messages, and `contents` digests. `twins` are keys of near copies.
+    `places` are lines or file names, for messages. `contents` are digests, and `twins` keys of near copies.
+    `splits` are the given splits, which `divide` completes or, if there are none, assigns.
     """
 
     ids: Sequence[str]
@@ -197,9 +198,9 @@ def _words_of_name(name: str) -> list[str]:
 
 
 def with_eval_as_test(found: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Returns `found`, which maps names to splits, with `eval` as test beside `dev` where no name is test.
+    """Returns `found`, with `eval` names as test if another name is validation and no name is test.
 
-    Beside `train` alone, `eval` stays validation.
+    `found` maps names to splits. If all other names are train, `eval` stays validation.
     """
     named = {name for name in found if {"eval", "evaluation"} & set(_words_of_name(name))}
     late = {name for name in named if found[name] == "validation"}
@@ -250,8 +251,8 @@ def stratify(classes: Classes, keys: Sequence[str], fractions: Sequence[float], 
     """Returns a split for each row; rows of equal keys share a split, and `fractions` divide rare classes.
 
     Iterative stratification (Sechidis et al. 2011): the rows of the rarest class go to the split that lacks
-    most rows of it, among the splits that lack rows at all; then those of the next class. Rows without a rare
-    class go by a hash of their key.
+    most rows of it, among the splits that lack rows at all; then the rows of the next class. Rows without a
+    rare class are assigned by a hash of their key.
     """
     unit_of: dict[str, int] = {}
     unit_N = [unit_of.setdefault(key, len(unit_of)) for key in keys]

@@ -94,7 +94,7 @@ def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
 
     The keys are the contents and, for texts, their twin forms, unless train and validation share a twin form.
     """
-    if splits[0].info.modality == "image":  # as the splits of the sources, by pixels
+    if splits[0].info.modality == "image":  # compared by pixels, as in the splits of sources
         return [[digest for split in splits for digest in in_threads(image_digest, split.images())]]
     alike = [list(content_keys(split)) for split in splits]
     if splits[0].info.modality != "text":

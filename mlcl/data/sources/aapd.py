@@ -1,8 +1,8 @@
 """AAPD: abstracts of computer science papers from arXiv with their subjects (Yang et al. 2018), for research.
 
-The distribution of the authors of SGM: `text_train`, `text_val`, `text_test` with an abstract a line, in
-tokens and lower case, and `label_train`, `label_val`, `label_test` with the subjects of each, separated by
-spaces (cs.IT math.IT). Some training rows name a subject twice; it counts once.
+Files of the authors of SGM: `text_train`, `text_val` and `text_test` have an abstract per line, in tokens and
+lower case; `label_train`, `label_val` and `label_test` have the subjects of each, separated by spaces (cs.IT
+math.IT). Some training rows name a subject twice; it counts once.
 
 The published split has 53,840, 1,000 and 1,000 rows. Similarity-Dissimilarity (Table 3) has 37.8k, 6.7k and
 11.3k instead and does not publish which rows: `split: paper` divides all rows in these shares by a seeded

@@ -1,11 +1,10 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky 2009), binary version: 50,000 train and 10,000 test images.
 
-A folder or an archive, `cifar-10-binary.tar.gz` or `cifar-100-binary.tar.gz`, with the files that the values
-below name. A record is one byte a label space, then 3,072 bytes of pixels: 32 x 32 red, then green, then
-blue; images become lossless PNG. Alex Krizhevsky (University of Toronto) distributes the archives with no
-licence and asks to be cited: Learning Multiple Layers of Features from Tiny Images, 2009. The Python version
-consists of pickles, which are not opened. Without `path` the archive is downloaded and compared with a known
-SHA-256.
+Files: a folder or an archive, `cifar-10-binary.tar.gz` or `cifar-100-binary.tar.gz`. A record has one byte
+for each label space, then 3,072 bytes of pixels: 32 x 32 red, then green, then blue. Images become lossless
+PNG. Alex Krizhevsky (University of Toronto) distributes the archives with no licence and asks to be cited:
+Learning Multiple Layers of Features from Tiny Images, 2009. The Python version consists of pickles, which are
+not opened. Without `path` the archive is downloaded and compared with a known SHA-256.
 
 There is no validation split: a seeded share of train is held out. The papers train on all 50,000 rows.
 MLCL trains on CIFAR-100 (Table 1) and transfers to CIFAR-10.

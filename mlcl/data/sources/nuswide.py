@@ -6,8 +6,8 @@ National University of Singapore gives the images out for research, under an agr
 downloaded here.
 
 The lists separate folders by a backslash. `Groundtruth/TrainTestLabels` is not read: line 78,372 of its
-`Labels_lake_Train.txt` is -1130179, and `AllLabels` says the same without the fault. Many images have been
-deleted at Flickr, so that copies of the data set lack different images: `missing=skip` leaves out images
+`Labels_lake_Train.txt` is -1130179, and `AllLabels` has the same labels without this fault. Many images have
+been deleted at Flickr, so that copies of the data set lack different images: `missing=skip` leaves out images
 without a file.
 
 60,301 images have no concept; Similarity-Dissimilarity leaves them out, and so does `unlabelled=drop`, the

@@ -5,8 +5,8 @@ no XML reader takes: Latin-1, references to control characters (`&#3;`), which a
 between tags. A text is the title, a line break and the body, or only one of them. A story of TYPE BRIEF has
 placeholder words instead of a body, outside the tags; a story of TYPE UNPROC has no tags and is read whole.
 
-ModApte trains on the stories with LEWISSPLIT TRAIN and TOPICS YES and tests on TEST and YES. Of the topics,
-the 90 stay that occur in both, and of the stories those that have one of them: 7,770 and 3,019. Validation is
+ModApte trains on the stories with LEWISSPLIT TRAIN and TOPICS YES and tests on TEST and YES. Only the 90
+topics that occur in both are kept, and only the stories with such a topic: 7,770 and 3,019. Validation is
 held out of train by a seeded hash of the words, so that a story and its repetition share a split.
 """
 

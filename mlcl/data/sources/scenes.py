@@ -33,8 +33,8 @@ RELATIONS = ("disjoint", "equal", "overlap", "nested")
 MOST = 4
 STARTS = 8
 SIZE, ENTROPY = 0.1, 1e-5
-"""Weights in the loss of `fitted`, where squared errors of shares weigh 1: of the squared error of the mean
-size, and of the entropy, which favours many sets."""
+"""The weights, in the loss of `fitted`, of the squared error of the mean size and of the entropy, which
+favours many sets. The squared errors of the shares have the weight 1."""
 
 Array = NDArray[np.float64]
 LabelSet = frozenset[int]

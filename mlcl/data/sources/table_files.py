@@ -177,7 +177,7 @@ def _check_labelled(
 ) -> None:
     """Raises UserError if all label columns are blank in a split, as in the test files of contests.
 
-    `names` are the labels of each row by label space; a class may be named `None`, which else is blank.
+    `names` has the labels of each row by label space. A cell `None` is blank unless a class has this name.
     """
     labelled = {
         split
@@ -289,7 +289,7 @@ def _split_names(rows: TableRows, column: str) -> list[str]:
 
 
 def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
-    """Returns each row's split, from the split column or file or folder names; empty if these tell none."""
+    """Returns each row's split by the split column or file or folder names; empty if they name no splits."""
     if options.split is not None:
         names = _split_names(rows, options.split)
         found = with_eval_as_test({name: SPLIT_NAMES.get(name.lower()) for name in set(names)})
@@ -313,7 +313,7 @@ def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
 
 
 def _of_names(names: Sequence[str]) -> list[str | None]:
-    """Returns the split that each name says, or None."""
+    """Returns the split that each name contains, or None."""
     found = with_eval_as_test({name: split_of_name(name) for name in names})
     return [found[name] for name in names]
 

@@ -31,7 +31,7 @@ ROWS_TRIED = 1_000
 SWALLOWED = 3
 """The least number of whole lines in one quoted field that are taken for rows, if all look like rows."""
 LONG = 100
-"""The number of characters from which on a field is taken for no label or id."""
+"""The number of characters from which on a field does not count as a label or id."""
 LONGEST_FIELD = 1 << 27
 """The most characters of a field; 131,072, the default of module csv, is too few for clinical notes."""
 Frame = pd.DataFrame
@@ -227,8 +227,8 @@ def _rival(rows: Mapping[str, Sequence[Sequence[str]]], one: str, other: str) ->
 def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Raises UserError for a first line that looks like data.
 
-    It has a number, a sentence, a comment, a text that its column has again below, or labels between `;` or
-    `|` that its column has below.
+    Such a line has a number, a sentence, a comment, a text that occurs again in the same column, or labels
+    between `;` or `|` that occur in the same column.
     """
     numbered = [name for name in header if name.isdigit()] == [str(i) for i in range(len(header))]
     for column, name in enumerate(header):
@@ -263,9 +263,9 @@ def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, 
 
 
 class _QuotedLines:
-    """Finds quotes that are closed some records too late, by lines in them that have values of other records.
+    """Finds quotes that are closed some records too late: lines within them have values of other records.
 
-    The lines of a text, such as a poem, have none.
+    The lines of a longer text, such as a poem, do not have such values.
     """
 
     def __init__(self, path: Path, delimiter: str) -> None:
@@ -285,7 +285,7 @@ class _QuotedLines:
                 self._found.append((line, column, lines))
 
     def check(self) -> None:
-        """Raises UserError for a field of such lines, once all records are known."""
+        """Raises UserError for a kept field whose lines have values of other records."""
         for line, column, lines in self._found:
             parts = zip(*(its.split(self._delimiter) for its in lines), strict=True)
             if any(self._fits(other, its) for other, its in enumerate(parts) if other != column):
@@ -294,7 +294,7 @@ class _QuotedLines:
                 raise UserError(problem, file=self._path, found=lines[0].strip(), allowed=allowed)
 
     def _fits(self, column: int, fields: Sequence[str]) -> bool:
-        """Whether a column has these values; the numbers in them may differ if it has no value twice."""
+        """Whether a column has these values; numbers in them may differ if no value occurs twice in it."""
         known, values = self._values[column], {text.strip() for text in fields} - {""}
         if len(known) >= min(self._records, ROWS_TRIED):
             known, values = ({re.sub(r"\d+", "0", text) for text in its} for its in (known, values))

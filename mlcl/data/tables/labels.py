@@ -173,7 +173,7 @@ class CellColumn:
         return replace(self, first=first, of_row=of_row, notes=(*self.notes, note))
 
     def missing(self, given: Collection[str] = ()) -> frozenset[str]:
-        """Returns the texts that are no label: those of `MISSING` that no class is named by."""
+        """Returns the texts that are not labels: those in `MISSING` that are not the name of a class."""
         return MISSING - set(given) - set(self.class_names)
 
     def error(self, cell: Cell, problem: str, found: object, allowed: object, more: str = "") -> UserError:

@@ -29,7 +29,7 @@ FLAGS = {
 }
 """Maps a lower-case cell of a column of 0 and 1 to whether the row has the class."""
 NUMBERED = {"score", "value", "label", "start", "end"}
-"""Keys under which an integer, in an object with a name, is not a number of the label but, say, a score."""
+"""Keys whose integer, in an object with a name, is not the label's number but, for example, a score."""
 ENTITY = re.compile(r"&#?\w+;")
 """Matches a character as HTML writes it, such as `&amp;`."""
 DECIMAL = re.compile(r"[+-]?\d+,\d+")

@@ -47,7 +47,7 @@ def several_paths(cells: Collection[str], sign: str) -> str | None:
 
 
 def two_spellings(paths: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Yields pairs of beginnings of paths whose last names are one in two spellings: `A > Law`, `A > law`."""
+    """Yields pairs of beginnings of paths whose last names differ only in spelling: `A > Law`, `A > law`."""
     first: dict[tuple[str, ...], Sequence[str]] = {}
     for path in paths:
         for depth in range(1, len(path) + 1):

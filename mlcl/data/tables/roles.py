@@ -48,7 +48,7 @@ LABEL_NAMES = {
 ID_NAMES = {"id", "uid", "key", "uuid", "index", "idx"}
 SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition", "usage"}
 MOST_SPLITS = 10
-"""The most distinct values of a column named `split` that counts as the split although none is known."""
+"""The most distinct values with which a column named `split` counts as the split if no value is known."""
 SPLIT_FLAG = re.compile(r"is_?(train|training|val|valid|validation|dev|test)", re.IGNORECASE)
 """Matches the name of a column of 0 and 1 that says which rows are in a split."""
 INDEX = re.compile(r"__index_level_\d+__")
@@ -97,7 +97,7 @@ class ColumnRoles:
     repeats: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, *kinds: Kind) -> list[ColumnRole]:
-        """Returns the columns of these kinds, sorted: names in TEXT_NAMES (of texts), `named`, most words."""
+        """Returns the columns of these kinds, common names first, then by descending number of words."""
         exact = TEXT_NAMES if kinds == ("text",) else ()
         found = [column for column in self.columns if column.kind in kinds]
         return sorted(found, key=lambda its: (its.name.lower() not in exact, not its.named, -its.words))
@@ -293,7 +293,7 @@ def _share_classes(fine: ColumnRole, coarse: ColumnRole) -> bool:
 def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:
     """Maps each redundant column to the column that has its labels, or to `the columns A, B` of flags.
 
-    Of a column of names and a column of numbers, the one of numbers is redundant.
+    If a column of names and a column of numbers have the same labels, the column of numbers is redundant.
     """
     single = [role for role in labels if role.kind == "single" or (role.kind == "flag" and role.distinct > 1)]
     ordered = sorted(single, key=lambda role: (number_of(role.example) is not None, not role.named))

@@ -138,7 +138,7 @@ def _image(value: Any, files: ImageFiles) -> bytes | Path | Unreadable:
 
 
 def _file(path: Path) -> Path | None:
-    with suppress(OSError, ValueError):  # a text that cannot be a file's name
+    with suppress(OSError, ValueError):  # the text cannot be a file name
         return path if path.is_file() else None
     return None
 
@@ -153,7 +153,7 @@ class ImageFiles:
         """Returns the image file that a cell names; None if there is none.
 
         The name is a path from the table's folder. A name without a folder, with or without suffix, may also
-        be that of one file anywhere below. Else the name is a path from the folder above the table's.
+        be that of one file anywhere below. Otherwise the name is a path from the folder above the table's.
         """
         if found := _file(self._folder / name):
             return found

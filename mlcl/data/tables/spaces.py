@@ -35,7 +35,7 @@ from mlcl.markup import counted
 ABSENT, BLANK, UNCERTAIN = 0, -1, -2
 """States of a cell in a column of 0 and 1; a state of 1 means that the row has the class."""
 JOINED_MISSING = frozenset({"nan", "NaN", "None", "<NA>"})
-"""Texts of pandas' missing values, which joining levels to a path leaves in it."""
+"""Texts of pandas' missing values, which occur in paths that were joined from several columns."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _labels(rows: TableRows, label: SingleColumn | MultiLabelColumn) -> Labels:
     """Reads the labels of one label space. Raises UserError with the first row that is ambiguous."""
     if isinstance(label, MultiLabelColumn) and label.columns is not None:
         return _from_columns(rows, label, list(label.wanted(rows.tables[0].columns).values()))
-    given = tuple(map(text_of, label.classes or ()))  # normalised as the cells are
+    given = tuple(map(text_of, label.classes or ()))  # normalised like the cells
     column = CellColumn.of(rows, label.column or "", given)
     notation = notation_of(column, label, given)
     if isinstance(label, MultiLabelColumn):

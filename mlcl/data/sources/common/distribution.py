@@ -240,7 +240,7 @@ class Distribution(AbstractContextManager["Distribution"]):
 
 @dataclass(frozen=True)
 class Release:
-    """`title` and `expected` of a Distribution; `more` returns further names for its method `state`."""
+    """The title and expected files of a distribution; `more` returns further names for its `state`."""
 
     title: str
     expected: Sequence[str | tuple[str, ...]]

@@ -42,7 +42,7 @@ class ReviewOptions(DistributionOptions):
 
 
 class Review(NamedTuple):
-    """One review, with a rating for each aspect; 0 stands for a missing rating."""
+    """A review with a rating for each aspect; 0 stands for a missing rating."""
 
     id: str
     text: str
