@@ -38,7 +38,8 @@ class LabelRows:
 
         Raises ValueError for an index outside 0..L-1, and for floating-point numbers and booleans.
         """
-        ordered = [sorted(set(row)) for row in rows]
+        # Of equal numbers of a tensor a set keeps each.
+        ordered = [sorted(set(row.tolist() if isinstance(row, Tensor) else row)) for row in rows]
         if any(row and not (0 <= row[0] and row[-1] < width) for row in ordered):
             raise ValueError(f"label index outside 0..{width - 1}")
         counts = torch.tensor([0, *(len(row) for row in ordered)], dtype=torch.int64)
@@ -49,7 +50,13 @@ class LabelRows:
 
     @classmethod
     def from_dense(cls, y_BL: Tensor) -> LabelRows:
-        """Builds rows from a dense (B, L) matrix, in which every non-zero entry is a label."""
+        """Builds rows from a dense (B, L) matrix, in which every non-zero entry is a label.
+
+        Raises ValueError for anything but a dense tensor (B, L).
+        """
+        if not isinstance(y_BL, Tensor) or y_BL.ndim != 2 or y_BL.layout != torch.strided:
+            found = f"{tuple(y_BL.shape)} {y_BL.layout}" if isinstance(y_BL, Tensor) else type(y_BL).__name__
+            raise ValueError(f"label rows are built from a dense tensor (B, L); found: {found}")
         row_N, column_N = y_BL.nonzero(as_tuple=True)
         counts = torch.bincount(row_N, minlength=len(y_BL))
         return cls(_offsets(counts), column_N, y_BL.shape[1])
@@ -58,12 +65,16 @@ class LabelRows:
     def from_classes(cls, class_B: Tensor, width: int) -> LabelRows:
         """Builds one-hot rows from class indices (B,); -1, a missing class, gives an empty row.
 
-        Raises ValueError for an index above L - 1; on a GPU this is not checked.
+        Raises ValueError for anything but integers (B,), and for an index above L - 1 or below -1; on a GPU
+        the indices are not checked.
         """
-        if class_B.device.type == "cpu" and bool((class_B >= width).any()):
-            raise ValueError(f"class index above {width - 1}")
+        if class_B.ndim != 1 or class_B.is_floating_point() or class_B.dtype == torch.bool:
+            raise ValueError(f"classes must be integers (B,); found: {tuple(class_B.shape)} {class_B.dtype}")
+        class_B = class_B.long()
+        if class_B.device.type == "cpu" and bool(((class_B >= width) | (class_B < -1)).any()):
+            raise ValueError(f"class index outside -1..{width - 1}")
         known_B = class_B >= 0
-        return cls(_offsets(known_B.long()), class_B[known_B].long(), width)
+        return cls(_offsets(known_B.long()), class_B[known_B], width)
 
     @classmethod
     def of_levels(cls, parts: Sequence[LabelRows]) -> LabelRows:
@@ -135,8 +146,13 @@ class LabelRows:
         return self if self.unknown is None else replace(self, unknown=None)
 
     def take(self, rows: Tensor) -> LabelRows:
-        """Selects rows by their numbers (int64, repeats allowed), in the given order."""
+        """Selects rows by their numbers (int64, repeats allowed), in the given order.
+
+        Raises ValueError for a single number, and for a matrix of numbers.
+        """
         counts = self.counts()[rows]
+        if counts.ndim != 1:
+            raise ValueError(f"rows are selected by row numbers (N,); found: numbers {tuple(counts.shape)}")
         offsets = _offsets(counts)
         total = int(offsets[-1])
         first = torch.repeat_interleave(self.offsets[:-1][rows] - offsets[:-1], counts, output_size=total)

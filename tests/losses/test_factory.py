@@ -171,6 +171,33 @@ def test_rows_of_labels_are_indices(row):
         LabelRows.from_lists([[], row], 3)
 
 
+def test_rows_of_labels_in_tensors_have_no_repeats():
+    assert LabelRows.from_lists([torch.tensor([2, 1, 2])], 3).lists() == [[1, 2]]
+    assert LabelRows.from_lists(torch.tensor([[0, 0], [2, 1]]), 3).lists() == [[0], [1, 2]]
+    assert LabelRows.from_classes(torch.tensor([2, 0], dtype=torch.uint8), 3).lists() == [[2], [0]]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: LabelRows.from_classes(torch.tensor([0.5, 1.7]), 3),
+            r"integers \(B,\); found: .* torch.float",
+        ),
+        (lambda: LabelRows.from_classes(torch.tensor([True]), 3), "found: .* torch.bool"),
+        (lambda: LabelRows.from_classes(torch.tensor([[0], [1]]), 3), r"found: \(2, 1\)"),
+        (lambda: LabelRows.from_classes(torch.tensor([0, -2]), 3), r"class index outside -1\.\.2"),
+        (lambda: LabelRows.from_dense(torch.tensor([1, 0])), r"dense tensor \(B, L\); found: \(2,\)"),
+        (lambda: LabelRows.from_dense(torch.eye(2).to_sparse()), "found: .* torch.sparse_coo"),
+        (lambda: LabelRows.from_dense(torch.eye(2).numpy()), "found: ndarray"),
+        (lambda: ROWS[0], r"row numbers \(N,\); found: numbers \(\)"),
+    ],
+)
+def test_what_makes_no_label_rows_is_one_line(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
 def test_positive_weights_check_their_input():
     with pytest.raises(ValueError, match="needs multi_label labels"):
         positive_weights("any", None)
