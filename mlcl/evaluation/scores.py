@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from torch import Tensor
@@ -188,8 +188,7 @@ def evaluate(
         {'accuracy': 0.75}
     """
     p = array(probabilities)
-    if len(p) != len(targets) or not len(p):
-        raise ValueError(f"{len(p)} rows of probabilities for {len(targets)} of targets")
+    _check_shapes(task, p, targets)
     if not np.isfinite(p).all():
         raise ValueError("probabilities are not finite")
     if task == "aspects":
@@ -238,6 +237,21 @@ def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collectio
         metric.name: metric.of_rows(rows) if whole or metric.masked else float("nan")
         for metric in embedding_metrics(groups)
     }
+
+
+def _check_shapes(task: Task, p: Array, targets: Targets) -> None:
+    """Raises ValueError if probabilities and targets do not fit the task and each other."""
+    if task not in get_args(Task):
+        raise ValueError(f"unknown task {task!r}; allowed: {', '.join(get_args(Task))}")
+    if len(p) != len(targets) or not len(p):
+        raise ValueError(f"{len(p)} rows of probabilities for {len(targets)} of targets")
+    classes = None if isinstance(targets, LabelRows) or task == "multi_label" else targets
+    wrong = classes is not None and p.shape[:-1] != tuple(classes.shape)
+    if wrong or p.ndim != (3 if task == "aspects" else 2):
+        shape = p.shape[:1] if isinstance(targets, LabelRows) else tuple(targets.shape)
+        raise ValueError(f"probabilities {p.shape} and targets {shape} do not fit the task {task}")
+    if classes is not None and (largest := int(classes.max())) >= p.shape[-1]:
+        raise ValueError(f"class {largest} among the targets of {p.shape[-1]} classes")
 
 
 def _of_labels(

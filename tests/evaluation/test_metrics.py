@@ -101,7 +101,13 @@ ONE, OF_CLASS = torch.tensor([[0.5, 0.5]]), torch.tensor([0])
      ("single", ONE, torch.tensor([-1]), {}, ValueError, "no row has a target"),
      ("single", ONE, OF_CLASS, {"only": ["accuracyy"]}, UserError, r"accuracyy.*accuracy, .*macro_f1"),
      ("multi_label", ONE, LabelRows.from_lists([[0]], 3), {}, ValueError, "2 columns .* for 3 labels"),
-     ("multi_label", ONE, OF_CLASS, {}, TypeError, "label rows")],
+     ("multi_label", ONE, OF_CLASS, {}, TypeError, "label rows"),
+     ("single", ONE, OF_CLASS[:, None], {}, ValueError, r"\(1, 2\) and targets \(1, 1\) do not fit the task"),
+     ("single", ONE[0, :1], OF_CLASS, {}, ValueError, r"probabilities \(1,\) and targets \(1,\) do not fit"),
+     ("single", ONE, torch.tensor([2]), {"only": ["accuracy"]}, ValueError, "class 2 among .* of 2 classes"),
+     ("aspects", ONE, OF_CLASS, {}, ValueError, r"probabilities \(1, 2\) and targets \(1,\) do not fit"),
+     ("aspects", ONE[None], torch.zeros(1, 3).long(), {}, ValueError, r"targets \(1, 3\) do not fit"),
+     ("aspect", ONE, OF_CLASS, {}, ValueError, "unknown task 'aspect'; allowed: single, multi")],
 )  # fmt: skip
 def test_bad_input(task, p, targets, how, error, message):
     with pytest.raises(error, match=message):
