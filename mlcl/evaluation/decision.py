@@ -98,7 +98,7 @@ def choose(
         at_least_one: Whether the most probable label of every row is always predicted, too.
 
     Raises:
-        ValueError: The shapes of probabilities and targets disagree.
+        ValueError: The shapes of probabilities and targets disagree, or the mode is unknown.
 
     Example:
         >>> p, rows = torch.tensor([[0.875, 0.25], [0.5, 0.125]]), LabelRows.from_lists([[0], [0]], 2)
@@ -113,6 +113,8 @@ def choose(
         raise ValueError(f"probabilities {p_NL.shape} for targets {(len(rows), rows.width)}")
     if isinstance(mode, float | int):
         return Decision.fixed(mode, at_least_one=at_least_one)
+    if mode not in ("global", "per_label", "top_k"):
+        raise ValueError(f"unknown threshold {mode!r}; allowed: a number, global, per_label, top_k")
     true_NL, known_NL = rows.dense().numpy() > 0, known_entries(rows)
     wanted = METRICS[metric] if METRICS[metric].counts is not None else METRICS["micro_f1"]
     if mode == "top_k":

@@ -184,6 +184,13 @@ def test_shapes_that_disagree():
         Decision("per_label", (0.5, 0.5)).predict(np.ones((1, 3)))
 
 
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(
+        ValueError, match="unknown threshold 'perlabel'; allowed: a number, global, per_label, top_k"
+    ):
+        choose(torch.rand(1, 2), LabelRows.from_lists([[0]], 2), "perlabel", "micro_f1")
+
+
 def rare_scene(seed, shift):
     """Returns probabilities and truths of 60 labels with about 2 true validation entries and 10 with many.
 
