@@ -223,7 +223,7 @@ def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collectio
         are NaN.
 
     Raises:
-        ValueError: Embeddings are not finite.
+        ValueError: Embeddings are not finite, or there are not as many as label sets.
 
     Example:
         >>> rows = LabelRows.from_lists([[0], [0], [1], [1]], 2)
@@ -231,6 +231,8 @@ def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collectio
         >>> evaluate_embeddings(x, rows, ["clustering"])
         {'ari': 1.0, 'nmi': 1.0}
     """
+    if len(embeddings) != len(labels):
+        raise ValueError(f"{len(embeddings)} embeddings for {len(labels)} label sets")
     rows = EmbeddedRows.of(embeddings, labels)
     whole = rows.labels.known() is None
     return {

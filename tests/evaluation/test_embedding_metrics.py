@@ -101,6 +101,11 @@ def test_too_few_rows_have_no_retrieval(lists):
     assert all(math.isnan(value) for value in found.values())
 
 
+def test_each_row_has_an_embedding():
+    with pytest.raises(ValueError, match="4 embeddings for 2 label sets"):
+        evaluate_embeddings(torch.rand(4, 3), LabelRows.from_lists([[0], [0]], 2), ["retrieval"])
+
+
 def test_a_group_that_is_not_asked_for_costs_nothing():
     assert evaluate_embeddings(torch.rand(2, 3), LabelRows.from_lists([[0], [1]], 2), ["bands"]) == {}
 
