@@ -60,12 +60,15 @@ def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours
         k_max: The requested K; if there are fewer rows, K is their number, which is logged.
 
     Raises:
-        ValueError: The datastore is empty, embeddings are not finite, or k_max < 1.
+        ValueError: The datastore is empty, embeddings are not finite or differ in D, or k_max < 1.
 
     Example:
         >>> retrieve(torch.eye(3), torch.tensor([[1.0, 0.5, 0.0]]), 2).index.tolist()
         [[0, 1]]
     """
+    shapes = tuple(datastore_ND.shape), tuple(queries_MD.shape)
+    if not len(shapes[0]) == len(shapes[1]) == 2 or shapes[0][1] != shapes[1][1]:
+        raise ValueError(f"embeddings (N, D) and (M, D) do not fit; found: {shapes[0]} and {shapes[1]}")
     q_MD = _matrix(queries_MD)
     k = available(len(datastore_ND), k_max)
     nearest: list[Neighbours] = []

@@ -171,6 +171,8 @@ ONE, TWO = (Neighbours(torch.zeros(n, 1), torch.zeros(n, 1, dtype=torch.int64)) 
     [(lambda: retrieve(torch.tensor([[float("nan")]]), torch.zeros(1, 1), 1), "not finite"),
      (lambda: retrieve(torch.zeros(0, 2), torch.zeros(1, 2), 1), "no neighbours"),
      (lambda: retrieve(torch.zeros(1, 2), torch.zeros(1, 2), 0), "k_max 0"),
+     (lambda: retrieve(torch.zeros(1, 2), torch.zeros(1, 3), 1), r"do not fit; found: \(1, 2\) and \(1, 3\)"),
+     (lambda: retrieve(torch.zeros(2), torch.zeros(1, 2), 1), r"do not fit; found: \(2,\) and \(1, 2\)"),
      (lambda: retrieval.merge([], 1), "at least one"),
      (lambda: retrieval.merge([NONE], 1), "0 neighbours"), (lambda: retrieval.merge([ONE], 0), "k_max 0"),
      (lambda: retrieval.merge([ONE, TWO], 1), "concatenat")],
