@@ -57,7 +57,7 @@ def knn_probabilities(
         Probabilities, float32 (M, C), (M, L) or (M, A, C).
 
     Raises:
-        ValueError: `k` is less than 1, or `temperature` is not positive.
+        ValueError: `k` is less than 1, `temperature` is not positive, or a neighbour's class is not below C.
 
     Example:
         >>> train, queries = torch.eye(3), torch.tensor([[1.0, 0.1, 0.0]])
@@ -112,7 +112,10 @@ def share(votes: Array, total: Array, n_classes: int) -> Array:
 
 
 def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classes: int) -> Ballot:
-    """Returns the votes of the k nearest neighbours, or of all if fewer. Raises ValueError if k < 1."""
+    """Returns the votes of the k nearest neighbours, or of all if fewer.
+
+    Raises ValueError if k < 1, or a neighbour's class is not below `n_classes`.
+    """
     if k < 1:
         raise ValueError(f"k must be at least 1: {k}")
     index_MK = array(neighbours.index)[:, :k]
@@ -130,6 +133,8 @@ def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classe
         class_RK = class_RK.transpose(0, 2, 1).reshape(-1, index_MK.shape[1])
         distance_MK = np.repeat(distance_MK, n_aspects, axis=0)
     known_RK = class_RK >= 0
+    if (largest := int(class_RK.max(initial=-1))) >= n_classes:
+        raise ValueError(f"class {largest} among the labels of {n_classes} classes")
     row, rank = known_RK.nonzero()
     known = None if known_RK.all() else known_RK
     return Ballot(row, class_RK[row, rank], rank, distance_MK, known, shape)
@@ -142,10 +147,14 @@ def neighbour_overlap(
 
     For a query q with neighbours n: sum_n |y_n & y_q| / sum_n |y_n|, without labels that are unknown for the
     query. Queries whose neighbours have no label are left out; NaN if no query remains. The paper describes
-    the statistic in words only; this is the closest reading.
+    the statistic in words only; this is the closest reading. Raises ValueError if `query_labels` are not
+    those of the queries, or have another width than `train_labels`.
     Source: kNN-MLTC Table 6.
     """
     width = train_labels.width
+    found, wanted = (len(query_labels), query_labels.width), (len(neighbours.index), width)
+    if found != wanted:
+        raise ValueError(f"labels of the queries; found: {found}; allowed: {wanted}")
     votes = ballot(neighbours, train_labels, "multi_label", k, width)
     row_V, cell_V = votes.row, votes.row * width + votes.column
     if query_labels.unknown is not None:

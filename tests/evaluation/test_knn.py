@@ -85,6 +85,8 @@ def test_bad_input():
         knn_probabilities(neighbours, torch.tensor([0]), "single", 1, 0.0, 2)
     with pytest.raises(ValueError, match="k must"):
         knn_probabilities(neighbours, torch.tensor([0]), "single", 0, 1.0, 2)
+    with pytest.raises(ValueError, match="class 2 among the labels of 2 classes"):
+        knn_probabilities(neighbours, torch.tensor([2]), "single", 1, 1.0, 2)
 
 
 TRAIN = LabelRows.from_lists([[0, 1], [0], [2, 3], [4], []], 5)
@@ -100,6 +102,13 @@ QUERIES = LabelRows.from_lists([[0, 2], [4]], 5)
 def test_the_labels_of_the_neighbours_are_pooled(index, k, share):
     neighbours = Neighbours(torch.zeros(2, len(index[0])), torch.tensor(index))
     assert neighbour_overlap(neighbours, TRAIN, QUERIES, k) == pytest.approx(share, nan_ok=True)
+
+
+@pytest.mark.parametrize("queries", [LabelRows.from_lists([[0]] * 3, 5), LabelRows.from_lists([[0]] * 2, 4)])
+def test_the_labels_of_other_queries_are_refused(queries):
+    neighbours = Neighbours(torch.zeros(2, 1), torch.tensor([[0], [1]]))
+    with pytest.raises(ValueError, match=r"labels of the queries; found: \(., .\); allowed: \(2, 5\)"):
+        neighbour_overlap(neighbours, TRAIN, queries, 1)
 
 
 def test_shared_labels_equal_a_loop():
