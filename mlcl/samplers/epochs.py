@@ -207,7 +207,7 @@ class Balanced(_Order):
     def __init__(self, classes: Groups, rows: int, batch_size: int, power: float = 0.0) -> None:
         super().__init__(rows, batch_size)
         self.classes = classes
-        weights = classes.sizes**power
+        weights = classes.sizes ** float(power)  # whole powers of integers overflow
         self.shares = weights / weights.sum()
 
     def _draw(self, batches: int, share: float, rng: np.random.Generator) -> Indices:

@@ -86,6 +86,14 @@ def test_balanced_draws_a_class_by_its_rows_to_the_power(power):
             assert abs(found[c] - 600 * weight / sum(weights)) <= repeats
 
 
+@pytest.mark.parametrize("power", [-1, 40])
+def test_a_whole_power_is_that_of_a_float(power):
+    classes = single_tree(np.repeat(np.arange(2), [4, 8]))[-1]
+    assert np.array_equal(
+        Balanced(classes, 12, 4, power).shares, Balanced(classes, 12, 4, float(power)).shares
+    )
+
+
 def test_balanced_draws_a_row_of_several_labels_by_the_sum_of_their_inverse_counts():
     sets = [[0], [0], [0, 1], [0], [0, 1, 2], [2], [0], [0], [0, 1], [0]]
     order, drawn = Balanced(set_tree(sets)[-1], 10, 1), Counter()
