@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
@@ -79,9 +80,10 @@ def frequency_bands(counts: Array, bounds: tuple[int, int]) -> Array:
 
 
 def array(tensor: Tensor) -> Array:
-    """Returns a tensor's values as a NumPy array."""
-    values: Array = tensor.detach().cpu().numpy()
-    return values
+    """Returns a tensor's values as a NumPy array, those of bfloat16, which NumPy lacks, as float32."""
+    values = tensor.detach().cpu()
+    found: Array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    return found
 
 
 def as_classes(targets: Targets) -> Array:

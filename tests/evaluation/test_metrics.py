@@ -91,6 +91,15 @@ def test_the_calibration_of_classes_is_that_of_the_most_probable_one():
     assert of_aspects == pytest.approx((found + second) / 2)
 
 
+@pytest.mark.parametrize(
+    ("task", "targets"),
+    [("single", torch.tensor([0, 1])), ("multi_label", LabelRows.from_lists([[0], [0, 1]], 2))],
+)
+def test_probabilities_in_bfloat16_are_scored(task, targets):
+    p = torch.tensor([[0.7, 0.3], [0.4, 0.6]]).bfloat16()
+    assert evaluate(task, p, targets) == evaluate(task, p.float(), targets)
+
+
 ONE, OF_CLASS = torch.tensor([[0.5, 0.5]]), torch.tensor([0])
 
 
