@@ -119,7 +119,7 @@ def bayesian_signed_rank(d: ArrayLike, rope: float) -> tuple[float, float, float
     differences, float64 (n,). Raises ValueError if it is empty or not finite, and for a negative `rope`.
     """
     values = np.asarray(d, np.float64)
-    if values.ndim != 1 or not values.size or not np.isfinite(values).all() or rope < 0:
+    if values.ndim != 1 or not values.size or not np.isfinite(values).all() or not rope >= 0:
         raise ValueError(f"needs finite differences and a rope of at least 0, got {d!r} and {rope}")
     z = np.concatenate([[0.0], values])
     sums = np.add.outer(z, z)

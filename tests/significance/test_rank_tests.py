@@ -169,7 +169,7 @@ def test_the_bayesian_test_is_symmetric_and_sure_where_it_can_be():
     assert (above, within, below) == pytest.approx(bayesian_signed_rank(AUC[3] - AUC[0], 0.01), abs=0.012)
 
 
-@pytest.mark.parametrize(("d", "rope"), [([], 0.1), ([math.nan], 0.1), ([0.1], -1)])
+@pytest.mark.parametrize(("d", "rope"), [([], 0.1), ([math.nan], 0.1), ([0.1], -1), ([0.1], math.nan)])
 def test_what_the_bayesian_test_refuses(d, rope):
     with pytest.raises(ValueError, match="finite differences"):
         bayesian_signed_rank(d, rope)
