@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -47,6 +47,7 @@ def test_the_figures_of_a_small_case():
     assert found.interval[0] < found.difference < found.interval[1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=7, unique_by=lambda v: round(abs(v), 3)))
 def test_both_tests_are_counts_over_all_flips(d):
     if min(map(abs, d)) < 1e-3 or np.std(d) < 1e-3:
@@ -64,6 +65,7 @@ def test_ranks_with_ties_and_zeros_are_those_of_scipy(d):
     assert compare_paired([0.0] * len(d), d).wilcoxon == pytest.approx(expected)
 
 
+@settings(deadline=None)
 @given(st.permutations(range(6)), st.floats(-5, 5))
 def test_the_order_of_seeds_and_what_both_share_do_not_count(order, shift):
     usual = compare_paired(A, B)
@@ -118,6 +120,7 @@ def test_pairs_that_are_nearly_equal_do_not_stretch_the_interval(d):
     assert high - low < 10 * np.std(d, ddof=1) / math.sqrt(len(d))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-3, 8), min_size=3, max_size=7), st.sampled_from([200, 500, 1300]))
 def test_figures_that_are_counts_tie_as_the_counts_do(counts, rows):
     first = np.arange(700, 700 + len(counts))

@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcl.service.engine.ledger import share
@@ -18,6 +18,7 @@ def _branches(its):
 TREES = st.recursive(LEAVES, _branches, max_leaves=12)
 
 
+@settings(deadline=None)
 @given(TREES, TREES)
 def test_nothing_is_changed(tree, like):
     before = json.dumps(tree), json.dumps(like)
@@ -25,6 +26,7 @@ def test_nothing_is_changed(tree, like):
     assert (json.dumps(shared), json.dumps(like)) == before
 
 
+@settings(deadline=None)
 @given(TREES)
 def test_an_equal_tree_is_the_other_one(tree):
     again = json.loads(json.dumps(tree))
