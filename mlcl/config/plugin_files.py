@@ -53,13 +53,14 @@ def read_plugins(tree: Mapping[str, Any], job_file: Path | None) -> dict[str, An
     """Returns a job's tree in which the content of each file replaces its path in `plugins`. Runs no file.
 
     Paths are relative to the folder of `job_file`, or without it to the working directory. Raises UserError
-    for a path that does not end in `.py` or leads out of both folders, and for a file that is missing, too
-    large or unreadable.
+    for `plugins` that are no list, a path that does not end in `.py` or leads out of both folders, and a file
+    that is missing, too large or unreadable.
     """
-    named = tree.get(KEY)
-    if not isinstance(named, (list, tuple)):
-        return dict(tree)
-    return {**tree, KEY: [_read(each, job_file) if isinstance(each, str) else each for each in named]}
+    named = tree.get(KEY, ())
+    if not isinstance(named, (list, tuple)):  # later the unknown names of its plugins would be reported first
+        raise UserError("is no list of files", file=job_file, key=KEY, found=named, allowed="[FILE.py, ...]")
+    read = [_read(each, job_file) if isinstance(each, str) else each for each in named]
+    return {**tree, KEY: read} if KEY in tree else dict(tree)
 
 
 def _read(name: str, job_file: Path | None) -> dict[str, Any]:
