@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,19 @@ def test_the_plugin_of_the_page_is_a_loss_of_a_job(tmp_path):
     load_job(tmp_path / "job.yaml")
     weights = positive_weights("dice", LabelRows.from_lists([[0, 1], [0], [2]], width=3))
     assert weights[0].tolist() == pytest.approx([0, 2 / 3, 0])
+
+
+def test_the_suite_of_the_page_finds_its_loss_in_a_file(tmp_path, monkeypatch):
+    from mlcl.losses import LOSSES
+    from mlcl.testing import register_plugins
+
+    page = (ROOT / "docs" / "plugins.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (suite,) = re.findall(r"```py\n(from mlcl.testing.*?)```", page, re.DOTALL)
+    (tmp_path / "dice.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    names: dict = {}
+    exec(suite, names)
+    with register_plugins(LOSSES, names["TestDice"].modules):
+        assert all(name in LOSSES for name in names["TestDice"].names)
+    del sys.modules["dice"]

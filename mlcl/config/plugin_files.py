@@ -2,7 +2,8 @@
 
 Loading a job runs its plugin files, as `import` runs a module: load a job with plugins, or a model that was
 exported from such a job, only from a source whose programs you would run. Opening an exported model runs them
-only if they declare its encoder. Commands that only read (list, status, compare, report, doctor) run none.
+only if they declare its encoder or a baseline. Commands that only read (list, status, compare, report,
+doctor) run none.
 
 A job contains the texts of its plugin files once it has been read. The texts are passed to every process that
 loads the job, are stored with the run, and are part of the job's hash.
