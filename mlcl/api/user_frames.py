@@ -119,21 +119,18 @@ def _frame(data: Any) -> pd.DataFrame:
 
 def _columns(data: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Returns the values of each column as a list. Raises UserError for columns of different lengths."""
+    from mlcl.evaluation.tasks import array
+
     found: dict[str, list[Any]] = {}
     for name, values in data.items():
         if isinstance(values, str) or not hasattr(values, "__iter__"):
             problem, allowed = "no values of a column", "a list, array or tensor with a value for each row"
             raise UserError(problem, key=f"data.{name}", found=repr(values)[:60], allowed=allowed)
-        found[name] = list(_array(values) if isinstance(values, torch.Tensor) else values)
+        found[name] = list(array(values) if isinstance(values, torch.Tensor) else values)
     lengths = {name: len(values) for name, values in found.items()}
     if len({*lengths.values()}) > 1:
         raise UserError("columns of different lengths", key="data", found=lengths)
     return found
-
-
-def _array(values: torch.Tensor) -> Any:
-    """Returns a tensor as a NumPy array. NumPy has no bfloat16, which becomes float32."""
-    return (values.float() if values.dtype == torch.bfloat16 else values).numpy(force=True)
 
 
 def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
