@@ -112,6 +112,8 @@ def finish(report: Report, name: str, home: Path, complete: str = "", *, failed:
         if complete:
             errors.print(complete, style="red" if failed else None, markup=False)
         raise typer.Exit(Exit.FAILED if failed else Exit.DONE)
+    if report.state == "STOPPED" and report.reason:  # by a full disk, and not by the user
+        raise typer.Exit(fail(f"{report.reason}; {again()} goes on with {name}"))
     if report.state == "STOPPED":
         say(f"stopped; {again()} goes on with {name}")
     elif report.state == "BUDGET":

@@ -33,11 +33,19 @@ VERSION = 2
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Writes `state`; renames the last checkpoint to `PREVIOUS`, so that a kill leaves one undamaged."""
+    """Writes `state`; renames the last checkpoint to `PREVIOUS`, so that a kill leaves one undamaged.
+
+    Raises OSError, for example on a full disk.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path) as partial:
         with partial.open("wb") as file:
-            torch.save({"version": VERSION, **state}, file)
+            try:
+                torch.save({"version": VERSION, **state}, file)
+            except RuntimeError as error:
+                if isinstance(cause := error.__context__, OSError):  # hidden by an error of the ZIP writer
+                    raise OSError(cause.errno, cause.strerror, str(path)) from None
+                raise
             file.flush()
             os.fsync(file.fileno())
         if path.exists():

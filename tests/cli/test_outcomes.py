@@ -73,6 +73,7 @@ OUTCOMES = [
         f"0 left; {AGAIN} with --budget MORE goes on with job-space",
     ),
     (sweep(state=State.FAILED, reason="0 left"), 3, "failed: 0 left"),
+    (sweep(state=State.STOPPED, reason="full"), 3, f"failed: full; {AGAIN} goes on with job-space"),
     (sweep(undelivered=3), 0, "MLflow did not answer: 3 logs are kept in outputs/logs"),
     (table(printed=71.5), 0, ""),
     (table(printed=75.0), 3, "out of tolerance: ce/all Acc"),

@@ -1,6 +1,7 @@
 import errno
 import pickle
 import random
+import resource
 import zipfile
 from pathlib import Path
 
@@ -45,6 +46,18 @@ def test_a_failing_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
         save_checkpoint(path, {**IDENTITY, "step": 2})
     assert load_checkpoint(path, **IDENTITY)["step"] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+def test_a_write_that_the_system_refuses_is_its_error_and_not_one_of_the_zip_writer(tmp_path):
+    path, limits = tmp_path / "checkpoint.pt", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            save_checkpoint(path, {**IDENTITY, "w": torch.zeros(1 << 20)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("key", ["job_hash", "fingerprint"])

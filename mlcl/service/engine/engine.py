@@ -33,7 +33,7 @@ GRACE = 30.0
 
 
 class StopConditions:
-    """Stops a command for a signal, a used-up budget, or more than `max_failed` failures in a row.
+    """Stops a command for a signal, a used-up budget, a full disk, or over `max_failed` failures in a row.
 
     `cause` is None until then; afterwards it is the state that the sweep or table ends in, with a `reason`.
     `file` is the stop file, for which running trainings look.
@@ -60,6 +60,11 @@ class StopConditions:
             elif self._account.over():
                 self._set(State.BUDGET, "the budget is used up")
         return self.cause is not None
+
+    def halt(self, reason: str) -> None:
+        """Stops the command for a training that cannot go on and that the same command resumes later."""
+        if self.cause is None:
+            self._set(State.STOPPED, reason)
 
     def insist(self) -> None:
         """Sets the cause to STOPPED, after a second signal has ended the trainings immediately."""
@@ -288,6 +293,8 @@ class Engine:
         if ended is State.COMPLETE and not entry.ended:
             self._close(source, entry, source.complete(entry, json.loads(result.get(VALUES, "[]"))))
         elif ended is State.STOPPED:
+            if reason := result.get(REASON):
+                self.stop.halt(reason)
             self._close(source, entry, _unfinished(entry, *self.interrupted()))
         else:
             self._close(source, entry, _unfinished(entry, ended, result.get(REASON, "")))

@@ -19,6 +19,7 @@ from typing import Any
 
 from mlcl.config import JobConfig, load_job
 from mlcl.errors import UserError
+from mlcl.files import DISK_IS_FULL
 from mlcl.service.ray.failures import with_node
 from mlcl.service.ray.folder import enter_workdir
 from mlcl.service.ray.references import resolve_references
@@ -106,7 +107,8 @@ def run_trial(config: dict[str, str]) -> None:
 def train(task: TrialTask, report: Report) -> None:
     """Trains, from the last checkpoint if there is one, and reports the final state, values and reason.
 
-    A stop is reported as STOPPED and an error as FAILED, except UnreadableCheckpointError, which is raised.
+    A stop is reported as STOPPED, a full disk too, with a reason, and any other error as FAILED, except
+    UnreadableCheckpointError, which is raised.
     """
     folder, home, stop = Path(task.folder), Path(task.home), _StopFile(Path(task.stop_file))
     try:
@@ -139,7 +141,9 @@ def train(task: TrialTask, report: Report) -> None:
         line = error.line() if isinstance(error, UserError) else f"{type(error).__name__}: {error}"[:5000]
         # A loss is not finite on any node, and a group's notes name the node of each rank that failed.
         anywhere = isinstance(error, Diverged) or task.job["train"]["workers"] > 1
-        report({ENDED: State.FAILED, REASON: line if anywhere else with_node(line)})
+        full = isinstance(error, OSError) and error.errno in DISK_IS_FULL
+        state = State.STOPPED if full else State.FAILED
+        report({ENDED: state, REASON: line if anywhere else with_node(line)})
     else:
         report({ENDED: State.COMPLETE, VALUES: json.dumps(values), REASON: ""})
 

@@ -1,5 +1,6 @@
 """Tests of the engine with a sweep and with a table as the source of its trainings."""
 
+import errno
 import os
 from contextlib import nullcontext
 from pathlib import Path
@@ -115,6 +116,22 @@ def test_a_forecast_is_made_where_there_is_a_budget_and_the_last_event_says_how_
     last = [event for event in world.events if event.kind != "note"][-1]
     assert (last.kind, last.text) == ("end", said)
     assert kinds.count("begin") == kinds.count("close") == 4
+
+
+def test_a_full_disk_stops_it_and_the_same_command_goes_on(make):
+    world, plan = make
+
+    def fill(_job, _epoch):
+        if trained(world) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
+
+    world.formula.before = fill
+    report = world.run(plan())
+    assert (report.state, "No space left on device" in report.reason) == (State.STOPPED, True)
+    assert trained(world) == 3
+    world.formula.before = lambda *_: None
+    assert world.run(plan()).state is State.COMPLETE
+    assert trained(world) == 4
 
 
 def test_those_that_never_began_take_nobodys_turn(make, monkeypatch):

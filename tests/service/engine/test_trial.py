@@ -1,5 +1,6 @@
 """Tests of the reports of one training of a sweep, also when it is started several times."""
 
+import errno
 import gc
 import json
 import math
@@ -222,6 +223,12 @@ def test_notes_of_a_training_are_reported(task, monkeypatch):
 )
 def test_a_failure_names_its_node_unless_it_would_be_the_same_on_any(task, monkeypatch, error, reason):
     assert told(task, monkeypatch, error=error)[-1] == {ENDED: State.FAILED, REASON: reason}
+
+
+def test_a_full_disk_stops_a_training_with_a_reason(task, monkeypatch):
+    error = OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
+    last = told(task, monkeypatch, error=error)[-1]
+    assert (last[ENDED], "No space left on device: 'checkpoint.pt'" in last[REASON]) == (State.STOPPED, True)
 
 
 def test_the_failure_of_a_group_does_not_name_the_node_of_its_driver(task, monkeypatch):
