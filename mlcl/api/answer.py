@@ -139,7 +139,7 @@ class Answer:
 
         target = Path(file)
         if target.exists():
-            raise UserError("is there already: nothing is replaced", file=target, key="to_job")
+            raise UserError("already exists and is not replaced", file=target, key="to_job")
         if not target.absolute().parent.is_dir():
             raise UserError("its folder does not exist", file=target, key="to_job")
         runs = Runs(self._tracker())

@@ -159,7 +159,7 @@ def _identity(
         return identity_of(value)
     except Exception as error:  # foreign objects may raise anything
         found = f"{type(error).__name__}: {error}"
-        raise UserError("cannot be read as a whole", key=key, found=found, allowed=allowed) from error
+        raise UserError("cannot be hashed", key=key, found=found, allowed=allowed) from error
 
 
 def _vocabulary(job: JobConfig) -> int:
@@ -193,7 +193,7 @@ def _tokenizer(tokenizer: Any) -> bytes | None:
     if not isinstance(tokenizer, Tokenizer):
         allowed = "a fast tokenizer of Hugging Face, or a tokenizers.Tokenizer"
         found = type(tokenizer).__name__
-        raise UserError("no tokenizer that a file can hold", key="tokenizer", found=found, allowed=allowed)
+        raise UserError("not a tokenizer that can be saved", key="tokenizer", found=found, allowed=allowed)
     return tokenizer.to_str().encode()
 
 
@@ -213,7 +213,7 @@ def _check_collate(collate: Any, reads: Reads, words: bytes | None) -> None:
     if not callable(collate):
         raise UserError("no function", key="collate", found=type(collate).__name__, allowed=COLLATE_ALLOWED)
     if reads == "vectors":
-        raise UserError("vectors are a batch as they are", key="collate", found="a function", allowed="None")
+        raise UserError("vectors need no collate function", key="collate", found="a function", allowed="None")
     if words is not None:
         problem, allowed = "the collate function makes the tokens", "None beside collate"
         raise UserError(problem, key="tokenizer", found="a tokenizer", allowed=allowed)

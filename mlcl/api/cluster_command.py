@@ -67,7 +67,7 @@ class Caller:
         if isinstance(encoder, nn.Module) or tokenizer is not None:
             key = "encoder" if isinstance(encoder, nn.Module) else "tokenizer"
             raise UserError(
-                "the cluster has no file of it",
+                "an object cannot be sent to the cluster",
                 key=key,
                 found=type(encoder if key == "encoder" else tokenizer).__name__,
                 allowed="a class or a functools.partial of one, which a job carries, or a built-in encoder",
@@ -127,7 +127,10 @@ def sweep_command(
     if caller.carried and baselines:
         allowed = "no baselines, or a built-in encoder"
         raise UserError(
-            "their jobs do not carry the encoder", key="baselines", found=baselines, allowed=allowed
+            "baselines cannot be trained with your own encoder on a cluster",
+            key="baselines",
+            found=baselines,
+            allowed=allowed,
         )
     files, overrides = (caller.job(job, caller.overrides), caller.file("space", space)), caller.words()
     words = ["sweep", *map(str, files), *overrides]
@@ -168,7 +171,7 @@ def override_word(key: str, value: Any) -> str:
     """Returns an override as the word `key=YAML`. Raises UserError for a value that the word cannot hold."""
     word = f"{key}={yaml_text(key, value, flow=True)}"
     if "\n" in word or parse_override(word) != (key, plain_data(value)):
-        raise UserError("a command line cannot hold this value", key=key, found=repr(value))
+        raise UserError("cannot be passed on a command line", key=key, found=repr(value))
     return word
 
 
@@ -182,5 +185,5 @@ def yaml_text(key: str, value: Any, *, flow: bool = False) -> str:
     except yaml.YAMLError:
         allowed = "numbers, texts, lists and mappings of them"
         raise UserError(
-            "a file cannot hold this value", key=key, found=repr(value)[:60], allowed=allowed
+            "cannot be written to a file", key=key, found=repr(value)[:60], allowed=allowed
         ) from None

@@ -41,7 +41,7 @@ def home_of(home: str | Path | None) -> Path:
         raise UserError("no folder", key="home", found=repr(home)[:60], allowed="a path")
     found = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs")).expanduser()
     if found.is_file():
-        raise UserError("is a file", key="home", found=found, allowed="a folder, which need not be there")
+        raise UserError("is a file", key="home", found=found, allowed="a folder, which need not exist")
     return found
 
 

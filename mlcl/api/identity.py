@@ -58,7 +58,7 @@ class Identity:
 
 
 def identity_of(value: Any) -> Identity:
-    """Returns the identity of an object. An object that cannot be read as a whole may raise any error."""
+    """Returns the identity of an object. An object that cannot be hashed may raise any error."""
     digest, seen = hashlib.sha256(), dict[int, Any]()
     for part in _parts(value, seen):
         digest.update(part if isinstance(part, bytes) else part.encode())

@@ -161,7 +161,9 @@ def _check_options(numbers: Mapping[str, object], options: Mapping[str, object])
         if value is None and key == "parallel":
             continue
         if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
-            raise UserError("not a whole number that fits", key=key, found=value, allowed=f"{least} or more")
+            raise UserError(
+                "not a whole number in the allowed range", key=key, found=value, allowed=f"{least} or more"
+            )
     for key in ("cpus", "gpus"):
         value = options.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):

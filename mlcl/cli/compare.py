@@ -246,5 +246,5 @@ def _key(word: str, frame: pd.DataFrame) -> str:
     if len(found) != 1:
         hint = did_you_mean(word, known) if not found else "; ends several keys"
         allowed = sorted(found or known) or "none: no number differs between the complete trials"
-        raise UserError(f"is no number that varies{hint}", key="KEY", found=word, allowed=allowed)
+        raise UserError(f"is not a number that varies{hint}", key="KEY", found=word, allowed=allowed)
     return found[0]

@@ -166,7 +166,7 @@ def stop(
         say("stopping: a checkpoint is written")
         view = client.wait_until_ended(id, STOP_WAIT)
     else:
-        say(f"it does not run: {view.state}")
+        say(f"it is not running: {view.state}")
     answer(job_tree(view), f"{view.id} {view.state}", as_json=json)
     if view.is_active:
         raise typer.Exit(Exit.FAILED)
@@ -277,7 +277,7 @@ def known_jobs(client: JobsClient, home: Path) -> list[JobView]:
     submitted = [id for id, its in known_submissions(home).items() if its.cluster == cluster]
     lost = [id for id in submitted if id not in {view.id for view in views}]
     if lost:
-        say(f"forgotten by the cluster: {', '.join(lost)}; mlcl resume ID goes on")
+        say(f"no longer known to the cluster: {', '.join(lost)}; mlcl resume ID goes on")
     return views
 
 

@@ -108,7 +108,7 @@ def _check_home(context: typer.Context, home: Path) -> Path:
     """
     home = home.expanduser()
     if home.is_file():
-        raise UserError("is a file", key="--home", found=home, allowed="a folder, which need not be there")
+        raise UserError("is a file", key="--home", found=home, allowed="a folder, which need not exist")
     if context.info_name != "doctor":
         Database(home).check_version()
     return home

@@ -46,7 +46,9 @@ def copy(
     targets = {to / source.relative_to(root): source.read_text(encoding="utf-8") for source in sources}
     for target, text in targets.items():
         if target.exists() and not force and not (target.is_file() and target.read_bytes() == text.encode()):
-            raise UserError("is there, and differs", file=target, allowed="another --to, or --force")
+            raise UserError(
+                "already exists with other content", file=target, allowed="another --to, or --force"
+            )
     for target, text in targets.items():
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -200,7 +200,7 @@ def open_page(
         raise UserError("has no report yet", key="NAME", found=its.name, allowed=allowed)
     tell(str(address))
     if not webbrowser.open(str(address)):
-        say("no browser answered: open the address above")
+        say("no browser could be opened: open the address above")
 
 
 def local_runs(home: Path) -> list[LocalRun]:
@@ -232,11 +232,13 @@ def local_run(home: Path, word: str) -> LocalRun:
     begun = exact or [its for its in known if word and (its.name.startswith(word) or its.id.startswith(word))]
     names = list(dict.fromkeys(its.name for its in begun))
     if len(names) > 1:
-        raise UserError("begins several names", key="NAME", found=word, allowed=names)
+        raise UserError("is the beginning of several names", key="NAME", found=word, allowed=names)
     if not begun:
         hint = did_you_mean(word, {its.name for its in known})
         allowed = f"a name of `mlcl list`, {LAST}"
-        raise UserError(f"names nothing here{hint}", key="NAME", found=word, allowed=allowed)
+        raise UserError(
+            f"no run, sweep or table has this name{hint}", key="NAME", found=word, allowed=allowed
+        )
     return begun[0]
 
 

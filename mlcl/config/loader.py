@@ -86,7 +86,7 @@ def read_job(source: str | Path | Mapping[str, Any]) -> WrittenJob:
     working directory.
 
     Raises:
-        UserError: A file cannot be read, the bases form a circle, or `drop` has a key that the base lacks.
+        UserError: A file cannot be read, the bases form a cycle, or `drop` has a key that the base lacks.
     """
     layers = _layers(source)
     tree: dict[str, Any] = {}
@@ -230,7 +230,7 @@ def _layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
         files = [each for each, _, _ in layers if each is not None]
         if base.resolve() in [each.resolve() for each in files]:
             circle = " > ".join(map(str, [*files, base]))
-            raise UserError("the bases form a circle", file=file, key="base", found=circle)
+            raise UserError("the bases form a cycle", file=file, key="base", found=circle)
         layers.append((base, own, lines))
     return layers
 

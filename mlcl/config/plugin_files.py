@@ -59,7 +59,9 @@ def read_plugins(tree: Mapping[str, Any], job_file: Path | None) -> dict[str, An
     """
     named = tree.get(KEY, ())
     if not isinstance(named, (list, tuple)):  # later the unknown names of its plugins would be reported first
-        raise UserError("is no list of files", file=job_file, key=KEY, found=named, allowed="[FILE.py, ...]")
+        raise UserError(
+            "is not a list of files", file=job_file, key=KEY, found=named, allowed="[FILE.py, ...]"
+        )
     read = [_read(each, job_file) if isinstance(each, str) else each for each in named]
     return {**tree, KEY: read} if KEY in tree else dict(tree)
 

@@ -73,7 +73,7 @@ class Section(BaseModel):
                     continue
                 # pydantic accepts True as the number 1
                 if _is_counted(written, getattr(found, name)):
-                    error = PydanticCustomError("bool_number", "needs a number, and true and false are none")
+                    error = PydanticCustomError("bool_number", "needs a number, not true or false")
                     detail = InitErrorDetails(type=error, loc=(key,), input=value[key])
                     raise ValidationError.from_exception_data(cls.__name__, [detail])
         return found

@@ -168,7 +168,7 @@ def load_upright(data: bytes | Image.Image, side: int | None = None) -> Image.Im
         with Image.open(io.BytesIO(data)) as image:
             return _upright(image, side)
     except UnidentifiedImageError:
-        raise ValueError("no form of image that Pillow knows") from None
+        raise ValueError("not an image format that Pillow reads") from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(str(error)) from None
 

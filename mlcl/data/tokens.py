@@ -75,7 +75,7 @@ def hugging_face_tokenizer(name_or_folder: str) -> Tokenizer:
     except Exception as error:  # a damaged file may raise any error
         raise UserError("no tokenizer there", key="encoder.model", found=error) from None
     if not getattr(loaded, "is_fast", False):
-        raise UserError("this tokenizer has no fast form", key="encoder.model", found=name_or_folder)
+        raise UserError("this tokenizer has no fast version", key="encoder.model", found=name_or_folder)
     return padded_tokenizer(loaded)
 
 

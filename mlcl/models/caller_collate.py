@@ -72,10 +72,15 @@ class CallerCollate:
             raise UserError(f"fails with {rows} rows", key=KEY, found=found, allowed=ALLOWED) from error
         if not isinstance(batch, Mapping) or not batch:
             found = repr(batch) if isinstance(batch, Mapping) else type(batch).__name__
-            raise UserError("returns no tensors by name", key=KEY, found=found, allowed=ALLOWED)
+            raise UserError(
+                "does not return a mapping of names to tensors", key=KEY, found=found, allowed=ALLOWED
+            )
         for name, its in batch.items():
             if not isinstance(name, str) or not isinstance(its, Tensor):
-                problem, found = "returns no tensors by name", f"{name!r}: {type(its).__name__}"
+                problem, found = (
+                    "does not return a mapping of names to tensors",
+                    f"{name!r}: {type(its).__name__}",
+                )
             elif its.shape[:1] != (rows,) or its.device.type != "cpu":
                 problem = f"returns a tensor of no {rows} rows"
                 found = f"{name} {(*its.shape,)} on {its.device}"

@@ -226,7 +226,7 @@ def without_weights(module: nn.Module) -> dict[str, Tensor]:
     """
     state = module.state_dict(keep_vars=True)
     if other := [key for key, its in state.items() if not isinstance(its, Tensor)]:
-        raise UserError("a state that is no tensor", key=KEY, found=other[:3], allowed="buffers")
+        raise UserError("a state that is not a tensor", key=KEY, found=other[:3], allowed="buffers")
     weights = {key: its.detach().clone(memory_format=torch.contiguous_format) for key, its in state.items()}
     for tensor in state.values():
         tensor.data = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
@@ -258,7 +258,7 @@ def _make_module(
         if weights is not None:
             module.load_state_dict(_read(Path(weights), digest))
     if not isinstance(module, nn.Module):
-        raise UserError(f"{name} makes no torch.nn.Module", key=KEY, found=type(module).__name__)
+        raise UserError(f"{name} does not return a torch.nn.Module", key=KEY, found=type(module).__name__)
     return module
 
 
@@ -266,7 +266,7 @@ def _unpickle(name: str, pickled: str, python: str | None) -> Any:
     """Unpickles a text of `pack`. Raises UserError if it is for another Python, or if unpickling fails."""
     if python not in (None, PYTHON):
         raise UserError(
-            f"the module {name} has code of another Python", key=KEY, found=PYTHON, allowed=python
+            f"the module {name} was saved by another version of Python", key=KEY, found=PYTHON, allowed=python
         )
     try:
         with _own_classes():

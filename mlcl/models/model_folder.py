@@ -86,7 +86,7 @@ def _hub_folder(name: str) -> Path:
     except Exception as error:  # errors of the network have no common type
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(
-            "no such folder, and not to be had from the hub",
+            "no such folder, and not available from the hub",
             key="encoder.model",
             found=f"{name} ({reason})",
             allowed="a folder, a URI, package:NAME or a name on the hub",

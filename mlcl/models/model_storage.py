@@ -64,7 +64,7 @@ def store_model(folder: Path, uri: str) -> None:
         config, target = pairs.pop(CONFIG)
         half = f"{target}.partial"
         if {each.base_name for each in _listed(system, path)} - {*pairs, Path(half).name}:
-            raise UserError("something is there already", key="--to", found=uri)
+            raise UserError("already exists", key="--to", found=uri)
         system.create_dir(path, recursive=True)
         _copy([*pairs.values(), (config, half)], target=system)
         system.move(half, target)

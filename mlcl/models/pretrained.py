@@ -341,7 +341,7 @@ def _recompute_layers(network: Any) -> None:
         recompute({"use_reentrant": False})
     except ValueError as error:
         raise UserError(
-            "this model cannot compute its layers once more",
+            "this model does not support gradient checkpointing",
             key="encoder.gradient_checkpointing",
             found=network.config.model_type,
         ) from error

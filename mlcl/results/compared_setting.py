@@ -179,7 +179,7 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
         if not math.isfinite(run.metrics[metric]) and (seed in shared or not pairs)
     ]
     if odd:  # without such seeds the setting that failed there would look better
-        raise UserError(f"{metric} is no number in some runs", key="--metric", found=odd)
+        raise UserError(f"{metric} is not a number in some runs", key="--metric", found=odd)
     (found,) = differences_of(_arm(reference, metric), [_arm(other, metric)], metric, mode, seeds=pairs)
     return found
 

@@ -151,7 +151,7 @@ def _goal(settings: Sequence[ComparedSetting]) -> str:
     """Returns the first setting's score on test or, if a trained setting lacks it, the score's last part."""
     score = settings[0].score if settings else ""
     if not score:
-        raise UserError("name a metric: the runs do not say which one counts", key="--metric")
+        raise UserError("give a metric: the runs do not name a main one", key="--metric")
     tested = score.replace("val/", "test/")
     trained = [each for each in settings if not each.is_fitted] or settings
     return tested if all(tested in each.metrics for each in trained) else score.rpartition("/")[2]

@@ -121,7 +121,9 @@ class Runs:
                 if kind(run) in (*GROUPS, "run", "cell") and (its := run.data.tags[tag]).startswith(word):
                     begun.setdefault(its, []).append(run)
         if len({run.info.run_id for runs in begun.values() for run in runs[:1]}) > 1:
-            raise UserError("begins several names", key="NAME", found=word, allowed=sorted(begun))
+            raise UserError(
+                "is the beginning of several names", key="NAME", found=word, allowed=sorted(begun)
+            )
         return next(iter(begun.values()), [])
 
     def ordered(self, runs: Sequence[Run]) -> list[Run]:

@@ -85,7 +85,7 @@ def export_run(
         # The card names the folder.
         folder = kept or Path(scratch) / "export" / (push or run_id).rpartition("/")[2]
         if folder.exists():
-            raise UserError("is there already", file=folder, key="--to")
+            raise UserError("already exists", file=folder, key="--to")
         for name in (RESULT, EMBEDDINGS, MODEL):
             runs.download_artifact(run, name, Path(scratch))
         job = load_job(Path(scratch) / MODEL / JOB)

@@ -38,7 +38,7 @@ def import_home(
     recover(home)
     with lock_file(home / IMPORTING) as mine, backed_up(home, announce):
         if not mine:
-            raise UserError("another import into this home is at work", file=home)
+            raise UserError("another import into this home is running", file=home)
         for kind in ("logs", *KINDS):
             remove_partial(home / kind)
         return list(_copy_missing(source, home, announce))

@@ -147,10 +147,22 @@ BATCH = "a mapping of names to tensors on the CPU"
     [
         ("characters", "key collate: no function; found: str; allowed: a function of a list of texts"),
         (lambda texts: 1 / 0, f"key collate: fails with 2 rows; found: ZeroDivisionError: .*{BATCH}"),
-        (lambda texts: texts, f"key collate: returns no tensors by name; found: list; allowed: {BATCH}"),
-        (lambda texts: {}, f"key collate: returns no tensors by name; found: {{}}; allowed: {BATCH}"),
-        (lambda texts: {"codes": [1, 2]}, f"returns no tensors by name; found: 'codes': list; .*{BATCH}"),
-        (lambda texts: {0: torch.zeros(2)}, "returns no tensors by name; found: 0: Tensor"),
+        (
+            lambda texts: texts,
+            f"key collate: does not return a mapping of names to tensors; found: list; allowed: {BATCH}",
+        ),
+        (
+            lambda texts: {},
+            f"key collate: does not return a mapping of names to tensors; found: {{}}; allowed: {BATCH}",
+        ),
+        (
+            lambda texts: {"codes": [1, 2]},
+            f"does not return a mapping of names to tensors; found: 'codes': list; .*{BATCH}",
+        ),
+        (
+            lambda texts: {0: torch.zeros(2)},
+            "does not return a mapping of names to tensors; found: 0: Tensor",
+        ),
         (lambda texts: {"codes": torch.zeros(3, 4)}, r"of no 2 rows; found: codes \(3, 4\) on cpu"),
         (lambda texts: {"codes": torch.zeros(2, 4)}, r"of no 1 rows; found: codes \(2, 4\) on cpu"),
         (lambda texts: {"codes": torch.tensor(2)}, r"of no 2 rows; found: codes \(\) on cpu"),
@@ -162,7 +174,7 @@ BATCH = "a mapping of names to tensors on the CPU"
         (lambda texts: {"ids": torch.zeros(len(texts), 4)}, r"forward of Characters fails with ids \(2, 4\)"),
         (
             lambda texts: LOCK and characters(texts),
-            "key collate: cannot be read as a whole; found: TypeError: .*lock",
+            "key collate: cannot be hashed; found: TypeError: .*lock",
         ),
     ],
 )
@@ -211,7 +223,7 @@ def test_a_function_needs_a_module_and_no_tokenizer(texts, tmp_path, how, proble
 
 
 def test_vectors_need_no_function(tmp_path):
-    with pytest.raises(UserError, match="key collate: vectors are a batch as they are"):
+    with pytest.raises(UserError, match="key collate: vectors need no collate function"):
         mlcl.compare(
             [[float(i), 1.0] for i in range(60)], labels=["a", "b"] * 30, losses="supcon",
             encoder=nn.Linear(2, 3), collate=corner, home=tmp_path, progress=None,

@@ -287,9 +287,9 @@ class Broken(Shade):
         (nn.LSTM(8, 4), "forward of LSTM"),
         (Broken, r"forward of Broken fails with pixels \(2, 3, 8, 8\); found: RuntimeError: mat1"),
         (partial(Shade, witdh=3), "cannot be made here; found: TypeError: .*witdh"),
-        (dict, "makes no torch.nn.Module; found: dict"),
+        (dict, "does not return a torch.nn.Module; found: dict"),
         ("resnet19", "no encoder; found: 'resnet19'; allowed: a torch.nn.Module"),
-        (nn.LazyLinear(3), "cannot be read as a whole"),
+        (nn.LazyLinear(3), "cannot be hashed"),
         (Recurrent(), "a module of texts needs its tokenizer"),
         (Shade().double(), "forward of Shade fails"),
     ],
@@ -301,7 +301,7 @@ def test_a_module_that_is_no_encoder_is_refused_before_anything_starts(images, t
 
 
 def test_other_tokenizers_and_tokenizers_alone_are_refused(tmp_path):
-    with pytest.raises(UserError, match="no tokenizer that a file can hold; found: function"):
+    with pytest.raises(UserError, match="not a tokenizer that can be saved; found: function"):
         caller_encoder_of(Recurrent(), squash, tmp_path)
     with pytest.raises(UserError, match="no encoder; found: None"):
         caller_encoder_of(None, words(), tmp_path)
@@ -314,7 +314,7 @@ def test_weights_of_another_module_and_code_of_another_python_are_refused(images
     with pytest.raises(UserError, match="weights of another module"):
         build_encoder(job.encoder)
     monkeypatch.setattr("mlcl.models.caller_module.PYTHON", "3.99")
-    with pytest.raises(UserError, match=r"code of another Python; found: 3\.99"):
+    with pytest.raises(UserError, match=r"another version of Python; found: 3\.99"):
         build_encoder(job.encoder)
 
 

@@ -275,10 +275,10 @@ def test_an_interrupt_leaves_the_job_and_the_same_call_follows_it(jobs):
         ({"storage": "relative"}, {}, "lab.yaml, key storage"),
         ({"storage": "/not/here"}, {}, r"its results cannot be read from this machine.*allowed: mlflow.uri"),
         ({"mlflow": {"uri": "http://127.0.0.1:1"}}, {}, "tracking store|does not answer|no answer|refused"),
-        ({}, {"encoder": nn.Linear(3, 4)}, r"key encoder: the cluster has no file of it.*a class"),
-        ({}, {"tokenizer": object()}, "key tokenizer: the cluster has no file of it"),
+        ({}, {"encoder": nn.Linear(3, 4)}, r"key encoder: an object cannot be sent to the cluster.*a class"),
+        ({}, {"tokenizer": object()}, "key tokenizer: an object cannot be sent to the cluster"),
         ({}, {"overrides": {"train.epoch": 3}}, r"train\.epoch"),
-        ({}, {"overrides": {"train.lr": object()}}, "key train.lr: a file cannot hold this value"),
+        ({}, {"overrides": {"train.lr": object()}}, "key train.lr: cannot be written to a file"),
         ({}, {"job": "missing.yaml"}, "missing.yaml: no such file"),
     ],
 )  # fmt: skip
@@ -359,7 +359,9 @@ def test_baselines_are_a_list(jobs, baselines):
 
 
 def test_baselines_beside_a_class_are_refused(jobs):
-    with pytest.raises(UserError, match="key baselines: their jobs do not carry the encoder"):
+    with pytest.raises(
+        UserError, match="key baselines: baselines cannot be trained with your own encoder on a cluster"
+    ):
         mlcl.sweep("job.yaml", "space.yaml", encoder=Bag, baselines=["job.yaml"], **HERE)
     assert jobs.jobs == {}
 
@@ -374,7 +376,7 @@ def test_an_override_is_a_word(value):
 
 def test_an_override_may_be_a_path_but_no_text_of_lines():
     assert override_word("data.path", Path("a/b")) == "data.path=a/b"
-    with pytest.raises(UserError, match="key a: a command line cannot hold this value"):
+    with pytest.raises(UserError, match="key a: cannot be passed on a command line"):
         override_word("a", "two\nlines")
 
 

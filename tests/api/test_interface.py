@@ -120,7 +120,7 @@ def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monk
     assert [trial.origin for trial in answer.result.trials] == ["as written", "asked for"]
     assert answer.result.trials[1].settings[key] == 0.25
     assert yaml.safe_load(answer.result.space)["space"][STAR] == {"log_float": [0.05, 1.0]}
-    with pytest.raises(UserError, match=rf"key --try {key}: needs a number, and true and false are none"):
+    with pytest.raises(UserError, match=rf"key --try {key}: needs a number, not true or false"):
         mlcl.sweep(tree, SPACE, try_first=[{key: True}], **how)
     with pytest.raises(UserError, match=r"space.*names no key of the job; did you mean train\.epochs"):
         mlcl.sweep(tree, {"space": {"train.epoch": {"choice": [1, 2]}}}, home=tmp_path / "home")
@@ -129,7 +129,7 @@ def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monk
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"trials": 0}, "key trials: not a whole number that fits; found: 0; allowed: 1 or more"),
+        ({"trials": 0}, "key trials: not a whole number in the allowed range; found: 0; allowed: 1 or more"),
         ({"trials": 2.5}, "key trials: .*found: 2.5"), ({"seeds": -1}, "key seeds: .*allowed: 0 or more"),
         ({"searches": 0}, "key searches: "), ({"confirm": True}, "key confirm: "),
         ({"parallel": 0}, "key parallel: "), ({"cpus": "1"}, "key cpus: not a number; found: '1'"),

@@ -127,9 +127,9 @@ def test_people_are_told_how_to_load_it(home, report):
     folder = home / "models" / report.mlflow_run_id
     assert f'load_model("{folder}")' in text
     assert "knn_best/accuracy" in text
-    assert "is there already" in refusal(home, report.id)
+    assert "already exists" in refusal(home, report.id)
     (home / "file").touch()
-    assert "is there already" in refusal(home, report.id, "--to", home / "file")
+    assert "already exists" in refusal(home, report.id, "--to", home / "file")
 
 
 def test_a_sweep_stands_for_its_best_trial(home, report, client, tmp_path):

@@ -139,7 +139,7 @@ def test_a_prepared_data_set_of_the_working_directory_is_uploaded(ray_, folder):
     [
         (("train.epochz=1",), "did you mean epochs"),
         (("train.lr",), "train.lr"),
-        (("--data", "elsewhere"), "not a place of data"),
+        (("--data", "elsewhere"), "not SOURCE=PLACE"),
         (("--data", "nothing=here"), "--data"),
     ],
 )
@@ -178,7 +178,7 @@ def test_status_exits_as_the_command_itself_would(job, status, code, state, exit
 def test_stop_waits_for_the_end_and_resume_takes_further_options(ray_):
     mlcl("submit", "--id", "a", *SWEEP, "--trials", "4")
     assert mlcl("stop", "a").out == "a STOPPED\n"
-    assert "it does not run: STOPPED" in mlcl("stop", "a").err
+    assert "it is not running: STOPPED" in mlcl("stop", "a").err
     assert mlcl("resume", "a", "--trials", "8").out == "a\n"
     assert words_of(ray_.jobs["a-2"])[-2:] == ["--trials", "8"]
     assert mlcl("logs", "a").out == "log of a-2\n"
@@ -216,7 +216,10 @@ def test_a_job_that_does_not_end_is_said(job, monkeypatch):
 def test_a_cluster_that_was_started_anew_has_forgotten_its_jobs(job, folder):
     job.jobs.clear()
     listed = mlcl("list", "--json")
-    assert (listed.json["jobs"], "forgotten by the cluster: a; mlcl resume ID" in listed.err) == ([], True)
+    assert (listed.json["jobs"], "no longer known to the cluster: a; mlcl resume ID" in listed.err) == (
+        [],
+        True,
+    )
     for command in ("status", "logs", "stop"):
         assert "allowed: mlcl resume a" in mlcl(command, "a").err
         assert "knows no such job" in mlcl(command, "b").err

@@ -94,7 +94,7 @@ def test_a_public_repository_is_asked_for(home, report, hub):
 
 @pytest.mark.parametrize("repo", ["a/b/c", "", "a//b", "..", "has space", "x" * 100])
 def test_names_that_no_repository_has(repo, home, report, hub):
-    assert "key --push: no name of a repository" in refusal(home, report, "--push", repo)
+    assert "key --push: not the name of a repository" in refusal(home, report, "--push", repo)
     assert hub.repositories == {}
 
 

@@ -88,8 +88,8 @@ base: nowhere.yaml | job.yaml, key base: no such file; found: nowhere.yaml
 base: folder | folder: cannot be read; found: [Errno 21] Is a directory
 base: link.yaml | link.yaml: cannot be read; found: [Errno 40] Too many levels of symbolic links
 base: [root.yaml] | job.yaml, key base: not the name of a file
-base: ./job.yaml | job.yaml, key base: the bases form a circle; found: job.yaml > job.yaml
-base: folder/ring.yaml | folder/ring.yaml, key base: the bases form a circle; \
+base: ./job.yaml | job.yaml, key base: the bases form a cycle; found: job.yaml > job.yaml
+base: folder/ring.yaml | folder/ring.yaml, key base: the bases form a cycle; \
 found: job.yaml > folder/ring.yaml > folder/../job.yaml
 base: list.yaml | list.yaml: must be a mapping of keys
 base: root.yaml, drop: [objective.heads.c] | job.yaml, key drop: the job has no such key

@@ -95,7 +95,7 @@ def test_a_changed_copy_is_not_replaced(tmp_path, monkeypatch):
     refused = mlcl("jobs", "copy", "icd10cm_ce")
     assert (refused.status, file.read_text()) == (2, "mine")
     assert not Path("jobs/icd10cm_mlcl.yaml").exists()
-    assert "jobs/icd10cm_ce.yaml: is there, and differs" in refused.err
+    assert "jobs/icd10cm_ce.yaml: already exists with other content" in refused.err
     assert mlcl("jobs", "copy", "icd10cm_ce", "--force").status == 0
     Path("file").touch()
     assert "file/jobs/icd10cm_ce.yaml, key --to: cannot be written" in mlcl(

@@ -121,7 +121,7 @@ def test_a_bad_file_is_one_line(job_file, tmp_path, name, content, problem, foun
 @pytest.mark.parametrize("named", ["dice.py", None, {"dice.py": None}])
 def test_files_that_are_no_list_are_reported_before_the_unknown_loss(job_file, named):
     job_file.write_text(yaml.safe_dump(yaml.safe_load(job_file.read_text()) | {"plugins": named}))
-    with pytest.raises(UserError, match="key plugins: is no list of files"):
+    with pytest.raises(UserError, match="key plugins: is not a list of files"):
         load_job(job_file)
 
 

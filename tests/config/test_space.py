@@ -298,8 +298,8 @@ train.workers: {choice: [1, 2]} | train.workers | all trials share this key
 train: {choice: [{epochs: 2, batch_size: 2}]} | train | all trials share this key
 evaluation.metric: {choice: [val/accuracy]} | evaluation.metric | all trials share this key
 train.optimizer: {choice: [adamw, sgd], when: {train.momentum: 0.5}}, train.momentum: {choice: [0.5, 0.9], \
-when: {train.optimizer: sgd}} | train. | run in a circle
-train.lr: {float: [0.1, 1], when: {train.lr: {above: 0.5}}} | train.lr | run in a circle
+when: {train.optimizer: sgd}} | train. | form a cycle
+train.lr: {float: [0.1, 1], when: {train.lr: {above: 0.5}}} | train.lr | form a cycle
 train.optimizer: {choice: [adamw]}, train.lr: {float: [0.1, 1], when: {train.optimizer: sgd}} | train.lr | \
 can never hold; found: train.optimizer is sgd
 train.lr: {float: [0.1, 1]}, train.momentum: {float: [0.5, 0.9], when: {train.lr: 0.5}} | train.momentum | \

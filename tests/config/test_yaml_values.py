@@ -12,7 +12,7 @@ from mlcl.config.safe_yaml import dump_yaml, load_yaml, read_yaml_lines
 from mlcl.config.table.schema import load_table
 from mlcl.errors import UserError
 
-BOOLEAN = "needs a number, and true and false are none"
+BOOLEAN = "needs a number, not true or false"
 OCTAL = "a number with a leading 0 would be octal: leave the 0 out, or quote a text"
 SIXTY = "digits with a colon would be of base 60: write a decimal number, or quote a text"
 REFUSED = {

@@ -271,7 +271,7 @@ def test_notations_of_several_labels_are_recognised(csv_file, opened, cells, sai
         ("tags", ["sun rain", "sun", "rain"], r"one label or several at line 2: .*separator ' '"),
         ("tags", ["sun", "Sun"], r"a class is spelt in two ways at line 3 and line 2; found: sun, Sun"),
         ("tags", ["sun", '"sun"'], r"a class is spelt in two ways at line 3"),
-        ("tags", ["sun", "['sun', "], r"begins with \[ and is no list of labels at line 3"),
+        ("tags", ["sun", "['sun', "], r"begins with \[ but is not a list of labels at line 3"),
         ("tags", ["sun", "{'sun': 1, 'rain': 0.5}"], "an object without a 0 or 1 for each class at line 3"),
         ("tags", ["sun", '{"sun": null}'], "an object without a 0 or 1 for each class at line 3"),
         ("tags", ["sun", '{"sun": '], "begins with { and is no object of labels at line 3"),
@@ -338,7 +338,7 @@ def test_rows_that_are_left_out_may_have_had_all_labels_of_another_column(csv_fi
     other = {"room": ["1", "1", "0"].__getitem__, "colour": ["", "red", ""].__getitem__}
     rows = rows_with("food", ["1", "", "0"], **other)
     kept = {"kind": "multi_label", "columns": ["food", "room"], "missing": "leave_out"}
-    with pytest.raises(UserError, match=r"data\.csv, key labels\.colour: no row with a label stays"):
+    with pytest.raises(UserError, match=r"data\.csv, key labels\.colour: no row with a label is left"):
         opened("csv", csv_file(rows), labels={"f": kept} | COLOUR, **ALL_TRAIN)
 
 
@@ -480,7 +480,7 @@ def test_several_files_are_one_table_and_their_names_may_say_the_split(tmp_path)
     data = Dataset.open(prepare("csv", tmp_path / "home", {"path": files[:2], **options}))
     assert (data.info.rows["test"], sum(data.info.rows.values())) == (3, 12)
     assert (data.info.source, data.info.name) == ("reviews_train.csv, reviews-Test.csv", "reviews_train")
-    with pytest.raises(UserError, match=r"more\.csv: the name says no split"):
+    with pytest.raises(UserError, match=r"more\.csv: the name contains no split"):
         prepare("csv", tmp_path / "home", {"path": files, **options})
     (tmp_path / "more.csv").write_text("body,colour\nsome text,c0,x\n")
     (tmp_path / "reviews_train.csv").rename(tmp_path / "other.csv")
@@ -571,7 +571,7 @@ class TestCsv(SourceTestCase):
         Wart({"data.csv": as_csv(WRONG)}, "food"),
         Wart({"data.csv": ""}, "is empty: there is no header line"),
         Wart({"data.csv": as_csv([])}, "no rows"),
-        Wart({"data.csv": as_csv(SIMPLE[:1]) + '\n"open'}, "no CSV at or after line 3"),
+        Wart({"data.csv": as_csv(SIMPLE[:1]) + '\n"open'}, "not valid CSV at or after line 3"),
         Wart({"data.csv": as_csv([SIMPLE[0], SIMPLE[2], ("x", "y")])}, "wrong number of fields at line 4"),
         Wart({"data.csv": as_csv(SIMPLE, (*HEADER[:6], "food"))}, "columns.0: this column occurs twice"),
         *(Wart({}, message, yaml.safe_load(f"{{{wrong}}}")) for wrong, message in OPTIONS_REFUSED.items()),
@@ -611,7 +611,7 @@ class TestTxt(SourceTestCase):
     options = {"text": "text", "labels": {"labels": {"kind": "multi_label", "column": "labels"}}}
     warts = (
         Wart({"data.txt": "some words\n"}, "no such column"),
-        Wart({"data.txt": b"__label__a \xff\n"}, "no text in utf-8-sig at or after line 1"),
+        Wart({"data.txt": b"__label__a \xff\n"}, "not text in utf-8-sig at or after line 1"),
     )
 
 

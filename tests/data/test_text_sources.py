@@ -266,7 +266,7 @@ class TestTripAdvisor(DistributionTestCase):
         Wart({"1.json": "{}", **NONE}, "1.json: no hotel of TripAdvisor"),
         Wart({"1.json": '{"Reviews": [{"Content": "x"}]}', **NONE}, "found: KeyError('Ratings')"),
         Wart({"readme.txt": "x", **NONE}, "allowed: a folder with hotel_<number>.dat"),
-        Wart({"a/hotel_9.dat": hotel(("x", FULL))}, "a/hotel_9.dat: this hotel is there twice; found: "),
+        Wart({"a/hotel_9.dat": hotel(("x", FULL))}, "a/hotel_9.dat: this hotel appears twice; found: "),
         Wart(
             {"hotel_1.dat": hotel(("x", FULL), ("y", (6, *FULL[1:])))}, "no rating, in the review at line 20"
         ),

@@ -37,7 +37,7 @@ def test_a_model_is_put_on_storage_and_copied_once_to_a_machine(tmp_path, cache,
     answer = mlcl("models", "fetch", own, "--to", uri)
     assert (answer.status, answer.out) == (0, f"encoder.model={uri}\n"), answer.err
     assert {file.name for file in (tmp_path / "storage" / "bert").iterdir()} == set(FILES)
-    assert "something is there already" in mlcl("models", "fetch", own, "--to", uri).err
+    assert "already exists" in mlcl("models", "fetch", own, "--to", uri).err
     folder = model_folder(uri)
     assert (folder.parent, (folder / "config.json").read_text()) == (cache / "mlcl", "{}")
     with monkeypatch.context() as patch:
@@ -67,7 +67,7 @@ def test_a_copy_that_is_stopped_is_no_model_and_is_begun_again(tmp_path, monkeyp
     assert {file.name for file in model_folder(target.as_uri()).iterdir()} == set(FILES)
     (target / "notes.txt").touch()
     (target / "config.json").unlink()
-    with pytest.raises(UserError, match="something is there already"):
+    with pytest.raises(UserError, match="already exists"):
         model_storage.store_model(own, target.as_uri())
 
 

@@ -123,7 +123,7 @@ def test_runs_say_which_side_of_a_metric_is_better_where_one_is(lower, metric, v
          "trained on different data; found: as written data1, o data2"),
         (BETTER, "test/acuracy", "as written has no such metric; did you mean test/accuracy?"),
         (made_up_setting("o", {0: NAN, 1: 0.5}), "accuracy",
-         "test/accuracy is no number in some runs; found: o, seed 0: nan"),
+         "test/accuracy is not a number in some runs; found: o, seed 0: nan"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared(other, metric, problem):

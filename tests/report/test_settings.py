@@ -74,7 +74,7 @@ def test_words_name_settings(store, names, words, labels):
      (["three:trial 4"], "no such setting of the sweep; found: three:trial 4; allowed: as written, trial 3"),
      (["bare"], "this sweep has confirmed no setting on fresh seeds"),
      (["three", "three:trial 3"], "names runs that are named already; found: three:trial 3"),
-     (["twofold"], "begins several names; found: twofold; allowed: twofold a, twofold b"),
+     (["twofold"], "is the beginning of several names; found: twofold; allowed: twofold a, twofold b"),
      (["t4"], "name the cells of a table; found: t4; allowed: Hotel, CE; Hotel, CE, wide")],
 )  # fmt: skip
 def test_words_that_name_nothing(store, names, words, problem):

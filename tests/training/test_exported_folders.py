@@ -141,7 +141,7 @@ def test_an_interrupted_format_leaves_nothing(finished, tmp_path, monkeypatch):
 def test_a_run_without_all_that_is_needed(finished, tmp_path):
     run, job_data = finished
     (tmp_path / "there").mkdir()
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         write_export(tmp_path / "there", run, job_data, {})
     other = JobData.of(tiny_job(text_dataset(tmp_path / "data", seed=3), epochs=2), tmp_path)
     with pytest.raises(

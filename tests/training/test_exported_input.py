@@ -183,7 +183,7 @@ BAD_INPUT = {  # tests of the sources of tables cover the reader's own errors
     "a.csv": ("body\nball\n", r"no such column.*found: text; allowed: body, or text COLUMN"),
     "d.csv": ("text\n", "no rows"),
     "g.json": ("[1]\n", "not an object at row 0"),
-    "j.xlsx": ("", "not a form that can be read"),
+    "j.xlsx": ("", "not a file format that can be read"),
     "k.csv": ("text,id,text\nball,1,law\n", "key text: this column occurs twice"),
     "m.jsonl": ('{"text": "a", "id": "\\ud800"}\n', "key id: no Unicode text at line 1"),
 }
@@ -202,14 +202,14 @@ def test_a_place_where_no_file_can_be_made(tmp_path):
     source = write_texts(tmp_path / "in.csv")
     (tmp_path / "folder.csv").mkdir()
     for place, problem in {
-        source: "would replace what is read",
-        tmp_path / "folder.csv" / ".." / "in.csv": "would replace what is read",
+        source: "would replace the input",
+        tmp_path / "folder.csv" / ".." / "in.csv": "would replace the input",
         tmp_path / "folder.csv": "is a folder",
         source / "out.csv": "cannot be written",
     }.items():
         with pytest.raises(UserError, match=f"key --out: {problem}"):
             check_place(place, source)
-    with pytest.raises(UserError, match="key --out: would replace what is read"):
+    with pytest.raises(UserError, match="key --out: would replace the input"):
         check_place(source, tmp_path)
     check_place(tmp_path / "out.csv", tmp_path)
     check_place(tmp_path / "new" / "out.csv", source)
@@ -238,7 +238,7 @@ def test_a_row_that_cannot_be_read_gets_an_error_and_the_others_their_labels(
     (tmp_path / "in" / "a.png").write_bytes(png(20))
     (tmp_path / "in" / "b.png").write_bytes(b"no image")
     for reader, name, expected in (
-        (model, "in.jsonl", ["", "no text: 3", "no Unicode text: half", "the text is empty", ""]),
+        (model, "in.jsonl", ["", "no text: 3", "not Unicode text: half", "the text is empty", ""]),
         (
             reader_of_images,
             "in.parquet",
@@ -288,7 +288,7 @@ def test_what_the_model_does_not_read(model, reader_of_images, tiny, tmp_path):
     with pytest.raises(UserError, match="not a text at row 1"):
         model.predict(["a", None])
     with (
-        pytest.raises(UserError, match=r"not a form that can be written.*allowed: \.csv"),
+        pytest.raises(UserError, match=r"not a file format that can be written.*allowed: \.csv"),
         sink(tmp_path / "a.xls"),
     ):
         pass

@@ -262,7 +262,7 @@ def _conditioned(
 ) -> tuple[Parameter, ...]:
     """Returns the parameters with their conditions, each after those that it needs.
 
-    Raises UserError if conditions form a circle, or if one can never hold.
+    Raises UserError if conditions form a cycle, or if one can never hold.
     """
     drawn = [each.parameter for each in found]
     patterns = {each.parameter.name: each.pattern for each in found}
@@ -275,7 +275,7 @@ def _conditioned(
         ordered = tuple(parameters[name] for name in TopologicalSorter(needs).static_order())
     except CycleError as error:
         circle = error.args[1]
-        problem = "the conditions run in a circle"
+        problem = "the conditions form a cycle"
         raise entry_error(patterns[circle[0]], problem, " < ".join(circle)) from None
     for parameter in ordered:
         if branch_to(parameter, ordered) is None:

@@ -67,7 +67,7 @@ def data_places(texts: Sequence[str]) -> dict[str, str]:
         source, _, place = text.partition("=")
         if not source or not place:
             allowed = "SOURCE=PLACE, COLUMN=PLACE"
-            raise UserError("not a place of data", key="--data", found=text, allowed=allowed)
+            raise UserError("not SOURCE=PLACE", key="--data", found=text, allowed=allowed)
         if source in places:
             raise UserError("has two places", key="--data", found=source)
         places[source] = place

@@ -169,7 +169,7 @@ def fetch(urls: Sequence[str], sha256: str, target: Path) -> Path:
             return target
         except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
             errors.append(f"{url}: {error}")
-    raise UserError("cannot be downloaded; get it elsewhere and name its place", found=errors)
+    raise UserError("cannot be downloaded; get it elsewhere and give its path", found=errors)
 
 
 def _download(url: str, target: Path) -> None:

@@ -125,7 +125,7 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
     labels = {name: its.only(stay) for name, its in labels.items()}
     for name, its in labels.items() if drop else ():
         if isinstance(its, Labels) and not any(its.names):
-            raise UserError("no row with a label stays", file=options.path[0], key=f"labels.{name}")
+            raise UserError("no row with a label is left", file=options.path[0], key=f"labels.{name}")
     spaces = spaces_of(options, rows, labels)
     named = {name: its for name, its in labels.items() if isinstance(its, Labels)}
     keys = _row_keys(options, rows, kept, content)
@@ -307,7 +307,9 @@ def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
         of_files = of_folders
     if None in of_files and set(of_files) != {None}:
         file, allowed = options.path[of_files.index(None)], "a name such as test.csv, or a column with split"
-        raise UserError("the name says no split, as those of other files do", file=file, allowed=allowed)
+        raise UserError(
+            "the name contains no split, unlike those of the other files", file=file, allowed=allowed
+        )
     unclear = None in of_files or (len(set(of_files)) == 1 and "train" not in of_files)
     return [] if unclear else [str(of_files[table]) for table, _ in rows.keys]
 
@@ -324,7 +326,7 @@ def _filled(rows: TableRows, column: str) -> list[str]:
         if value is None or value != value or (isinstance(value, str) and not value.strip()):
             raise rows.error(row, "empty", column)
         if isinstance(value, str) and not is_unicode(value):
-            raise rows.error(row, "no Unicode text: half of a surrogate pair", column, value)
+            raise rows.error(row, "not Unicode text: half of a surrogate pair", column, value)
     return [str(value).strip() for value in values]
 
 

@@ -61,7 +61,7 @@ def hotels(path: Path) -> list[Path]:
         for file in sorted(files):
             # Reviews of two files of one hotel would share ids.
             if places.setdefault(file.stem, file) != file:
-                raise UserError("this hotel is there twice", file=file, found=places[file.stem])
+                raise UserError("this hotel appears twice", file=file, found=places[file.stem])
         if files:
             return sorted(files)
     expected = "a folder with hotel_<number>.dat or <number>.json, from the authors' page of LARA"

@@ -126,6 +126,10 @@ def _check_no_nul(path: Path, line: int, texts: Sequence[str]) -> None:
         raise UserError(f"a NUL in line {line}", file=path, key="encoding", allowed=allowed)
 
 
+class _CsvError(UserError):
+    """Raised for text that is not valid CSV with the tried delimiter."""
+
+
 @contextmanager
 def _decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
     """Turns errors on reading a text file into UserError; `line` holds the number of the current line."""
@@ -133,13 +137,13 @@ def _decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
         yield
     except UnicodeError as error:
         raise UserError(
-            f"no text in {encoding} at or after line {line[0]}", file=path, key="encoding", found=error,
+            f"not text in {encoding} at or after line {line[0]}", file=path, key="encoding", found=error,
             allowed="the encoding that it has, such as encoding cp1252",
         ) from None  # fmt: skip
     except LookupError:
         raise UserError("unknown encoding", file=path, key="encoding", found=encoding) from None
     except csv.Error as error:
-        raise UserError(f"no CSV at or after line {line[0]}", file=path, found=error) from None
+        raise _CsvError(f"not valid CSV at or after line {line[0]}", file=path, found=error) from None
     except (OSError, EOFError) as error:
         raise UserError("cannot be read", file=path, found=error) from None
 
@@ -177,7 +181,7 @@ def csv_table(path: Path, dialect: Dialect) -> TableFile:
                 problem = f"wrong number of fields at line {line}"
                 raise UserError(problem, file=path, found=len(fields), allowed=len(columns))
             if skip and len(header) > 1 and fields == first[0]:
-                raise UserError(f"the header stands again at line {line}", file=path, found=", ".join(header))
+                raise UserError(f"the header is repeated at line {line}", file=path, found=", ".join(header))
             yield line, fields
 
     return TableFile(
@@ -196,9 +200,7 @@ def _delimiter(path: Path, encoding: str) -> str:
     for sign in "\t,;|" if tabs else ",;\t|":
         try:
             rows[sign] = [fields for _, fields in islice(_records(path, encoding, sign), ROWS_TRIED)]
-        except UserError as error:
-            if "no CSV" not in error.problem:
-                raise
+        except _CsvError:
             continue
         lengths = set(map(len, rows[sign]))
         counts[sign] = lengths.pop() if len(lengths) == 1 else 0

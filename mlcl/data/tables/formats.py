@@ -37,7 +37,7 @@ def open_table(path: Path, dialect: files.Dialect) -> files.TableFile:
             if file.read(len(FASTTEXT)) != FASTTEXT.encode():
                 allowed = [*FORMS, "each also with .gz, but for .parquet"]
                 found = suffix or "no suffix"
-                raise UserError("not a form that can be read", file=path, found=found, allowed=allowed)
+                raise UserError("not a file format that can be read", file=path, found=found, allowed=allowed)
     return FORMS.get(suffix, lines_table)(path, dialect)
 
 
@@ -62,7 +62,7 @@ def json_table(path: Path, dialect: files.Dialect) -> files.TableFile:
     forms = dict.fromkeys(tuple(row) for _, row in objects())
     columns = tuple(dict.fromkeys(key for form in forms for key in form))
     if odd := [key for key in columns if not is_unicode(key)]:
-        raise UserError("a key is no Unicode text: half of a surrogate pair", file=path, found=ascii(odd[0]))
+        raise UserError("a key is not Unicode text: half of a surrogate pair", file=path, found=ascii(odd[0]))
     _check_spellings(path, columns, forms)
     return files.TableFile(
         path, columns, lambda wanted: files.frames(objects(), {name: name for name in wanted}), unit
@@ -153,7 +153,7 @@ def _values(path: Path, batch: pa.RecordBatch, name: str) -> list[Any]:
             return values
         return [None if each is None else str(pd.Period(ordinal=each, freq=freq)) for each in values]
     except OverflowError as error:
-        raise UserError("a value that Python does not have", file=path, key=name, found=error) from None
+        raise UserError("a value that Python cannot represent", file=path, key=name, found=error) from None
 
 
 def _with_fewest_digits(column: pa.Array) -> pa.Array:

@@ -169,7 +169,7 @@ def text_of(value: Any) -> str:
     text = str(value)
     if not (text.isascii() and text.isprintable()):
         if not is_unicode(text):
-            raise ValueError("no Unicode text: half of a surrogate pair")
+            raise ValueError("not Unicode text: half of a surrogate pair")
         if "\0" in text:
             raise ValueError("a NUL: is it UTF-16?")
         text = unicodedata.normalize("NFC", text).translate(_VISIBLE)
@@ -217,7 +217,7 @@ def items_of(text: str) -> list[str] | None:
     words = "," not in tokens and len(tokens) > 1 and bool(named)
     several = any(len(group) > 1 and not set(group) <= set(bare) for group in groups)
     if text[end] != "]" or place < end or not all(groups) or words or several or "..." in bare:
-        raise ValueError("begins with [ and is no list of labels")
+        raise ValueError("begins with [ but is not a list of labels")
     return [" ".join(map(_unquoted, group)) for group in groups]
 
 

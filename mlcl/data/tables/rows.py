@@ -112,7 +112,7 @@ def _text(values: Sequence[Any]) -> str | Unreadable:
         if not isinstance(value, str):
             return Unreadable("no text", f"{value!r:.60}")
         if not is_unicode(value):
-            return Unreadable("no Unicode text: half of a surrogate pair")
+            return Unreadable("not Unicode text: half of a surrogate pair")
         parts += [value] if value.strip() else []
     return "\n".join(parts) if parts else Unreadable(EMPTY)
 

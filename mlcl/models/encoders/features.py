@@ -117,7 +117,7 @@ class FeaturesConfig(EncoderConfig):
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if len(set(self.inputs)) < len(self.inputs):
-            raise ValueError("an input comes twice")
+            raise ValueError("an input is listed twice")
         if "transformer" in self.inputs and self.transformer is None:
             raise ValueError("the input transformer needs transformer: {model: ...}")
         if len({section.modality for section in frozen_inputs(self).values()}) > 1:

@@ -90,7 +90,7 @@ def find_damaged_database(scope: Scope) -> Iterator[Finding]:
 def _restore(home: Path) -> None:
     """Replaces the database by its backup; keeps each damaged file. Raises UserError while a command runs."""
     if any(folder.is_owned for folder in all_folders(home)):
-        raise UserError("a command is at work in this home", file=home)
+        raise UserError("a command is running in this home", file=home)
     if (home / DATABASE).exists():
         names = chain([DAMAGED], (f"{DAMAGED}-{number}" for number in count(2)))
         (home / DATABASE).replace(next(home / name for name in names if not (home / name).exists()))

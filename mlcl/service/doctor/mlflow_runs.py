@@ -40,7 +40,7 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
     for log in undelivered_logs(scope.home):
         what, count = str(log_folder(scope.home, log.id)), f"{log.entries} entries are not delivered"
         if any_locked(*log_locks(scope.home, log.id)):
-            yield Finding(what, f"{count}: its command is at it", "none is needed", note=True)
+            yield Finding(what, f"{count}: its command is still running", "none is needed", note=True)
         elif log.uri != stored_uri(scope.uri, scope.home):
             cure = "set MLFLOW_TRACKING_URI to that store, then --fix"
             yield Finding(what, f"{count}: they are for {log.uri}", cure)

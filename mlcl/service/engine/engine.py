@@ -194,7 +194,7 @@ class Engine:
         try:
             close()
         except Exception as error:
-            self.reporter.note(f"not everything could be told ({self._reason(error)}); the next command does")
+            self.reporter.note(f"not all was logged ({self._reason(error)}); the next command logs the rest")
 
     def next(self) -> TrialTask | None:
         """Returns the next training to start; None if there is none now, or the command is about to end."""

@@ -98,7 +98,7 @@ def resume(
     owner = (there.user if there else "") or (kept.user if kept else "")
     check_owner(id, owner, force=force)
     if there is not None and there.is_active:
-        raise UserError("this job still runs", key="ID", found=f"{id}: {there.state}")
+        raise UserError("this job is still running", key="ID", found=f"{id}: {there.state}")
     if there is not None and there.state == "COMPLETE" and not more:
         allowed = "a stopped or failed one, or further options"
         raise UserError("this job is complete", key="ID", found=id, allowed=allowed)

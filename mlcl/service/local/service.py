@@ -218,7 +218,7 @@ def discard(folder: ServiceFolder, running: RunningServer) -> int:
 
 def _check_idle(jobs: Sequence[str] | None) -> None:
     if jobs is None:
-        raise UserError("Ray does not tell which jobs run", allowed="--force ends it all the same")
+        raise UserError("Ray does not report which jobs are running", allowed="--force stops it anyway")
     if jobs:
         more = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
         allowed = "`mlcl stop ID` for each, or --force, which ends them with the service"

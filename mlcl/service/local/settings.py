@@ -72,7 +72,7 @@ class ServiceFolder:
         """Locks the folder while the context is open. Raises UserError if another command has locked it."""
         with lock_file(self.path / ".lock") as mine:
             if not mine:
-                raise UserError("another `mlcl up` or `mlcl down` is at work", file=self.path)
+                raise UserError("another `mlcl up` or `mlcl down` is running", file=self.path)
             yield
 
 
@@ -205,7 +205,7 @@ def check_storage(settings: Settings) -> None:
     """Creates the artifact folder. Raises UserError, without passwords, if it or the store cannot be used."""
     uri, target = settings.store, settings.artifacts
     if "***" in uri:
-        raise UserError("its password was not written down: give the URL again", key=KEY, found=uri)
+        raise UserError("its password was not saved: give the URL again", key=KEY, found=uri)
     try:
         url = make_url(uri)
         timeout = {} if url.drivername == "sqlite" else {"connect_timeout": CONNECT_SECONDS}

@@ -89,7 +89,7 @@ def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator
             raise KeyboardInterrupt
         if first:
             with suppress(OSError):  # the terminal may be closed
-                announce("stopping; once more to insist")
+                announce("stopping; a second signal stops at once")
 
     heard = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handle) for number in heard}

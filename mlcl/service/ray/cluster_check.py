@@ -130,7 +130,7 @@ class _Node:
         finally:
             file.unlink(missing_ok=True)
         if not same:
-            raise RuntimeError(f"{folder} gave back other bytes than were written")
+            raise RuntimeError(f"{folder} returned other bytes than were written")
         return {"write_mb_s": _rate(written - began), "read_mb_s": _rate(read - opened)}
 
     def address(self) -> str:

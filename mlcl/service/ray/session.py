@@ -80,7 +80,7 @@ def _head(address: str) -> str:
     if address == "auto":
         running, latest = running_heads()
         if not running:
-            raise UserError("no Ray runs on this machine", key=RAY, found=address, allowed=FORMS)
+            raise UserError("no Ray cluster runs on this machine", key=RAY, found=address, allowed=FORMS)
         if latest not in running and len(running) > 1:
             problem = "several Rays run on this machine"
             raise UserError(problem, key=RAY, found=address, allowed=sorted(running))

@@ -98,7 +98,7 @@ def _check_goals(plan: SweepPlan) -> None:
             )
     if len(set(plan.scores)) < len(plan.scores):
         raise UserError(
-            "two metrics come to the same figure where keys are free",
+            "two metrics are the same figure in a search over free keys",
             file=plan.space.file,
             key="search.metric",
             found=[goal.metric for goal in plan.space.goals],

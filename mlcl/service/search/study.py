@@ -61,7 +61,7 @@ class CheckedCmaEsSampler(CmaEsSampler):
             _Checked(io.BytesIO(bytes.fromhex(text))).load()
         except Exception as error:  # damaged pickles raise any exception
             raise UserError(
-                "the stored state of CMA-ES is not one; --fresh begins a new sweep", found=error
+                "the stored state of CMA-ES cannot be read; --fresh begins a new sweep", found=error
             ) from None
         return text
 

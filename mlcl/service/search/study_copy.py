@@ -39,7 +39,7 @@ def write_studies(ledger: Ledger, file: Path) -> None:
     if not ledger.searches:
         raise UserError("has no search", key="--study", found=ledger.folder.name)
     if file.exists():
-        raise UserError("is there already", key="--study", found=file, allowed="a new file")
+        raise UserError("already exists", key="--study", found=file, allowed="a new file")
     with new_file(file) as work:
         storage = JournalStorage(JournalFileBackend(str(work)))
         for scope in ledger.searches:

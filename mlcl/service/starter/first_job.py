@@ -70,7 +70,9 @@ def first_job(
     target = _target(info, description, labels)
     if info.space(target).n_classes < 2:
         found = info.space(target).classes
-        raise UserError("one class alone: nothing to learn", key="labels", found=found, allowed="2 or more")
+        raise UserError(
+            "only one class: there is nothing to learn", key="labels", found=found, allowed="2 or more"
+        )
     several, train = info.space(target).kind == "multi_label", info.rows["train"]
     chosen, rule = _encoder(info, description, encoder, gpu=gpu)
     heads = _heads(info, target)

@@ -72,7 +72,7 @@ def start(
     given, path = given or UserOptions(), paths[0]
     for name in (*FILES, *OTHERS):
         if (to / name).exists():
-            problem = "is there already: nothing is replaced"
+            problem = "already exists and is not replaced"
             raise UserError(problem, file=to / name, key="to", allowed="another folder")
     read = prepare_user_data(paths, home, given, ask)
     description = read.description()

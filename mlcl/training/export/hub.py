@@ -31,7 +31,7 @@ def check_push(repo: str) -> None:
     try:
         validate_repo_id(repo)
     except HFValidationError:
-        raise UserError("no name of a repository", key=KEY, found=repo, allowed="USER/NAME") from None
+        raise UserError("not the name of a repository", key=KEY, found=repo, allowed="USER/NAME") from None
     if get_token() is None:
         raise UserError("no token for the hub", key=KEY, found=repo, allowed="HF_TOKEN, or `hf auth login`")
 

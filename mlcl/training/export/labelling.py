@@ -200,7 +200,7 @@ def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
     """Returns the split to predict; None if `path` is no data set. Raises UserError if it does not fit."""
     if not (path / INFO_FILE).is_file():
         if name is not None:
-            raise UserError("is of a data set, and this is none", file=path, key="split", found=name)
+            raise UserError("is for data sets, and this is not one", file=path, key="split", found=name)
         return None
     split = _as_trained(model, Dataset.open(path)).split(SPLIT if name is None else name)
     wanted, found = plural(model.index.modality), plural(split.info.modality)

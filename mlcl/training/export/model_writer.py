@@ -77,7 +77,7 @@ def write_export(
             than that of `job_data`, or its encoder cannot be written exactly in a format.
     """
     if folder.exists():
-        raise UserError("is there already", file=folder, key="--to")
+        raise UserError("already exists", file=folder, key="--to")
     check_formats(formats, job_data.job)
     result = _read_json(run / RESULT)
     trained_on, found = _read_json(run / MODEL / DATASET)["fingerprint"], job_data.fingerprint
@@ -101,7 +101,7 @@ def write_export(
             (work / README).write_text(card, encoding="utf-8")
             write_index(work, index)
     except (OSError, SafetensorError) as error:  # SafetensorError: also for a full disk
-        problem = "is there already" if folder.exists() else "cannot be written"
+        problem = "already exists" if folder.exists() else "cannot be written"
         raise UserError(problem, file=folder, key="--to", found=error) from None
     return index
 

@@ -133,7 +133,7 @@ def _images(folder: Path, modality: Modality) -> Iterator[Item]:
 def check_form(path: Path) -> None:
     """Raises UserError if the suffix of `path` is not in `OUTPUTS`."""
     if path.suffix.lower() not in OUTPUTS:
-        raise UserError("not a form that can be written", key="--out", found=path, allowed=OUTPUTS)
+        raise UserError("not a file format that can be written", key="--out", found=path, allowed=OUTPUTS)
 
 
 def check_place(path: Path, source: Path) -> None:
@@ -142,7 +142,7 @@ def check_place(path: Path, source: Path) -> None:
         raise UserError("is a folder", key="--out", found=path)
     inside = path.resolve().is_relative_to(source.resolve())
     if path.exists() and source.exists() and (inside or path.samefile(source)):
-        raise UserError("would replace what is read", key="--out", found=path)
+        raise UserError("would replace the input", key="--out", found=path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=path.parent).close()

@@ -120,7 +120,7 @@ def test_lines_are_followed_into_the_attempt_that_resumes_a_job(lab, ray_, monke
 
 def test_a_stopped_job_goes_on_under_its_id_with_more_words(lab, ray_):
     id = lab.submit(id="lab-1")
-    with pytest.raises(UserError, match="still runs"):
+    with pytest.raises(UserError, match="still running"):
         lab.resume(id)
     lab.client.stop(lab.client.get(id))
     assert lab.resume(id, "--trials", "16") == "lab-1-2"

@@ -374,7 +374,7 @@ def test_databases_that_a_kill_left_half_made_are_made_whole(service, monkeypatc
 
 def test_what_keeps_a_command_from_starting_is_named(service, monkeypatch):
     service.folder.make()
-    with service.folder.lock(), pytest.raises(UserError, match="is at work"):
+    with service.folder.lock(), pytest.raises(UserError, match="is running"):
         service.up()
     monkeypatch.setitem(sys.modules, "flask_wtf", None)
     with pytest.raises(UserError, match=r"mlcl\[service\]"):

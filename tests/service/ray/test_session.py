@@ -95,8 +95,9 @@ def test_what_answers_like_no_cluster_is_known_in_seconds(monkeypatch):
     [
         ("http://head:8265", (), None, "the address of a dashboard; found: http://head:8265; allowed: HOST"),
         ("https://head:8265", (), None, "the address of a dashboard"),
-        ("auto", (), None, "no Ray runs on this machine; found: auto; allowed: HOST:PORT"),
-        ("auto", (), "127.0.0.1:6", "no Ray runs on this machine"),  # the address of a Ray that has ended
+        ("auto", (), None, "no Ray cluster runs on this machine; found: auto; allowed: HOST:PORT"),
+        # The address of a Ray cluster that has ended.
+        ("auto", (), "127.0.0.1:6", "no Ray cluster runs on this machine"),
         ("auto", ("127.0.0.1:6", "127.0.0.1:7"), None, "several Rays run on this machine; found: auto"),
         ("auto", ("127.0.0.1:6", "127.0.0.1:7"), "127.0.0.1:8", "several Rays run on this machine"),
         ("head", (), None, "not the address of a Ray cluster; found: head; allowed: HOST:PORT"),

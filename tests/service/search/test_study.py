@@ -245,7 +245,7 @@ def test_a_copy_of_all_studies_is_written_once_and_read_by_optuna(tmp_path, monk
         ]
         assert len(copy.trials) == 4
     before = file.read_bytes()
-    with pytest.raises(UserError, match=r"--study.*is there already"):
+    with pytest.raises(UserError, match=r"--study.*already exists"):
         write_studies(ledger, file)
     assert (file.read_bytes(), sorted(tmp_path.glob("*study*"))) == (before, [file])
 

@@ -59,7 +59,7 @@ REFUSED = {
         f"{name}.csv": labels(lambda i, t: t[0]) for name in ("validation", "test")},
     "an item of a list is one label or several at line 1; found: ": {"in.jsonl": objects(
         lambda i, t: {"text": body(i, t), "labels": [";".join(t)]})},
-    "the header stands again at line 1202; found: text, labels": b"\n".join(
+    "the header is repeated at line 1202; found: text, labels": b"\n".join(
         [PLAIN.splitlines()[0], *PLAIN.splitlines()[1:] * 5, b"text,labels"]),
     "the first line looks like data: say whether it is a header; found: # made in 2020": table(
         ("# made in 2020", "v2"), lambda i, t: (body(i, t), t[0])),
@@ -112,11 +112,11 @@ REFUSED = {
         {"in.jsonl": lines(lambda i: "[0, 1, 0]")}, {"classes": ("x", "y")}),
     "half of a surrogate pair at line 71": ({"in.jsonl": lines(
         lambda i: '"\\ud800"' if i == 70 else f'"{"xy"[i % 2]}"')}, {"labels": ("labels",)}),
-    "key labels: no Unicode text: half of a surrogate pair at line 1": {"in.jsonl": lines(
+    "key labels: not Unicode text: half of a surrogate pair at line 1": {"in.jsonl": lines(
         lambda i: f'"{"xy"[i % 2]}\\ud83d"')},
-    "key id: no Unicode text: half of a surrogate pair at line 1": {"in.jsonl": lines(
+    "key id: not Unicode text: half of a surrogate pair at line 1": {"in.jsonl": lines(
         lambda i: f'"{"xy"[i % 2]}", "id": "\\ud83d{i}"')},
-    "a key is no Unicode text: half of a surrogate pair; found: 'a\\ud83d'": {"in.jsonl": lines(
+    "a key is not Unicode text: half of a surrogate pair; found: 'a\\ud83d'": {"in.jsonl": lines(
         lambda i: f'"{"xy"[i % 2]}", "a\\ud83d": 1')},
     "found: 'a\\nb'; allowed: separator $'\\n', kind single": labels(
         lambda i, t: ("a\nb", "c", "d")[i % 3]),

@@ -255,7 +255,7 @@ def test_what_the_table_does_not_tell_is_asked_and_nothing_is_replaced(begun):
     header = ["text", "style", "mood"]
     _, job = begun(header, rows, ask=lambda question, answers, default: "mood")
     assert job.objective.classifier.labels == "mood"
-    with pytest.raises(UserError, match=r"job.yaml.*is there already"):
+    with pytest.raises(UserError, match=r"job.yaml.*already exists"):
         begun(header, rows, "style")
 
 
