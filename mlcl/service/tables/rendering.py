@@ -126,11 +126,11 @@ def gains_grid(report: TableResult, row: str) -> tuple[list[str], list[list[str]
     others = [each for each in report.rows if each != row]
     body = []
     for other in others:
-        pairs = ((found.get((row, *place)), found.get((other, *place))) for place in places.values())
+        pairs = ((found.get((row, *place)), found.get((other, *place))) for place in places)
         body.append([f"over {other}", *("" if a is None or b is None else _gain(a, b) for a, b in pairs)])
-    columns = [[found.get((each, *place)) for each in report.rows] for place in places.values()]
+    columns = [[found.get((each, *place)) for each in report.rows] for place in places]
     body.append(["deviation over the rows", *map(_spread, columns)])
-    return ["", *places], body
+    return ["", *places.values()], body
 
 
 def _gain(figure: FigureResult, other: FigureResult) -> str:
@@ -161,13 +161,13 @@ def _figures(report: TableResult) -> dict[tuple[str, str, str], FigureResult]:
     return {(cell.row, cell.column, each.name): each for cell in report.cells for each in cell.figures}
 
 
-def _places(report: TableResult) -> dict[str, tuple[str, str]]:
-    """Returns a head for each column of cells and each of its metrics, with the column and the metric."""
-    places = dict[str, tuple[str, str]]()
+def _places(report: TableResult) -> dict[tuple[str, str], str]:
+    """Returns the head of each column of cells and each of its metrics, keyed by column and metric."""
+    places = dict[tuple[str, str], str]()
     for column in report.columns:
         cells = [cell for cell in report.cells if cell.column == column]
         names = list(dict.fromkeys(figure.name for cell in cells for figure in cell.figures))
-        places |= {column if len(names) == 1 else f"{column} {name}": (column, name) for name in names}
+        places |= {(column, name): column if len(names) == 1 else f"{column} {name}" for name in names}
     return places
 
 
@@ -176,6 +176,6 @@ def _grid(report: TableResult) -> tuple[list[str], list[list[str]]]:
     places, found = _places(report), _figures(report)
     body = []
     for row in report.rows:
-        figures = [found.get((row, *place)) for place in places.values()]
+        figures = [found.get((row, *place)) for place in places]
         body.append([row, *("" if f is None else text_of(f) for f in figures)])
-    return ["", *places], body
+    return ["", *places.values()], body

@@ -358,3 +358,12 @@ def test_gains_over_the_other_rows_and_the_deviation_of_all():
     ]
     assert "Gains of Ours" in latex(report(*cells, gains="Ours"))
     assert "gains" not in document(report(*cells))
+
+
+def test_columns_whose_heads_read_alike_are_all_there():
+    """Tests columns `A` with a figure `B C`, and `A B` with `C`: both heads are `A B C`."""
+    one = cell("CE", "A", figure(1.0, name="B C"), figure(2.0, name="D"))
+    other = cell("CE", "A B", figure(3.0, name="C"), figure(4.0, name="D"))
+    lines = markdown(report(one, other, higher=dict.fromkeys(("B C", "C", "D"), True))).splitlines()
+    assert "|  | A B C | A D | A B C | A B D |" in lines
+    assert "| CE | 1.00 | 2.00 | 3.00 | 4.00 |" in lines
