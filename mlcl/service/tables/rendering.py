@@ -57,7 +57,7 @@ def markdown(report: TableResult) -> str:
         lines += [markup.markdown(sentence), ""]
     lines += [f"{one_line(report.source)}; `{report.command}`.", ""]
     lines += [_markdown_table(*_grid(report)), "", *caption(report), *_missing(report)]
-    if report.gains is not None:
+    if report.gains in report.rows:  # `--only` may leave the row out
         lines += ["", f"### Gains of {markup.markdown(report.gains)}", ""]
         lines += [_markdown_table(*gains_grid(report, report.gains))]
     for ranks in report.ranks:
@@ -104,7 +104,7 @@ def latex(report: TableResult) -> str:
     """Renders the table as LaTeX (booktabs), followed by the tables of the tests over data sets."""
     notes = " ".join([*report.conclusions, *caption(report)]).replace("`", "")
     tables = [(f"{one_line(report.title)}. {notes}", *_grid(report))]
-    if report.gains is not None:
+    if report.gains in report.rows:  # `--only` may leave the row out
         tables.append((f"Gains of {report.gains}", *gains_grid(report, report.gains)))
     for ranks in report.ranks:
         said = " ".join(ranks["sentences"])

@@ -367,3 +367,9 @@ def test_columns_whose_heads_read_alike_are_all_there():
     lines = markdown(report(one, other, higher=dict.fromkeys(("B C", "C", "D"), True))).splitlines()
     assert "|  | A B C | A D | A B C | A B D |" in lines
     assert "| CE | 1.00 | 2.00 | 3.00 | 4.00 |" in lines
+
+
+def test_a_table_without_the_row_of_its_gains_has_no_gains():
+    others = report(cell("ALL", "COCO", figure(1.0)), cell("ANY", "COCO", figure(2.0)), gains="Ours")
+    assert "Gains" not in markdown(others)
+    assert "Gains" not in latex(others)
