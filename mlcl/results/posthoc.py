@@ -50,11 +50,13 @@ def score_posthoc(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -
     """Scores each setting at all points of its job's k-NN grid, and chooses the best mean on validation.
 
     Means are over the setting's seeds; test values are not used for the choice. Fitted baselines, which have
-    no neighbours, are left out, unless there are no other settings. Raises UserError where the jobs are
-    selected by different metrics, a run has no embeddings, its data set cannot be loaded, or the metric has
-    no value.
+    no neighbours, are left out. Raises UserError where there are no other settings, the jobs are selected by
+    different metrics, a run has no embeddings, its data set cannot be loaded, or the metric has no value.
     """
-    settings = [each for each in settings if not each.is_fitted] or settings
+    fitted = [each.word for each in settings if each.is_fitted]
+    settings = [each for each in settings if not each.is_fitted]
+    if not settings:
+        raise UserError("a fitted baseline has no embeddings", key="WHAT", found=fitted)
     metric = _metric(settings)
     chosen, points = [], []
     for setting in settings:

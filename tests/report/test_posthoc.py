@@ -105,6 +105,13 @@ def test_a_run_that_left_nothing(store, tmp_path):
         score_posthoc(runs, find_settings(runs, [id]), tmp_path)
 
 
+def test_a_fitted_baseline_alone_is_refused_by_its_name(store, tmp_path):
+    (id,) = store.setting("fitted", {0: 0.5}, params={**SELECTED, "baseline": "tfidf_svm"})
+    runs = Runs(store.tracker)
+    with pytest.raises(UserError, match=rf"^key WHAT: a fitted baseline has no embeddings; found: {id}$"):
+        score_posthoc(runs, find_settings(runs, [id]), tmp_path)
+
+
 def test_settings_of_different_metrics_have_no_common_table(store, finished):
     other = store.setting("f1", {0: 0.5}, params={"evaluation.metric": "val/macro_f1"})[0]
     runs = Runs(store.tracker)
