@@ -166,11 +166,11 @@ def _write_shards(
         table = pa.table([_column(batch, name, type_) for name, type_ in types.items()], schema=schema)
         for split in table["split"].unique().to_pylist():
             if split not in SPLITS:
-                raise UserError("unknown split", file=folder, key="split", found=split, allowed=SPLITS)
+                raise UserError("unknown split", key="split", found=split, allowed=SPLITS)
             writers[split].add(table.filter(pc.equal(table["split"], split)))
     shards = [shard for writer in writers.values() for shard in writer.close()]
     if not shards:
-        raise UserError("no rows to write", file=folder)
+        raise UserError("no rows to write")
     return {split: writer.rows for split, writer in writers.items() if writer.rows}, tuple(shards)
 
 
