@@ -245,8 +245,8 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
     named = [each for each in (*arms, *found) if each.label == label][:1]
     chosen = named if label else whole or found
     if not chosen:
-        labels = [each.label for each in found]
-        raise UserError("no such setting of the sweep", key=WHAT, found=word, allowed=labels)
+        known = "; ".join(dict.fromkeys(each.label for each in (*arms, *found)))  # labels may have commas
+        raise UserError("no such setting of the sweep", key=WHAT, found=word, allowed=known)
     return chosen
 
 

@@ -71,7 +71,7 @@ def test_words_name_settings(store, names, words, labels):
     ("words", "problem"),
     [(["threw"], "names no run and no sweep; did you mean three?"),
      (["both \" and '"], "names no run and no sweep"),
-     (["three:trial 4"], "no such setting of the sweep; found: three:trial 4; allowed: as written, trial 3"),
+     (["three:trial 4"], "no such setting of the sweep; found: three:trial 4; allowed: as written; trial 3"),
      (["bare"], "this sweep has confirmed no setting on fresh seeds"),
      (["three", "three:trial 3"], "names runs that are named already; found: three:trial 3"),
      (["twofold"], "is the beginning of several names; found: twofold; allowed: twofold a, twofold b"),
@@ -128,6 +128,8 @@ def test_a_sweep_of_several_searches_is_compared_by_its_arms_with_the_sweeps_ver
     assert heads.picks == ("heads 1", "heads 2", "heads 3")
     (arm, pick) = find_settings(Runs(store.tracker), ["arms:control", "arms:heads 2"])
     assert (arm.searches, pick.searches) == (control.searches, ())
+    with pytest.raises(UserError, match="allowed: control; heads; control 1; control 2; control 3; heads 1"):
+        find_settings(Runs(store.tracker), ["arms:head"])
 
 
 def test_a_run_stands_for_its_setting_the_latest_of_each_seed(store):
