@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -105,15 +106,15 @@ def init(
 
 
 def _names(given: str | None) -> tuple[str, ...]:
-    """Returns the names in a text, where commas separate them, or in the file of that path."""
+    """Returns the names in a text, a line of CSV, or in the file of that path."""
     if given is None:
         return ()
     file = Path(given)
     if file.suffix and "," not in given and not file.is_file():
         raise UserError("no such file", file=file, key="names", allowed="a file, or names as a,b,c")
     try:
-        words = _names_in(file) if file.is_file() else given.split(",")
-    except (OSError, UnicodeError) as error:
+        words = _names_in(file) if file.is_file() else next(csv.reader([given], skipinitialspace=True))
+    except (OSError, UnicodeError, csv.Error) as error:
         raise UserError("cannot be read", file=file, key="names", found=error) from None
     return tuple(word.strip() for word in words if word.strip())
 

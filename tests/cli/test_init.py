@@ -1,4 +1,4 @@
-"""Tests `mlcl init --names FILE`, which reads the class names from a file."""
+"""Tests `mlcl init --names`, which reads the class names from a text or a file."""
 
 import pytest
 
@@ -21,6 +21,10 @@ NAMES = ("sport", "new music", "law")
 def test_the_names_in_a_file_are_read_in_order(tmp_path, file, content):
     (tmp_path / file).write_text(content, encoding="utf-8")
     assert init._names(str(tmp_path / file)) == NAMES
+
+
+def test_names_with_commas_stand_in_quotes():
+    assert init._names('sport, "music, new",5" law') == ("sport", "music, new", '5" law')
 
 
 @pytest.mark.parametrize(
