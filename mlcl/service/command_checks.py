@@ -94,6 +94,10 @@ def _read(
     if command == "reproduce":
         if given["name"] is None:
             raise UserError("needs a table", key="TABLE")
+        figures = given.get("figures")
+        if figures is not None and not figures.is_absolute():
+            problem = "a job's copy of the working directory is removed after it"
+            raise UserError(problem, key="--figures", found=figures, allowed="an absolute path, on the head")
         file, only = find_table(given["name"]), given["only"] or ()
         cells = cells_of(
             load_table(file),

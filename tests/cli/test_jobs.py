@@ -141,6 +141,7 @@ def test_a_prepared_data_set_of_the_working_directory_is_uploaded(ray_, folder):
         (("train.lr",), "train.lr"),
         (("--data", "elsewhere"), "not SOURCE=PLACE"),
         (("--data", "nothing=here"), "--data"),
+        (("--figures", "figures"), "key --figures: a job's copy of the working directory is removed"),
     ],
 )
 def test_what_a_submitted_table_is_given_is_checked(ray_, words, said):
