@@ -224,7 +224,8 @@ class Sweep:
         ]
         keys = [scoped(its.scope, each.key) for its in settings for each in its.settings]
         known = [key for key in keys if key in ledger.confirmations]
-        if (len(settings) < len(self.plans) or len(known) < len(keys)) and self.engine.stop():
+        whole = self.finished and len(settings) == len(self.plans) and len(known) == len(keys)
+        if not whole and self.engine.stop():
             # A search or a race was interrupted: the best setting so far may not be the final one.
             self.confirmed, self.finished = known, False
             return

@@ -408,6 +408,23 @@ def test_a_search_that_was_stopped_confirms_nothing_yet(world, job):
     assert len(world.run(plan).confirmations) == 1
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_grown_search_that_was_stopped_opens_no_further_seeds(world, job, killed):
+    first = world.plan(job, PLAIN, trials=3, seeds=2)
+    if killed:
+        world.kill_when(lambda job, epoch: job.train.seed == 2 and epoch == 2)
+        assert world.killed(first)
+    else:
+        world.run(first)
+    before = {key for key, entry in world.ledger.entries.items() if entry.confirmation is not None}
+    plan = world.plan(job, PLAIN, trials=6, seeds=4)
+    world.stop_when(lambda _job, epoch: len(trials(world)) == 5 and epoch == 2)
+    assert world.run(plan).state is State.STOPPED
+    assert {key for key, entry in world.ledger.entries.items() if entry.confirmation is not None} == before
+    assert not [log for log in world.everything()["logs"].values() if log["end"] is None]
+    assert [len(its.seeds) for its in world.run(plan).confirmations] == [4]
+
+
 @pytest.mark.parametrize("space", [PLAIN, FREE])
 def test_a_sweep_that_is_stopped_in_its_race_is_stopped_and_goes_on(world, job, space):
     plan = world.plan(job, space, trials=6, seeds=2, confirm=4)
