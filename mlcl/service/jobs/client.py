@@ -219,7 +219,7 @@ def _view(id: str, attempts: list[Any]) -> JobView:
         user=latest.metadata.get(Metadata.USER, ""),
         started=_seconds(latest.start_time),
         ended=_seconds(latest.end_time),
-        message=(latest.message or "").strip(),
+        message=(latest.message or "").strip().expandtabs(),
         metadata=dict(latest.metadata),
     )
 

@@ -118,6 +118,12 @@ def test_lines_are_followed_into_the_attempt_that_resumes_a_job(lab, ray_, monke
     assert list(lab.client.lines("lab-1")) == ["one", "two", "three"]
 
 
+def test_the_message_of_a_job_has_spaces_where_ray_writes_tabs(lab, ray_):
+    lab.submit(id="lab-1")
+    ray_.jobs["lab-1"].message = "Job failed:\n\tno memory\n"
+    assert lab.client.get("lab-1").message.splitlines() == ["Job failed:", "        no memory"]
+
+
 def test_a_stopped_job_goes_on_under_its_id_with_more_words(lab, ray_):
     id = lab.submit(id="lab-1")
     with pytest.raises(UserError, match="still running"):
