@@ -43,6 +43,10 @@ class FewShot:
     task: Task
     n_classes: int
 
+    def __post_init__(self) -> None:
+        if len(self.embeddings) != len(self.targets):
+            raise ValueError(f"{len(self.embeddings)} embeddings for {len(self.targets)} targets")
+
     def nearest(self, queries_MD: Tensor, targets: Targets) -> dict[str, float]:
         """Returns the metrics if each query is predicted to have the labels of the nearest of all N rows.
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mlcl.evaluation.retrieval import Neighbours
-from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows
+from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows, check_task
 from mlcl.labels import LabelRows
 
 
@@ -114,12 +114,15 @@ def share(votes: Array, total: Array, n_classes: int) -> Array:
 def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classes: int) -> Ballot:
     """Returns the votes of the k nearest neighbours, or of all if fewer.
 
-    Raises ValueError if k < 1, or a neighbour's class is not below `n_classes`.
+    Raises ValueError if k < 1, or a neighbour has no label or a class that is not below `n_classes`.
     """
+    check_task(task)
     if k < 1:
         raise ValueError(f"k must be at least 1: {k}")
     index_MK = array(neighbours.index)[:, :k]
     distance_MK = array(neighbours.distance)[:, :k].astype(np.float64)
+    if (last := int(index_MK.max(initial=-1))) >= len(labels):
+        raise ValueError(f"{len(labels)} labels for a datastore of {last + 1} rows or more")
     if task == "multi_label":
         index_V = torch.from_numpy(np.ascontiguousarray(index_MK).reshape(-1))
         rows = as_rows(labels).without_unknown().take(index_V)

@@ -26,7 +26,17 @@ from mlcl.evaluation.probe_training import (
     parts,
 )
 from mlcl.evaluation.scores import AT_HALF, Scoring, evaluate
-from mlcl.evaluation.tasks import NO_FACTS, Array, LabelFacts, Targets, Task, as_classes, as_rows, known_rows
+from mlcl.evaluation.tasks import (
+    NO_FACTS,
+    Array,
+    LabelFacts,
+    Targets,
+    Task,
+    as_classes,
+    as_rows,
+    check_task,
+    known_rows,
+)
 from mlcl.labels import LabelRows
 
 
@@ -82,8 +92,7 @@ def linear_probe(
 
     Args:
         train: The training rows.
-        val_features: The features of all validation rows, in every process.
-        val_targets: The targets of all validation rows.
+        val_features, val_targets: Features and targets of all validation rows, in every process.
         task: The kind of task.
         n_classes: The number of classes C, or of labels L.
         grid: The configurations.
@@ -91,7 +100,7 @@ def linear_probe(
         val_facts: Frequency bands and a hierarchy of the labels, which some metrics need.
 
     Raises:
-        ValueError: No training row has a target, or every configuration diverged.
+        ValueError: No training row has a target, every configuration diverged, or rows do not fit.
 
     Example:
         >>> x, y = torch.tensor([[-1.0], [-2.0], [1.0], [2.0]]), torch.tensor([0, 0, 1, 1])
@@ -101,6 +110,7 @@ def linear_probe(
         >>> result.metrics["accuracy"]
         1.0
     """
+    _check_rows(train, val_features, task, n_classes)
     score = partial(_score, features=val_features, targets=val_targets, scoring=scoring, facts=val_facts)
     trained = [
         (layer, ended, score(layer)) for layer, ended in _train_layers(train, task, n_classes, grid, score)
@@ -133,6 +143,29 @@ def predict(result: ProbeResult, features: Features) -> Tensor:
         logits = torch.cat([torch.einsum("mld,ld->ml", features[rows], weight_LD) + bias_L for rows in read])
         logits = logits.cpu()
     return logits.sigmoid() if result.task == "multi_label" else logits.softmax(-1)
+
+
+def _check_rows(train: ProbeRows, val_features: Features, task: Task, n_classes: int) -> None:
+    """Raises ValueError for features, targets and classes that do not fit, TypeError for other types."""
+    check_task(task)
+    for x in (train.features, val_features):
+        if not isinstance(getattr(x, "device", None), torch.device):
+            raise TypeError(f"features (n, D) must be a tensor; found: {type(x).__name__}")
+    shapes = tuple(train.features.shape), tuple(val_features.shape)
+    if len(shapes[0]) not in (2, 3) or shapes[0][1:] != shapes[1][1:]:
+        raise ValueError(
+            f"features must be (n, D) or (n, L, D), of one D; found: {shapes[0]} and {shapes[1]}"
+        )
+    rows = int(train.sum(torch.tensor(float(shapes[0][0]), dtype=torch.float64)))
+    if rows != len(train.targets):
+        raise ValueError(f"{rows} rows of features for {len(train.targets)} of targets")
+    if task == "multi_label":
+        wrong, found = (width := as_rows(train.targets).width) != n_classes, f"{width} labels"
+    else:
+        largest = int(as_classes(train.targets).max(initial=-1))
+        wrong, found = largest >= n_classes, f"class {largest}"
+    if wrong:
+        raise ValueError(f"{found} among the targets of {n_classes} classes")
 
 
 def _train_layers(

@@ -173,6 +173,10 @@ class ProbeGrid:
     batch_size: int
     seed: int
 
+    def __post_init__(self) -> None:
+        if not (self.pairs() and self.epochs > 0 and self.batch_size > 0):
+            raise ValueError(f"no rates, decays, epochs or rows of a batch to train with; found: {self}")
+
     def pairs(self) -> list[tuple[float, float]]:
         """Returns every pair of learning rate and weight decay, in ascending order."""
         return list(itertools.product(sorted(set(self.lrs)), sorted(set(self.weight_decays))))

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlcl.evaluation.tasks import Array, array
+from mlcl.evaluation.tasks import Array, array, check_tensor
 
 SLACK = 8
 """The number of neighbours that are searched beyond K, so that the K-th is seldom in doubt."""
@@ -61,11 +61,14 @@ def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours
 
     Raises:
         ValueError: The datastore is empty, embeddings are not finite or differ in D, or k_max < 1.
+        TypeError: Embeddings are no tensors.
 
     Example:
         >>> retrieve(torch.eye(3), torch.tensor([[1.0, 0.5, 0.0]]), 2).index.tolist()
         [[0, 1]]
     """
+    for each in (datastore_ND, queries_MD):
+        check_tensor(each)
     shapes = tuple(datastore_ND.shape), tuple(queries_MD.shape)
     if not len(shapes[0]) == len(shapes[1]) == 2 or shapes[0][1] != shapes[1][1]:
         raise ValueError(f"embeddings (N, D) and (M, D) do not fit; found: {shapes[0]} and {shapes[1]}")

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
@@ -28,11 +28,14 @@ from mlcl.evaluation.tasks import (
     array,
     as_classes,
     as_rows,
+    check_task,
     known_entries,
 )
 from mlcl.labels import LabelRows
 
 AT_HALF = Decision.fixed(0.5)
+ROUNDING = 1e-5
+"""The distance from 0 and 1 at which a number is still a rounded probability, and not a logit."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,10 @@ class Scoring:
     threshold: Mode = 0.5
     aspects: Sequence[str] | None = None
     at_least_one: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("max", "min"):
+            raise ValueError(f"scoring by {self.metric} has the mode {self.mode!r}; allowed: max, min")
 
     @property
     def sign(self) -> int:
@@ -178,8 +185,9 @@ def evaluate(
         targets there is no value.
 
     Raises:
-        ValueError: Probabilities are not finite, shapes disagree, no row has a known target, or `facts` lacks
-            what a metric needs.
+        ValueError: Probabilities are not within 0 and 1, shapes disagree, classes are no integers, no row has
+            a known target, or `facts` lacks what a metric needs.
+        TypeError: Probabilities or targets are of another type.
         UserError: `only` has an unknown name.
 
     Example:
@@ -189,8 +197,7 @@ def evaluate(
     """
     p = array(probabilities)
     _check_shapes(task, p, targets)
-    if not np.isfinite(p).all():
-        raise ValueError("probabilities are not finite")
+    _check_range(p)
     if task == "aspects":
         aspects = _aspects(aspects, p.shape[1])
     names = metric_names(task, aspects, p.shape[1], groups=() if only is None else None)
@@ -224,6 +231,7 @@ def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collectio
 
     Raises:
         ValueError: Embeddings are not finite, or there are not as many as label sets.
+        TypeError: Embeddings are no tensor, or `labels` no label rows.
 
     Example:
         >>> rows = LabelRows.from_lists([[0], [0], [1], [1]], 2)
@@ -231,9 +239,12 @@ def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collectio
         >>> evaluate_embeddings(x, rows, ["clustering"])
         {'ari': 1.0, 'nmi': 1.0}
     """
-    if len(embeddings) != len(labels):
-        raise ValueError(f"{len(embeddings)} embeddings for {len(labels)} label sets")
-    rows = EmbeddedRows.of(embeddings, labels)
+    x, sets = array(embeddings), as_rows(labels)
+    if len(x) != len(sets):
+        raise ValueError(f"{len(x)} embeddings for {len(sets)} label sets")
+    if not np.isfinite(x).all():
+        raise ValueError("embeddings are not finite")
+    rows = EmbeddedRows.of(embeddings, sets)
     whole = rows.labels.known() is None
     return {
         metric.name: metric.of_rows(rows) if whole or metric.masked else float("nan")
@@ -243,17 +254,24 @@ def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collectio
 
 def _check_shapes(task: Task, p: Array, targets: Targets) -> None:
     """Raises ValueError if probabilities and targets do not fit the task and each other."""
-    if task not in get_args(Task):
-        raise ValueError(f"unknown task {task!r}; allowed: {', '.join(get_args(Task))}")
+    check_task(task)
     if len(p) != len(targets) or not len(p):
         raise ValueError(f"{len(p)} rows of probabilities for {len(targets)} of targets")
-    classes = None if isinstance(targets, LabelRows) or task == "multi_label" else targets
-    wrong = classes is not None and p.shape[:-1] != tuple(classes.shape)
+    classes = None if task == "multi_label" else as_classes(targets)
+    shape = p.shape[:1] if classes is None else classes.shape
+    wrong = classes is not None and p.shape[:-1] != shape
     if wrong or p.ndim != (3 if task == "aspects" else 2):
-        shape = p.shape[:1] if isinstance(targets, LabelRows) else tuple(targets.shape)
         raise ValueError(f"probabilities {p.shape} and targets {shape} do not fit the task {task}")
     if classes is not None and (largest := int(classes.max())) >= p.shape[-1]:
         raise ValueError(f"class {largest} among the targets of {p.shape[-1]} classes")
+
+
+def _check_range(p: Array) -> None:
+    """Raises ValueError for numbers that are no probabilities, such as logits."""
+    if not np.isfinite(p).all():
+        raise ValueError("probabilities are not finite")
+    if p.min(initial=0) < -ROUNDING or p.max(initial=1) > 1 + ROUNDING:
+        raise ValueError(f"probabilities are not within 0 and 1; found: {p.min():.3g} to {p.max():.3g}")
 
 
 def _of_labels(

@@ -6,7 +6,7 @@ Shapes: N rows, C classes, L labels (or classes), A aspects, H levels of a hiera
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -79,24 +79,47 @@ def frequency_bands(counts: Array, bounds: tuple[int, int]) -> Array:
     return np.where(counts > many, 0, np.where(counts < few, 2, 1))
 
 
+def check_task(task: str) -> None:
+    """Raises ValueError for anything but a `Task`."""
+    if task not in get_args(Task):
+        raise ValueError(f"unknown task {task!r}; allowed: {', '.join(get_args(Task))}")
+
+
+def check_tensor(value: object) -> None:
+    """Raises TypeError for anything but a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"no tensor; found: {type(value).__name__}; allowed: torch.as_tensor(...) of it")
+
+
 def array(tensor: Tensor) -> Array:
-    """Returns a tensor's values as a NumPy array, those of bfloat16, which NumPy lacks, as float32."""
+    """Returns a tensor's values as a NumPy array, those of bfloat16, which NumPy lacks, as float32.
+
+    Raises TypeError for anything but a tensor.
+    """
+    check_tensor(tensor)
     values = tensor.detach().cpu()
     found: Array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
     return found
 
 
 def as_classes(targets: Targets) -> Array:
-    """Returns class targets as an int64 array. Raises TypeError for label rows."""
-    if isinstance(targets, LabelRows):
-        raise TypeError("this task takes a tensor of classes, not label rows")
-    return array(targets).astype(np.int64)
+    """Returns class targets as an int64 array.
+
+    Raises TypeError for anything but a tensor, and ValueError for numbers that are not whole or below -1.
+    """
+    if not isinstance(targets, Tensor):
+        raise TypeError(f"this task takes a tensor of classes; found: {type(targets).__name__}")
+    classes = array(targets)
+    if classes.dtype.kind not in "iub" or classes.min(initial=0) < -1:
+        found = classes.min() if classes.dtype.kind == "i" else classes.dtype
+        raise ValueError(f"classes must be integers, -1 (unknown) or more; found: {found}")
+    return classes.astype(np.int64)
 
 
 def as_rows(targets: Targets) -> LabelRows:
-    """Returns targets that are label rows, on the CPU. Raises TypeError for a tensor of classes."""
+    """Returns targets that are label rows, on the CPU. Raises TypeError for anything else."""
     if not isinstance(targets, LabelRows):
-        raise TypeError("multi_label takes label rows, not a tensor")
+        raise TypeError(f"label rows are needed, see mlcl.labels; found: {type(targets).__name__}")
     return targets.to("cpu")
 
 

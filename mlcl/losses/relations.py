@@ -54,8 +54,8 @@ def label_counts(anchors: LabelRows | Tensor, candidates: LabelRows | Tensor | N
         candidates: Label rows, or a dense multi-hot matrix (B, L); by default the anchors.
 
     Raises:
-        ValueError: For rows of different widths.
-        TypeError: For a sparse tensor.
+        ValueError: For rows of different widths, and values that are negative or not finite.
+        TypeError: For anything but a dense tensor or label rows.
 
     Example:
         >>> label_counts(torch.tensor([[1, 1, 0]]), torch.tensor([[0, 1, 1], [1, 1, 0]])).shared.tolist()
@@ -71,11 +71,18 @@ def label_counts(anchors: LabelRows | Tensor, candidates: LabelRows | Tensor | N
 
 
 def _dense(labels: LabelRows | Tensor) -> Tensor:
-    if isinstance(labels, Tensor) and labels.layout != torch.strided:
+    if isinstance(labels, LabelRows):
+        return labels.dense(torch.float64)
+    if not isinstance(labels, Tensor) or labels.is_complex():
+        found = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
+        raise TypeError(f"labels must be a tensor (N, L) or LabelRows; found: {found}")
+    if labels.layout != torch.strided:
         raise TypeError(
             f"labels are sparse; found: {labels.layout}; allowed: labels.to_dense(), or LabelRows"
         )
-    return labels.dense(torch.float64) if isinstance(labels, LabelRows) else labels.to(torch.float64)
+    if not ((labels >= 0) & labels.isfinite()).all():
+        raise ValueError("labels must be finite and 0 or more; found other values")
+    return labels.to(torch.float64)
 
 
 def relation(counts: LabelCounts) -> Tensor:

@@ -104,6 +104,12 @@ def test_too_few_rows_have_no_retrieval(lists):
 def test_each_row_has_an_embedding():
     with pytest.raises(ValueError, match="4 embeddings for 2 label sets"):
         evaluate_embeddings(torch.rand(4, 3), LabelRows.from_lists([[0], [0]], 2), ["retrieval"])
+    with pytest.raises(ValueError, match="embeddings are not finite"):
+        evaluate_embeddings(torch.rand(1, 3) / 0, LabelRows.from_lists([[0]], 2), ["clustering"])
+    with pytest.raises(TypeError, match="no tensor; found: ndarray"):
+        evaluate_embeddings(torch.rand(1, 3).numpy(), LabelRows.from_lists([[0]], 2), ["clustering"])
+    with pytest.raises(TypeError, match=r"label rows are needed, .* found: Tensor"):
+        evaluate_embeddings(torch.rand(1, 3), torch.tensor([0]), ["clustering"])
 
 
 def test_a_group_that_is_not_asked_for_costs_nothing():

@@ -82,3 +82,9 @@ def test_a_label_that_all_drawn_rows_have_is_always_predicted(scene):
     rows = FewShot(x, sets, "multi_label", 3)
     found = rows.probe(x, sets, shots=2, draws=2, seed=0)
     assert 0 < found["micro_f1"] <= 1
+
+
+def test_rows_without_a_target_are_refused(scene):
+    x, y = scene
+    with pytest.raises(ValueError, match="80 embeddings for 60 targets"):
+        FewShot(x, y[:60], "single", 3)

@@ -87,6 +87,11 @@ def test_bad_input():
         knn_probabilities(neighbours, torch.tensor([0]), "single", 0, 1.0, 2)
     with pytest.raises(ValueError, match="class 2 among the labels of 2 classes"):
         knn_probabilities(neighbours, torch.tensor([2]), "single", 1, 1.0, 2)
+    with pytest.raises(ValueError, match="unknown task 'sngle'"):
+        knn_probabilities(neighbours, torch.tensor([0]), "sngle", 1, 1.0, 2)
+    for task, none in (("single", torch.tensor([0])[:0]), ("multi_label", LabelRows.from_lists([], 2))):
+        with pytest.raises(ValueError, match="0 labels for a datastore of 1 rows or more"):
+            knn_probabilities(neighbours, none, task, 1, 1.0, 2)
 
 
 TRAIN = LabelRows.from_lists([[0, 1], [0], [2, 3], [4], []], 5)

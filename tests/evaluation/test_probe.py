@@ -255,3 +255,30 @@ def test_constant_features_and_divergence():
         run((x * float("inf"), y), (x, y))
     with pytest.raises(ValueError, match="no training row"):
         run((x, torch.full_like(y, -1)), (x, y))
+
+
+X, CLASS = blobs(20)
+SETS = LabelRows.from_classes(CLASS, 4)
+
+
+@pytest.mark.parametrize(
+    ("train", "how", "error", "message"),
+    [((X, CLASS[:15]), {}, ValueError, "20 rows of features for 15 of targets"),
+     ((X, SETS.take(torch.arange(15))), {"task": "multi_label", "metric": "micro_f1"}, ValueError,
+      "20 rows of features for 15 of targets"),
+     ((X[:15], CLASS), {}, ValueError, "15 rows of features for 20 of targets"),
+     ((X[:, :2], CLASS), {}, ValueError, r"of one D; found: \(20, 2\) and \(20, 6\)"),
+     ((X[:, 0], CLASS), {}, ValueError, r"must be \(n, D\) or .* found: \(20,\)"),
+     ((X, CLASS), {"n_classes": 3}, ValueError, "class 3 among the targets of 3 classes"),
+     ((X, SETS), {"task": "multi_label", "n_classes": 3}, ValueError, "4 labels among the targets of 3"),
+     ((X.numpy(), CLASS), {}, TypeError, "features .* must be a tensor; found: ndarray"),
+     ((X, CLASS.tolist()), {}, TypeError, "a tensor of classes; found: list"),
+     ((X, CLASS + 0.5), {}, ValueError, "classes must be integers"),
+     ((X, CLASS), {"task": "multi"}, ValueError, "unknown task 'multi'; allowed: single"),
+     ((X, CLASS), {"epochs": 0}, ValueError, "no rates, decays, epochs or rows .* epochs=0"),
+     ((X, CLASS), {"lrs": ()}, ValueError, "no rates, decays, epochs or rows"),
+     ((X, CLASS), {"mode": "maximum"}, ValueError, "mode 'maximum'; allowed: max, min")],
+)  # fmt: skip
+def test_rows_and_settings_that_do_not_fit_are_refused(train, how, error, message):
+    with pytest.raises(error, match=message):
+        run(train, (X, CLASS), **how)

@@ -186,3 +186,10 @@ def test_bad_input(call, message):
 def test_embeddings_whose_squares_overflow_have_their_nearest_rows(rows):
     found = retrieve(torch.arange(float(rows))[:, None] * 1e20, torch.tensor([[3.2e20]]), 2)
     assert found.index.tolist() == [[3, 4]]
+
+
+def test_embeddings_that_are_no_tensors_are_named():
+    with pytest.raises(TypeError, match=r"no tensor; found: list; allowed: torch.as_tensor"):
+        retrieve([[0.0]], torch.zeros(1, 1), 1)
+    with pytest.raises(TypeError, match="no tensor; found: ndarray"):
+        retrieve(torch.zeros(1, 1), torch.zeros(1, 1).numpy(), 1)

@@ -101,6 +101,19 @@ def test_label_rows_must_have_one_width():
         label_counts(torch.ones(1, 2), torch.ones(1, 3))
 
 
+def test_labels_that_cannot_be_counted_are_named():
+    for labels, found in (
+        ([[1, 0]], "list"),
+        (torch.ones(1, 2).numpy(), "ndarray"),
+        (1j * torch.ones(1, 2), "c"),
+    ):
+        with pytest.raises(TypeError, match=rf"a tensor \(N, L\) or LabelRows; found: .*{found}"):
+            label_counts(labels)
+    for value in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(ValueError, match="finite and 0 or more; found other values"):
+            label_counts(torch.ones(1, 2), torch.tensor([[value, 1.0]]))
+
+
 def test_ratings_that_share_no_aspect_share_nothing():
     ratings = torch.rand(40, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     ratings[:20, :3] = ratings[20:, 3:] = 0
