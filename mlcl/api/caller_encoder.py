@@ -19,7 +19,7 @@ from torch import nn
 
 from mlcl.api.identity import Identity, identity_of
 from mlcl.config import JobConfig
-from mlcl.config.plugin_files import PluginFile
+from mlcl.config.plugin_files import PluginFile, text_that_ran
 from mlcl.data.tokens import Tokenizer, load_tokenizer, padded_tokenizer
 from mlcl.errors import UserError
 from mlcl.files import write_if_missing
@@ -121,7 +121,11 @@ def caller_encoder_of(
             section[key] = str(write_if_missing(base.with_suffix(suffix), content))
     file = base.with_suffix(".py")
     modules = {its.__name__ if isinstance(its, ModuleType) else its.__module__ for its in identity.own}
-    if not file.exists():  # an existing file is kept: a new pickle may differ
+    # An existing file is kept, and a text that ran under another home: a new pickle may differ, and one
+    # process runs one text of a name.
+    if not file.exists() and (text := text_that_ran(file.name)) is not None:
+        write_if_missing(file, text.encode())
+    if not file.exists():
         own = [sys.modules[each] for each in modules - {"__main__"} if each in sys.modules]
         packed = pack(kept, own)
         batches = "" if collate is None else pack(collate, own, key="collate", allowed=COLLATE_ALLOWED)

@@ -28,6 +28,8 @@ from mlcl.plugins import REGISTRIES, PluginError, files_are_run, registry
 
 KEY = "plugins"
 MOST_BYTES = 1 << 16
+MODULE, TEXT = "mlcl_plugin_", "__text__"
+"""The beginning of the names of plugin files' modules, and the attribute with the text of each."""
 
 
 class PluginFile(Section):
@@ -102,12 +104,19 @@ def run_plugins(plugins: Any) -> None:
                 _run(PluginFile.model_validate(each))
 
 
+def text_that_ran(file: str) -> str | None:
+    """Returns the text of the plugin file of this name that this process has run; None if it has run none."""
+    modules = [its for name, its in sys.modules.items() if name.startswith(MODULE)]
+    return next((vars(its)[TEXT] for its in modules if its.__file__ == file), None)
+
+
 def _run(plugin: PluginFile) -> None:
-    name = f"mlcl_plugin_{plugin.sha256}"
+    name = f"{MODULE}{plugin.sha256}"
     if name in sys.modules:
         return
     module = sys.modules[name] = ModuleType(name)
     module.__file__ = plugin.file
+    vars(module)[TEXT] = plugin.source
     # Tracebacks show these lines, since the text may have been read from a stored job.
     lines = plugin.source.splitlines(keepends=True)
     linecache.cache[plugin.file] = (len(plugin.source), None, lines, plugin.file)

@@ -178,6 +178,22 @@ def test_random_numbers_that_are_not_trained_are_those_of_the_training_in_an_exp
     torch.testing.assert_close(model.outputs(job_data.dataset.split("test").vectors().tolist()), stored)
 
 
+def one_of_equal_classes():
+    class Own(nn.Linear):
+        def __init__(self, in_features):
+            super().__init__(in_features, 4)
+
+    return Own
+
+
+def test_a_module_has_one_text_in_all_homes_of_a_process(vectors, tmp_path):
+    first, second = (
+        job_with(vectors, one_of_equal_classes(), tmp_path / home) for home in ("first", "second")
+    )
+    assert job_hash(first) == job_hash(second)
+    assert len(list((tmp_path / "second").glob("encoders/Own_*.py"))) == 1
+
+
 @pytest.mark.parametrize(
     ("encoder", "tokenizer", "problem"),
     [
