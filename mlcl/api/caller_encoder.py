@@ -29,6 +29,7 @@ from mlcl.models.caller_collate import CallerCollate
 from mlcl.models.caller_module import PYTHON, pack, takes, without_weights
 from mlcl.models.encoder import SIZES, Reads
 from mlcl.training.checks import check_job
+from mlcl.training.context import own_process_state
 from mlcl.training.job_data import open_dataset
 
 FOLDER = "encoders"
@@ -81,12 +82,13 @@ class CallerEncoder:
         `home` is None if the job's data are on another machine. Then an encoder of vectors is not built,
         since only the data have the length of the vectors.
         """
-        if self.reads != "vectors":
-            build_encoder(job.encoder, vocabulary_size=_vocabulary(job))
-        elif home is not None:
-            info = open_dataset(job, home, verify=False).info
-            check_job(job, info)
-            build_encoder(job.encoder, input_columns={"column": info.dim or 0})
+        with own_process_state(None):  # the module may draw random numbers
+            if self.reads != "vectors":
+                build_encoder(job.encoder, vocabulary_size=_vocabulary(job))
+            elif home is not None:
+                info = open_dataset(job, home, verify=False).info
+                check_job(job, info)
+                build_encoder(job.encoder, input_columns={"column": info.dim or 0})
         if self.note:
             say(self.note)
 

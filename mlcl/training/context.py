@@ -112,18 +112,36 @@ _training = threading.RLock()
 def own_process_state(threads: int | None) -> Iterator[None]:
     """A context in which a training may seed all random numbers, and PyTorch and Faiss use `threads` threads.
 
-    At its end the caller's random states and numbers of threads are restored. Trainings in several threads of
-    a process run one after another, because they share this state.
+    PyTorch computes gradients, in float32 and without autocast, also where the caller has changed this. At
+    the end the caller's random states and numbers of threads are restored. Trainings in several threads of a
+    process run one after another, because they share this state.
     """
     with _training:
         python, numpy, its = random.getstate(), np.random.get_state(), rng_state()
         try:
-            with _threads(threads):
+            with _threads(threads), _usual_modes():
                 yield
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
             set_rng_state(its)
+
+
+@contextlib.contextmanager
+def _usual_modes() -> Iterator[None]:
+    """Sets PyTorch's default type, gradients and autocast as in a new process; its end restores them."""
+    before = torch.get_default_dtype()
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    with contextlib.ExitStack() as stack:
+        for mode in (torch.inference_mode(False), torch.enable_grad()):
+            stack.enter_context(mode)
+        for device in devices:
+            stack.enter_context(torch.autocast(device, enabled=False))
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from builders import job_tree, shades, text_dataset
+from safetensors.torch import load_file
 from stored_runs import run
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
@@ -178,6 +179,14 @@ def test_random_numbers_that_are_not_trained_are_those_of_the_training_in_an_exp
     torch.testing.assert_close(model.outputs(job_data.dataset.split("test").vectors().tolist()), stored)
 
 
+def test_the_check_of_a_class_leaves_the_callers_random_numbers(vectors, tmp_path):
+    seed_all(7)
+    expected = torch.rand(1).item(), random.random(), np.random.rand()
+    seed_all(7)
+    job_with(vectors, Drawn, tmp_path)
+    assert (torch.rand(1).item(), random.random(), np.random.rand()) == expected
+
+
 def one_of_equal_classes():
     class Own(nn.Linear):
         def __init__(self, in_features):
@@ -192,6 +201,26 @@ def test_a_module_has_one_text_in_all_homes_of_a_process(vectors, tmp_path):
     )
     assert job_hash(first) == job_hash(second)
     assert len(list((tmp_path / "second").glob("encoders/Own_*.py"))) == 1
+
+
+def test_a_run_does_not_depend_on_the_types_and_gradients_of_the_caller(vectors, tmp_path):
+    def of_run():
+        report = mlcl.run(vectors, {"train.epochs": 1}, home=tmp_path / "home", encoder=Drawn, progress=None)
+        (weights,) = report.folder.glob("model/*.safetensors")
+        return load_file(weights)
+
+    expected = of_run()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            found = of_run()
+            assert not torch.is_grad_enabled()
+            assert torch.is_autocast_enabled("cpu")
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], its) for name, its in expected.items())
 
 
 @pytest.mark.parametrize(
