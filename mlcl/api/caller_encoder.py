@@ -26,7 +26,8 @@ from mlcl.files import write_if_missing
 from mlcl.models import ENCODERS, build_encoder
 from mlcl.models.caller_collate import ALLOWED as BATCH
 from mlcl.models.caller_collate import CallerCollate
-from mlcl.models.caller_module import PYTHON, pack, takes, without_weights
+from mlcl.models.caller_module import PYTHON, CallerModule, pack, takes, without_weights
+from mlcl.models.caller_state import check_state
 from mlcl.models.encoder import SIZES, Reads
 from mlcl.training.checks import check_job
 from mlcl.training.context import own_process_state
@@ -83,12 +84,15 @@ class CallerEncoder:
         since only the data have the length of the vectors.
         """
         with own_process_state(None):  # the module may draw random numbers
-            if self.reads != "vectors":
-                build_encoder(job.encoder, vocabulary_size=_vocabulary(job))
-            elif home is not None:
+            sizes: dict[str, Any] = {"vocabulary_size": _vocabulary(job)}
+            if self.reads == "vectors" and home is not None:
                 info = open_dataset(job, home, verify=False).info
                 check_job(job, info)
-                build_encoder(job.encoder, input_columns={"column": info.dim or 0})
+                sizes = {"input_columns": {"column": info.dim or 0}}
+            if self.reads != "vectors" or home is not None:
+                built = build_encoder(job.encoder, **sizes)
+                assert isinstance(built, CallerModule)
+                check_state(built)
         if self.note:
             say(self.note)
 
@@ -122,13 +126,12 @@ def caller_encoder_of(
         if content is not None:
             section[key] = str(write_if_missing(base.with_suffix(suffix), content))
     file = base.with_suffix(".py")
-    modules = {its.__name__ if isinstance(its, ModuleType) else its.__module__ for its in identity.own}
     # An existing file is kept, and a text that ran under another home: a new pickle may differ, and one
     # process runs one text of a name.
     if not file.exists() and (text := text_that_ran(file.name)) is not None:
         write_if_missing(file, text.encode())
     if not file.exists():
-        own = [sys.modules[each] for each in modules - {"__main__"} if each in sys.modules]
+        own = _own_modules(identity)
         packed = pack(kept, own)
         batches = "" if collate is None else pack(collate, own, key="collate", allowed=COLLATE_ALLOWED)
         text = TEXT.format(
@@ -152,6 +155,12 @@ def caller_encoder_of(
 def modality_of(job: JobConfig) -> Reads:
     """Returns the modality that the encoder of a job reads."""
     return ENCODERS[job.encoder.name].reads(job.encoder)
+
+
+def _own_modules(identity: Identity) -> list[ModuleType]:
+    """Returns the modules of the caller's own classes and functions, which pickles hold by value."""
+    names = {its.__name__ if isinstance(its, ModuleType) else its.__module__ for its in identity.own}
+    return [sys.modules[each] for each in names - {"__main__"} if each in sys.modules]
 
 
 def _lines(text: str) -> str:

@@ -59,7 +59,7 @@ class CallerModule(nn.Module):
 
     def __init__(self, module: nn.Module, form: str, example: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.module, self._form = module, form
+        self.module, self._form, self.example = module, form, example
         self.dim = self._check_forward(example)
 
     def forward(self, **inputs: Tensor) -> Tensor:
@@ -225,12 +225,17 @@ def without_weights(module: nn.Module) -> dict[str, Tensor]:
     Raises UserError if the module's state has values that are no tensors.
     """
     state = module.state_dict(keep_vars=True)
-    if other := [key for key, its in state.items() if not isinstance(its, Tensor)]:
-        raise UserError("a state that is not a tensor", key=KEY, found=other[:3], allowed="buffers")
+    check_tensors(state)
     weights = {key: its.detach().clone(memory_format=torch.contiguous_format) for key, its in state.items()}
     for tensor in state.values():
         tensor.data = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
     return weights
+
+
+def check_tensors(state: Mapping[str, Any]) -> None:
+    """Raises UserError for a module's state that has values that are no tensors."""
+    if other := [key for key, its in state.items() if not isinstance(its, Tensor)]:
+        raise UserError("a state that is not a tensor", key=KEY, found=other[:3], allowed="buffers")
 
 
 def takes(call: Callable[..., Any], name: str) -> bool:

@@ -321,6 +321,49 @@ class Broken(Shade):
         raise RuntimeError("mat1 and mat2")
 
 
+class Changing(nn.Linear):
+    """A module that subtracts a running mean, which each of the ways keeps elsewhere than saved weights."""
+
+    def __init__(self, way, in_features=3):
+        super().__init__(in_features, 4)
+        self.way, start = way, torch.zeros(1 if way == "shape" else in_features)
+        if way == "attribute":
+            self.mean = start
+        elif way == "frozen":
+            self.mean = nn.Parameter(start, requires_grad=False)
+        else:
+            self.register_buffer("mean", start, persistent=way != "not persistent")
+
+    def forward(self, x):
+        if self.training:
+            mean = self.mean.data * 0.5 + x.detach().mean(0) * 0.5
+            self.mean = nn.Parameter(mean, requires_grad=False) if self.way == "frozen" else mean
+        return super().forward(x - self.mean)
+
+
+class Kept(nn.Linear):
+    def get_extra_state(self):
+        return {"kept": 1}
+
+    def set_extra_state(self, state):
+        pass
+
+
+@pytest.mark.parametrize("way", ["attribute", "not persistent", "shape", "frozen"])
+def test_a_module_whose_saved_weights_lack_what_training_changes_is_refused(vectors, tmp_path, way):
+    for encoder in (Changing(way), partial(Changing, way)):
+        with pytest.raises(
+            UserError, match="training changes what the saved weights of Changing do not hold"
+        ):
+            job_with(vectors, encoder, tmp_path)
+    assert job_with(vectors, partial(Changing, "persistent"), tmp_path).encoder.name.startswith("Changing")
+
+
+def test_a_class_with_a_state_that_is_no_tensor_is_refused(vectors, tmp_path):
+    with pytest.raises(UserError, match="a state that is not a tensor; found: _extra_state; allowed: buffers"):
+        job_with(vectors, partial(Kept, 3, 4), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("encoder", "problem"),
     [
