@@ -61,7 +61,7 @@ def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours
 
     Raises:
         ValueError: The datastore is empty, embeddings are not finite or differ in D, or k_max < 1.
-        TypeError: Embeddings are no tensors.
+        TypeError: Embeddings are not tensors.
 
     Example:
         >>> retrieve(torch.eye(3), torch.tensor([[1.0, 0.5, 0.0]]), 2).index.tolist()

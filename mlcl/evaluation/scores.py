@@ -231,7 +231,7 @@ def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collectio
 
     Raises:
         ValueError: Embeddings are not finite, or there are not as many as label sets.
-        TypeError: Embeddings are no tensor, or `labels` no label rows.
+        TypeError: Embeddings are not a tensor, or `labels` not label rows.
 
     Example:
         >>> rows = LabelRows.from_lists([[0], [0], [1], [1]], 2)

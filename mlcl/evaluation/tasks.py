@@ -88,7 +88,7 @@ def check_task(task: str) -> None:
 def check_tensor(value: object) -> None:
     """Raises TypeError for anything but a tensor."""
     if not isinstance(value, Tensor):
-        raise TypeError(f"no tensor; found: {type(value).__name__}; allowed: torch.as_tensor(...) of it")
+        raise TypeError(f"not a tensor; found: {type(value).__name__}; allowed: torch.as_tensor(...)")
 
 
 def array(tensor: Tensor) -> Array:

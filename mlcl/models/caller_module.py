@@ -222,7 +222,7 @@ def pack(
 def without_weights(module: nn.Module) -> dict[str, Tensor]:
     """Takes the weights out of a module, whose tensors then need no memory, and returns them by name.
 
-    Raises UserError if the module's state has values that are no tensors.
+    Raises UserError if the module's state has values that are not tensors.
     """
     state = module.state_dict(keep_vars=True)
     check_tensors(state)
@@ -233,7 +233,7 @@ def without_weights(module: nn.Module) -> dict[str, Tensor]:
 
 
 def check_tensors(state: Mapping[str, Any]) -> None:
-    """Raises UserError for a module's state that has values that are no tensors."""
+    """Raises UserError for a module's state with values that are not tensors."""
     if other := [key for key, its in state.items() if not isinstance(its, Tensor)]:
         raise UserError("a state that is not a tensor", key=KEY, found=other[:3], allowed="buffers")
 

@@ -360,7 +360,9 @@ def test_a_module_whose_saved_weights_lack_what_training_changes_is_refused(vect
 
 
 def test_a_class_with_a_state_that_is_no_tensor_is_refused(vectors, tmp_path):
-    with pytest.raises(UserError, match="a state that is not a tensor; found: _extra_state; allowed: buffers"):
+    with pytest.raises(
+        UserError, match="a state that is not a tensor; found: _extra_state; allowed: buffers"
+    ):
         job_with(vectors, partial(Kept, 3, 4), tmp_path)
 
 

@@ -106,7 +106,7 @@ def test_each_row_has_an_embedding():
         evaluate_embeddings(torch.rand(4, 3), LabelRows.from_lists([[0], [0]], 2), ["retrieval"])
     with pytest.raises(ValueError, match="embeddings are not finite"):
         evaluate_embeddings(torch.rand(1, 3) / 0, LabelRows.from_lists([[0]], 2), ["clustering"])
-    with pytest.raises(TypeError, match="no tensor; found: ndarray"):
+    with pytest.raises(TypeError, match="not a tensor; found: ndarray"):
         evaluate_embeddings(torch.rand(1, 3).numpy(), LabelRows.from_lists([[0]], 2), ["clustering"])
     with pytest.raises(TypeError, match=r"label rows are needed, .* found: Tensor"):
         evaluate_embeddings(torch.rand(1, 3), torch.tensor([0]), ["clustering"])

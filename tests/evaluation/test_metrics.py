@@ -111,7 +111,7 @@ ONE, OF_CLASS = torch.tensor([[0.5, 0.5]]), torch.tensor([0])
      ("single", ONE, OF_CLASS, {"only": ["accuracyy"]}, UserError, r"accuracyy.*accuracy, .*macro_f1"),
      ("multi_label", ONE, LabelRows.from_lists([[0]], 3), {}, ValueError, "2 columns .* for 3 labels"),
      ("multi_label", ONE, OF_CLASS, {}, TypeError, "label rows are needed, see mlcl.labels; found: Tensor"),
-     ("single", ONE.tolist(), OF_CLASS, {}, TypeError, "no tensor; found: list; allowed: torch.as_tensor"),
+     ("single", ONE.tolist(), OF_CLASS, {}, TypeError, "not a tensor; found: list; allowed: torch.as_tensor"),
      ("single", ONE, OF_CLASS.numpy(), {}, TypeError, "a tensor of classes; found: ndarray"),
      ("multi_label", ONE, [[0]], {}, TypeError, "label rows are needed, see mlcl.labels; found: list"),
      ("single", ONE, torch.tensor([0.6]), {}, ValueError, "classes must be integers, .* found: float32"),

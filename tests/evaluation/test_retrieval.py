@@ -189,7 +189,7 @@ def test_embeddings_whose_squares_overflow_have_their_nearest_rows(rows):
 
 
 def test_embeddings_that_are_no_tensors_are_named():
-    with pytest.raises(TypeError, match=r"no tensor; found: list; allowed: torch.as_tensor"):
+    with pytest.raises(TypeError, match=r"not a tensor; found: list; allowed: torch.as_tensor"):
         retrieve([[0.0]], torch.zeros(1, 1), 1)
-    with pytest.raises(TypeError, match="no tensor; found: ndarray"):
+    with pytest.raises(TypeError, match="not a tensor; found: ndarray"):
         retrieve(torch.zeros(1, 1), torch.zeros(1, 1).numpy(), 1)
