@@ -25,8 +25,9 @@ class Embedder(nn.Module):
     Args:
         encoder: A model with `last_hidden_state` in its output, such as one from AutoModel.
         loss: A loss of `mlcl.losses.build_loss`. The model then returns it as `loss`, and trains its
-            parameters; the Trainer gets no `compute_loss_func`. With gradient accumulation each batch has the
-            same weight, regardless of its number of rows.
+            parameters, to which the Trainer's `weight_decay` applies, too; the Trainer gets no
+            `compute_loss_func`. With gradient accumulation each batch has the same weight, regardless of its
+            number of rows.
     """
 
     accepts_loss_kwargs = False  # the Trainer divides `loss` by the number of accumulated batches

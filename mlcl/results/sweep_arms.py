@@ -92,8 +92,9 @@ class ArmSearch:
         its = f"{best.name}{best.neighbours} {best.mean:.4f} on {seeds}, {written.name} {written.mean:.4f}"
         if self.kept is None:
             return its
-        # A share below 0 says how small the lead was, not how much of it is left.
-        return f"{its}; fresh seeds keep {f'{self.kept:.0%}' if self.kept > 0 else 'nothing'} of its lead"
+        # A share outside 0 to 1 says how small the lead was, not how much of it is left.
+        share = "nothing" if self.kept <= 0 else "all" if self.kept >= 1 else f"{self.kept:.0%}"
+        return f"{its}; fresh seeds keep {share} of its lead"
 
 
 @dataclass(frozen=True)

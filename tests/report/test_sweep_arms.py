@@ -96,6 +96,7 @@ def test_a_race_says_what_it_picked():
     one = (Entrant("as written", (0.7,)), Entrant("trial 3", (0.74,), found=0.8))
     lost = "trial 3 0.7400 on 1 fresh seed, as written 0.7000; fresh seeds keep nothing of its lead"
     assert ArmSearch(1, 8, one, "trial 3", -29.0).sentence == lost
+    assert ArmSearch(1, 8, one, "trial 3", 7.46).sentence == lost.replace("nothing", "all")
     kept = ArmSearch(1, 8, (written, trial), "as written")
     assert kept.sentence == "use the job as written: 0.7100 on 2 fresh seeds, trial 3 0.7500"
     assert ArmSearch(1, 8).sentence == ""
