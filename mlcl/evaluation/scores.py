@@ -230,7 +230,7 @@ def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collectio
         are NaN.
 
     Raises:
-        ValueError: Embeddings are not finite, or there are not as many as label sets.
+        ValueError: Embeddings are not finite, there are not as many as label sets, or a group is unknown.
         TypeError: Embeddings are not a tensor, or `labels` not label rows.
 
     Example:
@@ -244,6 +244,8 @@ def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collectio
         raise ValueError(f"{len(x)} embeddings for {len(sets)} label sets")
     if not np.isfinite(x).all():
         raise ValueError("embeddings are not finite")
+    if unknown := set(groups) - {metric.group for metric in METRICS.values()}:
+        raise ValueError(f"unknown groups of metrics; found: {', '.join(sorted(unknown))}")
     rows = EmbeddedRows.of(embeddings, sets)
     whole = rows.labels.known() is None
     return {
@@ -327,4 +329,6 @@ def _aspects(names: Sequence[str] | None, count: int) -> Sequence[str]:
         return [str(number) for number in range(count)]
     if len(names) != count:
         raise ValueError(f"{len(names)} names for {count} aspects")
+    if len({aspect_metric("", name) for name in names}) < count:
+        raise ValueError(f"aspects whose metrics would have one name; found: {', '.join(names)}")
     return names

@@ -114,6 +114,8 @@ def test_each_row_has_an_embedding():
 
 def test_a_group_that_is_not_asked_for_costs_nothing():
     assert evaluate_embeddings(torch.rand(2, 3), LabelRows.from_lists([[0], [1]], 2), ["bands"]) == {}
+    with pytest.raises(ValueError, match="unknown groups of metrics; found: bandz"):
+        evaluate_embeddings(torch.rand(2, 3), LabelRows.from_lists([[0], [1]], 2), ["bandz"])
 
 
 def test_a_metric_of_embeddings_needs_a_group():

@@ -52,6 +52,11 @@ def test_aspects():
     assert set(got) == set(metric_names("aspects", aspects=["Service", "Room view"]))
 
 
+def test_aspects_that_read_alike_are_refused():
+    with pytest.raises(ValueError, match="would have one name; found: A b, a-b"):
+        evaluate("aspects", torch.full((1, 2, 2), 0.5), torch.tensor([[0, 1]]), aspects=["A b", "a-b"])
+
+
 def test_aspects_in_any_script_have_metrics_of_their_own():
     names = [aspect_metric("accuracy", aspect) for aspect in ("Еда", "味道", "Größe & Café", "room_view")]
     assert names == ["accuracy_еда", "accuracy_味道", "accuracy_größe_café", "accuracy_room_view"]
