@@ -115,7 +115,7 @@ def read_texts(contents: Sequence[Content], places: Sequence[str]) -> list[str]:
         if not isinstance(text, str):
             raise UserError(f"not a text at {place}", key="text", found=type(text).__name__)
         if not is_unicode(text):
-            raise UserError(f"no Unicode text at {place}", key="text", found="half of a surrogate pair")
+            raise UserError(f"not Unicode text at {place}", key="text", found="half of a surrogate pair")
     return [str(text) for text in contents]
 
 

@@ -324,7 +324,7 @@ def test_a_comparison_with_a_module_and_a_collate_function_of_the_callers(tables
         ({"overrides": ["train.epochs=2"]}, "key overrides: no overrides"),
         ({"label": "topic"}, "no such option; did you mean labels"),
         ({"text": "body"}, "body"),
-        ({"data": {"text": TEXTS, "topic": ["same"] * 120}}, "one class alone"),
+        ({"data": {"text": TEXTS, "topic": ["same"] * 120}}, "only one class"),
         ({"data": {"text": [], "topic": []}}, "no rows"),
     ],
 )

@@ -61,7 +61,7 @@ def test_half_a_file_is_no_file_and_the_next_place_is_tried(server, tmp_path):
 
 
 def test_without_a_server_the_user_is_told_what_to_do(server, tmp_path):
-    with pytest.raises(UserError, match=r"name its place; found: .*nowhere.bin: HTTP Error 404") as error:
+    with pytest.raises(UserError, match=r"give its path; found: .*nowhere.bin: HTTP Error 404") as error:
         fetch([f"{server}/nowhere.bin", "http://127.0.0.1:9/set.bin"], SHA256, tmp_path / "got" / "set.bin")
     assert "127.0.0.1:9" in str(error.value)
     assert list((tmp_path / "got").iterdir()) == []

@@ -99,7 +99,7 @@ def test_own_logits_are_added_to_those_of_the_layer_or_stand_alone():
     [({"inputs": ["transformer"]}, "the input transformer needs transformer"),
      ({"inputs": ["tfidf", "image"]}, "different modalities"),
      ({"inputs": ["words", "column"]}, "different modalities"),
-     ({"inputs": ["tfidf", "tfidf"]}, "comes twice"), ({"inputs": []}, "at least 1 item"),
+     ({"inputs": ["tfidf", "tfidf"]}, "listed twice"), ({"inputs": []}, "at least 1 item"),
      ({"inputs": ["glove"]}, "'tfidf', 'characters', 'words', 'transformer', 'image' or 'column'"),
      ({"inputs": ["image"], "image": {"network": "resnet18"}}, "a frozen network needs weights")],
 )  # fmt: skip

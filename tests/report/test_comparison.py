@@ -410,7 +410,7 @@ def test_on_paper_and_for_programs(found):
 
 def test_a_value_that_is_no_number_is_not_left_out():
     values = {0: 0.5, 1: 0.5, 2: 0.9, 7: NAN}
-    with pytest.raises(UserError, match="no number in some runs; found: lost, seed 7: nan"):
+    with pytest.raises(UserError, match="not a number in some runs; found: lost, seed 7: nan"):
         compare_settings([made_up_setting("lost", values), BASE], "accuracy")
     lost = drawing("lost", values)
     compared = compare_settings([lost, drawing("own", {0: 0.5, 1: 0.6, 2: 0.8})], "accuracy")

@@ -79,7 +79,7 @@ def test_the_state_of_cmaes_in_a_ledger_that_others_write_to(tmp_path, ran, host
                 entry.system_attrs[key] = "zz" if damaged else hostile.hex()
                 changed += 1
     assert changed > 0
-    with pytest.raises(UserError, match=r"stored state of CMA-ES is not one; --fresh"):
+    with pytest.raises(UserError, match=r"stored state of CMA-ES cannot be read; --fresh"):
         drawn(ledger)
     assert not ran.exists()
 

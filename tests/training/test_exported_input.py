@@ -185,7 +185,7 @@ BAD_INPUT = {  # tests of the sources of tables cover the reader's own errors
     "g.json": ("[1]\n", "not an object at row 0"),
     "j.xlsx": ("", "not a file format that can be read"),
     "k.csv": ("text,id,text\nball,1,law\n", "key text: this column occurs twice"),
-    "m.jsonl": ('{"text": "a", "id": "\\ud800"}\n', "key id: no Unicode text at line 1"),
+    "m.jsonl": ('{"text": "a", "id": "\\ud800"}\n', "key id: not Unicode text at line 1"),
 }
 
 

@@ -114,7 +114,7 @@ def _items(table: TableFile, modality: Modality, columns: TableColumns) -> Itera
             name = "" if given is None or given != given else str(given)
             where = f"{table.unit} {place}"
             if not is_unicode(name):
-                problem = f"no Unicode text at {where}"
+                problem = f"not Unicode text at {where}"
                 raise UserError(problem, file=table.path, key=id, found=repr(name))
             yield Item(name, f"{where} of {table.path}", its)
             number += 1

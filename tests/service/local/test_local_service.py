@@ -286,7 +286,7 @@ def test_down_refuses_while_jobs_run(service):
 def test_down_refuses_where_ray_does_not_tell(service):
     service.up()
     service.folder.ray_token.write_text("another\n")
-    with pytest.raises(UserError, match="does not tell"):
+    with pytest.raises(UserError, match="does not report"):
         service.down()
     service.kill("ray")
     assert set(service.down().servers) == {"ray", "mlflow"}
