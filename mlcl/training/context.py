@@ -131,17 +131,35 @@ def own_process_state(threads: int | None) -> Iterator[None]:
 def _usual_modes() -> Iterator[None]:
     """Sets PyTorch's default type, gradients and autocast as in a new process; its end restores them."""
     before = torch.get_default_dtype()
-    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    with contextlib.ExitStack() as stack:
-        for mode in (torch.inference_mode(False), torch.enable_grad()):
-            stack.enter_context(mode)
-        for device in devices:
-            stack.enter_context(torch.autocast(device, enabled=False))
+    with torch.inference_mode(False), torch.enable_grad(), _no_autocast():
         torch.set_default_dtype(torch.float32)
         try:
             yield
         finally:
             torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def _no_autocast() -> Iterator[None]:
+    """Turns the caller's autocast off.
+
+    It nests no `torch.autocast` around the training, since PyTorch keeps cast weights until the outermost one
+    ends, and the training would compute with old weights. Within one of the caller, no cast weights are kept.
+    """
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    enabled = [torch.is_autocast_enabled(device) for device in devices]
+    cache = torch.is_autocast_cache_enabled()
+    nested = torch.autocast_increment_nesting() > 1
+    torch.autocast_decrement_nesting()
+    try:
+        for device in devices:
+            torch.set_autocast_enabled(device, False)
+        torch.set_autocast_cache_enabled(cache and not nested)
+        yield
+    finally:
+        for device, its in zip(devices, enabled, strict=True):
+            torch.set_autocast_enabled(device, its)
+        torch.set_autocast_cache_enabled(cache)
 
 
 @contextlib.contextmanager

@@ -203,9 +203,11 @@ def test_a_module_has_one_text_in_all_homes_of_a_process(vectors, tmp_path):
     assert len(list((tmp_path / "second").glob("encoders/Own_*.py"))) == 1
 
 
-def test_a_run_does_not_depend_on_the_types_and_gradients_of_the_caller(vectors, tmp_path):
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_run_does_not_depend_on_the_types_and_gradients_of_the_caller(vectors, tmp_path, precision):
     def of_run():
-        report = mlcl.run(vectors, {"train.epochs": 1}, home=tmp_path / "home", encoder=Drawn, progress=None)
+        settings = {"train.epochs": 2, "train.precision": precision}
+        report = mlcl.run(vectors, settings, home=tmp_path / "home", encoder=Drawn, progress=None)
         (weights,) = report.folder.glob("model/*.safetensors")
         return load_file(weights)
 
