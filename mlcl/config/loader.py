@@ -229,8 +229,8 @@ def _layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
             raise UserError(error.problem, file=file, key="base", found=base) from None
         files = [each for each, _, _ in layers if each is not None]
         if base.resolve() in [each.resolve() for each in files]:
-            circle = " > ".join(map(str, [*files, base]))
-            raise UserError("the bases form a cycle", file=file, key="base", found=circle)
+            cycle = " > ".join(map(str, [*files, base]))
+            raise UserError("the bases form a cycle", file=file, key="base", found=cycle)
         layers.append((base, own, lines))
     return layers
 

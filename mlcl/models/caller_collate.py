@@ -18,6 +18,7 @@ from mlcl.models.encoder import Reads
 KEY = "collate"
 SIDE = 64
 """The side in pixels of the images of the example."""
+NO_TENSORS = "does not return a mapping of names to tensors"
 ALLOWED = "a mapping of names to tensors on the CPU, each with one row for each text or image"
 
 
@@ -72,15 +73,10 @@ class CallerCollate:
             raise UserError(f"fails with {rows} rows", key=KEY, found=found, allowed=ALLOWED) from error
         if not isinstance(batch, Mapping) or not batch:
             found = repr(batch) if isinstance(batch, Mapping) else type(batch).__name__
-            raise UserError(
-                "does not return a mapping of names to tensors", key=KEY, found=found, allowed=ALLOWED
-            )
+            raise UserError(NO_TENSORS, key=KEY, found=found, allowed=ALLOWED)
         for name, its in batch.items():
             if not isinstance(name, str) or not isinstance(its, Tensor):
-                problem, found = (
-                    "does not return a mapping of names to tensors",
-                    f"{name!r}: {type(its).__name__}",
-                )
+                problem, found = NO_TENSORS, f"{name!r}: {type(its).__name__}"
             elif its.shape[:1] != (rows,) or its.device.type != "cpu":
                 problem = f"returns a tensor of no {rows} rows"
                 found = f"{name} {(*its.shape,)} on {its.device}"

@@ -274,9 +274,9 @@ def _conditioned(
     try:
         ordered = tuple(parameters[name] for name in TopologicalSorter(needs).static_order())
     except CycleError as error:
-        circle = error.args[1]
+        cycle = error.args[1]
         problem = "the conditions form a cycle"
-        raise entry_error(patterns[circle[0]], problem, " < ".join(circle)) from None
+        raise entry_error(patterns[cycle[0]], problem, " < ".join(cycle)) from None
     for parameter in ordered:
         if branch_to(parameter, ordered) is None:
             problem = "its condition can never hold"

@@ -63,16 +63,11 @@ def first_job(
     Of a hierarchy, the finest level that most training rows have is predicted. `data` and `encoder` become
     sections of the job. Raises UserError for too few rows, an unknown label space, or a single class.
     """
-    for split, least in FEWEST.items():
-        if (rows := info.rows.get(split, 0)) < least:  # type: ignore[call-overload]
-            problem = f"too few rows for {split}: a sweep needs all three splits"
-            raise UserError(problem, key="rows", found=rows, allowed=f"{least} or more")
+    _check_rows(info)
     target = _target(info, description, labels)
     if info.space(target).n_classes < 2:
-        found = info.space(target).classes
-        raise UserError(
-            "only one class: there is nothing to learn", key="labels", found=found, allowed="2 or more"
-        )
+        problem, found = "only one class: there is nothing to learn", info.space(target).classes
+        raise UserError(problem, key="labels", found=found, allowed="2 or more")
     several, train = info.space(target).kind == "multi_label", info.rows["train"]
     chosen, rule = _encoder(info, description, encoder, gpu=gpu)
     heads = _heads(info, target)
@@ -111,6 +106,14 @@ def first_job(
         f"metric: {metric}, of {'several labels' if several else 'one label'} a row",
     )
     return FirstJob(job, space, rules)
+
+
+def _check_rows(info: DatasetInfo) -> None:
+    """Raises UserError if a split has too few rows."""
+    for split, least in FEWEST.items():
+        if (rows := info.rows.get(split, 0)) < least:  # type: ignore[call-overload]
+            problem = f"too few rows for {split}: a sweep needs all three splits"
+            raise UserError(problem, key="rows", found=rows, allowed=f"{least} or more")
 
 
 def _target(info: DatasetInfo, description: Description, labels: str | None) -> str:
