@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.predictions import Counts
-from mlcl.evaluation.tasks import Array, Targets, array, as_rows, known_entries
+from mlcl.evaluation.tasks import Array, Targets, array, as_rows, check_probabilities, known_entries
 from mlcl.evaluation.thresholds import (
     UNKNOWN,
     SortedScores,
@@ -98,7 +98,8 @@ def choose(
         at_least_one: Whether the most probable label of every row is always predicted, too.
 
     Raises:
-        ValueError: The shapes of probabilities and targets disagree, or the mode is unknown.
+        ValueError: Probabilities are not within 0 and 1, their shape is not that of the targets, or the mode
+            is unknown.
 
     Example:
         >>> p, rows = torch.tensor([[0.875, 0.25], [0.5, 0.125]]), LabelRows.from_lists([[0], [0]], 2)
@@ -111,7 +112,8 @@ def choose(
     p_NL, rows = array(probabilities), as_rows(targets)
     if p_NL.shape != (len(rows), rows.width):
         raise ValueError(f"probabilities {p_NL.shape} for targets {(len(rows), rows.width)}")
-    if isinstance(mode, float | int):
+    check_probabilities(p_NL)
+    if isinstance(mode, float | int) and not isinstance(mode, bool):
         return Decision.fixed(mode, at_least_one=at_least_one)
     if mode not in ("global", "per_label", "top_k"):
         raise ValueError(f"unknown threshold {mode!r}; allowed: a number, global, per_label, top_k")

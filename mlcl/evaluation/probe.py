@@ -130,8 +130,15 @@ def linear_probe(
 
 @torch.no_grad()
 def predict(result: ProbeResult, features: Features) -> Tensor:
-    """Returns the probabilities (M, C), (M, L) or (M, A, C) float32 of a probe, on the CPU."""
+    """Returns the probabilities (M, C), (M, L) or (M, A, C) float32 of a probe, on the CPU.
+
+    Raises TypeError for features that are no tensor, and ValueError if they have another shape than those
+    that the probe was trained on.
+    """
     weight, bias = result.weight, result.bias
+    _check_tensor(features)
+    if features.shape[-1] != weight.shape[-1]:
+        raise ValueError(f"features of {features.shape[-1]} columns for a probe of {weight.shape[-1]}")
     if isinstance(features, Tensor) and features.ndim == 2:
         weight_OD, bias_O = weight.flatten(0, -2), bias.flatten()
         every = torch.split(features, max(1, NUMBERS_AT_ONCE // max(weight_OD.shape)))
@@ -145,12 +152,17 @@ def predict(result: ProbeResult, features: Features) -> Tensor:
     return logits.sigmoid() if result.task == "multi_label" else logits.softmax(-1)
 
 
+def _check_tensor(features: object) -> None:
+    """Raises TypeError for features that are neither a tensor nor `LabelVectors`."""
+    if not isinstance(getattr(features, "device", None), torch.device):
+        raise TypeError(f"features (n, D) must be a tensor; found: {type(features).__name__}")
+
+
 def _check_rows(train: ProbeRows, val_features: Features, task: Task, n_classes: int) -> None:
     """Raises ValueError for features, targets and classes that do not fit, TypeError for other types."""
     check_task(task)
     for x in (train.features, val_features):
-        if not isinstance(getattr(x, "device", None), torch.device):
-            raise TypeError(f"features (n, D) must be a tensor; found: {type(x).__name__}")
+        _check_tensor(x)
     shapes = tuple(train.features.shape), tuple(val_features.shape)
     if len(shapes[0]) not in (2, 3) or shapes[0][1:] != shapes[1][1:]:
         raise ValueError(

@@ -28,14 +28,13 @@ from mlcl.evaluation.tasks import (
     array,
     as_classes,
     as_rows,
+    check_probabilities,
     check_task,
     known_entries,
 )
 from mlcl.labels import LabelRows
 
 AT_HALF = Decision.fixed(0.5)
-ROUNDING = 1e-5
-"""The distance from 0 and 1 at which a number is still a rounded probability, and not a logit."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,7 @@ def evaluate(
     """
     p = array(probabilities)
     _check_shapes(task, p, targets)
-    _check_range(p)
+    check_probabilities(p)
     if task == "aspects":
         aspects = _aspects(aspects, p.shape[1])
     names = metric_names(task, aspects, p.shape[1], groups=() if only is None else None)
@@ -266,14 +265,6 @@ def _check_shapes(task: Task, p: Array, targets: Targets) -> None:
         raise ValueError(f"probabilities {p.shape} and targets {shape} do not fit the task {task}")
     if classes is not None and (largest := int(classes.max())) >= p.shape[-1]:
         raise ValueError(f"class {largest} among the targets of {p.shape[-1]} classes")
-
-
-def _check_range(p: Array) -> None:
-    """Raises ValueError for numbers that are no probabilities, such as logits."""
-    if not np.isfinite(p).all():
-        raise ValueError("probabilities are not finite")
-    if p.min(initial=0) < -ROUNDING or p.max(initial=1) > 1 + ROUNDING:
-        raise ValueError(f"probabilities are not within 0 and 1; found: {p.min():.3g} to {p.max():.3g}")
 
 
 def _of_labels(

@@ -26,6 +26,9 @@ is left out everywhere, as are the unknown entries of label rows."""
 
 Array = NDArray[Any]
 
+ROUNDING = 1e-5
+"""The distance from 0 and 1 at which a number is still a rounded probability, and not a logit."""
+
 BANDS = ("head", "medium", "tail")
 
 
@@ -89,6 +92,14 @@ def check_tensor(value: object) -> None:
     """Raises TypeError for anything but a tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"not a tensor; found: {type(value).__name__}; allowed: torch.as_tensor(...)")
+
+
+def check_probabilities(p: Array) -> None:
+    """Raises ValueError for numbers that are no probabilities, such as logits."""
+    if not np.isfinite(p).all():
+        raise ValueError("probabilities are not finite")
+    if p.min(initial=0) < -ROUNDING or p.max(initial=1) > 1 + ROUNDING:
+        raise ValueError(f"probabilities are not within 0 and 1; found: {p.min():.3g} to {p.max():.3g}")
 
 
 def array(tensor: Tensor) -> Array:

@@ -155,9 +155,16 @@ def row_paths(split: Split, labels: str) -> Tensor | None:
 
     Returns None if `labels` has no coarser levels with one class per row.
     """
-    space = hierarchy_of(split.info, labels)
-    if space is None or space.parents:
+    above = levels_above(split.info, labels)
+    if not above:
         return None
-    place = space.levels.index(split.info.own_name(labels))
-    levels = [split.labels(level) for level in space.levels[: place + 1]]
+    levels = [split.labels(level) for level in (*above, split.info.own_name(labels))]
     return torch.stack([level for level in levels if isinstance(level, Tensor)], dim=1)
+
+
+def levels_above(info: DatasetInfo, labels: str) -> tuple[str, ...]:
+    """Returns the levels above `labels` with one class per row, coarsest first; empty if there are none."""
+    space = hierarchy_of(info, labels)
+    if space is None or space.parents:
+        return ()
+    return space.levels[: space.levels.index(info.own_name(labels))]

@@ -282,3 +282,11 @@ SETS = LabelRows.from_classes(CLASS, 4)
 def test_rows_and_settings_that_do_not_fit_are_refused(train, how, error, message):
     with pytest.raises(error, match=message):
         run(train, (X, CLASS), **how)
+
+
+def test_rows_that_a_probe_cannot_predict_are_refused():
+    trained = run((X, CLASS), (X, CLASS))
+    with pytest.raises(TypeError, match="must be a tensor; found: ndarray"):
+        predict(trained, X.numpy())
+    with pytest.raises(ValueError, match="features of 2 columns for a probe of 6"):
+        predict(trained, X[:, :2])

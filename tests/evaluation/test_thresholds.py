@@ -184,11 +184,22 @@ def test_shapes_that_disagree():
         Decision("per_label", (0.5, 0.5)).predict(np.ones((1, 3)))
 
 
-def test_an_unknown_mode_is_refused():
-    with pytest.raises(
-        ValueError, match="unknown threshold 'perlabel'; allowed: a number, global, per_label, top_k"
-    ):
-        choose(torch.rand(1, 2), LabelRows.from_lists([[0]], 2), "perlabel", "micro_f1")
+@pytest.mark.parametrize(
+    ("p", "mode", "message"),
+    [
+        (
+            torch.rand(1, 2),
+            "perlabel",
+            "unknown threshold 'perlabel'; allowed: a number, global, per_label, top_k",
+        ),
+        (torch.rand(1, 2), True, "unknown threshold True"),
+        (torch.tensor([[0.5, float("nan")]]), "global", "probabilities are not finite"),
+        (torch.tensor([[0.5, 1.5]]), 0.5, "not within 0 and 1; found: 0.5 to 1.5"),
+    ],
+)
+def test_an_unknown_mode_and_numbers_that_are_no_probabilities_are_refused(p, mode, message):
+    with pytest.raises(ValueError, match=message):
+        choose(p, LabelRows.from_lists([[0]], 2), mode, "micro_f1")
 
 
 def rare_scene(seed, shift):

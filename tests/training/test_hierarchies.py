@@ -21,7 +21,7 @@ NO_HEADS = "objective.heads={}"
 JOB = ("evaluation.metrics=[hierarchy]", "evaluation.metric=knn/val/hierarchical_f1")
 
 
-def written(folder, change=lambda rows: rows):
+def written(folder, change=lambda rows: rows, levels=("topic", "detail")):
     """Writes 80 texts of four details below two topics; `change` can edit rows of split, detail and topic."""
     splits = ["train"] * 48 + ["validation"] * 16 + ["test"] * 16
     rows = change([[split, i % 4, i % 4 // 2] for i, split in enumerate(splits)])
@@ -30,7 +30,10 @@ def written(folder, change=lambda rows: rows):
         **{name: [row[column] for row in rows] for column, name in enumerate(("split", "detail", "topic"))},
     }
     spaces = {"topic": ("sport", "state"), "detail": DETAILS}
-    spaces["path"] = LabelSpace(kind="hierarchy", levels=("topic", "detail"))
+    if "field" in levels:
+        spaces["field"], written["field"] = ("any",), [0] * len(rows)
+    if levels:
+        spaces["path"] = LabelSpace(kind="hierarchy", levels=levels)
     return dataset(folder, "odd", spaces, written)
 
 
@@ -61,6 +64,21 @@ def test_blank_parents_of_the_last_training_rows_spoil_neither_figures_nor_predi
     columns = []
     Labelling(load_model(tmp_path / "model"), data).run(columns.append)
     assert set(columns[0]["label.topic"]) <= {"sport", "state"}
+
+
+def test_groups_of_metrics_are_left_out_where_another_data_set_has_another_hierarchy(tmp_path):
+    data = written(tmp_path / "data")
+    job_data, metrics = run(tiny_job(data, *JOB), tmp_path)
+    write_export(tmp_path / "model", tmp_path / "run", job_data, {})
+    model = load_model(tmp_path / "model", "cpu")
+    others = {"deeper": ("field", "topic", "detail"), "flat": (), "equal": ("topic", "detail")}
+    for name, levels in others.items():
+        other = written(tmp_path / name, lambda rows: rows[:-1], levels)
+        found = Labelling(model, other).run(lambda _: None).metrics
+        assert ("test/hierarchical_f1" in found) == (name != "deeper")
+        assert "test/accuracy_topic" in found
+    found = Labelling(model, data).run(lambda _: None).metrics
+    assert found["test/lca_distance"] == metrics["test/lca_distance"]
 
 
 def test_rows_of_the_test_split_with_another_parent_count_as_wrong_at_that_level(tmp_path):

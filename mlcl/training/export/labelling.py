@@ -6,26 +6,28 @@ Shapes: M rows, O an encoder's output.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mlcl.config.plugin_files import run_plugins
-from mlcl.data import Dataset, Split, hold_out
+from mlcl.data import Dataset, DatasetInfo, Split, hold_out
 from mlcl.data.format import INFO_FILE, plural
 from mlcl.data.tables.rows import Unreadable
 from mlcl.data.validation_rows import redraw_validation
 from mlcl.errors import UserError
+from mlcl.evaluation import NO_FACTS, LabelFacts
 from mlcl.evaluation.tasks import array, known_rows
 from mlcl.training.export.model import ExportedModel, check_threshold, decide, label_decision
 from mlcl.training.export.model_index import Index, PredictorName
 from mlcl.training.export.prediction_files import Item, Sink, TableColumns, batches, read_items, split_items
-from mlcl.training.split_metrics import METRIC_NAMES, SplitMetrics, targets_of
+from mlcl.training.split_metrics import METRIC_NAMES, SplitMetrics, levels_above, targets_of
 
 SPLIT = "test"
 
@@ -122,23 +124,32 @@ class Labelling:
         """Returns the predictors' metrics, also those of plugin files, keyed by the names that a run logs."""
         run_plugins(self._model.job.plugins)
         index, store = self._model.index, self._model.store
-        levels = {
-            name: torch.tensor(level.parents)
-            for name, level in index.levels.items()
-            if name in split.info.label_spaces and split.info.space(name).classes == level.classes
-        }
-        score = SplitMetrics(index.task, index.labels, index.space.aspects, levels)
-        targets = targets_of(split, index.labels, index.task)
+        score = self._scoring(split)
+        targets, name = targets_of(split, index.labels, index.task), METRIC_NAMES[split.name]
         metrics: dict[str, float] = {}
         for predictor in self._scored:
             setting, overlap = index.predictors[predictor], math.nan
             if setting is not None and store is not None:
                 overlap = store.overlap(store.retrieve(output_MO, setting.k), targets, setting.k)
-            prefix = f"{index.prefix(predictor)}{METRIC_NAMES[split.name]}"
             decision = label_decision(index, predictor, self._threshold)
             probabilities = self._model.probabilities(output_MO, predictor)
-            metrics |= score(prefix, probabilities, split, decision, overlap)
+            metrics |= score(f"{index.prefix(predictor)}{name}", probabilities, split, decision, overlap)
+        if store is not None:
+            metrics |= score.of_embeddings(name, output_MO[:, : store.rows.values.shape[1]], split)
         return metrics
+
+    def _scoring(self, split: Split) -> SplitMetrics:
+        """Returns what computes the metrics of a split, with the groups of the job if `_facts` are known."""
+        index, info = self._model.index, split.info
+        levels = {
+            name: torch.tensor(level.parents)
+            for name, level in index.levels.items()
+            if name in info.label_spaces and info.space(name).classes == level.classes
+        }
+        facts, groups = _facts(index, info, levels), self._model.job.evaluation.metrics
+        if facts is None:
+            facts, groups = NO_FACTS, ()
+        return SplitMetrics(index.task, index.labels, index.space.aspects, levels, groups, facts)
 
     def _outputs(self, batch: Iterable[Item]) -> Tensor:
         """Returns the encoder's outputs (M, O) of the rows that can be read."""
@@ -175,6 +186,21 @@ def _can_score(index: Index, split: Split) -> bool:
     if space != index.space:
         return False
     return bool(known_rows(index.task, targets_of(split, index.labels, index.task)).any())
+
+
+def _facts(index: Index, info: DatasetInfo, known: Collection[str]) -> LabelFacts | None:
+    """Returns what groups of metrics read; None if the index lacks it, or the data set has another hierarchy.
+
+    `known` are the coarser levels that model and data set share.
+    """
+    facts, above = index.facts, levels_above(info, index.labels)
+    if facts is None:
+        return None
+    if facts.path is None:
+        return LabelFacts(np.array(facts.band))
+    if above and (len(facts.path[0]) != len(above) + 1 or not set(above) <= set(known)):
+        return None
+    return LabelFacts(np.array(facts.band), np.array(facts.path))
 
 
 def _as_trained(model: ExportedModel, data: Dataset) -> Dataset:

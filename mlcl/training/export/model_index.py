@@ -60,6 +60,13 @@ class Level(Section):
     parents: tuple[int, ...]
 
 
+class GroupFacts(Section):
+    """The frequency bands and the hierarchy of the labels, which groups of metrics read, see `LabelFacts`."""
+
+    band: tuple[int, ...] | tuple[tuple[int, ...], ...]
+    path: tuple[tuple[int, ...], ...] | None
+
+
 class Index(Section):
     """The content of `model.json`: what an exported model predicts, its predictors, and its files.
 
@@ -67,8 +74,9 @@ class Index(Section):
     baseline, None for a network. `predictors` maps the name of a predictor to its setting of the neighbours,
     None for a predictor without neighbours, as the first one. `ensemble` is set if there is a predictor of
     this name. `best` is the predictor with the best validation value of the job's `metric`. `decisions` say
-    for each predictor which labels it predicts. `preprocessing` informs readers; predicting uses the job and
-    the tokenizer instead. `files` has the SHA-256 of every file but `model.json` and the README.
+    for each predictor which labels it predicts. `facts` is set if the job has groups of metrics.
+    `preprocessing` informs readers; predicting uses the job and the tokenizer instead. `files` has the
+    SHA-256 of every file but `model.json` and the README.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -85,6 +93,7 @@ class Index(Section):
     best: PredictorName
     metric: str
     decisions: dict[PredictorName, Decision]
+    facts: GroupFacts | None = Field(None, exclude_if=lambda value: value is None)
     preprocessing: dict[str, int | list[float]]
     metrics: dict[str, float]
     provenance: dict[str, str]
@@ -107,6 +116,10 @@ class Index(Section):
             raise ValueError(f"{sizes} thresholds for {self.space.n_classes} labels")
         if self.decisions.keys() != self.predictors.keys():
             raise ValueError("each of the predictors needs a decision")
+        if self.facts is not None and self.facts.path is not None:
+            rows = [len(path) for path in self.facts.path]
+            if len(rows) != self.space.n_classes or min(rows, default=0) < 2 or len(set(rows)) > 1:
+                raise ValueError("the paths of facts do not fit the classes")
         for name, level in self.levels.items():
             known = range(-1, len(level.classes))
             if len(level.parents) != self.space.n_classes or any(at not in known for at in level.parents):

@@ -34,6 +34,7 @@ from mlcl.training.export.model_index import (
     MEMBER,
     NETWORK,
     EnsembleSetting,
+    GroupFacts,
     Index,
     KnnSetting,
     Level,
@@ -204,12 +205,23 @@ def _index(
         best=next(iter(predictors)),
         metric=metric,
         decisions={predictor: decisions[predictor] for predictor in predictors},
+        facts=_facts(job_data),
         preprocessing=_preprocessing(job_data),
         metrics=dict(result),
         provenance={**provenance, **own, "exported_with": f"mlcl {__version__}, torch {torch.__version__}"},
         files=checksums(work),
     )
     return index.model_copy(update={"best": _best(index)})
+
+
+def _facts(job_data: JobData) -> GroupFacts | None:
+    """Returns what the job's groups of metrics read; None if the job has no groups."""
+    if not job_data.job.evaluation.metrics:
+        return None
+    facts = {"band": job_data.facts.band, "path": job_data.facts.path}
+    return GroupFacts.model_validate(
+        {name: None if its is None else its.tolist() for name, its in facts.items()}
+    )
 
 
 def _best(index: Index) -> PredictorName:
