@@ -49,8 +49,8 @@ class SearchPlan:
             return plan.most if self.is_searched else 0
         job = plan.search_job()
         points = [start(plan.space, flatten(dump_job(job)))]
-        points += [its.point for its in asked_starts(plan.space, job, plan.try_first)]
-        return max(plan.most, len({frozenset(its.items()) for its in points if its is not None}))
+        points += [setting.point for setting in asked_starts(plan.space, job, plan.try_first)]
+        return max(plan.most, len({frozenset(point.items()) for point in points if point is not None}))
 
     @property
     def fresh_seeds(self) -> range:
@@ -60,8 +60,8 @@ class SearchPlan:
     @property
     def race_seeds(self) -> range:
         """The seeds of the race, which no confirmation uses, even if a later command asks for more seeds."""
-        first = self.plan.job.train.seed + SEEDS_OF_A_SEARCH * (self.number - 1) + RACE_OFFSET
-        return range(first, first + self.plan.space.search.race_seeds)
+        first_seed = self.plan.job.train.seed + SEEDS_OF_A_SEARCH * (self.number - 1) + RACE_OFFSET
+        return range(first_seed, first_seed + self.plan.space.search.race_seeds)
 
     @property
     def races(self) -> bool:
@@ -106,9 +106,11 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
         return [arm_search(plan, own_arm(plan.job), Role.MODEL, 1, replace(plan, baselines=()))]
     arms = [(CONTROL, plan.control, Role.BASELINE | Role.CONTROL)] if plan.control is not None else []
     arms += [(name, job, Role.BASELINE) for name, job in plan.baselines]
-    others = [search for name, job, role in arms for search in _searches_of(plan, name, job, role)]
-    own, numbers = replace(plan, baselines=(), control=None), range(1, plan.searches + 1)
-    return others + [arm_search(plan, own_arm(plan.job), Role.MODEL, number, own) for number in numbers]
+    baseline_searches = [search for name, job, role in arms for search in _searches_of(plan, name, job, role)]
+    model_plan, numbers = replace(plan, baselines=(), control=None), range(1, plan.searches + 1)
+    return baseline_searches + [
+        arm_search(plan, own_arm(plan.job), Role.MODEL, number, model_plan) for number in numbers
+    ]
 
 
 def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:
@@ -118,24 +120,24 @@ def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list
     without a key of the space, and for jobs that equal the swept job. These have one entry, or
     `plan.searches` entries if each draws its own validation rows.
     """
-    own = plan.with_grid(job)
+    arm_job = plan.with_grid(job)
     space, text = plan.spaces.get(name) or (shared_space(plan.space, job), plan.space_text)
     seeds = plan.seeds if job.baseline is None else 1
-    its = replace(
-        plan, job=own, space=space, space_text=text, seeds=seeds, name=name, baselines=(), control=None,
+    arm_plan = replace(
+        plan, job=arm_job, space=space, space_text=text, seeds=seeds, name=name, baselines=(), control=None,
         warm_start=None,
     )  # fmt: skip
     searched = (
-        job.baseline is None and bool(space.parameters) and job_hash(own) != job_hash(plan.search_job())
+        job.baseline is None and bool(space.parameters) and job_hash(arm_job) != job_hash(plan.search_job())
     )
     if not (searched or (plan.redraws and job.data.validation_seed is None)):
-        return [SearchPlan(name, role, 1, its, scope_of(its), is_searched=False)]
-    found = [arm_search(plan, name, role, number, its) for number in range(1, plan.searches + 1)]
+        return [SearchPlan(name, role, 1, arm_plan, scope_of(arm_plan), is_searched=False)]
+    searches = [arm_search(plan, name, role, number, arm_plan) for number in range(1, plan.searches + 1)]
     if searched:
-        return found
+        return searches
     return [
-        replace(each, is_searched=False, plan=replace(each.plan, seeds=min(each.plan.seeds, seeds)))
-        for each in found
+        replace(search, is_searched=False, plan=replace(search.plan, seeds=min(search.plan.seeds, seeds)))
+        for search in searches
     ]
 
 
@@ -169,14 +171,14 @@ def shared_space(space: Space, job: JobConfig) -> Space:
     A job without heads is not searched over heads, nor over the weight of its classifier, which is all of its
     objective.
     """
-    known, kept = set(nodes(dump_job(job))), list[Parameter]()
-    fixed = () if job.objective.heads else ("objective.heads", "objective.classifier.weight")
+    job_keys, parameters = set(nodes(dump_job(job))), list[Parameter]()
+    fixed_keys = () if job.objective.heads else ("objective.heads", "objective.classifier.weight")
     for parameter in space.parameters:
-        drawn = all(any(covers(other.name, term.key) for other in kept) for term in parameter.terms)
-        free = not any(covers(key, own) for key in fixed for own in parameter.keys)
-        if drawn and free and known.issuperset(parameter.keys):
-            kept.append(parameter)
-    return replace(space, parameters=tuple(kept))
+        drawn = all(any(covers(other.name, term.key) for other in parameters) for term in parameter.terms)
+        free = not any(covers(fixed_key, key) for fixed_key in fixed_keys for key in parameter.keys)
+        if drawn and free and job_keys.issuperset(parameter.keys):
+            parameters.append(parameter)
+    return replace(space, parameters=tuple(parameters))
 
 
 def scope_of(plan: SweepPlan) -> str:

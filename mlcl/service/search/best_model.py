@@ -40,23 +40,27 @@ def model_training(
     and `chosen` have the entrants and the confirmed settings, by scope.
     """
     picks = []
-    for each in plans:
-        race = race_results(each, raced.get(each.scope, []), ledger)
-        if each.role is Role.MODEL and race:
-            its = race_pick(race, plan.space.mode)
-            picks.append((its.mean, each.scope, raced[each.scope][race.index(its)]))
+    for search in plans:
+        race = race_results(search, raced.get(search.scope, []), ledger)
+        if search.role is Role.MODEL and race:
+            winner = race_pick(race, plan.space.mode)
+            picks.append((winner.mean, search.scope, raced[search.scope][race.index(winner)]))
     sign = 1 if plan.space.mode == "max" else -1
-    sound = [pick for pick in picks if math.isfinite(pick[0])]
-    if not sound:
+    finite_picks = [pick for pick in picks if math.isfinite(pick[0])]
+    if not finite_picks:
         return None
-    _, scope, setting = max(sound, key=lambda pick: sign * pick[0])
-    confirmed = chosen.get(scope, []) if plan.knn_races else []
-    seeds = [seed for its in confirmed for seed in ledger.seeds_of(scoped(scope, its.key))]
-    if fresh := [seed for seed in seeds if seed.state is State.COMPLETE]:
-        return fresh[0]
-    named = (each for each in ledger.counted(scope) if setting.trial and each.label == setting.trial)
+    _, scope, setting = max(finite_picks, key=lambda pick: sign * pick[0])
+    candidates = chosen.get(scope, []) if plan.knn_races else []
+    seeds = [seed for candidate in candidates for seed in ledger.seeds_of(scoped(scope, candidate.key))]
+    if complete_seeds := [seed for seed in seeds if seed.state is State.COMPLETE]:
+        return complete_seeds[0]
+    setting_trials = (
+        trial for trial in ledger.counted(scope) if setting.trial and trial.label == setting.trial
+    )
     # A trial that took results has no model, nor has one that was not among the best of an earlier command.
-    trials = [each for each in named if (training_folder(ledger.folder, each.key) / MODEL).exists()]
+    trials = [
+        trial for trial in setting_trials if (training_folder(ledger.folder, trial.key) / MODEL).exists()
+    ]
     return (trials or ledger.seeds_of(scoped(scope, setting.key)))[0]
 
 
@@ -73,8 +77,8 @@ def register_best(
     version = export_version(tracker, plan, best, folder, run_id, stop)
     fingerprint = tracker.client.get_run(run_id).data.tags[Tag.FINGERPRINT]
     job = flatten(dump_job(plan.search_job())) | {Tag.FINGERPRINT.value: fingerprint}
-    searched = (*plan.searched, *plan.space.posthoc, *plan.posthoc)
-    score = Score(plan.score, best.score, plan.space.mode, job, searched)
+    searched_keys = (*plan.searched, *plan.space.posthoc, *plan.posthoc)
+    score = Score(plan.score, best.score, plan.space.mode, job, searched_keys)
     return move_best(tracker, plan.job.experiment, version, score)
 
 
@@ -85,8 +89,8 @@ def export_version(
     from mlcl.tracking.pyfunc import log_export  # imports pandas and MLflow's models
 
     job, name = load_job(best.job), plan.job.experiment
-    settings = [(markdown(key), markdown(str(its))) for key, its in (best.settings | best.chosen).items()]
-    more = f"{best.label} of sweep {plan.name}: {plan.score} {best.score:.4f}\n\n" + markdown_table(
+    settings = [(markdown(key), markdown(str(value))) for key, value in (best.settings | best.chosen).items()]
+    description = f"{best.label} of sweep {plan.name}: {plan.score} {best.score:.4f}\n\n" + markdown_table(
         ("searched", ""), settings, left=(0, 1)
     )
     source = {"experiment": name, "name": f"{best.label} of {plan.name}", "run_id": run_id}
@@ -96,4 +100,4 @@ def export_version(
         with stop.interruptible():
             index = write_export(target, folder, JobData.of(job, tracker.home, verify=False), source)
             model = log_export(tracker, run_id, target, index, job.encoder.name)
-        return register_version(tracker, model, index, name, more)
+        return register_version(tracker, model, index, name, description)

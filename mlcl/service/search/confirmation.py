@@ -64,17 +64,17 @@ def planned_trials(search: SearchPlan, ledger: Ledger) -> list[Entry]:
     An earlier command, such as one without fresh seeds, may have trained more in this search. A choice among
     these would favour its arm over the others. Settings that the user asked for always count.
     """
-    counted, versions = ledger.counted(search.scope), ledger.versions(search.scope)
-    present = [each for each in counted if each.version == versions[-1].number]
-    more = {each.key for each in present[search.plan.most :] if each.origin != "asked for"}
-    return [each for each in counted if each.key not in more]
+    trials, versions = ledger.counted(search.scope), ledger.versions(search.scope)
+    present_trials = [trial for trial in trials if trial.version == versions[-1].number]
+    extra_keys = {trial.key for trial in present_trials[search.plan.most :] if trial.origin != "asked for"}
+    return [trial for trial in trials if trial.key not in extra_keys]
 
 
 def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
     """Returns the entrants of a search's race: the job as written and the best trials, equal jobs once."""
     count = entrant_count(search.plan.confirm, len(ranked(_distinct(trials), search.plan.space.mode)))
-    found = confirmed_candidates(search, trials, count)
-    return [replace(each, key=f"race-{job_hash(each.job)[:12]}") for each in found]
+    candidates = confirmed_candidates(search, trials, count)
+    return [replace(candidate, key=f"race-{job_hash(candidate.job)[:12]}") for candidate in candidates]
 
 
 def entrant_count(confirm: int, trials: int) -> int:
@@ -97,10 +97,10 @@ def most_confirmed(search: SearchPlan) -> int:
 
 def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
     """Returns a race's entrant as the setting to confirm, with k, lambda and temperature fixed to `knn`."""
-    chosen = {f"evaluation.knn.{key}": value for key, value in knn.items()}
-    grid = {"evaluation.knn.grid": None} if chosen else {}
-    job = load_job(dump_job(entrant.job), {**chosen, **grid})
-    return replace(entrant, key=_key(job), job=job, settings={**entrant.settings, **chosen})
+    knn_settings = {f"evaluation.knn.{key}": value for key, value in knn.items()}
+    grid = {"evaluation.knn.grid": None} if knn_settings else {}
+    job = load_job(dump_job(entrant.job), {**knn_settings, **grid})
+    return replace(entrant, key=_key(job), job=job, settings={**entrant.settings, **knn_settings})
 
 
 def confirmed_candidates(
@@ -116,21 +116,21 @@ def confirmed_candidates(
     trials = _distinct(trials)
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
-    found = [_written(search, f"{prefix}{AS_WRITTEN}")]
-    best = ranked(trials, plan.space.mode)[: plan.confirm if count is None else count]
-    for rank, trial in enumerate(best, start=1):
+    candidates = [_written(search, f"{prefix}{AS_WRITTEN}")]
+    best_trials = ranked(trials, plan.space.mode)[: plan.confirm if count is None else count]
+    for rank, trial in enumerate(best_trials, start=1):
         name = "best found" if rank == 1 else f"no. {rank} found"
-        its = replace(best_candidate(trial), labels=(f"{name} ({trial.label})",), role=search.role)
-        found.append(its)
-    return _merged(found)
+        candidate = replace(best_candidate(trial), labels=(f"{name} ({trial.label})",), role=search.role)
+        candidates.append(candidate)
+    return _merged(candidates)
 
 
 def _distinct(trials: Sequence[Entry]) -> list[Entry]:
     """Returns `trials` without repeats: of a trial and those that took its results, the first counts."""
-    found: dict[str, Entry] = {}
+    distinct_trials: dict[str, Entry] = {}
     for trial in trials:
-        found.setdefault(trial.same_as or trial.key, trial)
-    return list(found.values())
+        distinct_trials.setdefault(trial.same_as or trial.key, trial)
+    return list(distinct_trials.values())
 
 
 def _written(search: SearchPlan, name: str) -> Candidate:
@@ -138,24 +138,24 @@ def _written(search: SearchPlan, name: str) -> Candidate:
     return Candidate(_key(job), name, (name,), job, {}, search.role)
 
 
-def _merged(found: Sequence[Candidate]) -> list[Candidate]:
-    merged: list[Candidate] = []
+def _merged(candidates: Sequence[Candidate]) -> list[Candidate]:
+    merged_candidates: list[Candidate] = []
     jobs: list[dict[str, Any]] = []
-    for one in found:
-        job = flatten(dump_job(one.job))
-        at = next((at for at, other in enumerate(jobs) if agree(job, other)), None)
-        if at is None:
-            merged.append(one)
+    for candidate in candidates:
+        job = flatten(dump_job(candidate.job))
+        index = next((index for index, other_job in enumerate(jobs) if agree(job, other_job)), None)
+        if index is None:
+            merged_candidates.append(candidate)
             jobs.append(job)
         else:
-            same = merged[at]
-            merged[at] = replace(
-                same,
-                labels=(*same.labels, *one.labels),
-                settings=one.settings or same.settings,
-                trial=one.trial or same.trial,
+            match = merged_candidates[index]
+            merged_candidates[index] = replace(
+                match,
+                labels=(*match.labels, *candidate.labels),
+                settings=candidate.settings or match.settings,
+                trial=candidate.trial or match.trial,
             )
-    return merged
+    return merged_candidates
 
 
 def needs_race(search: SearchPlan, raced: Sequence[Candidate]) -> bool:
@@ -170,18 +170,18 @@ def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger)
     """
     if not needs_race(search, raced):
         return []
-    found = {trial.label: trial.score for trial in ledger.counted(search.scope)}
-    field = []
-    for each in raced:
-        seeds = ledger.seeds_of(scoped(search.scope, each.key), len(search.race_seeds))
+    search_scores = {trial.label: trial.score for trial in ledger.counted(search.scope)}
+    results = []
+    for candidate in raced:
+        seeds = ledger.seeds_of(scoped(search.scope, candidate.key), len(search.race_seeds))
         if len(seeds) < len(search.race_seeds) or any(seed.resumable for seed in seeds):
             return []
-        done = [seed.score if seed.state is State.COMPLETE else None for seed in seeds]
-        scores = tuple(math.nan if score is None else score for score in done)
-        entrant = Entrant(each.name, scores, found.get(each.trial))
+        seed_scores = [seed.score if seed.state is State.COMPLETE else None for seed in seeds]
+        scores = tuple(math.nan if score is None else score for score in seed_scores)
+        entrant = Entrant(candidate.name, scores, search_scores.get(candidate.trial))
         grids = [seed.neighbours for seed in seeds]
-        field.append(with_neighbours(entrant, grids, search.plan) if search.plan.knn_races else entrant)
-    return field
+        results.append(with_neighbours(entrant, grids, search.plan) if search.plan.knn_races else entrant)
+    return results
 
 
 def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) -> Entrant:
@@ -191,15 +191,15 @@ def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) ->
     without neighbours (lambda 0) is compared, too, and wins a tie. The entrant is unchanged if a training
     failed or has no grid.
     """
-    found, scores = best_mean(grids, plan.space.mode), entrant.scores
-    if found is None or not math.isfinite(entrant.mean):
+    best, scores = best_mean(grids, plan.space.mode), entrant.scores
+    if best is None or not math.isfinite(entrant.mean):
         return entrant
-    setting, blended = found
+    setting, blended_scores = best
     sign, alone = (1 if plan.space.mode == "max" else -1), plan.score.startswith("val/")
-    if alone and sign * fmean(scores) >= sign * fmean(blended):
+    if alone and sign * fmean(scores) >= sign * fmean(blended_scores):
         return replace(entrant, alone=scores, knn={"lambda": 0.0})
     knn = {"k": setting.k, "lambda": setting.lambda_, "temperature": setting.temperature}
-    return replace(entrant, scores=blended, alone=scores, knn=knn)
+    return replace(entrant, scores=blended_scores, alone=scores, knn=knn)
 
 
 def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> Candidate | None:
@@ -215,16 +215,18 @@ def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) 
 
 def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> ArmSearch:
     """Returns the result of a search so far, with its pick, if known, and the entrants of an ended race."""
-    counted, mode = planned_trials(search, ledger), search.plan.space.mode
-    scores = [each.score for each in ranked(counted, mode) if each.score is not None]
+    trials, mode = planned_trials(search, ledger), search.plan.space.mode
+    scores = [trial.score for trial in ranked(trials, mode) if trial.score is not None]
     race, stop = race_results(search, raced, ledger), stop_of(search.plan, ledger, search.scope)
-    tried = sum(each.state in (State.COMPLETE, State.PRUNED) for each in counted)
-    found = ArmSearch(search.number, len(scores), stopped="" if stop is None else stop.sentence, tried=tried)
+    tried_count = sum(trial.state in (State.COMPLETE, State.PRUNED) for trial in trials)
+    result = ArmSearch(
+        search.number, len(scores), stopped="" if stop is None else stop.sentence, tried=tried_count
+    )
     if not race:
         alone = raced and not needs_race(search, raced)
-        return replace(found, pick=raced[0].name if alone else "")
+        return replace(result, pick=raced[0].name if alone else "")
     pick = race_pick(race, mode)
-    return replace(found, race=tuple(race), pick=pick.name, kept=kept_share(pick, scores, mode))
+    return replace(result, race=tuple(race), pick=pick.name, kept=kept_share(pick, scores, mode))
 
 
 def race_pick(entrants: Sequence[Entrant], mode: str) -> Entrant:
@@ -235,9 +237,9 @@ def race_pick(entrants: Sequence[Entrant], mode: str) -> Entrant:
         >>> race_pick([written, found], "max").name
         'as written'
     """
-    sound = [each for each in entrants if math.isfinite(each.mean)]
+    finite_entrants = [entrant for entrant in entrants if math.isfinite(entrant.mean)]
     sign = 1.0 if mode == "max" else -1.0
-    return max(sound, key=lambda each: sign * each.mean) if sound else entrants[0]
+    return max(finite_entrants, key=lambda entrant: sign * entrant.mean) if finite_entrants else entrants[0]
 
 
 def kept_share(entrant: Entrant, scores: Sequence[float], mode: str) -> float | None:
@@ -250,6 +252,6 @@ def kept_share(entrant: Entrant, scores: Sequence[float], mode: str) -> float | 
     """
     if entrant.found is None or not scores or not math.isfinite(entrant.mean):
         return None
-    sign, middle = 1.0 if mode == "max" else -1.0, median(scores)
-    lead, fresh = sign * (entrant.found - middle), fmean(entrant.alone or entrant.scores)
-    return sign * (fresh - middle) / lead if lead > 0 else None
+    sign, median_score = 1.0 if mode == "max" else -1.0, median(scores)
+    lead, race_mean = sign * (entrant.found - median_score), fmean(entrant.alone or entrant.scores)
+    return sign * (race_mean - median_score) / lead if lead > 0 else None

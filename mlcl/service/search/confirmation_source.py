@@ -52,51 +52,60 @@ class ConfirmationSource(TrainingSource):
         self.store, self.scores = store, plan.scores
         self._plan, self._ledger, self._kept, self._seed_keys = plan, ledger, kept, seed_keys
         self._chosen = [
-            replace(its, settings=[replace(each, key=scoped(its.scope, each.key)) for each in its.settings])
-            for its in chosen
+            replace(
+                group,
+                settings=[
+                    replace(candidate, key=scoped(group.scope, candidate.key)) for candidate in group.settings
+                ],
+            )
+            for group in chosen
         ]
         self._entries: list[Entry] = []
         self._waiting: list[Entry] = []
 
     def start(self) -> tuple[int, int]:
         """Writes all confirmations and trainings to the ledger; returns the ended and the total number."""
-        for its in self._chosen:
-            self._open_settings(its)
-        longest = max((len(its.seeds) for its in self._chosen), default=0)
-        for place in range(longest):
-            for its in self._chosen:
-                if place < len(its.seeds):
-                    self._entries += [self._open(each.key, its.seeds[place]) for each in its.settings]
+        for group in self._chosen:
+            self._open_settings(group)
+        most_seeds = max((len(group.seeds) for group in self._chosen), default=0)
+        for seed_index in range(most_seeds):
+            for group in self._chosen:
+                if seed_index < len(group.seeds):
+                    self._entries += [
+                        self._open(candidate.key, group.seeds[seed_index]) for candidate in group.settings
+                    ]
         self._waiting = [entry for entry in self._entries if entry.resumable]
         return len(self._entries) - len(self._waiting), len(self._entries)
 
-    def _open_settings(self, chosen: ChosenSettings) -> None:
+    def _open_settings(self, group: ChosenSettings) -> None:
         """Opens the confirmations of one search; removes the labels of earlier ones that are not chosen."""
-        ledger, present = self._ledger, {each.key: each for each in chosen.settings}
-        for each in chosen.settings:
-            if each.key not in ledger.confirmations:
-                job, settings = dump_job(each.job), dict(each.settings)
-                new = Confirmation(each.key, each.name, job, settings, chosen.scope, race=self._race)
-                ledger.open_confirmation(_with_labels(new, each))
-            self.store.open_confirmation(ledger.confirmations[each.key])
-        for its in list(ledger.confirmations.values()):
-            if (its.scope, its.race) != (chosen.scope, self._race):
+        ledger, candidates = self._ledger, {candidate.key: candidate for candidate in group.settings}
+        for candidate in group.settings:
+            if candidate.key not in ledger.confirmations:
+                job, settings = dump_job(candidate.job), dict(candidate.settings)
+                new_confirmation = Confirmation(
+                    candidate.key, candidate.name, job, settings, group.scope, race=self._race
+                )
+                ledger.open_confirmation(_with_labels(new_confirmation, candidate))
+            self.store.open_confirmation(ledger.confirmations[candidate.key])
+        for confirmation in list(ledger.confirmations.values()):
+            if (confirmation.scope, confirmation.race) != (group.scope, self._race):
                 continue
-            _relabel(its, present.get(its.key), ledger, self.store)
+            _relabel(confirmation, candidates.get(confirmation.key), ledger, self.store)
 
-    def _open(self, confirmation: str, seed: int) -> Entry:
-        held, key = self._ledger.confirmations[confirmation], f"{confirmation}-seed{seed}"
+    def _open(self, confirmation_key: str, seed: int) -> Entry:
+        confirmation, key = self._ledger.confirmations[confirmation_key], f"{confirmation_key}-seed{seed}"
         if key not in self._ledger.entries:
-            versions = self._ledger.versions(held.scope)  # empty for a job that is not searched
-            job = dump_job(load_job(held.job, dict.fromkeys(self._seed_keys, seed)))
+            versions = self._ledger.versions(confirmation.scope)  # empty for a job that is not searched
+            job = dump_job(load_job(confirmation.job, dict.fromkeys(self._seed_keys, seed)))
             training = Training(
                 key=key,
-                label=f"{held.label}, seed {seed}",
+                label=f"{confirmation.label}, seed {seed}",
                 job=job,
-                settings=dict(held.settings),
+                settings=dict(confirmation.settings),
                 version=versions[-1].number if versions else 0,
-                confirmation=confirmation,
-                scope=held.scope,
+                confirmation=confirmation_key,
+                scope=confirmation.scope,
             )
             self.store.open(self._ledger.open(training))
         return self._ledger.entries[key]
@@ -118,11 +127,13 @@ class ConfirmationSource(TrainingSource):
 
     def end(self, state: State, reason: str) -> None:
         """Closes the confirmations in the ledger, and logs their states and mean metrics over seeds."""
-        for key, count in ((each.key, len(its.seeds)) for its in self._chosen for each in its.settings):
+        for key, count in (
+            (candidate.key, len(group.seeds)) for group in self._chosen for candidate in group.settings
+        ):
             if key in self._ledger.confirmations:
-                ended = self._ended(self._ledger.seeds_of(key, count), state, reason)
-                if self._ledger.confirmation_states.get(key) != ended:
-                    self._ledger.append("close_confirmation", key=key, state=ended[0], reason=ended[1])
+                outcome = self._ended(self._ledger.seeds_of(key, count), state, reason)
+                if self._ledger.confirmation_states.get(key) != outcome:
+                    self._ledger.append("close_confirmation", key=key, state=outcome[0], reason=outcome[1])
                 self.store.close_confirmation(key)
 
     def _ended(self, seeds: Sequence[Entry], state: State, reason: str) -> tuple[State, str]:
@@ -140,17 +151,21 @@ class ConfirmationSource(TrainingSource):
 
 def drop_settings(ledger: Ledger, store: NestedTrials, scopes: Collection[str]) -> None:
     """Removes the labels of confirmed settings whose search is not among `scopes`."""
-    for its in list(ledger.confirmations.values()):
-        if its.scope not in scopes:
-            _relabel(its, None, ledger, store)
+    for confirmation in list(ledger.confirmations.values()):
+        if confirmation.scope not in scopes:
+            _relabel(confirmation, None, ledger, store)
 
 
-def _relabel(its: Confirmation, candidate: Candidate | None, ledger: Ledger, store: NestedTrials) -> None:
+def _relabel(
+    confirmation: Confirmation, candidate: Candidate | None, ledger: Ledger, store: NestedTrials
+) -> None:
     """Sets a setting's labels and roles to the candidate's, in ledger and log; None removes the labels."""
-    now = _with_labels(its, candidate)
-    if now != its:
-        ledger.open_confirmation(now)
-    store.attach(its.key).log_tags({Tag.CANDIDATE: " = ".join(now.labels) or "no longer"})
+    new_confirmation = _with_labels(confirmation, candidate)
+    if new_confirmation != confirmation:
+        ledger.open_confirmation(new_confirmation)
+    store.attach(confirmation.key).log_tags(
+        {Tag.CANDIDATE: " = ".join(new_confirmation.labels) or "no longer"}
+    )
 
 
 def _with_labels(confirmation: Confirmation, candidate: Candidate | None) -> Confirmation:

@@ -29,7 +29,7 @@ class KeptFiles:
         self, keep: Keep, ledger: Ledger, store: NestedTrials, searches: Iterable[SearchPlan] = ()
     ) -> None:
         self._keep, self._ledger, self._store = keep, ledger, store
-        self._searches = {its.scope: its for its in searches if its.role is Role.MODEL}
+        self._searches = {search.scope: search for search in searches if search.role is Role.MODEL}
         self._leading: dict[str, list[Entry]] = {}
         """The best trials by search when `trim` was last called."""
 
@@ -37,34 +37,36 @@ class KeptFiles:
         """Returns the type of the model and embeddings that a training stores, and whether it logs them."""
         if self._keep == "all":
             return Files("float16")
-        held = None if entry.confirmation is None else self._ledger.confirmations[entry.confirmation]
-        if held is not None and not held.race:
+        confirmation = None if entry.confirmation is None else self._ledger.confirmations[entry.confirmation]
+        if confirmation is not None and not confirmation.race:
             return Files("float16", logged=self._keep == "confirmed")
         if entry.scope not in self._searches:
             return FIGURES
         # The first training of a setting in a race may be registered, if no trial has a model of it.
-        if held is not None and (self._trained(held) or self._ledger.seeds_of(held.key)[0] is not entry):
+        if confirmation is not None and (
+            self._trained(confirmation) or self._ledger.seeds_of(confirmation.key)[0] is not entry
+        ):
             return FIGURES
         return Files("float16", logged=False)
 
-    def _trained(self, held: Confirmation) -> bool:
+    def _trained(self, confirmation: Confirmation) -> bool:
         """Whether a trial with the setting has a model: none if it took another's results or was trimmed."""
-        trials = self._ledger.trials(scope=held.scope)
-        return any(each.label == held.trial and self.has_model(each) for each in trials)
+        trials = self._ledger.trials(scope=confirmation.scope)
+        return any(trial.label == confirmation.trial and self.has_model(trial) for trial in trials)
 
     def trim(self, ended: Entry) -> None:
         """Removes the files of trials that cannot enter the race, in the search of the trial `ended`."""
         scope, search = ended.scope, self._searches.get(ended.scope)
         if self._keep == "all" or search is None:
             return
-        trials = [each for each in self._ledger.ranked(scope, search.plan.space.mode) if not each.same_as]
-        first = entrant_count(search.plan.confirm, search.most)
-        leading = trials[:first]
+        trials = [trial for trial in self._ledger.ranked(scope, search.plan.space.mode) if not trial.same_as]
+        count = entrant_count(search.plan.confirm, search.most)
+        leaders = trials[:count]
         # After the first call, only the new trial and the best of the last call can have changed ranks.
-        changed = [*self._leading[scope], ended] if scope in self._leading else trials
-        self._leading[scope] = list(leading)
-        kept = {each.key for each in leading}
-        self._remove([each for each in changed if each.key not in kept and is_ranked(each)])
+        changed_trials = [*self._leading[scope], ended] if scope in self._leading else trials
+        self._leading[scope] = list(leaders)
+        kept_keys = {trial.key for trial in leaders}
+        self._remove([trial for trial in changed_trials if trial.key not in kept_keys and is_ranked(trial)])
 
     def log(self, best: str) -> None:
         """Logs the files of the training with the key `best` as artifacts, if it has a model."""
@@ -75,8 +77,10 @@ class KeptFiles:
     def clean(self, but: Collection[str]) -> None:
         """Removes the files of ended trainings, but not for keys in `but` or trials that may race later."""
         if self._keep != "all":
-            ended = [each for each in self._ledger.entries.values() if each.ended and each.key not in but]
-            self._remove([each for each in ended if not self._enters_races(each)])
+            trainings = [
+                entry for entry in self._ledger.entries.values() if entry.ended and entry.key not in but
+            ]
+            self._remove([entry for entry in trainings if not self._enters_races(entry)])
 
     def has_model(self, entry: Entry) -> bool:
         """Whether the training's folder has its model."""

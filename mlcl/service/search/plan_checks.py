@@ -65,16 +65,16 @@ def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
     """Raises UserError if a corner of the space does not fit the data, or varies a key that must not vary."""
     job = dump_job(plan.search_job())
     for corner in corners(plan.space):
-        drawn = load_job(job, corner)
-        check_job(drawn, info)
-        if drawn.encoder != plan.job.encoder:
-            check_network(drawn, info)
-        if has_heads(drawn) and not has_heads(plan.job) and drawn.views == 1:
+        corner_job = load_job(job, corner)
+        check_job(corner_job, info)
+        if corner_job.encoder != plan.job.encoder:
+            check_network(corner_job, info)
+        if has_heads(corner_job) and not has_heads(plan.job) and corner_job.views == 1:
             problem = "the space gives weight to heads of a job without: with one view and no control"
             allowed = "a weight above 0 in the job"
             raise UserError(problem, file=plan.space.file, key="objective.heads.*.weight", allowed=allowed)
         if "train.precision" in corner:
-            refuse_auto(drawn, "a space")
+            refuse_auto(corner_job, "a space")
         if "evaluation.ensemble" in corner:
             problem = "a search scores the classifier alone, so that no value would be better than another"
             raise UserError(problem, file=plan.space.file, key="evaluation.ensemble", allowed="in the job")
@@ -105,20 +105,20 @@ def _check_goals(plan: SweepPlan) -> None:
         )
 
 
-def _check_baseline(name: str, baseline: JobData, swept: JobData) -> None:
+def _check_baseline(name: str, baseline_data: JobData, swept_data: JobData) -> None:
     """Raises UserError unless a baseline has the swept job's data, targets and number of workers."""
     pairs = {
-        "data": (baseline.fingerprint, swept.fingerprint),
+        "data": (baseline_data.fingerprint, swept_data.fingerprint),
         "objective.classifier.labels": (
-            baseline.job.objective.classifier.labels,
-            swept.job.objective.classifier.labels,
+            baseline_data.job.objective.classifier.labels,
+            swept_data.job.objective.classifier.labels,
         ),
-        "train.workers": (baseline.job.train.workers, swept.job.train.workers),
+        "train.workers": (baseline_data.job.train.workers, swept_data.job.train.workers),
     }
-    for key, (found, allowed) in pairs.items():
-        if found != allowed:
+    for key, (value, swept_value) in pairs.items():
+        if value != swept_value:
             raise UserError(
-                "a baseline needs the swept job's", file=name, key=key, found=found, allowed=allowed
+                "a baseline needs the swept job's", file=name, key=key, found=value, allowed=swept_value
             )
 
 
@@ -127,8 +127,12 @@ EPOCHS = "train.epochs"
 
 def epochs_each(search: SearchPlan) -> int:
     """Returns the largest number of epochs of one training of a search, as its job has or its space draws."""
-    drawn = [its for its in search.plan.space.parameters if its.name == EPOCHS and search.is_searched]
-    ends = [int(end[EPOCHS]) for its in drawn for end in its.domain.ends(EPOCHS)]
+    parameters = [
+        parameter
+        for parameter in search.plan.space.parameters
+        if parameter.name == EPOCHS and search.is_searched
+    ]
+    ends = [int(end[EPOCHS]) for parameter in parameters for end in parameter.domain.ends(EPOCHS)]
     return max(search.plan.job.epochs, *ends, 0)
 
 
@@ -143,22 +147,24 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     _check_resumed(plan, job_data, home)
     space, job = plan.space, plan.search_job()
     plans = search_plans(plan)
-    searches = [each for each in plans if each.is_searched]
-    confirmations = sum(most_raced(each) + most_confirmed(each) for each in plans)
-    epochs = sum(_most(each) * epochs_each(each) for each in plans)
+    searches = [search for search in plans if search.is_searched]
+    confirmations = sum(most_raced(search) + most_confirmed(search) for search in plans)
+    epochs = sum(_most(search) * epochs_each(search) for search in plans)
     return {
         "sweep": {
             "name": plan.name,
-            "trials": sum(each.most for each in searches if each.role is Role.MODEL),
-            "searches": sum(each.role is Role.MODEL for each in plans),
+            "trials": sum(search.most for search in searches if search.role is Role.MODEL),
+            "searches": sum(search.role is Role.MODEL for search in plans),
             "trials_of_arms": {
-                each.arm: {
-                    "trials": sum(its.most for its in searches if its.arm == each.arm),
-                    "searched": [parameter.name for parameter in each.plan.space.parameters],
+                search.arm: {
+                    "trials": sum(other.most for other in searches if other.arm == search.arm),
+                    "searched": [parameter.name for parameter in search.plan.space.parameters],
                 }
-                for each in searches
+                for search in searches
             },
-            "baselines": [each.arm for each in plans if each.role is not Role.MODEL and each.number == 1],
+            "baselines": [
+                search.arm for search in plans if search.role is not Role.MODEL and search.number == 1
+            ],
             "most_confirmation_runs": confirmations,
             "score": plan.score,
             "mode": space.mode,
@@ -170,7 +176,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "most_epochs": epochs,
             "disk": _disk(plan, plans, home),
             "encoding": forecast(
-                [each.plan.job for each in plans], home, plan.resources.gpus, test=plan.seeds > 0
+                [search.plan.job for search in plans], home, plan.resources.gpus, test=plan.seeds > 0
             ),
             "time": _time(plan.name, home, epochs),
             "budget": plan.resources.budget and plan.resources.budget.text,
@@ -193,31 +199,45 @@ def _check_resumed(plan: SweepPlan, job_data: JobData, home: Path) -> None:
 
     In place of `train.precision: auto` the job gets the precision of that sweep; nothing is measured.
     """
-    known = [each for each in PRECISIONS if is_begun(plan, each, home)]
-    kept = replace(plan, job=in_precision(plan.job, known[0])) if known else plan
-    identity = sweep_identity(kept, job_data, home)
-    sweep_folder(with_warm_sweep(kept, identity, home), home, identity)
+    begun_precisions = [precision for precision in PRECISIONS if is_begun(plan, precision, home)]
+    resumed_plan = (
+        replace(plan, job=in_precision(plan.job, begun_precisions[0])) if begun_precisions else plan
+    )
+    identity = sweep_identity(resumed_plan, job_data, home)
+    sweep_folder(with_warm_sweep(resumed_plan, identity, home), home, identity)
 
 
 def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str, Any]:
     """Returns `tracking.keep`, the largest number of kept models, and the mean bytes of those kept so far."""
-    keep, searches = plan.job.tracking.keep, [each for each in plans if each.is_searched]
-    fresh = sum(map(most_confirmed, plans))
-    own = [each for each in searches if each.role is Role.MODEL and not plan.knn_races]
-    raced = sum(entrant_count(its.plan.confirm, its.most) for its in own)
-    most = {"best": raced + 1, "confirmed": raced + fresh, "all": sum(map(_most, plans))}[keep]
+    keep, searches = plan.job.tracking.keep, [search for search in plans if search.is_searched]
+    fresh_count = sum(map(most_confirmed, plans))
+    model_searches = [search for search in searches if search.role is Role.MODEL and not plan.knn_races]
+    raced_count = sum(entrant_count(search.plan.confirm, search.most) for search in model_searches)
+    most_kept = {
+        "best": raced_count + 1,
+        "confirmed": raced_count + fresh_count,
+        "all": sum(map(_most, plans)),
+    }[keep]
     folder = RunFolders(home, "sweeps").named(plan.name)
-    kept = [] if folder is None else [file.parent for file in folder.path.glob(f"trials/*/{EMBEDDINGS}")]
-    each = round(bytes_on_disk(*kept) / len(kept)) if kept else None
-    return {"keep": keep, "most_trainings_kept": most, "bytes_each": each}
+    kept_folders = (
+        [] if folder is None else [file.parent for file in folder.path.glob(f"trials/*/{EMBEDDINGS}")]
+    )
+    mean_bytes = round(bytes_on_disk(*kept_folders) / len(kept_folders)) if kept_folders else None
+    return {"keep": keep, "most_trainings_kept": most_kept, "bytes_each": mean_bytes}
 
 
 def _time(name: str, home: Path, epochs: int) -> dict[str, float] | None:
     """Estimates the seconds of `epochs` epochs from the trainings of the sweep `name`; None without any."""
     folder = RunFolders(home, "sweeps").named(name)
     entries = [] if folder is None else list(Ledger(folder.path).entries.values())
-    ended = [each for each in entries if each.intermediate and each.cost.seconds]
-    if not ended:
+    trainings = [training for training in entries if training.intermediate and training.cost.seconds]
+    if not trainings:
         return None
-    done = sum(each.job["train"]["epochs"] if each.metrics else each.intermediate[-1][0] for each in ended)
-    return {"seconds": sum(each.cost.seconds for each in ended) / done * epochs, "trainings": len(ended)}
+    epochs_done = sum(
+        training.job["train"]["epochs"] if training.metrics else training.intermediate[-1][0]
+        for training in trainings
+    )
+    return {
+        "seconds": sum(training.cost.seconds for training in trainings) / epochs_done * epochs,
+        "trainings": len(trainings),
+    }

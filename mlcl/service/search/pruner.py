@@ -30,11 +30,11 @@ def rungs(search: SearchConfig, epochs: int, every: int) -> list[int]:
         return []
     if search.scheduler == "median":
         return list(range(search.grace * every, epochs, every))
-    epoch, found = search.grace * every, []
+    epoch, rung_epochs = search.grace * every, []
     while epoch < epochs:
-        found.append(epoch)
+        rung_epochs.append(epoch)
         epoch *= search.reduction_factor
-    return found
+    return rung_epochs
 
 
 def build_pruner(search: SearchConfig, *, epochs: int, every: int) -> BasePruner:
@@ -130,7 +130,7 @@ def expected_gain(scores: Sequence[float], remaining: float) -> float:
     if law.stdev == 0:
         return 0.0
     x = np.linspace(best, max(best, law.mean + FARTHEST * law.stdev), STEPS)
-    return float(np.trapezoid([1 - law.cdf(each) ** remaining for each in x.tolist()], x))
+    return float(np.trapezoid([1 - law.cdf(point) ** remaining for point in x.tolist()], x))
 
 
 def stop_reason(
@@ -161,5 +161,5 @@ def stop_of(plan: SweepPlan, ledger: Ledger, scope: str) -> SearchStop | None:
     stop = ledger.stops.get(scope)
     if stop is None or plan.space.search.stop is None:
         return None
-    same = stop.version == ledger.versions(scope)[-1].number
-    return stop if same and plan.trials <= stop.asked else None
+    same_version = stop.version == ledger.versions(scope)[-1].number
+    return stop if same_version and plan.trials <= stop.asked else None

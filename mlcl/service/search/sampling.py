@@ -84,9 +84,9 @@ def fit(space: Space, job: Mapping[str, Any], base: Mapping[str, Any]) -> dict[s
         if parameter.exists(settings):
             if CLASSIFIER in parameter.keys:
                 job = _as_drawn(job, parameter.domain)
-            found = parameter.domain.point_of(parameter.name, job)
-            point |= found
-            settings |= parameter.domain.settings_at(parameter.name, found)
+            values = parameter.domain.point_of(parameter.name, job)
+            point |= values
+            settings |= parameter.domain.settings_at(parameter.name, values)
     _check_rest(settings, job, base)
     return point
 
@@ -101,13 +101,13 @@ def _as_drawn(job: Mapping[str, Any], domain: Domain) -> Mapping[str, Any]:
 
 def _check_rest(settings: Mapping[str, Any], job: Mapping[str, Any], base: Mapping[str, Any]) -> None:
     """Raises Misfit unless the job equals `base` with these settings, apart from the keys in FREE."""
-    kept = {key: value for key, value in base.items() if not any(covers(each, key) for each in settings)}
+    rest = {key: value for key, value in base.items() if not any(covers(name, key) for name in settings)}
     # A flat job has a section as a key only if the section is empty.
-    expected = {key: value for key, value in {**kept, **flatten(settings)}.items() if value != {}}
-    found = {key: value for key, value in job.items() if value != {}}
-    for key in sorted(expected.keys() | found.keys()):
-        if not any(covers(free, key) for free in FREE) and not _is_close(found.get(key), expected.get(key)):
-            raise Misfit(f"{key} is {found.get(key)}, the swept job has {expected.get(key)}")
+    expected = {key: value for key, value in {**rest, **flatten(settings)}.items() if value != {}}
+    actual = {key: value for key, value in job.items() if value != {}}
+    for key in sorted(expected.keys() | actual.keys()):
+        if not any(covers(name, key) for name in FREE) and not _is_close(actual.get(key), expected.get(key)):
+            raise Misfit(f"{key} is {actual.get(key)}, the swept job has {expected.get(key)}")
 
 
 def start(space: Space, job: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -120,9 +120,9 @@ def start(space: Space, job: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def why_outside(space: Space, job: JobConfig) -> str:
     """Returns a text on why no trial can have the values of the job as written; '' if one can."""
-    flat = flatten(dump_job(job))
+    flat_job = flatten(dump_job(job))
     try:
-        fit(space, flat, flat)
+        fit(space, flat_job, flat_job)
     except Misfit as error:
         return f"no trial has the job as written: {error}"
     return ""
@@ -131,7 +131,7 @@ def why_outside(space: Space, job: JobConfig) -> str:
 def prior_starts(space: Space, job: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the points of a space's prior, see `begin_at`, except those that lie outside the space."""
     jobs = [begin_at(space.parameters, job, point) for point in space.prior]
-    return [point for its in jobs if (point := start(space, its)) is not None]
+    return [point for flat_job in jobs if (point := start(space, flat_job)) is not None]
 
 
 def agree(job: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -165,8 +165,8 @@ def describe(space: Space, job: JobConfig) -> dict[str, Any]:
     combinations = grid_size(space)
     return {
         "parameters": [
-            {"name": each.name, **each.domain.description(), "when": each.condition}
-            for each in space.parameters
+            {"name": parameter.name, **parameter.domain.description(), "when": parameter.condition}
+            for parameter in space.parameters
         ],
         "combinations": CONTINUOUS if combinations is None else combinations,
         "posthoc": _described_posthoc(space, job),

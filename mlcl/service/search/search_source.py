@@ -46,13 +46,13 @@ class Search:
         self._version = ledger.versions(scope)[-1]
         self._job = plan.search_job()
         self._flat = flatten(dump_job(self._job))
-        written = start(plan.space, self._flat)
-        self._written = [] if written is None else [Start(written, "as written", self._job)]
+        written_point = start(plan.space, self._flat)
+        self._written = [] if written_point is None else [Start(written_point, "as written", self._job)]
         self._starts = list(self._written)
         self._add_starts(Start(point, "prior") for point in prior_starts(plan.space, self._flat))
         self._asked = list(asked_starts(plan.space, self._job, plan.try_first))
         self._waiting: list[Entry] = []
-        self._points = {_hashable(its.params) for its in self._version.kept.values()}
+        self._points = {_hashable(trial.params) for trial in self._version.kept.values()}
         self._points_read = self._jobs_read = 0
         self._keys_of: dict[bytes, list[str]] = {}
         self.pruner = ReplayPruner(
@@ -65,18 +65,18 @@ class Search:
         self._replay()
 
     def _replay(self) -> None:
-        counted = {entry.key: entry for entry in self._ledger.counted(self.scope)}
-        stopped = set()
+        entries = {entry.key: entry for entry in self._ledger.counted(self.scope)}
+        stopped_keys = set()
         for event, key, epoch in list(self._ledger.history):
-            entry = counted.get(key)
+            entry = entries.get(key)
             if entry is None or entry.number is None:
                 continue
             if event == "close":
                 self.pruner.tell(entry.number, entry.state, entry.score)
             elif self.pruner.should_prune(entry.number, epoch, dict(entry.intermediate)[epoch]):
-                stopped.add(key)
-        for key in stopped:
-            entry = counted[key]
+                stopped_keys.add(key)
+        for key in stopped_keys:
+            entry = entries[key]
             if entry.resumable and entry.version == self._version.number:
                 self._ledger.close(key, End(State.PRUNED, score=entry.intermediate[-1][1]))
                 self.tell(entry)
@@ -88,17 +88,21 @@ class Search:
 
     def stop_early(self) -> None:
         """Writes an early end to the ledger if `search.stop` is set and more trials would gain little."""
-        search, queued = self.plan.space.search, len(self._queued)
-        left = self._room() - queued  # settings that the user asked for are trained in any case
-        if search.stop is None or left <= 0:
+        search, queued_count = self.plan.space.search, len(self._queued)
+        skip_count = self._room() - queued_count  # settings that the user asked for are trained in any case
+        if search.stop is None or skip_count <= 0:
             return
-        ended = [each for each in self.trials if each.state in (State.COMPLETE, State.PRUNED)]
-        scores = [each.score for each in ended if each.state is State.COMPLETE and each.score is not None]
+        ended_trials = [trial for trial in self.trials if trial.state in (State.COMPLETE, State.PRUNED)]
+        scores = [
+            trial.score for trial in ended_trials if trial.state is State.COMPLETE and trial.score is not None
+        ]
         margin, mode = self.plan.job.evaluation.margin, self.plan.space.mode
-        remaining = left + queued + sum(each.resumable for each in self.trials)
-        reason = stop_reason(scores, len(ended), remaining, startup=search.startup, margin=margin, mode=mode)
+        remaining = skip_count + queued_count + sum(trial.resumable for trial in self.trials)
+        reason = stop_reason(
+            scores, len(ended_trials), remaining, startup=search.startup, margin=margin, mode=mode
+        )
         if reason:
-            stop = SearchStop(self._version.number, self.plan.trials, left, reason)
+            stop = SearchStop(self._version.number, self.plan.trials, skip_count, reason)
             self._ledger.append("stop_search", scope=self.scope, **asdict(stop))
             self._announce(f"{self.plan.name}: {stop.sentence}")
 
@@ -106,32 +110,32 @@ class Search:
         """Puts the `control_start` of a setting into the list of starts, after the job as written."""
         point = control_start(self.plan.space, self._flat, setting)
         if point is not None:
-            later = self._starts[len(self._written) :]
+            later_starts = self._starts[len(self._written) :]
             self._starts = list(self._written)
-            self._add_starts([Start(point, "control"), *later])
+            self._add_starts([Start(point, "control"), *later_starts])
 
     def _add_starts(self, starts: Iterable[Start]) -> None:
-        for each in starts:
-            if each.point not in [its.point for its in self._starts]:
-                self._starts.append(each)
+        for new_start in starts:
+            if new_start.point not in [trial_start.point for trial_start in self._starts]:
+                self._starts.append(new_start)
 
     @property
     def _tried(self) -> set[frozenset[tuple[str, Any]]]:
         """The points of all trials, including trials of earlier spaces that fit the present one."""
-        new = self._ledger.trials(self._version.number, self.scope, start=self._points_read)
-        self._points.update(_hashable(its.params) for its in new)
-        self._points_read += len(new)
+        new_trials = self._ledger.trials(self._version.number, self.scope, start=self._points_read)
+        self._points.update(_hashable(trial.params) for trial in new_trials)
+        self._points_read += len(new_trials)
         return self._points
 
     @property
     def _queued(self) -> list[Start]:
         if not self._asked:
             return []
-        tried = self._tried | {_hashable(its.point) for its in self._written}
-        asked: dict[frozenset[tuple[str, Any]], Start] = {}
-        for its in self._asked:
-            asked.setdefault(_hashable(its.point), its)
-        return [its for point, its in asked.items() if point not in tried]
+        tried_points = self._tried | {_hashable(trial_start.point) for trial_start in self._written}
+        starts: dict[frozenset[tuple[str, Any]], Start] = {}
+        for trial_start in self._asked:
+            starts.setdefault(_hashable(trial_start.point), trial_start)
+        return [trial_start for point, trial_start in starts.items() if point not in tried_points]
 
     @property
     def trials(self) -> list[Entry]:
@@ -160,16 +164,26 @@ class Search:
             return self._waiting.pop(0)
         if self._room() <= 0:
             return None
-        tried, queued, count = self._tried, self._queued, self._trial_count
-        asked = queued if all(_hashable(its.point) in tried for its in self._written) else []
-        waiting = [*asked, *self._starts]
-        first = next((its.point for its in waiting if _hashable(its.point) not in tried), None)
-        learnt = trials_to_learn(self._ledger, self.plan.space, self._version, self.scope)
-        settings, trial = draw_trial(self.plan.space, self._version, learnt, count, first)
-        known = [*self._written, *queued, *self._starts]
-        its = next((its for its in known if its.point == trial.params), Start(trial.params, "drawn"))
-        settings = its.exact(settings)
-        job = its.job or load_job(dump_job(self._job), settings)
+        points, queued_starts, count = self._tried, self._queued, self._trial_count
+        due_starts = (
+            queued_starts
+            if all(_hashable(trial_start.point) in points for trial_start in self._written)
+            else []
+        )
+        open_starts = [*due_starts, *self._starts]
+        first_point = next(
+            (trial_start.point for trial_start in open_starts if _hashable(trial_start.point) not in points),
+            None,
+        )
+        earlier_trials = trials_to_learn(self._ledger, self.plan.space, self._version, self.scope)
+        settings, trial = draw_trial(self.plan.space, self._version, earlier_trials, count, first_point)
+        all_starts = [*self._written, *queued_starts, *self._starts]
+        trial_start = next(
+            (trial_start for trial_start in all_starts if trial_start.point == trial.params),
+            Start(trial.params, "drawn"),
+        )
+        settings = trial_start.exact(settings)
+        job = trial_start.job or load_job(dump_job(self._job), settings)
         number = self._ledger.trial_count(scope=self.scope)
         return self._ledger.open(
             Training(
@@ -182,23 +196,23 @@ class Search:
                 scope=self.scope,
                 params=trial.params,
                 system_attrs=trial.system_attrs,
-                origin="drawn" if _hashable(trial.params) in tried else its.origin,
+                origin="drawn" if _hashable(trial.params) in points else trial_start.origin,
             )
         )
 
     def scored_as(self, other: Search) -> bool:
         """Whether trials with equal jobs have equal scores and post-hoc values in both searches."""
-        mine, its = self.plan, other.plan
-        return (mine.scores, mine.space.posthoc) == (its.scores, its.space.posthoc)
+        plan, other_plan = self.plan, other.plan
+        return (plan.scores, plan.space.posthoc) == (other_plan.scores, other_plan.space.posthoc)
 
     def first_with(self, job: Mapping[str, Any]) -> Entry | None:
         """Returns the first trial with this job that has not failed; None if there is none."""
-        new = self._ledger.trials(scope=self.scope, start=self._jobs_read)
-        self._jobs_read += len(new)
-        for its in new:
-            self._keys_of.setdefault(_digest(its.job), []).append(its.key)
-        known = (self._ledger.entries[key] for key in self._keys_of.get(_digest(job), ()))
-        return next((its for its in known if its.state is not State.FAILED), None)
+        new_trials = self._ledger.trials(scope=self.scope, start=self._jobs_read)
+        self._jobs_read += len(new_trials)
+        for trial in new_trials:
+            self._keys_of.setdefault(_digest(trial.job), []).append(trial.key)
+        matches = (self._ledger.entries[key] for key in self._keys_of.get(_digest(job), ()))
+        return next((trial for trial in matches if trial.state is not State.FAILED), None)
 
     def left(self) -> int:
         """Returns the number of trials that have not ended, including those still to draw."""
@@ -210,12 +224,12 @@ class Search:
 
     def _room(self) -> int:
         """Returns the number of trials still to draw, at least one for each untried setting asked for."""
-        left = self.plan.trials - self._trial_count
+        room = self.plan.trials - self._trial_count
         if self.plan.points is not None:
-            left = min(left, self.plan.points - len(self._tried))
+            room = min(room, self.plan.points - len(self._tried))
         if stop_of(self.plan, self._ledger, self.scope) is not None:
-            left = 0
-        return max(left, len(self._queued))
+            room = 0
+        return max(room, len(self._queued))
 
 
 def _hashable(point: Mapping[str, Any]) -> frozenset[tuple[str, Any]]:
@@ -254,8 +268,8 @@ class SearchSource(TrainingSource):
 
     def next(self) -> Entry | None:
         """Returns an interrupted trial of any search, or else a newly drawn one; None if none is left."""
-        ordered = sorted(self._searches.values(), key=lambda search: search.turn)
-        return next((entry for search in ordered if (entry := search.next()) is not None), None)
+        searches = sorted(self._searches.values(), key=lambda search: search.turn)
+        return next((entry for search in searches if (entry := search.next()) is not None), None)
 
     def twin(self, entry: Entry) -> Entry | None:
         """Returns an earlier trial with the same job, of the same search or of one with the same scoring.
@@ -264,15 +278,19 @@ class SearchSource(TrainingSource):
         with the same job. If the search prunes, other searches are not used, since its pruner needs the
         intermediate values of its own trials.
         """
-        own, order = self._searches[entry.scope], list(self._searches)
-        prunes = own.plan.space.search.scheduler != "none"
+        search, scopes = self._searches[entry.scope], list(self._searches)
+        prunes = search.plan.space.search.scheduler != "none"
 
-        def turn(its: Entry) -> tuple[int, int]:
-            return its.number or 0, order.index(its.scope)
+        def turn(trial: Entry) -> tuple[int, int]:
+            return trial.number or 0, scopes.index(trial.scope)
 
-        alike = (its for its in self._searches.values() if its is own or (not prunes and its.scored_as(own)))
-        first = (found for search in alike if (found := search.first_with(entry.job)) is not None)
-        return min((each for each in first if turn(each) < turn(entry)), key=turn, default=None)
+        searches = (
+            other
+            for other in self._searches.values()
+            if other is search or (not prunes and other.scored_as(search))
+        )
+        first_trials = (trial for other in searches if (trial := other.first_with(entry.job)) is not None)
+        return min((trial for trial in first_trials if turn(trial) < turn(entry)), key=turn, default=None)
 
     def prune(self, entry: Entry, epoch: int, score: float) -> bool:
         """Returns whether the pruner of the trial's search stops the trial at this epoch."""
@@ -303,14 +321,14 @@ class SearchSource(TrainingSource):
 def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[float]) -> End:
     """Returns the end of a training that reported `values`, one per goal: FAILED if one is not finite."""
     metrics = json.loads((folder / RESULT).read_text())
-    broken = [name for name, v in zip(plan.scores, values, strict=True) if not math.isfinite(v)]
-    if broken:
-        return End(State.FAILED, f"{', '.join(broken)} is not a number")
-    chosen = _chosen_settings(plan.free, entry.job, metrics)
+    broken_names = [name for name, v in zip(plan.scores, values, strict=True) if not math.isfinite(v)]
+    if broken_names:
+        return End(State.FAILED, f"{', '.join(broken_names)} is not a number")
+    posthoc = _chosen_settings(plan.free, entry.job, metrics)
     score = values[plan.space.goals.index(plan.space.prune_by)]
-    tested = [figure_name(name.replace("val/", "test/"), metrics) for name in plan.scores]
-    blocks = blocks_of(folder, [name for name in tested if name in metrics])
-    return End(State.COMPLETE, score=score, values=values, metrics=metrics, blocks=blocks, chosen=chosen)
+    test_names = [figure_name(name.replace("val/", "test/"), metrics) for name in plan.scores]
+    blocks = blocks_of(folder, [name for name in test_names if name in metrics])
+    return End(State.COMPLETE, score=score, values=values, metrics=metrics, blocks=blocks, chosen=posthoc)
 
 
 def _chosen_settings(
@@ -319,9 +337,9 @@ def _chosen_settings(
     """Returns the best values of the post-hoc `keys`, read from the metrics, as the job's grid has them."""
     if not keys or job.get("baseline") is not None:
         return {}
-    grid, chosen = job["evaluation"]["knn"]["grid"], {}
+    grid, settings = job["evaluation"]["knn"]["grid"], {}
     for key in keys:
         name = key.rpartition(".")[2]
         best = metrics[f"knn_best/{name}"]
-        chosen[key] = next((value for value in grid[name] if value == best), best)
-    return chosen
+        settings[key] = next((value for value in grid[name] if value == best), best)
+    return settings

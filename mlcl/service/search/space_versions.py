@@ -39,56 +39,60 @@ def open_version(
     so that another one makes a new version. A summary of the reused trials is announced.
     """
     space, versions = plan.space, ledger.versions(scope)
-    before = versions[-1].warm if versions else ()
-    warm = sorted({*before, *([plan.warm_start] if plan.warm_start else [])})
-    found = space_hash(space, warm)
-    if versions and versions[-1].space_hash == found:
+    earlier_ids = versions[-1].warm if versions else ()
+    warm_ids = sorted({*earlier_ids, *([plan.warm_start] if plan.warm_start else [])})
+    current_hash = space_hash(space, warm_ids)
+    if versions and versions[-1].space_hash == current_hash:
         return versions[-1]
-    kept, dropped = _keep(plan, ledger, home, warm, scope)
+    trials, drop_reasons = _keep(plan, ledger, home, warm_ids, scope)
     version = SpaceVersion(
         number=len(versions),
-        space_hash=found,
+        space_hash=current_hash,
         space=plan.space_text,
-        distributions={name: distribution_to_json(each) for name, each in distributions(space).items()},
+        distributions={
+            name: distribution_to_json(distribution) for name, distribution in distributions(space).items()
+        },
         modes=tuple(goal.mode for goal in space.goals),
-        kept=kept,
-        dropped=dropped,
-        warm=tuple(warm),
-        parameters=[{"name": each.name, **each.domain.description()} for each in space.parameters],
+        kept=trials,
+        dropped=drop_reasons,
+        warm=tuple(warm_ids),
+        parameters=[
+            {"name": parameter.name, **parameter.domain.description()} for parameter in space.parameters
+        ],
     )
     ledger.open_version(version, scope)
-    if versions or warm:
-        announce(_summary(kept, dropped))
+    if versions or warm_ids:
+        announce(_summary(trials, drop_reasons))
     return version
 
 
 def _keep(
-    plan: SweepPlan, ledger: Ledger, home: Path, warm: Iterable[str], scope: str
+    plan: SweepPlan, ledger: Ledger, home: Path, warm_ids: Iterable[str], scope: str
 ) -> tuple[dict[str, EarlierTrial], dict[str, str]]:
-    """Returns the trials of this sweep and of `warm` sweeps that fit the space, and why the rest does not."""
-    kept: dict[str, EarlierTrial] = {}
-    dropped: dict[str, str] = {}
+    """Returns the trials of this sweep and of `warm_ids` that fit the space, and why the rest does not."""
+    trials: dict[str, EarlierTrial] = {}
+    drop_reasons: dict[str, str] = {}
     sources = {"": ledger.trials(scope=scope)}
-    for name in warm:
+    for name in warm_ids:
         try:
             sources[name] = _trials_of_same_search(Ledger(find_sweep(home, name)), scope)
         except UserError:
-            dropped[name] = "is gone"
+            drop_reasons[name] = "is gone"
     for name, entries in sources.items():
         for entry in entries:
             key = f"{name}/{entry.key}" if name else entry.key
             try:
-                kept[key] = _fitted(plan, entry)
+                trials[key] = _fitted(plan, entry)
             except Misfit as error:
-                dropped[key] = str(error)
-    return kept, dropped
+                drop_reasons[key] = str(error)
+    return trials, drop_reasons
 
 
-def _trials_of_same_search(other: Ledger, scope: str) -> list[Entry]:
+def _trials_of_same_search(ledger: Ledger, scope: str) -> list[Entry]:
     """Returns the trials of the search with this number in another sweep, whose job may differ."""
     number, _, _ = scope.rpartition("-")
-    scopes = [each for each in other.searches if each.rpartition("-")[0] == number]
-    return [entry for each in scopes for entry in other.trials(scope=each)]
+    scopes = [other_scope for other_scope in ledger.searches if other_scope.rpartition("-")[0] == number]
+    return [entry for other_scope in scopes for entry in ledger.trials(scope=other_scope)]
 
 
 def _fitted(plan: SweepPlan, entry: Entry) -> EarlierTrial:
@@ -98,8 +102,8 @@ def _fitted(plan: SweepPlan, entry: Entry) -> EarlierTrial:
     if entry.state is State.COMPLETE and len(entry.values) != len(plan.space.goals):
         raise Misfit("has other goals")
     base = dump_job(plan.search_job())
-    scored = plan.space.posthoc or any(goal.metric.startswith("knn/") for goal in plan.space.goals)
-    if scored and entry.job["evaluation"]["knn"] != base["evaluation"]["knn"]:
+    knn_scored = plan.space.posthoc or any(goal.metric.startswith("knn/") for goal in plan.space.goals)
+    if knn_scored and entry.job["evaluation"]["knn"] != base["evaluation"]["knn"]:
         raise Misfit("was scored over other k, lambda or temperatures")
     job = {**entry.job, "experiment": base["experiment"]}
     return EarlierTrial(
@@ -113,12 +117,12 @@ def find_sweep(home: Path, name: str) -> Path:
     Raises UserError if there is no such sweep.
     """
     folders = RunFolders(home, "sweeps")
-    found = folders.find(name) or folders.named(name)
-    if found is None:
-        known = sorted({record.name for _, record in folders.records()})
-        allowed = ", ".join(known) or "none yet"
+    folder = folders.find(name) or folders.named(name)
+    if folder is None:
+        names = sorted({record.name for _, record in folders.records()})
+        allowed = ", ".join(names) or "none yet"
         raise UserError("no such sweep", key="--warm-start", found=name, allowed=allowed)
-    return found.path
+    return folder.path
 
 
 def with_warm_sweep(plan: SweepPlan, identity: Mapping[str, Any], home: Path) -> SweepPlan:
@@ -149,10 +153,10 @@ def with_warm_sweep(plan: SweepPlan, identity: Mapping[str, Any], home: Path) ->
     return replace(plan, warm_start=path.name)
 
 
-def _summary(kept: Mapping[str, EarlierTrial], dropped: Mapping[str, str]) -> str:
-    lines = [f"{len(kept)} earlier trials fit the space and are taken over, {len(dropped)} are not"]
-    reasons: dict[str, list[str]] = {}
-    for key, reason in dropped.items():
-        reasons.setdefault(reason, []).append(key)
-    lines += [f"  {', '.join(keys)}: {reason}" for reason, keys in reasons.items()]
+def _summary(trials: Mapping[str, EarlierTrial], drop_reasons: Mapping[str, str]) -> str:
+    lines = [f"{len(trials)} earlier trials fit the space and are taken over, {len(drop_reasons)} are not"]
+    keys_by_reason: dict[str, list[str]] = {}
+    for key, reason in drop_reasons.items():
+        keys_by_reason.setdefault(reason, []).append(key)
+    lines += [f"  {', '.join(keys)}: {reason}" for reason, keys in keys_by_reason.items()]
     return "\n".join(lines)

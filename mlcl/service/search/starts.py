@@ -35,33 +35,33 @@ def asked_start(space: Space, job: JobConfig, setting: Mapping[str, Any]) -> Sta
     """
     if not setting:
         raise UserError("sets no key", key="--try", allowed="key=value,...")
-    varied = [key for parameter in space.parameters for key in parameter.keys]
+    keys = [key for parameter in space.parameters for key in parameter.keys]
     for key, value in setting.items():
         if key in POSTHOC:
             problem = "is answered after training at all its values: no trial has one of them"
             raise UserError(problem, key=f"--try {key}", found=value)
-        if key not in varied:
-            problem = f"is no key of the space{did_you_mean(key, varied)}"
-            raise UserError(problem, key="--try", found=key, allowed=varied)
+        if key not in keys:
+            problem = f"is no key of the space{did_you_mean(key, keys)}"
+            raise UserError(problem, key="--try", found=key, allowed=keys)
     try:
-        own = load_job(dump_job(job), setting)
+        start_job = load_job(dump_job(job), setting)
     except UserError as error:
         raise error.but(key=f"--try {error.key}") from None
     try:
-        point = fit(space, flatten(dump_job(own)), flatten(dump_job(job)))
+        point = fit(space, flatten(dump_job(start_job)), flatten(dump_job(job)))
     except Misfit as error:
-        given = ", ".join(f"{key}={value}" for key, value in setting.items())
+        setting_text = ", ".join(f"{key}={value}" for key, value in setting.items())
         problem = f"the space does not have this setting: {error}"
-        raise UserError(problem, key="--try", found=given) from None
-    return Start(point, "asked for", own)
+        raise UserError(problem, key="--try", found=setting_text) from None
+    return Start(point, "asked for", start_job)
 
 
 def asked_starts(space: Space, job: JobConfig, settings: Sequence[Mapping[str, Any]]) -> Iterator[Start]:
     """Yields starts at the settings asked for, without keys that the space lacks; skips those outside it."""
-    varied = {key for parameter in space.parameters for key in parameter.keys}
+    keys = {key for parameter in space.parameters for key in parameter.keys}
     for setting in settings:
         with suppress(UserError):
-            yield asked_start(space, job, {key: value for key, value in setting.items() if key in varied})
+            yield asked_start(space, job, {key: value for key, value in setting.items() if key in keys})
 
 
 def control_start(space: Space, job: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -70,12 +70,15 @@ def control_start(space: Space, job: Mapping[str, Any], settings: Mapping[str, A
     The point has the control's drawn values (`settings`), the smallest weights of the heads that the space
     allows, and otherwise the values of the flat `job` as written. Returns None if it is outside the space.
     """
-    nearest = dict(job)
-    changed = [settings, *(least for each in space.parameters if (least := _least_weights(each)))]
-    for values in changed:
-        nearest = {k: v for k, v in nearest.items() if not any(covers(key, k) for key in values)}
-        nearest |= flatten(values)
-    return start(space, nearest)
+    nearest_job = dict(job)
+    changes = [
+        settings,
+        *(weights for parameter in space.parameters if (weights := _least_weights(parameter))),
+    ]
+    for values in changes:
+        nearest_job = {k: v for k, v in nearest_job.items() if not any(covers(key, k) for key in values)}
+        nearest_job |= flatten(values)
+    return start(space, nearest_job)
 
 
 def _least_weights(parameter: Parameter) -> dict[str, Any]:

@@ -92,8 +92,8 @@ class SeededSampler(BaseSampler):
         seed = int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            made: BaseSampler = self._make(seed=seed)
-            return made
+            sampler: BaseSampler = self._make(seed=seed)
+            return sampler
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -158,19 +158,19 @@ def build_study(
         pruner=optuna.pruners.NopPruner(),
         directions=["maximize" if mode == "max" else "minimize" for mode in version.modes],
     )
-    known = {name: json_to_distribution(text) for name, text in version.distributions.items()}
-    for key, earlier in version.kept.items():
-        study.add_trial(_frozen(earlier, study, known, {"from": key, "state": earlier.state}))
+    distributions = {name: json_to_distribution(text) for name, text in version.distributions.items()}
+    for key, trial in version.kept.items():
+        study.add_trial(_frozen(trial, study, distributions, {"from": key, "state": trial.state}))
     for entry in trials:
         attrs = {name: getattr(entry, name) for name in ("label", "settings", "state", "reason", "chosen")}
-        study.add_trial(_frozen(entry, study, known, attrs, entry.system_attrs))
+        study.add_trial(_frozen(entry, study, distributions, attrs, entry.system_attrs))
     return study
 
 
 def _frozen(
     trial: Entry | EarlierTrial,
     study: optuna.Study,
-    known: Mapping[str, BaseDistribution],
+    distributions: Mapping[str, BaseDistribution],
     user_attrs: dict[str, Any],
     system_attrs: dict[str, Any] | None = None,
 ) -> FrozenTrial:
@@ -180,19 +180,19 @@ def _frozen(
     values = trial.values if trial.state is State.COMPLETE else None
     if trial.state is State.PRUNED and intermediate:
         values = [intermediate[max(intermediate)]]
-    state, began, ended = STATES[trial.state], datetime.now(), datetime.now()
+    state, start, end = STATES[trial.state], datetime.now(), datetime.now()
     if isinstance(trial, Entry) and trial.cost.seen:
-        began, ended = (datetime.fromtimestamp(trial.cost.seen - past) for past in (trial.cost.seconds, 0))
+        start, end = (datetime.fromtimestamp(trial.cost.seen - age) for age in (trial.cost.seconds, 0))
     return _SharedTrial(
         number=-1,  # the study numbers its trials itself
         trial_id=-1,
         state=state,
         value=None,
         values=values,
-        datetime_start=began,
-        datetime_complete=ended if state.is_finished() else None,
+        datetime_start=start,
+        datetime_complete=end if state.is_finished() else None,
         params=trial.params,
-        distributions={name: known[name] for name in trial.params},
+        distributions={name: distributions[name] for name in trial.params},
         intermediate_values=intermediate,
         user_attrs=user_attrs,
         system_attrs=system_attrs or {},
@@ -209,11 +209,15 @@ def trials_to_learn(ledger: Ledger, space: Space, version: SpaceVersion, scope: 
     count = ledger.trial_count(version.number, scope)
     if count <= LEARNT or len(version.modes) > 1 or space.search.sampler not in BOUNDED:
         return ledger.trials(version.number, scope)
-    latest = ledger.trials(version.number, scope, start=count + BEST - LEARNT)
-    first = latest[0].number or 0
-    ranked = ledger.ranked(scope, version.modes[0])
-    earlier = (each for each in ranked if each.version == version.number and (each.number or 0) < first)
-    return [*sorted(islice(earlier, BEST), key=lambda each: each.number or 0), *latest]
+    latest_trials = ledger.trials(version.number, scope, start=count + BEST - LEARNT)
+    first_number = latest_trials[0].number or 0
+    ranked_trials = ledger.ranked(scope, version.modes[0])
+    earlier_trials = (
+        trial
+        for trial in ranked_trials
+        if trial.version == version.number and (trial.number or 0) < first_number
+    )
+    return [*sorted(islice(earlier_trials, BEST), key=lambda trial: trial.number or 0), *latest_trials]
 
 
 def draw_trial(
@@ -228,9 +232,9 @@ def draw_trial(
     `known` are the trials to learn from, among which interrupted trials count as running. If `first` is
     given, the trial is at this point, and nothing is drawn.
     """
-    running = [replace(each, state=State.RUNNING) if each.resumable else each for each in known]
+    trials = [replace(trial, state=State.RUNNING) if trial.resumable else trial for trial in known]
     sampler = SeededSampler(space.search, count - len(known))
-    study = build_study(version, running, "draw", sampler=sampler)
+    study = build_study(version, trials, "draw", sampler=sampler)
     if first is not None:
         study.enqueue_trial(dict(first))
     settings = draw(space, study.ask())

@@ -49,20 +49,24 @@ def write_studies(ledger: Ledger, file: Path) -> None:
 
 def _with_values(version: SpaceVersion, trials: Sequence[Entry]) -> tuple[SpaceVersion, list[Entry]]:
     """Returns a version and its trials with the values of the job in place of those that Optuna drew."""
-    drawn = {name: json_to_distribution(text) for name, text in version.distributions.items()}
-    known = {key: its for each in version.parameters for key, its in _distributions(each, drawn)}
+    distributions = {name: json_to_distribution(text) for name, text in version.distributions.items()}
+    copy_distributions = {
+        key: distribution
+        for parameter in version.parameters
+        for key, distribution in _distributions(parameter, distributions)
+    }
 
     def values(params: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for each in version.parameters for key, value in _values(each, params)}
+        return {key: value for parameter in version.parameters for key, value in _values(parameter, params)}
 
-    kept = {key: replace(each, params=values(each.params)) for key, each in version.kept.items()}
-    texts = {name: distribution_to_json(each) for name, each in known.items()}
-    shown = [replace(each, params=values(each.params)) for each in trials]
-    return replace(version, distributions=texts, kept=kept), shown
+    earlier_trials = {key: replace(trial, params=values(trial.params)) for key, trial in version.kept.items()}
+    texts = {name: distribution_to_json(distribution) for name, distribution in copy_distributions.items()}
+    entries = [replace(trial, params=values(trial.params)) for trial in trials]
+    return replace(version, distributions=texts, kept=earlier_trials), entries
 
 
 def _distributions(
-    parameter: Mapping[str, Any], drawn: Mapping[str, BaseDistribution]
+    parameter: Mapping[str, Any], distributions: Mapping[str, BaseDistribution]
 ) -> Iterator[tuple[str, BaseDistribution]]:
     name = parameter["name"]
     if parameter["kind"] == "choice":
@@ -71,7 +75,7 @@ def _distributions(
         for key, _ in _weights(_simplex(parameter).ends(name)[0]):
             yield key, FloatDistribution(0.0, parameter["high"])
     else:
-        yield name, drawn[name]
+        yield name, distributions[name]
 
 
 def _values(parameter: Mapping[str, Any], params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -90,14 +90,14 @@ def run_sweep(
 def _most(plan: SweepPlan) -> int:
     """Returns the largest number of trainings in one stage: in the searches, the races or on fresh seeds."""
     plans = search_plans(plan)
-    searched = sum(each.most for each in plans)
-    return max(searched, sum(map(most_raced, plans)), sum(map(most_confirmed, plans)))
+    trial_count = sum(search.most for search in plans)
+    return max(trial_count, sum(map(most_raced, plans)), sum(map(most_confirmed, plans)))
 
 
 def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, scope: str) -> None:
-    counted = {entry.key for entry in ledger.counted(scope)}
+    counted_keys = {entry.key for entry in ledger.counted(scope)}
     for entry in ledger.trials(scope=scope):
-        reason = "" if entry.key in counted else version.dropped.get(entry.key, "of an earlier space")
+        reason = "" if entry.key in counted_keys else version.dropped.get(entry.key, "of an earlier space")
         store.attach(entry.key).log_tags({Tag.DROPPED: reason})
 
 
@@ -113,7 +113,7 @@ class Sweep:
         """Opens the searches, and brings the logs up to date with the ledger."""
         ledger, home = command.ledger, command.logs.home
         self.plan, self.command, self.plans = plan, command, search_plans(plan)
-        self.own = own = SweepRun(plan, command.record, ledger, command.logs)
+        self.own = run = SweepRun(plan, command.record, ledger, command.logs)
         command.logs.deliver(command.folder.path.name)
         self.reader = SweepReader(plan, ledger, home, command.delivery.run_id, data.rows.get("test", 0))
         reporter = Reporter(
@@ -122,28 +122,28 @@ class Sweep:
             write_results_on_close(self.reader, command.watch),
             metric=plan.space.metric,
             score=plan.score,
-            best=lambda: own.best,
+            best=lambda: run.best,
         )
-        late = "; races choose k, lambda and temperature" if plan.knn_races else ""
-        reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode}){late}")
+        suffix = "; races choose k, lambda and temperature" if plan.knn_races else ""
+        reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode}){suffix}")
         for note in data.notes:
             reporter.note(f"data: {note}")
-        if outside := why_outside(plan.space, plan.search_job()):
-            reporter.note(outside)
-        shared = plan.shared_params()
-        self.store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, shared=shared)
+        if reason := why_outside(plan.space, plan.search_job()):
+            reporter.note(reason)
+        params = plan.shared_params()
+        self.store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, shared=params)
         self.store.open_all()
         if plan.seeds:
-            drop_settings(ledger, self.store, {each.scope for each in self.plans})
+            drop_settings(ledger, self.store, {search.scope for search in self.plans})
         self.searches: dict[str, Search] = {}
-        for each in (each for each in self.plans if each.is_searched):
-            version = open_version(each.plan, ledger, home, reporter.note, each.scope)
-            if each.role is Role.MODEL and version.number > 0:
-                _tag_dropped(ledger, version, self.store, each.scope)
-            self.searches[each.scope] = Search(each.plan, ledger, each.scope, reporter.note)
+        for search in (search for search in self.plans if search.is_searched):
+            version = open_version(search.plan, ledger, home, reporter.note, search.scope)
+            if search.role is Role.MODEL and version.number > 0:
+                _tag_dropped(ledger, version, self.store, search.scope)
+            self.searches[search.scope] = Search(search.plan, ledger, search.scope, reporter.note)
         self.store.close_all()
-        own.log_request()
-        own.log_curve()
+        run.log_request()
+        run.log_curve()
         self.engine = command.engine(reporter, plan.space.search.max_failed)
         write_result(self.reader.result(State.RUNNING, ""))
         self.kept = KeptFiles(plan.job.tracking.keep, ledger, self.store, self.plans)
@@ -158,78 +158,85 @@ class Sweep:
         The last source trains the chosen settings on fresh seeds. Each source depends on the results of the
         earlier ones, whose trainings must have ended before the next source is taken.
         """
-        own = [each for each in self.plans if each.role is Role.MODEL]
-        others = [each for each in self.plans if each not in own]
-        yield from self._search(others, later=own)
-        yield from self._choose(others)
-        self._start_at_control(own)
-        yield from self._search(own)
+        model_searches = [search for search in self.plans if search.role is Role.MODEL]
+        baseline_searches = [search for search in self.plans if search not in model_searches]
+        yield from self._search(baseline_searches, later_plans=model_searches)
+        yield from self._choose(baseline_searches)
+        self._start_at_control(model_searches)
+        yield from self._search(model_searches)
         self.finished = sum(search.left() for search in self.searches.values()) == 0
         if self.plan.seeds and self.own.best is not None:
-            yield from self._choose(own)
+            yield from self._choose(model_searches)
             yield from self._confirm()
 
     def encoding(self) -> AbstractContextManager[None]:
         """Returns a context in which all trainings run: their frozen inputs are encoded, see `encoded`."""
-        jobs = [each.plan.job for each in self.plans]
+        jobs = [search.plan.job for search in self.plans]
         return self.command.encoding(self.engine, jobs, test=self.plan.seeds > 0)
 
     def _search(
-        self, plans: Sequence[SearchPlan], later: Sequence[SearchPlan] = ()
+        self, plans: Sequence[SearchPlan], later_plans: Sequence[SearchPlan] = ()
     ) -> Iterator[TrainingSource]:
-        """Yields one source for the searches with trials, if any; forecasts include `later` searches."""
-        now, then = ([self.searches[e.scope] for e in its if e.is_searched] for its in (plans, later))
-        if now:
-            yield SearchSource(now, self.store, self.kept, self.own.log_last_point, then)
+        """Yields one source for the searches with trials, if any; forecasts include `later_plans`."""
+        searches, later_searches = (
+            [self.searches[search.scope] for search in group if search.is_searched]
+            for group in (plans, later_plans)
+        )
+        if searches:
+            yield SearchSource(searches, self.store, self.kept, self.own.log_last_point, later_searches)
 
     def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
         """Yields the source of the races, if there are any, then sets `raced` and `chosen`."""
         ledger = self.command.ledger
-        found = {each.scope: planned_trials(each, ledger) for each in plans}
-        raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
-        fields = [
-            ChosenSettings(raced[each.scope], each.race_seeds, each.scope)
-            for each in plans
-            if needs_race(each, raced.get(each.scope, []))
+        trials = {search.scope: planned_trials(search, ledger) for search in plans}
+        race_entrants = {
+            search.scope: entrants(search, trials[search.scope]) for search in plans if search.races
+        }
+        races = [
+            ChosenSettings(race_entrants[search.scope], search.race_seeds, search.scope)
+            for search in plans
+            if needs_race(search, race_entrants.get(search.scope, []))
         ]
         known = all(
-            scoped(its.scope, each.key) in ledger.confirmations for its in fields for each in its.settings
+            scoped(race.scope, candidate.key) in ledger.confirmations
+            for race in races
+            for candidate in race.settings
         )
-        if fields and (known or not self.engine.stop()):
-            yield ConfirmationSource(self.plan, ledger, self.store, self.kept, fields, race=True)
-        self.raced |= raced
-        for each in plans:
-            if each.scope not in raced:
-                self.chosen[each.scope] = confirmed_candidates(each, found[each.scope])
-            elif (winner := race_winner(each, raced[each.scope], ledger)) is not None:
-                self.chosen[each.scope] = [winner]
+        if races and (known or not self.engine.stop()):
+            yield ConfirmationSource(self.plan, ledger, self.store, self.kept, races, race=True)
+        self.raced |= race_entrants
+        for search in plans:
+            if search.scope not in race_entrants:
+                self.chosen[search.scope] = confirmed_candidates(search, trials[search.scope])
+            elif (winner := race_winner(search, race_entrants[search.scope], ledger)) is not None:
+                self.chosen[search.scope] = [winner]
 
-    def _start_at_control(self, own: Sequence[SearchPlan]) -> None:
+    def _start_at_control(self, model_searches: Sequence[SearchPlan]) -> None:
         """Adds the control's chosen setting, with the smallest head weights, to the starts of each search."""
-        controls = {each.number: each.scope for each in self.plans if Role.CONTROL in each.role}
-        for each in own:
-            scope = controls.get(each.number, "none")
-            searched, chosen = self.searches.get(scope), self.chosen.get(scope)
-            best = None if scope in self.raced or searched is None else searched.best()
-            if each.is_searched and chosen:  # without a race, the job as written is the first of the chosen
-                self.searches[each.scope].start_at(chosen[0].settings if best is None else best.settings)
+        controls = {search.number: search.scope for search in self.plans if Role.CONTROL in search.role}
+        for search in model_searches:
+            scope = controls.get(search.number, "none")
+            control_search, picks = self.searches.get(scope), self.chosen.get(scope)
+            best = None if scope in self.raced or control_search is None else control_search.best()
+            if search.is_searched and picks:  # without a race, the job as written is the first pick
+                self.searches[search.scope].start_at(picks[0].settings if best is None else best.settings)
 
     def _confirm(self) -> Iterator[TrainingSource]:
         """Yields the source that trains the chosen settings of all searches on fresh seeds."""
         ledger = self.command.ledger
-        settings = [
-            ChosenSettings(self.chosen[each.scope], each.fresh_seeds, each.scope)
-            for each in self.plans
-            if each.scope in self.chosen
+        groups = [
+            ChosenSettings(self.chosen[search.scope], search.fresh_seeds, search.scope)
+            for search in self.plans
+            if search.scope in self.chosen
         ]
-        keys = [scoped(its.scope, each.key) for its in settings for each in its.settings]
-        known = [key for key in keys if key in ledger.confirmations]
-        whole = self.finished and len(settings) == len(self.plans) and len(known) == len(keys)
+        keys = [scoped(group.scope, candidate.key) for group in groups for candidate in group.settings]
+        known_keys = [key for key in keys if key in ledger.confirmations]
+        whole = self.finished and len(groups) == len(self.plans) and len(known_keys) == len(keys)
         if not whole and self.engine.stop():
             # A search or a race was interrupted: the best setting so far may not be the final one.
-            self.confirmed, self.finished = known, False
+            self.confirmed, self.finished = known_keys, False
             return
-        confirmation = ConfirmationSource(self.plan, ledger, self.store, self.kept, settings)
+        confirmation = ConfirmationSource(self.plan, ledger, self.store, self.kept, groups)
         yield confirmation
         self.confirmed = keys
         self.finished = self.finished and confirmation.finished
@@ -251,13 +258,13 @@ class Sweep:
             run_id = self.command.delivery.wait_run_id(self.store.log(best), patience)
         if state is State.COMPLETE:
             self.own.log_intermediate()
-        its = self.report(state, reason)
-        if its.best_training is not None:
-            self.kept.log(its.best_training.key)
-        said = "\n".join(each.sentence for each in its.verdicts)
-        self.own.log.log_artifacts([write_result(its)])
-        self.own.conclude(run_id=run_id, spent=its.spent, verdict=said)
-        return said
+        result = self.report(state, reason)
+        if result.best_training is not None:
+            self.kept.log(result.best_training.key)
+        verdict_text = "\n".join(verdict.sentence for verdict in result.verdicts)
+        self.own.log.log_artifacts([write_result(result)])
+        self.own.conclude(run_id=run_id, spent=result.spent, verdict=verdict_text)
+        return verdict_text
 
     def attempt(self, problem: str, act: Callable[[], None]) -> None:
         """Calls `act`, and announces its error instead of raising it: the sweep is complete without it."""
@@ -277,8 +284,8 @@ class Sweep:
     @property
     def model(self) -> Entry | None:
         """The training whose model is registered: that of `model_training`, or else the best trial."""
-        found = model_training(self.plan, self.command.ledger, self.plans, self.raced, self.chosen)
-        return found or self.own.best
+        training = model_training(self.plan, self.command.ledger, self.plans, self.raced, self.chosen)
+        return training or self.own.best
 
     def register(self) -> None:
         """Registers the best model, unless a command has done so; announces what prevents it."""
@@ -302,12 +309,14 @@ class Sweep:
             return
         best = self.report(State.COMPLETE, "").best_training
         waits = model is not None and model.key not in ledger.registered
-        self.kept.clean([each.key for each in (best, model if waits else None) if each is not None])
+        self.kept.clean(
+            [training.key for training in (best, model if waits else None) if training is not None]
+        )
 
     def report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
         """Returns the result of the sweep so far; `undelivered` is the number of logs that MLflow lacks."""
         ledger, model = self.command.ledger, self.model
-        results = [search_result(each, self.raced.get(each.scope, []), ledger) for each in self.plans]
+        results = [search_result(search, self.raced.get(search.scope, []), ledger) for search in self.plans]
         return self.reader.result(
             state,
             reason,

@@ -126,11 +126,17 @@ class SweepPlan:
 
     def shared_params(self) -> dict[str, str]:
         """Returns the MLflow parameters that no search trial varies, so that all have the same values."""
-        job, used = params_of(self.job, self.free), params_of(self.search_job(), self.free)
-        flat = flatten(dump_job(self.search_job()))
-        drawn = {k: value for k, value in flat.items() if any(covers(each, k) for each in self.searched)}
-        vary = {*log_parameters(drawn), *MIX}
-        return {key: text for key, text in used.items() if job.get(key) == text and key not in vary}
+        job_params, trial_params = params_of(self.job, self.free), params_of(self.search_job(), self.free)
+        flat_job = flatten(dump_job(self.search_job()))
+        drawn_values = {
+            k: value for k, value in flat_job.items() if any(covers(key, k) for key in self.searched)
+        }
+        varied_keys = {*log_parameters(drawn_values), *MIX}
+        return {
+            key: text
+            for key, text in trial_params.items()
+            if job_params.get(key) == text and key not in varied_keys
+        }
 
     def search_job(self) -> JobConfig:
         """Returns the swept job with the space's metric and post-hoc grid, from which trials are derived."""
@@ -157,10 +163,10 @@ def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
     """
     if plan.space.multi or not plan.posthoc:
         return plan
-    racing, folder = replace(plan, knn_races=True), _known_folder(plan, home)
+    race_plan, folder = replace(plan, knn_races=True), _known_folder(plan, home)
     head, race_seeds = {} if folder is None else Ledger(folder.path).head, plan.space.search.race_seeds
-    new = plan.seeds > 0 and race_seeds > 0
-    if not (head.get("scores") == list(racing.scores) if head else new):
+    can_race = plan.seeds > 0 and race_seeds > 0
+    if not (head.get("scores") == list(race_plan.scores) if head else can_race):
         return plan
     if plan.seeds and not race_seeds:
         raise UserError(
@@ -170,7 +176,7 @@ def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
             found=race_seeds,
             allowed="1 or more, or --fresh to begin anew",
         )
-    return racing
+    return race_plan
 
 
 def complete_plan(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
@@ -181,7 +187,7 @@ def complete_plan(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
     """
     precision = plan.job.train.precision
     if precision == "auto":
-        precision = decide_precision(job_data, plan.resources.gpus, lambda each: is_begun(plan, each, home))
+        precision = decide_precision(job_data, plan.resources.gpus, lambda name: is_begun(plan, name, home))
     return replace(
         with_scores(plan, home),
         job=in_precision(plan.job, precision),
@@ -194,8 +200,8 @@ def complete_plan(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
 def is_begun(plan: SweepPlan, precision: Precision, home: Path) -> bool:
     """Whether the sweep that the command resumes has the plan's job in this precision."""
     folder = _known_folder(plan, home)
-    begun = None if folder is None else Ledger(folder.path).head.get("job_hash")
-    return begun == job_hash(in_precision(plan.job, precision))
+    stored_hash = None if folder is None else Ledger(folder.path).head.get("job_hash")
+    return stored_hash == job_hash(in_precision(plan.job, precision))
 
 
 def _known_folder(plan: SweepPlan, home: Path) -> RunFolder | None:

@@ -51,7 +51,7 @@ class SweepRun:
 
     def __init__(self, plan: SweepPlan, record: RunRecord, ledger: Ledger, logs: JobLogs) -> None:
         self._plan, self._ledger, self._logs = plan, ledger, logs
-        self._scopes = [its.scope for its in search_plans(plan) if its.role is Role.MODEL]
+        self._scopes = [search.scope for search in search_plans(plan) if search.role is Role.MODEL]
         params = {SWEEP_SCORE: plan.score, SWEEP_MODE: plan.space.mode}
         tags: dict[str, str] = {Tag.JOB_HASH: job_hash(plan.job), Tag.FINGERPRINT: record.fingerprint}
         self.log = logs.start_group("sweep", record, params, tags)
@@ -90,25 +90,29 @@ class SweepRun:
     def best(self) -> Entry | None:
         """The best complete trial of the swept job so far."""
         mode = self._plan.space.mode
-        best = [each for scope in self._scopes for each in self._ledger.ranked(scope, mode)[:1]]
-        return next(iter(ranked(best, mode)), None)
+        best_trials = [trial for scope in self._scopes for trial in self._ledger.ranked(scope, mode)[:1]]
+        return next(iter(ranked(best_trials, mode)), None)
 
     def _ended(self) -> int:
         ledger = self._ledger
-        return sum(ledger.trial_count(scope=its) - ledger.left_count(scope=its) for its in self._scopes)
+        return sum(ledger.trial_count(scope=scope) - ledger.left_count(scope=scope) for scope in self._scopes)
 
     def log_intermediate(self) -> None:
         """Logs the value of each ended trial at the last epoch that all reported, if a trial was pruned."""
-        counted = [each for each in self._counted() if each.intermediate]  # a repeated trial has none
-        ended = [each for each in counted if each.state in (State.COMPLETE, State.PRUNED)]
-        epochs = set.intersection(*(set(dict(each.intermediate)) for each in ended)) if ended else set()
-        if not epochs or all(each.state is State.COMPLETE for each in ended):
+        trials = [trial for trial in self._counted() if trial.intermediate]  # a repeated trial has none
+        ended_trials = [trial for trial in trials if trial.state in (State.COMPLETE, State.PRUNED)]
+        epochs = (
+            set.intersection(*(set(dict(trial.intermediate)) for trial in ended_trials))
+            if ended_trials
+            else set()
+        )
+        if not epochs or all(trial.state is State.COMPLETE for trial in ended_trials):
             return
-        last = max(epochs)
-        name = f"{RUNG}{last}/{self._plan.space.metric.rpartition('/')[2]}"
-        for each in ended:
-            log = RunLog.attach(self._logs.home, log_id(self.log.id, each.key))
-            log.log_metrics({name: dict(each.intermediate)[last]}, step=0)
+        last_epoch = max(epochs)
+        name = f"{RUNG}{last_epoch}/{self._plan.space.metric.rpartition('/')[2]}"
+        for trial in ended_trials:
+            log = RunLog.attach(self._logs.home, log_id(self.log.id, trial.key))
+            log.log_metrics({name: dict(trial.intermediate)[last_epoch]}, step=0)
             self._logs.deliver(log.id)
         self._view(name)
 
@@ -116,21 +120,23 @@ class SweepRun:
         """Logs the best score so far, in the present space, at the number of each ended trial as the step."""
         best: float | None = None
         better = max if self._plan.space.mode == "max" else min
-        counted = {entry.key for entry in self._counted()}
+        counted_keys = {entry.key for entry in self._counted()}
         ledger = self._ledger
-        closed = [ledger.entries[key] for event, key, _ in ledger.history if event == "close"]
-        own = (each for each in closed if each.number is not None and each.scope in self._scopes)
-        for step, entry in enumerate(own, start=1):
-            if entry.key in counted and entry.state is State.COMPLETE and entry.score is not None:
+        closed_entries = [ledger.entries[key] for event, key, _ in ledger.history if event == "close"]
+        trials = (
+            entry for entry in closed_entries if entry.number is not None and entry.scope in self._scopes
+        )
+        for step, entry in enumerate(trials, start=1):
+            if entry.key in counted_keys and entry.state is State.COMPLETE and entry.score is not None:
                 best = entry.score if best is None else better(best, entry.score)
             if best is not None:
                 self.log.log_metrics({SWEEP_BEST: best}, step)
 
     def log_last_point(self) -> None:
         """Logs the last point of the curve: the best score so far, at the number of ended trials."""
-        ended, best = self._ended(), self.best
-        if best is not None and best.score is not None and ended:
-            self.log.log_metrics({SWEEP_BEST: best.score}, ended)
+        count, best = self._ended(), self.best
+        if best is not None and best.score is not None and count:
+            self.log.log_metrics({SWEEP_BEST: best.score}, count)
 
     def conclude(self, *, run_id: str | None, spent: str, verdict: str) -> None:
         """Logs the counts of trials by state, the used time, the verdict, and the best trial's metrics."""
@@ -187,14 +193,14 @@ class SweepReader:
         training whose model is registered.
         """
         plan, ledger = self._plan, self._ledger
-        counted, baselines = self._counted(model=True), self._counted(model=False)
-        own = self._own_scopes()
-        kept = {entry.key for entry in (*counted, *baselines)}
-        raced = [key for key, each in ledger.confirmations.items() if each.race]
-        trials = [each for each in ledger.entries.values() if each.number is not None]
+        model_trials, baseline_trials = self._counted(model=True), self._counted(model=False)
+        own_scopes = self._own_scopes()
+        counted_keys = {entry.key for entry in (*model_trials, *baseline_trials)}
+        race_keys = [key for key, confirmation in ledger.confirmations.items() if confirmation.race]
+        trials = [entry for entry in ledger.entries.values() if entry.number is not None]
         settings = self._settings()
         tags = [self._trainings.tags(log_id(self._id, key)) for key in ledger.entries]
-        mine = {**self._trainings.tags(self._id), **ledger.code_tags}
+        sweep_tags = {**self._trainings.tags(self._id), **ledger.code_tags}
         return SweepResult(
             id=self._id,
             name=plan.name,
@@ -205,35 +211,37 @@ class SweepReader:
             score=plan.score,
             fresh_score=plan.fresh_score,
             mode=plan.space.mode,
-            trials=self._built(counted),
+            trials=self._built(model_trials),
             confirmations=tuple(settings[key] for key in confirmed),
             registered=ledger.registered.get(model, ""),
             spent=spent,
             undelivered=undelivered,
             run_id=self._trainings.run_id(self._id),
-            baseline_trials=self._built(baselines),
+            baseline_trials=self._built(baseline_trials),
             earlier_baseline_trials=self._built(
-                [entry for entry in trials if entry.scope not in own and entry.key not in kept]
+                [entry for entry in trials if entry.scope not in own_scopes and entry.key not in counted_keys]
             ),
-            dropped=self._built([entry for entry in trials if entry.scope in own and entry.key not in kept]),
-            earlier=tuple(each for key, each in settings.items() if key not in confirmed),
+            dropped=self._built(
+                [entry for entry in trials if entry.scope in own_scopes and entry.key not in counted_keys]
+            ),
+            earlier=tuple(setting for key, setting in settings.items() if key not in confirmed),
             arms=arms,
-            race_trainings=self._built([seed for key in raced for seed in ledger.seeds_of(key)]),
+            race_trainings=self._built([seed for key in race_keys for seed in ledger.seeds_of(key)]),
             asked=self._asked(),
-            data=self._data(mine, tags),
+            data=self._data(sweep_tags, tags),
             job=dump_job(plan.job),
             params=self._params,
             space=plan.space_text,
             free=plan.free,
             lower_is_better=lower_is_better(tags),
-            provenance=provenance_of(mine, tags),
+            provenance=provenance_of(sweep_tags, tags),
         )
 
     def _own_scopes(self) -> set[str]:
         """Returns the scopes of the swept job's searches, with those that only earlier commands had."""
-        others = {each.scope for each in self._searches if each.role is not Role.MODEL}
-        earlier = set(filter(LATER_SEARCH.fullmatch, self._ledger.searches)) - others
-        return earlier | {each.scope for each in self._searches if each.role is Role.MODEL}
+        baseline_scopes = {search.scope for search in self._searches if search.role is not Role.MODEL}
+        earlier_scopes = set(filter(LATER_SEARCH.fullmatch, self._ledger.searches)) - baseline_scopes
+        return earlier_scopes | {search.scope for search in self._searches if search.role is Role.MODEL}
 
     def _asked(self) -> SweepRequest:
         plan, budget = self._plan, self._plan.resources.budget
@@ -243,13 +251,13 @@ class SweepReader:
 
     def _counted(self, *, model: bool) -> list[Entry]:
         """Returns the comparable trials of the swept job's searches (`model`), or of all other searches."""
-        scopes = [each.scope for each in self._searches if (each.role is Role.MODEL) == model]
+        scopes = [search.scope for search in self._searches if (search.role is Role.MODEL) == model]
         return [entry for scope in scopes for entry in self._ledger.counted(scope)]
 
-    def _data(self, own: Tags, tags: Sequence[Tags]) -> DataSummary:
+    def _data(self, sweep_tags: Tags, tags: Sequence[Tags]) -> DataSummary:
         return DataSummary(
-            name=next(iter(tags), own).get(Tag.DATA, ""),
-            fingerprint=own.get(Tag.FINGERPRINT, ""),
+            name=next(iter(tags), sweep_tags).get(Tag.DATA, ""),
+            fingerprint=sweep_tags.get(Tag.FINGERPRINT, ""),
             notes=tuple(note for notes in data_notes(tags).values() for note in notes),
             test_rows=self._test_rows,
         )
@@ -258,26 +266,28 @@ class SweepReader:
         self, entries: Collection[Entry], params: Mapping[str, Any] | None = None
     ) -> tuple[TrainingResult, ...]:
         build, free = self._trainings.build, self._plan.free
-        shared = self._params if params is None else params
-        return tuple(build(entry, log_id(self._id, entry.key), shared, free) for entry in entries)
+        shared_params = self._params if params is None else params
+        return tuple(build(entry, log_id(self._id, entry.key), shared_params, free) for entry in entries)
 
     def _settings(self) -> dict[str, SettingResult]:
         """Returns the confirmed settings by key; equal names get the suffix `, baseline` or a number."""
         models = {AS_WRITTEN, *(trial.label for trial in self._ledger.trials())}
-        confirmations = [each for each in self._ledger.confirmations.values() if not each.race]
-        used, found = Counter[str](), {}
+        confirmations = [
+            confirmation for confirmation in self._ledger.confirmations.values() if not confirmation.race
+        ]
+        name_counts, settings = Counter[str](), {}
         for order, confirmation in enumerate(confirmations):
-            its, name = self._setting(confirmation, order), confirmation.label
-            name += ", baseline" if its.role == Role.BASELINE and name in models else ""
-            used[name] += 1
-            name += f" ({used[name]})" if used[name] > 1 else ""
-            found[confirmation.key] = replace(its, name=name)
-        return found
+            setting, name = self._setting(confirmation, order), confirmation.label
+            name += ", baseline" if setting.role == Role.BASELINE and name in models else ""
+            name_counts[name] += 1
+            name += f" ({name_counts[name]})" if name_counts[name] > 1 else ""
+            settings[confirmation.key] = replace(setting, name=name)
+        return settings
 
     def _setting(self, confirmation: Confirmation, order: int) -> SettingResult:
         log = log_id(self._id, confirmation.key)
         params, hash_ = self._trainings.job(log, confirmation.job, self._plan.free)
-        search = next((each for each in self._searches if each.scope == confirmation.scope), None)
+        search = next((search for search in self._searches if search.scope == confirmation.scope), None)
         state, _ = self._ledger.confirmation_states.get(confirmation.key, (State.RUNNING, ""))
         return SettingResult(
             key=confirmation.key,
@@ -308,10 +318,10 @@ def write_results_on_close(reader: SweepReader, watch: ProgressListener) -> Prog
     def listen(event: ProgressEvent) -> None:
         nonlocal due
         watch(event)
-        if event.kind == "close" and (began := time.monotonic()) >= due:
+        if event.kind == "close" and (start := time.monotonic()) >= due:
             with suppress(OSError):  # on a full disk, writing the ledger fails and stops the sweep
                 write_result(reader.result(State.RUNNING, ""))
-            ended = time.monotonic()
-            due = ended + max(WRITE_EVERY, WRITE_SHARE * (ended - began))
+            end = time.monotonic()
+            due = end + max(WRITE_EVERY, WRITE_SHARE * (end - start))
 
     return listen
