@@ -52,23 +52,23 @@ class CellResults:
         params = typed_params(cell.asked(0))
         names, metrics, trainings = list[str | None](), list[Metrics](), list[TrainingResult]()
         for seed, run in enumerate(runs):
-            folder, found = self._done.get(run.key), Metrics()
+            folder, run_metrics = self._done.get(run.key), Metrics()
             names.append(None if folder is None else folder.path.name)
             if folder is not None:
                 try:
-                    found = self._metrics(cell, seed, folder.path)
+                    run_metrics = self._metrics(cell, seed, folder.path)
                 except UserError as error:
                     reasons.append(error.line())
-                trainings.append(self._training(cell, seed, folder, found, params))
+                trainings.append(self._training(cell, seed, folder, run_metrics, params))
             elif run.key in self._failed:
                 entry = self._failed[run.key]
                 trainings.append(self.trainings.build(entry, entry.key, params))
-            metrics.append(found)
+            metrics.append(run_metrics)
         seeds = [run.job.train.seed for run in runs]
         return self._result(cell, runs[0].data, seeds, metrics, names, reasons, params, trainings)
 
     def _training(
-        self, cell: Cell, seed: int, folder: RunFolder, metrics: Metrics, shared: Mapping[str, Any]
+        self, cell: Cell, seed: int, folder: RunFolder, metrics: Metrics, shared_params: Mapping[str, Any]
     ) -> TrainingResult:
         """Returns the result of a finished run, which this table or another command has trained."""
         record, job = folder.record, cell.jobs[seed]
@@ -80,7 +80,7 @@ class CellResults:
             metrics=metrics,
             blocks=_blocks(cell, folder.path, metrics),
             seed=job.train.seed,
-            changes=changes(shared, typed_params(cell.asked(seed))),
+            changes=changes(shared_params, typed_params(cell.asked(seed))),
             job_hash=job_hash(job),
             fingerprint=self.trainings.tags(log).get(Tag.FINGERPRINT, ""),
             started=self.trainings.start(log).get("time"),
@@ -90,7 +90,7 @@ class CellResults:
 
     def tuned(self, tuned: TunedCell, ledger: Ledger) -> CellResult:
         """Returns the result of a tuned cell, from the trainings of its searches' picks on fresh seeds."""
-        slots = [slot for each in tuned.searches(ledger) for slot in each.slots]
+        slots = [slot for search in tuned.searches(ledger) for slot in search.slots]
         metrics = [{} if slot is None else dict(slot.metrics) for slot in slots]
         seeds = [(slot, log_id(ledger.folder.name, slot.key)) for slot in slots if slot is not None]
         logs = {seed.key: log for seed, log in seeds if seed.state is State.COMPLETE}
@@ -98,17 +98,17 @@ class CellResults:
         params = self.trainings.job(seeds[0][1], seeds[0][0].job)[0] if seeds else {}
         trainings = [self._seed(tuned.cell, ledger, seed, log, params) for seed, log in seeds if seed.ended]
         reasons = tuned.reasons(ledger)
-        own = [None if slot is None else slot.job["train"]["seed"] for slot in slots]
-        result = self._result(tuned.cell, tuned.data, own, metrics, names, reasons, params, trainings)
+        slot_seeds = [None if slot is None else slot.job["train"]["seed"] for slot in slots]
+        result = self._result(tuned.cell, tuned.data, slot_seeds, metrics, names, reasons, params, trainings)
         return replace(result, settings=tuned.settings(ledger), search=tuned.result(ledger))
 
     def _seed(
-        self, cell: Cell, ledger: Ledger, seed: Entry, log: str, shared: Mapping[str, Any]
+        self, cell: Cell, ledger: Ledger, seed: Entry, log: str, shared_params: Mapping[str, Any]
     ) -> TrainingResult:
         """Returns the result of a tuned cell's training on a fresh seed, with the blocks of all figures."""
-        built = self.trainings.build(seed, log, shared)
-        found = _blocks(cell, training_folder(ledger.folder, seed.key), dict(built.metrics))
-        return replace(built, blocks={**built.blocks, **found})
+        result = self.trainings.build(seed, log, shared_params)
+        blocks = _blocks(cell, training_folder(ledger.folder, seed.key), dict(result.metrics))
+        return replace(result, blocks={**result.blocks, **blocks})
 
     def _result(
         self,
@@ -124,7 +124,7 @@ class CellResults:
         table = self._plan.table
 
         def values(metric: str) -> tuple[float | None, ...]:
-            return tuple(scaled(found.get(metric), table.unit) for found in metrics)
+            return tuple(scaled(run_metrics.get(metric), table.unit) for run_metrics in metrics)
 
         figures = tuple(
             FigureResult(
@@ -138,13 +138,15 @@ class CellResults:
             )
             for figure in cell.figures
         )
-        lacking = [
+        problems = [
             f"{figure.metric} is not a number with seed {seed}"
             for figure in figures
-            for seed, value, found in zip(seeds, figure.values, metrics, strict=True)
-            if value is None and found
+            for seed, value, run_metrics in zip(seeds, figure.values, metrics, strict=True)
+            if value is None and run_metrics
         ]
-        tags = [self.trainings.tags(its.log) for its in trainings if its.state is State.COMPLETE]
+        tags = [
+            self.trainings.tags(training.log) for training in trainings if training.state is State.COMPLETE
+        ]
         origin = cell_origin(cell, table.seed_keys, data, tags)
         return CellResult(
             row=cell.row,
@@ -152,7 +154,7 @@ class CellResults:
             id=cell.id,
             figures=figures,
             runs=tuple(names),
-            reasons=tuple(dict.fromkeys([*reasons, *lacking])),
+            reasons=tuple(dict.fromkeys([*reasons, *problems])),
             data=rows_seen(cell.jobs[0], table.seed_keys, origin.fingerprint),
             test_rows=data.rows.get("test", 0),
             baseline=cell.jobs[0].baseline is not None,
@@ -166,14 +168,14 @@ class CellResults:
         """Returns a run's metrics; k-NN with `cell.neighbours` is computed from stored embeddings."""
         try:
             tree = json.loads((folder / RESULT).read_text())
-            written = {name: float(value) for name, value in tree.items()}
+            metrics = {name: float(value) for name, value in tree.items()}
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise UserError("the run's figures cannot be read", file=folder / RESULT, found=error) from None
         knn = cell.asked(seed).evaluation.knn
         if not cell.neighbours or knn is None:
-            return written
-        others = {name: value for name, value in written.items() if not name.startswith("knn/")}
-        return others | StoredRun.read(folder, self._job_data(cell, seed)).metrics(setting_of(knn))
+            return metrics
+        other_metrics = {name: value for name, value in metrics.items() if not name.startswith("knn/")}
+        return other_metrics | StoredRun.read(folder, self._job_data(cell, seed)).metrics(setting_of(knn))
 
     def _job_data(self, cell: Cell, seed: int) -> JobData:
         """Returns the data of a run, which is cached since opening takes a while and cells share runs."""
@@ -185,5 +187,7 @@ class CellResults:
 
 def _blocks(cell: Cell, folder: Path, metrics: Metrics) -> dict[str, tuple[float, ...]]:
     """Returns the jackknife blocks of the cell's metrics, but those of neighbours other than the run's."""
-    found = blocks_of(folder, [figure.metric for figure in cell.figures if figure.metric in metrics])
-    return {name: its for name, its in found.items() if not (cell.neighbours and name.startswith("knn/"))}
+    blocks = blocks_of(folder, [figure.metric for figure in cell.figures if figure.metric in metrics])
+    return {
+        name: values for name, values in blocks.items() if not (cell.neighbours and name.startswith("knn/"))
+    }

@@ -32,7 +32,11 @@ from mlcl.tracking import State
 
 def scores_of(trainings: Iterable[Entry]) -> list[float]:
     """Returns the scores of those trainings that are complete."""
-    return [each.score for each in trainings if each.state is State.COMPLETE and each.score is not None]
+    return [
+        training.score
+        for training in trainings
+        if training.state is State.COMPLETE and training.score is not None
+    ]
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,8 @@ class CellSearch:
     @property
     def race(self) -> ChosenSettings:
         """The settings and seeds of the race; without settings if none is needed, see `needs_race`."""
-        field = self.raced if needs_race(self.search, self.raced) else []
-        return ChosenSettings(field, self.search.race_seeds, self.search.scope)
+        candidates = self.raced if needs_race(self.search, self.raced) else []
+        return ChosenSettings(candidates, self.search.race_seeds, self.search.scope)
 
     @cached_property
     def pick(self) -> Candidate | None:
@@ -102,8 +106,10 @@ class CellSearch:
     def validation(self) -> float:
         """The mean score of the pick's complete trainings, negated if lower is better; -inf without any."""
         name, sign = self.search.plan.fresh_score, 1.0 if self.search.plan.space.mode == "max" else -1.0
-        found = [each.metrics for each in self.seeds if each.state is State.COMPLETE]
-        scores = [its[own] for its in found if (own := figure_name(name, its)) in its]
+        seed_metrics = [seed.metrics for seed in self.seeds if seed.state is State.COMPLETE]
+        scores = [
+            metrics[figure] for metrics in seed_metrics if (figure := figure_name(name, metrics)) in metrics
+        ]
         return sign * fmean(scores) if scores else -math.inf
 
     @property
@@ -112,7 +118,7 @@ class CellSearch:
         best, pick = self.best, self.pick
         if best is None or pick is None:
             return None if best is None else {**best.settings, **best.chosen}
-        trial = next((each for each in self.trials if each.label == pick.trial), None)
+        trial = next((trial for trial in self.trials if trial.label == pick.trial), None)
         return {**pick.settings, **({} if trial is None else trial.chosen)}
 
     @property
@@ -120,23 +126,23 @@ class CellSearch:
         """The trainings of the race that have been started."""
         return self._started(self.race)
 
-    def _started(self, chosen: ChosenSettings) -> list[Entry]:
-        keys = [scoped(chosen.scope, each.key) for each in chosen.settings]
-        return [seed for key in keys for seed in self.ledger.seeds_of(key, len(chosen.seeds))]
+    def _started(self, group: ChosenSettings) -> list[Entry]:
+        keys = [scoped(group.scope, candidate.key) for candidate in group.settings]
+        return [seed for key in keys for seed in self.ledger.seeds_of(key, len(group.seeds))]
 
     @property
     def left(self) -> int:
         """The number of trainings that have not ended; for a race to come, its largest possible number."""
         plan, trials = self.search.plan, max(0, self.search.plan.most - self.ended)
-        raced = most_raced(self.search)
+        race_count = most_raced(self.search)
         if trials == 0 and self.best is not None:
-            raced = self._open(self.race)
+            race_count = self._open(self.race)
         pick = self.confirmation
-        return trials + raced + (self._open(pick) if pick.settings else plan.seeds)
+        return trials + race_count + (self._open(pick) if pick.settings else plan.seeds)
 
-    def _open(self, chosen: ChosenSettings) -> int:
-        ended = sum(entry.ended for entry in self._started(chosen))
-        return len(chosen.settings) * len(chosen.seeds) - ended
+    def _open(self, group: ChosenSettings) -> int:
+        ended_count = sum(entry.ended for entry in self._started(group))
+        return len(group.settings) * len(group.seeds) - ended_count
 
     @property
     def is_whole(self) -> bool:
@@ -147,7 +153,7 @@ class CellSearch:
 
     def is_closed(self, chosen: ChosenSettings) -> bool:
         """Whether all trainings of the settings have ended, and each setting is closed in the ledger."""
-        keys = [scoped(chosen.scope, each.key) for each in chosen.settings]
+        keys = [scoped(chosen.scope, candidate.key) for candidate in chosen.settings]
         states = [self.ledger.confirmation_states.get(key, (State.RUNNING, ""))[0] for key in keys]
         return self._open(chosen) == 0 and not any(state in RESUMABLE for state in states)
 
@@ -155,5 +161,5 @@ class CellSearch:
     def result(self) -> ArmSearch:
         """The result of the search, with its race and the name of its pick, for the result of the table."""
         pick = self.pick
-        its = search_result(self.search, self.raced, self.ledger)
-        return replace(its, pick="" if pick is None else pick.name)
+        result = search_result(self.search, self.raced, self.ledger)
+        return replace(result, pick="" if pick is None else pick.name)

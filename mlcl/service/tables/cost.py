@@ -44,21 +44,23 @@ class _Estimate:
 
 def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     """Returns the plan of a table, with its cost, as plain data. Checks and prepares data, trains nothing."""
-    table, done = TableTrainings(plan, home), finished(home)
-    left_keys = {run.key for run in table.missing()}
-    missing = [each for each in _estimates(table.runs, done, home) if each.run.key in left_keys]
+    table, folders = TableTrainings(plan, home), finished(home)
+    keys = {run.key for run in table.missing()}
+    estimates = [estimate for estimate in _estimates(table.runs, folders, home) if estimate.run.key in keys]
     folder = table.folder()
     ledgers = table.ledgers(None if folder is None else Ledger(folder.path))
-    entries = [its for each in (table.all_ledgers if table.tuned else ()) for its in each.entries.values()]
-    searched = [entry for entry in entries if entry.scope and entry.ended]
-    searches, seconds = {}, [each.seconds for each in missing]
+    entries = [
+        entry for ledger in (table.all_ledgers if table.tuned else ()) for entry in ledger.entries.values()
+    ]
+    trainings = [entry for entry in entries if entry.scope and entry.ended]
+    searches, seconds = {}, [estimate.seconds for estimate in estimates]
     for cell, ledger in ledgers.items():
-        left = cell.remaining(ledger)
-        trainings = [_mean_seconds(cell, searched)] * left
-        seconds += trainings
-        searches[cell.cell.id] = {**cell.cost, "left": left, "time_one_at_a_time": _time(trainings, "clock")}
-    left, job = table.remaining(ledgers), plan.cells[0].jobs[0]
-    jobs = [each.run.job for each in missing] + [its for cell in table.tuned for its in cell.jobs]
+        count = cell.remaining(ledger)
+        times = [_mean_seconds(cell, trainings)] * count
+        seconds += times
+        searches[cell.cell.id] = {**cell.cost, "left": count, "time_one_at_a_time": _time(times, "clock")}
+    missing_count, job = table.remaining(ledgers), plan.cells[0].jobs[0]
+    jobs = [estimate.run.job for estimate in estimates] + [job for cell in table.tuned for job in cell.jobs]
     figures = [figure.name for cell in plan.cells for figure in cell.figures]
     return {
         "table": {
@@ -77,13 +79,13 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
         },
         "trainings": {
             "all": table.count,
-            "done": table.count - left,
-            "missing": left,
-            **_amount(missing),
+            "done": table.count - missing_count,
+            "missing": missing_count,
+            **_amount(estimates),
             "time_one_at_a_time": _time(seconds, "clock"),
             "frozen_inputs": forecast_text(forecast(jobs, home, plan.resources.gpus)),
-            "cpu_time": _time([each * plan.resources.cpus * job.train.workers for each in seconds], "cpu"),
-            "kinds": _kinds(missing),
+            "cpu_time": _time([value * plan.resources.cpus * job.train.workers for value in seconds], "cpu"),
+            "kinds": _kinds(estimates),
             **({"tuned": searches} if searches else {}),
             "share": {
                 "cpus": plan.resources.cpus,
@@ -100,7 +102,7 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     }
 
 
-def _estimates(runs: Sequence[TableRun], done: Mapping[Key, RunFolder], home: Path) -> Iterator[_Estimate]:
+def _estimates(runs: Sequence[TableRun], folders: Mapping[Key, RunFolder], home: Path) -> Iterator[_Estimate]:
     """Yields each run's estimated cost, from the median time per row of runs with its encoder and data."""
     samples: dict[str, int] = {}  # opening the data takes a while, and most runs are on equal rows
     rows: dict[Key, int] = {}
@@ -112,7 +114,7 @@ def _estimates(runs: Sequence[TableRun], done: Mapping[Key, RunFolder], home: Pa
         if split not in samples:
             samples[split] = len(JobData.of(run.job, home, verify=False).train)
         rows[run.key] = _rows(run.job, samples[split])
-        if run.key in done and (seconds := _seconds(home, done[run.key])) is not None:
+        if run.key in folders and (seconds := _seconds(home, folders[run.key])) is not None:
             rates.setdefault(_kind(run), []).append(seconds / rows[run.key])
     for run in runs:
         kind, count = _kind(run), rows[run.key]
@@ -132,8 +134,8 @@ def _rows(job: JobConfig, samples: int) -> int:
     if job.baseline is not None:
         return samples
     sampler = EpochSampler(samples, train.batch_size, train.seed, drop_last=train.drop_last)
-    whole = sampler.steps_per_epoch * train.batch_size
-    return train.epochs * min(samples, whole) * job.views
+    epoch_samples = sampler.steps_per_epoch * train.batch_size
+    return train.epochs * min(samples, epoch_samples) * job.views
 
 
 def _seconds(home: Path, folder: RunFolder) -> float | None:
@@ -147,18 +149,18 @@ def _seconds(home: Path, folder: RunFolder) -> float | None:
     return math.fsum(values[name] for name in TIMES) if all(name in values for name in TIMES) else None
 
 
-def _mean_seconds(tuned: TunedCell, searched: Sequence[Entry]) -> float:
+def _mean_seconds(cell: TunedCell, trainings: Sequence[Entry]) -> float:
     """Returns the mean seconds of comparable trainings, nan without any; pruned ones are included.
 
-    Comparable are the `searched` trainings with the cell's data and labels; among them, if there are any,
+    Comparable are those of `trainings` with the cell's data and labels; among them, if there are any,
     those with as many heads, and then those of the cell's own searches.
     """
-    job = dump_job(tuned.cell.jobs[0])
-    near = [entry for entry in searched if _task(entry.job) == _task(job)]
+    job = dump_job(cell.cell.jobs[0])
+    peers = [entry for entry in trainings if _task(entry.job) == _task(job)]
     heads = len(job["objective"]["heads"])
-    near = [entry for entry in near if len(entry.job["objective"]["heads"]) == heads] or near
-    near = [entry for entry in near if entry.scope in tuned.scopes] or near
-    return statistics.fmean(entry.cost.seconds for entry in near) if near else math.nan
+    peers = [entry for entry in peers if len(entry.job["objective"]["heads"]) == heads] or peers
+    peers = [entry for entry in peers if entry.scope in cell.scopes] or peers
+    return statistics.fmean(entry.cost.seconds for entry in peers) if peers else math.nan
 
 
 def _task(job: Mapping[str, Any]) -> tuple[Any, str]:
@@ -168,34 +170,34 @@ def _task(job: Mapping[str, Any]) -> tuple[Any, str]:
 def _amount(estimates: Sequence[_Estimate]) -> dict[str, Any]:
     """Returns the total epochs, rows and time of runs. Early stopping on validation may make them fewer."""
     return {
-        "epochs": sum(each.run.job.epochs for each in estimates),
-        "rows_to_encode": sum(each.rows for each in estimates),
-        "time_one_at_a_time": _time([each.seconds for each in estimates], "clock"),
+        "epochs": sum(estimate.run.job.epochs for estimate in estimates),
+        "rows_to_encode": sum(estimate.rows for estimate in estimates),
+        "time_one_at_a_time": _time([estimate.seconds for estimate in estimates], "clock"),
     }
 
 
 def _time(seconds: Sequence[float], unit: Unit) -> str:
     """Formats the sum of the seconds of trainings, with the number of trainings whose seconds are nan."""
-    known = [each for each in seconds if not math.isnan(each)]
-    if seconds and not known:
+    known_seconds = [value for value in seconds if not math.isnan(value)]
+    if seconds and not known_seconds:
         return UNKNOWN
-    lacking = len(seconds) - len(known)
-    text = amount_text(math.fsum(known), unit)
-    return text if not lacking else f"{text}, without {lacking:,} trainings of unknown time"
+    unknown_count = len(seconds) - len(known_seconds)
+    text = amount_text(math.fsum(known_seconds), unit)
+    return text if not unknown_count else f"{text}, without {unknown_count:,} trainings of unknown time"
 
 
 def _kinds(estimates: Sequence[_Estimate]) -> list[dict[str, Any]]:
     kinds: dict[str, list[_Estimate]] = {}
-    for each in estimates:
-        kinds.setdefault(each.kind, []).append(each)
+    for estimate in estimates:
+        kinds.setdefault(estimate.kind, []).append(estimate)
     return [
         {
-            "encoder": _encoder_text(its[0].run.job),
-            "data": its[0].run.data.name,
-            "trainings": len(its),
-            **_amount(its),
+            "encoder": _encoder_text(group[0].run.job),
+            "data": group[0].run.data.name,
+            "trainings": len(group),
+            **_amount(group),
         }
-        for its in kinds.values()
+        for group in kinds.values()
     ]
 
 

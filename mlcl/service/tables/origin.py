@@ -33,9 +33,9 @@ def cell_origin(
     """Returns the origin of a cell; `everywhere` has the MLflow tags of each of its trainings."""
     tags = list(everywhere)
     commits = set(map(commit_of, tags))
-    versions = {its.get(f"{VERSION_TAG}mlcl", "") for its in tags}
+    versions = {training_tags.get(f"{VERSION_TAG}mlcl", "") for training_tags in tags}
     mlcl = ", ".join(sorted(filter(None, versions)))
-    commit = ", ".join(sorted(each or NO_COMMIT for each in commits))
+    commit = ", ".join(sorted(commit or NO_COMMIT for commit in commits))
     return Origin(setting_hash(cell, seed_keys), data.name, data.fingerprint, mlcl, commit)
 
 
@@ -51,22 +51,22 @@ def check_committed(file: Path, written: Path | None) -> None:
     """
     tags = provenance(without=written).tags
     if tags.get(Tag.DIRTY) != "false":
-        found = f"uncommitted changes at {tags[Tag.COMMIT][:12]}" if Tag.COMMIT in tags else "no git checkout"
-        raise _not_committed(file, found)
+        state = f"uncommitted changes at {tags[Tag.COMMIT][:12]}" if Tag.COMMIT in tags else "no git checkout"
+        raise _not_committed(file, state)
 
 
 def check_origins(cells: Iterable[CellResult], file: Path) -> None:
     """Raises UserError if a training of the cells ran code with uncommitted changes or without a commit."""
     for cell in cells:
         commit = "" if cell.origin is None else cell.origin.commit
-        if any(each in ("", NO_COMMIT) or each.endswith("+") for each in commit.split(", ")):
+        if any(part in ("", NO_COMMIT) or part.endswith("+") for part in commit.split(", ")):
             raise _not_committed(file, f"{cell.id} at {commit or 'no commit'}")
 
 
-def _not_committed(file: Path, found: str) -> UserError:
+def _not_committed(file: Path, state: str) -> UserError:
     problem = "this table's figures come from committed code alone"
     allowed = "a checkout without changes or untracked files"
-    return UserError(problem, file=file, key="clean", found=found, allowed=allowed)
+    return UserError(problem, file=file, key="clean", found=state, allowed=allowed)
 
 
 def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
@@ -75,12 +75,12 @@ def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
     tree = _without_places(job)
     for key in ("experiment", *seed_keys):
         _drop(tree, key)
-    its = cell.tuning
-    search = None if its is None else [its.text, its.trials]
-    if its is not None and its.control is not None:
-        search = [its.text, its.trials, its.control, its.hold, its.start]
-    if search is not None and its is not None and (its.searches, its.race_seeds) != (1, 0):
-        search += [its.searches, its.race_seeds, its.confirm if its.race_seeds else 0]
+    tuning = cell.tuning
+    search = None if tuning is None else [tuning.text, tuning.trials]
+    if tuning is not None and tuning.control is not None:
+        search = [tuning.text, tuning.trials, tuning.control, tuning.hold, tuning.start]
+    if search is not None and tuning is not None and (tuning.searches, tuning.race_seeds) != (1, 0):
+        search += [tuning.searches, tuning.race_seeds, tuning.confirm if tuning.race_seeds else 0]
     return digest([tree, [plugin.sha256 for plugin in job.plugins], dict(cell.neighbours), search])
 
 
@@ -94,8 +94,8 @@ def rows_seen(job: JobConfig, seed_keys: Sequence[str], fingerprint: str) -> str
 
 def without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the tree without keys whose value is None or empty, which do not count in hashes."""
-    inside = {key: without_empty(value) if isinstance(value, dict) else value for key, value in tree.items()}
-    return {key: value for key, value in inside.items() if value not in (None, {}, [], ())}
+    values = {key: without_empty(value) if isinstance(value, dict) else value for key, value in tree.items()}
+    return {key: value for key, value in values.items() if value not in (None, {}, [], ())}
 
 
 def _without_places(job: JobConfig) -> dict[str, Any]:
@@ -113,10 +113,10 @@ def digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _drop(tree: dict[str, Any], dotted: str) -> None:
-    *above, last = dotted.split(".")
+def _drop(tree: dict[str, Any], key: str) -> None:
+    *sections, name = key.split(".")
     node: Any = tree
-    for part in above:
-        node = node.get(part) if isinstance(node, dict) else None
+    for section in sections:
+        node = node.get(section) if isinstance(node, dict) else None
     if isinstance(node, dict):
-        node.pop(last, None)
+        node.pop(name, None)

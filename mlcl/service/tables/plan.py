@@ -81,9 +81,9 @@ class TablePlan:
         None if the table sets no tolerance for this figure, or an override changes more than a path of data
         or what is logged, so that the setting is not that of the paper.
         """
-        changed = {key: its for key, its in self.overrides.items() if not covers("tracking", key)}
-        elsewhere = any(not self._is_place(key, value) for key, value in changed.items())
-        return None if elsewhere else self.table.tolerance_of(figure, self.scale)
+        overrides = {key: value for key, value in self.overrides.items() if not covers("tracking", key)}
+        differs = any(not self._is_place(key, value) for key, value in overrides.items())
+        return None if differs else self.table.tolerance_of(figure, self.scale)
 
     def _is_place(self, key: str, value: object) -> bool:
         """Whether an override only says where data is: its key is one of `places`, and the path exists."""
@@ -117,21 +117,23 @@ def check_metrics(cell: Cell, job_data: JobData, file: Path, *, races_choose: bo
 
     With `races_choose`, races choose the neighbours, and runs have no metrics `knn_best/`.
     """
-    known = [name for name in run_metrics(job_data) if not (races_choose and name.startswith("knn_best/"))]
+    names = [name for name in run_metrics(job_data) if not (races_choose and name.startswith("knn_best/"))]
     if cell.neighbours:
         # Metrics at other neighbour settings are computed from stored embeddings, but not for coarser levels.
-        coarse = {f"accuracy_{level}" for level in _coarser(job_data)}
-        known = [
-            name for name in known if not (name.startswith("knn/") and name.rpartition("/")[2] in coarse)
+        coarse_names = {f"accuracy_{level}" for level in _coarser(job_data)}
+        names = [
+            name
+            for name in names
+            if not (name.startswith("knn/") and name.rpartition("/")[2] in coarse_names)
         ]
     for figure in cell.figures:
-        if figure.metric not in known:
+        if figure.metric not in names:
             raise UserError(
-                f"no run of cell {cell.id} has this metric{did_you_mean(figure.metric, known)}",
+                f"no run of cell {cell.id} has this metric{did_you_mean(figure.metric, names)}",
                 file=file,
                 key="metrics",
                 found=figure.metric,
-                allowed=known,
+                allowed=names,
             )
 
 
@@ -141,22 +143,22 @@ def run_metrics(job_data: JobData) -> list[str]:
     names = [*_names(job_data), *(f"accuracy_{level}" for level in _coarser(job_data))]
     if job.baseline is not None:
         return [f"{split}/{name}" for split in SPLITS for name in names]
-    near = [*names, "neighbour_overlap"] if job_data.task == "multi_label" else names
-    of_embeddings = [metric.name for metric in embedding_metrics(job.evaluation.metrics)]
-    families = {"": [*names, *of_embeddings]}
+    neighbour_names = [*names, "neighbour_overlap"] if job_data.task == "multi_label" else names
+    embedding_names = [metric.name for metric in embedding_metrics(job.evaluation.metrics)]
+    families = {"": [*names, *embedding_names]}
     if job.evaluation.ensemble is not None:
         families["ensemble/"] = names
     if job.evaluation.knn is not None:
-        families["knn/"] = near
+        families["knn/"] = neighbour_names
         if job.evaluation.knn.grid is not None:
-            families["knn_best/"] = near
+            families["knn_best/"] = neighbour_names
     if job.evaluation.probe is not None and job.objective.classifier_weight > 0:
         families["probe/"] = names  # in two phases the probe is the classifier
     if job_data.transfer is not None:
         space = job_data.transfer.space
         families["transfer/"] = list(metric_names(job_data.transfer.task, space.aspects, space.n_classes))
-    unseen = unseen_names(job_data.dataset)
-    return unseen + [
+    unseen_metrics = unseen_names(job_data.dataset)
+    return unseen_metrics + [
         f"{family}{split}/{name}" for family, all_ in families.items() for split in SPLITS for name in all_
     ]
 
@@ -176,13 +178,13 @@ def _coarser(job_data: JobData) -> list[str]:
     labels = info.own_name(job_data.job.objective.classifier.labels)
     single = info.space(labels).kind == "single"
     hierarchies = [space.levels for space in info.label_spaces.values() if single and labels in space.levels]
-    coarser = (level for levels in hierarchies for level in levels[: levels.index(labels)])
-    return list(dict.fromkeys(coarser))
+    coarser_levels = (level for levels in hierarchies for level in levels[: levels.index(labels)])
+    return list(dict.fromkeys(coarser_levels))
 
 
 def check_sources(jobs: Sequence[JobConfig], data: Mapping[str, str], file: Path) -> None:
     """Raises UserError if `data` lacks the files of a source, or has files for a source that takes none."""
-    for source, options in (each for job in jobs for each in _sources(job)):
+    for source, options in (pair for job in jobs for pair in _sources(job)):
         if source in data and "path" in options and not _takes_files(source):
             raise UserError(
                 "this source comes with its package and takes no files",
@@ -190,42 +192,42 @@ def check_sources(jobs: Sequence[JobConfig], data: Mapping[str, str], file: Path
                 found=f"{source}={data[source]}",
                 allowed="a prepared folder",
             )
-    lacking = [[source for source, options in _sources(job) if _lacks_files(source, options)] for job in jobs]
-    missing = list(dict.fromkeys(source for sources in lacking for source in sources))
-    if missing:
-        others = "" if all(lacking) else ", or --only with cells of other data"
+    missing_by_job = [
+        [source for source, options in _sources(job) if _lacks_files(source, options)] for job in jobs
+    ]
+    missing_sources = list(dict.fromkeys(source for sources in missing_by_job for source in sources))
+    if missing_sources:
+        hint = "" if all(missing_by_job) else ", or --only with cells of other data"
         raise UserError(
-            f"needs files of {', '.join(missing)}: docs/data.md says what to get",
+            f"needs files of {', '.join(missing_sources)}: docs/data.md says what to get",
             file=file,
             key="--data",
-            allowed=places(missing) + others,
+            allowed=places(missing_sources) + hint,
         )
 
 
 def check_prepared(job_data: JobData, data: Mapping[str, str]) -> None:
     """Raises UserError if the path that `data` gives for a source is a prepared folder of another source."""
     job, transfer = job_data.job, job_data.transfer
-    opened = [(job.data.path, job_data.dataset.info.name)]
+    folders = [(job.data.path, job_data.dataset.info.name)]
     if transfer is not None:
-        opened.append((transfer.config.path, transfer.dataset.info.name))
-    for path, name in opened:
-        stood_for = [
-            source for source, place in data.items() if path in (place, str(Path(place).expanduser()))
-        ]
-        if name in SOURCES and stood_for and name not in stood_for:
+        folders.append((transfer.config.path, transfer.dataset.info.name))
+    for path, name in folders:
+        sources = [source for source, place in data.items() if path in (place, str(Path(place).expanduser()))]
+        if name in SOURCES and sources and name not in sources:
             raise UserError(
                 "a prepared folder of another source",
                 file=path,
                 key="--data",
                 found=name,
-                allowed=", ".join(stood_for),
+                allowed=", ".join(sources),
             )
 
 
 def download_hint(job: JobConfig) -> str | None:
     """Returns the `--data` options that replace downloads of a job by files; None if it downloads nothing."""
-    open_ = [source for source, options in _sources(job) if _takes_files(source) and "path" not in options]
-    return places(open_) or None
+    sources = [source for source, options in _sources(job) if _takes_files(source) and "path" not in options]
+    return places(sources) or None
 
 
 def places(sources: Sequence[str]) -> str:
@@ -234,8 +236,12 @@ def places(sources: Sequence[str]) -> str:
 
 
 def _sources(job: JobConfig) -> list[tuple[str, Mapping[str, object]]]:
-    named = (job.data, job.evaluation.transfer_to)
-    return [(its.source, its.options) for its in named if its and its.source and its.source in SOURCES]
+    sections = (job.data, job.evaluation.transfer_to)
+    return [
+        (section.source, section.options)
+        for section in sections
+        if section and section.source and section.source in SOURCES
+    ]
 
 
 def _takes_files(source: str) -> bool:
@@ -243,5 +249,5 @@ def _takes_files(source: str) -> bool:
 
 
 def _lacks_files(source: str, options: Mapping[str, object]) -> bool:
-    field = SOURCES[source].options.model_fields.get("path")
-    return field is not None and field.is_required() and "path" not in options
+    path_field = SOURCES[source].options.model_fields.get("path")
+    return path_field is not None and path_field.is_required() and "path" not in options

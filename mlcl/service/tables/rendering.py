@@ -21,14 +21,14 @@ def text_of(figure: FigureResult) -> str:
     """Formats a figure as `72.31 ± 0.42 (71.30) !`: mean, deviation, printed; `!`: out of tolerance."""
     mean, digits = figure.mean, figure.digits
     if mean is None:
-        ours = "-"
+        mean_text = "-"
     else:
         spread = "" if figure.deviation is None else f" ± {figure.deviation:.{digits}f}"
-        ours = f"{mean:.{digits}f}{spread}"
+        mean_text = f"{mean:.{digits}f}{spread}"
         if figure.verdict == "missing":
-            ours += f" [{len(figure.by_seed)} of {len(figure.values)}]"
-    printed = "" if figure.printed is None else f" ({figure.printed:.{digits}f})"
-    return ours + printed + (" !" if figure.verdict == "outside" else "")
+            mean_text += f" [{len(figure.by_seed)} of {len(figure.values)}]"
+    printed_text = "" if figure.printed is None else f" ({figure.printed:.{digits}f})"
+    return mean_text + printed_text + (" !" if figure.verdict == "outside" else "")
 
 
 def caption(report: TableResult) -> list[str]:
@@ -40,9 +40,9 @@ def caption(report: TableResult) -> list[str]:
     lines[0] += "; in parentheses the printed figure." if report.printed else "; no figures are printed."
     if report.limits:
         limits = {f"{limit:g}" for limit in report.limits.values()}
-        each = ", ".join(f"{limit:g} ({name})" for name, limit in report.limits.items())
+        all_limits = ", ".join(f"{limit:g} ({name})" for name, limit in report.limits.items())
         lines.append(
-            f"`!` marks a mean that is more than {limits.pop() if len(limits) == 1 else each} from the"
+            f"`!` marks a mean that is more than {limits.pop() if len(limits) == 1 else all_limits} from the"
             f" printed figure ({len(report.outside)} of {report.judged})."
         )
     elif report.printed:
@@ -63,30 +63,30 @@ def markdown(report: TableResult) -> str:
     for ranks in report.ranks:
         lines += ["", *_ranks(ranks)]
     if len(report.verdicts) > MOST_SENTENCES:
-        said = (f"- {markup.markdown(sentence)}" for sentence in sentences_of(report.verdicts))
-        lines += ["", "### Verdicts", "", *said]
+        sentences = (f"- {markup.markdown(sentence)}" for sentence in sentences_of(report.verdicts))
+        lines += ["", "### Verdicts", "", *sentences]
     return "\n".join(lines) + "\n"
 
 
 def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    escaped = [[markup.markdown(text) for text in row] for row in (heads, *rows)]
-    return markup.markdown_table(escaped[0], escaped[1:])
+    escaped_rows = [[markup.markdown(text) for text in row] for row in (heads, *rows)]
+    return markup.markdown_table(escaped_rows[0], escaped_rows[1:])
 
 
 def _missing(report: TableResult) -> list[str]:
     """Returns a line for each reason for missing values, with its cells, or whole rows and columns."""
-    found: dict[str, list[CellResult]] = {}
+    cells_by_reason: dict[str, list[CellResult]] = {}
     for cell in report.cells:
         if any(figure.verdict == "missing" for figure in cell.figures):
             reason = one_line("; ".join(cell.reasons)) or "not run"
             reason = reason if len(reason) <= MAX_REASONS else reason[:MAX_REASONS] + "..."
-            found.setdefault(reason, []).append(cell)
-    every = Counter(name for cell in report.cells for name in (cell.column, cell.row))
+            cells_by_reason.setdefault(reason, []).append(cell)
+    totals = Counter(name for cell in report.cells for name in (cell.column, cell.row))
     lines = []
-    for reason, cells in found.items():
-        here = Counter(name for cell in cells for name in (cell.column, cell.row))
-        whole = {name for name, count in here.items() if 1 < count == every[name]}
-        names = [next((f"all of {x}" for x in (c.column, c.row) if x in whole), c.id) for c in cells]
+    for reason, cells in cells_by_reason.items():
+        counts = Counter(name for cell in cells for name in (cell.column, cell.row))
+        whole_names = {name for name, count in counts.items() if 1 < count == totals[name]}
+        names = [next((f"all of {x}" for x in (c.column, c.row) if x in whole_names), c.id) for c in cells]
         lines.append(f"Missing in {one_line(', '.join(dict.fromkeys(names)))}: {reason}.")
     return lines
 
@@ -107,12 +107,12 @@ def latex(report: TableResult) -> str:
     if report.gains in report.rows:  # `--only` may leave the row out
         tables.append((f"Gains of {report.gains}", *gains_grid(report, report.gains)))
     for ranks in report.ranks:
-        said = " ".join(ranks["sentences"])
-        tables += [(said, table["heads"], table["rows"]) for table in ranks.get("tables", ())]
+        sentences = " ".join(ranks["sentences"])
+        tables += [(sentences, table["heads"], table["rows"]) for table in ranks.get("tables", ())]
     texts = []
     for title, heads, rows in tables:
-        escaped = [[markup.latex(text) for text in row] for row in (heads, *rows)]
-        texts.append(markup.latex_table(markup.latex(title), escaped[0], escaped[1:]))
+        escaped_rows = [[markup.latex(text) for text in row] for row in (heads, *rows)]
+        texts.append(markup.latex_table(markup.latex(title), escaped_rows[0], escaped_rows[1:]))
     return "\n\n".join(texts) + "\n"
 
 
@@ -122,43 +122,43 @@ def gains_grid(report: TableResult, row: str) -> tuple[list[str], list[list[str]
     A gain is the difference of the means, in the table's unit and as a share of the other mean. Values in
     parentheses are computed from the printed figures. The last row has the deviation over all rows.
     """
-    places, found = _places(report), _figures(report)
-    others = [each for each in report.rows if each != row]
+    places, figures = _places(report), _figures(report)
+    other_rows = [name for name in report.rows if name != row]
     body = []
-    for other in others:
-        pairs = ((found.get((row, *place)), found.get((other, *place))) for place in places)
+    for other in other_rows:
+        pairs = ((figures.get((row, *place)), figures.get((other, *place))) for place in places)
         body.append([f"over {other}", *("" if a is None or b is None else _gain(a, b) for a, b in pairs)])
-    columns = [[found.get((each, *place)) for each in report.rows] for place in places]
+    columns = [[figures.get((name, *place)) for name in report.rows] for place in places]
     body.append(["deviation over the rows", *map(_spread, columns)])
     return ["", *places.values()], body
 
 
 def _gain(figure: FigureResult, other: FigureResult) -> str:
-    def between(one: float | None, base: float | None) -> str:
-        if one is None or base is None:
+    def between(value: float | None, base: float | None) -> str:
+        if value is None or base is None:
             return "-"
-        share = "" if base == 0 else f", {100 * (one - base) / base:+.1f} %"
-        return f"{one - base:+.{figure.digits}f}{share}"
+        share = "" if base == 0 else f", {100 * (value - base) / base:+.1f} %"
+        return f"{value - base:+.{figure.digits}f}{share}"
 
     printed = between(figure.printed, other.printed)
     return between(figure.mean, other.mean) + ("" if printed == "-" else f" ({printed})")
 
 
 def _spread(figures: Sequence[FigureResult | None]) -> str:
-    known = [figure for figure in figures if figure is not None]
+    known_figures = [figure for figure in figures if figure is not None]
 
     def over(values: Sequence[float | None]) -> str:
         numbers = [value for value in values if value is not None]
         if len(numbers) < max(2, len(values)):
             return "-"
-        return f"{statistics.stdev(numbers):.{known[0].digits}f}"
+        return f"{statistics.stdev(numbers):.{known_figures[0].digits}f}"
 
-    printed = over([figure.printed for figure in known])
-    return over([figure.mean for figure in known]) + ("" if printed == "-" else f" ({printed})")
+    printed = over([figure.printed for figure in known_figures])
+    return over([figure.mean for figure in known_figures]) + ("" if printed == "-" else f" ({printed})")
 
 
 def _figures(report: TableResult) -> dict[tuple[str, str, str], FigureResult]:
-    return {(cell.row, cell.column, each.name): each for cell in report.cells for each in cell.figures}
+    return {(cell.row, cell.column, figure.name): figure for cell in report.cells for figure in cell.figures}
 
 
 def _places(report: TableResult) -> dict[tuple[str, str], str]:
@@ -173,9 +173,9 @@ def _places(report: TableResult) -> dict[tuple[str, str], str]:
 
 def _grid(report: TableResult) -> tuple[list[str], list[list[str]]]:
     """Returns the heads and the rows of a table; a column of cells is split into one column per metric."""
-    places, found = _places(report), _figures(report)
+    places, figures = _places(report), _figures(report)
     body = []
     for row in report.rows:
-        figures = [found.get((row, *place)) for place in places]
-        body.append([row, *("" if f is None else text_of(f) for f in figures)])
+        row_figures = [figures.get((row, *place)) for place in places]
+        body.append([row, *("" if f is None else text_of(f) for f in row_figures)])
     return ["", *places.values()], body

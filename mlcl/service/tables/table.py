@@ -56,31 +56,33 @@ def run_table(
         return table.folder() or RunFolders(home, "tables").new(submitted_id())
 
     def count(ledger: Ledger, announce: Callable[[str], None]) -> int:
-        left = table.remaining(table.ledgers(ledger))
-        announce(f"{plan.name}: {table.count - left} of {table.count} runs are done")
-        return left
+        missing_count = table.remaining(table.ledgers(ledger))
+        announce(f"{plan.name}: {table.count - missing_count} of {table.count} runs are done")
+        return missing_count
 
     with open_command(subject, home, watch, find, count, strict_code=strict_code) as command:
         ledger, own_log = command.ledger, command.logs.usable(command.folder.path.name)
-        head = {"job_hash": table.identity, "tuned": {each.scope: each.identity_hash for each in table.tuned}}
+        head = {"job_hash": table.identity, "tuned": {cell.scope: cell.identity_hash for cell in table.tuned}}
         with command.start(head, {"runs": table.count}, own_log):
             log = start_log(plan, command)
             reporter = Reporter(ledger, command.account, command.watch, metric="score", score="score")
             source = CellsSource(table.missing(), ledger, SharedRuns(command.logs, ledger, log.id))
             engine = command.engine(reporter, MAX_FAILED, models=plan.table.models)
             # Decided before this table begins any search: a begun search belongs to the ledger of this table.
-            tuned = {cell: its or ledger for cell, its in table.ledgers(ledger).items()}
+            ledgers = {cell: cell_ledger or ledger for cell, cell_ledger in table.ledgers(ledger).items()}
         with command.work(reporter) as end:
             jobs = [run.job for run in table.missing()]
-            jobs += [job for cell, its in tuned.items() if its is ledger for job in cell.jobs]
-            sources = _sources(source, tuned, command, engine, log.id)
+            jobs += [
+                job for cell, cell_ledger in ledgers.items() if cell_ledger is ledger for job in cell.jobs
+            ]
+            sources = _sources(source, ledgers, command, engine, log.id)
             engine.run(sources, lambda: command.encoding(engine, jobs))
-            end.state, end.reason = _outcome(table, tuned, engine.stop)
-            report = _result(table, tuned, source, command, log, end.state, end.reason)
+            end.state, end.reason = _outcome(table, ledgers, engine.stop)
+            report = _result(table, ledgers, source, command, log, end.state, end.reason)
             with command.stop.shielded():
-                if tuned:
+                if ledgers:
                     tags = TrainingResults(home, command.delivery.run_id).tags
-                    write_trials(report, tuned, tags)
+                    write_trials(report, ledgers, tags)
                     log.log_artifacts([report.folder / TABLE_TRIALS])
                 write_files(report, log)
             end.state, end.reason = report.state, report.reason
@@ -89,31 +91,31 @@ def run_table(
 
 
 def _sources(
-    cells: CellsSource, tuned: Mapping[TunedCell, Ledger], command: Command, engine: Engine, parent: str
+    cells: CellsSource, ledgers: Mapping[TunedCell, Ledger], command: Command, engine: Engine, parent: str
 ) -> Iterator[TrainingSource]:
     """Yields the missing runs of plain cells, then the stages of tuned cells that this table searches."""
     if cells.left():
         yield cells
-    for cell, its in tuned.items():
-        if its is command.ledger and not engine.stop():
-            yield from cell.sources(command, engine, parent, tuned)
+    for cell, ledger in ledgers.items():
+        if ledger is command.ledger and not engine.stop():
+            yield from cell.sources(command, engine, parent, ledgers)
 
 
 def _outcome(
-    table: TableTrainings, tuned: Mapping[TunedCell, Ledger], stop: StopConditions
+    table: TableTrainings, ledgers: Mapping[TunedCell, Ledger], stop: StopConditions
 ) -> tuple[State, str]:
     """Returns the table's state and reason; it is COMPLETE if no run is missing, even after a stop."""
-    left = table.remaining(tuned)
-    if left == 0:
+    missing_count = table.remaining(ledgers)
+    if missing_count == 0:
         return State.COMPLETE, ""
     if stop.cause is not None:
         return stop.cause, stop.reason
-    return State.FAILED, f"{left} of {table.count} runs are missing"
+    return State.FAILED, f"{missing_count} of {table.count} runs are missing"
 
 
 def _result(
     table: TableTrainings,
-    tuned: Mapping[TunedCell, Ledger],
+    ledgers: Mapping[TunedCell, Ledger],
     source: CellsSource,
     command: Command,
     log: RunLog,
@@ -121,39 +123,39 @@ def _result(
     reason: str,
 ) -> TableResult:
     """Builds the result of the table; its state is FAILED instead of COMPLETE if metrics are missing."""
-    plan, its = table.plan, table.plan.table
+    plan, config = table.plan, table.plan.table
     results = CellResults(table, source.failed, command.delivery.run_id)
-    searches = {cell.cell.id: (cell, ledger) for cell, ledger in tuned.items()}
+    searches = {cell.cell.id: (cell, ledger) for cell, ledger in ledgers.items()}
     cells = tuple(
         results.tuned(*searches[cell.id]) if cell.id in searches else results.plain(cell)
         for cell in plan.cells
     )
-    tags = [results.trainings.tags(each.log) for cell in cells for each in cell.trainings]
-    own = log_start(table.home, log.id).get("tags", {}) | command.ledger.code_tags
+    tags = [results.trainings.tags(training.log) for cell in cells for training in cell.trainings]
+    table_tags = log_start(table.home, log.id).get("tags", {}) | command.ledger.code_tags
     names = sorted({figure.name for cell in cells for figure in cell.figures})
     report = TableResult(
         id=command.folder.path.name,
         name=plan.name,
         command=plan.command,
-        title=its.title,
-        source=its.source,
+        title=config.title,
+        source=config.source,
         about=plan.about,
         state=state,
         reason=reason,
         folder=command.folder.path,
         cells=cells,
-        unit=its.unit,
-        higher={name: its.is_better_higher(name) for name in names},
+        unit=config.unit,
+        higher={name: config.is_better_higher(name) for name in names},
         lower_is_better=lower_is_better(tags),
         notes=data_notes(tags),
-        provenance=provenance_of(own, tags),
-        control=its.control,
-        gains=its.gains,
+        provenance=provenance_of(table_tags, tags),
+        control=config.control,
+        gains=config.gains,
     )
-    if its.ranks is not None:
-        report = replace(report, ranks=ranked_figures(report.cells, report.higher, its.ranks))
+    if config.ranks is not None:
+        report = replace(report, ranks=ranked_figures(report.cells, report.higher, config.ranks))
     if state is State.COMPLETE and report.missing:
-        first, more = report.missing[:MAX_MISSING], len(report.missing) - MAX_MISSING
-        rest = f" and {more:,} more" if more > 0 else ""
-        return replace(report, state=State.FAILED, reason=f"no number for {', '.join(first)}{rest}")
+        first_missing, more_count = report.missing[:MAX_MISSING], len(report.missing) - MAX_MISSING
+        rest = f" and {more_count:,} more" if more_count > 0 else ""
+        return replace(report, state=State.FAILED, reason=f"no number for {', '.join(first_missing)}{rest}")
     return report

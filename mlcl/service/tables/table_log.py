@@ -56,8 +56,8 @@ def write_files(report: TableResult, log: RunLog) -> None:
         replace_text(report.folder / name, text)
     write_result(report)
     log.log_artifacts([report.folder / name for name in (TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON)])
-    there = sum(run is not None for cell in report.cells for run in cell.runs)
-    log.log_final_metrics(_metrics(report), step=there)
+    run_count = sum(run is not None for cell in report.cells for run in cell.runs)
+    log.log_final_metrics(_metrics(report), step=run_count)
     if report.limits:
         limits = ", ".join(f"{name} {limit:g}" for name, limit in report.limits.items())
         log.log_tags({Tag.OUTSIDE: str(len(report.outside)), Tag.TOLERANCE: limits})
@@ -65,7 +65,7 @@ def write_files(report: TableResult, log: RunLog) -> None:
 
 def check_folder(folder: Path) -> None:
     """Raises UserError if `write_cells` cannot create the folder, since it or a parent of it is a file."""
-    if not next(its for its in (folder, *folder.absolute().parents) if its.exists()).is_dir():
+    if not next(path for path in (folder, *folder.absolute().parents) if path.exists()).is_dir():
         raise UserError("not a folder", key="--figures", found=folder)
 
 
@@ -76,34 +76,37 @@ def write_cells(report: TableResult, folder: Path, plan: TablePlan) -> list[Path
     the trainings. Raises UserError if the table is `clean` and a cell's training ran code that was not
     committed.
     """
-    whole = [each for each in report.cells if all(its.verdict != "missing" for its in each.figures)]
+    whole_cells = [
+        cell for cell in report.cells if all(figure.verdict != "missing" for figure in cell.figures)
+    ]
     if plan.table.clean:
-        check_origins(whole, plan.file)
-    written = []
+        check_origins(whole_cells, plan.file)
+    files = []
     head = {"format": FORMAT, "table": report.name, "title": report.title, "unit": report.unit}
     for cell, tree in zip(report.cells, document(report)["cells"], strict=True):
-        if cell not in whole:
+        if cell not in whole_cells:
             continue
         higher = {figure.name: report.higher[figure.name] for figure in cell.figures}
         file = folder / f"{cell.id}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
-        public = {key: its for key, its in tree.items() if key not in ("params", "trainings")}
-        public["verdicts"] = [
-            {"cells": shared, **its.as_dict()}
-            for shared, its in report.verdicts
-            if shared in ("", cell.row, cell.column) and its.treated.label == label_in(cell, shared)
+        content = {key: value for key, value in tree.items() if key not in ("params", "trainings")}
+        content["verdicts"] = [
+            {"cells": shared_name, **verdict.as_dict()}
+            for shared_name, verdict in report.verdicts
+            if shared_name in ("", cell.row, cell.column)
+            and verdict.treated.label == label_in(cell, shared_name)
         ]
-        replace_text(file, json.dumps({**head, "higher": higher, **public}, indent=1, default=str) + "\n")
-        written.append(file)
-    return written
+        replace_text(file, json.dumps({**head, "higher": higher, **content}, indent=1, default=str) + "\n")
+        files.append(file)
+    return files
 
 
 def _differing(plan: TablePlan) -> list[str]:
     """Returns the job keys in which the cells differ, those with a short name first."""
     jobs = [flatten(dump_job(cell.jobs[0])) for cell in plan.cells]
     keys = dict.fromkeys(key for job in jobs for key in job)
-    differing = (key for key in keys if len({str(job.get(key)) for job in jobs}) > 1)
-    return sorted(differing, key=lambda key: short_name(key) is None)
+    differing_keys = (key for key in keys if len({str(job.get(key)) for job in jobs}) > 1)
+    return sorted(differing_keys, key=lambda key: short_name(key) is None)
 
 
 def _metrics(report: TableResult) -> dict[str, float]:
@@ -157,23 +160,33 @@ def write_trials(
         for row in _rows(cell, ledger, tags)
     ]
     commits = sorted({row["commit"] for row in rows})
-    clean = bool(commits) and all(each and not each.endswith("+") for each in commits)
-    about = {"table": report.name, "id": report.id, "commit": ", ".join(commits), "clean": str(clean).lower()}
-    found = pa.Table.from_pylist(
-        rows, SCHEMA.with_metadata({f"mlcl.{key}": its for key, its in about.items()})
+    clean = bool(commits) and all(commit and not commit.endswith("+") for commit in commits)
+    metadata = {
+        "table": report.name,
+        "id": report.id,
+        "commit": ", ".join(commits),
+        "clean": str(clean).lower(),
+    }
+    table = pa.Table.from_pylist(
+        rows, SCHEMA.with_metadata({f"mlcl.{key}": value for key, value in metadata.items()})
     )
     with new_file(report.folder / TABLE_TRIALS) as path:
-        pq.write_table(found, path, compression="zstd")
+        pq.write_table(table, path, compression="zstd")
 
 
 def _rows(cell: TunedCell, ledger: Ledger, tags: Callable[[str], Tags]) -> Iterator[dict[str, Any]]:
-    for each in cell.searches(ledger):
-        stages = {"search": each.trials, "race": each.race_trainings, "confirmation": each.seeds}
+    for search in cell.searches(ledger):
+        stages = {"search": search.trials, "race": search.race_trainings, "confirmation": search.seeds}
         for stage, entries in stages.items():
             for entry in entries:
                 if entry.ended:
                     place = {"row": cell.cell.row, "column": cell.cell.column, "data": cell.data.fingerprint}
-                    yield {**place, "search": each.search.number, "stage": stage, **_row(entry, ledger, tags)}
+                    yield {
+                        **place,
+                        "search": search.search.number,
+                        "stage": stage,
+                        **_row(entry, ledger, tags),
+                    }
 
 
 def _row(entry: Entry, ledger: Ledger, tags: Callable[[str], Tags]) -> dict[str, Any]:

@@ -80,16 +80,22 @@ class TableTrainings:
 
     def folder(self) -> RunFolder | None:
         """Returns the folder of the table with this name and identity; None before its first command."""
-        asked = (self.plan.name, self.identity)
+        name_and_hash = (self.plan.name, self.identity)
         records = RunFolders(self.home, "tables").records()
-        return next((folder for folder, its in records if (its.name, its.job_hash) == asked), None)
+        return next(
+            (folder for folder, record in records if (record.name, record.job_hash) == name_and_hash), None
+        )
 
     def missing(self) -> list[TableRun]:
         """Returns the runs that are not complete in the home, or lack embeddings that a cell needs."""
-        done = finished(self.home)
-        read = {job_hash(job) for cell in self.plan.cells if cell.neighbours for job in cell.jobs}
-        known = {key for key, its in done.items() if key[0] not in read or (its.path / EMBEDDINGS).exists()}
-        return [run for run in self.runs if run.key not in known]
+        folders = finished(self.home)
+        read_hashes = {job_hash(job) for cell in self.plan.cells if cell.neighbours for job in cell.jobs}
+        complete_keys = {
+            key
+            for key, folder in folders.items()
+            if key[0] not in read_hashes or (folder.path / EMBEDDINGS).exists()
+        }
+        return [run for run in self.runs if run.key not in complete_keys]
 
     @cached_property
     def all_ledgers(self) -> list[Ledger]:
@@ -102,13 +108,13 @@ class TableTrainings:
         It is that of another table in which they are finished, unless `own` has begun them; otherwise it is
         `own`.
         """
-        found: dict[TunedCell, Ledger | None] = {}
+        ledgers: dict[TunedCell, Ledger | None] = {}
         for cell in self.tuned:
-            cell.follow(found)
+            cell.follow(ledgers)
             begun = own is not None and own.trials(scope=cell.scope)
-            others = [] if begun else self.all_ledgers
-            found[cell] = next((ledger for ledger in others if cell.is_whole_in(ledger)), own)
-        return found
+            other_ledgers = [] if begun else self.all_ledgers
+            ledgers[cell] = next((ledger for ledger in other_ledgers if cell.is_whole_in(ledger)), own)
+        return ledgers
 
     def remaining(self, ledgers: Mapping[TunedCell, Ledger | None]) -> int:
         """Returns the number of trainings that have not ended, given the ledger of each tuned cell."""
@@ -140,10 +146,10 @@ class CellsSource(TrainingSource):
         run = self._waiting.pop(0)
         key = self.store.claim(run.job, run.data)
         self._runs[key] = run
-        known = self._ledger.entries.get(key)
-        if known is None or known.ended:
+        entry = self._ledger.entries.get(key)
+        if entry is None or entry.ended:
             return self._ledger.open(Training(key, run.label, dump_job(run.job), settings={}))
-        return known
+        return entry
 
     def complete(self, entry: Entry, values: list[float]) -> End:  # noqa: ARG002
         """Returns an end that is COMPLETE and has no metrics, which are read from the run's folder later."""
@@ -162,21 +168,21 @@ class CellsSource(TrainingSource):
 
 
 def _tuned_cells(plan: TablePlan, home: Path) -> list[TunedCell]:
-    found: dict[tuple[str, str], TunedCell] = {}
-    searched = [(cell, cell.tuning.control) for cell in plan.cells if cell.tuning is not None]
-    for cell, control in sorted(searched, key=lambda each: each[1] is not None):
-        leader = None if control is None else found[control, cell.column]
-        found[cell.row, cell.column] = TunedCell(cell, plan, home, leader)
-    return list(found.values())
+    tuned_cells: dict[tuple[str, str], TunedCell] = {}
+    pairs = [(cell, cell.tuning.control) for cell in plan.cells if cell.tuning is not None]
+    for cell, control in sorted(pairs, key=lambda pair: pair[1] is not None):
+        leader = None if control is None else tuned_cells[control, cell.column]
+        tuned_cells[cell.row, cell.column] = TunedCell(cell, plan, home, leader)
+    return list(tuned_cells.values())
 
 
 def finished(home: Path) -> dict[Key, RunFolder]:
     """Returns the folders of the complete runs under `home` by key; of equal runs, the latest."""
-    found: dict[Key, RunFolder] = {}
+    folders: dict[Key, RunFolder] = {}
     for folder, record in RunFolders(home).records():
         if record.state is State.COMPLETE and (folder.path / RESULT).is_file():
-            found.setdefault((record.job_hash, record.fingerprint), folder)
-    return found
+            folders.setdefault((record.job_hash, record.fingerprint), folder)
+    return folders
 
 
 def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
@@ -194,11 +200,11 @@ def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
         if cell.neighbours and not plan.table.models:
             problem = f"the neighbours of cell {cell.id} are computed from stored embeddings"
             raise UserError(problem, file=plan.file, key="models", found=False, allowed=True)
-    plain = [cell for cell in plan.cells if cell.tuning is None]
+    plain_cells = [cell for cell in plan.cells if cell.tuning is None]
     runs: dict[Key, TableRun] = {}
     # Seed by seed, so that after a stop, or if a row fails, every other cell has some runs.
-    for seed in range(max((len(cell.jobs) for cell in plain), default=0)):
-        for cell in (each for each in plain if seed < len(each.jobs)):
+    for seed in range(max((len(cell.jobs) for cell in plain_cells), default=0)):
+        for cell in (cell for cell in plain_cells if seed < len(cell.jobs)):
             job = cell.jobs[seed]
             data = _data_key(job)
             if data not in infos:
@@ -206,10 +212,10 @@ def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
             run = TableRun(f"{cell.row}, {cell.column}, seed {job.train.seed}", job, infos[data])
             runs.setdefault(run.key, run)
     for name in ALIKE:
-        found = sorted({str(getattr(job.train, name)) for cell in plan.cells for job in cell.jobs})
-        if len(found) > 1:
+        values = sorted({str(getattr(job.train, name)) for cell in plan.cells for job in cell.jobs})
+        if len(values) > 1:
             problem = "the trainings of a table share this key"
-            raise UserError(problem, file=plan.file, key=f"train.{name}", found=found, allowed="one value")
+            raise UserError(problem, file=plan.file, key=f"train.{name}", found=values, allowed="one value")
     if len({str(job.tracking.notify) for cell in plan.cells for job in cell.jobs}) > 1:
         problem = "the jobs of a table share this key"  # its values may be secret
         raise UserError(problem, file=plan.file, key="tracking.notify", allowed="one value")

@@ -72,8 +72,8 @@ class TunedCell:
         check_metrics(cell, self._data, table.file, races_choose=plan.knn_races)
         self._plan = replace(plan, redraws=redraws_validation(self._data.dataset))
         self._written = [cell.id, job_hash(plan.job), self._data.fingerprint, plan.space_text, plan.score]
-        own = None if control is None else dump_job(plan.job)  # a placeholder, with as many points
-        self._searches = self._planned([own] * plan.searches)
+        placeholder = None if control is None else dump_job(plan.job)  # a placeholder, with as many points
+        self._searches = self._planned([placeholder] * plan.searches)
 
     def _planned(self, controls: Sequence[Mapping[str, Any] | None]) -> list[SearchPlan]:
         """Returns the cell's searches: one for each of `controls`, the control's picked jobs or None."""
@@ -85,16 +85,16 @@ class TunedCell:
             job, tuning = tuning.follow(job, control)
         settings = tuning.space.search.model_copy(update={"race_seeds": tuning.race_seeds})
         space = replace(tuning.space, search=settings)
-        own = replace(self._plan, job=job, space=space, space_text=tuning.text)
-        found = arm_search(self._plan, self.cell.id, Role.MODEL, number, own)
+        cell_plan = replace(self._plan, job=job, space=space, space_text=tuning.text)
+        search = arm_search(self._plan, self.cell.id, Role.MODEL, number, cell_plan)
         if number == 1:
-            return replace(found, scope=self.scope)
-        named = replace(found.plan, name=f"{self._plan.name}, search {number}")
-        return replace(found, plan=named, scope=f"{self.scope}_{number}")
+            return replace(search, scope=self.scope)
+        named_plan = replace(search.plan, name=f"{self._plan.name}, search {number}")
+        return replace(search, plan=named_plan, scope=f"{self.scope}_{number}")
 
     def searches(self, ledger: Ledger) -> list[CellSearch]:
         """Returns the searches with the trainings that a ledger has now."""
-        return [CellSearch(each, ledger) for each in self._searches]
+        return [CellSearch(search, ledger) for search in self._searches]
 
     def follow(self, ledgers: Mapping[TunedCell, Ledger | None]) -> bool:
         """Puts values of the control's picks into the searches' jobs; returns whether searches can begin."""
@@ -109,9 +109,9 @@ class TunedCell:
     def picks(self, ledger: Ledger) -> list[Candidate]:
         """Returns the picked setting of each search; an empty list until all trials and races have ended."""
         searches = self.searches(ledger)
-        ended = all(each.ended >= each.search.plan.most for each in searches)
-        found = [each.pick for each in searches] if ended else []
-        return [] if None in found else [pick for pick in found if pick is not None]
+        ended = all(search.ended >= search.search.plan.most for search in searches)
+        picks = [search.pick for search in searches] if ended else []
+        return [] if None in picks else [pick for pick in picks if pick is not None]
 
     @property
     def data(self) -> DatasetInfo:
@@ -121,12 +121,12 @@ class TunedCell:
     @property
     def jobs(self) -> list[JobConfig]:
         """The job of each search."""
-        return [each.plan.job for each in self._searches]
+        return [search.plan.job for search in self._searches]
 
     @property
     def scopes(self) -> list[str]:
         """The names of the searches in the ledger."""
-        return [each.scope for each in self._searches]
+        return [search.scope for search in self._searches]
 
     @property
     def identity(self) -> list[Any]:
@@ -146,7 +146,7 @@ class TunedCell:
             return False
         if self.control is not None and not self._is_followed_in(ledger, starts=True):
             return False
-        return all(each.is_whole for each in self.searches(ledger))
+        return all(search.is_whole for search in self.searches(ledger))
 
     def _is_followed_in(self, ledger: Ledger, *, starts: bool) -> bool:
         """Whether the searches in a ledger used the values that the control's settings now have.
@@ -159,16 +159,18 @@ class TunedCell:
             alike = not starts and version.space_hash == space_hash(plan.space, ())
             return alike or version.space == plan.space_text
 
-        found = [(each.plan, ledger.versions(each.scope)) for each in self._searches]
-        return self._follows and all(versions and used(plan, versions[-1]) for plan, versions in found)
+        version_pairs = [(search.plan, ledger.versions(search.scope)) for search in self._searches]
+        return self._follows and all(
+            versions and used(plan, versions[-1]) for plan, versions in version_pairs
+        )
 
     @property
     def cost(self) -> dict[str, int]:
         """The largest numbers of trainings by stage, and of epochs (`most_epochs`), for the table's plan."""
         parts = {
-            "trials": sum(each.plan.most for each in self._searches),
+            "trials": sum(search.plan.most for search in self._searches),
             "race": sum(map(most_raced, self._searches)),
-            "seeds": sum(each.plan.seeds for each in self._searches),
+            "seeds": sum(search.plan.seeds for search in self._searches),
         }
         epochs = self.most * max(map(epochs_each, self._searches))
         return {**{name: count for name, count in parts.items() if count}, "most_epochs": epochs}
@@ -176,7 +178,7 @@ class TunedCell:
     @property
     def most(self) -> int:
         """The largest number of trainings that the cell can have."""
-        return sum(e.plan.most + most_raced(e) + e.plan.seeds for e in self._searches)
+        return sum(search.plan.most + most_raced(search) + search.plan.seeds for search in self._searches)
 
     def remaining(self, ledger: Ledger | None) -> int:
         """Returns the number of trainings that have not ended in a ledger.
@@ -186,34 +188,36 @@ class TunedCell:
         """
         if ledger is None or (self.control is not None and not self._is_followed_in(ledger, starts=False)):
             return self.most
-        return sum(each.left for each in self.searches(ledger))
+        return sum(search.left for search in self.searches(ledger))
 
     def settings(self, ledger: Ledger) -> dict[str, Any] | None:
         """Returns the values of the pick with the best validation score; None until a trial is complete."""
-        return max(self.searches(ledger), key=lambda each: each.validation).settings
+        return max(self.searches(ledger), key=lambda search: search.validation).settings
 
     def result(self, ledger: Ledger) -> SearchResult:
         """Returns the result of the searches so far; its scores are means over the searches."""
         searches = self.searches(ledger)
-        trials = Counter(str(trial.state) for each in searches for trial in each.planned)
-        medians = [statistics.median(scores) for each in searches if (scores := scores_of(each.planned))]
+        trials = Counter(str(trial.state) for search in searches for trial in search.planned)
+        medians = [statistics.median(scores) for search in searches if (scores := scores_of(search.planned))]
         return SearchResult(
             metric=self._plan.score,
             mode=self._plan.space.mode,
             trials=dict(trials),
             median=_mean(medians),
-            best=_mean(scores_of([each.best for each in searches if each.best is not None])),
-            fresh=_mean(scores_of([seed for each in searches for seed in each.seeds])),
-            searches=tuple(each.result for each in searches),
+            best=_mean(scores_of([search.best for search in searches if search.best is not None])),
+            fresh=_mean(scores_of([seed for search in searches for seed in search.seeds])),
+            searches=tuple(search.result for search in searches),
         )
 
     def reasons(self, ledger: Ledger) -> list[str]:
         """Returns the reasons why trainings on fresh seeds, or else trials, failed or were interrupted."""
         searches = self.searches(ledger)
-        known = [entry for each in searches for entry in each.seeds or ledger.trials(scope=each.search.scope)]
-        if self.control is not None and not self._follows and not known:
+        entries = [
+            entry for search in searches for entry in search.seeds or ledger.trials(scope=search.search.scope)
+        ]
+        if self.control is not None and not self._follows and not entries:
             return [f"its control {self.control.cell.id} has no best trial"]
-        return [entry.reason for entry in known if entry.reason and not entry.same_as]
+        return [entry.reason for entry in entries if entry.reason and not entry.same_as]
 
     def sources(
         self, command: Command, engine: Engine, parent: str, ledgers: Mapping[TunedCell, Ledger]
@@ -227,27 +231,33 @@ class TunedCell:
         if not self.follow(ledgers):
             return
         plan, ledger, folder = self._plan, command.ledger, command.folder.path
-        for each in self._searches:
-            open_version(each.plan, ledger, engine.home, engine.reporter.note, each.scope)
+        for search_plan in self._searches:
+            open_version(search_plan.plan, ledger, engine.home, engine.reporter.note, search_plan.scope)
         store = NestedTrials(ledger, folder, command.logs, self.data, plan.free, self.scopes, parent)
         keep = plan.job.tracking.keep
-        kept = KeptFiles("confirmed" if keep == "best" else keep, ledger, store)
+        kept_files = KeptFiles("confirmed" if keep == "best" else keep, ledger, store)
         with command.stop.shielded():
             store.open_all()
-            searches = [Search(each.plan, ledger, each.scope) for each in self._searches]
+            searches = [Search(search_plan.plan, ledger, search_plan.scope) for search_plan in self._searches]
             if self.control is not None:
                 for search in searches:
                     search.start_at({})  # the job as written has the control's values; then the least weights
             store.close_all()
         if sum(search.left() for search in searches):
-            yield SearchSource(searches, store, kept)
+            yield SearchSource(searches, store, kept_files)
         for race in (True, False):
-            found = self.searches(ledger)
-            chosen = [each.race if race else each.confirmation for each in found]
-            open_ = [its for each, its in zip(found, chosen, strict=True) if not each.is_closed(its)]
-            if open_ and not engine.stop():
-                settings = [its for its in chosen if its.settings]
-                yield ConfirmationSource(plan, ledger, store, kept, settings, self._seed_keys, race=race)
+            cell_searches = self.searches(ledger)
+            groups = [search.race if race else search.confirmation for search in cell_searches]
+            open_groups = [
+                group
+                for search, group in zip(cell_searches, groups, strict=True)
+                if not search.is_closed(group)
+            ]
+            if open_groups and not engine.stop():
+                settings = [group for group in groups if group.settings]
+                yield ConfirmationSource(
+                    plan, ledger, store, kept_files, settings, self._seed_keys, race=race
+                )
 
 
 def _mean(scores: Sequence[float]) -> float | None:
