@@ -14,7 +14,7 @@ from mlcl.results.sweep_arms import ArmSearch
 from mlcl.results.training_result import TrainingResult
 
 Agreement = Literal["within", "outside", "not judged", "missing"]
-UNLESS_NONE = Field(exclude_if=lambda its: its is None)
+UNLESS_NONE = Field(exclude_if=lambda value: value is None)
 """Pydantic field options that leave a field out of `table.json` where it is None."""
 
 
@@ -180,14 +180,14 @@ class CellResult:
     def searches(self) -> list[range]:
         """The positions in `runs` of each search's seeds; a cell that is not tuned counts as one search."""
         count = max(1, len(self.search.searches)) if self.search is not None else 1
-        each = len(self.runs) // count
-        return [range(number * each, (number + 1) * each) for number in range(count)]
+        n_seeds = len(self.runs) // count
+        return [range(number * n_seeds, (number + 1) * n_seeds) for number in range(count)]
 
     def training(self, seed: int) -> TrainingResult | None:
         """Returns the training at position `seed` of `runs`; None where it is missing."""
         name = self.runs[seed] if seed < len(self.runs) else None
-        found = (each for each in self.trainings if name in (each.key, each.log))
-        return None if name is None else next(found, None)
+        matches = (training for training in self.trainings if name in (training.key, training.log))
+        return None if name is None else next(matches, None)
 
     def run_id(self, seed: int) -> str | None:
         """Returns MLflow's id of the run at position `seed` of `runs`; None where it is missing."""

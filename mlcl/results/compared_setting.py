@@ -115,18 +115,20 @@ def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     whole sweep, its joined control is returned first, then other settings of the control.
     """
     groups: dict[tuple[str, str], dict[int, list[ComparedSetting]]] = {}
-    whole = {(each.sweep, each.arm) for each in settings if each.optional and each.searches}
-    for each in settings:
-        if each.optional and each.arm and (each.sweep, each.arm) not in whole:
-            groups.setdefault((each.sweep, each.arm), {}).setdefault(each.search, []).append(each)
-    picks = {key: [max(its, key=_validation) for _, its in sorted(groups[key].items())] for key in groups}
-    joined = [_joined(arm, its) for (_, arm), its in picks.items()]
-    counted = {id(each) for its in picks.values() for each in its}
-    rest = [each for each in settings if id(each) not in counted]
-    first = settings.index(next(iter(picks.values()))[0]) if picks else 0
-    found = [*rest[:first], *joined, *rest[first:]]
-    words = groupby(found, key=lambda each: (each.sweep, each.optional))
-    return [each for _, its in words for each in sorted(its, key=_place)]
+    joined_arms = {
+        (setting.sweep, setting.arm) for setting in settings if setting.optional and setting.searches
+    }
+    for setting in settings:
+        if setting.optional and setting.arm and (setting.sweep, setting.arm) not in joined_arms:
+            groups.setdefault((setting.sweep, setting.arm), {}).setdefault(setting.search, []).append(setting)
+    picks = {key: [max(group, key=_validation) for _, group in sorted(groups[key].items())] for key in groups}
+    joined = [_joined(arm, arm_picks) for (_, arm), arm_picks in picks.items()]
+    pick_ids = {id(pick) for arm_picks in picks.values() for pick in arm_picks}
+    rest = [setting for setting in settings if id(setting) not in pick_ids]
+    position = settings.index(next(iter(picks.values()))[0]) if picks else 0
+    merged = [*rest[:position], *joined, *rest[position:]]
+    words = groupby(merged, key=lambda setting: (setting.sweep, setting.optional))
+    return [setting for _, word_settings in words for setting in sorted(word_settings, key=_place)]
 
 
 def _place(setting: ComparedSetting) -> int:
@@ -145,14 +147,14 @@ def _validation(setting: ComparedSetting) -> float:
 
 def _joined(arm: str, picks: Sequence[ComparedSetting]) -> ComparedSetting:
     """Returns the arm as one setting, with all runs of its picks and the job keys in which they agree."""
-    shared = set.intersection(*(set(each.job.items()) for each in picks))
+    shared = set.intersection(*(set(pick.job.items()) for pick in picks))
     return replace(
         picks[0],
         label=arm,
         word=f"{picks[0].sweep}:{arm}",
-        runs={seed: run for each in picks for seed, run in each.runs.items()},
-        searches=tuple(seeds for each in picks for seeds in each.searches or (tuple(each.runs),)),
-        picks=tuple(name for each in picks for name in each.picks or (each.label,) if name != arm),
+        runs={seed: run for pick in picks for seed, run in pick.runs.items()},
+        searches=tuple(seeds for pick in picks for seeds in pick.searches or (tuple(pick.runs),)),
+        picks=tuple(name for pick in picks for name in pick.picks or (pick.label,) if name != arm),
         job=dict(item for item in picks[0].job.items() if item in shared),
         names=(),
         method=True,
@@ -165,23 +167,25 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
     Where each seed draws its own rows from the data, runs of equal seeds are paired: their outcomes are
     subtracted first. Raises UserError where the data differs, no seed is shared, or a value is not finite.
     """
-    both = (reference, other)
-    pairs = all(map(_draw_by_seed, both))
-    shared = reference.runs.keys() & other.runs.keys()
-    if pairs and not shared:
-        seeds = "; ".join(f"{each.label}: seeds {' '.join(map(str, each.runs))}" for each in both)
+    settings = (reference, other)
+    paired = all(map(_draw_by_seed, settings))
+    shared_seeds = reference.runs.keys() & other.runs.keys()
+    if paired and not shared_seeds:
+        seeds = "; ".join(
+            f"{setting.label}: seeds {' '.join(map(str, setting.runs))}" for setting in settings
+        )
         raise UserError("these settings share no seed, and cannot be paired", key="WHAT", found=seeds)
     _check_data(reference, other)
-    odd = [
-        f"{each.label}, seed {seed}: {run.metrics[metric]}"
-        for each in both
-        for seed, run in each.runs.items()
-        if not math.isfinite(run.metrics[metric]) and (seed in shared or not pairs)
+    bad_runs = [
+        f"{setting.label}, seed {seed}: {run.metrics[metric]}"
+        for setting in settings
+        for seed, run in setting.runs.items()
+        if not math.isfinite(run.metrics[metric]) and (seed in shared_seeds or not paired)
     ]
-    if odd:  # without such seeds the setting that failed there would look better
-        raise UserError(f"{metric} is not a number in some runs", key="--metric", found=odd)
-    (found,) = differences_of(_arm(reference, metric), [_arm(other, metric)], metric, mode, seeds=pairs)
-    return found
+    if bad_runs:  # without such seeds the setting that failed there would look better
+        raise UserError(f"{metric} is not a number in some runs", key="--metric", found=bad_runs)
+    (difference,) = differences_of(_arm(reference, metric), [_arm(other, metric)], metric, mode, seeds=paired)
+    return difference
 
 
 def _arm(setting: ComparedSetting, metric: str) -> Arm:
@@ -194,10 +198,10 @@ def _arm(setting: ComparedSetting, metric: str) -> Arm:
     searches = tuple(
         tuple(outcomes[seed] for seed in seeds) for seeds in setting.searches or (tuple(setting.runs),)
     )
-    fixed = setting.is_fitted and len({each.value for its in searches for each in its}) == 1
-    counted = ((searches[0][0],),) if fixed else searches
+    fixed = setting.is_fitted and len({outcome.value for search in searches for outcome in search}) == 1
+    arm_searches = ((searches[0][0],),) if fixed else searches
     deviation = search_deviation(metric) if setting.method else 0.0
-    return Arm(setting.label, counted, fixed, setting.searched, deviation)
+    return Arm(setting.label, arm_searches, fixed, setting.searched, deviation)
 
 
 def _draws(run: SeedRun) -> tuple[tuple[str, str], ...]:
@@ -207,14 +211,14 @@ def _draws(run: SeedRun) -> tuple[tuple[str, str], ...]:
 
 def _draw_by_seed(setting: ComparedSetting) -> bool:
     """Whether the runs of a setting differ in a seed of data sampling other than `data.validation_seed`."""
-    drawn = ({**run.data_seeds, VALIDATION_SEED: ""} for run in setting.runs.values())
-    return len({tuple(sorted(each.items())) for each in drawn}) > 1
+    data_seeds = ({**run.data_seeds, VALIDATION_SEED: ""} for run in setting.runs.values())
+    return len({tuple(sorted(seeds.items())) for seeds in data_seeds}) > 1
 
 
 def shares_draws(a: ComparedSetting, b: ComparedSetting) -> bool:
     """Whether a run of each setting drew from the data with the same seeds, except that of the split."""
-    one, other = ({_draws(run) for run in each.runs.values()} for each in (a, b))
-    return bool(one & other)
+    draws_a, draws_b = ({_draws(run) for run in setting.runs.values()} for setting in (a, b))
+    return bool(draws_a & draws_b)
 
 
 def _check_data(a: ComparedSetting, b: ComparedSetting) -> None:
@@ -222,22 +226,22 @@ def _check_data(a: ComparedSetting, b: ComparedSetting) -> None:
 
     Where each seed has its own split, the runs of each shared seed must have the same draws and data.
     """
-    one, other = ({_draws(run): run for run in each.runs.values()} for each in (a, b))
-    both = [(a.runs[seed], b.runs[seed]) for seed in sorted(a.runs.keys() & b.runs.keys())]
-    alike = [pair for pair in both if _draws(pair[0]) == _draws(pair[1])]
-    clash = [pair for pair in both if pair not in alike]
-    if not shares_draws(a, b) or (clash and _draw_by_seed(a)):
-        runs = clash[0] if clash else [next(iter(each.runs.values())) for each in (a, b)]
-        first, second = (dict(_draws(run)) for run in runs)
-        key = next(each for each in sorted({*first, *second}) if first.get(each) != second.get(each))
+    runs_a, runs_b = ({_draws(run): run for run in setting.runs.values()} for setting in (a, b))
+    pairs = [(a.runs[seed], b.runs[seed]) for seed in sorted(a.runs.keys() & b.runs.keys())]
+    same_draws = [pair for pair in pairs if _draws(pair[0]) == _draws(pair[1])]
+    clashes = [pair for pair in pairs if pair not in same_draws]
+    if not shares_draws(a, b) or (clashes and _draw_by_seed(a)):
+        runs = clashes[0] if clashes else [next(iter(setting.runs.values())) for setting in (a, b)]
+        draws_a, draws_b = (dict(_draws(run)) for run in runs)
+        key = next(key for key in sorted({*draws_a, *draws_b}) if draws_a.get(key) != draws_b.get(key))
         problem = "these settings drew from the data with different seeds, and cannot be compared"
-        found = f"{a.label} {first.get(key, 'none')}, {b.label} {second.get(key, 'none')}"
-        raise UserError(problem, key=key, found=found)
+        values = f"{a.label} {draws_a.get(key, 'none')}, {b.label} {draws_b.get(key, 'none')}"
+        raise UserError(problem, key=key, found=values)
     if not all(map(_draw_by_seed, (a, b))):
-        alike += [(one[draws], other[draws]) for draws in one.keys() & other.keys()]
-    for one_run, other_run in alike:
+        same_draws += [(runs_a[draws], runs_b[draws]) for draws in runs_a.keys() & runs_b.keys()]
+    for one_run, other_run in same_draws:
         if one_run.data != other_run.data:
-            found = f"{a.label} {one_run.data}, {b.label} {other_run.data}"
+            values = f"{a.label} {one_run.data}, {b.label} {other_run.data}"
             problem = "these settings were trained on different data"
             allowed = "one data set with one split (the same fingerprint)"
-            raise UserError(problem, key="WHAT", found=found, allowed=allowed)
+            raise UserError(problem, key="WHAT", found=values, allowed=allowed)

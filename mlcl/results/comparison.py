@@ -92,17 +92,23 @@ def compare_settings(
     """
     settings = join_searches(settings)
     metric = metric or _goal(settings)
-    known = [each for each in settings if _has(each, metric)]
-    left_out = [each for each in settings if known and each not in known and each.optional and each.is_fitted]
-    settings = [each for each in settings if each not in left_out]
-    elsewhere = [each for each in settings if each.optional and _is_elsewhere(each, settings[0])]
-    if len(elsewhere) < len(settings) - 1:  # otherwise the error below says which draws differ
-        settings = [each for each in settings if each not in elsewhere]
+    with_metric = [setting for setting in settings if _has(setting, metric)]
+    left_out = [
+        setting
+        for setting in settings
+        if with_metric and setting not in with_metric and setting.optional and setting.is_fitted
+    ]
+    settings = [setting for setting in settings if setting not in left_out]
+    other_draws = [
+        setting for setting in settings if setting.optional and _is_elsewhere(setting, settings[0])
+    ]
+    if len(other_draws) < len(settings) - 1:  # otherwise the error below says which draws differ
+        settings = [setting for setting in settings if setting not in other_draws]
     if len(settings) < 2:
         problem = "needs two settings or more" + (f" that have {metric}" if left_out else "")
         raise UserError(problem, key="WHAT", found=settings[0].label if settings else "none")
     name = _metric(settings, metric)
-    settings = [_with_metric(each, name, blocks_of) for each in settings]
+    settings = [_with_metric(setting, name, blocks_of) for setting in settings]
     mode = _mode(name, settings)
     reference, *others = settings
     pairs = [compare_pair(reference, other, name, mode or "max") for other in others]
@@ -110,7 +116,7 @@ def compare_settings(
     for other, pair, verdict in zip(others, pairs, verdicts, strict=True):
         unpaired = tuple(sorted(set(reference.runs) ^ set(other.runs))) if pair.paired else ()
         rows.append(ComparisonRow(other, verdict, _differing(reference.job, other.job), unpaired))
-    labels = (tuple(each.label for each in its) for its in (left_out, elsewhere))
+    labels = (tuple(setting.label for setting in group) for group in (left_out, other_draws))
     return Comparison(name, mode, reference, tuple(rows), *labels)
 
 
@@ -127,24 +133,24 @@ def _verdicts(
 ) -> list[Verdict]:
     """Returns the verdicts on `others`, in order; heads against the control are a family of their own."""
     control = mode is not None and Role.CONTROL in reference.role
-    asked = [
+    about_heads = [
         control
-        and only_treated_has_heads(reference.job, each.job)
-        and each.sweep == reference.sweep
-        and bool(each.searches)
-        and Role.MODEL in each.role
-        for each in others
+        and only_treated_has_heads(reference.job, setting.job)
+        and setting.sweep == reference.sweep
+        and bool(setting.searches)
+        and Role.MODEL in setting.role
+        for setting in others
     ]
     margin = margin_of(reference.job, metric) if mode else 0.0
-    found: dict[int, Verdict] = {}
+    verdicts: dict[int, Verdict] = {}
     for heads in (True, False):
-        places = [place for place, each in enumerate(asked) if each == heads]
+        indices = [index for index, flag in enumerate(about_heads) if flag == heads]
         question: Question = "heads" if heads else "settings" if mode else "values"
-        own = [pairs[place] for place in places]
+        members = [pairs[index] for index in indices]
         better, rows = mode or "max", reference.rows
-        family = compare_family(own, question, metric=metric, mode=better, margin=margin, rows=rows)
-        found |= dict(zip(places, family, strict=True))
-    return [found[place] for place in range(len(others))]
+        family = compare_family(members, question, metric=metric, mode=better, margin=margin, rows=rows)
+        verdicts |= dict(zip(indices, family, strict=True))
+    return [verdicts[index] for index in range(len(others))]
 
 
 def _goal(settings: Sequence[ComparedSetting]) -> str:
@@ -152,9 +158,9 @@ def _goal(settings: Sequence[ComparedSetting]) -> str:
     score = settings[0].score if settings else ""
     if not score:
         raise UserError("give a metric: the runs do not name a main one", key="--metric")
-    tested = score.replace("val/", "test/")
-    trained = [each for each in settings if not each.is_fitted] or settings
-    return tested if all(tested in each.metrics for each in trained) else score.rpartition("/")[2]
+    name = score.replace("val/", "test/")
+    trained = [setting for setting in settings if not setting.is_fitted] or settings
+    return name if all(name in setting.metrics for setting in trained) else score.rpartition("/")[2]
 
 
 def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
@@ -163,22 +169,24 @@ def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
     Runs record for which metrics lower is better; without such a record, the metric's declaration decides.
     """
     name = metric.rpartition("/")[2].removesuffix(HALF_SUFFIX)
-    told = [its for setting in settings if (its := setting.lower_is_better) is not None]
-    lower = name == "loss" or any(fnmatchcase(name, pattern) for its in told for pattern in its)
+    pattern_sets = [patterns for setting in settings if (patterns := setting.lower_is_better) is not None]
+    lower = name == "loss" or any(
+        fnmatchcase(name, pattern) for patterns in pattern_sets for pattern in patterns
+    )
     if lower or metric.endswith("seconds"):
         return "min"
-    first = settings[0]
-    if first.mode and metric.rpartition("/")[2] == first.score.rpartition("/")[2]:
-        return first.mode
+    reference = settings[0]
+    if reference.mode and metric.rpartition("/")[2] == reference.score.rpartition("/")[2]:
+        return reference.mode
     if any(f"/{split}/" in f"/{metric}" for split in ("val", "test")):
-        return "max" if told else default_mode(metric)
+        return "max" if pattern_sets else default_mode(metric)
     return None
 
 
 def _names(metric: str) -> list[str]:
-    place, slash, name = metric.rpartition("/")
-    spellings = dict.fromkeys((metric, f"{place}{slash}{metric_name(name)}"))
-    return [prefix + each for each in spellings for prefix in ("", *PREFIXES)]
+    path, slash, name = metric.rpartition("/")
+    spellings = dict.fromkeys((metric, f"{path}{slash}{metric_name(name)}"))
+    return [prefix + spelling for spelling in spellings for prefix in ("", *PREFIXES)]
 
 
 def _has(setting: ComparedSetting, metric: str) -> bool:
@@ -195,14 +203,14 @@ def _with_metric(setting: ComparedSetting, name: str, blocks_of: BlocksOf | None
 
     `blocks_of` computes the blocks of local runs that have not recorded them.
     """
-    own, runs = _own_name(name, setting), {}
+    own_name, runs = _own_name(name, setting), {}
     for seed, run in setting.runs.items():
         blocks = dict(run.blocks)
-        if blocks_of is not None and run.folder is not None and own not in blocks:
-            blocks |= blocks_of(run.folder, [own])
-        if own in blocks:
-            blocks[name] = blocks[own]
-        runs[seed] = replace(run, metrics={**run.metrics, name: run.metrics[own]}, blocks=blocks)
+        if blocks_of is not None and run.folder is not None and own_name not in blocks:
+            blocks |= blocks_of(run.folder, [own_name])
+        if own_name in blocks:
+            blocks[name] = blocks[own_name]
+        runs[seed] = replace(run, metrics={**run.metrics, name: run.metrics[own_name]}, blocks=blocks)
     return replace(setting, runs=runs)
 
 
@@ -210,26 +218,30 @@ def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
     for name in _names(metric):
         if all(_own_name(name, setting) in setting.metrics for setting in settings):
             return name
-    shared = set.intersection(*(setting.metrics for setting in settings))
-    problem, known = "no metric of this name that all have", sorted(shared)
-    without = next((setting for setting in settings if not _has(setting, metric)), None)
-    if without is not None:
-        hint = did_you_mean(metric, sorted(without.metrics))
-        problem = f"{without.label} has no such metric{hint}"
-        known = [name for name in known if name.startswith(PREFIXES)]
-    raise UserError(problem, key="--metric", found=metric, allowed=known)
+    shared_names = set.intersection(*(setting.metrics for setting in settings))
+    problem, allowed = "no metric of this name that all have", sorted(shared_names)
+    lacking_setting = next((setting for setting in settings if not _has(setting, metric)), None)
+    if lacking_setting is not None:
+        hint = did_you_mean(metric, sorted(lacking_setting.metrics))
+        problem = f"{lacking_setting.label} has no such metric{hint}"
+        allowed = [name for name in allowed if name.startswith(PREFIXES)]
+    raise UserError(problem, key="--metric", found=metric, allowed=allowed)
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the keys in which two jobs differ; of a section that one of them lacks, the section alone."""
     keys = {key for key, _ in set(a.items()) ^ set(b.items())} - {CLASSIFIER_WEIGHT}
-    own = (key for key in keys if key.rpartition(".")[0] not in keys)
-    return tuple(sorted({_section(key, a if key in b else b) for key in own}))
+    top_keys = (key for key in keys if key.rpartition(".")[0] not in keys)
+    return tuple(sorted({_section(key, a if key in b else b) for key in top_keys}))
 
 
 def _section(key: str, other: Mapping[str, str]) -> str:
     """Returns the outermost section of `key` that the job `other` lacks entirely, or the key itself."""
     parts = key.split(".")
     sections = (".".join(parts[:count]) for count in range(1, len(parts)))
-    lacking = (each for each in sections if not any(f"{its}.".startswith(f"{each}.") for its in other))
-    return next(lacking, key)
+    missing_sections = (
+        section
+        for section in sections
+        if not any(f"{other_key}.".startswith(f"{section}.") for other_key in other)
+    )
+    return next(missing_sections, key)

@@ -61,39 +61,42 @@ def notes(found: Comparison) -> list[str]:
     baselines, the picks of joined searches, and settings with several names.
     """
     lines = []
-    shared = _alike(found)
+    shared_rows = _alike(found)
     for row in found.rows:
-        if row not in shared:
+        if row not in shared_rows:
             lines.append(row.verdict.sentence)
         if row.differs and not row.setting.is_fitted:
             lines.append(f"{row.setting.label} differs in {_listed(row.differs)}.")
         if row.unpaired:
             seeds = ", ".join(map(str, row.unpaired))
             lines.append(f"{row.setting.label}: seeds without a partner, not in the difference: {seeds}.")
-    for answer in dict.fromkeys(row.answer for row in shared):
-        names = _listed(tuple(row.setting.label for row in shared if row.answer == answer))
-        alike = answer == Conclusion.NO_DIFFERENCE
-        claim = "make no difference to" if alike else f"are {answer} than"
+    for answer in dict.fromkeys(row.answer for row in shared_rows):
+        names = _listed(tuple(row.setting.label for row in shared_rows if row.answer == answer))
+        no_difference = answer == Conclusion.NO_DIFFERENCE
+        claim = "make no difference to" if no_difference else f"are {answer} than"
         lines.append(f"Fitted baselines that {claim} {found.reference.label}: {names}.")
-    compared = (found.reference, *(row.setting for row in found.rows))
-    fitted = tuple(each.label for each in compared if each.is_fitted)
-    if fitted and found.metric.startswith(NEIGHBOURS):
-        lines.append(f"{_listed(fitted)}: without neighbours, which a fitted baseline does not have.")
+    settings = (found.reference, *(row.setting for row in found.rows))
+    fitted_labels = tuple(setting.label for setting in settings if setting.is_fitted)
+    if fitted_labels and found.metric.startswith(NEIGHBOURS):
+        lines.append(f"{_listed(fitted_labels)}: without neighbours, which a fitted baseline does not have.")
     if found.left_out:
         lines.append(f"Left out, for a fitted baseline has no {found.metric}: {_listed(found.left_out)}.")
     if found.other_draws:
         names = _listed(found.other_draws, "; ")  # such as `control, search 2, as written`
         lines.append(f"Left out, for they are of other draws from the data: {names}.")
-    lines += [f"{each.label} found {'; '.join(each.picks)}." for each in compared if each.picks]
-    several = (each for each in compared if len(each.names) > 1)
-    return lines + [f"{' = '.join(each.names)}: one setting, with no difference to test." for each in several]
+    lines += [f"{setting.label} found {'; '.join(setting.picks)}." for setting in settings if setting.picks]
+    aliased_settings = (setting for setting in settings if len(setting.names) > 1)
+    return lines + [
+        f"{' = '.join(setting.names)}: one setting, with no difference to test."
+        for setting in aliased_settings
+    ]
 
 
-def _alike(found: Comparison) -> list[ComparisonRow]:
+def _alike(comparison: Comparison) -> list[ComparisonRow]:
     """Returns the fitted baselines whose answer is decided and equals that of another fitted baseline."""
     decided = [
         row
-        for row in found.rows
+        for row in comparison.rows
         if row.setting.is_fitted and row.verdict.answer is not Conclusion.CANNOT_TELL
     ]
     counts = Counter(row.answer for row in decided)
@@ -114,19 +117,19 @@ def title(found: Comparison) -> str:
 def grid(found: Comparison) -> list[list[str]]:
     """Returns the table as rows of text, the reference first, with the columns of `HEADS`."""
     reference, metric = found.reference, found.metric
-    first = [reference.label, _seeds(reference), _mean(reference, metric), "", "", "", "reference"]
-    return [first, *(_cells(row, metric) for row in found.rows)]
+    reference_row = [reference.label, _seeds(reference), _mean(reference, metric), "", "", "", "reference"]
+    return [reference_row, *(_cells(row, metric) for row in found.rows)]
 
 
 def _cells(row: ComparisonRow, metric: str) -> list[str]:
-    its = row.verdict
+    verdict = row.verdict
     interval, shares = "", ""
-    if its.interval is not None:
-        interval = f"{its.interval[0]:+.{DIGITS}f} to {its.interval[1]:+.{DIGITS}f}"
-        shares = ", ".join(f"{its.shares[part]:.0%}" for part in ("searches", "seeds", "rows"))
-    seeds = f"{its.treated.trainings} of {_seeds(row.setting)}" if row.unpaired else _seeds(row.setting)
+    if verdict.interval is not None:
+        interval = f"{verdict.interval[0]:+.{DIGITS}f} to {verdict.interval[1]:+.{DIGITS}f}"
+        shares = ", ".join(f"{verdict.shares[part]:.0%}" for part in ("searches", "seeds", "rows"))
+    seeds = f"{verdict.treated.trainings} of {_seeds(row.setting)}" if row.unpaired else _seeds(row.setting)
     return [
-        row.setting.label, seeds, _mean(row.setting, metric), f"{its.difference:+.{DIGITS}f}", interval,
+        row.setting.label, seeds, _mean(row.setting, metric), f"{verdict.difference:+.{DIGITS}f}", interval,
         shares, row.answer,
     ]  # fmt: skip
 
@@ -151,5 +154,5 @@ def _setting_dict(setting: ComparedSetting, metric: str) -> dict[str, Any]:
     for seed, run in setting.runs.items():
         value = run.metrics[metric]  # JSON has no NaN; a seed without a partner may have it
         runs[seed] = {"run_id": run.run_id, "value": value if math.isfinite(value) else None}
-    found = {"label": setting.label, "names": " = ".join(setting.names), "word": setting.word, "runs": runs}
-    return found | {"searches": setting.searches, "picks": setting.picks}
+    entry = {"label": setting.label, "names": " = ".join(setting.names), "word": setting.word, "runs": runs}
+    return entry | {"searches": setting.searches, "picks": setting.picks}

@@ -67,12 +67,12 @@ def read_result(kind: type[ResultT], text: str, file: Path) -> ResultT:
         result: ResultT = _adapter(kind).validate_json(text)
         return result
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        first_error = error.errors(include_url=False)[0]
         raise UserError(
             "is damaged, or was written by another mlcl",
             file=file,
-            key=".".join(map(str, first["loc"])) or None,
-            found=first["msg"],
+            key=".".join(map(str, first_error["loc"])) or None,
+            found=first_error["msg"],
             allowed="what the same command writes when it is run again",
         ) from None
 
@@ -100,7 +100,7 @@ def stop_sweep(folder: Path, reason: str) -> None:
 
 def _stopped(tree: Any) -> Any:
     if isinstance(tree, list):
-        return [_stopped(each) for each in tree]
+        return [_stopped(item) for item in tree]
     if not isinstance(tree, dict):
         return tree
     state = {"state": State.STOPPED} if tree.get("state") == State.RUNNING else {}
@@ -120,17 +120,17 @@ def read_sweep(runs: Runs, run: Run) -> SweepResult:
     result = _read(runs, run, SweepResult, "sweeps", SWEEP_JSON)
     seeds = (seed for setting in result.settings for seed in setting.seeds)
     trainings = [*result.all_trials, *result.race_trainings, *seeds]
-    found = runs.by_log(result.id, [each.log for each in trainings])
+    runs_by_log = runs.by_log(result.id, [training.log for training in trainings])
     return replace(
         result,
         run_id=str(run.info.run_id),
-        trials=_with_runs(result.trials, found),
-        dropped=_with_runs(result.dropped, found),
-        baseline_trials=_with_runs(result.baseline_trials, found),
-        earlier_baseline_trials=_with_runs(result.earlier_baseline_trials, found),
-        race_trainings=_with_runs(result.race_trainings, found),
-        confirmations=tuple(_setting(each, found) for each in result.confirmations),
-        earlier=tuple(_setting(each, found) for each in result.earlier),
+        trials=_with_runs(result.trials, runs_by_log),
+        dropped=_with_runs(result.dropped, runs_by_log),
+        baseline_trials=_with_runs(result.baseline_trials, runs_by_log),
+        earlier_baseline_trials=_with_runs(result.earlier_baseline_trials, runs_by_log),
+        race_trainings=_with_runs(result.race_trainings, runs_by_log),
+        confirmations=tuple(_setting(setting, runs_by_log) for setting in result.confirmations),
+        earlier=tuple(_setting(setting, runs_by_log) for setting in result.earlier),
     )
 
 
@@ -141,10 +141,14 @@ def read_table(runs: Runs, run: Run, only: str | None = None) -> TableResult:
     has been stored yet, or it is damaged.
     """
     result = _read(runs, run, TableResult, "tables", TABLE_JSON)
-    asked = [cell for cell in result.cells if only in (None, cell.label)]
-    found = runs.by_log(result.id, [each.log for cell in asked for each in cell.trainings]) if asked else {}
+    needed_cells = [cell for cell in result.cells if only in (None, cell.label)]
+    runs_by_log = (
+        runs.by_log(result.id, [training.log for cell in needed_cells for training in cell.trainings])
+        if needed_cells
+        else {}
+    )
     cells = tuple(
-        replace(cell, trainings=_with_runs(cell.trainings, found, neighbours=not cell.neighbours))
+        replace(cell, trainings=_with_runs(cell.trainings, runs_by_log, neighbours=not cell.neighbours))
         for cell in result.cells
     )
     return replace(result, run_id=str(run.info.run_id), cells=cells)
@@ -157,19 +161,23 @@ def _read(runs: Runs, run: Run, kind: type[ResultT], folder: str, name: str) -> 
     return read_result(kind, runs.text(run, name), Path(name))
 
 
-def _setting(setting: SettingResult, found: Mapping[str, Run]) -> SettingResult:
-    run = found.get(setting.log)
-    return replace(setting, run_id=run and str(run.info.run_id), seeds=_with_runs(setting.seeds, found))
+def _setting(setting: SettingResult, runs_by_log: Mapping[str, Run]) -> SettingResult:
+    run = runs_by_log.get(setting.log)
+    return replace(setting, run_id=run and str(run.info.run_id), seeds=_with_runs(setting.seeds, runs_by_log))
 
 
 def _with_runs(
-    trainings: Iterable[TrainingResult], found: Mapping[str, Run], *, neighbours: bool = True
+    trainings: Iterable[TrainingResult], runs_by_log: Mapping[str, Run], *, neighbours: bool = True
 ) -> tuple[TrainingResult, ...]:
     """Adds the ids and metrics of the trainings' runs; without `neighbours`, no metrics that begin `knn/`."""
-    known = []
-    for each in trainings:
-        run = found.get(each.log)
+    results = []
+    for training in trainings:
+        run = runs_by_log.get(training.log)
         logged = {} if run is None else run.data.metrics
-        metrics = {name: its for name, its in logged.items() if neighbours or not name.startswith(NEIGHBOURS)}
-        known.append(replace(each, run_id=run and str(run.info.run_id), metrics={**metrics, **each.metrics}))
-    return tuple(known)
+        metrics = {
+            name: value for name, value in logged.items() if neighbours or not name.startswith(NEIGHBOURS)
+        }
+        results.append(
+            replace(training, run_id=run and str(run.info.run_id), metrics={**metrics, **training.metrics})
+        )
+    return tuple(results)

@@ -33,29 +33,29 @@ def frame_of(trainings: Iterable[LabelledTraining]) -> pd.DataFrame:
     After `COLUMNS` come the dotted keys of the jobs, with numbers as numbers, then the last value of each
     metric. Missing values are NA in `number` and `seed`, None in `run_id`, NaN in other columns.
     """
-    rows, params, metrics = [], dict[str, None](), set[str]()
+    rows, param_names, metric_names = [], dict[str, None](), set[str]()
     for kind, setting, training, shared in trainings:
-        its = training.params(shared)
-        params |= dict.fromkeys(its)
-        metrics |= set(training.metrics)
-        rows.append({**its, **training.metrics, **_row(kind, setting, training)})
-    names = [*COLUMNS, *params, *sorted(metrics - {"score"})]
+        params = training.params(shared)
+        param_names |= dict.fromkeys(params)
+        metric_names |= set(training.metrics)
+        rows.append({**params, **training.metrics, **_row(kind, setting, training)})
+    names = [*COLUMNS, *param_names, *sorted(metric_names - {"score"})]
     frame = pd.DataFrame(rows, columns=pd.Index(names))
-    whole = {"number": "Int64", "seed": "Int64"} | dict.fromkeys(("score", *COSTS), "float64")
+    dtypes = {"number": "Int64", "seed": "Int64"} | dict.fromkeys(("score", *COSTS), "float64")
     ids = frame["run_id"].astype(object).where(frame["run_id"].notna(), None)
     started = pd.to_datetime(frame["started"], unit="ms", utc=True)
-    return frame.astype(whole).assign(started=started, run_id=ids)
+    return frame.astype(dtypes).assign(started=started, run_id=ids)
 
 
 def _row(kind: str, setting: str, training: TrainingResult) -> dict[str, Any]:
-    same = ("number", "seed", "reason", "run_id", "started", *COSTS)
+    fields = ("number", "seed", "reason", "run_id", "started", *COSTS)
     score = None if training.state in RESUMABLE else training.score
     return {
         "kind": kind,
         "setting": setting,
         "state": str(training.state),
         "score": score,
-        **{name: getattr(training, name) for name in same},
+        **{name: getattr(training, name) for name in fields},
     }
 
 
@@ -73,24 +73,26 @@ def sweep_trainings(sweep: SweepResult) -> dict[str, list[LabelledTraining]]:
         "baselines": ("baseline search", (*sweep.baseline_trials, *sweep.earlier_baseline_trials)),
         "races": ("race", sweep.race_trainings),
     }
-    found = {
-        stage: [LabelledTraining(kind, each.label, each, sweep.params) for each in trials]
+    trainings = {
+        stage: [LabelledTraining(kind, trial.label, trial, sweep.params) for trial in trials]
         for stage, (kind, trials) in stages.items()
     }
     seeds = ((setting, seed) for setting in sweep.settings for seed in setting.seeds)
-    fresh = [LabelledTraining("confirmation", its.name, seed, its.params) for its, seed in seeds]
-    return found | {"confirmation": fresh}
+    confirmations = [
+        LabelledTraining("confirmation", setting.name, seed, setting.params) for setting, seed in seeds
+    ]
+    return trainings | {"confirmation": confirmations}
 
 
 def sweep_frame(sweep: SweepResult) -> pd.DataFrame:
     """Returns a frame of a sweep's search trials, baseline search trials, races and confirmations."""
     stages = sweep_trainings(sweep)
     names = ("search", "baselines", "races", "confirmation")
-    return frame_of([each for name in names for each in stages[name]])
+    return frame_of([training for name in names for training in stages[name]])
 
 
 def table_frame(table: TableResult) -> pd.DataFrame:
     """Returns a frame of the trainings of a table's cells, ordered by the time at which they started."""
-    trainings = ((cell, training) for cell in table.cells for training in cell.trainings)
-    found = [LabelledTraining("cell", cell.label, its, cell.params) for cell, its in trainings]
-    return frame_of(sorted(found, key=lambda its: its.training.started or 0))
+    pairs = ((cell, training) for cell in table.cells for training in cell.trainings)
+    rows = [LabelledTraining("cell", cell.label, training, cell.params) for cell, training in pairs]
+    return frame_of(sorted(rows, key=lambda row: row.training.started or 0))

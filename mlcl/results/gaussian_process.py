@@ -38,12 +38,12 @@ def fitted_curve(x: ArrayLike, score: ArrayLike, *, log: bool) -> Curve | None:
     Returns None for fewer than `FEWEST` scores, and where x or the score is constant.
     """
     is_finite = np.isfinite(np.asarray(score, float))
-    known, score = np.asarray(x, float)[is_finite], np.asarray(score, float)[is_finite]
-    if len(known) < FEWEST or np.ptp(known) == 0 or np.ptp(score) == 0:
+    finite_x, score = np.asarray(x, float)[is_finite], np.asarray(score, float)[is_finite]
+    if len(finite_x) < FEWEST or np.ptp(finite_x) == 0 or np.ptp(score) == 0:
         return None
-    ends = known.min(), known.max()
+    ends = finite_x.min(), finite_x.max()
     grid = np.geomspace(*ends, POINTS) if log else np.linspace(*ends, POINTS)
-    mean, deviation = expected_scores(known[:, None], score, grid[:, None], log=[log])
+    mean, deviation = expected_scores(finite_x[:, None], score, grid[:, None], log=[log])
     return Curve(grid, mean, deviation)
 
 
@@ -61,20 +61,20 @@ def expected_scores(x_ND: Array, score: ArrayLike, at_GD: Array, *, log: list[bo
 
     y = np.asarray(score, float)
     if len(y) > MOST:
-        fitted = np.linspace(0, len(y) - 1, MOST).astype(int)
-        x_ND, y = x_ND[fitted], y[fitted]
+        indices = np.linspace(0, len(y) - 1, MOST).astype(int)
+        x_ND, y = x_ND[indices], y[indices]
     place_ND, place_GD = (
-        np.stack([np.log(x) if its else x for x, its in zip(points.T, log, strict=True)], axis=1)
+        np.stack([np.log(x) if is_log else x for x, is_log in zip(points.T, log, strict=True)], axis=1)
         for points in (x_ND, at_GD)
     )
-    low, wide = place_ND.min(axis=0), np.maximum(np.ptp(place_ND, axis=0), 1e-12)
+    low, width = place_ND.min(axis=0), np.maximum(np.ptp(place_ND, axis=0), 1e-12)
     lengths = np.full(x_ND.shape[1], 0.3)
     kernel = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(lengths, (0.1, 10.0)) + WhiteKernel(0.3, (1e-4, 10.0))
     process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
     # For such small matrices, one thread of BLAS is up to ten times as fast as several.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        process.fit((place_ND - low) / wide, y)
-    mean, deviation = process.predict((place_GD - low) / wide, return_std=True)
+        process.fit((place_ND - low) / width, y)
+    mean, deviation = process.predict((place_GD - low) / width, return_std=True)
     noise = process.kernel_.k2.noise_level * y.var()
     return mean, np.sqrt(np.maximum(deviation**2 - noise, 0))

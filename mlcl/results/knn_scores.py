@@ -85,11 +85,11 @@ class KnnScores:
 
     def along(self, axis: str) -> pd.DataFrame:
         """Returns the grid's points that vary along one axis; the other axes have the values of `best`."""
-        here = self.points["in_grid"]
+        mask = self.points["in_grid"]
         for other in AXES:
             if other != axis:
-                here = here & (self.points[other] == self.points.loc[self.best, other])
-        return self.points[here]
+                mask = mask & (self.points[other] == self.points.loc[self.best, other])
+        return self.points[mask]
 
 
 def knn_grid(job: JobConfig) -> KnnGrid:
@@ -105,9 +105,9 @@ def knn_table(run: StoredRun) -> Array:
     metric has no value.
     """
     grid = knn_grid(run.job_data.job)
-    own = _own(run.job_data.job) or grid
-    lambdas, temperatures = [*grid.lambda_, *own.lambda_], [*grid.temperature, *own.temperature]
-    return run.grid([*grid.k, *own.k], lambdas, temperatures)
+    own_grid = _own(run.job_data.job) or grid
+    lambdas, temperatures = [*grid.lambda_, *own_grid.lambda_], [*grid.temperature, *own_grid.temperature]
+    return run.grid([*grid.k, *own_grid.k], lambdas, temperatures)
 
 
 def knn_scores(tables: Sequence[Array], jobs: Sequence[JobConfig]) -> KnnScores:
@@ -131,10 +131,10 @@ def knn_scores(tables: Sequence[Array], jobs: Sequence[JobConfig]) -> KnnScores:
     sign = 1 if default_mode(jobs[0].evaluation.metric) == "max" else -1
     rounded = np.round(sign * points["val"], DIGITS + 2)  # of equal means, the first point is the best
     best = np.nanargmax(np.where(points["in_grid"], rounded, np.nan))
-    own = _own(jobs[0])
-    if own is None or any(_own(job) != own for job in jobs):
+    own_grid = _own(jobs[0])
+    if own_grid is None or any(_own(job) != own_grid for job in jobs):
         return KnnScores(points, int(best), None, len(tables))
-    return KnnScores(points, int(best), int(_inside(points, own).argmax()), len(tables))
+    return KnnScores(points, int(best), int(_inside(points, own_grid).argmax()), len(tables))
 
 
 def _own(job: JobConfig) -> KnnGrid | None:
@@ -142,13 +142,15 @@ def _own(job: JobConfig) -> KnnGrid | None:
     knn = job.evaluation.knn
     if knn is None:
         return None
-    own = setting_of(knn)
-    return KnnGrid.model_validate({"k": [own.k], "lambda": [own.lambda_], "temperature": [own.temperature]})
+    setting = setting_of(knn)
+    return KnnGrid.model_validate(
+        {"k": [setting.k], "lambda": [setting.lambda_], "temperature": [setting.temperature]}
+    )
 
 
 def _inside(points: pd.DataFrame, grid: KnnGrid) -> Array:
     """Whether each point is in the grid, (P,) bool. A k above the largest k in `points` counts as that k."""
-    most = points["k"].max()
-    k = points["k"].isin([min(k, most) for k in grid.k])
+    largest_k = points["k"].max()
+    k = points["k"].isin([min(k, largest_k) for k in grid.k])
     inside = k & points["lambda"].isin(grid.lambda_) & points["temperature"].isin(grid.temperature)
     return np.asarray(inside)

@@ -24,19 +24,19 @@ def model_evidence(result: SweepResult | TableResult, run_id: str) -> str:
     verdicts: a trial of a search, for example, has no fresh seeds.
     """
     if isinstance(result, SweepResult):
-        what, (label, searches), metrics = "sweep", _setting(result, run_id), None
-        sentences = [its.sentence for its in result.verdicts]
+        kind, (label, searches), metrics = "sweep", _setting(result, run_id), None
+        sentences = [verdict.sentence for verdict in result.verdicts]
     else:
-        what, (label, searches, metrics, sentences) = "table", _cell(result, run_id)
+        kind, (label, searches, metrics, sentences) = "table", _cell(result, run_id)
     parts = []
     rows = _figures(searches, metrics)
     if rows:
         seeds = counted(sum(map(len, searches)), "seed")
-        said = f"{markdown(label)} of the {what} {markdown(result.name)}, {seeds}:"
-        parts += [said, markdown_table(("on test", "mean", f"{LEVEL:.0%} interval"), rows)]
+        heading = f"{markdown(label)} of the {kind} {markdown(result.name)}, {seeds}:"
+        parts += [heading, markdown_table(("on test", "mean", f"{LEVEL:.0%} interval"), rows)]
     if sentences:
-        listed = "\n".join(f"- {markdown(sentence)}" for sentence in sentences)
-        parts += [f"The {what} {markdown(result.name)} says:", listed]
+        bullets = "\n".join(f"- {markdown(sentence)}" for sentence in sentences)
+        parts += [f"The {kind} {markdown(result.name)} says:", bullets]
     return "\n\n".join(["## On fresh seeds", *parts]) if parts else ""
 
 
@@ -55,37 +55,40 @@ def _setting(sweep: SweepResult, run_id: str) -> tuple[str, Searches]:
 def _cell(table: TableResult, run_id: str) -> tuple[str, Searches, list[str], list[str]]:
     """Returns the label, complete trainings, metrics and verdicts of the cell that the run belongs to."""
     for cell in table.cells:
-        if any(its.run_id == run_id for its in cell.trainings):
-            own = [
-                (shared, its)
-                for shared, its in table.verdicts
-                if label_in(cell, shared) in (its.treated.label, its.reference.label)
+        if any(training.run_id == run_id for training in cell.trainings):
+            cell_verdicts = [
+                (shared, verdict)
+                for shared, verdict in table.verdicts
+                if label_in(cell, shared) in (verdict.treated.label, verdict.reference.label)
             ]
             metrics = [figure.metric for figure in cell.figures]
-            searches = [[its for place in group if (its := cell.training(place))] for group in cell.searches]
-            return cell.label, _complete(searches), metrics, sentences_of(own)
+            searches = [
+                [training for position in group if (training := cell.training(position))]
+                for group in cell.searches
+            ]
+            return cell.label, _complete(searches), metrics, sentences_of(cell_verdicts)
     return "", (), [], []
 
 
 def _complete(searches: Searches) -> Searches:
-    found = [[each for each in its if each.state is State.COMPLETE] for its in searches]
-    return [its for its in found if its]
+    complete = [[training for training in search if training.state is State.COMPLETE] for search in searches]
+    return [search for search in complete if search]
 
 
 def _figures(searches: Searches, metrics: Sequence[str] | None) -> list[tuple[str, str, str]]:
     """Returns a row for each metric; `metrics` are by default all test metrics that every training has."""
     if not searches:
         return []
-    seeds = [each for its in searches for each in its]
-    own_rows = any(SPLIT_SEED in each.changes for each in seeds)
+    seeds = [training for search in searches for training in search]
+    own_rows = any(SPLIT_SEED in training.changes for training in seeds)
     if metrics is None:
         metrics = [name for name in seeds[0].metrics if "test/" in name]
     rows = []
     for name in metrics:
-        if all(name in each.metrics for each in seeds):
-            outcomes = [[each.outcome(name) for each in its] for its in searches]
+        if all(name in training.metrics for training in seeds):
+            outcomes = [[training.outcome(name) for training in search] for search in searches]
             if own_rows:
-                outcomes = [[replace(each, blocks=()) for each in its] for its in outcomes]
+                outcomes = [[replace(outcome, blocks=()) for outcome in search] for search in outcomes]
             arm = Arm(name, tuple(map(tuple, outcomes)))
             if arm.complete:
                 mean, interval = mean_interval(arm, LEVEL)

@@ -53,26 +53,26 @@ def score_posthoc(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -
     no neighbours, are left out. Raises UserError where there are no other settings, the jobs are selected by
     different metrics, a run has no embeddings, its data set cannot be loaded, or the metric has no value.
     """
-    fitted = [each.word for each in settings if each.is_fitted]
-    settings = [each for each in settings if not each.is_fitted]
+    fitted_words = [setting.word for setting in settings if setting.is_fitted]
+    settings = [setting for setting in settings if not setting.is_fitted]
     if not settings:
-        raise UserError("a fitted baseline has no embeddings", key="WHAT", found=fitted)
+        raise UserError("a fitted baseline has no embeddings", key="WHAT", found=fitted_words)
     metric = _metric(settings)
-    chosen, points = [], []
+    rows, points = [], []
     for setting in settings:
-        scores, stored = _scored(runs, setting, home)
-        chosen += _rows(setting, metric, scores, stored)
+        scores, stored_runs = _scored(runs, setting, home)
+        rows += _rows(setting, metric, scores, stored_runs)
         points.append(scores.points.assign(setting=setting.label))
-    best = pd.DataFrame(chosen, columns=pd.Index(COLUMNS)).astype({"k": int})
-    return PosthocScores(metric, best, pd.concat(points))
+    chosen = pd.DataFrame(rows, columns=pd.Index(COLUMNS)).astype({"k": int})
+    return PosthocScores(metric, chosen, pd.concat(points))
 
 
 def _metric(settings: Sequence[ComparedSetting]) -> str:
     """Returns the last part of the metric that selects the jobs' models: `accuracy` of `knn/val/accuracy`."""
-    found = {each.job.get("evaluation.metric", "").rpartition("/")[2] for each in settings}
-    if len(found) > 1:
-        raise UserError("these settings are selected by different metrics", key="WHAT", found=sorted(found))
-    return found.pop()
+    metrics = {setting.job.get("evaluation.metric", "").rpartition("/")[2] for setting in settings}
+    if len(metrics) > 1:
+        raise UserError("these settings are selected by different metrics", key="WHAT", found=sorted(metrics))
+    return metrics.pop()
 
 
 def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores, list[StoredRun]]:
@@ -80,31 +80,33 @@ def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         folders = [fetch(runs, run.run_id, Path(scratch)) for run in setting.runs.values()]
         job_data_cache = JobDataCache(home)
-        stored = [StoredRun.read(folder, job_data_cache(folder), test=False) for folder in folders]
+        stored_runs = [StoredRun.read(folder, job_data_cache(folder), test=False) for folder in folders]
         try:
-            jobs = [run.job_data.job for run in stored]
-            return knn_scores([knn_table(run) for run in stored], jobs), stored
+            jobs = [run.job_data.job for run in stored_runs]
+            return knn_scores([knn_table(run) for run in stored_runs], jobs), stored_runs
         except ValueError as reason:
             raise UserError(str(reason), key="WHAT", found=setting.word) from None
 
 
 def _rows(
-    setting: ComparedSetting, metric: str, scores: KnnScores, stored: Sequence[StoredRun]
+    setting: ComparedSetting, metric: str, scores: KnnScores, stored_runs: Sequence[StoredRun]
 ) -> list[tuple[object, ...]]:
     """Returns the rows of `PosthocScores.chosen` for one setting, from its runs' metrics at these points."""
-    alone = scores.points.index[scores.points["lambda"] == 0]
-    places = {"best on validation": scores.best, "the job's own": scores.own}
-    if len(alone):
-        places["the model alone"] = int(alone[0])
+    zero_lambda = scores.points.index[scores.points["lambda"] == 0]
+    indices = {"best on validation": scores.best, "the job's own": scores.own}
+    if len(zero_lambda):
+        indices["the model alone"] = int(zero_lambda[0])
     rows: list[tuple[object, ...]] = []
-    for which, place in ((which, place) for which, place in places.items() if place is not None):
-        k, share, tau = scores.points[["k", "lambda", "temperature"]].to_numpy()[place]
-        at = Setting(int(k), float(share), float(tau))
-        found = pd.DataFrame([run.metrics(at) for run in stored])
-        named = found.reindex(columns=["knn/threshold", f"knn/val/{metric}", f"knn/test/{metric}"])
-        mean, spread = named.mean(skipna=False), named.std(skipna=False)
+    for which, index in ((which, index) for which, index in indices.items() if index is not None):
+        k, share, tau = scores.points[["k", "lambda", "temperature"]].to_numpy()[index]
+        point = Setting(int(k), float(share), float(tau))
+        metrics = pd.DataFrame([run.metrics(point) for run in stored_runs])
+        values = metrics.reindex(columns=["knn/threshold", f"knn/val/{metric}", f"knn/test/{metric}"])
+        mean, spread = values.mean(skipna=False), values.std(skipna=False)
         figures = (mean.iloc[0], mean.iloc[1], spread.iloc[1], mean.iloc[2], spread.iloc[2])
-        rows.append((setting.label, len(setting.runs), which, at.k, at.lambda_, at.temperature, *figures))
+        rows.append(
+            (setting.label, len(setting.runs), which, point.k, point.lambda_, point.temperature, *figures)
+        )
     return rows
 
 
@@ -133,36 +135,38 @@ class NeighbourCost(NamedTuple):
 def measure_costs(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -> list[NeighbourCost]:
     """Measures all settings except fitted baselines. Raises UserError where a run's model or data is gone."""
     cache = JobDataCache(home)
-    return [_measure(runs, each, cache) for each in settings if not each.is_fitted]
+    return [_measure(runs, setting, cache) for setting in settings if not setting.is_fitted]
 
 
 def _measure(runs: Runs, setting: ComparedSetting, cache: JobDataCache) -> NeighbourCost:
     run = next(iter(setting.runs.values()))
     with TemporaryDirectory(prefix="mlcl-") as scratch:
-        left, export = Path(scratch), Path(scratch) / "export"
-        found = runs.get(run.run_id)
-        assert found is not None
+        folder, export = Path(scratch), Path(scratch) / "export"
+        mlflow_run = runs.get(run.run_id)
+        assert mlflow_run is not None
         for name in (RESULT, EMBEDDINGS, MODEL):
-            runs.download_artifact(found, name, left)
-        job_data = cache(left / MODEL)
-        write_export(export, left, job_data, {})
+            runs.download_artifact(mlflow_run, name, folder)
+        job_data = cache(folder / MODEL)
+        write_export(export, folder, job_data, {})
         size, device = (export / DATASTORE).stat().st_size, pick_device(job_data.job.train.device)
         model = load_model(export, device.type)
     items = list(islice(split_items(job_data.dataset.split("validation")), ROWS))
     knn = setting_of(job_data.job.evaluation.knn or KnnConfig())
-    first, store = next(iter(model.index.predictors)), model.store
+    predictor, store = next(iter(model.index.predictors)), model.store
     assert store is not None
 
-    def seconds(part: Sequence[Item]) -> tuple[float, float]:
-        started = time.perf_counter()
-        output_MO = model.outputs([cast(Content, item.content) for item in part])
-        alone = model.probabilities(output_MO, first)
-        predicted = time.perf_counter()
-        store.blend(store.retrieve(output_MO, knn.k), alone, knn)
-        return predicted - started, time.perf_counter() - predicted
+    def seconds(batch: Sequence[Item]) -> tuple[float, float]:
+        start = time.perf_counter()
+        output_MO = model.outputs([cast(Content, item.content) for item in batch])
+        probabilities = model.probabilities(output_MO, predictor)
+        prediction_end = time.perf_counter()
+        store.blend(store.retrieve(output_MO, knn.k), probabilities, knn)
+        return prediction_end - start, time.perf_counter() - prediction_end
 
-    parts = list(batches(items, job_data.job.evaluation.batch_size))
-    seconds(parts[0])  # warms up: a slow first call is not counted
-    model_ms, knn_ms = (1000 * sum(each) / len(items) for each in zip(*map(seconds, parts), strict=True))
+    item_batches = list(batches(items, job_data.job.evaluation.batch_size))
+    seconds(item_batches[0])  # warms up: a slow first call is not counted
+    model_ms, knn_ms = (
+        1000 * sum(durations) / len(items) for durations in zip(*map(seconds, item_batches), strict=True)
+    )
     costs = (len(items), knn.k, model_ms, model_ms + knn_ms)
     return NeighbourCost(setting.label, len(store.labels), size, *costs, device.type)

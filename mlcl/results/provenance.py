@@ -40,30 +40,30 @@ def provenance_of(own: Tags, trainings: Iterable[Tags]) -> dict[str, tuple[str, 
 
     The keys are the titles of `TITLES` and names of packages; a value has all different values of a tag.
     """
-    everywhere = [own, *trainings]
-    found = {
-        title: _values(tag, everywhere if tag in OF_TRAININGS else [own]) for tag, title in TITLES.items()
+    all_tags = [own, *trainings]
+    provenance = {
+        title: _values(tag, all_tags if tag in OF_TRAININGS else [own]) for tag, title in TITLES.items()
     }
-    versions = sorted({tag for tags in everywhere for tag in tags if tag.startswith(VERSION_TAG)})
-    found |= {tag.removeprefix(VERSION_TAG): _values(tag, everywhere) for tag in versions}
-    return {title: values for title, values in found.items() if values}
+    versions = sorted({tag for tags in all_tags for tag in tags if tag.startswith(VERSION_TAG)})
+    provenance |= {tag.removeprefix(VERSION_TAG): _values(tag, all_tags) for tag in versions}
+    return {title: values for title, values in provenance.items() if values}
 
 
-def _values(tag: str, everywhere: Iterable[Tags]) -> tuple[str, ...]:
-    return tuple(sorted({tags[tag] for tags in everywhere if tags.get(tag)}))
+def _values(tag: str, all_tags: Iterable[Tags]) -> tuple[str, ...]:
+    return tuple(sorted({tags[tag] for tags in all_tags if tags.get(tag)}))
 
 
 def data_notes(everywhere: Iterable[Tags]) -> dict[str, tuple[str, ...]]:
     """Returns the notes on the runs' data sets without duplicates, keyed by the data set's name."""
-    found: dict[str, dict[str, None]] = {}
+    notes_by_data: dict[str, dict[str, None]] = {}
     for tags in everywhere:
         notes = json.loads(tags.get(Tag.DATA_NOTES, "[]"))
         if notes:
-            found.setdefault(tags.get(Tag.DATA, "data"), {}).update(dict.fromkeys(notes))
-    return {name: tuple(notes) for name, notes in found.items()}
+            notes_by_data.setdefault(tags.get(Tag.DATA, "data"), {}).update(dict.fromkeys(notes))
+    return {name: tuple(notes) for name, notes in notes_by_data.items()}
 
 
 def lower_is_better(everywhere: Iterable[Tags]) -> tuple[str, ...]:
     """Returns the patterns of metrics that are better where lower, as recorded in the runs' tags."""
-    told = {tags[Tag.LOWER_IS_BETTER] for tags in everywhere if Tag.LOWER_IS_BETTER in tags}
-    return tuple(sorted({pattern for text in told for pattern in json.loads(text)}))
+    texts = {tags[Tag.LOWER_IS_BETTER] for tags in everywhere if Tag.LOWER_IS_BETTER in tags}
+    return tuple(sorted({pattern for text in texts for pattern in json.loads(text)}))

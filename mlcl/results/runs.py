@@ -95,11 +95,11 @@ class Runs:
 
     def by_log(self, owner: str, logs: Collection[str]) -> dict[str, Run]:
         """Returns runs by log id: all runs of `owner`, and those with one of `logs` of another owner."""
-        found = {run.data.tags.get(Tag.LOG, ""): run for run in self.tagged(Tag.OWNER, owner)}
+        runs = {run.data.tags.get(Tag.LOG, ""): run for run in self.tagged(Tag.OWNER, owner)}
         for log in logs:
-            if log not in found and not log.startswith(f"{owner}."):
-                found |= dict(zip([log], self.tagged(Tag.LOG, log), strict=False))
-        return found
+            if log not in runs and not log.startswith(f"{owner}."):
+                runs |= dict(zip([log], self.tagged(Tag.LOG, log), strict=False))
+        return runs
 
     def named(self, word: str) -> list[Run]:
         """Returns the run whose MLflow id is `word`, else those whose mlcl id it is, then those of this name.
@@ -112,25 +112,27 @@ class Runs:
             return [by_id]
         if word == LAST:
             return self._last()
-        found = [run for tag in NAMES for run in self.ordered(self.tagged(tag, word))]
-        if found or len(word) < LEAST:
-            return found
-        begun: dict[str, list[Run]] = {}
+        matches = [run for tag in NAMES for run in self.ordered(self.tagged(tag, word))]
+        if matches or len(word) < LEAST:
+            return matches
+        runs_by_name: dict[str, list[Run]] = {}
         for tag in NAMES:
             for run in self.ordered(self.tagged(tag, f"{word}%", "LIKE")):
-                if kind(run) in (*GROUPS, "run", "cell") and (its := run.data.tags[tag]).startswith(word):
-                    begun.setdefault(its, []).append(run)
-        if len({run.info.run_id for runs in begun.values() for run in runs[:1]}) > 1:
+                if kind(run) in (*GROUPS, "run", "cell") and (name := run.data.tags[tag]).startswith(word):
+                    runs_by_name.setdefault(name, []).append(run)
+        if len({run.info.run_id for runs in runs_by_name.values() for run in runs[:1]}) > 1:
             raise UserError(
-                "is the beginning of several names", key="NAME", found=word, allowed=sorted(begun)
+                "is the beginning of several names", key="NAME", found=word, allowed=sorted(runs_by_name)
             )
-        return next(iter(begun.values()), [])
+        return next(iter(runs_by_name.values()), [])
 
     def ordered(self, runs: Sequence[Run]) -> list[Run]:
         """Returns runs, given latest first, with those of this home sorted by number: clocks may be wrong."""
         numbers = [self._numbers.get(run.data.tags.get(Tag.OWNER, "")) for run in runs]
-        own = [(number, run) for number, run in zip(numbers, runs, strict=True) if number is not None]
-        latest = iter(sorted(own, key=lambda each: -each[0]))
+        numbered_runs = [
+            (number, run) for number, run in zip(numbers, runs, strict=True) if number is not None
+        ]
+        latest = iter(sorted(numbered_runs, key=lambda pair: -pair[0]))
         return [run if number is None else next(latest)[1] for number, run in zip(numbers, runs, strict=True)]
 
     @cached_property
@@ -140,12 +142,12 @@ class Runs:
 
     def _last(self) -> list[Run]:
         """Returns the latest run by MLflow's start time or, if that is of this home, the home's latest."""
-        outer = (run for run in self._source.latest() if Tag.PARENT not in run.data.tags)
-        latest = list(islice(outer, 1))
+        top_runs = (run for run in self._source.latest() if Tag.PARENT not in run.data.tags)
+        latest = list(islice(top_runs, 1))
         if latest and latest[0].data.tags.get(Tag.OWNER) in self._numbers:
             logs = (record.log for _, record in home_records(self.home))
-            own = (log for log in logs if not log_start(self.home, log).get("parent"))
-            return list(islice((run for log in own for run in self.tagged(Tag.LOG, log)), 1)) or latest
+            own_logs = (log for log in logs if not log_start(self.home, log).get("parent"))
+            return list(islice((run for log in own_logs for run in self.tagged(Tag.LOG, log)), 1)) or latest
         return latest
 
     def group(self, word: str) -> Run | None:
@@ -154,13 +156,13 @@ class Runs:
 
     def require_group(self, word: str) -> Run:
         """Returns the sweep or table that `group` finds. Raises a UserError that suggests a similar name."""
-        found = self.group(word)
-        if found is None:
+        group = self.group(word)
+        if group is None:
             self.check_trash(word)
             problem = f"names no sweep and no table{self.hint(word)}"
             allowed = f"a sweep's name or id, see {self.tracker.shown}"
             raise UserError(problem, key="SWEEP", found=word, allowed=allowed)
-        return found
+        return group
 
     def check_trash(self, word: str) -> None:
         """Raises UserError where MLflow has deleted the run of this home with the name or id `word`."""
@@ -168,13 +170,15 @@ class Runs:
 
         for _, record in home_records(self.home):
             run_id = Cursor.of(self.home, record.log).run_id if word in (record.name, record.id) else None
-            gone = None if run_id is None else trashed(self.tracker.client, self.tracker.uri, run_id)
-            if gone is not None:
-                raise gone.error("NAME", word)
+            trashed_run = None if run_id is None else trashed(self.tracker.client, self.tracker.uri, run_id)
+            if trashed_run is not None:
+                raise trashed_run.error("NAME", word)
 
     def hint(self, word: str, kinds: Sequence[str] = GROUPS) -> str:
         """Returns `; did you mean NAME?` with a sweep or table of a similar name, or an empty text."""
-        names = {run.data.tags.get(Tag.NAME, "") for each in kinds for run in self.tagged(Tag.KIND, each)}
+        names = {
+            run.data.tags.get(Tag.NAME, "") for run_kind in kinds for run in self.tagged(Tag.KIND, run_kind)
+        }
         return did_you_mean(word, sorted(names - {""}))
 
     def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
@@ -195,8 +199,8 @@ class Runs:
             return Path(self.tracker.client.download_artifacts(run.info.run_id, artifact, str(folder)))
         except (MlflowException, OSError) as error:
             problem = "the run has no such artifact, or it cannot be read"
-            found = f"run {run.info.run_id} ({self.tracker.reason(error)})"
-            raise UserError(problem, key=artifact, found=found) from None
+            detail = f"run {run.info.run_id} ({self.tracker.reason(error)})"
+            raise UserError(problem, key=artifact, found=detail) from None
 
     def has(self, run: Run, artifact: str) -> bool:
         """Whether a run has an artifact of that name."""

@@ -58,12 +58,12 @@ def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> 
 
 def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) -> ComparedSetting:
     """Returns a table's cell for a comparison; seeds of data draws are left out of its job keys."""
-    without = {key for key in cell.params if SEEDS.fullmatch(key)}
+    left_out = {key for key in cell.params if SEEDS.fullmatch(key)}
     searches = _by_search(cell)
     if searches:  # the keys in which the picks differ are left out
-        without.update(key for each in cell.trainings for key in each.changes)
+        left_out.update(key for training in cell.trainings for key in training.changes)
     return replace(
-        _of_trainings(cell.label, word, cell.trainings, cell.params, without),
+        _of_trainings(cell.label, word, cell.trainings, cell.params, left_out),
         lower_is_better=frozenset(lower_is_better) or None,
         searched=cell.search is not None,
         method=cell.search is not None,
@@ -76,9 +76,11 @@ def _by_search(cell: CellResult) -> tuple[tuple[int, ...], ...]:
     """Returns the seeds of each search of a tuned cell; empty for a cell with a single search or none."""
     if len(cell.searches) == 1:
         return ()
-    seeds = {each.log: each.seed for each in cell.trainings if each.seed is not None}
-    found = (tuple(seeds[log] for place in its if (log := cell.runs[place])) for its in cell.searches)
-    return tuple(its for its in found if its)
+    seeds = {training.log: training.seed for training in cell.trainings if training.seed is not None}
+    searches = (
+        tuple(seeds[log] for place in places if (log := cell.runs[place])) for places in cell.searches
+    )
+    return tuple(search for search in searches if search)
 
 
 def _of_trainings(
@@ -86,24 +88,32 @@ def _of_trainings(
     word: str,
     trainings: Iterable[TrainingResult],
     shared: Mapping[str, Any],
-    without: Iterable[str] = (),
+    left_out: Iterable[str] = (),
     folder: Path | None = None,
 ) -> ComparedSetting:
     """Builds a setting from the complete ones among `trainings`, whose jobs share the parameters `shared`.
 
-    `without` are keys to leave out of its job; `folder` is the sweep's folder, which has the runs' files.
+    `left_out` are keys to leave out of its job; `folder` is the sweep's folder, which has the runs' files.
     """
-    found: dict[int, SeedRun] = {}
-    for each in trainings:
-        if each.state is State.COMPLETE and each.seed is not None:
-            params = _texts(each.params(shared))
-            seeds = {key: text for key, text in params.items() if SEEDS.fullmatch(key)}
-            place = None if folder is None else training_folder(folder, each.key)
-            its = (each.run_id or "", each.seed, each.fingerprint, each.metrics, seeds, each.blocks, place)
-            found[each.seed] = SeedRun(*its, each.job_hash)
-    job = {key: text for key, text in _texts(shared).items() if key not in {SEED, VALIDATION_SEED, *without}}
+    runs: dict[int, SeedRun] = {}
+    for training in trainings:
+        if training.state is State.COMPLETE and training.seed is not None:
+            params = _texts(training.params(shared))
+            data_seeds = {key: text for key, text in params.items() if SEEDS.fullmatch(key)}
+            run_folder = None if folder is None else training_folder(folder, training.key)
+            fields = (
+                training.run_id or "",
+                training.seed,
+                training.fingerprint,
+                training.metrics,
+                data_seeds,
+                training.blocks,
+                run_folder,
+            )
+            runs[training.seed] = SeedRun(*fields, training.job_hash)
+    job = {key: text for key, text in _texts(shared).items() if key not in {SEED, VALIDATION_SEED, *left_out}}
     return ComparedSetting(
-        label, word, dict(sorted(found.items())), job, score=job.get("evaluation.metric", "")
+        label, word, dict(sorted(runs.items())), job, score=job.get("evaluation.metric", "")
     )
 
 
@@ -113,9 +123,9 @@ def _texts(params: Mapping[str, Any]) -> dict[str, str]:
 
 def read_setting(label: str, word: str, runs: Iterable[Run]) -> ComparedSetting:
     """Builds a setting from the first complete run of each seed in `runs`, which are ordered latest first."""
-    found: dict[int, SeedRun] = {}
+    seed_runs: dict[int, SeedRun] = {}
     job: dict[str, str] = {}
-    lower: frozenset[str] | None = None
+    patterns: frozenset[str] | None = None
     score, searched = "", False
     for run in runs:
         tags = run.data.tags
@@ -123,15 +133,17 @@ def read_setting(label: str, word: str, runs: Iterable[Run]) -> ComparedSetting:
             continue
         seed, data = int(tags[Tag.SEED]), tags.get(Tag.FINGERPRINT, "")
         hash_ = tags.get(Tag.JOB_HASH, "")
-        its = SeedRun(run.info.run_id, seed, data, dict(run.data.metrics), _data_seeds(run), job_hash=hash_)
-        found.setdefault(seed, its)
+        seed_run = SeedRun(
+            run.info.run_id, seed, data, dict(run.data.metrics), _data_seeds(run), job_hash=hash_
+        )
+        seed_runs.setdefault(seed, seed_run)
         searched = searched or kind(run) == "trial"
         job = job or setting_keys(run)
         if Tag.LOWER_IS_BETTER in tags:
-            lower = (lower or frozenset()) | frozenset(json.loads(tags[Tag.LOWER_IS_BETTER]))
+            patterns = (patterns or frozenset()) | frozenset(json.loads(tags[Tag.LOWER_IS_BETTER]))
         score = score or run.data.params.get("evaluation.metric", "")
-    runs_by_seed = dict(sorted(found.items()))
-    return ComparedSetting(label, word, runs_by_seed, job, lower, score=score, searched=searched)
+    runs_by_seed = dict(sorted(seed_runs.items()))
+    return ComparedSetting(label, word, runs_by_seed, job, patterns, score=score, searched=searched)
 
 
 def same_setting(one: Run, other: Run) -> bool:
@@ -149,10 +161,10 @@ def _data_of(run: Run, other: Run) -> str | None:
     If both runs redraw validation rows with different seeds, it is the fingerprint of the stored data set. If
     their splits have different seeds, it is None, so that the data is not compared.
     """
-    seeds, others = _data_seeds(run), _data_seeds(other)
-    if seeds.get(SPLIT_SEED) != others.get(SPLIT_SEED):
+    seeds, other_seeds = _data_seeds(run), _data_seeds(other)
+    if seeds.get(SPLIT_SEED) != other_seeds.get(SPLIT_SEED):
         return None
-    redrawn = seeds.get(VALIDATION_SEED) != others.get(VALIDATION_SEED)
+    redrawn = seeds.get(VALIDATION_SEED) != other_seeds.get(VALIDATION_SEED)
     tags: dict[str, str] = run.data.tags
     return tags.get(Tag.STORED_FINGERPRINT if redrawn else Tag.FINGERPRINT)
 
@@ -167,8 +179,8 @@ def setting_keys(run: Run) -> dict[str, str]:
     Each training of a sweep chooses the post-hoc keys (k, lambda, temperature) for itself. The seeds left out
     are those of training and of validation rows, and for a training of a table's cell all `SEEDS`.
     """
-    answered = POSTHOC if kind(run) in ("trial", "confirmation") else {}
-    left_out = {SEED, VALIDATION_SEED, *(key for key, grid in answered.items() if grid in run.data.params)}
+    posthoc = POSTHOC if kind(run) in ("trial", "confirmation") else {}
+    left_out = {SEED, VALIDATION_SEED, *(key for key, grid in posthoc.items() if grid in run.data.params)}
     left_out |= _data_seeds(run).keys() if kind(run) == "cell" else set()
     return {key: value for key, value in without_derived(run.data.params).items() if key not in left_out}
 
@@ -181,44 +193,49 @@ def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
     only in the seed (the latest run of each seed). Raises UserError for a word that names nothing, or no
     complete run, or a run that another word names.
     """
-    found = [setting for word in words for setting in _find(runs, word)]
-    labels = [setting.label for setting in found]
-    seen: set[str] = set()
-    for setting in found:
+    settings = [setting for word in words for setting in _find(runs, word)]
+    labels = [setting.label for setting in settings]
+    seen_ids: set[str] = set()
+    for setting in settings:
         if not setting.runs:
             raise UserError("no complete run", key=WHAT, found=setting.word)
         # Two cells may share runs and differ in their k-NN parameters.
         ids = {f"{run.run_id} {sorted(run.metrics.items())}" for run in setting.runs.values()}
-        if ids & seen:
+        if ids & seen_ids:
             problem = "names runs that are named already"
             raise UserError(problem, key=WHAT, found=setting.word, allowed="ID,ID,...")
-        seen |= ids
+        seen_ids |= ids
     # Settings of two sweeps may have equal labels, but the words of the command line differ.
-    several = {label for label in labels if labels.count(label) > 1}
+    repeats = {label for label in labels if labels.count(label) > 1}
     return _named_by_job(
-        [replace(each, label=each.word) if each.label in several else each for each in found]
+        [
+            replace(setting, label=setting.word) if setting.label in repeats else setting
+            for setting in settings
+        ]
     )
 
 
 def _named_by_job(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     """Labels settings of plain runs by the job keys in which they differ, if that makes labels unique."""
-    plain = [each for each in settings if each.plain]
+    plain = [setting for setting in settings if setting.plain]
     if len(plain) < 2:
         return list(settings)
-    jobs = [{key: text for key, text in each.job.items() if not SEEDS.fullmatch(key)} for each in plain]
+    jobs = [{key: text for key, text in setting.job.items() if not SEEDS.fullmatch(key)} for setting in plain]
     keys = sorted({key for job in jobs for key, _ in set(job.items()) ^ set(jobs[0].items())})[:MOST_KEYS]
     names = [", ".join(f"{key.rpartition('.')[2]} {job.get(key, '-')}" for key in keys) for job in jobs]
     if len(set(names)) < len(names):
         return list(settings)
-    by_word = {each.word: name for each, name in zip(plain, names, strict=True)}
-    return [replace(each, label=by_word[each.word]) if each.plain else each for each in settings]
+    by_word = {setting.word: name for setting, name in zip(plain, names, strict=True)}
+    return [
+        replace(setting, label=by_word[setting.word]) if setting.plain else setting for setting in settings
+    ]
 
 
 def _find(runs: Runs, word: str) -> list[ComparedSetting]:
     for form in (_sweep, _list, _cell, _run):
-        found = form(runs, word)
-        if found:
-            return found
+        settings = form(runs, word)
+        if settings:
+            return settings
     runs.check_trash(word)
     raise UserError(f"names no run and no sweep{runs.hint(word)}", key=WHAT, found=word, allowed=FORMS)
 
@@ -233,21 +250,22 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
         labels = sorted(cell.label for cell in read_table(runs, group, only="").cells)
         raise UserError("name the cells of a table", key=WHAT, found=word, allowed="; ".join(labels))
     sweep, label = read_sweep(runs, group), word[len(name) + 1 :]
-    found = [confirmed_setting(sweep, each, f"{name}:{each.name}") for each in sweep.settings]
-    if not found:
+    settings = [confirmed_setting(sweep, setting, f"{name}:{setting.name}") for setting in sweep.settings]
+    if not settings:
         problem = "this sweep has confirmed no setting on fresh seeds"
         allowed = "the same sweep with --seeds 5, or trials by their run ids"
         raise UserError(problem, key=WHAT, found=word, allowed=allowed)
-    several = any(each.search > 1 for each in found)
-    whole = [replace(each, optional=True) for each in found if each.runs]
-    whole = join_searches(whole) if several else whole
-    arms = [replace(each, optional=False) for each in whole if each.searches]
-    named = [each for each in (*arms, *found) if each.label == label][:1]
-    chosen = named if label else whole or found
-    if not chosen:
-        known = "; ".join(dict.fromkeys(each.label for each in (*arms, *found)))  # labels may have commas
-        raise UserError("no such setting of the sweep", key=WHAT, found=word, allowed=known)
-    return chosen
+    several = any(setting.search > 1 for setting in settings)
+    sweep_settings = [replace(setting, optional=True) for setting in settings if setting.runs]
+    sweep_settings = join_searches(sweep_settings) if several else sweep_settings
+    arms = [replace(setting, optional=False) for setting in sweep_settings if setting.searches]
+    matches = [setting for setting in (*arms, *settings) if setting.label == label][:1]
+    selection = matches if label else sweep_settings or settings
+    if not selection:
+        # The labels may have commas.
+        known_labels = "; ".join(dict.fromkeys(setting.label for setting in (*arms, *settings)))
+        raise UserError("no such setting of the sweep", key=WHAT, found=word, allowed=known_labels)
+    return selection
 
 
 def _cell(runs: Runs, word: str) -> list[ComparedSetting]:
@@ -271,8 +289,8 @@ def _run(runs: Runs, word: str) -> list[ComparedSetting]:
         return []
     label, log = str(run.info.run_name), run.data.tags.get(Tag.LOG, "")
     if kind(run) == "run":
-        near = runs.tagged(Tag.DATA, run.data.tags.get(Tag.DATA, ""))
-        others = [other for other in near if kind(other) == "run" and same_setting(other, run)]
+        candidates = runs.tagged(Tag.DATA, run.data.tags.get(Tag.DATA, ""))
+        others = [other for other in candidates if kind(other) == "run" and same_setting(other, run)]
         # The named run comes first, so that it is taken even where a later one has its seed.
         return [replace(read_setting(label, word, [run, *others]), plain=True)]
     return [_of_group(runs, run, word, log) or read_setting(label, word, [run])]
@@ -280,50 +298,52 @@ def _run(runs: Runs, word: str) -> list[ComparedSetting]:
 
 def _of_group(runs: Runs, run: Run, word: str, log: str) -> ComparedSetting | None:
     """Returns the setting, trial or cell that a run of a sweep or table belongs to; None if unknown."""
-    above: Run | None = run
-    while above is not None and kind(above) not in GROUPS:
-        above = runs.get(above.data.tags.get(Tag.PARENT, ""))
-    if above is None:
+    ancestor: Run | None = run
+    while ancestor is not None and kind(ancestor) not in GROUPS:
+        ancestor = runs.get(ancestor.data.tags.get(Tag.PARENT, ""))
+    if ancestor is None:
         return None
-    if kind(above) == "table":
-        table = read_table(runs, above)
-        cells = [cell for cell in table.cells if log in [each.log for each in cell.trainings]]
+    if kind(ancestor) == "table":
+        table = read_table(runs, ancestor)
+        cells = [cell for cell in table.cells if log in [training.log for training in cell.trainings]]
         return cell_setting(cells[0], word, table.lower_is_better) if cells else None
-    sweep = read_sweep(runs, above)
-    settings = [its for its in sweep.settings if log in [its.log, *(seed.log for seed in its.seeds)]]
+    sweep = read_sweep(runs, ancestor)
+    settings = [
+        setting for setting in sweep.settings if log in [setting.log, *(seed.log for seed in setting.seeds)]
+    ]
     if settings:
         return confirmed_setting(sweep, settings[0], word)
-    trial = next((each for each in sweep.all_trials if each.log == log), None)
+    trial = next((trial for trial in sweep.all_trials if trial.log == log), None)
     if trial is None:
         return None
     params = trial.params(sweep.params)
-    found = _of_trainings(trial.label, word, [trial], params, without=sweep.free)
-    return replace(found, lower_is_better=frozenset(sweep.lower_is_better) or None)
+    setting = _of_trainings(trial.label, word, [trial], params, left_out=sweep.free)
+    return replace(setting, lower_is_better=frozenset(sweep.lower_is_better) or None)
 
 
 def _list(runs: Runs, word: str) -> list[ComparedSetting]:
     ids = word.split(",")
-    found = [_single(runs, id.strip()) for id in ids]
-    if len(ids) < 2 or None in found:
+    matches = [_single(runs, id.strip()) for id in ids]
+    if len(ids) < 2 or None in matches:
         return []
-    known = [run for run in found if run is not None]
-    settings = [set(setting_keys(run).items()) for run in known]
+    named_runs = [run for run in matches if run is not None]
+    settings = [set(setting_keys(run).items()) for run in named_runs]
     differing = sorted({key for other in settings[1:] for key, _ in settings[0] ^ other})
     if differing:
         raise UserError("these runs differ in more than the seed", key=WHAT, found=word, allowed=differing)
-    if any(_data_of(run, known[0]) != _data_of(known[0], run) for run in known):
-        data = sorted({str(run.data.tags.get(Tag.FINGERPRINT)) for run in known})
+    if any(_data_of(run, named_runs[0]) != _data_of(named_runs[0], run) for run in named_runs):
+        data = sorted({str(run.data.tags.get(Tag.FINGERPRINT)) for run in named_runs})
         problem = "these runs were trained on different data"
         raise UserError(problem, key=WHAT, found=data, allowed="one data set")
-    if len({kind(run) == "trial" for run in known}) > 1:
+    if len({kind(run) == "trial" for run in named_runs}) > 1:
         raise UserError("a search trial is not pooled with other runs", key=WHAT, found=word)
-    seeds = [run.data.tags.get(Tag.SEED, "") for run in known]
+    seeds = [run.data.tags.get(Tag.SEED, "") for run in named_runs]
     if len(set(seeds)) < len(seeds):
         raise UserError("names a seed twice", key=WHAT, found=word, allowed="one run a seed")
-    odd = [run.info.run_id for run in known if run.data.tags.get(Tag.STATE) != State.COMPLETE]
-    if odd:
-        raise UserError("not complete runs", key=WHAT, found=odd, allowed=State.COMPLETE)
-    return [read_setting(str(known[0].info.run_name), word, known)]
+    incomplete_ids = [run.info.run_id for run in named_runs if run.data.tags.get(Tag.STATE) != State.COMPLETE]
+    if incomplete_ids:
+        raise UserError("not complete runs", key=WHAT, found=incomplete_ids, allowed=State.COMPLETE)
+    return [read_setting(str(named_runs[0].info.run_name), word, named_runs)]
 
 
 def _single(runs: Runs, word: str) -> Run | None:

@@ -30,7 +30,7 @@ class ClientRuns:
 
     def __init__(self, client: MlflowClient) -> None:
         self._client = client
-        self._experiments = [str(each.experiment_id) for each in _all(client.search_experiments)]
+        self._experiments = [str(experiment.experiment_id) for experiment in _all(client.search_experiments)]
 
     def get(self, run_id: str) -> Run | None:
         """Returns the run with this MLflow id; None where it does not exist or was deleted."""
@@ -45,11 +45,11 @@ class ClientRuns:
     def tagged(self, tag: str, value: str, how: str) -> Iterator[Run]:
         """Yields the runs whose `tag` equals `value`, or with `how` LIKE matches it, latest first."""
         quote = '"' if "'" in value else "'"
-        exact, asked = how == "=", value
+        exact, pattern = how == "=", value
         if quote in value:  # MLflow's filters have no escape, but _ matches any character
-            asked, how = value.replace(quote, "_"), "LIKE"
-        found = self._search(f"tags.`{tag}` {how} {quote}{asked}{quote}")
-        return (run for run in found if asked == value or not exact or run.data.tags[tag] == value)
+            pattern, how = value.replace(quote, "_"), "LIKE"
+        runs = self._search(f"tags.`{tag}` {how} {quote}{pattern}{quote}")
+        return (run for run in runs if pattern == value or not exact or run.data.tags[tag] == value)
 
     def latest(self) -> Iterator[Run]:
         """Yields all runs, latest first."""
@@ -107,9 +107,9 @@ class FileRuns:
         """Yields the runs whose `tag` equals `value`, or with `how` LIKE matches it, latest first."""
         where = f"AND r.run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value {how} ?)"
         # SQLite's LIKE ignores case.
-        like = re.compile(re.escape(value).replace("%", ".*").replace("_", "."), re.DOTALL).fullmatch
-        found = self._runs(where, tag, value)
-        return (run for run in found if how != "LIKE" or like(run.data.tags[tag]))
+        matches = re.compile(re.escape(value).replace("%", ".*").replace("_", "."), re.DOTALL).fullmatch
+        runs = self._runs(where, tag, value)
+        return (run for run in runs if how != "LIKE" or matches(run.data.tags[tag]))
 
     def latest(self) -> Iterator[FileRun]:
         """Yields all runs, latest first."""
@@ -120,8 +120,8 @@ class FileRuns:
             for row in store.execute(f"{RUNS} {where} {ORDER}", values):
                 info = FileRunInfo(*row)
                 metrics = {
-                    key: math.nan if nan else value
-                    for key, value, nan in _rows(store, "key, value, is_nan", "latest_metrics", info)
+                    key: math.nan if is_nan else value
+                    for key, value, is_nan in _rows(store, "key, value, is_nan", "latest_metrics", info)
                 }
                 params, tags = (dict(_rows(store, "key, value", name, info)) for name in ("params", "tags"))
                 yield FileRun(info, FileRunData(metrics, params, tags))

@@ -18,7 +18,9 @@ from mlcl.significance.verdict import Question, Verdict, compare_arms
 from mlcl.tracking import State
 
 HEAD_WEIGHT = re.compile(r"objective\.heads\.[^.]+\.weight")
-Verdicts = Annotated[tuple[Verdict, ...], PlainSerializer(lambda its: [each.as_dict() for each in its])]
+Verdicts = Annotated[
+    tuple[Verdict, ...], PlainSerializer(lambda verdicts: [verdict.as_dict() for verdict in verdicts])
+]
 
 
 @dataclass(frozen=True)
@@ -80,21 +82,21 @@ class ArmSearch:
     @property
     def sentence(self) -> str:
         """The outcome of the race in words; empty where no race has ended."""
-        by_name = {each.name: each for each in self.race}
+        by_name = {entrant.name: entrant for entrant in self.race}
         if self.pick not in by_name:
             return ""
-        written, best = self.race[0], by_name[self.pick]
+        job, best = self.race[0], by_name[self.pick]
         seeds = f"{len(best.scores)} fresh seed{'s' if len(best.scores) > 1 else ''}"
-        if best is written:
-            others = ", ".join(f"{each.name} {each.mean:.4f}" for each in self.race[1:])
-            its = ", ".join(each for each in (f"{written.mean:.4f} on {seeds}", others) if each)
-            return f"use the job as written{written.neighbours}: {its}"
-        its = f"{best.name}{best.neighbours} {best.mean:.4f} on {seeds}, {written.name} {written.mean:.4f}"
+        if best is job:
+            other_scores = ", ".join(f"{entrant.name} {entrant.mean:.4f}" for entrant in self.race[1:])
+            scores = ", ".join(part for part in (f"{job.mean:.4f} on {seeds}", other_scores) if part)
+            return f"use the job as written{job.neighbours}: {scores}"
+        scores = f"{best.name}{best.neighbours} {best.mean:.4f} on {seeds}, {job.name} {job.mean:.4f}"
         if self.kept is None:
-            return its
+            return scores
         # A share outside 0 to 1 says how small the lead was, not how much of it is left.
         share = "nothing" if self.kept <= 0 else "all" if self.kept >= 1 else f"{self.kept:.0%}"
-        return f"{its}; fresh seeds keep {share} of its lead"
+        return f"{scores}; fresh seeds keep {share} of its lead"
 
 
 @dataclass(frozen=True)
@@ -114,18 +116,18 @@ class ArmResult:
     @property
     def sentences(self) -> list[str]:
         """A line of text for each race of the arm that has ended."""
-        return self._lines([its.sentence for its in self.searches])
+        return self._lines([search.sentence for search in self.searches])
 
     @property
     def stops(self) -> list[str]:
         """A line of text for each search of the arm that stopped early."""
-        return self._lines([its.stopped for its in self.searches])
+        return self._lines([search.stopped for search in self.searches])
 
-    def _lines(self, told: Sequence[str]) -> list[str]:
+    def _lines(self, texts: Sequence[str]) -> list[str]:
         """Returns the texts that are not empty, each preceded by the arm's name and the search's number."""
         several = len(self.searches) > 1
-        names = [f"{self.name}, search {each.number}" if several else self.name for each in self.searches]
-        return [f"{name}: {text}" for name, text in zip(names, told, strict=True) if text]
+        names = [f"{self.name}, search {search.number}" if several else self.name for search in self.searches]
+        return [f"{name}: {text}" for name, text in zip(names, texts, strict=True) if text]
 
 
 def sweep_verdicts(
@@ -154,39 +156,43 @@ def sweep_verdicts(
 
     sign = 1 if mode == "max" else -1
 
-    def best(role: Role, others: Iterable[str] = arms) -> str | None:
-        named = [name for name in others if role in arms[name].role]
-        return max(named, key=lambda name: sign * arms[name].validation(score), default=None)
+    def best(role: Role, candidates: Iterable[str] = arms) -> str | None:
+        names = [name for name in candidates if role in arms[name].role]
+        return max(names, key=lambda name: sign * arms[name].validation(score), default=None)
 
     model, control = best(Role.MODEL), best(Role.CONTROL)
     heads = not (model and control) or only_treated_has_heads(arms[control].params, arms[model].params)
     # The first verdict is against the control; the second one, too, if there is no other baseline.
-    others = [name for name in arms if Role.CONTROL not in arms[name].role]
-    baseline = best(Role.BASELINE, others) or control
-    asked: tuple[tuple[Question, str | None], ...] = (
+    other_arms = [name for name in arms if Role.CONTROL not in arms[name].role]
+    baseline = best(Role.BASELINE, other_arms) or control
+    comparisons: tuple[tuple[Question, str | None], ...] = (
         ("heads" if heads else "settings", control),
         ("baseline", baseline),
     )
-    return tuple(compare(question, its, model) for question, its in asked if its and model)
+    return tuple(
+        compare(question, reference, model) for question, reference in comparisons if reference and model
+    )
 
 
 def best_setting(
     settings: Iterable[SettingResult], score: str, mode: str, *, role: Role = Role.MODEL
 ) -> SettingResult | None:
     """Returns the setting of a role with the best mean on validation; None without a training."""
-    return _best((each for each in settings if role in each.role), score, mode)
+    return _best((setting for setting in settings if role in setting.role), score, mode)
 
 
 def _best(settings: Iterable[SettingResult], score: str, mode: str) -> SettingResult | None:
-    known = [each for each in settings if _complete(each.seeds, score)]
+    candidates = [setting for setting in settings if _complete(setting.seeds, score)]
     sign = 1 if mode == "max" else -1
-    return max(known, key=lambda each: sign * _mean(_complete(each.seeds, score), score), default=None)
+    return max(
+        candidates, key=lambda setting: sign * _mean(_complete(setting.seeds, score), score), default=None
+    )
 
 
 def best_seed(setting: SettingResult, score: str, mode: str) -> TrainingResult:
     """Returns the complete training of a setting with the best score on validation."""
     sign = 1 if mode == "max" else -1
-    return max(_complete(setting.seeds, score), key=lambda each: sign * _value(each, score))
+    return max(_complete(setting.seeds, score), key=lambda training: sign * _value(training, score))
 
 
 def only_treated_has_heads(reference: Mapping[str, Any], treated: Mapping[str, Any]) -> bool:
@@ -217,32 +223,33 @@ class _Confirmed:
 
     def validation(self, score: str) -> float:
         """Returns the mean score on validation: the mean over searches of their means over trainings."""
-        return fmean(_mean(its, score) for its in self.searches)
+        return fmean(_mean(search, score) for search in self.searches)
 
     def tested(self, score: str) -> Arm:
         """Returns the arm with the test values of the metric whose validation values are the `score`."""
         metric = score.replace("val/", "test/")
         searches = (
-            tuple(its.outcome(figure_name(metric, its.metrics)) for its in search) for search in self.searches
+            tuple(training.outcome(figure_name(metric, training.metrics)) for training in search)
+            for search in self.searches
         )
         deviation = search_deviation(metric)
         return Arm(self.name, tuple(searches), self.fitted, self.searched, deviation)
 
 
 def _arms(
-    settings: Iterable[SettingResult], score: str, mode: str, given: Container[str]
+    settings: Iterable[SettingResult], score: str, mode: str, given_arms: Container[str]
 ) -> dict[str, _Confirmed]:
     """Returns, by name, the arms with complete trainings, with the best setting of each search by `score`."""
-    found: dict[str, dict[int, list[SettingResult]]] = {}
-    for each in settings:
-        found.setdefault(each.arm or each.name, {}).setdefault(each.search, []).append(each)
+    groups: dict[str, dict[int, list[SettingResult]]] = {}
+    for setting in settings:
+        groups.setdefault(setting.arm or setting.name, {}).setdefault(setting.search, []).append(setting)
     arms = {}
-    for name, searches in found.items():
-        picks = [_best(its, score, mode) for _, its in sorted(searches.items())]
-        counted = [pick for pick in picks if pick is not None]
-        if counted:
-            trainings, first = tuple(_complete(each.seeds, score) for each in counted), counted[0]
-            searched = bool(first.arm) and name not in given
+    for name, searches in groups.items():
+        picks = [_best(candidates, score, mode) for _, candidates in sorted(searches.items())]
+        valid_picks = [pick for pick in picks if pick is not None]
+        if valid_picks:
+            trainings, first = tuple(_complete(pick.seeds, score) for pick in valid_picks), valid_picks[0]
+            searched = bool(first.arm) and name not in given_arms
             arms[name] = _Confirmed(name, first.role, first.is_fitted, searched, trainings, first.params)
     return arms
 
@@ -251,9 +258,9 @@ def _complete(seeds: Sequence[TrainingResult], score: str) -> tuple[TrainingResu
     """Returns the complete trainings that have a finite score on validation and on test."""
     names = (score, score.replace("val/", "test/"))
     return tuple(
-        each
-        for each in seeds
-        if each.state is State.COMPLETE and all(math.isfinite(_value(each, name)) for name in names)
+        training
+        for training in seeds
+        if training.state is State.COMPLETE and all(math.isfinite(_value(training, name)) for name in names)
     )
 
 
@@ -262,4 +269,4 @@ def _value(training: TrainingResult, name: str) -> float:
 
 
 def _mean(trainings: Sequence[TrainingResult], score: str) -> float:
-    return fmean(_value(each, score) for each in trainings)
+    return fmean(_value(training, score) for training in trainings)

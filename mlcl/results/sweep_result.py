@@ -132,7 +132,9 @@ class SweepResult:
         """The names of the arms whose only trial is the job as written, so that no search chose a setting."""
         # Results of an earlier mlcl have no `tried`.
         return frozenset(
-            arm.name for arm in self.arms if all(max(each.tried, each.trials) < 2 for each in arm.searches)
+            arm.name
+            for arm in self.arms
+            if all(max(search.tried, search.trials) < 2 for search in arm.searches)
         )
 
     @computed_field
@@ -141,8 +143,8 @@ class SweepResult:
         """Verdicts on heads against control and best model against best baseline, see `sweep_verdicts`."""
         score, mode = self.fresh_score, self.mode
         margin = margin_of(flatten(self.job), score.replace("val/", "test/"))
-        rows, given = self.data.test_rows if self.data else 0, self.given_arms
-        return sweep_verdicts(self.confirmations, score, mode, margin=margin, rows=rows, given=given)
+        rows, given_arms = self.data.test_rows if self.data else 0, self.given_arms
+        return sweep_verdicts(self.confirmations, score, mode, margin=margin, rows=rows, given=given_arms)
 
     @computed_field
     @property
@@ -153,10 +155,12 @@ class SweepResult:
     @property
     def recommended(self) -> SettingResult | None:
         """The best model, or the control or baseline that a verdict calls better; None without seeds."""
-        better = {its.reference.label for its in self.verdicts if its.answer is Conclusion.HURTS}
-        known = [its for its in self.confirmations if not better or better & {its.arm, its.name}]
+        better = {verdict.reference.label for verdict in self.verdicts if verdict.answer is Conclusion.HURTS}
+        candidates = [
+            setting for setting in self.confirmations if not better or better & {setting.arm, setting.name}
+        ]
         role = Role.BASELINE if better else Role.MODEL
-        return best_setting(known, self.fresh_score, self.mode, role=role)
+        return best_setting(candidates, self.fresh_score, self.mode, role=role)
 
     @property
     def best_training(self) -> TrainingResult | None:
@@ -166,7 +170,9 @@ class SweepResult:
 
     @computed_field
     @property
-    def front(self) -> Annotated[list[TrainingResult], PlainSerializer(lambda its: [t.label for t in its])]:
+    def front(
+        self,
+    ) -> Annotated[list[TrainingResult], PlainSerializer(lambda front: [t.label for t in front])]:
         """The trials on the Pareto front over the goals; empty for a single goal."""
         return pareto(self.trials, self.goals) if len(self.goals) > 1 else []
 
@@ -181,8 +187,11 @@ class SweepResult:
 
         Within each group they are in order of confirmation. The first one is the reference of comparisons.
         """
-        found = [*self.confirmations, *self.earlier]
-        return sorted(found, key=lambda its: (its.is_fitted, Role.BASELINE not in its.role, its.order))
+        settings = [*self.confirmations, *self.earlier]
+        return sorted(
+            settings,
+            key=lambda setting: (setting.is_fitted, Role.BASELINE not in setting.role, setting.order),
+        )
 
 
 class Scored(Protocol):
@@ -225,8 +234,12 @@ def pareto(trials: Sequence[ScoredT], goals: Sequence[Goal]) -> list[ScoredT]:
 
     A trial dominates another if it is at least as good in every goal and better in one.
     """
-    complete = [each for each in trials if each.state is State.COMPLETE and len(each.values) == len(goals)]
+    complete = [
+        trial for trial in trials if trial.state is State.COMPLETE and len(trial.values) == len(goals)
+    ]
     signs = np.array([-1.0 if goal.mode == "max" else 1.0 for goal in goals])
     costs_TG = np.array([trial.values for trial in complete]).reshape(-1, len(goals)) * signs
-    beaten = [((costs_TG <= its).all(axis=1) & (costs_TG < its).any(axis=1)).any() for its in costs_TG]
+    beaten = [
+        ((costs_TG <= cost_G).all(axis=1) & (costs_TG < cost_G).any(axis=1)).any() for cost_G in costs_TG
+    ]
     return [trial for trial, is_beaten in zip(complete, beaten, strict=True) if not is_beaten]

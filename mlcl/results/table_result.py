@@ -16,7 +16,9 @@ from mlcl.tracking import State
 
 Verdicts = Annotated[
     list[tuple[str, Verdict]],
-    PlainSerializer(lambda verdicts: [{"cells": shared, **its.as_dict()} for shared, its in verdicts]),
+    PlainSerializer(
+        lambda verdicts: [{"cells": shared, **verdict.as_dict()} for shared, verdict in verdicts]
+    ),
 ]
 """Pairs of the row or column that the compared cells share (empty for none) and the verdict on them."""
 

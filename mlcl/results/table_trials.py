@@ -31,5 +31,5 @@ def read_trials(file: Path) -> pd.DataFrame:
     for row in rows:
         row["settings"], row["metrics"] = json.loads(row["settings"]), dict(row["metrics"])
     frame = pd.DataFrame(rows)
-    frame.attrs |= {key.decode(): its.decode() for key, its in (stored.schema.metadata or {}).items()}
+    frame.attrs |= {key.decode(): value.decode() for key, value in (stored.schema.metadata or {}).items()}
     return frame

@@ -50,11 +50,11 @@ def table_verdicts(
         unit: The unit of the figures, `percent` or `share`.
     """
     groups: dict[tuple[str, str], list[CellResult]] = {}
-    rows, columns = ({getattr(each, side) for each in cells} for side in ("row", "column"))
+    rows, columns = ({getattr(cell, side) for cell in cells} for side in ("row", "column"))
     for cell in cells:
-        apart = cell.column if control in rows else cell.row if control in columns else ""
+        group_name = cell.column if control in rows else cell.row if control in columns else ""
         if cell.data:
-            groups.setdefault((cell.data, apart), []).append(cell)
+            groups.setdefault((cell.data, group_name), []).append(cell)
     return [
         (shared, verdict)
         for group in groups.values()
@@ -69,37 +69,37 @@ def conclusions_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
     if len(verdicts) <= MOST_SENTENCES:
         return sentences_of(verdicts)
     counts: dict[tuple[str, str], Counter[Conclusion]] = {}
-    for _, its in verdicts:
-        counts.setdefault((its.metric, its.reference.label), Counter())[its.answer] += 1
+    for _, verdict in verdicts:
+        counts.setdefault((verdict.metric, verdict.reference.label), Counter())[verdict.answer] += 1
     return [
-        f"{metric}, {found.total()} verdicts against {reference}: "
-        + ", ".join(f"{found[answer]} {word}" for answer, word in COUNTED.items())
+        f"{metric}, {answer_counts.total()} verdicts against {reference}: "
+        + ", ".join(f"{answer_counts[answer]} {word}" for answer, word in COUNTED.items())
         + "."
-        for (metric, reference), found in counts.items()
+        for (metric, reference), answer_counts in counts.items()
     ]
 
 
 def sentences_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
     """Returns one sentence for each verdict; the shared row or column, if any, stands before it."""
-    return [f"{shared}: {its.sentence}" if shared else its.sentence for shared, its in verdicts]
+    return [f"{shared}: {verdict.sentence}" if shared else verdict.sentence for shared, verdict in verdicts]
 
 
 def _family(
     cells: Sequence[CellResult], name: str, shared: str, control: str, unit: str, *, higher: bool
 ) -> tuple[Verdict, ...]:
     """Returns the verdicts on one figure of cells with the same data; none if the reference has no value."""
-    known = {
+    figures = {
         label_in(cell, shared): (cell, figure)
         for cell in cells
         for figure in cell.figures
         if figure.name == name and figure.by_seed
     }
-    against = control or _reference(known, higher=higher)
-    if against not in known:
+    reference_label = control or _reference(figures, higher=higher)
+    if reference_label not in figures:
         return ()
-    (cell, figure), mode = known.pop(against), "max" if higher else "min"
-    reference = _arm(against, cell, figure, unit)
-    others = [_arm(label, *its, unit, like=cell) for label, its in known.items()]
+    (cell, figure), mode = figures.pop(reference_label), "max" if higher else "min"
+    reference = _arm(reference_label, cell, figure, unit)
+    others = [_arm(label, *entry, unit, like=cell) for label, entry in figures.items()]
     seeds = _draw_by_seed(cell)
     pairs = differences_of(reference, others, figure.metric, mode, searches=True, seeds=seeds)
     margin = margin_of(cell.params, figure.metric)
@@ -110,7 +110,7 @@ def _family(
 
 def _shared(cells: Sequence[CellResult]) -> str:
     """Returns the name of the column that all cells share, else of the row; empty if they share neither."""
-    columns, rows = ({getattr(each, side) for each in cells} for side in ("column", "row"))
+    columns, rows = ({getattr(cell, side) for cell in cells} for side in ("column", "row"))
     return next((names.pop() for names in (columns, rows) if len(names) == 1), "")
 
 
@@ -119,14 +119,14 @@ def label_in(cell: CellResult, shared: str) -> str:
     return ", ".join(name for name in (cell.row, cell.column) if name != shared) or cell.row
 
 
-def _reference(known: Mapping[str, tuple[CellResult, FigureResult]], *, higher: bool) -> str:
+def _reference(figures: Mapping[str, tuple[CellResult, FigureResult]], *, higher: bool) -> str:
     """Returns the label of the fitted baseline with the best validation mean, or else of the first cell."""
     scores = {
         label: fmean(figure.validation_by_seed.values()) * (1 if higher else -1)
-        for label, (cell, figure) in known.items()
+        for label, (cell, figure) in figures.items()
         if cell.baseline and figure.validation_by_seed
     }
-    return max(scores, key=lambda label: scores[label], default=next(iter(known), ""))
+    return max(scores, key=lambda label: scores[label], default=next(iter(figures), ""))
 
 
 def _arm(
@@ -138,35 +138,47 @@ def _arm(
     has the seeds of `like` is grouped by the searches of `like`.
     """
     scale = 100.0 if unit == "percent" else 1.0
-    own_rows = any(SPLIT_SEED in each.changes for each in cell.trainings)
+    own_rows = any(SPLIT_SEED in training.changes for training in cell.trainings)
     outcomes = {}
-    for place, value in figure.by_seed.items():
-        training = cell.training(place)
+    for position, value in figure.by_seed.items():
+        training = cell.training(position)
         blocks = () if training is None or own_rows else training.blocks.get(figure.metric, ())
-        seed = place if training is None or training.seed is None else training.seed
+        seed = position if training is None or training.seed is None else training.seed
         job = "" if training is None else training.job_hash
-        outcomes[place] = Outcome(seed, value / scale, tuple(blocks), job)
-    if cell.baseline and len({each.value for each in outcomes.values()}) == 1:
+        outcomes[position] = Outcome(seed, value / scale, tuple(blocks), job)
+    if cell.baseline and len({outcome.value for outcome in outcomes.values()}) == 1:
         return Arm(label, (tuple(outcomes.values())[:1],), fitted=True, searched=False)
-    alike = like is not None and cell.search is None and _same_seeds(cell, like)
-    groups = like.searches if alike and like is not None else cell.searches
-    searches = tuple(tuple(outcomes[place] for place in its if place in outcomes) for its in groups)
+    same_seeds = like is not None and cell.search is None and _same_seeds(cell, like)
+    groups = like.searches if same_seeds and like is not None else cell.searches
+    searches = tuple(
+        tuple(outcomes[position] for position in positions if position in outcomes) for positions in groups
+    )
     deviation = search_deviation(figure.metric)
     return Arm(label, searches, searched=cell.search is not None, search_deviation=deviation)
 
 
 def _same_seeds(cell: CellResult, other: CellResult) -> bool:
     """Whether both cells list the same seeds in the same order, apart from missing runs."""
-    places = range(min(len(cell.runs), len(other.runs)))
-    pairs = [(cell.training(place), other.training(place)) for place in places]
-    seeds = [(one.seed, its.seed) for one, its in pairs if one is not None and its is not None]
-    known = [(one, its) for one, its in seeds if one is not None and its is not None]
-    return len(cell.runs) == len(other.runs) and bool(known) and all(one == its for one, its in known)
+    positions = range(min(len(cell.runs), len(other.runs)))
+    pairs = [(cell.training(position), other.training(position)) for position in positions]
+    seeds = [
+        (training.seed, other_training.seed)
+        for training, other_training in pairs
+        if training is not None and other_training is not None
+    ]
+    known_pairs = [
+        (seed, other_seed) for seed, other_seed in seeds if seed is not None and other_seed is not None
+    ]
+    return (
+        len(cell.runs) == len(other.runs)
+        and bool(known_pairs)
+        and all(seed == other_seed for seed, other_seed in known_pairs)
+    )
 
 
 def _draw_by_seed(cell: CellResult) -> bool:
     """Whether the trainings of a cell differ in a seed of data sampling other than `data.validation_seed`."""
-    keys = {key for each in cell.trainings for key in each.changes if SEEDS.fullmatch(key)}
+    keys = {key for training in cell.trainings for key in training.changes if SEEDS.fullmatch(key)}
     return bool(keys - {VALIDATION_SEED})
 
 
@@ -185,27 +197,29 @@ def ranked_figures(
 
 
 def _ranked(cells: Sequence[CellResult], name: str, ranks: RankTests, *, higher: bool) -> dict[str, Any]:
-    rows, columns = ([*dict.fromkeys(getattr(each, side) for each in cells)] for side in ("row", "column"))
+    rows, columns = ([*dict.fromkeys(getattr(cell, side) for cell in cells)] for side in ("row", "column"))
     control = ranks.control or next((row for row in rows if row not in ranks.leave_out), "")
-    kept = {row for row in rows if len({cell.column for cell in cells if cell.row == row}) < len(columns)}
-    whole = [
+    incomplete_rows = {
+        row for row in rows if len({cell.column for cell in cells if cell.row == row}) < len(columns)
+    }
+    complete_figures = [
         (cell, figure)
         for cell in cells
         for figure in cell.figures
-        if figure.name == name and None not in figure.values and cell.row not in kept
+        if figure.name == name and None not in figure.values and cell.row not in incomplete_rows
     ]
-    found = compare_methods(
+    comparison = compare_methods(
         name,
-        {(cell.row, cell.column): figure.by_seed for cell, figure in whole},
+        {(cell.row, cell.column): figure.by_seed for cell, figure in complete_figures},
         rows,
         columns,
         higher=higher,
         control=control,
         rope=ranks.rope,
-        digits=max((figure.digits for _, figure in whole), default=2),
+        digits=max((figure.digits for _, figure in complete_figures), default=2),
         leave_out=ranks.leave_out,
     )
-    if found is not None:
-        return as_dict(found)
+    if comparison is not None:
+        return as_dict(comparison)
     need = f"{LEAST} methods, {control} among them, and {LEAST} data sets with all cells between them"
     return {"metric": name, "sentences": [f"{name} is not ranked over data sets: this needs {need}."]}
