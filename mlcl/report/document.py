@@ -97,21 +97,21 @@ class Document:
 
 
 def _plots(blocks: Sequence[Block]) -> list[Plot]:
-    found: list[Plot] = []
+    plots: list[Plot] = []
     for block in blocks:
         if isinstance(block, Picture):
-            found.append(block.plot)
+            plots.append(block.plot)
         elif isinstance(block, Details):
-            found += _plots(block.blocks)
-    return found
+            plots += _plots(block.blocks)
+    return plots
 
 
 def plot_blocks(plots: Sequence[Plot], missing: Sequence[tuple[str, str]]) -> tuple[Block, ...]:
     """Returns blocks with the plots, and a hidden table of `missing`: (name, reason) of plots not drawn."""
-    left_out = tuple(text_row(*item) for item in missing)
+    missing_rows = tuple(text_row(*item) for item in missing)
     blocks: list[Block] = [Picture(plot) for plot in plots]
-    if left_out:
-        blocks.append(Details("Not drawn", (ReportTable(("plot", "why"), left_out, left=(0, 1)),)))
+    if missing_rows:
+        blocks.append(Details("Not drawn", (ReportTable(("plot", "why"), missing_rows, left=(0, 1)),)))
     return tuple(blocks)
 
 
@@ -124,9 +124,9 @@ def number_cell(
     """
     if value is None:
         return ReportCell("")
-    delivered = tuple(each for each in runs if isinstance(each, str))  # None: a run not yet in MLflow
-    link = delivered[0] if delivered and len(runs) == 1 else ""
-    return ReportCell(f"{value:{form}}", link, float(value), metric, delivered, statistic)
+    run_ids = tuple(run_id for run_id in runs if isinstance(run_id, str))  # None: a run not yet in MLflow
+    link = run_ids[0] if run_ids and len(runs) == 1 else ""
+    return ReportCell(f"{value:{form}}", link, float(value), metric, run_ids, statistic)
 
 
 def value_text(value: object) -> str:
@@ -150,5 +150,5 @@ def provenance_table(provenance: Mapping[str, Sequence[str]], run_id: str, store
 
 def data_sections(notes: Mapping[str, Sequence[str]]) -> list[ReportSection]:
     """Returns a section with the notes on data sets, which are keyed by name; no section without notes."""
-    found = tuple(f"{name}: {note}" for name, its in notes.items() for note in its)
-    return [ReportSection("Data", found)] if found else []
+    paragraphs = tuple(f"{name}: {note}" for name, texts in notes.items() for note in texts)
+    return [ReportSection("Data", paragraphs)] if paragraphs else []

@@ -94,32 +94,41 @@ class EmbeddingPlots:
         if not self._announced:
             self.announce("plots of embeddings: the data set is opened, t-SNE takes a while")
         self._announced = True
-        kept, missing = _with_embeddings(self.runs, ids)
-        if not kept:
+        available_ids, missing = _with_embeddings(self.runs, ids)
+        if not available_ids:
             return [], missing
         try:
-            folders = {name: [fetch(self.runs, id, self.scratch) for id in its] for name, its in kept.items()}
+            folders = {
+                name: [fetch(self.runs, run_id, self.scratch) for run_id in run_ids]
+                for name, run_ids in available_ids.items()
+            }
             job_data = self.job_data_cache(next(iter(folders.values()))[0])
         except UserError as error:
             return [], [(_NAME, error.line())]
-        first = {setting: seeds[0] for setting, seeds in folders.items()}
-        pictures, skipped = representation_plots(first, job_data, self.options)
-        curves, more, chosen = neighbour_plots(folders, self.job_data_cache)
-        self.knn |= chosen
-        return [*curves, *pictures], [*missing, *more, *skipped]
+        first_folders = {setting: seeds[0] for setting, seeds in folders.items()}
+        pictures, skipped = representation_plots(first_folders, job_data, self.options)
+        curves, curve_reasons, best_points = neighbour_plots(folders, self.job_data_cache)
+        self.knn |= best_points
+        return [*curves, *pictures], [*missing, *curve_reasons, *skipped]
 
 
 def _with_embeddings(
     runs: Runs, ids: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
     """Returns each setting's runs that left embeddings, and a reason for each setting that lacks some."""
-    kept = {setting: [id for id in its if has_embeddings(runs, id)] for setting, its in ids.items()}
+    available_ids = {
+        setting: [run_id for run_id in run_ids if has_embeddings(runs, run_id)]
+        for setting, run_ids in ids.items()
+    }
     missing = [
-        (f"embeddings of {setting}", f"{len(kept[setting])} of {len(its)} runs left them; {HOW_TO_KEEP}")
-        for setting, its in ids.items()
-        if len(kept[setting]) < len(its)
+        (
+            f"embeddings of {setting}",
+            f"{len(available_ids[setting])} of {len(run_ids)} runs left them; {HOW_TO_KEEP}",
+        )
+        for setting, run_ids in ids.items()
+        if len(available_ids[setting]) < len(run_ids)
     ]
-    return {setting: its for setting, its in kept.items() if its}, missing
+    return {setting: run_ids for setting, run_ids in available_ids.items() if run_ids}, missing
 
 
 @contextmanager

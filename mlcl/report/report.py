@@ -110,13 +110,13 @@ def make_report(
     """
     group = _reported(runs, word)
     link = partial(run_link, server or pages_address(runs.tracker.uri), str(group.info.experiment_id))
-    made = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    timestamp = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     folder = report_folder(folder or home / REPORTS / group.data.tags[Tag.ID])
     with embedding_plots(runs, home, announce, embeddings) as draw_embeddings:
-        read = {"sweep": _sweep, "table": _table}.get(kind(group), _run)
-        document = read(runs, group, draw_embeddings)
+        build_document = {"sweep": _sweep, "table": _table}.get(kind(group), _run)
+        document = build_document(runs, group, draw_embeddings)
         with lock_folder(folder, home / REPORTS):
-            write_report(document, folder, link, made)
+            write_report(document, folder, link, timestamp)
     if log:
         replace_artifacts(runs.tracker, str(group.info.run_id), folder, ARTIFACT)
         write_note(runs, group, document, link)
@@ -129,25 +129,25 @@ def _reported(runs: Runs, word: str) -> Run:
     group = runs.group(word)
     if group is not None:
         return group
-    found = runs.named(word)
-    if not found:
+    matches = runs.named(word)
+    if not matches:
         return runs.require_group(word)  # raises UserError, which suggests a similar name
-    run = found[0]
-    while (above := runs.get(run.data.tags.get(Tag.PARENT, ""))) is not None:
-        run = above
+    run = matches[0]
+    while (parent := runs.get(run.data.tags.get(Tag.PARENT, ""))) is not None:
+        run = parent
     return run
 
 
 def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     sweep = SweepData.of(read_sweep(runs, group), runs.history)
     setting = setting_to_use(sweep)
-    its = sweep.complete_runs
+    complete_runs = sweep.complete_runs
     # Embeddings are drawn of the setting to use, then of others; without fresh seeds, of the best trial.
-    names = sorted(its, key=lambda name: name != setting)[:MOST_SETTINGS]
-    with ThreadPoolExecutor(max_workers=1) as beside:  # t-SNE releases Python's lock
-        embeddings = beside.submit(draw_embeddings, {name: its[name] for name in names})
+    names = sorted(complete_runs, key=lambda name: name != setting)[:MOST_SETTINGS]
+    with ThreadPoolExecutor(max_workers=1) as executor:  # t-SNE releases Python's lock
+        embeddings = executor.submit(draw_embeddings, {name: complete_runs[name] for name in names})
         collections = (search_plots(sweep), confirmation_plots(sweep), embeddings.result())
-    plots = [plot for drawn, _ in collections for plot in drawn]
+    plots = [plot for drawn_plots, _ in collections for plot in drawn_plots]
     missing = [reason for _, reasons in collections for reason in reasons]
     return sweep_document(sweep, setting, (plots, missing), draw_embeddings.knn, runs.tracker.shown)
 
@@ -159,22 +159,22 @@ def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
 
 def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
     """Returns the report of a single run, with its metrics, learning curve, embeddings and provenance."""
-    id, tags = str(run.info.run_id), run.data.tags
+    run_id, tags = str(run.info.run_id), run.data.tags
     metric = run.data.params.get("evaluation.metric", "")
-    name = str(tags.get(Tag.ID, id))
-    curves, skipped = build_plots({"learning": lambda: learning_plot(metric, {name: [id]}, runs.history)})
-    pictures, missing = draw_embeddings({name: [id]})
+    name = str(tags.get(Tag.ID, run_id))
+    curves, skipped = build_plots({"learning": lambda: learning_plot(metric, {name: [run_id]}, runs.history)})
+    pictures, missing = draw_embeddings({name: [run_id]})
     knn = draw_embeddings.knn.get(name)
-    said = [f"{metric} {run.data.metrics[metric]:.4f}."] if metric in run.data.metrics else []
-    said += [f"The best neighbours on validation: {knn}."] if knn else []
-    keys = dict(sorted(without_derived(run.data.params).items()))
+    sentences = [f"{metric} {run.data.metrics[metric]:.4f}."] if metric in run.data.metrics else []
+    sentences += [f"The best neighbours on validation: {knn}."] if knn else []
+    params = dict(sorted(without_derived(run.data.params).items()))
     sections = (
-        ReportSection("Result", (*said, _metrics(run))),
+        ReportSection("Result", (*sentences, _metrics(run))),
         ReportSection("Plots", plot_blocks([*curves, *pictures], [*skipped, *missing])),
-        ReportSection("What was asked", (Details("The job", (Code(dump_yaml(keys)),)),)),
+        ReportSection("What was asked", (Details("The job", (Code(dump_yaml(params)),)),)),
         *data_sections(data_notes([tags])),
         ReportSection(
-            "Where it comes from", (provenance_table(provenance_of(tags, []), id, runs.tracker.shown),)
+            "Where it comes from", (provenance_table(provenance_of(tags, []), run_id, runs.tracker.shown),)
         ),
     )
     about = f"Run {name}, {tags.get(Tag.STATE, '')}, seed {tags.get(Tag.SEED, '')}"
@@ -183,12 +183,12 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
 
 def _metrics(run: Run) -> ReportTable:
     """Returns a table with one row for each metric, and columns for its values on validation and test."""
-    found = by_split(run.data.metrics)
-    if not found:
+    split_metrics = by_split(run.data.metrics)
+    if not split_metrics:
         return ReportTable(("metric",), tuple(text_row(name) for name in sorted(run.data.metrics)))
     rows = []
-    for name, its in found.items():
-        metrics = [its.get(split, "") for split in ("val", "test")]
+    for name, metric_names in split_metrics.items():
+        metrics = [metric_names.get(split, "") for split in ("val", "test")]
         ids = [str(run.info.run_id)]
         rows.append((ReportCell(name), *(number_cell(run.data.metrics.get(m), m, ids) for m in metrics)))
     return ReportTable(("metric", "validation", "test"), tuple(rows))
@@ -201,14 +201,14 @@ def run_link(server: str, experiment_id: str, run_id: str) -> str:
 
 def write_note(runs: Runs, group: Run, document: Document, link: Callable[[str], str]) -> None:
     """Sets the description of the run `group` to a summary of the report, unless a user wrote one."""
-    before = str(group.data.tags.get(Tag.NOTE, ""))
-    if before and not before.endswith(END) and not before.startswith(NOTE_BEGIN):
+    old_note = str(group.data.tags.get(Tag.NOTE, ""))
+    if old_note and not old_note.endswith(END) and not old_note.startswith(NOTE_BEGIN):
         return
     page = f"[The report]({link(f'{group.info.run_id}/artifacts/report/{PAGE}')})"
     if kind(group) in GROUPS:
         page = f"{page}. {view_note(str(group.info.experiment_id), group.data.tags[Tag.ID])}"
-    said = blocks_as_markdown(document.sections[0].blocks, link)
+    paragraphs = blocks_as_markdown(document.sections[0].blocks, link)
     # A paragraph that ends with a colon introduces a table, and is dropped together with it.
-    while said and (len("\n\n".join([page, *said, END])) > MOST or said[-1].endswith(":")):
-        said.pop()
-    runs.tracker.client.set_tag(group.info.run_id, Tag.NOTE, "\n\n".join([page, *said, END]))
+    while paragraphs and (len("\n\n".join([page, *paragraphs, END])) > MOST or paragraphs[-1].endswith(":")):
+        paragraphs.pop()
+    runs.tracker.client.set_tag(group.info.run_id, Tag.NOTE, "\n\n".join([page, *paragraphs, END]))

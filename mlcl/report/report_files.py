@@ -45,16 +45,16 @@ def report_folder(folder: Path) -> Path:
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise UserError("is no folder", file=folder, key="--to")
-    there = [*folder.glob("*"), *folder.glob(f"{PICTURES}/*")]
-    ours = _earlier(folder / PAGE)
-    others = sorted(name for path in there if (name := str(path.relative_to(folder))) not in ours)
-    if others:
+    paths = [*folder.glob("*"), *folder.glob(f"{PICTURES}/*")]
+    own_names = _earlier(folder / PAGE)
+    other_names = sorted(name for path in paths if (name := str(path.relative_to(folder))) not in own_names)
+    if other_names:
         problem = "holds files that the report would take the place of"
         allowed = "a new folder, an empty one, or that of an earlier report"
-        raise UserError(problem, file=folder, key="--to", found=others[:5], allowed=allowed)
-    above = next(place for place in folder.parents if place.exists())
+        raise UserError(problem, file=folder, key="--to", found=other_names[:5], allowed=allowed)
+    parent = next(parent for parent in folder.parents if parent.exists())
     try:
-        TemporaryDirectory(prefix=".mlcl-", dir=above).cleanup()
+        TemporaryDirectory(prefix=".mlcl-", dir=parent).cleanup()
     except OSError as error:
         raise UserError("cannot be written", file=folder, key="--to", found=error) from None
     return folder
@@ -78,8 +78,8 @@ def write_report(document: Document, folder: Path, link: Callable[[str], str], m
 
     `link` gives the URL of a run, `made` is the time that the page shows.
     """
-    with scratch_beside(folder) as work:
-        new, old = work / "new", work / "old"
+    with scratch_beside(folder) as scratch:
+        new, old = scratch / "new", scratch / "old"
         _write(document, new, link, made)
         with suppress(FileNotFoundError):
             folder.rename(old)
@@ -130,8 +130,8 @@ def as_html(document: Document, images: Mapping[str, str], link: Callable[[str],
 
 def _address(image: str) -> Markup:
     """Returns the SVG as a data URL for a quoted attribute; escaped angle brackets would take more room."""
-    for sign, written in (("%", "%25"), ("#", "%23"), ('"', "%22"), ("\n", " "), ("&", "&amp;")):
-        image = image.replace(sign, written)
+    for character, escape in (("%", "%25"), ("#", "%23"), ('"', "%22"), ("\n", " "), ("&", "&amp;")):
+        image = image.replace(character, escape)
     return Markup(f"data:image/svg+xml,{image}")
 
 
@@ -169,8 +169,8 @@ def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
             title, file = markdown(plot.title), f"{PICTURES}/{plot.name}"
             figures = f"Its figures: [{plot.name}.csv]({file}.csv)"
             return [f"{'#' * level} {title}", f"![{title}]({file}.svg)", markdown(plot.caption), figures]
-        case Details(title, inner):
-            return [f"{'#' * level} {markdown(title)}", *_blocks(inner, link, level + 1)]
+        case Details(title, inner_blocks):
+            return [f"{'#' * level} {markdown(title)}", *_blocks(inner_blocks, link, level + 1)]
 
 
 def _cell(cell: ReportCell, link: Callable[[str], str]) -> str:

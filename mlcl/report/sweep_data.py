@@ -67,8 +67,8 @@ class SweepData:
     @property
     def complete(self) -> pd.DataFrame:
         """The complete search trials with a score."""
-        done = self.search[self.search["state"] == State.COMPLETE]
-        return done[done["score"].notna()]
+        trials = self.search[self.search["state"] == State.COMPLETE]
+        return trials[trials["score"].notna()]
 
     @property
     def best_first(self) -> pd.DataFrame:
@@ -85,9 +85,9 @@ class SweepData:
     def confirmed(self) -> dict[str, str]:
         """The names of the confirmed settings with a trial's job or label, keyed by the trial's label."""
         trials, settings = self.result.trials, self.result.settings
-        names = {key: its.name for its in settings for key in (its.job_hash, its.trial)}
-        found = ((each.label, names.get(each.job_hash, names.get(each.label))) for each in trials)
-        return {label: name for label, name in found if name is not None}
+        names = {key: setting.name for setting in settings for key in (setting.job_hash, setting.trial)}
+        pairs = ((trial.label, names.get(trial.job_hash, names.get(trial.label))) for trial in trials)
+        return {label: name for label, name in pairs if name is not None}
 
     @property
     def complete_runs(self) -> dict[str, list[str]]:
@@ -95,21 +95,21 @@ class SweepData:
 
         Runs that MLflow does not have yet are left out.
         """
-        done = self.confirmation[self.confirmation["state"] == State.COMPLETE]
-        if done.empty:
-            done = self.best_first.head(1)
-        done = done[done["run_id"].notna()]
-        return {str(name): list(runs["run_id"]) for name, runs in done.groupby("setting", sort=False)}
+        trainings = self.confirmation[self.confirmation["state"] == State.COMPLETE]
+        if trainings.empty:
+            trainings = self.best_first.head(1)
+        trainings = trainings[trainings["run_id"].notna()]
+        return {str(name): list(runs["run_id"]) for name, runs in trainings.groupby("setting", sort=False)}
 
 
 def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
     """Returns the columns of `search` for the keys that the space varies, and for keys nested in these."""
-    found: list[str] = []
+    columns: list[str] = []
     for key in (key for parameter in space.parameters for key in parameter.keys):
-        inside = [name for name in search.columns if name.startswith(f"{key}.") and "/" not in name]
-        differing = [name for name in inside if search[name].nunique(dropna=False) > 1]
-        found += inside if f"{key}.0" in inside else differing or [key]
-    return tuple(name for name in dict.fromkeys(found) if name in search.columns)
+        nested_columns = [name for name in search.columns if name.startswith(f"{key}.") and "/" not in name]
+        varied_columns = [name for name in nested_columns if search[name].nunique(dropna=False) > 1]
+        columns += nested_columns if f"{key}.0" in nested_columns else varied_columns or [key]
+    return tuple(name for name in dict.fromkeys(columns) if name in search.columns)
 
 
 def setting_to_use(data: SweepData) -> str | None:
@@ -118,10 +118,10 @@ def setting_to_use(data: SweepData) -> str | None:
         return best.name
     if data.best is None:
         return None
-    label, fresh = str(data.best["setting"]), data.confirmation
+    label, confirmation = str(data.best["setting"]), data.confirmation
     name = data.confirmed.get(label, label)
-    done = (fresh["setting"] == name) & (fresh["state"] == State.COMPLETE)
-    return name if done.any() else label
+    is_complete = (confirmation["setting"] == name) & (confirmation["state"] == State.COMPLETE)
+    return name if is_complete.any() else label
 
 
 def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
@@ -133,11 +133,13 @@ def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
     """
     metric = score.rpartition("/")[2]
     for split in ("test", "val"):
-        found = [f"{prefix}{split}/{metric}" for prefix in ("knn_best/", "knn/", "ensemble/", "", "probe/")]
-        there = [name for name in found if name in runs.columns]
-        if there:
-            own = score.replace("val/", f"{split}/")
-            return sorted(there, key=lambda name: name != own)
+        candidates = [
+            f"{prefix}{split}/{metric}" for prefix in ("knn_best/", "knn/", "ensemble/", "", "probe/")
+        ]
+        columns = [name for name in candidates if name in runs.columns]
+        if columns:
+            score_name = score.replace("val/", f"{split}/")
+            return sorted(columns, key=lambda name: name != score_name)
     return []
 
 
@@ -147,31 +149,31 @@ def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, o
     If a race chose the k-NN parameters, these are returned. Otherwise they are `knn`, a text with the
     parameters of the best mean over fresh seeds, or if it is empty the parameters that most seeds chose.
     """
-    fresh, searched = (
+    seeds, trials = (
         runs[(runs["setting"] == setting) & (runs["state"] == State.COMPLETE)]
         for runs in (data.confirmation, data.search)
     )
-    its = fresh if len(fresh) else searched
-    found = {key: its[key].iloc[0] for key in data.varied if key in its and pd.notna(its[key].iloc[0])}
+    runs = seeds if len(seeds) else trials
+    values = {key: runs[key].iloc[0] for key in data.varied if key in runs and pd.notna(runs[key].iloc[0])}
     raced = data.result.raced_neighbours  # a race chooses once for all seeds
-    answered = [key for key in (POSTHOC if raced else data.answered) if key in its]
-    choices = Counter(its[answered].dropna().itertuples(index=False, name=None)) if answered else Counter()
+    posthoc = [key for key in (POSTHOC if raced else data.answered) if key in runs]
+    choices = Counter(runs[posthoc].dropna().itertuples(index=False, name=None)) if posthoc else Counter()
     if knn and not raced:
-        found["neighbours"] = knn
+        values["neighbours"] = knn
     elif choices:
-        found |= dict(zip(answered, choices.most_common(1)[0][0], strict=True))
-    return found
+        values |= dict(zip(posthoc, choices.most_common(1)[0][0], strict=True))
+    return values
 
 
 def next_command(data: SweepData) -> tuple[str, str]:
     """Returns the suggested next step in words, and its command with JOB and SPACE for the sweep's files."""
-    name, asked, verdicts = data.result.name, data.result.asked, data.result.verdicts
-    trials, seeds = (asked.trials, asked.seeds) if asked else (0, 0)
+    name, request, verdicts = data.result.name, data.result.asked, data.result.verdicts
+    trials, seeds = (request.trials, request.seeds) if request else (0, 0)
     sweep = f"mlcl sweep JOB SPACE --name {name}"
-    same = "" if asked is None or asked.searches == 3 else f" --searches {asked.searches}"
+    flag = "" if request is None or request.searches == 3 else f" --searches {request.searches}"
     if not seeds:
-        return "Train the best on fresh seeds", f"{sweep} --trials {trials} --seeds {FIRST_SEEDS}{same}"
-    answers = [its.answer for its in verdicts]
+        return "Train the best on fresh seeds", f"{sweep} --trials {trials} --seeds {FIRST_SEEDS}{flag}"
+    answers = [verdict.answer for verdict in verdicts]
     if not answers or (answers[-1] is Conclusion.HELPS and Conclusion.HURTS not in answers):
         return "Export the model", f"mlcl export {name}"
     if verdicts[0].search_deviation and verdicts[0].answer is Conclusion.CANNOT_TELL:
@@ -179,9 +181,9 @@ def next_command(data: SweepData) -> tuple[str, str]:
     decider = verdicts[0].decider
     if verdicts[0].answer is Conclusion.CANNOT_TELL and decider is not None and decider.about:
         if decider.what == "seeds" and decider.about <= MOST_SEEDS:
-            return "More seeds to decide", f"{sweep} --trials {trials} --seeds {decider.about}{same}"
-        if decider.what == "searches" and asked and decider.about <= MOST_SEARCHES:
-            times = decider.about / asked.searches
-            more = f"--trials {math.ceil(trials * times)} --seeds {math.ceil(seeds * times)}"
-            return "More searches to decide", f"{sweep} {more} --searches {decider.about}"
-    return "Search on", f"{sweep} --trials {2 * trials} --seeds {seeds}{same}"
+            return "More seeds to decide", f"{sweep} --trials {trials} --seeds {decider.about}{flag}"
+        if decider.what == "searches" and request and decider.about <= MOST_SEARCHES:
+            times = decider.about / request.searches
+            options = f"--trials {math.ceil(trials * times)} --seeds {math.ceil(seeds * times)}"
+            return "More searches to decide", f"{sweep} {options} --searches {decider.about}"
+    return "Search on", f"{sweep} --trials {2 * trials} --seeds {seeds}{flag}"

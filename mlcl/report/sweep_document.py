@@ -82,18 +82,18 @@ def _result(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tup
         blocks.append(Picture(forest_plot(data.result.verdicts)))
     settings = chosen_settings(data, setting, knn.get(setting, ""))
     rows = tuple(text_row(key, value_text(value)) for key, value in settings.items())
-    what, command = next_command(data)
+    step, command = next_command(data)
     blocks += [f"Use {setting}:", ReportTable(("key", "value"), rows, left=(0, 1))]
-    return (*blocks, f"{what}:", Code(command))
+    return (*blocks, f"{step}:", Code(command))
 
 
 def _front(data: SweepData) -> list[Block]:
     """Returns a sentence with the trials on the Pareto front; empty for a single goal."""
     if len(data.result.goals) < 2:
         return []
-    front = ", ".join(trial.label for trial in data.result.front)
+    labels = ", ".join(trial.label for trial in data.result.front)
     goals = " and ".join(f"{goal.metric} ({goal.mode})" for goal in data.result.goals)
-    return [f"On the Pareto front of {goals}: {front}."]
+    return [f"On the Pareto front of {goals}: {labels}."]
 
 
 def _called(data: SweepData, best: pd.Series) -> list[Block]:
@@ -109,10 +109,10 @@ def _called(data: SweepData, best: pd.Series) -> list[Block]:
 def _shrinkage(data: SweepData) -> list[Block]:
     """Returns a table with the best trial's score in the search, its mean on fresh seeds, and the change."""
     best = data.best
-    done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
+    rows = data.confirmation[data.confirmation["state"] == State.COMPLETE]
     if best is None:
         return []
-    mean, _ = mean_and_spread(done[done["setting"] == data.confirmed.get(best["setting"])], data.result.score)
+    mean, _ = mean_and_spread(rows[rows["setting"] == data.confirmed.get(best["setting"])], data.result.score)
     if mean.value is None:
         return []
     change = ReportCell(f"{mean.value - float(best['score']):+.4f}")
@@ -122,17 +122,17 @@ def _shrinkage(data: SweepData) -> list[Block]:
 
 
 def _request(data: SweepData) -> tuple[Block, ...]:
-    asked, goals = data.result.asked, data.result.goals
-    said = {"score": f"{data.result.score} ({data.result.mode})"}
+    request, goals = data.result.asked, data.result.goals
+    rows = {"score": f"{data.result.score} ({data.result.mode})"}
     if len(goals) > 1:
-        said["goals"] = ", ".join(f"{goal.metric} ({goal.mode})" for goal in goals)
-    if asked is not None:
-        said |= {"trials of an arm": str(asked.trials), "fresh seeds of an arm": str(asked.seeds)}
-        said |= {"searches of an arm": str(asked.searches)}
-        said |= {"settings that race": str(asked.confirm), "budget": asked.budget or "none"}
+        rows["goals"] = ", ".join(f"{goal.metric} ({goal.mode})" for goal in goals)
+    if request is not None:
+        rows |= {"trials of an arm": str(request.trials), "fresh seeds of an arm": str(request.seeds)}
+        rows |= {"searches of an arm": str(request.searches)}
+        rows |= {"settings that race": str(request.confirm), "budget": request.budget or "none"}
     job = dump_yaml(dict(data.result.job))
     return (
-        ReportTable(("what", "asked"), tuple(text_row(*item) for item in said.items()), left=(0, 1)),
+        ReportTable(("what", "asked"), tuple(text_row(*item) for item in rows.items()), left=(0, 1)),
         Details("The space", (Code(data.result.space),)),
         Details("The job", (Code(job),)),
     )
@@ -164,24 +164,24 @@ def _races(data: SweepData) -> list[Block]:
     )
     if not rows:
         return []
-    said = "The best trials and the job as written were trained on fresh seeds, and compared on validation:"
-    return [said, ReportTable(("arm", "search", "picked"), rows, left=(0, 2))]
+    intro = "The best trials and the job as written were trained on fresh seeds, and compared on validation:"
+    return [intro, ReportTable(("arm", "search", "picked"), rows, left=(0, 2))]
 
 
 def _search(data: SweepData) -> tuple[Block, ...]:
     counts = ", ".join(f"{number} {state}" for state, number in data.search["state"].value_counts().items())
-    said = f"{counted(len(data.search), 'search trial')}: {counts}."
+    sentence = f"{counted(len(data.search), 'search trial')}: {counts}."
     if len(data.dropped):
-        said += f" {len(data.dropped)} more do not fit the latest space, and are left out."
-    how = "" if data.pruned_by == data.result.score else f" by {data.pruned_by}"
+        sentence += f" {len(data.dropped)} more do not fit the latest space, and are left out."
+    suffix = "" if data.pruned_by == data.result.score else f" by {data.pruned_by}"
     goals = [goal.metric for goal in data.result.goals if goal.metric != data.result.score]
     columns = (data.result.score, goals, (*data.varied, *data.answered))
     better = "highest" if data.result.mode == "max" else "lowest"
-    first = data.best_first.head(1)
+    best_row = data.best_first.head(1)
     return (
-        said,
-        *(f"{name} has the {better} {data.result.score}. {FLATTERS}" for name in first["setting"]),
-        f"Each was trained on one and the same seed. A pruned one's score is of its last validation{how}.",
+        sentence,
+        *(f"{name} has the {better} {data.result.score}. {FLATTERS}" for name in best_row["setting"]),
+        f"Each was trained on one and the same seed. A pruned one's score is of its last validation{suffix}.",
         trials_table(data.best_first.head(TOP), *columns),
         *(f"{line}." for arm in data.result.arms for line in arm.stops),
         *_races(data),
@@ -194,8 +194,8 @@ def _all_trials(data: SweepData, columns: tuple[str, list[str], tuple[str, ...]]
     """Returns a hidden table of all trials; of more than `MOST` those with the best scores."""
     if len(data.search) <= MOST:
         return Details("All trials", (trials_table(data.search, *columns),))
-    said = f"All {len(data.search):,} trials: mlcl.load({data.result.name!r}).frame."
-    return Details(f"The best {MOST:,}", (said, trials_table(data.best_first.head(MOST), *columns)))
+    sentence = f"All {len(data.search):,} trials: mlcl.load({data.result.name!r}).frame."
+    return Details(f"The best {MOST:,}", (sentence, trials_table(data.best_first.head(MOST), *columns)))
 
 
 def _failures(runs: pd.DataFrame) -> list[Block]:
@@ -211,21 +211,25 @@ def _failures(runs: pd.DataFrame) -> list[Block]:
 
 
 def _costs(data: SweepData) -> tuple[Block, ...]:
-    asked, spent = data.result.asked and data.result.asked.budget, data.result.spent
-    said = f"Asked: {asked or 'no budget'}. Spent: {spent or 'not recorded'}."
+    budget, spent = data.result.asked and data.result.asked.budget, data.result.spent
+    sentence = f"Asked: {budget or 'no budget'}. Spent: {spent or 'not recorded'}."
     hours = "Hours are those of the trainings, which ran side by side; CPU and GPU hours are what they held."
-    return (said, hours, budget_table(data), *time_shares(data))
+    return (sentence, hours, budget_table(data), *time_shares(data))
 
 
 def time_shares(data: SweepData) -> list[Block]:
     """Returns a sentence with the shares of training and evaluation in the time of trials and fresh seeds."""
     result = data.result
-    every = [*result.all_trials, *(seed for setting in result.settings for seed in setting.seeds)]
-    known = [its for its in every if its.seconds and TIMES[0] in its.metrics]
-    if not known:
+    trainings = [*result.all_trials, *(seed for setting in result.settings for seed in setting.seeds)]
+    timed_trainings = [
+        training for training in trainings if training.seconds and TIMES[0] in training.metrics
+    ]
+    if not timed_trainings:
         return []
-    whole = sum(its.seconds or 0.0 for its in known)
-    train, evaluation = (sum(its.metrics[name] for its in known) / whole for name in TIMES)
+    seconds = sum(training.seconds or 0.0 for training in timed_trainings)
+    train, evaluation = (
+        sum(training.metrics[name] for training in timed_trainings) / seconds for name in TIMES
+    )
     shares = f"{train:.0%} were training and {evaluation:.0%} evaluation"
     rest = "the rest was starting, reading data, logging and writing"
-    return [f"Of the {whole:,.0f} s of {counted(len(known), 'training')}, {shares}; {rest}."]
+    return [f"Of the {seconds:,.0f} s of {counted(len(timed_trainings), 'training')}, {shares}; {rest}."]

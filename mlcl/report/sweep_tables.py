@@ -20,12 +20,12 @@ def settings_table(
     confirmation: pd.DataFrame, metrics: Sequence[str], groups: Mapping[str, str]
 ) -> ReportTable:
     """Returns a table of the settings, linked to their runs in `groups`, with means and deviations."""
-    done = confirmation[confirmation["state"] == State.COMPLETE]
+    complete = confirmation[confirmation["state"] == State.COMPLETE]
     rows = []
     for setting in map(str, dict.fromkeys(confirmation["setting"])):
-        its = done[done["setting"] == setting]
-        figures = (cell for metric in metrics for cell in mean_and_spread(its, metric))
-        rows.append((ReportCell(setting, groups.get(setting, "")), ReportCell(str(len(its))), *figures))
+        runs = complete[complete["setting"] == setting]
+        figures = (cell for metric in metrics for cell in mean_and_spread(runs, metric))
+        rows.append((ReportCell(setting, groups.get(setting, "")), ReportCell(str(len(runs))), *figures))
     return ReportTable(("setting", "seeds", *_with_spreads(metrics)), tuple(rows))
 
 
@@ -35,8 +35,8 @@ def _with_spreads(names: Sequence[str]) -> list[str]:
 
 def mean_and_spread(runs: pd.DataFrame, metric: str) -> list[ReportCell]:
     """Returns two cells, mean and sample standard deviation of a metric; empty where there is no value."""
-    known = runs[runs[metric].notna()] if metric in runs else runs.iloc[:0]
-    values, ids = [float(value) for value in known.get(metric, [])], list(known["run_id"])
+    rows = runs[runs[metric].notna()] if metric in runs else runs.iloc[:0]
+    values, ids = [float(value) for value in rows.get(metric, [])], list(rows["run_id"])
     mean = statistics.fmean(values) if values else None
     deviation = statistics.stdev(values) if len(values) > 1 else None
     return [number_cell(mean, metric, ids, "mean"), number_cell(deviation, metric, ids, "sd")]
@@ -67,9 +67,9 @@ def trials_table(
 
 def metrics_table(confirmation: pd.DataFrame) -> ReportTable:
     """Returns a table of all test metrics: a row for each metric; mean and deviation for each setting."""
-    done = confirmation[confirmation["state"] == State.COMPLETE]
-    names = [name for name in done.columns if TEST in name and done[name].notna().any()]
-    settings = {str(setting): runs for setting, runs in done.groupby("setting", sort=False)}
+    complete = confirmation[confirmation["state"] == State.COMPLETE]
+    names = [name for name in complete.columns if TEST in name and complete[name].notna().any()]
+    settings = {str(setting): runs for setting, runs in complete.groupby("setting", sort=False)}
     rows = [
         (ReportCell(name), *(cell for runs in settings.values() for cell in mean_and_spread(runs, name)))
         for name in names
@@ -80,16 +80,16 @@ def metrics_table(confirmation: pd.DataFrame) -> ReportTable:
 def run_figure(run: pd.Series, column: str, metric: str = "") -> ReportCell:
     """Returns a cell with a run's value in a column, empty for NA; `metric` names that in column `score`."""
     value = run.get(column)
-    known = None if pd.isna(value) else value
-    return number_cell(known, column, [run["run_id"]], statistic=metric and f"score: {metric}")
+    number = None if pd.isna(value) else value
+    return number_cell(number, column, [run["run_id"]], statistic=metric and f"score: {metric}")
 
 
 def budget_table(data: SweepData) -> ReportTable:
     """Returns a table of trainings and hours: search trials by state, races, confirmed settings, and all."""
     parts = list(_parts(data))
-    everything = pd.concat([runs for _, runs in parts]) if parts else data.search
+    all_runs = pd.concat([runs for _, runs in parts]) if parts else data.search
     heads = ("part", "trainings", "hours", "cpu-h", "gpu-h", "hours each")
-    return ReportTable(heads, tuple(_costs(part, runs) for part, runs in [*parts, ("all", everything)]))
+    return ReportTable(heads, tuple(_costs(part, runs) for part, runs in [*parts, ("all", all_runs)]))
 
 
 def _parts(data: SweepData) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -110,4 +110,4 @@ def _costs(part: str, runs: pd.DataFrame) -> tuple[ReportCell, ...]:
     if not len(runs) or runs["seconds"].isna().any():
         return text_row(part, str(len(runs)), *[""] * 4)
     hours = [float(runs[name].sum()) / HOURS for name in COSTS]
-    return text_row(part, str(len(runs)), *(f"{each:.4f}" for each in hours), f"{hours[0] / len(runs):.4f}")
+    return text_row(part, str(len(runs)), *(f"{hour:.4f}" for hour in hours), f"{hours[0] / len(runs):.4f}")

@@ -55,12 +55,15 @@ def table_document(table: TableResult, collection: PlotCollection, store: str) -
     """Returns the report of a table with these plots; `store` is the printed URI of the tracking store."""
     plots, missing = collection
     conclusions = table.conclusions
-    said = (*conclusions, table.about or table.title)
+    paragraphs = (*conclusions, table.about or table.title)
     matrices = [block for name in table.figure_names for block in matrix_blocks(table, name)]
     provenance = provenance_table(table.provenance, table.run_id or "", store)
     sections = [
-        ReportSection("Result", (*said, *matrices)),
-        *(ReportSection(f"{its['metric']} over data sets", _rank_blocks(its)) for its in table.ranks),
+        ReportSection("Result", (*paragraphs, *matrices)),
+        *(
+            ReportSection(f"{ranking['metric']} over data sets", _rank_blocks(ranking))
+            for ranking in table.ranks
+        ),
         ReportSection("Verdicts", verdict_blocks(table.verdicts)),
         *search_sections(table),
         ReportSection("Every cell", (_results(table), *map(Picture, cell_plots(table)))),
@@ -84,7 +87,7 @@ def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
         (cell.row, cell.column): (cell, figure) for cell, figure in table.figures if figure.name == name
     }
     frame = pd.DataFrame(
-        [(*place, cell.data, figure.mean) for place, (cell, figure) in figures.items()],
+        [(*key, cell.data, figure.mean) for key, (cell, figure) in figures.items()],
         columns=["row", "column", "data", "mean"],
     ).astype({"mean": float})
     sign = 1.0 if table.higher[name] else -1.0
@@ -94,13 +97,13 @@ def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
     frame["best"] = (sign * frame["mean"] == high) & (spread > 0)
     frame["shade"] = ((sign * frame["mean"] - low) / spread.where(spread > 0)).fillna(0.0)
     frame["rank"] = scores.rank(ascending=False)
-    looks = zip(frame["best"].tolist(), frame["shade"].tolist(), strict=True)
-    look = {place: _matrix_cell(*figures[place], *its) for place, its in zip(figures, looks, strict=True)}
+    highlights = zip(frame["best"].tolist(), frame["shade"].tolist(), strict=True)
+    grid = {key: _matrix_cell(*figures[key], *marks) for key, marks in zip(figures, highlights, strict=True)}
     rows, columns = (list(dict.fromkeys(frame[side])) for side in ("row", "column"))
     row_ranks, column_ranks = _ranks(frame, "row", "column"), _ranks(frame, "column", "row")
     body = []
     for row in rows:
-        cells = (look.get((row, each), ReportCell("")) for each in columns)
+        cells = (grid.get((row, column), ReportCell("")) for column in columns)
         body.append([ReportCell(row), *cells, *_rank_cells(row_ranks, [row])])
     if len(column_ranks):
         body.append([ReportCell(RANK), *_rank_cells(column_ranks, columns)])
@@ -117,27 +120,29 @@ def _ranks(frame: pd.DataFrame, methods: str, sets: str) -> pd.Series[float]:
     only one name.
     """
     counts = frame[methods].nunique(), frame[sets].nunique()
-    whole = len(frame) == counts[0] * counts[1] and frame["mean"].notna().all()
-    same = (frame.groupby(sets)["data"].nunique() == 1).all() and frame["data"].nunique() == counts[1]
-    if not (min(counts) > 1 and whole and same):
+    complete = len(frame) == counts[0] * counts[1] and frame["mean"].notna().all()
+    same_data = (frame.groupby(sets)["data"].nunique() == 1).all() and frame["data"].nunique() == counts[1]
+    if not (min(counts) > 1 and complete and same_data):
         return pd.Series(dtype=float)
     return frame.groupby(methods)["rank"].mean()
 
 
 def _rank_cells(ranks: pd.Series[float], names: list[str]) -> list[ReportCell]:
     return [
-        ReportCell(f"{ranks[each]:.2f}", best=bool(ranks[each] == ranks.min()))
-        for each in names
-        if each in ranks
+        ReportCell(f"{ranks[name]:.2f}", best=bool(ranks[name] == ranks.min()))
+        for name in names
+        if name in ranks
     ]
 
 
 def _matrix_cell(cell: CellResult, figure: FigureResult, best: bool, shade: float) -> ReportCell:
     if figure.mean is None:
         return ReportCell("")
-    its = number_cell(figure.mean, figure.metric, cell.run_ids(figure), "mean", form=f".{figure.digits}f")
+    mean_cell = number_cell(
+        figure.mean, figure.metric, cell.run_ids(figure), "mean", form=f".{figure.digits}f"
+    )
     spread = "" if figure.deviation is None else f" ± {figure.deviation:.{figure.digits}f}"
-    return replace(its, text=its.text + spread, best=best, shade=shade)
+    return replace(mean_cell, text=mean_cell.text + spread, best=best, shade=shade)
 
 
 def search_sections(table: TableResult) -> list[ReportSection]:
@@ -146,13 +151,13 @@ def search_sections(table: TableResult) -> list[ReportSection]:
     if not rows:
         return []
     blocks: tuple[Block, ...] = (ABOUT, ReportTable(HEADS, rows, left=(0, 1, 2, 7)))
-    arms = [ArmResult(its.label, Role.MODEL, its.search.searches) for its in table.cells if its.search]
+    arms = [ArmResult(cell.label, Role.MODEL, cell.search.searches) for cell in table.cells if cell.search]
     races = tuple(sentence for arm in arms for sentence in arm.sentences)
     return [ReportSection("Searches", (*blocks, *([Details("Races", races)] if races else [])))]
 
 
 def _search_row(cell: CellResult, search: SearchResult) -> tuple[ReportCell, ...]:
-    scores = ("" if each is None else f"{each:.4f}" for each in (search.median, search.best, search.fresh))
+    scores = ("" if score is None else f"{score:.4f}" for score in (search.median, search.best, search.fresh))
     return text_row(
         cell.label,
         f"{search.metric} ({search.mode})",
@@ -167,38 +172,38 @@ def verdict_blocks(verdicts: Sequence[tuple[str, Verdict]]) -> tuple[Block, ...]
     """Returns a table with one row for each verdict, and a hidden block with their sentences."""
     if not verdicts:
         return ("No two cells that saw the same rows have values: there is nothing to compare.",)
-    rows = tuple(_verdict_row(shared, its) for shared, its in verdicts)
+    rows = tuple(_verdict_row(shared, verdict) for shared, verdict in verdicts)
     words = Details("In words", tuple(sentences_of(verdicts)))
     return (VERDICTS, ReportTable(VERDICT_HEADS, rows, left=(0, 1, 2, 3, 9)), words)
 
 
-def _verdict_row(shared: str, its: Verdict) -> tuple[ReportCell, ...]:
-    low_high = "" if its.interval is None else " to ".join(f"{end:+.4f}" for end in its.interval)
-    parts = ("" if its.interval is None else f"{its.shares[part]:.0%}" for part in ("seeds", "rows"))
-    names = (shared, its.metric, its.treated.label, its.reference.label)
-    level = f"{its.level * 100:.3g} %"
-    return text_row(*names, f"{its.difference:+.4f}", low_high, level, *parts, its.answer.value)
+def _verdict_row(shared: str, verdict: Verdict) -> tuple[ReportCell, ...]:
+    interval = "" if verdict.interval is None else " to ".join(f"{end:+.4f}" for end in verdict.interval)
+    shares = ("" if verdict.interval is None else f"{verdict.shares[part]:.0%}" for part in ("seeds", "rows"))
+    names = (shared, verdict.metric, verdict.treated.label, verdict.reference.label)
+    level = f"{verdict.level * 100:.3g} %"
+    return text_row(*names, f"{verdict.difference:+.4f}", interval, level, *shares, verdict.answer.value)
 
 
-def _rank_blocks(its: Mapping[str, Any]) -> tuple[Block, ...]:
-    said: tuple[Block, ...] = tuple(its["sentences"])
-    if "test" not in its:
-        return said
+def _rank_blocks(ranking: Mapping[str, Any]) -> tuple[Block, ...]:
+    sentences: tuple[Block, ...] = tuple(ranking["sentences"])
+    if "test" not in ranking:
+        return sentences
     tables = [
-        ReportTable(tuple(t["heads"]), tuple(text_row(*row) for row in t["rows"])) for t in its["tables"]
+        ReportTable(tuple(t["heads"]), tuple(text_row(*row) for row in t["rows"])) for t in ranking["tables"]
     ]
-    return (*said, Picture(_diagram(its)), *tables)
+    return (*sentences, Picture(_diagram(ranking)), *tables)
 
 
-def _diagram(its: Mapping[str, Any]) -> Plot:
-    test = its["test"]
+def _diagram(ranking: Mapping[str, Any]) -> Plot:
+    test = ranking["test"]
     groups = tuple(tuple(group) for group in test["groups"])
     return rank_plot(
-        plot_name("ranks", its["metric"]),
-        f"{its['metric']}: average ranks over {test['n']} data sets",
+        plot_name("ranks", ranking["metric"]),
+        f"{ranking['metric']}: average ranks over {test['n']} data sets",
         "The best is on the right. Thick bars join methods whose average ranks are less than Nemenyi's "
         "critical difference apart; its length is drawn on top.",
-        RankDiagram(tuple(its["methods"]), tuple(test["ranks"]), groups, test["critical_difference"]),
+        RankDiagram(tuple(ranking["methods"]), tuple(test["ranks"]), groups, test["critical_difference"]),
     )
 
 
@@ -208,7 +213,7 @@ def _label(table: TableResult, cell: CellResult, figure: FigureResult) -> str:
 
 def _results(table: TableResult) -> ReportTable:
     heads = ("cell", "seeds", f"mean ({table.unit})", "± sd", "printed", "difference", "verdict")
-    return ReportTable(heads, tuple(_result(table, *each) for each in table.figures), left=(0, 6))
+    return ReportTable(heads, tuple(_result(table, *pair) for pair in table.figures), left=(0, 6))
 
 
 def _result(table: TableResult, cell: CellResult, figure: FigureResult) -> tuple[ReportCell, ...]:
@@ -225,12 +230,12 @@ def _result(table: TableResult, cell: CellResult, figure: FigureResult) -> tuple
 
 
 def _seeds(table: TableResult) -> ReportTable:
-    most = max(len(figure.values) for _, figure in table.figures)
+    n_seeds = max(len(figure.values) for _, figure in table.figures)
     rows = []
     for cell, figure in table.figures:
         cells = [ReportCell(_label(table, cell, figure))]
         for seed, value in enumerate(figure.values):
             runs = [run_id] if (run_id := cell.run_id(seed)) else []
             cells.append(number_cell(value, figure.metric, runs, form=f".{figure.digits}f"))
-        rows.append((*cells, *[ReportCell("")] * (most - len(figure.values))))
-    return ReportTable(("cell", *(f"no. {number}" for number in range(1, most + 1))), tuple(rows))
+        rows.append((*cells, *[ReportCell("")] * (n_seeds - len(figure.values))))
+    return ReportTable(("cell", *(f"no. {number}" for number in range(1, n_seeds + 1))), tuple(rows))

@@ -46,22 +46,22 @@ class CellGroup:
         Only the runs of seeds that all these cells have are taken. Cells with a run that MLflow lacks are
         left out.
         """
-        first = {name: cell.figures[0] for name, cell in self.cells.items()}
-        signs = {name: 1 if higher[figure.name] else -1 for name, figure in first.items()}
-        best = max(first, key=lambda name: (first[name].mean or 0.0) * signs[name])
-        names = list(dict.fromkeys([next(iter(first)), best, *first]))[:most]
-        common = sorted(set.intersection(*(set(first[name].by_seed) for name in names)))
-        runs = {name: [self.cells[name].run_id(seed) for seed in common] for name in first if name in names}
-        return {name: [id for id in its if id] for name, its in runs.items() if its and None not in its}
+        figures = {name: cell.figures[0] for name, cell in self.cells.items()}
+        signs = {name: 1 if higher[figure.name] else -1 for name, figure in figures.items()}
+        best = max(figures, key=lambda name: (figures[name].mean or 0.0) * signs[name])
+        names = list(dict.fromkeys([next(iter(figures)), best, *figures]))[:most]
+        common = sorted(set.intersection(*(set(figures[name].by_seed) for name in names)))
+        runs = {name: [self.cells[name].run_id(seed) for seed in common] for name in figures if name in names}
+        return {name: [id for id in ids if id] for name, ids in runs.items() if ids and None not in ids}
 
 
 def comparable_cells(table: TableResult) -> list[CellGroup]:
     """Returns the table's cells that have a value, in groups with the same data."""
-    found: dict[str, list[CellResult]] = {}
+    groups: dict[str, list[CellResult]] = {}
     for cell in table.cells:
         if cell.figures[0].by_seed:
-            found.setdefault(cell.data, []).append(cell)
-    return [_group(cells) for cells in found.values()]
+            groups.setdefault(cell.data, []).append(cell)
+    return [_group(cells) for cells in groups.values()]
 
 
 def _group(cells: Sequence[CellResult]) -> CellGroup:
@@ -75,29 +75,31 @@ def _group(cells: Sequence[CellResult]) -> CellGroup:
 
 def plot_name(kind: str, figure: str) -> str:
     """Returns the name of a plot of a figure: `KIND-FIGURE` in lower case, with other signs as hyphens."""
-    return f"{kind}-" + "".join(sign if sign.isalnum() else "-" for sign in figure.lower())
+    return f"{kind}-" + "".join(character if character.isalnum() else "-" for character in figure.lower())
 
 
 def cell_plots(table: TableResult) -> list[Plot]:
     """Returns one plot for each figure that has a value, with all cells beside the paper's numbers."""
-    there = {figure.name for _, figure in table.figures if figure.by_seed}
-    return [_cells_plot(table, name) for name in table.figure_names if name in there]
+    measured_names = {figure.name for _, figure in table.figures if figure.by_seed}
+    return [_cells_plot(table, name) for name in table.figure_names if name in measured_names]
 
 
 def group_plots(table: TableResult, draw_embeddings: EmbeddingPlots, history: Histories) -> PlotCollection:
     """Draws learning curves of each group of cells, and embeddings of up to `MOST_SETTINGS` of its cells."""
     plots, skipped = list[Plot](), list[tuple[str, str]]()
-    found = comparable_cells(table)
-    for number, group in enumerate(found[:MOST_GROUPS], start=1):
+    groups = comparable_cells(table)
+    for number, group in enumerate(groups[:MOST_GROUPS], start=1):
         embeddings = draw_embeddings(group.runs_to_draw(table.higher, MOST_SETTINGS))
-        for made, reasons in (_learning(group, history), embeddings):
-            several = len(found) > 1
-            for plot in made:
+        for drawn_plots, reasons in (_learning(group, history), embeddings):
+            several = len(groups) > 1
+            for plot in drawn_plots:
                 name, title = f"{plot.name}-{number}", f"{plot.title}: {group.title}"
                 plots.append(replace(plot, name=name, title=title) if several else plot)
-            skipped += [(f"{name}: {group.title}", why) for name, why in reasons] if several else reasons
-    most = f"at most {MOST_GROUPS} groups of cells are drawn"
-    return plots, skipped + [(f"what was learnt: {group.title}", most) for group in found[MOST_GROUPS:]]
+            skipped += (
+                [(f"{name}: {group.title}", reason) for name, reason in reasons] if several else reasons
+            )
+    limit = f"at most {MOST_GROUPS} groups of cells are drawn"
+    return plots, skipped + [(f"what was learnt: {group.title}", limit) for group in groups[MOST_GROUPS:]]
 
 
 def _learning(group: CellGroup, history: Histories) -> PlotCollection:
@@ -109,12 +111,12 @@ def _learning(group: CellGroup, history: Histories) -> PlotCollection:
 
 def _cells_plot(table: TableResult, name: str) -> Plot:
     points = [
-        CellPoint(group.title, label, its.mean, its.mean - spread, its.mean + spread, its.printed)
+        CellPoint(group.title, label, figure.mean, figure.mean - spread, figure.mean + spread, figure.printed)
         for group in comparable_cells(table)
         for label, cell in group.cells.items()
-        for its in cell.figures
-        if its.name == name and its.mean is not None
-        for spread in [its.deviation or 0.0]
+        for figure in cell.figures
+        if figure.name == name and figure.mean is not None
+        for spread in [figure.deviation or 0.0]
     ]
     caption = (
         "A panel has the cells that saw the same data: means over the seeds, with their standard deviation."
@@ -153,7 +155,7 @@ def draw_cells(points: Sequence[CellPoint], label: str) -> Figure:
     """
     groups = list(dict.fromkeys(point.group for point in points))
     columns = min(COLUMNS, len(groups))
-    rows = [groups[first : first + columns] for first in range(0, len(groups), columns)]
+    rows = [groups[start : start + columns] for start in range(0, len(groups), columns)]
     names = [list(dict.fromkeys(point.cell for point in points if point.group in row)) for row in rows]
     heights = [_LINE * len(cells) + _REST for cells in names]
     with style.matplotlib_style():
@@ -167,7 +169,7 @@ def draw_cells(points: Sequence[CellPoint], label: str) -> Figure:
 
 def _draw_row(groups: Sequence[Sequence[CellPoint]], cells: Sequence[str], panels: Sequence[Axes]) -> None:
     """Draws each group into a panel of a row, whose vertical axis has a line for each of `cells`."""
-    lines = {name: place for place, name in enumerate(cells)}
+    lines = {name: position for position, name in enumerate(cells)}
     for axes, points in zip(panels, groups, strict=False):
         _draw_panel(axes, points, lines)
         axes.set_title(_wrapped(points[0].group, _TITLE))
@@ -195,17 +197,17 @@ def _draw_panel(axes: Axes, points: Sequence[CellPoint], lines: Mapping[str, int
         else:
             is_low, mean = point.mean < low, f"{point.mean:.1f}"
             text, side = (f"\u2190 {mean}", "left") if is_low else (f"{mean} \u2192", "right")
-            at = low if is_low else high
-            axes.text(at, y, text, ha=side, va="center", fontsize=style.FONT_SIZE - 2)
+            edge = low if is_low else high
+            axes.text(edge, y, text, ha=side, va="center", fontsize=style.FONT_SIZE - 2)
 
 
 def _limits(points: Sequence[CellPoint]) -> tuple[float, float]:
     """Returns the limits of the axis, which contain all points of a panel except the outliers."""
     means = [point.mean for point in points]
     middle = median(means)
-    reach = _FAR * median(abs(mean - middle) for mean in means) or math.inf
-    near = [point for point in points if abs(point.mean - middle) <= reach]
-    ends = [end for point in near for end in (point.low, point.high)]
-    ends += [point.printed for point in near if point.printed is not None]
-    room = _ROOM * (max(ends) - min(ends)) or 1.0
-    return min(ends) - room, max(ends) + room
+    max_distance = _FAR * median(abs(mean - middle) for mean in means) or math.inf
+    inliers = [point for point in points if abs(point.mean - middle) <= max_distance]
+    ends = [end for point in inliers for end in (point.low, point.high)]
+    ends += [point.printed for point in inliers if point.printed is not None]
+    padding = _ROOM * (max(ends) - min(ends)) or 1.0
+    return min(ends) - padding, max(ends) + padding

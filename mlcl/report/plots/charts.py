@@ -62,13 +62,13 @@ def build_plots(builders: Mapping[str, Callable[[], Plot | list[Plot]]]) -> Plot
     """Calls the builders, keyed by name; returns their plots, and (name, reason) of those that skipped."""
     plots: list[Plot] = []
     skipped = []
-    for name, make in builders.items():
+    for name, builder in builders.items():
         try:
-            made = make()
+            result = builder()
         except PlotSkipped as reason:
             skipped.append((name, str(reason)))
         else:
-            plots += made if isinstance(made, list) else [made]
+            plots += result if isinstance(result, list) else [result]
     return plots, skipped
 
 
@@ -112,8 +112,8 @@ def chart_plot(
     The columns of the plot's table are `series`, the labels of x and y, and `low`, `high`, `text` if given.
     """
     table = pd.concat(rows, ignore_index=True)
-    kept = [column for column in ("series", "x", "y", "low", "high", "text") if column in table]
-    table = table[kept].rename(columns={"x": x.label, "y": y.label})
+    columns = [column for column in ("series", "x", "y", "low", "high", "text") if column in table]
+    table = table[columns].rename(columns={"x": x.label, "y": y.label})
     return Plot(name, title, caption, table, partial(draw, table, x, y, points))
 
 
@@ -125,8 +125,8 @@ def draw(table: pd.DataFrame, x: Axis, y: Axis, points: Collection[str]) -> Figu
         rows = table.rename(columns={x.label: "x", y.label: "y"})
         names = list(dict.fromkeys(rows["series"]))
         for position, name in enumerate(names):
-            look = style.series_style(position, name)
-            _draw_marks(axes, rows[rows["series"] == name], look, line=name not in points)
+            mark_style = style.series_style(position, name)
+            _draw_marks(axes, rows[rows["series"] == name], mark_style, line=name not in points)
         axes.tick_params(labelsize=style.FONT_SIZE - 1)
         axes.set_xlabel(style.as_text(x.label))
         axes.set_ylabel(style.as_text(y.label))
@@ -138,11 +138,11 @@ def draw(table: pd.DataFrame, x: Axis, y: Axis, points: Collection[str]) -> Figu
     return figure
 
 
-def _draw_marks(axes: Axes, rows: pd.DataFrame, look: dict[str, Any], *, line: bool) -> None:
+def _draw_marks(axes: Axes, rows: pd.DataFrame, mark_style: dict[str, Any], *, line: bool) -> None:
     axes.plot(
         rows["x"],
         rows["y"],
-        **(look if line else look | {"linestyle": "none"}),
+        **(mark_style if line else mark_style | {"linestyle": "none"}),
         linewidth=style.LINE_WIDTH,
         markersize=6 if line or len(rows) < style.CLOUD else 3,
         markevery=max(1, len(rows) // _MARKS) if line else None,
@@ -152,10 +152,12 @@ def _draw_marks(axes: Axes, rows: pd.DataFrame, look: dict[str, Any], *, line: b
     if "low" not in rows or rows["low"].isna().all():
         return
     if line:
-        band = {"color": look["color"], "alpha": style.BAND, "linewidth": 0}
+        band = {"color": mark_style["color"], "alpha": style.BAND, "linewidth": 0}
         axes.fill_between(rows["x"], rows["low"], rows["high"], **band)
     else:
-        axes.vlines(rows["x"], rows["low"], rows["high"], color=look["color"], linewidth=style.LINE_WIDTH)
+        axes.vlines(
+            rows["x"], rows["low"], rows["high"], color=mark_style["color"], linewidth=style.LINE_WIDTH
+        )
 
 
 def legend(figure: Figure, axes: Axes) -> None:
@@ -173,8 +175,8 @@ def to_svg(figure: Figure) -> str:
     file = StringIO()
     with style.matplotlib_style():
         figure.savefig(file, format="svg", metadata={"Date": None})
-    image = _PLACE.sub(lambda place: _DIGITS.sub(r"\1", place[0]), file.getvalue())
-    return _INDENT.sub("\n", image)
+    svg = _PLACE.sub(lambda match: _DIGITS.sub(r"\1", match[0]), file.getvalue())
+    return _INDENT.sub("\n", svg)
 
 
 def log_ruler(ruler: Ruler) -> None:

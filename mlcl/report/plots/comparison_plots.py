@@ -26,9 +26,9 @@ _ROW, _REST = 0.34, 1.1
 def forest_plot(verdicts: Sequence[Verdict]) -> Plot:
     """Returns the forest plot of one or more verdicts of a sweep; its table has a row for each verdict."""
     rows = []
-    for its in verdicts:
-        pair = f"{its.treated.label} against {its.reference.label}"
-        rows.append((pair, its.difference, *(its.interval or (None, None)), its.answer))
+    for verdict in verdicts:
+        pair = f"{verdict.treated.label} against {verdict.reference.label}"
+        rows.append((pair, verdict.difference, *(verdict.interval or (None, None)), verdict.answer))
     table = pd.DataFrame(rows, columns=["pair", "difference", "low", "high", "answer"])
     first = verdicts[0]
     return Plot(
@@ -51,11 +51,13 @@ def _draw(table: pd.DataFrame, verdict: Verdict) -> Figure:
         axes = figure.add_subplot()
         axes.axvspan(-verdict.margin, verdict.margin, color=style.MEANINGS["baseline"], alpha=0.2)
         axes.axvline(0, color=style.MEANINGS["baseline"], linewidth=style.LINE_WIDTH)
-        for place, (_, row) in enumerate(table.iterrows()):
-            axes.plot([row["low"], row["high"]], [place, place], color="black", linewidth=style.LINE_WIDTH)
+        for position, (_, row) in enumerate(table.iterrows()):
+            axes.plot(
+                [row["low"], row["high"]], [position, position], color="black", linewidth=style.LINE_WIDTH
+            )
             fill = "white" if row["answer"] == Conclusion.CANNOT_TELL else style.MEANINGS["complete"]
-            axes.plot(row["difference"], place, "s", color="black", markerfacecolor=fill)
-        axes.set_yticks(range(len(table)), [style.as_text(f"{its}") for its in table["pair"]])
+            axes.plot(row["difference"], position, "s", color="black", markerfacecolor=fill)
+        axes.set_yticks(range(len(table)), [style.as_text(f"{pair}") for pair in table["pair"]])
         axes.locator_params(axis="x", nbins=_TICKS)
         axes.set_ylim(len(table) - 0.5, -0.5)
         axes.set_xlabel(style.as_text(f"difference in {verdict.metric}"))
@@ -92,14 +94,14 @@ def rank_plot(name: str, title: str, caption: str, diagram: RankDiagram) -> Plot
 
 def _draw_ranks(diagram: RankDiagram) -> Figure:
     """Draws the diagram; x is minus the average rank, y the height above the axis in heights of a name."""
-    k, order = len(diagram.names), sorted(range(len(diagram.names)), key=lambda place: diagram.ranks[place])
-    below = _BAR * (len(diagram.groups) + 1)
-    top, bottom = 2.2, -below - (k - 1)
+    k, order = len(diagram.names), sorted(range(len(diagram.names)), key=lambda index: diagram.ranks[index])
+    bars_height = _BAR * (len(diagram.groups) + 1)
+    top, bottom = 2.2, -bars_height - (k - 1)
     with style.matplotlib_style():
-        beside = _INCHES * (max(map(len, diagram.names)) + len(" (1.00)"))
-        figure = Figure(figsize=(_AXIS + beside, 0.24 * (top - bottom + 1)))
+        names_width = _INCHES * (max(map(len, diagram.names)) + len(" (1.00)"))
+        figure = Figure(figsize=(_AXIS + names_width, 0.24 * (top - bottom + 1)))
         figure.set_layout_engine("none")
-        axes = figure.add_axes((0.04, 0, 0.96 * _AXIS / (_AXIS + beside), 1))
+        axes = figure.add_axes((0.04, 0, 0.96 * _AXIS / (_AXIS + names_width), 1))
         axes.set_ylim(bottom - 0.6, top + 0.6)
         axes.axis("off")
 
@@ -117,10 +119,10 @@ def _draw_ranks(diagram: RankDiagram) -> Figure:
         line([-k, diagram.critical_difference - k], [1.6, 1.6], 2.5)
         label(-k, top, f"critical difference {diagram.critical_difference:.2f}", "left")
         for number, group in enumerate(diagram.groups, start=1):
-            ends = [-diagram.ranks[place] for place in group]
+            ends = [-diagram.ranks[index] for index in group]
             line([min(ends) - 0.04, max(ends) + 0.04], [-_BAR * number] * 2, 4)
-        for position, place in enumerate(order):
-            rank, y = diagram.ranks[place], -below - position
+        for position, index in enumerate(order):
+            rank, y = diagram.ranks[index], -bars_height - position
             line([-rank, -rank, -0.8], [0, y, y], 0.9)
-            label(-0.75, y, f"{diagram.names[place]} ({rank:.2f})", "left")
+            label(-0.75, y, f"{diagram.names[index]} ({rank:.2f})", "left")
     return figure

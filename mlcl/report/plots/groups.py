@@ -56,27 +56,27 @@ def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> 
     """
     name = picture_labels(job_data)
     space = job_data.dataset.info.space(name)
-    wanted = []
-    for each in (each for given in classes for each in FIGURES.get(given, (given,))):
-        if each not in space.classes:
-            problem = f"no such class{did_you_mean(each, space.classes)}"
-            raise UserError(problem, key="--class", found=each, allowed=space.classes)
-        wanted.append(space.classes.index(each))
+    indices = []
+    for class_name in (class_name for choice in classes for class_name in FIGURES.get(choice, (choice,))):
+        if class_name not in space.classes:
+            problem = f"no such class{did_you_mean(class_name, space.classes)}"
+            raise UserError(problem, key="--class", found=class_name, allowed=space.classes)
+        indices.append(space.classes.index(class_name))
     labels = split.labels(name)
     if isinstance(labels, LabelRows):
-        return _by_label(labels, space.classes, wanted)
+        return _by_label(labels, space.classes, indices)
     levels = class_parents(job_data.dataset, name)
     class_N = array(labels)
     if not levels:
-        occurring = _frequent(class_N, space.n_classes)
+        candidates = _frequent(class_N, space.n_classes)
         if job_data.task == "aspects":
             aspect = name.rpartition(".")[2]
-            return _by_class(class_N, wanted or sorted(occurring), [f"{aspect} {r}" for r in space.classes])
-        return _by_class(class_N, wanted or occurring[:HANDFUL], space.classes)
+            return _by_class(class_N, indices or sorted(candidates), [f"{aspect} {r}" for r in space.classes])
+        return _by_class(class_N, indices or candidates[:HANDFUL], space.classes)
     level, parent_C = list(levels.items())[-1]
-    chosen = wanted or _relatives(class_N, array(parent_C))
-    above = [f"{level} {parent}" for parent in job_data.dataset.info.space(level).classes]
-    return _by_superclass(class_N, chosen, space.classes, array(parent_C), above)
+    shown_indices = indices or _relatives(class_N, array(parent_C))
+    parent_names = [f"{level} {parent}" for parent in job_data.dataset.info.space(level).classes]
+    return _by_superclass(class_N, shown_indices, space.classes, array(parent_C), parent_names)
 
 
 def picture_labels(job_data: JobData) -> str:
@@ -97,9 +97,9 @@ def sample(job_data: JobData, split: Split, groups: Sequence[RowGroup], cap: int
     rows = np.unique(np.concatenate([group.rows for group in groups] or [np.empty(0, np.int64)]))
     if len(rows) <= cap:
         return rows
-    part = subset(split.take(torch.from_numpy(rows)), picture_labels(job_data), n=cap, seed=seed)
-    assert isinstance(part.index, Tensor)
-    return np.sort(array(part.index))
+    sample_split = subset(split.take(torch.from_numpy(rows)), picture_labels(job_data), n=cap, seed=seed)
+    assert isinstance(sample_split.index, Tensor)
+    return np.sort(array(sample_split.index))
 
 
 def _frequent(class_N: Array, n_classes: int) -> list[int]:
@@ -111,47 +111,47 @@ def _frequent(class_N: Array, n_classes: int) -> list[int]:
 
 def _relatives(class_N: Array, parent_C: Array) -> list[int]:
     """Returns up to `HANDFUL` frequent classes: of the largest superclass, then at least one of another."""
-    occurring = _frequent(class_N, len(parent_C))
+    candidates = _frequent(class_N, len(parent_C))
     known_N = class_N[class_N >= 0]
     largest = np.bincount(parent_C[known_N][parent_C[known_N] >= 0], minlength=1).argmax()
-    family = [c for c in occurring if parent_C[c] == largest]
-    others = [c for c in occurring if parent_C[c] != largest]
+    family = [c for c in candidates if parent_C[c] == largest]
+    others = [c for c in candidates if parent_C[c] != largest]
     family = family[: HANDFUL - bool(others)]
     return family + others[: HANDFUL - len(family)]
 
 
 def _by_class(
-    class_N: Array, chosen: Sequence[int], names: Sequence[str], colours: Sequence[int] | None = None
+    class_N: Array, classes: Sequence[int], names: Sequence[str], colours: Sequence[int] | None = None
 ) -> tuple[RowGroup, ...]:
-    """Returns a group for each of the classes `chosen`; by default each has a colour of its own."""
+    """Returns a group for each of `classes`; by default each has a colour of its own."""
     return tuple(
         RowGroup(names[c], colour, np.flatnonzero(class_N == c))
-        for c, colour in zip(chosen, colours or range(len(chosen)), strict=True)
+        for c, colour in zip(classes, colours or range(len(classes)), strict=True)
     )
 
 
 def _by_superclass(
-    class_N: Array, chosen: Sequence[int], names: Sequence[str], parent_C: Array, above: Sequence[str]
+    class_N: Array, classes: Sequence[int], names: Sequence[str], parent_C: Array, parent_names: Sequence[str]
 ) -> tuple[RowGroup, ...]:
-    its_parents = [int(parent_C[c]) for c in chosen]
-    colours = list(dict.fromkeys(its_parents))
-    groups = _by_class(class_N, chosen, names, [colours.index(parent) for parent in its_parents])
+    parents = [int(parent_C[c]) for c in classes]
+    colours = list(dict.fromkeys(parents))
+    groups = _by_class(class_N, classes, names, [colours.index(parent) for parent in parents])
     return tuple(
-        replace(group, name=f"{group.name} ({above[parent]})") if parent >= 0 else group
-        for parent, group in zip(its_parents, groups, strict=True)
+        replace(group, name=f"{group.name} ({parent_names[parent]})") if parent >= 0 else group
+        for parent, group in zip(parents, groups, strict=True)
     )
 
 
-def _by_label(labels: LabelRows, names: Sequence[str], wanted: Sequence[int]) -> tuple[RowGroup, ...]:
+def _by_label(labels: LabelRows, names: Sequence[str], indices: Sequence[int]) -> tuple[RowGroup, ...]:
     columns, row_V = array(labels.columns), array(labels.row_index())
-    chosen = wanted or _frequent(columns, labels.width)[:HANDFUL]
-    of_these_N = np.bincount(row_V[np.isin(columns, chosen)], minlength=len(labels))
+    classes = indices or _frequent(columns, labels.width)[:HANDFUL]
+    count_N = np.bincount(row_V[np.isin(columns, classes)], minlength=len(labels))
     groups = [
-        RowGroup(names[c], colour, row_V[(columns == c) & (of_these_N[row_V] == 1)])
-        for colour, c in enumerate(chosen)
+        RowGroup(names[c], colour, row_V[(columns == c) & (count_N[row_V] == 1)])
+        for colour, c in enumerate(classes)
     ]
-    several = np.flatnonzero(of_these_N > 1)
-    return (*groups, RowGroup(SEVERAL, len(chosen), several)) if len(several) else tuple(groups)
+    shared_rows = np.flatnonzero(count_N > 1)
+    return (*groups, RowGroup(SEVERAL, len(classes), shared_rows)) if len(shared_rows) else tuple(groups)
 
 
 def row_texts(job_data: JobData, split: Split, rows: Array) -> list[str]:
@@ -171,6 +171,6 @@ def label_texts(job_data: JobData, split: Split, rows: Array) -> list[str]:
         names = [[space.classes[c]] if c >= 0 else [] for c in array(targets[index])]
     else:
         aspects, scale = space.aspects, space.scale
-        rated = [zip(aspects, row, strict=True) for row in array(targets[index])]
-        names = [[f"{aspect} {scale[c]:g}" for aspect, c in row if c >= 0] for row in rated]
-    return [", ".join(each) or NONE for each in names]
+        ratings = [zip(aspects, row, strict=True) for row in array(targets[index])]
+        names = [[f"{aspect} {scale[c]:g}" for aspect, c in row if c >= 0] for row in ratings]
+    return [", ".join(row_names) or NONE for row_names in names]

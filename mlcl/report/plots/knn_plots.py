@@ -69,25 +69,25 @@ def neighbour_plots(
                 tables.setdefault(setting, []).append(knn_table(run))
                 jobs.setdefault(setting, []).append(job_data.job)
             else:
-                most = f"at most {CURVES} settings are drawn beside each other"
-                skipped[f"curves of {setting}", most] = None
+                limit = f"at most {CURVES} settings are drawn beside each other"
+                skipped[f"curves of {setting}", limit] = None
         except UserError as error:
             skipped[f"neighbours of {setting}", error.problem] = None
         except ValueError as reason:
             skipped[f"curves of {setting}", str(reason)] = None
     scores: dict[str, KnnScores] = {}
-    for setting, each in tables.items():
+    for setting, seed_tables in tables.items():
         try:
-            scores[setting] = knn_scores(each, jobs[setting])
+            scores[setting] = knn_scores(seed_tables, jobs[setting])
         except ValueError as reason:
             skipped[f"curves of {setting}", str(reason)] = None
-    metric = next((each[0].evaluation.metric for each in jobs.values()), "").rpartition("/")[2]
+    metric = next((seed_jobs[0].evaluation.metric for seed_jobs in jobs.values()), "").rpartition("/")[2]
     builders: dict[str, Callable[[], Plot]] = {}
     if scores:
         builders["knn_heat"] = partial(heat_plot, scores, metric)
         builders |= {f"knn_{axis}": partial(curve_plot, axis, scores, metric) for axis in SHOWN}
     plots, reasons = build_plots({**builders, OVERLAP: lambda: overlap_plot(shares, ks, split)})
-    return plots, [*skipped, *reasons], {setting: best_words(each) for setting, each in scores.items()}
+    return plots, [*skipped, *reasons], {setting: best_words(grid) for setting, grid in scores.items()}
 
 
 def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[int], split: str) -> Plot:
@@ -118,22 +118,24 @@ def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
 
     Raises PlotSkipped where every grid has only one value of this axis, or the metric is constant.
     """
-    if all(len(each.along(axis)) < 2 for each in scores.values()):
+    if all(len(grid.along(axis)) < 2 for grid in scores.values()):
         raise PlotSkipped(f"the grid has one {SHOWN[axis][0]} alone")
     rows = [
-        _line(SPLITS[split] if len(scores) == 1 else f"{setting}, {SPLITS[split]}", each, axis, split)
-        for setting, each in scores.items()
+        _line(SPLITS[split] if len(scores) == 1 else f"{setting}, {SPLITS[split]}", grid, axis, split)
+        for setting, grid in scores.items()
         for split in SPLITS
-        if each.points[split].notna().any()
+        if grid.points[split].notna().any()
     ]
     require_change(value for line in rows for value in line["y"])
-    best = [each.points.loc[[each.best]] for each in scores.values()]
-    rows.append(_marks(BEST, axis, best))
-    own = [each.points.loc[[each.own]] for each in scores.values() if each.own not in (None, each.best)]
-    if own:
-        rows.append(_marks(OWN, axis, own))
-    short, ruler = SHOWN[axis]
-    title, caption = f"{metric} by {short} of the neighbours", _caption(axis, scores)
+    best_points = [grid.points.loc[[grid.best]] for grid in scores.values()]
+    rows.append(_marks(BEST, axis, best_points))
+    own_points = [
+        grid.points.loc[[grid.own]] for grid in scores.values() if grid.own not in (None, grid.best)
+    ]
+    if own_points:
+        rows.append(_marks(OWN, axis, own_points))
+    axis_name, ruler = SHOWN[axis]
+    title, caption = f"{metric} by {axis_name} of the neighbours", _caption(axis, scores)
     return chart_plot(f"knn_{axis}", title, caption, rows, ruler, Axis(metric), points=(BEST, OWN))
 
 
@@ -145,7 +147,7 @@ def _line(name: str, scores: KnnScores, axis: str, split: str) -> pd.DataFrame:
 
 def _marks(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Returns a series with the validation and test metric of these points of the grid."""
-    points = pd.concat([each.assign(value=each[split]) for split in SPLITS for each in rows])
+    points = pd.concat([row.assign(value=row[split]) for split in SPLITS for row in rows])
     points = points.dropna(subset="value")
     return series(name, points[axis], points["value"], texts=_texts(points))
 
@@ -163,18 +165,18 @@ def _texts(points: pd.DataFrame) -> list[str]:
 
 
 def _caption(axis: str, scores: Mapping[str, KnnScores]) -> str:
-    others = " and ".join(SHOWN[other][0] for other in AXES if other != axis)
+    other_names = " and ".join(SHOWN[other][0] for other in AXES if other != axis)
     best = "; ".join(
-        f"{f'{setting}: ' if len(scores) > 1 else ''}{best_words(each)}" for setting, each in scores.items()
+        f"{f'{setting}: ' if len(scores) > 1 else ''}{best_words(grid)}" for setting, grid in scores.items()
     )
-    text = f"With {others} at the best on validation ({best}). "
-    if any(each.points["test"].notna().any() for each in scores.values()):
+    text = f"With {other_names} at the best on validation ({best}). "
+    if any(grid.points["test"].notna().any() for grid in scores.values()):
         text += "The test split is drawn and chooses nothing. "
     if axis == "lambda":
         text += "lambda 0 is the model alone, lambda 1 the neighbours alone. "
-    if any(each.own not in (None, each.best) for each in scores.values()):
+    if any(grid.own not in (None, grid.best) for grid in scores.values()):
         text += "The job's own setting lies off the line where its other values differ. "
-    if any(each.points["val_sd"].notna().any() for each in scores.values()):
+    if any(grid.points["val_sd"].notna().any() for grid in scores.values()):
         text += "Means over seeds, bands of one standard deviation. "
     return text.rstrip()
 
@@ -185,7 +187,7 @@ def heat_plot(scores: Mapping[str, KnnScores], metric: str) -> Plot:
     Raises PlotSkipped where a grid has only one k or one lambda, or the metric is constant.
     """
     error = standard_error(list(scores.values()))
-    maps = {setting: _plane(each, metric, error) for setting, each in scores.items()}
+    maps = {setting: _plane(grid, metric, error) for setting, grid in scores.items()}
     if any(plane["k"].nunique() < 2 or plane["lambda"].nunique() < 2 for plane in maps.values()):
         raise PlotSkipped("the grid has one k or one lambda alone")
     require_change(value for plane in maps.values() for value in plane[metric])
@@ -201,7 +203,7 @@ def heat_plot(scores: Mapping[str, KnnScores], metric: str) -> Plot:
 def standard_error(scores: list[KnnScores]) -> float:
     """Returns the standard error of a mean over seeds, pooled over settings and points; 0 for one seed."""
     variances = [
-        np.square(each.points["val_sd"].dropna()).mean() / each.seeds for each in scores if each.seeds > 1
+        np.square(grid.points["val_sd"].dropna()).mean() / grid.seeds for grid in scores if grid.seeds > 1
     ]
     return float(np.sqrt(np.mean(variances))) if variances else 0.0
 
@@ -228,15 +230,15 @@ def _draw_map(axes: Axes, plane: pd.DataFrame, metric: str) -> None:
     values = plane.pivot(index="lambda", columns="k", values=metric)
     colours = "cividis_r" if default_mode(metric) == "max" else "cividis"  # better scores are darker
     image = axes.imshow(values, origin="lower", aspect="auto", cmap=colours)
-    for kept, marker, size in (("near", ".", 40), ("best", "*", 160)):
-        its = plane[plane[kept]]
-        x = values.columns.get_indexer(pd.Index(its["k"]))
-        y = values.index.get_indexer(pd.Index(its["lambda"]))
+    for flag, marker, size in (("near", ".", 40), ("best", "*", 160)):
+        points = plane[plane[flag]]
+        x = values.columns.get_indexer(pd.Index(points["k"]))
+        y = values.index.get_indexer(pd.Index(points["lambda"]))
         axes.scatter(x, y, s=size, marker=marker, color="white", edgecolor="black", linewidth=0.7)
     axes.grid(False)
-    for ticks, names in ((axes.set_xticks, values.columns), (axes.set_yticks, values.index)):
-        shown = range(0, len(names), -(-len(names) // _NAMES))
-        ticks(shown, [f"{names[place]:g}" for place in shown])
+    for set_ticks, names in ((axes.set_xticks, values.columns), (axes.set_yticks, values.index)):
+        positions = range(0, len(names), -(-len(names) // _NAMES))
+        set_ticks(positions, [f"{names[position]:g}" for position in positions])
     axes.set(xlabel="k", ylabel="lambda")
     assert isinstance(axes.figure, Figure)
     axes.figure.colorbar(image, ax=axes, label=style.as_text(metric))

@@ -93,11 +93,11 @@ def _by_head(data: SweepData, settings: Mapping[str, list[str]], figure: str) ->
 
 
 def _plot(name: str, title: str, axis: Axis, curves: Sequence[pd.DataFrame]) -> Plot:
-    shown = [curve for curve in curves if len(curve) > 1]
-    if not shown:
+    drawn_curves = [curve for curve in curves if len(curve) > 1]
+    if not drawn_curves:
         raise PlotSkipped("fewer than two steps of it were logged")
-    require_change(value for curve in shown for value in (*curve["y"], *curve.get("low", ())))
-    caption = _BAND if any("low" in curve for curve in shown) else "One training of each setting."
-    if short := ", ".join(curve["series"].iloc[0] for curve in curves if len(curve) == 1):
-        caption += f" Not drawn, for its seeds share one step alone: {short}."
-    return chart_plot(name, title, caption, shown, Axis("step"), axis)
+    require_change(value for curve in drawn_curves for value in (*curve["y"], *curve.get("low", ())))
+    caption = _BAND if any("low" in curve for curve in drawn_curves) else "One training of each setting."
+    if omitted_names := ", ".join(curve["series"].iloc[0] for curve in curves if len(curve) == 1):
+        caption += f" Not drawn, for its seeds share one step alone: {omitted_names}."
+    return chart_plot(name, title, caption, drawn_curves, Axis("step"), axis)

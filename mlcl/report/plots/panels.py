@@ -54,8 +54,8 @@ def panel_plot(
     hide them.
     """
     table = pd.concat(rows, ignore_index=True)
-    shown = {kind: mark for kind, mark in marks.items() if (table["kind"] == kind).any()}
-    return Plot(name, title, caption, table, partial(_draw, table, shown))
+    shown_marks = {kind: mark for kind, mark in marks.items() if (table["kind"] == kind).any()}
+    return Plot(name, title, caption, table, partial(_draw, table, shown_marks))
 
 
 def _draw(table: pd.DataFrame, marks: Mapping[str, Mark]) -> Figure:
@@ -75,18 +75,18 @@ def _draw(table: pd.DataFrame, marks: Mapping[str, Mark]) -> Figure:
 
 def _draw_panel(axes: Axes, title: str, rows: pd.DataFrame, marks: Mapping[str, Mark]) -> None:
     for kind, mark in marks.items():
-        its = rows[rows["kind"] == kind]
+        kind_rows = rows[rows["kind"] == kind]
         colour = style.COLOURS[mark.colour % len(style.COLOURS)]
         axes.plot(
-            its["x"],
-            its["y"],
+            kind_rows["x"],
+            kind_rows["y"],
             linestyle="none",
             marker=style.MARKERS[mark.marker % len(style.MARKERS)],
             markersize=17 if mark.stands_out else 4 if len(rows) >= _CROWD else 5.5,
             markerfacecolor="white" if mark.hollow else colour,
             markeredgecolor="black" if mark.stands_out else colour,
             markeredgewidth=0.9,
-            zorder=4 if mark.stands_out else 3 - len(its) / len(rows),
+            zorder=4 if mark.stands_out else 3 - len(kind_rows) / len(rows),
             label=style.as_text(textwrap.shorten(kind, _NAME, placeholder=" …")),
         )
     axes.set_title("\n".join(textwrap.wrap(style.as_text(title), _TITLE)))

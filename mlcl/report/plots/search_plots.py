@@ -51,17 +51,17 @@ def search_plots(data: SweepData) -> PlotCollection:
         "response": response_plots,
         "gamma": gamma_plot,
     }
-    return build_plots({name: partial(make, data) for name, make in builders.items()})
+    return build_plots({name: partial(builder, data) for name, builder in builders.items()})
 
 
 def history_plot(data: SweepData) -> Plot:
     """Returns a plot of the score and the best score so far by trial. Raises PlotSkipped if none differ."""
     require_complete(data)
-    done = data.complete.sort_values("number")
-    require_change(done["score"])
-    best = done["score"].cummax() if data.result.mode == "max" else done["score"].cummin()
-    trial, labels = done["number"].astype(float), done["setting"]
-    rows = series("complete", trial, done["score"], texts=labels), series("best", trial, best, texts=labels)
+    trials = data.complete.sort_values("number")
+    require_change(trials["score"])
+    best = trials["score"].cummax() if data.result.mode == "max" else trials["score"].cummin()
+    trial, labels = trials["number"].astype(float), trials["setting"]
+    rows = series("complete", trial, trials["score"], texts=labels), series("best", trial, best, texts=labels)
     caption = "Complete trials, and the best of them so far. Pruned trials have no final score."
     axes = Axis("trial"), Axis(data.result.score)
     return chart_plot("history", "Score by trial", caption, rows, *axes, points=("complete",))
@@ -80,10 +80,10 @@ def pareto_plots(data: SweepData) -> list[Plot]:
 
 
 def _pareto(data: SweepData, name: str, x: str, y: str) -> Plot:
-    front = {trial.label for trial in data.result.front}
+    front_labels = {trial.label for trial in data.result.front}
     columns = {"number": "trial", **{goal.metric: goal.metric for goal in data.result.goals}}
     table = data.complete[list(columns)].rename(columns=columns)
-    table["on the front"] = data.complete["setting"].isin(front)
+    table["on the front"] = data.complete["setting"].isin(front_labels)
     kinds = table["on the front"].map({False: "complete", True: "on the front"})
     points = table.assign(series=kinds).sort_values("series", kind="stable")
     modes = ", ".join(f"{goal.metric}: {goal.mode}" for goal in data.result.goals)
@@ -95,7 +95,11 @@ def response_plots(data: SweepData) -> list[Plot]:
     """Returns a plot of the score over each varied numeric key. Raises PlotSkipped where there is none."""
     require_complete(data)
     columns = {key: data.complete[key] for key in data.varied}
-    keys = [key for key, its in columns.items() if pd.api.types.is_numeric_dtype(its) and its.nunique() > 1]
+    keys = [
+        key
+        for key, column in columns.items()
+        if pd.api.types.is_numeric_dtype(column) and column.nunique() > 1
+    ]
     if not keys:
         raise PlotSkipped("no number differs between complete trials")
     return [_plot(data, _name(key), _axis(data, key), data.search[key]) for key in keys]
@@ -127,9 +131,11 @@ def _name(key: str) -> str:
 
 def _axis(data: SweepData, key: str) -> Axis:
     head = head_key(key, "temperature")
-    drawn = next((p.domain.dimensions(key).get(key) for p in data.space.parameters if key in p.keys), None)
+    dimension = next(
+        (p.domain.dimensions(key).get(key) for p in data.space.parameters if key in p.keys), None
+    )
     label = f"temperature of {head}" if head else short(key)
-    return Axis(label, log=bool(head) or (drawn is not None and drawn.log))
+    return Axis(label, log=bool(head) or (dimension is not None and dimension.log))
 
 
 def _plot(data: SweepData, name: str, axis: Axis, x: pd.Series[float]) -> Plot:
@@ -179,16 +185,16 @@ def _draw_stage(axes: Axes, points: pd.DataFrame, axis: Axis) -> None:
         low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
         axes.fill_between(curve.x, low, high, color=style.MEANINGS["complete"], alpha=style.BAND, linewidth=0)
     for state, (marker, size) in _MARKS.items():
-        its, colour = points[points["state"] == state], style.MEANINGS[state]
-        if len(its):
-            inside, edge = "none" if state == "pruned" else colour, "black" if state == "best" else colour
-            marks = axes.scatter(its["x"], its["score"], s=size, marker=marker, label=state, zorder=3)
-            marks.set(facecolor=inside, edgecolor=edge, rasterized=len(its) > style.MOST_SHAPES)
+        rows, colour = points[points["state"] == state], style.MEANINGS[state]
+        if len(rows):
+            face, edge = "none" if state == "pruned" else colour, "black" if state == "best" else colour
+            marks = axes.scatter(rows["x"], rows["score"], s=size, marker=marker, label=state, zorder=3)
+            marks.set(facecolor=face, edgecolor=edge, rasterized=len(rows) > style.MOST_SHAPES)
 
 
 def short(key: str) -> str:
     """Returns the key without `objective.heads.` or `objective.`, such as `section.temperature`."""
-    prefix = next((each for each in _PREFIXES if key.startswith(each)), "")
+    prefix = next((prefix for prefix in _PREFIXES if key.startswith(prefix)), "")
     return key.removeprefix(prefix)
 
 
@@ -218,10 +224,10 @@ def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
     rows = [*data.complete.index, *pruned.index] if len(pruned) else []
     stages: dict[str, pd.Series[float]] = {}
     for length in _spread({len(values[row]) for row in pruned.index} - {0}):
-        reached = {row: values[row][length - 1] for row in rows if len(values[row]) >= length}
+        scores = {row: values[row][length - 1] for row in rows if len(values[row]) >= length}
         epoch = length * data.job.evaluation.every
-        title = f"{metric} at epoch {epoch}: {counted(len(reached), 'trial')}"
-        stages[title] = pd.Series(reached, dtype=float)
+        title = f"{metric} at epoch {epoch}: {counted(len(scores), 'trial')}"
+        stages[title] = pd.Series(scores, dtype=float)
     stages[f"{data.result.score} at the end: {counted(len(data.complete), 'trial')}"] = data.complete["score"]
     return stages
 
@@ -229,5 +235,5 @@ def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
 def _spread(lengths: set[int]) -> list[int]:
     """Returns at most `MOST` of the lengths, evenly spread, with the smallest and the largest; ascending."""
     ordered = sorted(lengths)
-    places = np.linspace(0, len(ordered) - 1, min(MOST, len(ordered))).round().astype(int)
-    return [ordered[place] for place in places]
+    indices = np.linspace(0, len(ordered) - 1, min(MOST, len(ordered))).round().astype(int)
+    return [ordered[index] for index in indices]

@@ -80,18 +80,18 @@ def tsne_plot(
     sample is drawn. Raises PlotSkipped for too few rows, and UserError for an unknown class.
     """
     job_data = next(iter(runs.values())).job_data
-    whole = job_data.dataset.split(split)
-    groups = row_groups(job_data, whole, classes)
-    rows_N = sample(job_data, whole, groups, ROWS, seed)
+    data_split = job_data.dataset.split(split)
+    groups = row_groups(job_data, data_split, classes)
+    rows_N = sample(job_data, data_split, groups, ROWS, seed)
     if len(rows_N) < FEWEST:
         raise PlotSkipped(f"{len(rows_N)} {split} rows of these classes are too few")
-    texts = row_texts(job_data, whole, rows_N)
+    texts = row_texts(job_data, data_split, rows_N)
     rows = []
     for setting, run in runs.items():
         points_N2 = project(array(run.embeddings[split])[rows_N], seed)
         for group in groups:
-            here = np.flatnonzero(np.isin(rows_N, group.rows)).tolist()
-            rows.append(points(setting, group.name, [texts[i] for i in here], points_N2[here].tolist()))
+            indices = np.flatnonzero(np.isin(rows_N, group.rows)).tolist()
+            rows.append(points(setting, group.name, [texts[i] for i in indices], points_N2[indices].tolist()))
     marks = {group.name: Mark(group.colour, marker) for marker, group in enumerate(groups)}
     caption = _caption(job_data, f"{len(rows_N):,} {split} rows", len(runs))
     return panel_plot(TSNE_NAME, f"The representation of {split} rows (t-SNE)", caption, rows, marks)
@@ -100,13 +100,13 @@ def tsne_plot(
 def _caption(job_data: JobData, rows: str, panels: int) -> str:
     name = picture_labels(job_data)
     levels = list(class_parents(job_data.dataset, name))
-    one, several = WORDS[job_data.task]
-    marks = f"A mark is a {one} of {name}"
+    singular, plural = WORDS[job_data.task]
+    marks = f"A mark is a {singular} of {name}"
     if levels:
         marks += f", a colour its {levels[-1]}"
-    same = ", the same in every panel" if panels > 1 else ""
+    suffix = ", the same in every panel" if panels > 1 else ""
     return (
-        f"{rows} of a few {several}{same}. {marks}. "
+        f"{rows} of a few {plural}{suffix}. {marks}. "
         "t-SNE keeps near rows near; distances between groups and the directions mean little."
     )
 
@@ -120,23 +120,23 @@ def neighbourhood_plot(
     by default a random row with several labels is chosen. Raises PlotSkipped where there are too few training
     rows or no label, and UserError for an unknown id.
     """
-    run = next(iter(runs.values()))
-    row = choose_row(run, split, instance, seed)
-    [text] = row_texts(run.job_data, run.split(split), np.array([row]))
-    names, rank_N = label_overlap(run, split, row)
+    first_run = next(iter(runs.values()))
+    row = choose_row(first_run, split, instance, seed)
+    [text] = row_texts(first_run.job_data, first_run.split(split), np.array([row]))
+    names, rank_N = label_overlap(first_run, split, row)
     if len(rank_N) < FEWEST:
         raise PlotSkipped(f"{len(rank_N)} training rows are too few")
     count, kind, rows = min(NEIGHBOURS, len(rank_N)), f"the {split} row", []
-    for setting, each in runs.items():
-        query_1D = each.embeddings[split][row : row + 1]
-        index_K = array(each.datastore().retrieve(query_1D, count).index[0])
-        x_KD = torch.cat([query_1D, each.embeddings["train"][index_K]])
-        [here, *near] = project(array(x_KD), seed).tolist()
-        texts = row_texts(each.job_data, each.split("train"), index_K)
-        rows.append(points(setting, kind, [text], [here]))
+    for setting, run in runs.items():
+        query_1D = run.embeddings[split][row : row + 1]
+        index_K = array(run.datastore().retrieve(query_1D, count).index[0])
+        x_KD = torch.cat([query_1D, run.embeddings["train"][index_K]])
+        [query_point, *nearest] = project(array(x_KD), seed).tolist()
+        texts = row_texts(run.job_data, run.split("train"), index_K)
+        rows.append(points(setting, kind, [text], [query_point]))
         for rank, name in enumerate(names):
-            alike = np.flatnonzero(rank_N[index_K] == rank)
-            rows.append(points(setting, name, [texts[i] for i in alike], [near[i] for i in alike]))
+            indices = np.flatnonzero(rank_N[index_K] == rank)
+            rows.append(points(setting, name, [texts[i] for i in indices], [nearest[i] for i in indices]))
     marks = {kind: Mark(_BEST, _STAR, stands_out=True)}
     marks |= {name: Mark(_COLOURS[rank % len(_COLOURS)], rank) for rank, name in enumerate(names)}
     caption = (
@@ -182,19 +182,19 @@ def label_overlap(run: StoredRun, split: str, row: int) -> tuple[list[str], Arra
         return names, _depth(job_data.train, run.split(split), levels, row)
     query = run.labels(split).take(torch.tensor([row]))
     shared_N = label_similarity(query, run.labels("train"))
-    own = int(query.counts()[0])
-    most = min(MOST, own)
-    what = "rating" if job_data.task == "aspects" else "label"
-    names = [f"{counted(count, what)} shared" for count in range(1, most + 1)]
-    if own > MOST:
-        names[-1] = f"{MOST} or more {what}s shared"
-    return [f"no {what} shared", *names], np.minimum(shared_N, most)
+    n_labels = int(query.counts()[0])
+    max_shared = min(MOST, n_labels)
+    word = "rating" if job_data.task == "aspects" else "label"
+    names = [f"{counted(count, word)} shared" for count in range(1, max_shared + 1)]
+    if n_labels > MOST:
+        names[-1] = f"{MOST} or more {word}s shared"
+    return [f"no {word} shared", *names], np.minimum(shared_N, max_shared)
 
 
 def _depth(train: Split, split: Split, levels: Sequence[str], row: int) -> Array:
     """Returns the number (N,) of the finest level at which training rows have the class of `row`, or 0."""
     depth_N = np.zeros(len(train), dtype=np.int64)
     for number, level in enumerate(levels, start=1):
-        class_N, own = as_classes(train.labels(level)), as_classes(split.labels(level))[row]
-        depth_N[(class_N == own) & (own >= 0)] = number
+        class_N, row_class = as_classes(train.labels(level)), as_classes(split.labels(level))[row]
+        depth_N[(class_N == row_class) & (row_class >= 0)] = number
     return depth_N
