@@ -42,24 +42,26 @@ def arm_error(values: Array, search_deviation: float = 0.0) -> ArmError:
     variance of the seeds over K, which holds for the setting of this search only, plus the square of
     `search_deviation`, which is taken as known.
     """
-    there = np.isfinite(values)
-    count = there.sum(-1)
-    known = count > 0
-    means = np.where(known, np.where(there, values, 0.0).sum(-1) / np.maximum(count, 1), 0.0)
-    searches = known.sum(-1)
-    mean = means.sum(-1) / searches
-    between = (np.where(known, means - mean[..., None], 0.0) ** 2).sum(-1)
-    squares = (np.where(there, values - means[..., None], 0.0) ** 2).sum(-1)
-    several = count > 1
-    within = np.where(several, squares / np.maximum(count - 1, 1) / np.maximum(count, 1), 0.0)
-    seeds = within.sum(-1) / np.maximum(several.sum(-1), 1) / searches
-    one = searches == 1
-    alone = np.where(several.any(-1), seeds, np.nan)
-    parts = np.stack([alone, np.full_like(alone, search_deviation**2)], -1)
-    variance = np.where(one, parts.sum(-1), between / np.maximum(searches - 1, 1) / searches)
-    freedoms = np.stack([count.max(-1) - 1.0, np.full_like(alone, np.inf)], -1)
-    freedom = np.where(one, pooled_freedom(parts, freedoms), searches - 1.0)
-    return ArmError(mean, variance, freedom, np.minimum(seeds, variance))
+    finite = np.isfinite(values)
+    count = finite.sum(-1)
+    searched = count > 0
+    means = np.where(searched, np.where(finite, values, 0.0).sum(-1) / np.maximum(count, 1), 0.0)
+    n_searches = searched.sum(-1)
+    mean = means.sum(-1) / n_searches
+    between_squares = (np.where(searched, means - mean[..., None], 0.0) ** 2).sum(-1)
+    within_squares = (np.where(finite, values - means[..., None], 0.0) ** 2).sum(-1)
+    repeated = count > 1
+    seed_variances = np.where(repeated, within_squares / np.maximum(count - 1, 1) / np.maximum(count, 1), 0.0)
+    seed_variance = seed_variances.sum(-1) / np.maximum(repeated.sum(-1), 1) / n_searches
+    single_search = n_searches == 1
+    single_variance = np.where(repeated.any(-1), seed_variance, np.nan)
+    parts = np.stack([single_variance, np.full_like(single_variance, search_deviation**2)], -1)
+    variance = np.where(
+        single_search, parts.sum(-1), between_squares / np.maximum(n_searches - 1, 1) / n_searches
+    )
+    freedoms = np.stack([count.max(-1) - 1.0, np.full_like(single_variance, np.inf)], -1)
+    freedom = np.where(single_search, pooled_freedom(parts, freedoms), n_searches - 1.0)
+    return ArmError(mean, variance, freedom, np.minimum(seed_variance, variance))
 
 
 OTHERS = 1.0
@@ -94,10 +96,10 @@ def shared_errors(values: Array) -> SharedErrors:
     arms, units = values.shape[-2:]
     centred = values - values.mean(-1, keepdims=True)
     residual = centred - centred.mean(-2, keepdims=True)
-    own = (residual**2).sum(-1) / ((units - 1) * (1 - 1 / arms))
-    others = (own.sum(-1, keepdims=True) - own) / (arms - 1)
+    own_variances = (residual**2).sum(-1) / ((units - 1) * (1 - 1 / arms))
+    other_variances = (own_variances.sum(-1, keepdims=True) - own_variances) / (arms - 1)
     freedom = units - 1 + OTHERS
-    variance = ((units - 1) * own + OTHERS * others) / freedom / units
+    variance = ((units - 1) * own_variances + OTHERS * other_variances) / freedom / units
     return SharedErrors(variance, freedom, float((arms - 1) * (units - 1)))
 
 
@@ -117,8 +119,10 @@ def pooled_freedom(variances: Array, freedoms: Array) -> Array:
 
     Degrees of freedom below 1 count as 1; the result is infinite if all variances are 0.
     """
-    below = (variances**2 / np.maximum(freedoms, 1.0)).sum(-1)
-    return np.where(below > 0, variances.sum(-1) ** 2 / np.where(below > 0, below, 1.0), np.inf)
+    denominator = (variances**2 / np.maximum(freedoms, 1.0)).sum(-1)
+    return np.where(
+        denominator > 0, variances.sum(-1) ** 2 / np.where(denominator > 0, denominator, 1.0), np.inf
+    )
 
 
 def half_width(variances: Array, freedoms: Array, level: float) -> Array:

@@ -74,8 +74,8 @@ class Arm:
     @property
     def assumed_deviation(self) -> float:
         """`search_deviation` if the arm is searched, not fitted, and has one complete search; else 0."""
-        alone = self.searched and not self.fitted and len(self.complete) == 1
-        return self.search_deviation if alone else 0.0
+        single_search = self.searched and not self.fitted and len(self.complete) == 1
+        return self.search_deviation if single_search else 0.0
 
     @property
     def error(self) -> ArmError:
@@ -85,8 +85,10 @@ class Arm:
     @property
     def complete(self) -> tuple[tuple[Outcome, ...], ...]:
         """The searches that have finite outcomes, with only these; failed trainings have none."""
-        finite = (tuple(each for each in its if math.isfinite(each.value)) for its in self.searches)
-        return tuple(its for its in finite if its)
+        finite_searches = (
+            tuple(outcome for outcome in search if math.isfinite(outcome.value)) for search in self.searches
+        )
+        return tuple(search for search in finite_searches if search)
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ class Difference:
     @property
     def seeds(self) -> int:
         """The smallest number of trainings of a search that has several; else 1, or 0 if both are fitted."""
-        counts = [len(its) for arm in self.arms if not arm.fitted for its in arm.complete]
+        counts = [len(search) for arm in self.arms if not arm.fitted for search in arm.complete]
         return min((count for count in counts if count > 1), default=min(counts, default=0))
 
 
@@ -164,17 +166,19 @@ def difference_of(reference: Arm, treated: Arm, metric: str, mode: str) -> Diffe
     """
     check_values((reference, treated), metric)
     arms, same = (reference, treated), are_same(reference, treated)
-    fixed = [same or (arm.fitted and len(arm.complete) == 1) for arm in arms]
-    known = [(0.0, 1.0, 0.0) if alone else arm.error[1:] for arm, alone in zip(arms, fixed, strict=True)]
-    variances, freedom, seeds = (tuple(map(float, part)) for part in zip(*known, strict=True))
+    exact = [same or (arm.fitted and len(arm.complete) == 1) for arm in arms]
+    error_terms = [
+        (0.0, 1.0, 0.0) if is_exact else arm.error[1:] for arm, is_exact in zip(arms, exact, strict=True)
+    ]
+    variances, freedom, seeds = (tuple(map(float, part)) for part in zip(*error_terms, strict=True))
     rows, blocks = (0.0, 0) if same else row_variance(arms)
     return build_difference(arms, Errors(variances, seeds, freedom, rows, blocks), mode, same=same)
 
 
 def are_same(one: Arm, other: Arm) -> bool:
     """Whether two arms have equal outcomes of the same jobs; False if a job is unknown."""
-    known = all(each.job for search in one.searches for each in search)
-    return known and one.searches == other.searches
+    jobs_known = all(outcome.job for search in one.searches for outcome in search)
+    return jobs_known and one.searches == other.searches
 
 
 def check_values(arms: Sequence[Arm], metric: str) -> None:
@@ -195,10 +199,10 @@ def build_difference(
 
 def outcome_values(arm: Arm) -> Array:
     """Returns the metric as (searches, seeds) float64, padded with NaN where a search has fewer seeds."""
-    longest = max(map(len, arm.searches))
-    values = np.full((len(arm.searches), longest), np.nan)
-    for place, search in zip(values, arm.searches, strict=True):
-        place[: len(search)] = [each.value for each in search]
+    n_seeds = max(map(len, arm.searches))
+    values = np.full((len(arm.searches), n_seeds), np.nan)
+    for row, search in zip(values, arm.searches, strict=True):
+        row[: len(search)] = [outcome.value for outcome in search]
     return values
 
 
@@ -208,11 +212,12 @@ def row_variance(arms: Sequence[Arm]) -> tuple[float, int]:
     It is the variance of the difference of two arms, or of the mean of one. Both are 0 where the trainings do
     not all have finite values for the same number of blocks.
     """
-    lengths = {len(each.blocks) for arm in arms for search in arm.complete for each in search}
+    lengths = {len(outcome.blocks) for arm in arms for search in arm.complete for outcome in search}
     if len(lengths) != 1 or min(lengths) < 2:
         return 0.0, 0
     *reference, treated = (
-        np.mean([np.mean([each.blocks for each in its], 0) for its in arm.complete], 0) for arm in arms
+        np.mean([np.mean([outcome.blocks for outcome in search], 0) for search in arm.complete], 0)
+        for arm in arms
     )
     difference = treated - sum(reference)
     return (float(rows_variance(difference)), lengths.pop()) if np.isfinite(difference).all() else (0.0, 0)

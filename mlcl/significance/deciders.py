@@ -58,8 +58,8 @@ class Errors:
                 for df, (whole, part) in zip(self.freedom, pairs, strict=True)
             )
             return replace(self, arms=arms, seeds=seeds, freedom=freedom)
-        arms, grown = tuple(each / times for each in self.arms), (searches * times - 1) / (searches - 1)
-        return replace(self, arms=arms, seeds=seeds, freedom=tuple(each * grown for each in self.freedom))
+        arms, growth = tuple(part / times for part in self.arms), (searches * times - 1) / (searches - 1)
+        return replace(self, arms=arms, seeds=seeds, freedom=tuple(df * growth for df in self.freedom))
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,15 @@ class Decider:
     @property
     def sentence(self) -> str:
         """The estimate as a sentence without a full stop."""
-        would = f"about {self.about:,} {self.what}" if self.about else ""
+        amount = f"about {self.about:,} {self.what}" if self.about else ""
         if self.impossible:
-            few = f"the {self.rows:,} test rows" if self.rows else "the test rows"
-            end = f", {would.replace('rows', 'test rows')} would" if would else ""
-            return f"{few} are too few: more trainings cannot decide this{end}"
-        if not would:
+            test_rows = f"the {self.rows:,} test rows" if self.rows else "the test rows"
+            remedy = f", {amount.replace('rows', 'test rows')} would" if amount else ""
+            return f"{test_rows} are too few: more trainings cannot decide this{remedy}"
+        if not amount:
             return "no affordable number of seeds, searches or test rows would decide"
         unit = "of test" if self.what == "rows" else "an arm"
-        return f"{would} {unit} would decide, were the difference as large as it seems"
+        return f"{amount} {unit} would decide, were the difference as large as it seems"
 
 
 def cheapest_decider(
@@ -100,13 +100,13 @@ def cheapest_decider(
     `level` the confidence level of the interval. Returns None if the interval is narrow enough already.
     """
 
-    def half(what: str, times: float) -> float:
-        return float(half_width(*errors.with_more(what, times, searches).arrays(), level))
+    def half(source: str, times: float) -> float:
+        return float(half_width(*errors.with_more(source, times, searches).arrays(), level))
 
     if half("rows", 1.0) <= target:
         return None
-    reach = float(scipy.special.ndtri((1 + level) / 2)) * math.sqrt(errors.rows)
-    impossible = reach > target
+    rows_half_width = float(scipy.special.ndtri((1 + level) / 2)) * math.sqrt(errors.rows)
+    impossible = rows_half_width > target
     if not impossible:
         if seeds and (enough := _enough(half, "seeds", seeds, target)):
             return Decider("seeds", -(-enough * trainings // seeds), rows, False)
@@ -117,14 +117,14 @@ def cheapest_decider(
     return Decider("nothing", None, rows, impossible)
 
 
-def _enough(half: Callable[[str, float], float], what: str, now: int, target: float) -> int | None:
-    """Returns the smallest number above `now` that narrows the interval enough; None above `now * MOST`."""
-    low, high = now, now * MOST
-    if half(what, high / now) > target:
+def _enough(half: Callable[[str, float], float], source: str, count: int, target: float) -> int | None:
+    """Returns the least number above `count` that narrows the interval enough; None above `count * MOST`."""
+    low, high = count, count * MOST
+    if half(source, high / count) > target:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if half(what, middle / now) <= target else (middle, high)
+        low, high = (low, middle) if half(source, middle / count) <= target else (middle, high)
     return high
 
 

@@ -77,14 +77,14 @@ def complete_part(
     """
     rows, columns = list(methods), list(data_sets)
     while rows and columns:
-        lacking = [(sum((row, column) not in cells for row in rows) / len(rows), 1, place)
-                   for place, column in enumerate(columns)]  # fmt: skip
-        lacking += [(sum((row, column) not in cells for column in columns) / len(columns), 0, place)
-                    for place, row in enumerate(rows)]  # fmt: skip
-        share, is_data_set, place = max(lacking)
+        missing_shares = [(sum((row, column) not in cells for row in rows) / len(rows), 1, index)
+                          for index, column in enumerate(columns)]  # fmt: skip
+        missing_shares += [(sum((row, column) not in cells for column in columns) / len(columns), 0, index)
+                           for index, row in enumerate(rows)]  # fmt: skip
+        share, is_data_set, index = max(missing_shares)
         if not share:
             break
-        del (columns if is_data_set else rows)[place]
+        del (columns if is_data_set else rows)[index]
     return tuple(rows), tuple(columns)
 
 
@@ -105,8 +105,8 @@ def compare_methods(
     Methods and data sets are dropped as in `complete_part`. Returns None if fewer than three methods or three
     data sets remain, or the control was dropped.
     """
-    compared = [method for method in methods if method not in leave_out]
-    rows, columns = complete_part(cells, compared, data_sets)
+    candidates = [method for method in methods if method not in leave_out]
+    rows, columns = complete_part(cells, candidates, data_sets)
     if min(len(rows), len(columns)) < LEAST or control not in rows:
         return None
     means = {row: [statistics.fmean(cells[row, column].values()) for column in columns] for row in rows}
@@ -115,7 +115,7 @@ def compare_methods(
         higher=higher,
         methods=rows,
         data_sets=columns,
-        left_out=tuple(name for name in (*compared, *data_sets) if name not in (*rows, *columns)),
+        left_out=tuple(name for name in (*candidates, *data_sets) if name not in (*rows, *columns)),
         test=rank_test([means[row] for row in rows], higher=higher),
         control=control,
         against=_against(means, control, rope, higher=higher),
@@ -131,11 +131,11 @@ def _against(
     others = [method for method in means if method != control]
     pairs = [compare_paired(means[control], means[method]) for method in others]
     # If all differences are equal, so are all ranks, and the sign-flip test gives the p-value of both.
-    p = [pair.p if pair.wilcoxon is None else pair.wilcoxon for pair in pairs]
-    found = []
-    for method, pair, own, adjusted in zip(others, pairs, p, holm(p), strict=True):
+    p_values = [pair.p if pair.wilcoxon is None else pair.wilcoxon for pair in pairs]
+    comparisons = []
+    for method, pair, p_value, adjusted in zip(others, pairs, p_values, holm(p_values), strict=True):
         sign = 1 if higher else -1
         gains = [sign * (x - y) for x, y in zip(means[method], means[control], strict=True)]
         bayes = None if rope is None else bayesian_signed_rank(gains, rope)
-        found.append(AgainstControl(method, pair, own, adjusted, bayes))
-    return tuple(found)
+        comparisons.append(AgainstControl(method, pair, p_value, adjusted, bayes))
+    return tuple(comparisons)

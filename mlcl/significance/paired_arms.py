@@ -51,63 +51,81 @@ def differences_of(
         kind = "search"
     elif seeds and len(reference.complete) == 1:
         kind = "seed"
-    own, units = _units(reference, kind), [_units(arm, kind) for arm in others]
-    apart = [not are_same(reference, arm) for arm in others]
-    whole = [place for place, its in enumerate(units) if apart[place] and its.keys() == own.keys()]
-    found = [difference_of(reference, arm, metric, mode) for arm in others]
-    if len(own) < 2:
-        return found
-    for place, its in enumerate(units):
-        shared = sorted(own.keys() & its.keys())
-        if place not in whole and apart[place] and len(shared) > 1:
-            both = [{number: each[number] for number in shared} for each in (own, its)]
-            (found[place],) = _paired((reference, others[place]), both, kind, mode)
-    if whole:
-        arms, all_units = [reference, *(others[p] for p in whole)], [own, *(units[p] for p in whole)]
-        for place, difference in zip(whole, _paired(arms, all_units, kind, mode), strict=True):
-            found[place] = difference
-    return found
+    reference_units, units = _units(reference, kind), [_units(arm, kind) for arm in others]
+    distinct = [not are_same(reference, arm) for arm in others]
+    complete = [
+        index
+        for index, arm_units in enumerate(units)
+        if distinct[index] and arm_units.keys() == reference_units.keys()
+    ]
+    differences = [difference_of(reference, arm, metric, mode) for arm in others]
+    if len(reference_units) < 2:
+        return differences
+    for index, arm_units in enumerate(units):
+        shared_numbers = sorted(reference_units.keys() & arm_units.keys())
+        if index not in complete and distinct[index] and len(shared_numbers) > 1:
+            unit_pair = [
+                {number: outcomes[number] for number in shared_numbers}
+                for outcomes in (reference_units, arm_units)
+            ]
+            (differences[index],) = _paired((reference, others[index]), unit_pair, kind, mode)
+    if complete:
+        arms, all_units = (
+            [reference, *(others[p] for p in complete)],
+            [reference_units, *(units[p] for p in complete)],
+        )
+        for index, difference in zip(complete, _paired(arms, all_units, kind, mode), strict=True):
+            differences[index] = difference
+    return differences
 
 
 def _units(arm: Arm, kind: Pairing) -> Units:
     """Returns an arm's finite outcomes, keyed by search or seed; empty if it cannot be paired by `kind`."""
     if kind == "search" and len(arm.searches) > 1 and not arm.fitted:
-        finite = ([each for each in its if math.isfinite(each.value)] for its in arm.searches)
-        return {number: tuple(its) for number, its in enumerate(finite) if its}
+        finite = ([outcome for outcome in search if math.isfinite(outcome.value)] for search in arm.searches)
+        return {number: tuple(outcomes) for number, outcomes in enumerate(finite) if outcomes}
     if kind == "seed" and len(arm.complete) == 1 and not arm.fitted:
-        return {each.seed: (each,) for each in arm.complete[0]}
+        return {outcome.seed: (outcome,) for outcome in arm.complete[0]}
     return {}
 
 
 def _paired(arms: Sequence[Arm], units: Sequence[Units], kind: Pairing, mode: str) -> list[Difference]:
     """Returns the paired differences of all arms to the first; all have the same units."""
     numbers = sorted(units[0])
-    values = np.array([[np.mean([each.value for each in its[n]]) for n in numbers] for its in units])
+    values = np.array(
+        [[np.mean([outcome.value for outcome in arm_units[n]]) for n in numbers] for arm_units in units]
+    )
     variance, freedom, most = shared_errors(values)
-    kept = [_kept(arm, its, numbers, kind) for arm, its in zip(arms, units, strict=True)]
-    found = []
-    for place, arm in enumerate(kept[1:], start=1):
-        both = variance[[0, place]]
-        whole = float(both.sum())
-        parts = float(pooled_freedom(both, np.full(2, freedom)))
-        part = whole if kind == "seed" else min(whole, _seeds_variance(kept[0], arm))
-        assumed = kept[0].assumed_deviation ** 2 + arm.assumed_deviation**2
-        rows, blocks = row_variance((kept[0], arm))
-        errors = Errors((assumed, whole), (0.0, part), (math.inf, min(parts, most)), rows, blocks)
-        found.append(build_difference((kept[0], arm), errors, mode, paired=kind))
-    return found
+    kept_arms = [_kept(arm, arm_units, numbers, kind) for arm, arm_units in zip(arms, units, strict=True)]
+    differences = []
+    for index, arm in enumerate(kept_arms[1:], start=1):
+        variances = variance[[0, index]]
+        total = float(variances.sum())
+        pair_freedom = float(pooled_freedom(variances, np.full(2, freedom)))
+        seed_variance = total if kind == "seed" else min(total, _seeds_variance(kept_arms[0], arm))
+        assumed_variance = kept_arms[0].assumed_deviation ** 2 + arm.assumed_deviation**2
+        rows, blocks = row_variance((kept_arms[0], arm))
+        errors = Errors(
+            (assumed_variance, total), (0.0, seed_variance), (math.inf, min(pair_freedom, most)), rows, blocks
+        )
+        differences.append(build_difference((kept_arms[0], arm), errors, mode, paired=kind))
+    return differences
 
 
 def _kept(arm: Arm, units: Units, numbers: Sequence[int], kind: Pairing) -> Arm:
     """Returns the arm with only the units `numbers`, in this order."""
     searches = tuple(units[number] for number in numbers)
-    return replace(arm, searches=searches if kind == "search" else (tuple(each for (each,) in searches),))
+    return replace(
+        arm, searches=searches if kind == "search" else (tuple(outcome for (outcome,) in searches),)
+    )
 
 
 def _seeds_variance(reference: Arm, arm: Arm) -> float:
     """Returns the part of the difference's variance that comes from the seeds within searches."""
-    both = (reference, arm)
-    one, other = ([[each.seed for each in its] for its in each.searches] for each in both)
-    if one == other:  # equal seeds may draw the same data
+    pair = (reference, arm)
+    reference_seeds, arm_seeds = (
+        [[outcome.seed for outcome in search] for search in member.searches] for member in pair
+    )
+    if reference_seeds == arm_seeds:  # equal seeds may draw the same data
         return float(arm_error(outcome_values(arm) - outcome_values(reference)).seeds)
-    return float(sum(arm_error(outcome_values(each)).seeds for each in both))
+    return float(sum(arm_error(outcome_values(member)).seeds for member in pair))

@@ -127,12 +127,12 @@ def holm(p: Sequence[float]) -> list[float]:
     and at most 1 (S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of
     Statistics 6, 1979). Raises ValueError for a value outside of [0, 1].
     """
-    if any(not 0 <= each <= 1 for each in p):
+    if any(not 0 <= value <= 1 for value in p):
         raise ValueError(f"not probabilities: {list(p)}")
-    adjusted, running = [0.0] * len(p), 0.0
+    adjusted, running_max = [0.0] * len(p), 0.0
     for rank, index in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
-        running = max(running, min(1.0, (len(p) - rank) * p[index]))
-        adjusted[index] = running
+        running_max = max(running_max, min(1.0, (len(p) - rank) * p[index]))
+        adjusted[index] = running_max
     return adjusted
 
 
@@ -158,17 +158,17 @@ def _pairs(a: Sequence[float], b: Sequence[float]) -> tuple[Array, Array, Array]
     return x, y, in_steps(y - x, max(np.abs(x).max(), np.abs(y).max()))
 
 
-def _interval(d: Array, spread: float, random: np.random.Generator) -> tuple[tuple[float, float] | None, str]:
+def _interval(d: Array, spread: float, rng: np.random.Generator) -> tuple[tuple[float, float] | None, str]:
     if not spread:
         return None, ""
     n, mean, error = d.size, float(d.mean()), spread / math.sqrt(d.size)
     if n < FEW:
-        reach = float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1)) * error
-        return (mean - reach, mean + reach), "t"
-    drawn = d[random.integers(n, size=(RESAMPLES, n))]
-    errors = np.maximum(drawn.std(axis=1, ddof=1) / math.sqrt(n), LEAST_ERROR * error)
+        half_width = float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1)) * error
+        return (mean - half_width, mean + half_width), "t"
+    resamples = d[rng.integers(n, size=(RESAMPLES, n))]
+    errors = np.maximum(resamples.std(axis=1, ddof=1) / math.sqrt(n), LEAST_ERROR * error)
     tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    low, high = np.quantile((drawn.mean(axis=1) - mean) / errors, tails)
+    low, high = np.quantile((resamples.mean(axis=1) - mean) / errors, tails)
     return (mean - float(high) * error, mean - float(low) * error), "bootstrap-t"
 
 
@@ -179,16 +179,16 @@ def _sign_flip(steps: Array, seed: int) -> float:
     def total(x: Array, axis: int) -> Any:
         return np.round(x.sum(axis=axis))
 
-    found = scipy.stats.permutation_test(
+    result = scipy.stats.permutation_test(
         (steps,), total, permutation_type="samples", vectorized=True, n_resamples=RESAMPLES, rng=seed
     )
-    return float(found.pvalue)
+    return float(result.pvalue)
 
 
 def _signed_ranks(steps: Array, seed: int) -> float:
     """Returns the p-value of the signed-rank test, from sign flips; zeros are ranked, but have no sign."""
-    whole = 2 * scipy.stats.rankdata(np.abs(steps))  # ties have half ranks, which would be rounded
-    return _sign_flip(np.sign(steps) * whole, seed)
+    doubled_ranks = 2 * scipy.stats.rankdata(np.abs(steps))  # ties have half ranks, which would be rounded
+    return _sign_flip(np.sign(steps) * doubled_ranks, seed)
 
 
 def _power(effect: float, n: int, risk: float) -> float:

@@ -49,12 +49,12 @@ class RankTest:
     def groups(self) -> list[tuple[int, ...]]:
         """The maximal sets of at least two methods of which no two differ, ordered by rank."""
         order = sorted(range(len(self.ranks)), key=lambda method: self.ranks[method])
-        found: list[tuple[int, ...]] = []
+        groups: list[tuple[int, ...]] = []
         for start, first in enumerate(order):
             group = tuple(method for method in order[start:] if not self.differ(first, method))
-            if len(group) > 1 and not (found and set(group) <= set(found[-1])):
-                found.append(group)
-        return found
+            if len(group) > 1 and not (groups and set(group) <= set(groups[-1])):
+                groups.append(group)
+        return groups
 
     def data_sets_to_differ(self, a: int, b: int) -> int | None:
         """Returns the number of data sets with which these average ranks would differ; None for equal ranks.
@@ -62,12 +62,14 @@ class RankTest:
         From CD = q sqrt(k (k + 1) / (6 n)): n = q^2 k (k + 1) / (6 (R_a - R_b)^2), rounded up; or the first
         larger n with which F is significant, too (chi2 grows with n if the average ranks stay equal).
         """
-        apart = abs(self.ranks[a] - self.ranks[b])
-        if not apart:
+        distance = abs(self.ranks[a] - self.ranks[b])
+        if not distance:
             return None
-        needed = max(LEAST, math.ceil(self.n * (self.critical_difference / apart) ** 2 - 1e-9))
+        n_needed = max(LEAST, math.ceil(self.n * (self.critical_difference / distance) ** 2 - 1e-9))
         k = len(self.ranks)
-        return next(n for n in count(needed) if iman_davenport(self.chi2 * n / self.n, k, n)[1] <= 1 - LEVEL)
+        return next(
+            n for n in count(n_needed) if iman_davenport(self.chi2 * n / self.n, k, n)[1] <= 1 - LEVEL
+        )
 
 
 def rank_test(figures: ArrayLike, *, higher: bool) -> RankTest:
@@ -95,8 +97,8 @@ def rank_test(figures: ArrayLike, *, higher: bool) -> RankTest:
 
 def iman_davenport(chi2: float, k: int, n: int) -> tuple[float, float]:
     """Returns F and its p-value (see `RankTest`) from Friedman's chi2 of k methods over n data sets."""
-    left = n * (k - 1) - chi2
-    f = (n - 1) * chi2 / left if left > 1e-9 * n * k else math.inf
+    denominator = n * (k - 1) - chi2
+    f = (n - 1) * chi2 / denominator if denominator > 1e-9 * n * k else math.inf
     return f, float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
 
 

@@ -40,12 +40,12 @@ def is_share(metric: str) -> bool:
 
 def by_split(metrics: Iterable[str]) -> dict[str, dict[str, str]]:
     """Returns the metrics of the splits `val` and `test` by split, keyed by their name without the split."""
-    found: dict[str, dict[str, str]] = {}
+    by_name: dict[str, dict[str, str]] = {}
     for metric in sorted(metrics):
         parts = metric.split("/")
-        for split in (each for each in ("val", "test") if each in parts):
-            found.setdefault("/".join(part for part in parts if part != split), {})[split] = metric
-    return found
+        for split in (name for name in ("val", "test") if name in parts):
+            by_name.setdefault("/".join(part for part in parts if part != split), {})[split] = metric
+    return by_name
 
 
 def figure_name(score: str, metrics: Container[str]) -> str:

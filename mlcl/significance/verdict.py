@@ -86,8 +86,8 @@ class Verdict:
     def sentence(self) -> str:
         """The verdict as a sentence, with means, difference, interval, and what the interval comes from."""
         means = f"{self.treated.mean:.{DIGITS}f} against {self.reference.mean:.{DIGITS}f}"
-        last = " without heads" if self.question == "heads" else ""
-        parts = [f"{self._claim()}: {self.metric} {means}{last}, {self._interval()}"]
+        suffix = " without heads" if self.question == "heads" else ""
+        parts = [f"{self._claim()}: {self.metric} {means}{suffix}, {self._interval()}"]
         if self.answer is Conclusion.CANNOT_TELL and self.decider is not None:
             parts.append(self.decider.sentence)
         if self.paired:
@@ -127,18 +127,18 @@ class Verdict:
 
     def _interval(self) -> str:
         form = f"+.{DIGITS}f"
-        better = " (positive is better)" if self.mode == "min" else ""
-        difference = f"{self.difference:{form}}{better}"
+        direction = " (positive is better)" if self.mode == "min" else ""
+        difference = f"{self.difference:{form}}{direction}"
         if self.interval is None:
             return f"{difference}, without an interval: its error is not known"
         low, high = self.interval
-        within = f", within {self.margin:g}" if self.answer is Conclusion.NO_DIFFERENCE else ""
-        corrected = f", corrected for {self.tests} comparisons" if self.tests > 1 else ""
+        limit = f", within {self.margin:g}" if self.answer is Conclusion.NO_DIFFERENCE else ""
+        correction = f", corrected for {self.tests} comparisons" if self.tests > 1 else ""
         interval = f"{self.level * 100:.3g} % interval {low:{form}} to {high:{form}}"
         names = {"searches": "searches", "seeds": "seeds", "rows": "test rows"}
-        shares = [f"{names[part]} {its:.0%}" for part, its in self.shares.items() if its >= 0.005]
+        shares = [f"{names[part]} {share:.0%}" for part, share in self.shares.items() if share >= 0.005]
         parts = f"; variance: {', '.join(shares)}" if shares else ""
-        return f"{difference} ({interval}{within}{corrected}{parts})"
+        return f"{difference} ({interval}{limit}{correction}{parts})"
 
 
 def compare_arms(
@@ -159,8 +159,10 @@ def compare_arms(
     min, `margin` the largest difference that does not matter, in the metric's units, `rows` the number of
     test rows, 0 if unknown. Raises ValueError where an arm has no finite value.
     """
-    found = difference_of(reference, treated, metric, mode)
-    return _verdict(found, question=question, metric=metric, mode=mode, margin=margin, rows=rows, level=level)
+    difference = difference_of(reference, treated, metric, mode)
+    return _verdict(
+        difference, question=question, metric=metric, mode=mode, margin=margin, rows=rows, level=level
+    )
 
 
 def compare_family(
@@ -179,22 +181,22 @@ def compare_family(
     Differences without a standard error have no test and do not count in m.
     """
     risk = 1 - LEVEL
-    known = sorted((i for i, each in enumerate(pairs) if each.p is not None), key=lambda i: pairs[i].p or 0.0)
+    order = sorted((i for i, pair in enumerate(pairs) if pair.p is not None), key=lambda i: pairs[i].p or 0.0)
     levels = dict.fromkeys(range(len(pairs)), LEVEL)
-    left = len(known)
-    for index in known:
-        levels[index] = 1 - risk / left
-        if (pairs[index].p or 0.0) <= risk / left:
-            left -= 1
+    n_left = len(order)
+    for index in order:
+        levels[index] = 1 - risk / n_left
+        if (pairs[index].p or 0.0) <= risk / n_left:
+            n_left -= 1
     return tuple(
-        _verdict(each, question=question, metric=metric, mode=mode, margin=margin, rows=rows,
-                 level=levels[place], tests=len(known))
-        for place, each in enumerate(pairs)
+        _verdict(pair, question=question, metric=metric, mode=mode, margin=margin, rows=rows,
+                 level=levels[number], tests=len(order))
+        for number, pair in enumerate(pairs)
     )  # fmt: skip
 
 
 def _verdict(
-    found: Difference,
+    difference: Difference,
     *,
     question: Question,
     metric: str,
@@ -204,24 +206,24 @@ def _verdict(
     level: float,
     tests: int = 1,
 ) -> Verdict:
-    before, after = found.summaries
-    trained = [
-        (arm, each)
-        for arm, each in zip(found.arms, found.summaries, strict=True)
-        if not (arm.fitted or found.same)
+    reference, treated = difference.summaries
+    trained_arms = [
+        (arm, summary)
+        for arm, summary in zip(difference.arms, difference.summaries, strict=True)
+        if not (arm.fitted or difference.same)
     ]
-    assumed = [arm.assumed_deviation for arm in found.arms if math.isfinite(arm.assumed_deviation)]
-    deviation = 0.0 if found.same else max(assumed, default=0.0)
+    deviations = [arm.assumed_deviation for arm in difference.arms if math.isfinite(arm.assumed_deviation)]
+    deviation = 0.0 if difference.same else max(deviations, default=0.0)
     decider = (
-        found.is_known
+        difference.is_known
         and not deviation
         and cheapest_decider(
-            found.errors,
-            target=max(abs(found.value), margin - abs(found.value)),
-            searches=min((each.searches for _, each in trained), default=0),
-            seeds=found.seeds,
-            trainings=max((each.trainings for _, each in trained), default=0),
-            rows=rows if found.errors.blocks else 0,
+            difference.errors,
+            target=max(abs(difference.value), margin - abs(difference.value)),
+            searches=min((summary.searches for _, summary in trained_arms), default=0),
+            seeds=difference.seeds,
+            trainings=max((summary.trainings for _, summary in trained_arms), default=0),
+            rows=rows if difference.errors.blocks else 0,
             level=level,
         )
     )
@@ -231,16 +233,18 @@ def _verdict(
         mode=mode,
         margin=margin,
         rows=rows,
-        treated=after,
-        reference=before,
-        difference=found.value,
-        interval=found.interval(level),
-        shares=found.errors.shares(),
-        rows_counted=found.same or found.errors.blocks > 0,
-        single=tuple(each.label for arm, each in trained if arm.searched and each.searches == 1),
+        treated=treated,
+        reference=reference,
+        difference=difference.value,
+        interval=difference.interval(level),
+        shares=difference.errors.shares(),
+        rows_counted=difference.same or difference.errors.blocks > 0,
+        single=tuple(
+            summary.label for arm, summary in trained_arms if arm.searched and summary.searches == 1
+        ),
         decider=decider or None,
         level=level,
         tests=tests,
-        paired=found.paired,
+        paired=difference.paired,
         search_deviation=deviation,
     )
