@@ -118,18 +118,18 @@ def choose(
     if mode not in ("global", "per_label", "top_k"):
         raise ValueError(f"unknown threshold {mode!r}; allowed: a number, global, per_label, top_k")
     true_NL, known_NL = rows.dense().numpy() > 0, known_entries(rows)
-    wanted = METRICS[metric] if METRICS[metric].counts is not None else METRICS["micro_f1"]
+    optimised_metric = METRICS[metric] if METRICS[metric].counts is not None else METRICS["micro_f1"]
     if mode == "top_k":
         known_NL = np.ones(p_NL.shape, dtype=bool) if known_NL is None else known_NL
-        return Decision("top_k", k=_best_k(p_NL, true_NL, known_NL, wanted))
+        return Decision("top_k", k=_best_k(p_NL, true_NL, known_NL, optimised_metric))
     scores_NL = _scores(p_NL, at_least_one=at_least_one)
     if known_NL is not None:
         scores_NL[~known_NL] = UNKNOWN
     if mode == "global":
-        one = global_threshold(SortedScores.of(scores_NL, true_NL), wanted)
-        return Decision("global", (one,), at_least_one=at_least_one)
-    found_L = label_thresholds(scores_NL, true_NL, wanted)
-    return Decision("per_label", tuple(found_L.tolist()), at_least_one=at_least_one)
+        threshold = global_threshold(SortedScores.of(scores_NL, true_NL), optimised_metric)
+        return Decision("global", (threshold,), at_least_one=at_least_one)
+    threshold_L = label_thresholds(scores_NL, true_NL, optimised_metric)
+    return Decision("per_label", tuple(threshold_L.tolist()), at_least_one=at_least_one)
 
 
 def _scores(probabilities_NL: Array, *, at_least_one: bool) -> Array:
@@ -146,9 +146,9 @@ def _order_labels(probabilities_NL: Array) -> Array:
 
 
 def _best_k(p_NL: Array, true_NL: Array, known_NL: Array, metric: Metric) -> int:
-    most = max(1, int(true_NL.sum(1).max(initial=1)))
-    label_NK = _order_labels(p_NL)[:, :most]
-    right_NK, known_NK = (np.take_along_axis(each, label_NK, axis=1) for each in (true_NL, known_NL))
+    k_max = max(1, int(true_NL.sum(1).max(initial=1)))
+    label_NK = _order_labels(p_NL)[:, :k_max]
+    right_NK, known_NK = (np.take_along_axis(mask_NL, label_NK, axis=1) for mask_NL in (true_NL, known_NL))
     n_labels, cells = p_NL.shape[1], int(known_NL.sum())
     value_K = []
     right_L, predicted_L = np.zeros(n_labels, dtype=np.int64), np.zeros(n_labels, dtype=np.int64)

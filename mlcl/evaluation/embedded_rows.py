@@ -59,24 +59,24 @@ class EmbeddedRows:
         with any item are left out.
         """
         rows = len(self.labels)
-        nearest = min(NEAREST, rows - 1)
-        if nearest < 1:
+        n_nearest = min(NEAREST, rows - 1)
+        if n_nearest < 1:
             return Gains(np.empty((0, 1)), np.empty((0, 1)))
-        index_MK = array(retrieve(self.embeddings, self.embeddings, nearest + 1).index)
-        own_MK = index_MK == np.arange(rows)[:, None]
+        index_MK = array(retrieve(self.embeddings, self.embeddings, n_nearest + 1).index)
+        is_self_MK = index_MK == np.arange(rows)[:, None]
         # A row with many duplicates may be missing among its own nearest rows; then the last one is dropped.
-        own_MK[~own_MK.any(axis=1), -1] = True
-        near_MK = index_MK[~own_MK].reshape(-1, nearest)
-        has = _matrix(self.labels)
+        is_self_MK[~is_self_MK.any(axis=1), -1] = True
+        near_MK = index_MK[~is_self_MK].reshape(-1, n_nearest)
+        label_ML = _matrix(self.labels)
         unknown = None if self.labels.known() is None else self.labels.unknown
-        open_labels = None if unknown is None else _matrix(unknown)
-        found, ideal = np.empty((rows, nearest)), np.empty((rows, nearest))
+        unknown_ML = None if unknown is None else _matrix(unknown)
+        found, ideal = np.empty((rows, n_nearest)), np.empty((rows, n_nearest))
         for first in range(0, rows, CHUNK):
             query_B = np.arange(first, min(first + CHUNK, rows))
-            jaccard_BM = _jaccard(has, open_labels, query_B)
+            jaccard_BM = _jaccard(label_ML, unknown_ML, query_B)
             found[query_B] = np.take_along_axis(jaccard_BM, near_MK[query_B], axis=1)
             jaccard_BM[np.arange(len(query_B)), query_B] = -1
-            ideal[query_B] = -np.sort(-jaccard_BM, axis=1)[:, :nearest]
+            ideal[query_B] = -np.sort(-jaccard_BM, axis=1)[:, :n_nearest]
         answered = ideal[:, 0] > 0
         return Gains(found[answered], ideal[answered])
 
@@ -105,17 +105,17 @@ def _matrix(rows: LabelRows) -> scipy.sparse.csr_array:
 
 
 def _jaccard(
-    has: scipy.sparse.csr_array, open_labels: scipy.sparse.csr_array | None, query_B: Array
+    label_ML: scipy.sparse.csr_array, unknown_ML: scipy.sparse.csr_array | None, query_B: Array
 ) -> Array:
     """Returns the Jaccard coefficients (B, M) of the label sets of the rows `query_B` with all label sets.
 
     The coefficient of two empty sets is 0. A label that one row has and that is unknown for the other row,
-    according to `open_labels`, is ignored.
+    according to `unknown_ML`, is ignored.
     """
-    size_M = np.diff(has.indptr)
-    shared_BM = (has[query_B] @ has.T).toarray()
-    either_BM = size_M[query_B, None] + size_M - shared_BM
-    if open_labels is None:
-        return np.asarray(shared_BM / either_BM)
-    either_BM -= (has[query_B] @ open_labels.T).toarray() + (open_labels[query_B] @ has.T).toarray()
-    return np.asarray(np.divide(shared_BM, either_BM, out=np.zeros_like(shared_BM), where=either_BM > 0))
+    size_M = np.diff(label_ML.indptr)
+    shared_BM = (label_ML[query_B] @ label_ML.T).toarray()
+    union_BM = size_M[query_B, None] + size_M - shared_BM
+    if unknown_ML is None:
+        return np.asarray(shared_BM / union_BM)
+    union_BM -= (label_ML[query_B] @ unknown_ML.T).toarray() + (unknown_ML[query_B] @ label_ML.T).toarray()
+    return np.asarray(np.divide(shared_BM, union_BM, out=np.zeros_like(shared_BM), where=union_BM > 0))

@@ -47,8 +47,8 @@ class Ensemble:
         """
         if not self.weight:
             return first
-        other = self.scale * _logits(task, second) + self.shift
-        z = torch.lerp(_logits(task, first), other, self.weight)
+        second_logits = self.scale * _logits(task, second) + self.shift
+        z = torch.lerp(_logits(task, first), second_logits, self.weight)
         return (z.sigmoid() if task == "multi_label" else z.softmax(-1)).float()
 
 

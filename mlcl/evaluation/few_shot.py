@@ -71,10 +71,10 @@ class FewShot:
         row_E, class_E = array(sets.row_index()), array(sets.columns)
         for draw in range(draws):
             rng = np.random.default_rng([seed, draw])
-            drawn = [rng.permutation(row_E[class_E == c])[:shots] for c in range(self.n_classes)]
-            row_S = np.unique(np.concatenate(drawn))
+            samples = [rng.permutation(row_E[class_E == c])[:shots] for c in range(self.n_classes)]
+            row_S = np.unique(np.concatenate(samples))
             values.append(self._metrics(self._fit_and_predict(row_S, queries_MD), targets))
-        return {name: float(np.mean([each[name] for each in values])) for name in values[0]}
+        return {name: float(np.mean([metrics[name] for metrics in values])) for name in values[0]}
 
     def _metrics(self, probabilities: Tensor, targets: Targets) -> dict[str, float]:
         decision = Decision.fixed(0.5, at_least_one=True)

@@ -84,8 +84,8 @@ def values_without_blocks(
         >>> values_without_blocks("single", p, torch.tensor([0, 1, 1, 1]), blocks, only=["accuracy"])
         {'accuracy': array([0.5, 1. ])}
     """
-    slow = [name for name in only if name not in METRICS or METRICS[name].without_blocks is None]
-    evaluate(task, probabilities, targets, decision, aspects, slow, facts)  # raises for bad input
+    slow_names = [name for name in only if name not in METRICS or METRICS[name].without_blocks is None]
+    evaluate(task, probabilities, targets, decision, aspects, slow_names, facts)  # raises for bad input
     rows = _BlockMetrics(task, probabilities, targets, block_N, decision, aspects, facts)
     return {name: rows.values(name) for name in only}
 
@@ -131,11 +131,11 @@ class _BlockMetrics:
         value_AB = np.stack([self._of_column(metric, column) for column in range(columns)])
         if aspect is not None:
             return np.asarray(value_AB[aspect])
-        there_AB = np.isfinite(value_AB)
-        return np.asarray(np.where(there_AB, value_AB, 0).sum(0) / there_AB.sum(0))
+        finite_AB = np.isfinite(value_AB)
+        return np.asarray(np.where(finite_AB, value_AB, 0).sum(0) / finite_AB.sum(0))
 
     def _of_column(self, metric: Metric, column: int) -> Array:
-        target_N, predicted_N = (each[:, column] for each in self._class_columns)
+        target_N, predicted_N = (class_NA[:, column] for class_NA in self._class_columns)
         known_N = target_N >= 0
         block, target, predicted = self.block_N[known_N], target_N[known_N], predicted_N[known_N]
         right = target == predicted
@@ -196,8 +196,8 @@ class _BlockMetrics:
         if not known_rows(self.task, targets).any():
             return float("nan")
         facts, p = self.facts.of_rows(rows), self.probabilities[index]
-        found = evaluate(self.task, p, targets, self.decision, self.aspects, [name], facts)
-        return found.get(name, float("nan"))
+        metrics = evaluate(self.task, p, targets, self.decision, self.aspects, [name], facts)
+        return metrics.get(name, float("nan"))
 
 
 def _without(value_B: Array) -> Array:

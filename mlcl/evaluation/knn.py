@@ -121,8 +121,8 @@ def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classe
         raise ValueError(f"k must be at least 1: {k}")
     index_MK = array(neighbours.index)[:, :k]
     distance_MK = array(neighbours.distance)[:, :k].astype(np.float64)
-    if (last := int(index_MK.max(initial=-1))) >= len(labels):
-        raise ValueError(f"{len(labels)} labels for a datastore of {last + 1} rows or more")
+    if (last_row := int(index_MK.max(initial=-1))) >= len(labels):
+        raise ValueError(f"{len(labels)} labels for a datastore of {last_row + 1} rows or more")
     if task == "multi_label":
         index_V = torch.from_numpy(np.ascontiguousarray(index_MK).reshape(-1))
         rows = as_rows(labels).without_unknown().take(index_V)
@@ -155,9 +155,9 @@ def neighbour_overlap(
     Source: kNN-MLTC Table 6.
     """
     width = train_labels.width
-    found, wanted = (len(query_labels), query_labels.width), (len(neighbours.index), width)
-    if found != wanted:
-        raise ValueError(f"labels of the queries; found: {found}; allowed: {wanted}")
+    shape, expected = (len(query_labels), query_labels.width), (len(neighbours.index), width)
+    if shape != expected:
+        raise ValueError(f"labels of the queries; found: {shape}; allowed: {expected}")
     votes = ballot(neighbours, train_labels, "multi_label", k, width)
     row_V, cell_V = votes.row, votes.row * width + votes.column
     if query_labels.unknown is not None:

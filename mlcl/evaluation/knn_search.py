@@ -141,17 +141,17 @@ def search(
         Setting(k=1, lambda_=1.0, temperature=1.0)
     """
     grid = _grid(rows.neighbours.index.shape[1], ks, lambdas, temperatures)
-    splits = [each.with_target(task) for each in (rows, held_out) if each is not None]
+    splits = [queries.with_target(task) for queries in (rows, held_out) if queries is not None]
     query = _Query(splits, train_labels, task, scoring)
     for split in splits:  # refuses a wrong name of a metric, and shapes that do not fit
         query.value(split, split.model, AT_HALF)
     value_SKGT = query.values(grid)
-    best = max(map(query.decide, query.candidates(grid, value_SKGT[0])), key=lambda each: each.value)
+    best = max(map(query.decide, query.candidates(grid, value_SKGT[0])), key=lambda choice: choice.value)
     targets, facts = splits[0].targets, splits[0].facts
     metrics = evaluate(task, best.probabilities, targets, best.decision, scoring.aspects, facts=facts)
     fields = [("k", np.int64), ("lambda", np.float64), ("temperature", np.float64)]
-    at = zip(grid.settings, value_SKGT[0].flat, strict=True)
-    table = np.array([(*each, value) for each, value in at], dtype=[*fields, (scoring.metric, np.float64)])
+    items = zip(grid.settings, value_SKGT[0].flat, strict=True)
+    table = np.array([(*key, value) for key, value in items], dtype=[*fields, (scoring.metric, np.float64)])
     tested = None if held_out is None else value_SKGT[1].reshape(-1)
     return PosthocResult(best.setting, best.decision, metrics, table, tested)
 
@@ -179,15 +179,17 @@ class _Query:
 
     def value(self, rows: QueryRows, probabilities: Tensor, decision: Decision) -> float:
         name, aspects = self.scoring.metric, self.scoring.aspects
-        found = evaluate(self.task, probabilities, rows.targets, decision, aspects, [name], rows.facts)
-        return found.get(name, math.nan)  # an aspect of a split may have no known target
+        metrics = evaluate(self.task, probabilities, rows.targets, decision, aspects, [name], rows.facts)
+        return metrics.get(name, math.nan)  # an aspect of a split may have no known target
 
     def decide(self, setting: Setting) -> _Decided:
         """Chooses which labels are predicted at a setting, and computes the metric, on the first split."""
         rows, scoring = self.splits[0], self.scoring
-        mixed = blend(self._votes(rows, setting.k, setting.temperature), rows.model, setting.lambda_)
-        decision = scoring.decide(self.task, mixed, rows.targets)
-        return _Decided(setting, mixed, decision, scoring.sign * self.value(rows, mixed, decision))
+        probabilities = blend(self._votes(rows, setting.k, setting.temperature), rows.model, setting.lambda_)
+        decision = scoring.decide(self.task, probabilities, rows.targets)
+        return _Decided(
+            setting, probabilities, decision, scoring.sign * self.value(rows, probabilities, decision)
+        )
 
     def values(self, grid: Grid) -> Array:
         """Returns the metric at every setting, for every split (S, K, G, T)."""
@@ -205,9 +207,9 @@ class _Query:
         signed_KGT = np.where(np.isnan(value_KGT), -np.inf, self.scoring.sign * value_KGT)
         if not np.isfinite(signed_KGT).any():
             raise ValueError(f"{self.scoring.metric} has no value at any setting")
-        given = isinstance(self.scoring.threshold, float)
+        fixed = isinstance(self.scoring.threshold, float)
         counted = self.task == "multi_label" and METRICS[self.scoring.metric].counts is not None
-        if given or not counted:
+        if fixed or not counted:
             return [Setting(*grid.settings[signed_KGT.argmax()])]
         best_KT, value_KT = signed_KGT.argmax(axis=1), signed_KGT.max(axis=1)
         pairs = np.argsort(-value_KT, axis=None, kind="stable")[:FINALISTS]
@@ -215,25 +217,25 @@ class _Query:
         indices = np.ravel_multi_index((k, best_KT[k, t], t), signed_KGT.shape)
         settings = [Setting(*grid.settings[index]) for index in indices]
         if self.scoring.threshold == "per_label":
-            one = replace(self, scoring=replace(self.scoring, threshold="global"))
-            settings = [max(settings, key=lambda setting: one.decide(setting).value)]
-        alone = [Setting(*grid.settings[0])] if grid.lambdas[0] == 0 else []
-        return [*alone, *settings]
+            common_query = replace(self, scoring=replace(self.scoring, threshold="global"))
+            settings = [max(settings, key=lambda setting: common_query.decide(setting).value)]
+        model_only = [Setting(*grid.settings[0])] if grid.lambdas[0] == 0 else []
+        return [*model_only, *settings]
 
     def _values(self, grid: Grid) -> Iterator[Array]:
         """Yields the metric (S, G) of each split at each lambda, for every temperature and then every k."""
         width = self.splits[0].model.shape[1]
         metric, aspect = metric_of(self.scoring.metric, self.task, self.scoring.aspects, width)
-        given = isinstance(self.scoring.threshold, float)
-        if self.task == "multi_label" and metric.counts is not None and not given:
+        fixed = isinstance(self.scoring.threshold, float)
+        if self.task == "multi_label" and metric.counts is not None and not fixed:
             return self._of_thresholds(metric, grid)
         if self.task == "multi_label" and metric.counts is not None and not self.scoring.at_least_one:
-            each_split = [self._of_counts(rows, metric, grid) for rows in self.splits]
+            split_values = [self._of_counts(rows, metric, grid) for rows in self.splits]
         elif self.task != "multi_label" and metric.hits is not None:
-            each_split = [self._of_hits(rows, metric, aspect, grid) for rows in self.splits]
+            split_values = [self._of_hits(rows, metric, aspect, grid) for rows in self.splits]
         else:
             return self._one_by_one(grid)
-        return map(np.stack, zip(*each_split, strict=True))
+        return map(np.stack, zip(*split_values, strict=True))
 
     def _votes(self, rows: QueryRows, k: int, temperature: float) -> Tensor:
         n_classes = rows.model.shape[-1]
@@ -253,11 +255,11 @@ class _Query:
         inputs = [(as_rows(rows.targets), array(rows.model)) for rows in self.splits]
         levels = Levels(*inputs[0], metric)
         ballots = [self._ballot(rows, grid) for rows in self.splits]
-        each_split = [
-            sweep_thresholds(votes, *its, grid, metric, levels)
-            for votes, its in zip(ballots, inputs, strict=True)
+        split_values = [
+            sweep_thresholds(votes, *arrays, grid, metric, levels)
+            for votes, arrays in zip(ballots, inputs, strict=True)
         ]
-        for values in zip(*each_split, strict=True):
+        for values in zip(*split_values, strict=True):
             best_G1 = (self.scoring.sign * values[0]).argmax(1)[:, None]
             yield np.stack([np.take_along_axis(value_GJ, best_G1, 1)[:, 0] for value_GJ in values])
 
@@ -266,11 +268,11 @@ class _Query:
         assert of_hits is not None
         target_MA = as_classes(rows.targets).reshape(len(rows.targets), -1)
         known_A = (target_MA >= 0).sum(0)
-        scored = np.flatnonzero(known_A) if aspect is None else np.array([aspect])
+        aspects = np.flatnonzero(known_A) if aspect is None else np.array([aspect])
         model_RC = array(rows.model).reshape(-1, n_classes)
         aspect_R = np.tile(np.arange(len(known_A)), len(target_MA))
         sweep = sweep_hits(self._ballot(rows, grid), target_MA.reshape(-1), model_RC, aspect_R, grid)
-        return (np.mean(of_hits(right_GA[:, scored], known_A[scored]), axis=1) for right_GA in sweep)
+        return (np.mean(of_hits(right_GA[:, aspects], known_A[aspects]), axis=1) for right_GA in sweep)
 
     def _one_by_one(self, grid: Grid) -> Iterator[Array]:
         """Yields the metric (S, G) for every temperature and every k, with thresholds of each setting."""
@@ -279,16 +281,16 @@ class _Query:
             votes = [self._votes(rows, k, temperature) for rows in self.splits]
             values = []
             for lambda_ in grid.lambdas:
-                mixed = [blend(q, rows.model, lambda_) for q, rows in zip(votes, self.splits, strict=True)]
-                decision = self.scoring.decide(self.task, mixed[0], targets, only)
-                values.append([self.value(*each, decision) for each in zip(self.splits, mixed, strict=True)])
+                blends = [blend(q, rows.model, lambda_) for q, rows in zip(votes, self.splits, strict=True)]
+                decision = self.scoring.decide(self.task, blends[0], targets, only)
+                values.append([self.value(*pair, decision) for pair in zip(self.splits, blends, strict=True)])
             yield np.array(values).T
 
 
 def _grid(largest: int, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]) -> Grid:
-    kept, shares = sorted({min(k, largest) for k in ks}), sorted(set(map(float, lambdas)))
+    k_values, lambda_values = sorted({min(k, largest) for k in ks}), sorted(set(map(float, lambdas)))
     if max(ks, default=0) > largest:
         logger.warning("k up to %d instead of %d: there are no more neighbours", largest, max(ks))
-    if not kept or not shares or kept[0] < 1 or shares[0] < 0 or shares[-1] > 1:
+    if not k_values or not lambda_values or k_values[0] < 1 or lambda_values[0] < 0 or lambda_values[-1] > 1:
         raise ValueError(f"the grid needs k of at least 1 and lambda from 0 to 1: {ks}, {lambdas}")
-    return Grid(kept, shares, sorted(set(temperatures)))
+    return Grid(k_values, lambda_values, sorted(set(temperatures)))

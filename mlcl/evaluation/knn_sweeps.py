@@ -70,8 +70,8 @@ class VoteCells:
         weight_V = votes.row * votes.distance.shape[1] + votes.rank
         # For each k the cells and the weights' indices of the votes that the previous k does not have.
         self._steps = []
-        for before, k in zip((0, *ks), ks, strict=False):
-            added_V = (votes.rank >= before) & (votes.rank < k)
+        for previous_k, k in zip((0, *ks), ks, strict=False):
+            added_V = (votes.rank >= previous_k) & (votes.rank < k)
             self._steps.append((self.index[key_V[added_V]], weight_V[added_V]))
 
     def true(self, targets: LabelRows) -> Array:
@@ -126,7 +126,7 @@ def sweep_counts(
 
     for q_E in cells.probabilities(grid.temperatures):
         predicted = [m_E + lambda_ * (q_E - m_E) >= limit for lambda_ in grid.lambdas]
-        right_GL = np.stack([count(each & true_E) for each in predicted])
+        right_GL = np.stack([count(predicted_E & true_E) for predicted_E in predicted])
         yield Counts(right_GL, np.stack(list(map(count, predicted))), true_L, int(known_ML.sum()))
 
 
@@ -147,35 +147,35 @@ def sweep_hits(
     cells = VoteCells(votes, grid.ks, keep_RC)
     m_E = model_RC[cells.row, cells.column].astype(np.float64)
     start_R = np.searchsorted(cells.row, every_R)
-    own_R = cells.index[every_R * model_RC.shape[1] + true_R]
-    own_E = own_R[cells.row]
-    is_own_E, known_R, groups = own_E == np.arange(len(own_E)), target_R >= 0, int(group_R.max()) + 1
-    above_E, below_E = m_E - m_E[own_E] >= CLOSE, m_E - m_E[own_E] <= -CLOSE
+    truth_R = cells.index[every_R * model_RC.shape[1] + true_R]
+    truth_E = truth_R[cells.row]
+    is_truth_E, known_R, groups = truth_E == np.arange(len(truth_E)), target_R >= 0, int(group_R.max()) + 1
+    above_E, below_E = m_E - m_E[truth_E] >= CLOSE, m_E - m_E[truth_E] <= -CLOSE
 
     def count(row_S: Array) -> Array:
         return np.bincount(group_R[row_S], minlength=groups)
 
     for q_E in cells.probabilities(grid.temperatures):
         # A row is wrong at every lambda if a class is above the true one in m and q, right if all are below.
-        gap_E = q_E - q_E[own_E]
+        gap_E = q_E - q_E[truth_E]
         lost_R = np.logical_or.reduceat(above_E & (gap_E >= CLOSE), start_R)
-        won_R = np.logical_and.reduceat(below_E & (gap_E <= -CLOSE) | is_own_E, start_R)
+        won_R = np.logical_and.reduceat(below_E & (gap_E <= -CLOSE) | is_truth_E, start_R)
         open_E = (known_R & ~lost_R & ~won_R)[cells.row]
-        always = count(np.flatnonzero(known_R & won_R))
-        parts = (each[open_E] for each in (cells.row, is_own_E, m_E, q_E))
-        yield np.stack([always + count(row_S) for row_S in _right_rows(grid.lambdas, *parts)])
+        always_right = count(np.flatnonzero(known_R & won_R))
+        parts = (value_E[open_E] for value_E in (cells.row, is_truth_E, m_E, q_E))
+        yield np.stack([always_right + count(row_S) for row_S in _right_rows(grid.lambdas, *parts)])
 
 
 def _right_rows(
-    lambdas: Sequence[float], row_S: Array, is_own_S: Array, m_S: Array, q_S: Array
+    lambdas: Sequence[float], row_S: Array, is_truth_S: Array, m_S: Array, q_S: Array
 ) -> Iterator[Array]:
     """Yields, for each lambda, the rows whose true class is the first class with the highest blend."""
     row_R, start_R = np.unique(row_S, return_index=True)
-    own_S = np.repeat(np.flatnonzero(is_own_S), np.diff(start_R, append=len(row_S)))
-    before_own_S = np.arange(len(row_S)) < own_S
+    truth_S = np.repeat(np.flatnonzero(is_truth_S), np.diff(start_R, append=len(row_S)))
+    before_truth_S = np.arange(len(row_S)) < truth_S
     for lambda_ in lambdas:
         blend_S = m_S + lambda_ * (q_S - m_S)
-        beaten_S = (blend_S > blend_S[own_S]) | ((blend_S == blend_S[own_S]) & before_own_S)
+        beaten_S = (blend_S > blend_S[truth_S]) | ((blend_S == blend_S[truth_S]) & before_truth_S)
         yield row_R[~np.logical_or.reduceat(beaten_S, start_R)]
 
 
@@ -266,8 +266,8 @@ def _pair_counts(
     pair_E = pair_ML[cells.row, cells.column]
 
     def count(pair: Array, true: Array) -> Array:
-        both = [np.bincount(each, minlength=n_groups * n_pairs) for each in (pair, pair[true])]
-        return np.stack(both).reshape(2, n_groups, n_pairs).transpose(1, 0, 2)
+        counts = [np.bincount(indices, minlength=n_groups * n_pairs) for indices in (pair, pair[true])]
+        return np.stack(counts).reshape(2, n_groups, n_pairs).transpose(1, 0, 2)
 
     # Cells without a vote have q = 0 at every setting: all cells, less those with a vote.
     true_ML = targets.dense(torch.bool).numpy()

@@ -79,8 +79,8 @@ class Metric:
 
     def __post_init__(self) -> None:
         _check_mode(self)
-        of_classes = [each for each in (self.hits, self.class_counts, self.classes) if each]
-        if (self.counts and self.labels) or len(of_classes) > 1:
+        class_functions = [function for function in (self.hits, self.class_counts, self.classes) if function]
+        if (self.counts and self.labels) or len(class_functions) > 1:
             raise ValueError(f"metric {self.name} is computed in two ways; allowed: one for a kind of task")
         if self.without_blocks and not self.labels:
             raise ValueError(f"metric {self.name} has without_blocks; allowed: beside labels")

@@ -94,8 +94,8 @@ def position(scores_NL: Array, row_P: Array, label_P: Array, k: int) -> Array:
     top_Nk = torch.from_numpy(scores_NL).topk(k, dim=1).values.numpy()
     score_P = scores_NL[row_P, label_P]
     position_P = np.full(len(row_P), k)
-    inside = np.flatnonzero(score_P >= top_Nk[row_P, -1])
-    for part in np.array_split(inside, len(inside) // 1024 + 1):
+    candidates = np.flatnonzero(score_P >= top_Nk[row_P, -1])
+    for part in np.array_split(candidates, len(candidates) // 1024 + 1):
         row, score = row_P[part], score_P[part, None]
         above = (top_Nk[row] > score).sum(1)
         earlier = np.arange(scores_NL.shape[1]) < label_P[part, None]
@@ -153,8 +153,8 @@ class ClassPrediction:
     @property
     def true_path(self) -> Array:
         """The rows' own classes (N, H) at every level of a hierarchy, the coarsest first, -1 if unknown."""
-        own = self.facts.row_path
-        return self.facts.paths()[self.targets] if own is None else own
+        row_path = self.facts.row_path
+        return self.facts.paths()[self.targets] if row_path is None else row_path
 
 
 @dataclass(frozen=True)

@@ -112,19 +112,19 @@ def linear_probe(
     """
     _check_rows(train, val_features, task, n_classes)
     score = partial(_score, features=val_features, targets=val_targets, scoring=scoring, facts=val_facts)
-    trained = [
+    entries = [
         (layer, ended, score(layer)) for layer, ended in _train_layers(train, task, n_classes, grid, score)
     ]
-    finished = [(value, layer) for layer, ended, value in trained if ended and not math.isnan(value)]
-    if not finished:
+    finished_layers = [(value, layer) for layer, ended, value in entries if ended and not math.isnan(value)]
+    if not finished_layers:
         raise ValueError(f"every configuration of the linear probe diverged, or has no {scoring.metric}")
-    best = max(finished, key=lambda each: each[0])[1]
+    best = max(finished_layers, key=lambda pair: pair[0])[1]
     layer = replace(best, weight=best.weight.cpu(), bias=best.bias.cpu())
-    predicted = predict(layer, val_features)
-    decision = scoring.decide(task, predicted, val_targets)
-    metrics = evaluate(task, predicted, val_targets, decision, scoring.aspects, facts=val_facts)
+    probabilities = predict(layer, val_features)
+    decision = scoring.decide(task, probabilities, val_targets)
+    metrics = evaluate(task, probabilities, val_targets, decision, scoring.aspects, facts=val_facts)
     fields = [("lr", np.float64), ("weight_decay", np.float64), (scoring.metric, np.float64)]
-    rows = [(*pair, scoring.sign * its[2]) for pair, its in zip(grid.pairs(), trained, strict=True)]
+    rows = [(*pair, scoring.sign * entry[2]) for pair, entry in zip(grid.pairs(), entries, strict=True)]
     return replace(layer, decision=decision, metrics=metrics, table=np.array(rows, dtype=fields))
 
 
@@ -141,13 +141,15 @@ def predict(result: ProbeResult, features: Features) -> Tensor:
         raise ValueError(f"features of {features.shape[-1]} columns for a probe of {weight.shape[-1]}")
     if isinstance(features, Tensor) and features.ndim == 2:
         weight_OD, bias_O = weight.flatten(0, -2), bias.flatten()
-        every = torch.split(features, max(1, NUMBERS_AT_ONCE // max(weight_OD.shape)))
-        parts_O = [functional.linear(x.to(bias.device).float(), weight_OD, bias_O).cpu() for x in every]
+        chunks = torch.split(features, max(1, NUMBERS_AT_ONCE // max(weight_OD.shape)))
+        parts_O = [functional.linear(x.to(bias.device).float(), weight_OD, bias_O).cpu() for x in chunks]
         logits = torch.cat(parts_O).reshape(-1, *bias.shape)
     else:
         weight_LD, bias_L = weight.to(features.device), bias.to(features.device)
-        read = parts(torch.arange(features.shape[0]), features)
-        logits = torch.cat([torch.einsum("mld,ld->ml", features[rows], weight_LD) + bias_L for rows in read])
+        row_parts = parts(torch.arange(features.shape[0]), features)
+        logits = torch.cat(
+            [torch.einsum("mld,ld->ml", features[rows], weight_LD) + bias_L for rows in row_parts]
+        )
         logits = logits.cpu()
     return logits.sigmoid() if result.task == "multi_label" else logits.softmax(-1)
 
@@ -172,12 +174,12 @@ def _check_rows(train: ProbeRows, val_features: Features, task: Task, n_classes:
     if rows != len(train.targets):
         raise ValueError(f"{rows} rows of features for {len(train.targets)} of targets")
     if task == "multi_label":
-        wrong, found = (width := as_rows(train.targets).width) != n_classes, f"{width} labels"
+        wrong, excess = (width := as_rows(train.targets).width) != n_classes, f"{width} labels"
     else:
         largest = int(as_classes(train.targets).max(initial=-1))
-        wrong, found = largest >= n_classes, f"class {largest}"
+        wrong, excess = largest >= n_classes, f"class {largest}"
     if wrong:
-        raise ValueError(f"{found} among the targets of {n_classes} classes")
+        raise ValueError(f"{excess} among the targets of {n_classes} classes")
 
 
 def _train_layers(
@@ -194,7 +196,9 @@ def _train_layers(
         weight, bias = weight_OD.reshape(*shape, -1), bias_O.reshape(shape)
         return ProbeResult(weight, bias, lr, decay, {}, np.empty(0), task)
 
-    training = GridTraining(train, y, known_N, grid, math.prod(shape), lambda *its: score(layer(*its)))
+    training = GridTraining(
+        train, y, known_N, grid, math.prod(shape), lambda *tensors: score(layer(*tensors))
+    )
     for pair, weight_OD, bias_O, ended in zip(grid.pairs(), *training.layers(), strict=True):
         yield layer(weight_OD, bias_O, *pair), ended
 

@@ -44,7 +44,9 @@ class ProbeLayers:
                 self._weight_HOD[place],
                 self._bias_HO[place],
             )
-            self.weights[number].grad, self.biases[number].grad = (each[place] for each in self._gradients)
+            self.weights[number].grad, self.biases[number].grad = (
+                gradient[place] for gradient in self._gradients
+            )
 
     def keep(self, numbers: Sequence[int]) -> None:
         """Stops training the settings not in `numbers`: the optimiser skips tensors without a gradient."""
@@ -93,8 +95,8 @@ def build_optimizer(
         for weight, (lr, decay) in zip(weights, pairs, strict=True)
     ]
     for rate in sorted({lr for lr, _ in pairs}):
-        same = [bias for bias, (lr, _) in zip(biases, pairs, strict=True) if lr == rate]
-        groups.append({"params": same, "lr": rate, "weight_decay": 0.0})
+        rate_biases = [bias for bias, (lr, _) in zip(biases, pairs, strict=True) if lr == rate]
+        groups.append({"params": rate_biases, "lr": rate, "weight_decay": 0.0})
     return torch.optim.AdamW(groups, fused=True)
 
 
@@ -207,19 +209,23 @@ class GridTraining:
         The list says which configurations were trained to their end, and not stopped.
         """
         pairs, dim = self._grid.pairs(), self._x.shape[-1]
-        most = NUMBERS_ON_GPU if self._device.type == "cuda" else NUMBERS_AT_ONCE
-        at_once = max(1, most // (self._outputs * (self._grid.batch_size + 4 * dim)))
+        limit = NUMBERS_ON_GPU if self._device.type == "cuda" else NUMBERS_AT_ONCE
+        chunk_size = max(1, limit // (self._outputs * (self._grid.batch_size + 4 * dim)))
         if len(self._x.shape) == 3:  # otherwise each part would compute the label vectors again
-            at_once = len(pairs)
-        trained = [self._train(pairs[first : first + at_once]) for first in range(0, len(pairs), at_once)]
-        weight_HOD, bias_HO = (torch.cat(each) for each in zip(*(its[:2] for its in trained), strict=True))
-        return *self._plain(weight_HOD, bias_HO), list(itertools.chain(*(ended for *_, ended in trained)))
+            chunk_size = len(pairs)
+        results = [
+            self._train(pairs[first : first + chunk_size]) for first in range(0, len(pairs), chunk_size)
+        ]
+        weight_HOD, bias_HO = (
+            torch.cat(tensors) for tensors in zip(*(result[:2] for result in results), strict=True)
+        )
+        return *self._plain(weight_HOD, bias_HO), list(itertools.chain(*(ended for *_, ended in results)))
 
     def _plain(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Returns layers for features that are not standardised, from layers for standardised ones."""
-        plain = weight / self._scale
-        shift = plain @ self._mean if self._mean.ndim == 1 else (plain * self._mean).sum(-1)
-        return plain, bias - shift
+        plain_weight = weight / self._scale
+        shift = plain_weight @ self._mean if self._mean.ndim == 1 else (plain_weight * self._mean).sum(-1)
+        return plain_weight, bias - shift
 
     def _train(self, pairs: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor, list[bool]]:
         """Trains some configurations; returns layers for standardised features, and which ran to the end."""
@@ -251,18 +257,18 @@ class GridTraining:
             self._score(*self._plain(layers.weights[number], layers.biases[number])) for number in layers.kept
         ]
         # The average scores are equal in all processes, which must stop the same settings.
-        summed = self._rows.sum(torch.tensor([*scores, 1.0], dtype=torch.float64))
-        scores = [-math.inf if math.isnan(value) else value for value in (summed[:-1] / summed[-1]).tolist()]
-        known = self._scores.setdefault(epoch, [])
-        known += scores
-        least = sorted(known, reverse=True)[math.ceil(len(known) / 2) - 1]
-        return [number for number, value in zip(layers.kept, scores, strict=True) if value >= least]
+        totals = self._rows.sum(torch.tensor([*scores, 1.0], dtype=torch.float64))
+        scores = [-math.inf if math.isnan(value) else value for value in (totals[:-1] / totals[-1]).tolist()]
+        epoch_scores = self._scores.setdefault(epoch, [])
+        epoch_scores += scores
+        threshold = sorted(epoch_scores, reverse=True)[math.ceil(len(epoch_scores) / 2) - 1]
+        return [number for number, value in zip(layers.kept, scores, strict=True) if value >= threshold]
 
     def _set_gradient(self, rows_B: Tensor, layers: ProbeLayers) -> None:
         total = self._rows.total
-        own_b = rows_B if total is None else rows_B[self._is_own(rows_B)]
+        rows_b = rows_B if total is None else rows_B[self._is_own(rows_B)]
         layers.clear()
-        for rows in self._parts(own_b):
+        for rows in self._parts(rows_b):
             x = (self._read(rows) - self._mean) / self._scale
             y = self._targets(rows).to(x.device)
             logits = layers.logits(x).requires_grad_()
@@ -277,18 +283,18 @@ class GridTraining:
         """Returns the features of this process's rows in float32 on the device."""
         return self._x[rows - self._rows.first].to(self._device, torch.float32, non_blocking=True)
 
-    def _standard(self, own_n: Tensor) -> tuple[Tensor, Tensor]:
+    def _standard(self, rows_n: Tensor) -> tuple[Tensor, Tensor]:
         """Returns mean and standard deviation, (D,) or (L, D), of the features of all processes' rows.
 
-        `own_n` has the numbers of this process's rows with a target. The scale of a constant feature is 1.
+        `rows_n` has the numbers of this process's rows with a target. The scale of a constant feature is 1.
         Sums of values and squares are in float64.
         """
         shape, rows = tuple(self._x.shape[1:]), self._rows
         sums = torch.zeros(2, *shape, dtype=torch.float64, device=self._device)
-        for part in self._parts(own_n):
+        for part in self._parts(rows_n):
             x = self._read(part).double()
             sums += torch.stack([x.sum(0), x.square().sum(0)])
-        count = rows.sum(torch.tensor(float(len(own_n)), dtype=torch.float64))
+        count = rows.sum(torch.tensor(float(len(rows_n)), dtype=torch.float64))
         mean, square = rows.sum(sums) / float(count)
         scale = (square - mean.square()).clamp(min=0).sqrt().float()
         return mean.float(), torch.where(scale > 1e-6 * (1 + mean.abs()), scale, 1)

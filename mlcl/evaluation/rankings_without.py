@@ -62,36 +62,36 @@ def average_precision_without(score_n: Array, true_n: Array, block_n: Array, blo
     block b. The value is the mean of (p(i) - p_b(i)) / (c(i) - c_b(i)) over the positives outside of b.
     """
     order = np.argsort(-score_n)
-    falling, true, block = -score_n[order], true_n[order], block_n[order]
-    from_P = np.searchsorted(falling, falling[true], side="right")
-    own_from_P = np.searchsorted(falling[true], falling[true], side="right")
+    negated_scores, true, block = -score_n[order], true_n[order], block_n[order]
+    from_P = np.searchsorted(negated_scores, negated_scores[true], side="right")
+    positives_from_P = np.searchsorted(negated_scores[true], negated_scores[true], side="right")
     block_P = block[true]
     value_B = np.full(blocks, np.nan)
     step = max(1, CELLS // (len(from_P) + 1))
     for first in range(0, blocks, step):
-        wide = min(step, blocks - first)
-        inside = (block >= first) & (block < first + wide)
+        width = min(step, blocks - first)
+        inside = (block >= first) & (block < first + width)
         place, column = np.flatnonzero(inside), block[inside] - first
         positive = true[inside]
-        all_PB = from_P[:, None] - _counts(place, column, from_P, wide)
-        own_PB = own_from_P[:, None] - _counts(place[positive], column[positive], from_P, wide)
-        precision_PB = np.divide(own_PB, all_PB, out=np.zeros(all_PB.shape), where=all_PB > 0)
-        mine = (block_P >= first) & (block_P < first + wide)
-        precision_PB[np.flatnonzero(mine), block_P[mine] - first] = 0
-        left_B = len(from_P) - np.bincount(block_P[mine] - first, minlength=wide)
+        all_PB = from_P[:, None] - _counts(place, column, from_P, width)
+        positives_PB = positives_from_P[:, None] - _counts(place[positive], column[positive], from_P, width)
+        precision_PB = np.divide(positives_PB, all_PB, out=np.zeros(all_PB.shape), where=all_PB > 0)
+        inside_P = (block_P >= first) & (block_P < first + width)
+        precision_PB[np.flatnonzero(inside_P), block_P[inside_P] - first] = 0
+        remaining_B = len(from_P) - np.bincount(block_P[inside_P] - first, minlength=width)
         with np.errstate(invalid="ignore"):
-            value_B[first : first + wide] = precision_PB.sum(0) / left_B
+            value_B[first : first + width] = precision_PB.sum(0) / remaining_B
     return value_B
 
 
-def _counts(place: Array, column: Array, from_P: Array, wide: int) -> Array:
-    """Returns how many of the first `from_P` rows of a ranking are in each block (P, wide).
+def _counts(place: Array, column: Array, from_P: Array, width: int) -> Array:
+    """Returns how many of the first `from_P` rows of a ranking are in each block (P, width).
 
     `place` and `column` are the rank and the block of each row; `from_P` (P,) ascends.
     """
     segment = np.searchsorted(from_P, place, side="right")
-    cells = np.bincount(segment * wide + column, minlength=(len(from_P) + 1) * wide)
-    return np.asarray(cells.reshape(-1, wide)[: len(from_P)].cumsum(0))
+    cells = np.bincount(segment * width + column, minlength=(len(from_P) + 1) * width)
+    return np.asarray(cells.reshape(-1, width)[: len(from_P)].cumsum(0))
 
 
 def auc_without(score_n: Array, true_n: Array, block_n: Array, blocks: int) -> Array:
@@ -117,8 +117,8 @@ def auc_without(score_n: Array, true_n: Array, block_n: Array, blocks: int) -> A
         return np.where(pairs_B > 0, won_B / pairs_B, np.nan)
 
 
-def _lower(own: Array, other: Array) -> Array:
-    """Returns, for each value in `own`, how many values of `other` are lower; equal values count half."""
+def _lower(values: Array, other: Array) -> Array:
+    """Returns, for each of `values`, how many values of `other` are lower; equal values count half."""
     ordered = np.sort(other)
-    sides = np.searchsorted(ordered, own, side="left") + np.searchsorted(ordered, own, side="right")
+    sides = np.searchsorted(ordered, values, side="left") + np.searchsorted(ordered, values, side="right")
     return np.asarray(sides / 2)

@@ -67,8 +67,8 @@ def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours
         >>> retrieve(torch.eye(3), torch.tensor([[1.0, 0.5, 0.0]]), 2).index.tolist()
         [[0, 1]]
     """
-    for each in (datastore_ND, queries_MD):
-        check_tensor(each)
+    for embeddings in (datastore_ND, queries_MD):
+        check_tensor(embeddings)
     shapes = tuple(datastore_ND.shape), tuple(queries_MD.shape)
     if not len(shapes[0]) == len(shapes[1]) == 2 or shapes[0][1] != shapes[1][1]:
         raise ValueError(f"embeddings (N, D) and (M, D) do not fit; found: {shapes[0]} and {shapes[1]}")
@@ -78,8 +78,8 @@ def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours
     for first in range(0, len(datastore_ND), BLOCK):
         block_nD = _matrix(datastore_ND[first : first + BLOCK])
         distance_MK, index_MK = _search(block_nD, q_MD, min(k, len(block_nD)))
-        found = Neighbours(torch.from_numpy(distance_MK), torch.from_numpy(index_MK + first))
-        nearest = [merge([*nearest, found], k)]
+        block_nearest = Neighbours(torch.from_numpy(distance_MK), torch.from_numpy(index_MK + first))
+        nearest = [merge([*nearest, block_nearest], k)]
     return nearest[0]
 
 
@@ -90,8 +90,8 @@ def merge(found: Sequence[Neighbours], k_max: int) -> Neighbours:
     If all parts together have fewer than k_max neighbours, K is their number. Raises ValueError if there are
     no neighbours, numbers of queries differ, or k_max < 1.
     """
-    distance_MF = np.concatenate([array(each.distance) for each in found], axis=1)
-    index_MF = np.concatenate([array(each.index) for each in found], axis=1)
+    distance_MF = np.concatenate([array(part.distance) for part in found], axis=1)
+    index_MF = np.concatenate([array(part.index) for part in found], axis=1)
     if not distance_MF.shape[1] or k_max < 1:
         raise ValueError(f"nothing to merge: {distance_MF.shape[1]} neighbours, k_max {k_max}")
     k = min(k_max, distance_MF.shape[1])
@@ -120,23 +120,23 @@ def _search(x_nD: Array, q_MD: Array, k: int) -> tuple[Array, Array]:
     """Returns distances and row numbers (M, k) of the k nearest rows of a block."""
     import faiss  # imported late: a dry run does not need it
 
-    approximate_MF, found_MF = faiss.knn(q_MD, x_nD, min(len(x_nD), k + SLACK))
+    approximate_MF, index_MF = faiss.knn(q_MD, x_nD, min(len(x_nD), k + SLACK))
     distance_MK, index_MK = np.empty((len(q_MD), k), np.float32), np.empty((len(q_MD), k), np.int64)
     for first in range(0, len(q_MD), CHUNK):
         rows = slice(first, first + CHUNK)
-        found_BF = found_MF[rows]
-        distance_BF = _distance(x_nD[found_BF], q_MD[rows, None])
-        order_BK = np.lexsort((found_BF, distance_BF), axis=-1)[:, :k]
+        index_BF = index_MF[rows]
+        distance_BF = _distance(x_nD[index_BF], q_MD[rows, None])
+        order_BK = np.lexsort((index_BF, distance_BF), axis=-1)[:, :k]
         distance_MK[rows] = np.take_along_axis(distance_BF, order_BK, 1)
-        index_MK[rows] = np.take_along_axis(found_BF, order_BK, 1)
-    if found_MF.shape[1] < len(x_nD) or (found_MF < 0).any():
+        index_MK[rows] = np.take_along_axis(index_BF, order_BK, 1)
+    if index_MF.shape[1] < len(x_nD) or (index_MF < 0).any():
         # A row that faiss did not propose may be as near as the K-th. faiss gives -1 where squares overflow.
         least_M = approximate_MF[:, -1] - _rounding(x_nD, q_MD, np.float32)
         unsafe_U = np.flatnonzero(least_M <= distance_MK[:, -1].astype(np.float64) ** 2 * (1 + 1e-6))
         if len(unsafe_U):
-            again = _search_float64(x_nD, q_MD[unsafe_U], k)
-            for row, (distance_F, found_F) in zip(unsafe_U, again, strict=True):
-                distance_MK[row], index_MK[row] = distance_F[:k], found_F[:k]
+            results = _search_float64(x_nD, q_MD[unsafe_U], k)
+            for row, (distance_F, index_F) in zip(unsafe_U, results, strict=True):
+                distance_MK[row], index_MK[row] = distance_F[:k], index_F[:k]
     return distance_MK, index_MK
 
 
@@ -161,11 +161,11 @@ def _search_float64(x_nD: Array, q_UD: Array, k: int) -> Iterator[tuple[Array, A
         for q_D, square_n, rounding in zip(q_BD, square_Bn, rounding_B, strict=True):
             kth = np.partition(square_n, k - 1)[k - 1]
             # 1e-6 covers rows whose distances differ in float64 and are equal in float32.
-            found_F = np.flatnonzero(square_n <= kth + abs(kth) * 1e-6 + 2 * rounding)
-            groups, member_F = np.unique(group_n[found_F], return_inverse=True)
+            index_F = np.flatnonzero(square_n <= kth + abs(kth) * 1e-6 + 2 * rounding)
+            groups, member_F = np.unique(group_n[index_F], return_inverse=True)
             distance_F = _distance(distinct_GD[groups], q_D)[member_F]
             order_F = np.argsort(distance_F, kind="stable")
-            yield distance_F[order_F], found_F[order_F]
+            yield distance_F[order_F], index_F[order_F]
 
 
 def _rounding(x_nD: Array, q_MD: Array, dtype: type[np.floating]) -> Array:

@@ -100,15 +100,15 @@ def metrics_of(task: Task, n_labels: int | None = None, groups: Collection[str] 
     If `groups` is None, metrics of all groups are returned. With `n_labels`, metrics of a multi-label task
     that need more than so many labels are left out.
     """
-    found = [
+    metrics = [
         metric
         for metric in METRICS.values()
         if task in metric.tasks and not isinstance(metric, EmbeddingMetric)
         if groups is None or not metric.group or metric.group in groups
     ]
     if task == "multi_label" and n_labels is not None:
-        found = [metric for metric in found if metric.depth <= n_labels]
-    return sorted(found, key=lambda metric: (metric.depth, metric.name))
+        metrics = [metric for metric in metrics if metric.depth <= n_labels]
+    return sorted(metrics, key=lambda metric: (metric.depth, metric.name))
 
 
 def metric_names(
@@ -129,10 +129,10 @@ def metric_names(
         >>> metric_names("aspects", ["Taste"])
         ('accuracy', 'macro_f1', 'accuracy_taste')
     """
-    found = metrics_of(task, n_labels, groups)
-    per_aspect = [metric for metric in found if task == "aspects" and metric.per_aspect]
-    own = [aspect_metric(metric.name, aspect) for metric in per_aspect for aspect in aspects or ()]
-    return (*(metric.name for metric in found), *own)
+    metrics = metrics_of(task, n_labels, groups)
+    per_aspect = [metric for metric in metrics if task == "aspects" and metric.per_aspect]
+    aspect_names = [aspect_metric(metric.name, aspect) for metric in per_aspect for aspect in aspects or ()]
+    return (*(metric.name for metric in metrics), *aspect_names)
 
 
 def aspect_metric(name: str, aspect: str) -> str:
@@ -200,9 +200,9 @@ def evaluate(
     if task == "aspects":
         aspects = _aspects(aspects, p.shape[1])
     names = metric_names(task, aspects, p.shape[1], groups=() if only is None else None)
-    unknown = [name for name in only or () if name not in names]
-    if unknown:
-        raise UserError("no such metric for this task", found=unknown, allowed=names)
+    unknown_names = [name for name in only or () if name not in names]
+    if unknown_names:
+        raise UserError("no such metric for this task", found=unknown_names, allowed=names)
     names = tuple(name for name in names if only is None or name in only)
     if task == "multi_label":
         return _of_labels(p, as_rows(targets), decision, names, facts)
@@ -213,7 +213,11 @@ def evaluate(
 
 def embedding_metrics(groups: Collection[str]) -> list[EmbeddingMetric]:
     """Returns the metrics of embeddings in these groups."""
-    return [each for each in METRICS.values() if isinstance(each, EmbeddingMetric) and each.group in groups]
+    return [
+        metric
+        for metric in METRICS.values()
+        if isinstance(metric, EmbeddingMetric) and metric.group in groups
+    ]
 
 
 def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collection[str]) -> dict[str, float]:
@@ -246,9 +250,9 @@ def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collectio
     if unknown := set(groups) - {metric.group for metric in METRICS.values()}:
         raise ValueError(f"unknown groups of metrics; found: {', '.join(sorted(unknown))}")
     rows = EmbeddedRows.of(embeddings, sets)
-    whole = rows.labels.known() is None
+    all_known = rows.labels.known() is None
     return {
-        metric.name: metric.of_rows(rows) if whole or metric.masked else float("nan")
+        metric.name: metric.of_rows(rows) if all_known or metric.masked else float("nan")
         for metric in embedding_metrics(groups)
     }
 
@@ -272,8 +276,8 @@ def _of_labels(
 ) -> dict[str, float]:
     if p_NL.shape[1] != targets.width:
         raise ValueError(f"{p_NL.shape[1]} columns of probabilities for {targets.width} labels")
-    wanted = [METRICS[name] for name in names]
-    depth = max((metric.depth for metric in wanted), default=1)
+    metrics = [METRICS[name] for name in names]
+    depth = max((metric.depth for metric in metrics), default=1)
     row_P, label_P = array(targets.row_index()), array(targets.columns)
     predicted_NL, known_NL = decision.predict(p_NL), known_entries(targets)
     if known_NL is not None:
@@ -281,7 +285,7 @@ def _of_labels(
             raise ValueError("no row has a target")
         predicted_NL &= known_NL
     prediction = LabelPrediction(p_NL, predicted_NL, row_P, label_P, depth, facts, known_NL)
-    return {metric.name: metric.of_labels(prediction) for metric in wanted}
+    return {metric.name: metric.of_labels(prediction) for metric in metrics}
 
 
 def _of_classes(p_NC: Array, target_N: Array, names: Sequence[str], facts: LabelFacts) -> dict[str, float]:
@@ -296,22 +300,24 @@ def _of_aspects(
     p_NAC: Array, target_NA: Array, aspects: Sequence[str], names: Sequence[str], facts: LabelFacts
 ) -> dict[str, float]:
     """Returns the metrics `names`: means over the aspects with a value, or values of single aspects."""
-    found = {name: metric_of(name, "aspects", aspects, len(aspects)) for name in names}
-    needed = dict.fromkeys(metric.name for metric, _ in found.values())
-    scored = {
-        a: _of_classes(p_NAC[:, a], target_NA[:, a], list(needed), facts.of_aspect(a))
+    by_name = {name: metric_of(name, "aspects", aspects, len(aspects)) for name in names}
+    base_names = dict.fromkeys(metric.name for metric, _ in by_name.values())
+    aspect_scores = {
+        a: _of_classes(p_NAC[:, a], target_NA[:, a], list(base_names), facts.of_aspect(a))
         for a in range(len(aspects))
         if (target_NA[:, a] >= 0).any()
     }
-    if not scored:
+    if not aspect_scores:
         raise ValueError("no row has a target")
     values: dict[str, float] = {}
-    for name, (metric, aspect) in found.items():
+    for name, (metric, aspect) in by_name.items():
         if aspect is None:
-            own = [value for score in scored.values() if math.isfinite(value := score[metric.name])]
-            values[name] = float(np.mean(own)) if own else math.nan
-        elif aspect in scored:
-            values[name] = scored[aspect][metric.name]
+            aspect_values = [
+                value for score in aspect_scores.values() if math.isfinite(value := score[metric.name])
+            ]
+            values[name] = float(np.mean(aspect_values)) if aspect_values else math.nan
+        elif aspect in aspect_scores:
+            values[name] = aspect_scores[aspect][metric.name]
     return values
 
 

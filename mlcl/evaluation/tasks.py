@@ -109,8 +109,8 @@ def array(tensor: Tensor) -> Array:
     """
     check_tensor(tensor)
     values = tensor.detach().cpu()
-    found: Array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
-    return found
+    result: Array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    return result
 
 
 def as_classes(targets: Targets) -> Array:
@@ -122,8 +122,8 @@ def as_classes(targets: Targets) -> Array:
         raise TypeError(f"this task takes a tensor of classes; found: {type(targets).__name__}")
     classes = array(targets)
     if classes.dtype.kind not in "iub" or classes.min(initial=0) < -1:
-        found = classes.min() if classes.dtype.kind == "i" else classes.dtype
-        raise ValueError(f"classes must be integers, -1 (unknown) or more; found: {found}")
+        actual = classes.min() if classes.dtype.kind == "i" else classes.dtype
+        raise ValueError(f"classes must be integers, -1 (unknown) or more; found: {actual}")
     return classes.astype(np.int64)
 
 
@@ -160,5 +160,5 @@ def known_rows(task: Task, targets: Targets) -> Array:
     if task == "multi_label":
         known_NL = known_entries(as_rows(targets))
         return np.ones(len(targets), dtype=bool) if known_NL is None else np.asarray(known_NL.any(axis=1))
-    known = np.asarray(as_classes(targets) >= 0)
-    return known if task == "single" else np.asarray(known.any(axis=1))
+    is_known = np.asarray(as_classes(targets) >= 0)
+    return is_known if task == "single" else np.asarray(is_known.any(axis=1))

@@ -86,7 +86,7 @@ class SortedScores:
         order_E = np.argsort(self.label, kind="stable")
         ends = np.bincount(self.label, minlength=self.n_labels).cumsum()[:-1]
         scores, true = (np.split(part[order_E], ends) for part in (self.score, self.true))
-        return [(score, score[own]) for score, own in zip(scores, true, strict=True)]
+        return [(score, score[is_true]) for score, is_true in zip(scores, true, strict=True)]
 
 
 def global_threshold(cells: SortedScores, metric: Metric) -> float:
@@ -102,8 +102,8 @@ def global_threshold(cells: SortedScores, metric: Metric) -> float:
     step = max(1, CHUNK // cells.n_labels)
     values = []
     for first in range(0, len(threshold_T), step):
-        some_T = threshold_T[first : first + step]
-        right_TL, predicted_TL = _from_each(positives, some_T), _from_each(columns, some_T)
+        chunk_T = threshold_T[first : first + step]
+        right_TL, predicted_TL = _from_each(positives, chunk_T), _from_each(columns, chunk_T)
         counts = Counts(right_TL, predicted_TL, cells.true_counts, len(cells.score))
         values.append(signed_values(metric, counts))
     return _best_threshold(np.concatenate(values), threshold_T)
@@ -171,7 +171,7 @@ class LabelCandidates:
         threshold, right, predicted = (np.concatenate(part) for part in zip(*parts, strict=True))
         first = np.cumsum([0, *(len(part[0]) for part in parts[:-1])])
         p, true_L, n = int(cells.true.sum()), cells.true_counts, len(cells.score)
-        pooled = [_count_from(each, threshold) / p for each in (cells.positives, cells.score)]
+        pooled = [_count_from(scores, threshold) / p for scores in (cells.positives, cells.score)]
         return cls(metric, common, first, threshold, right, predicted, pooled[0], pooled[1], true_L, n)
 
     def best(self, strength: float) -> Array:
@@ -208,7 +208,7 @@ class LabelCandidates:
 
     def _values(self, right: Array, predicted: Array, true: Array) -> Array:
         """Returns the metric of a single label that has these counts, for each entry of the arrays."""
-        right, predicted, true = (np.expand_dims(each, -1) for each in (right, predicted, true))
+        right, predicted, true = (np.expand_dims(count, -1) for count in (right, predicted, true))
         return signed_values(self.metric, Counts(right, predicted, true, self.cells))
 
     def _best(self, value_X: Array, label_X: Array) -> Array:

@@ -28,9 +28,9 @@ def error_without(p_n: Array, true_n: Array, block_n: Array, blocks: int) -> Arr
     """Returns the calibration error without each block (B,); NaN if no prediction remains."""
     cell_n = block_n * BINS + np.searchsorted(EDGES, p_n)
     surplus = np.bincount(cell_n, true_n - p_n.astype(np.float64), blocks * BINS).reshape(blocks, BINS)
-    left_B = len(p_n) - np.bincount(block_n, minlength=blocks)
+    remaining_B = len(p_n) - np.bincount(block_n, minlength=blocks)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.abs(surplus.sum(0) - surplus).sum(1) / left_B)
+        return np.asarray(np.abs(surplus.sum(0) - surplus).sum(1) / remaining_B)
 
 
 def _of_labels(prediction: LabelPrediction) -> float:

@@ -17,9 +17,11 @@ def f1_of_band(band: str, average: str) -> Metric:
     average_of = {"micro": micro_f1, "macro": macro_f1_of_classes}[average]
 
     def of_band(prediction: LabelPrediction | ClassPrediction) -> float:
-        whole, inside_L = prediction.counts, prediction.facts.in_band(band)
-        right, predicted, true = (each[inside_L] for each in (whole.right, whole.predicted, whole.true))
-        counts = Counts(right, predicted, true, whole.cells)
+        label_counts, inside_L = prediction.counts, prediction.facts.in_band(band)
+        right, predicted, true = (
+            count_L[inside_L] for count_L in (label_counts.right, label_counts.predicted, label_counts.true)
+        )
+        counts = Counts(right, predicted, true, label_counts.cells)
         return float(average_of(counts)) if counts.true.any() else float("nan")
 
     return Metric(

@@ -32,11 +32,11 @@ def shared_nodes(prediction: LabelPrediction | ClassPrediction) -> tuple[float, 
         nodes = float((true_NH >= 0).sum())
         return float((path[prediction.predicted] == true_NH).sum()), nodes, nodes
     above_LV = _nodes_above(path)
-    true = np.zeros(prediction.predicted.shape, dtype=bool)
-    true[prediction.row, prediction.label] = True
+    true_NL = np.zeros(prediction.predicted.shape, dtype=bool)
+    true_NL[prediction.row, prediction.label] = True
     predicted_NV, true_NV = (
-        (scipy.sparse.csr_array(each.astype(np.int64)) @ above_LV).astype(bool)
-        for each in (prediction.predicted, true)
+        (scipy.sparse.csr_array(label_NL.astype(np.int64)) @ above_LV).astype(bool)
+        for label_NL in (prediction.predicted, true_NL)
     )
     return float(predicted_NV.multiply(true_NV).sum()), float(predicted_NV.sum()), float(true_NV.sum())
 

@@ -18,9 +18,9 @@ from mlcl.evaluation.tasks import Array
 
 def known_mean(values: Array) -> Array:
     """Returns the mean of the finite numbers along the last axis; NaN if there are none."""
-    known = np.isfinite(values)
-    mean = ratio(np.where(known, values, 0).sum(-1), known.sum(-1))
-    return np.where(known.any(-1), mean, np.nan)
+    finite = np.isfinite(values)
+    mean = ratio(np.where(finite, values, 0).sum(-1), finite.sum(-1))
+    return np.where(finite.any(-1), mean, np.nan)
 
 
 def known_count(values: Array) -> Array:

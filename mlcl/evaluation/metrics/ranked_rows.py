@@ -100,8 +100,10 @@ def _of_known(
         return float("nan")
     means = []  # one for each number of known labels in a row
     for size in sizes:
-        alike = count_R == size
-        means.append(measure(*(each[alike][known_RL[alike]].reshape(-1, size) for each in (true_RL, p_RL))))
+        same_R = count_R == size
+        means.append(
+            measure(*(matrix_RL[same_R][known_RL[same_R]].reshape(-1, size) for matrix_RL in (true_RL, p_RL)))
+        )
     return float(np.average(means, weights=rows))
 
 
