@@ -63,27 +63,29 @@ def baseline_result(
     """
     folder = job_data.cache / "baselines"
     folder.mkdir(parents=True, exist_ok=True)
-    whole, part = (folder / f"{_identity(job_data)}-{name}.npz" for name in ("test", "validation"))
-    file = whole if test or whole.exists() else part
+    test_file, validation_file = (
+        folder / f"{_identity(job_data)}-{name}.npz" for name in ("test", "validation")
+    )
+    file = test_file if test or test_file.exists() else validation_file
     lock = FileLock(file.with_suffix(".lock"))
-    fit = partial(_fit, job_data, device, test=file == whole, check_stop=check_stop)
+    fit = partial(_fit, job_data, device, test=file == test_file, check_stop=check_stop)
     while True:
         check_stop()
         try:
             with lock.acquire(timeout=LOOK_EVERY):
-                found = read_cached(file, lambda work: _write(work, fit()), _read)
+                result = read_cached(file, lambda work: _write(work, fit()), _read)
         except Timeout:
             continue
         if not test:
-            found.probabilities.pop("test", None)
-        return found
+            result.probabilities.pop("test", None)
+        return result
 
 
 def _fit(job_data: JobData, device: str, *, test: bool, check_stop: Callable[[], None]) -> BaselineResult:
     job = job_data.job
     baseline = BASELINES[str(job.baseline)]
     cache = FeatureCache(job_data.cache, job_data.train, device)
-    began = time.process_time()
+    start = time.process_time()
     validation = job_data.dataset.split("validation")
     problem = Problem(
         task=job_data.task,
@@ -100,7 +102,7 @@ def _fit(job_data: JobData, device: str, *, test: bool, check_stop: Callable[[],
     if test:
         rows = read_rows(baseline, job, cache, job_data.dataset.split("test"))
         probabilities["test"] = fitted.probabilities(rows)
-    seconds = time.process_time() - began
+    seconds = time.process_time() - start
     return BaselineResult(probabilities, dict(fitted.chosen), seconds, dict(fitted.tensors))
 
 
@@ -110,8 +112,8 @@ def validation_score(job_data: JobData) -> Callable[[Tensor], float]:
     targets, facts = job_data.targets(validation), job_data.facts_of(validation)
 
     def score(probabilities: Tensor) -> float:
-        only = [scoring.metric]
-        values = scoring.evaluate(job_data.task, probabilities, targets, only, facts)
+        names = [scoring.metric]
+        values = scoring.evaluate(job_data.task, probabilities, targets, names, facts)
         return scoring.sign * values.get(scoring.metric, math.nan)
 
     return score
@@ -120,30 +122,34 @@ def validation_score(job_data: JobData) -> Callable[[Tensor], float]:
 def _identity(job_data: JobData) -> str:
     """Returns the cache key of a baseline: version, data, the job without keys of networks, frozen models."""
     job = job_data.job
-    frozen = inputs_of(BASELINES[str(job.baseline)], job).values()
-    states = json.dumps([[name, EXTRACTORS[name].state(section)] for name, section in frozen], default=str)
+    frozen_inputs = inputs_of(BASELINES[str(job.baseline)], job).values()
+    states = json.dumps(
+        [[name, EXTRACTORS[name].state(section)] for name, section in frozen_inputs], default=str
+    )
     classifier = job.objective.classifier.model_copy(update={"weight": "remainder"})
     objective, train = ObjectiveConfig(classifier=classifier), TrainConfig(epochs=1, batch_size=2)
-    plain = job.model_copy(update={"experiment": "any", "objective": objective, "train": train})
+    plain_job = job.model_copy(update={"experiment": "any", "objective": objective, "train": train})
     models = hashlib.sha256(states.encode()).hexdigest()[:16]
-    return f"{__version__}-{FORM}-{job_data.fingerprint}-{job_hash(plain)}-{models}"
+    return f"{__version__}-{FORM}-{job_data.fingerprint}-{job_hash(plain_job)}-{models}"
 
 
-def _write(file: Path, found: BaselineResult) -> None:
-    tensors = {f"{TENSOR}{name}": tensor for name, tensor in found.tensors.items()}
-    arrays = {name: values.numpy() for name, values in {**found.probabilities, **tensors}.items()}
-    about = json.dumps({"chosen": found.chosen, "seconds": found.seconds})
+def _write(file: Path, result: BaselineResult) -> None:
+    tensors = {f"{TENSOR}{name}": tensor for name, tensor in result.tensors.items()}
+    arrays = {name: values.numpy() for name, values in {**result.probabilities, **tensors}.items()}
+    summary = json.dumps({"chosen": result.chosen, "seconds": result.seconds})
     with file.open("wb") as stream:
-        np.savez_compressed(stream, allow_pickle=False, about=np.array(about), **arrays)
+        np.savez_compressed(stream, allow_pickle=False, about=np.array(summary), **arrays)
 
 
 def _read(file: Path) -> BaselineResult:
     with np.load(file, allow_pickle=False) as arrays:
-        about = json.loads(str(arrays["about"]))
+        summary = json.loads(str(arrays["about"]))
         values = {name: torch.from_numpy(arrays[name]) for name in arrays.files if name != "about"}
-    tensors = {name.removeprefix(TENSOR): its for name, its in values.items() if name.startswith(TENSOR)}
-    probabilities = {name: its for name, its in values.items() if name in METRIC_NAMES}
-    return BaselineResult(probabilities, about["chosen"], about["seconds"], tensors)
+    tensors = {
+        name.removeprefix(TENSOR): tensor for name, tensor in values.items() if name.startswith(TENSOR)
+    }
+    probabilities = {name: tensor for name, tensor in values.items() if name in METRIC_NAMES}
+    return BaselineResult(probabilities, summary["chosen"], summary["seconds"], tensors)
 
 
 ENSEMBLE = "ensemble/"
@@ -193,17 +199,17 @@ def redrawn_scores(
     the data set has enough validation rows, see `redraws_validation`. `check_stop` is called now and then; it
     raises an exception if a stop was requested.
     """
-    first = next(iter(jobs.values()), None)
-    if first is None or len(jobs) < 2 or first.data.validation_seed is not None:
+    first_job = next(iter(jobs.values()), None)
+    if first_job is None or len(jobs) < 2 or first_job.data.validation_seed is not None:
         return {}
-    if not redraws_validation(open_dataset(first, home, verify=False)):
+    if not redraws_validation(open_dataset(first_job, home, verify=False)):
         return {}
-    device = pick_device(first.train.device).type
+    device = pick_device(first_job.train.device).type
 
     def score(job: JobConfig, seed: int) -> float:
         data = job.data.model_copy(update={"validation_seed": seed})
-        drawn = JobData.of(job.model_copy(update={"data": data}), home, verify=False)
-        found = baseline_result(drawn, device, test=False, check_stop=check_stop)
-        return validation_score(drawn)(found.probabilities["validation"])
+        drawn_data = JobData.of(job.model_copy(update={"data": data}), home, verify=False)
+        result = baseline_result(drawn_data, device, test=False, check_stop=check_stop)
+        return validation_score(drawn_data)(result.probabilities["validation"])
 
     return {name: fmean(score(job, seed) for seed in range(DRAWS)) for name, job in jobs.items()}

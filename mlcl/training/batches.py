@@ -67,10 +67,12 @@ class Rows:
 
         Images are augmented on the device; the views of other inputs differ only by the encoder's dropout.
         """
-        for indices_B, read in read_ahead(indices, self.inputs.batch, device):
-            inputs, indices_R = dict(read), indices_B.repeat(views)
+        for indices_B, raw_inputs in read_ahead(indices, self.inputs.batch, device):
+            inputs, indices_R = dict(raw_inputs), indices_B.repeat(views)
             if views > 1:
-                inputs = {key: value.repeat(views, *[1] * (value.ndim - 1)) for key, value in read.items()}
+                inputs = {
+                    key: value.repeat(views, *[1] * (value.ndim - 1)) for key, value in raw_inputs.items()
+                }
             if isinstance(self.inputs, ImageRows):
                 inputs["pixels"] = self._augmented(inputs["pixels"])
             labels = {name: space[indices_R] for name, space in self.labels.items()}
@@ -86,8 +88,10 @@ class Rows:
         return inputs
 
     def _augmented(self, pixels: Tensor) -> Tensor:
-        how, function = self.augment, compiled_augment() if self.compile else augment
-        views = function(pixels, crop=how.crop, flip=how.flip, jitter=how.jitter, grayscale=how.grayscale)
+        config, function = self.augment, compiled_augment() if self.compile else augment
+        views = function(
+            pixels, crop=config.crop, flip=config.flip, jitter=config.jitter, grayscale=config.grayscale
+        )
         return views.contiguous(memory_format=memory_format(pixels.device))
 
     def resident(self, device: torch.device) -> Rows:
@@ -137,43 +141,43 @@ def read_ahead(
             inputs = {name: copy_to_device(value, device) for name, value in read(indices_B).items()}
             return inputs, stream.record_event()
 
-    def wait(indices_B: Tensor, coming: Future[tuple[Inputs, torch.cuda.Event]]) -> tuple[Tensor, Inputs]:
-        inputs, copied = coming.result()
-        current = torch.cuda.current_stream(device)
-        current.wait_event(copied)
+    def wait(indices_B: Tensor, future: Future[tuple[Inputs, torch.cuda.Event]]) -> tuple[Tensor, Inputs]:
+        inputs, event = future.result()
+        current_stream = torch.cuda.current_stream(device)
+        current_stream.wait_event(event)
         for value in inputs.values():
             # Otherwise the next copy could get the memory of `value` while this batch is still in use.
-            value.record_stream(current)
+            value.record_stream(current_stream)
         return indices_B, inputs
 
     with ThreadPoolExecutor(1) as pool:
-        last = None
+        previous = None
         for indices_B in batches:
-            coming = indices_B, pool.submit(fetch, indices_B)
-            if last is not None:
-                yield wait(*last)
-            last = coming
-        if last is not None:
-            yield wait(*last)
+            pending = indices_B, pool.submit(fetch, indices_B)
+            if previous is not None:
+                yield wait(*previous)
+            previous = pending
+        if previous is not None:
+            yield wait(*previous)
 
 
 def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
     """Returns the sampler's label space, None for `uniform`. Raises UserError if a hierarchy is missing."""
-    given = job.train.sampler
+    sampler = job.train.sampler
     classifier = job.objective.classifier.labels
-    if given.name == "uniform":
+    if sampler.name == "uniform":
         return None
-    if given.labels is not None:
-        return given.labels
-    if given.name != "hierarchical":
+    if sampler.labels is not None:
+        return sampler.labels
+    if sampler.name != "hierarchical":
         return classifier
     hierarchies = {name: space for name, space in info.label_spaces.items() if space.kind == "hierarchy"}
-    of_heads = [head.labels for head in job.objective.heads.values() if head.labels in hierarchies]
-    own = info.own_name(classifier)
-    of_classifier = [name for name, space in hierarchies.items() if space.levels[-1] == own]
-    if not (of_heads or of_classifier):
+    head_hierarchies = [head.labels for head in job.objective.heads.values() if head.labels in hierarchies]
+    own_name = info.own_name(classifier)
+    classifier_hierarchies = [name for name, space in hierarchies.items() if space.levels[-1] == own_name]
+    if not (head_hierarchies or classifier_hierarchies):
         raise UserError("no head has a hierarchy", key="train.sampler.labels", allowed=list(hierarchies))
-    return (of_heads or of_classifier)[0]
+    return (head_hierarchies or classifier_hierarchies)[0]
 
 
 def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int, least: int = 1) -> EpochSampler:
@@ -181,18 +185,18 @@ def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int, leas
 
     Raises UserError for too few rows, a too small batch, or rows of one class.
     """
-    given, size, labels = job.train, job.train.batch_size, sampler_labels(job, train.info)
+    config, size, labels = job.train, job.train.batch_size, sampler_labels(job, train.info)
     order: Order | None = None
     if labels is not None:
         levels = class_tree(train, labels)
         if len(levels[0].members) < 2:
             raise UserError("the training rows are of one class", key="train.sampler.labels", found=labels)
-        if given.sampler.name == "balanced":
-            order = Balanced(levels[-1], len(train), size, given.sampler.power or 0.0)
+        if config.sampler.name == "balanced":
+            order = Balanced(levels[-1], len(train), size, config.sampler.power or 0.0)
         else:
             order = Grouped(levels, len(train), size, *group_sizes(job))
     try:
-        return EpochSampler(len(train), size, given.seed, rank, world_size, given.drop_last, order, least)
+        return EpochSampler(len(train), size, config.seed, rank, world_size, config.drop_last, order, least)
     except ValueError as error:
         raise UserError(str(error), key="train.batch_size", found=size) from None
 
@@ -202,5 +206,5 @@ def group_sizes(job: JobConfig) -> tuple[int, int]:
 
     A batch has k rows of each finest class, and `branches` finer classes of each coarser class.
     """
-    given = job.train.sampler
-    return given.k or (4 if given.name == "pk" else 2), given.branches or 2
+    sampler = job.train.sampler
+    return sampler.k or (4 if sampler.name == "pk" else 2), sampler.branches or 2

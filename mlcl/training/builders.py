@@ -71,17 +71,17 @@ def build_model(job_data: JobData) -> ContrastiveModel:
 
 
 def _classifier(job_data: JobData, encoder: nn.Module) -> Classifier:
-    given, distance_CC = job_data.job.objective.classifier, None
-    if given.loss == "guided":
-        levels = class_parents(job_data.dataset, given.labels)
+    config, distance_CC = job_data.job.objective.classifier, None
+    if config.loss == "guided":
+        levels = class_parents(job_data.dataset, config.labels)
         leaves = torch.arange(job_data.space.n_classes)
         distance_CC = tree_distances(torch.stack([*levels.values(), leaves], dim=1))
     layer = classifier_layer(job_data.job, encoder, job_data.space, distance_CC)
     prototypes = (part for part in layer.modules() if isinstance(part, PrototypeClassifier))
     regulariser = next((part.regulariser for part in prototypes), None)
-    weights = target_weight(given, job_data.targets(job_data.train), job_data.space.n_classes)
+    weights = target_weight(config, job_data.targets(job_data.train), job_data.space.n_classes)
     weight = job_data.job.objective.classifier_weight
-    return Classifier(layer, weight, classifier_loss(given, weights), given.reduction, regulariser)
+    return Classifier(layer, weight, classifier_loss(config, weights), config.reduction, regulariser)
 
 
 def classifier_layer(
@@ -108,10 +108,10 @@ def linear_layer(dim: int, space: LabelSpace) -> nn.Module:
 
 
 def _head(config: HeadConfig, dim: int, info: DatasetInfo, job: JobConfig) -> Head:
-    given, reads_logits = config.projection, config.projection.kind == "logits"
-    kind = "identity" if given.kind == "logits" else given.kind
+    section, reads_logits = config.projection, config.projection.kind == "logits"
+    kind = "identity" if section.kind == "logits" else section.kind
     projection = Projection(
-        kind, dim, dim=given.dim, hidden=given.hidden, normalize_input=given.normalize_input
+        kind, dim, dim=section.dim, hidden=section.hidden, normalize_input=section.normalize_input
     )
     prototypes = None
     if LOSSES[config.loss].prototypes and config.labels is not None:
@@ -128,17 +128,17 @@ def _head(config: HeadConfig, dim: int, info: DatasetInfo, job: JobConfig) -> He
         **config.options,
     )
     # Heads with nn.Identity compare the same pairs, and can share one softmax, see `Head.sharing`.
-    plain = kind == "identity" and not given.normalize_input
-    return Head(nn.Identity() if plain else projection, loss, config.weight, reads_logits=reads_logits)
+    is_identity = kind == "identity" and not section.normalize_input
+    return Head(nn.Identity() if is_identity else projection, loss, config.weight, reads_logits=reads_logits)
 
 
 def _temperature(config: HeadConfig) -> Temperature:
-    given = config.temperature
-    if isinstance(given, TemperatureSchedule):
-        return ScheduledTemperature(given.start, given.end, given.schedule)
-    if isinstance(given, LearnedTemperatureConfig):
-        return LearnedTemperature(given.learned)
-    return ConstantTemperature(given)
+    temperature = config.temperature
+    if isinstance(temperature, TemperatureSchedule):
+        return ScheduledTemperature(temperature.start, temperature.end, temperature.schedule)
+    if isinstance(temperature, LearnedTemperatureConfig):
+        return LearnedTemperature(temperature.learned)
+    return ConstantTemperature(temperature)
 
 
 def build_loop(
@@ -155,11 +155,11 @@ def build_loop(
     format_ = torch.channels_last if train.channels_last else memory_format(context.device)
     model.encoder.to(memory_format=format_)
     rows = job_data.encode(job_data.train).resident(context.device)
-    least = least_samples(model.encoder) if job.views == 1 else 1
+    minimum = least_samples(model.encoder) if job.views == 1 else 1
     return Loop(
         model=model,
         rows=replace(rows, compile=bool(train.compile)),
-        sampler=build_sampler(job, job_data.train, context.rank, context.world_size, least),
+        sampler=build_sampler(job, job_data.train, context.rank, context.world_size, minimum),
         context=context,
         train=train,
         views=job.views,
@@ -172,9 +172,9 @@ def build_loop(
 
 
 def _patience(job: JobConfig) -> Patience | None:
-    wanted, metric = job.train.patience, job.evaluation.metric
-    if wanted is None:
+    validations, metric = job.train.patience, job.evaluation.metric
+    if validations is None:
         return None
-    if wanted == "auto":
-        wanted = max(LEAST_PATIENCE, math.ceil(math.ceil(job.train.epochs / job.evaluation.every) / 4))
-    return Patience(wanted, metric, default_mode(metric.rpartition("/")[2]))
+    if validations == "auto":
+        validations = max(LEAST_PATIENCE, math.ceil(math.ceil(job.train.epochs / job.evaluation.every) / 4))
+    return Patience(validations, metric, default_mode(metric.rpartition("/")[2]))

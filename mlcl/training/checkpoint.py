@@ -69,18 +69,18 @@ def last_checkpoint(
     files, which is empty if no file is damaged. Raises the errors of `load_checkpoint`, except
     DamagedCheckpointError.
     """
-    damaged = []
+    notes = []
     for file in (path, path.with_name(PREVIOUS)):
         if not file.exists():
             continue
         try:
             state = load_checkpoint(file, job_hash=job_hash, fingerprint=fingerprint)
         except DamagedCheckpointError as error:
-            damaged.append(f"{error.file} is damaged ({error.found})")
+            notes.append(f"{error.file} is damaged ({error.found})")
             file.replace(path.with_name(DAMAGED))
         else:
-            return file, state, "".join(f"{each}: going on from the checkpoint before" for each in damaged)
-    return None, None, f"{', '.join(damaged)}: this training begins anew" if damaged else ""
+            return file, state, "".join(f"{note}: going on from the checkpoint before" for note in notes)
+    return None, None, f"{', '.join(notes)}: this training begins anew" if notes else ""
 
 
 def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str, Any]:
@@ -90,9 +90,9 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
     """
     try:
         with zipfile.ZipFile(path) as archive:  # PyTorch's format, with a checksum for each tensor
-            bad = archive.testzip()
-        if bad is not None:
-            raise ValueError(f"the checksum of {bad} is wrong")
+            bad_name = archive.testzip()
+        if bad_name is not None:
+            raise ValueError(f"the checksum of {bad_name} is wrong")
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         # Damaged bytes make PyTorch and zipfile raise almost anything.
@@ -101,8 +101,8 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
             raise UnreadableCheckpointError(f"{path} cannot be read now: {reason}") from None
         raise DamagedCheckpointError("not a readable checkpoint", file=path, found=reason) from None
     if not isinstance(state, dict) or state.get("version") != VERSION:
-        found = state.get("version") if isinstance(state, dict) else type(state).__name__
-        raise UserError("another checkpoint format", file=path, found=found, allowed=VERSION)
+        version = state.get("version") if isinstance(state, dict) else type(state).__name__
+        raise UserError("another checkpoint format", file=path, found=version, allowed=VERSION)
     for key, expected in (("job_hash", job_hash), ("fingerprint", fingerprint)):
         if state[key] != expected:
             problem = "checkpoint of something else"
@@ -119,28 +119,28 @@ def _may_be_whole(error: Exception) -> bool:
 
 def trained_weights(module: nn.Module) -> dict[str, Tensor]:
     """Returns the state of a module without its frozen parameters; the tensors are not copied."""
-    frozen = _frozen(module)
-    return {name: value.detach() for name, value in module.state_dict().items() if name not in frozen}
+    frozen_names = _frozen(module)
+    return {name: value.detach() for name, value in module.state_dict().items() if name not in frozen_names}
 
 
 def unshared(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Returns weights on the CPU, contiguous and without shared memory, which safetensors refuses."""
-    written: dict[str, Tensor] = {}
-    places = set[int]()
+    tensors: dict[str, Tensor] = {}
+    addresses = set[int]()
     for name, tensor in weights.items():
-        its = tensor.cpu().contiguous()
-        place = its.untyped_storage().data_ptr()
-        written[name] = its.clone() if place in places else its
-        places.add(place)
-    return written
+        cpu_tensor = tensor.cpu().contiguous()
+        address = cpu_tensor.untyped_storage().data_ptr()
+        tensors[name] = cpu_tensor.clone() if address in addresses else cpu_tensor
+        addresses.add(address)
+    return tensors
 
 
 def load_trained_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Loads weights that `trained_weights` returned. Raises RuntimeError if they belong to another module."""
     missing, unexpected = module.load_state_dict(weights, strict=False)
-    wrong = sorted({*missing} - _frozen(module)) + sorted(unexpected)
-    if wrong:
-        raise RuntimeError(f"weights of another model: {', '.join(wrong[:5])}")
+    wrong_names = sorted({*missing} - _frozen(module)) + sorted(unexpected)
+    if wrong_names:
+        raise RuntimeError(f"weights of another model: {', '.join(wrong_names[:5])}")
 
 
 def _frozen(module: nn.Module) -> set[str]:
@@ -155,19 +155,19 @@ def seed_all(seed: int, rank: int = 0) -> None:
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """A context with the random states of `seed_all` on the CPU; its end restores the earlier states."""
-    python, numpy = random.getstate(), np.random.get_state()
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(_seed_libraries(seed))
         try:
             yield
         finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
 
 
 def _seed_libraries(seed: int, rank: int = 0) -> int:
     """Seeds Python and NumPy, and returns the seed for PyTorch."""
-    mixed = int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
-    random.seed(mixed)
-    np.random.seed(mixed)  # libraries use the global state
-    return mixed
+    library_seed = int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
+    random.seed(library_seed)
+    np.random.seed(library_seed)  # libraries use the global state
+    return library_seed

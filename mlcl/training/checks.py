@@ -40,9 +40,9 @@ TASKS: dict[tuple[str, str], Task] = {
 
 def check_job(job: JobConfig, info: DatasetInfo) -> Task:
     """Returns the classifier's task. Raises UserError, with the key, if the job does not fit its data."""
-    wanted = ENCODERS[job.encoder.name].reads(job.encoder)
-    if wanted != info.modality:
-        problem = f"reads {plural(wanted)}, the data set {info.name} holds {plural(info.modality)}"
+    modality = ENCODERS[job.encoder.name].reads(job.encoder)
+    if modality != info.modality:
+        problem = f"reads {plural(modality)}, the data set {info.name} holds {plural(info.modality)}"
         raise UserError(problem, key="encoder.name", found=job.encoder.name)
     reason = "" if job.baseline is None else unfit(BASELINES[job.baseline], job, info)
     if reason:
@@ -66,9 +66,9 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
         if file is not None and not Path(file).expanduser().is_file():
             raise UserError("no such file", key=f"encoder.{key}", found=file)
     heads = [head for head in job.objective.heads.values() if head.weight > 0]
-    of_views = [head.loss for head in heads if LOSSES[head.loss].labels == "none"]
-    if job.views == 1 and of_views:
-        problem = f"{of_views[0]} has no positives with one view"
+    view_losses = [head.loss for head in heads if LOSSES[head.loss].labels == "none"]
+    if job.views == 1 and view_losses:
+        problem = f"{view_losses[0]} has no positives with one view"
         raise UserError(problem, key="train.views", found=1, allowed="2 or more")
     return task
 
@@ -78,8 +78,8 @@ def check_network(job: JobConfig, info: DatasetInfo) -> None:
     if job.baseline is None:
         space = info.space(job.objective.classifier.labels)
         labels = space.n_classes * max(1, len(space.aspects))
-        given = {"labels": labels, "label_graph_LL": torch.eye(labels)}
-        ENCODERS[job.encoder.name].check(job.encoder, given)
+        arguments = {"labels": labels, "label_graph_LL": torch.eye(labels)}
+        ENCODERS[job.encoder.name].check(job.encoder, arguments)
 
 
 def _check_aspects(job: JobConfig, info: DatasetInfo) -> None:
@@ -103,7 +103,9 @@ def _check_ensemble(job: JobConfig, info: DatasetInfo) -> None:
     name, key = job.evaluation.ensemble, "evaluation.ensemble"
     if name is None:
         return
-    allowed = [each.name for each in BASELINES.values() if each.restore is not None and each.reads]
+    allowed = [
+        baseline.name for baseline in BASELINES.values() if baseline.restore is not None and baseline.reads
+    ]
     if name not in allowed:
         problem = f"no such baseline that a model can contain{did_you_mean(name, allowed)}"
         raise UserError(problem, key=key, found=name, allowed=allowed)
@@ -124,14 +126,14 @@ def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
         raise UserError(str(error), key=f"{key}.options") from None
     if head.queue is not None and not LOSSES[head.loss].queue:
         raise UserError(f"{head.loss} takes no queue", key=f"{key}.queue", found=head.queue, allowed="null")
-    needs = LOSSES[head.loss].labels
-    if head.labels is None or needs == "none":
+    label_kind = LOSSES[head.loss].labels
+    if head.labels is None or label_kind == "none":
         return
     space = _space(info, head.labels, f"{key}.labels")
-    if space.kind not in FITS[needs]:
+    if space.kind not in FITS[label_kind]:
         problem = f"{head.loss} does not take this kind of label space"
-        found = f"{head.labels} ({space.kind})"
-        raise UserError(problem, key=f"{key}.labels", found=found, allowed=FITS[needs])
+        actual = f"{head.labels} ({space.kind})"
+        raise UserError(problem, key=f"{key}.labels", found=actual, allowed=FITS[label_kind])
     weights, levels = head.options.get("level_weights"), len(space.levels)
     if isinstance(weights, (list, tuple)) and len(weights) != levels:
         problem = f"needs {levels} numbers, one for each level of {head.labels}, coarse first"
@@ -146,17 +148,21 @@ def _check_sampler(job: JobConfig, info: DatasetInfo) -> None:
     space = _space(info, labels, "train.sampler.labels")
     if name == "hierarchical":
         if space.kind != "hierarchy":
-            found = f"{labels} ({space.kind})"
-            allowed = [other for other, its in info.label_spaces.items() if its.kind == "hierarchy"]
+            actual = f"{labels} ({space.kind})"
+            allowed = [
+                label_name
+                for label_name, label_space in info.label_spaces.items()
+                if label_space.kind == "hierarchy"
+            ]
             key = "train.sampler.labels"
-            raise UserError("hierarchical needs a hierarchy", key=key, found=found, allowed=allowed)
+            raise UserError("hierarchical needs a hierarchy", key=key, found=actual, allowed=allowed)
         levels = len(space.levels)
     k, branches = group_sizes(job)
-    least = 2 * k * branches ** (levels - 1)
+    minimum = 2 * k * branches ** (levels - 1)
     size = job.train.batch_size
-    if name != "balanced" and size < least:
+    if name != "balanced" and size < minimum:
         problem = f"holds no two classes of {labels} for the sampler {name}"
-        raise UserError(problem, key="train.batch_size", found=size, allowed=f"{least} or more")
+        raise UserError(problem, key="train.batch_size", found=size, allowed=f"{minimum} or more")
 
 
 def _check_noise(job: JobConfig, info: DatasetInfo) -> None:
@@ -166,30 +172,32 @@ def _check_noise(job: JobConfig, info: DatasetInfo) -> None:
         return
     name = noise.labels or job.objective.classifier.labels
     _space(info, name, "data.label_noise.labels")
-    noisy = reached_by(info, name)
-    used = {f"objective.heads.{head}.labels": its.labels for head, its in job.objective.heads.items()}
-    used["objective.classifier.labels"] = job.objective.classifier.labels
-    used["train.sampler.labels"] = sampler_labels(job, info)
-    for key, labels in used.items():
-        if labels is not None and labels not in noisy:
+    noisy_names = reached_by(info, name)
+    labels_by_key = {
+        f"objective.heads.{head}.labels": section.labels for head, section in job.objective.heads.items()
+    }
+    labels_by_key["objective.classifier.labels"] = job.objective.classifier.labels
+    labels_by_key["train.sampler.labels"] = sampler_labels(job, info)
+    for key, labels in labels_by_key.items():
+        if labels is not None and labels not in noisy_names:
             problem = f"stays clean: noise on {name} does not reach it"
-            raise UserError(problem, key=key, found=labels, allowed=sorted(noisy))
+            raise UserError(problem, key=key, found=labels, allowed=sorted(noisy_names))
 
 
 def _check_classifier(job: JobConfig, info: DatasetInfo) -> Task:
     classifier = job.objective.classifier
     kind = _space(info, classifier.labels, "objective.classifier.labels").kind
     task = TASKS.get((classifier.loss, kind))
-    found = f"{classifier.labels} ({kind})"
+    value = f"{classifier.labels} ({kind})"
     if task is None:
-        problem, found = "this loss does not fit this kind of label space", f"{classifier.loss} with {found}"
+        problem, value = "this loss does not fit this kind of label space", f"{classifier.loss} with {value}"
         allowed = [f"{loss} with {space}" for loss, space in TASKS]
-        raise UserError(problem, key="objective.classifier", found=found, allowed=allowed)
+        raise UserError(problem, key="objective.classifier", found=value, allowed=allowed)
     if classifier.loss == "guided":
         _check_guided(job.objective, info)
     if task != "multi_label" and ENCODERS[job.encoder.name].label_wise:
         problem = f"{job.encoder.name} classifies the labels of a multi-label space"
-        raise UserError(problem, key="objective.classifier.labels", found=found)
+        raise UserError(problem, key="objective.classifier.labels", found=value)
     return task
 
 
@@ -206,8 +214,8 @@ def _check_guided(objective: ObjectiveConfig, info: DatasetInfo) -> None:
 
 def _check_groups(job: JobConfig, info: DatasetInfo, task: Task) -> None:
     labels = job.objective.classifier.labels
-    without = {"", "hierarchy"} if hierarchy_of(info, labels) is None else {""}
-    allowed = sorted({each.group for each in METRICS.values() if task in each.tasks} - without)
+    excluded = {"", "hierarchy"} if hierarchy_of(info, labels) is None else {""}
+    allowed = sorted({metric.group for metric in METRICS.values() if task in metric.tasks} - excluded)
     for group in job.evaluation.metrics:
         if group not in allowed:
             hint = did_you_mean(group, allowed)
@@ -223,11 +231,11 @@ def _check_metric(job: JobConfig, info: DatasetInfo, task: Task) -> None:
     if name not in names:
         known = name in metric_names(task, space.aspects, space.n_classes, None)
         hint = ": evaluation.metrics does not name its group" if known else did_you_mean(name, names)
-        allowed = [f"{family}/{each}" for each in names]
+        allowed = [f"{family}/{metric_name}" for metric_name in names]
         raise UserError(f"no such metric for this task{hint}", key=key, found=metric, allowed=allowed)
     if space.unknown and not METRICS[name].takes_unknown:
         problem = f"does not leave out the unknown entries of {labels}"
-        allowed = [f"{family}/{each}" for each in names if METRICS[each].takes_unknown]
+        allowed = [f"{family}/{metric_name}" for metric_name in names if METRICS[metric_name].takes_unknown]
         raise UserError(problem, key=key, found=metric, allowed=allowed)
     if family.startswith("knn/") and job.evaluation.knn is None:
         raise UserError("needs evaluation.knn", key=key, found=metric)

@@ -202,7 +202,7 @@ class ZeroBoundedRanking(nn.Module):
         absent_RL = logit_RL.masked_fill(target_RL != 0, -math.inf)
         present_RL = (-logit_RL).masked_fill(target_RL <= 0, -math.inf)
         absent_R1, present_R1 = (
-            torch.cat([zero_R1, each_RL], dim=1).logsumexp(1, keepdim=True)
-            for each_RL in (absent_RL, present_RL)
+            torch.cat([zero_R1, masked_RL], dim=1).logsumexp(1, keepdim=True)
+            for masked_RL in (absent_RL, present_RL)
         )
         return absent_R1 + present_R1

@@ -33,8 +33,8 @@ class Context:
     @classmethod
     def current(cls, device: str = "auto", *, booked: bool = False) -> Context:
         """Reads rank and world size from torch.distributed, if initialised; see `pick_device`."""
-        there = dist.is_available() and dist.is_initialized()
-        ranks = (dist.get_rank(), dist.get_world_size()) if there else ()
+        distributed = dist.is_available() and dist.is_initialized()
+        ranks = (dist.get_rank(), dist.get_world_size()) if distributed else ()
         return cls(pick_device(device, booked=booked), *ranks)
 
     @property
@@ -81,13 +81,13 @@ class Context:
         """Returns the rows `own` of all ranks, in rank order, on every rank; rank r passes `counts[r]`."""
         if self.world_size == 1:
             return own
-        together = own.new_empty(sum(counts), *own.shape[1:])
-        for rank, part in enumerate(torch.split(together, list(counts))):
-            sent = (own if rank == self.rank else part).to(self.device).contiguous()
+        all_rows = own.new_empty(sum(counts), *own.shape[1:])
+        for rank, part in enumerate(torch.split(all_rows, list(counts))):
+            buffer = (own if rank == self.rank else part).to(self.device).contiguous()
             if counts[rank]:
-                dist.broadcast(sent, rank)
-            part.copy_(sent)
-        return together
+                dist.broadcast(buffer, rank)
+            part.copy_(buffer)
+        return all_rows
 
     def objects(self, value: Any) -> list[Any]:
         """Returns the picklable values that all ranks passed, in the order of ranks."""
@@ -117,26 +117,26 @@ def own_process_state(threads: int | None) -> Iterator[None]:
     process run one after another, because they share this state.
     """
     with _training:
-        python, numpy, its = random.getstate(), np.random.get_state(), rng_state()
+        python_state, numpy_state, torch_state = random.getstate(), np.random.get_state(), rng_state()
         try:
             with _threads(threads), _usual_modes():
                 yield
         finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
-            set_rng_state(its)
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
+            set_rng_state(torch_state)
 
 
 @contextlib.contextmanager
 def _usual_modes() -> Iterator[None]:
     """Sets PyTorch's default type, gradients and autocast as in a new process; its end restores them."""
-    before = torch.get_default_dtype()
+    default_dtype = torch.get_default_dtype()
     with torch.inference_mode(False), torch.enable_grad(), _no_autocast():
         torch.set_default_dtype(torch.float32)
         try:
             yield
         finally:
-            torch.set_default_dtype(before)
+            torch.set_default_dtype(default_dtype)
 
 
 @contextlib.contextmanager
@@ -157,8 +157,8 @@ def _no_autocast() -> Iterator[None]:
         torch.set_autocast_cache_enabled(cache and not nested)
         yield
     finally:
-        for device, its in zip(devices, enabled, strict=True):
-            torch.set_autocast_enabled(device, its)
+        for device, was_enabled in zip(devices, enabled, strict=True):
+            torch.set_autocast_enabled(device, was_enabled)
         torch.set_autocast_cache_enabled(cache)
 
 
@@ -169,14 +169,14 @@ def _threads(number: int | None) -> Iterator[None]:
         return
     import faiss
 
-    before = torch.get_num_threads(), faiss.omp_get_max_threads()
+    thread_counts = torch.get_num_threads(), faiss.omp_get_max_threads()
     torch.set_num_threads(number)
     faiss.omp_set_num_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(before[0])
-        faiss.omp_set_num_threads(before[1])
+        torch.set_num_threads(thread_counts[0])
+        faiss.omp_set_num_threads(thread_counts[1])
 
 
 @contextlib.contextmanager
@@ -191,14 +191,14 @@ def deterministic(wanted: bool) -> Iterator[None]:
     # cuBLAS reads this at the first product on a GPU.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     cudnn: Any = torch.backends.cudnn
-    before = torch.are_deterministic_algorithms_enabled(), cudnn.deterministic, cudnn.benchmark
+    flags = torch.are_deterministic_algorithms_enabled(), cudnn.deterministic, cudnn.benchmark
     torch.use_deterministic_algorithms(True)
     cudnn.deterministic, cudnn.benchmark = True, False
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
-        cudnn.deterministic, cudnn.benchmark = before[1:]
+        torch.use_deterministic_algorithms(flags[0])
+        cudnn.deterministic, cudnn.benchmark = flags[1:]
 
 
 ONE_PROCESS = Context(torch.device("cpu"))
@@ -213,8 +213,8 @@ def pick_device(name: str, *, booked: bool = False) -> torch.device:
     is `cpu`, for a GPU that PyTorch cannot use.
     """
     if torch.cuda.is_available():
-        found = "cuda" if name == "auto" else name
-        return torch.device(found, torch.cuda.current_device()) if found == "cuda" else torch.device(found)
+        device = "cuda" if name == "auto" else name
+        return torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device)
     if name != "cpu" and (reason := unusable_gpu()):
         problem = "PyTorch cannot use the GPU of this machine"
         allowed = "train.device=cpu, a newer driver, or a PyTorch for this one"

@@ -42,8 +42,8 @@ NO_ROW = torch.iinfo(torch.int64).max
 
 def shares(rows: int, ranks: int) -> list[range]:
     """Splits rows into consecutive ranges, one per rank, whose lengths differ by at most one."""
-    cuts = [rows * rank // ranks for rank in range(ranks + 1)]
-    return [range(first, stop) for first, stop in pairwise(cuts)]
+    bounds = [rows * rank // ranks for rank in range(ranks + 1)]
+    return [range(first, stop) for first, stop in pairwise(bounds)]
 
 
 @dataclass(frozen=True)
@@ -76,27 +76,29 @@ class RankRows:
         if self.context.world_size == 1:
             return retrieve(self.values, queries_MD, k)
         k = available(rows, k)
-        found = [self._merged(block_BD, k) for block_BD in torch.split(queries_MD, QUERIES_AT_ONCE)]
+        blocks = [self._merged(block_BD, k) for block_BD in torch.split(queries_MD, QUERIES_AT_ONCE)]
         distance_MK, index_MK = (
-            torch.cat(part) for part in zip(*((each.distance, each.index) for each in found), strict=True)
+            torch.cat(part) for part in zip(*((block.distance, block.index) for block in blocks), strict=True)
         )
         return Neighbours(distance_MK, index_MK)
 
     def _merged(self, queries_BD: Tensor, k: int) -> Neighbours:
-        own, queries, ranks = self._own(queries_BD, k), len(queries_BD), self.context.world_size
-        if not queries:
-            return own
-        every = (self.context.rows(each, [queries] * ranks) for each in (own.distance, own.index))
-        parts = zip(*(torch.split(each, queries) for each in every), strict=True)
-        return merge([Neighbours(*found) for found in parts], k)
+        nearest, n_queries, n_ranks = self._own(queries_BD, k), len(queries_BD), self.context.world_size
+        if not n_queries:
+            return nearest
+        gathered = (
+            self.context.rows(values, [n_queries] * n_ranks) for values in (nearest.distance, nearest.index)
+        )
+        parts = zip(*(torch.split(tensor, n_queries) for tensor in gathered), strict=True)
+        return merge([Neighbours(*part) for part in parts], k)
 
     def _own(self, queries_BD: Tensor, k: int) -> Neighbours:
         distance = torch.full((len(queries_BD), k), math.inf)
         index = torch.full((len(queries_BD), k), NO_ROW)
         if len(self.values):
-            found = retrieve(self.values, queries_BD, min(k, len(self.values)))
-            distance[:, : found.distance.shape[1]] = found.distance
-            index[:, : found.index.shape[1]] = found.index + self.first
+            nearest = retrieve(self.values, queries_BD, min(k, len(self.values)))
+            distance[:, : nearest.distance.shape[1]] = nearest.distance
+            index[:, : nearest.index.shape[1]] = nearest.index + self.first
         return Neighbours(distance, index)
 
 
@@ -133,16 +135,16 @@ class SplitEncoder:
     @torch.no_grad()
     def _share(self, rows: Rows, columns: int) -> RankRows:
         self.encoder.eval()
-        own = shares(len(rows), self.context.world_size)[self.context.rank]
-        output_nO = torch.empty(len(own), columns)
-        for first in range(0, len(own), self.batch_size):
-            batch = own[first : first + self.batch_size]
+        own_range = shares(len(rows), self.context.world_size)[self.context.rank]
+        output_nO = torch.empty(len(own_range), columns)
+        for first in range(0, len(own_range), self.batch_size):
+            batch = own_range[first : first + self.batch_size]
             inputs = rows.plain(torch.arange(batch.start, batch.stop), self.context.device)
             with self.context.autocast(self.precision):
                 output: Tensor = self.encoder(**inputs)
             output_nO[first : first + len(batch)] = output[:, :columns]
         check_finite(output_nO, "the encoder's embeddings", self.context)
-        return RankRows(output_nO, own.start, self.context)
+        return RankRows(output_nO, own_range.start, self.context)
 
 
 def check_finite(values: Tensor, what: str, context: Context) -> None:
@@ -235,13 +237,13 @@ class LabelVectors:
 
     def __getitem__(self, rows_b: Tensor, /) -> Tensor:
         """Returns the label vectors (b, L, D) of the rows `rows_b`, counted from the first row of `range`."""
-        few = math.prod(self.shape) <= NUMBERS_KEPT
-        return self._kept[rows_b.to(self.device)] if few else self._encoded(rows_b)
+        fits = math.prod(self.shape) <= NUMBERS_KEPT
+        return self._kept[rows_b.to(self.device)] if fits else self._encoded(rows_b)
 
     @cached_property
     def _kept(self) -> Tensor:
         return self._encoded(torch.arange(len(self.range)))
 
     def _encoded(self, rows_b: Tensor) -> Tensor:
-        numbers = torch.split(rows_b + self.range.start, self.encoder.batch_size)
-        return torch.cat([self.encoder.label_vectors(self.rows, part) for part in numbers])
+        chunks = torch.split(rows_b + self.range.start, self.encoder.batch_size)
+        return torch.cat([self.encoder.label_vectors(self.rows, part) for part in chunks])

@@ -39,11 +39,11 @@ class Missing:
 
 def network_inputs(job: JobConfig) -> list[tuple[InputName, FeatureInput]]:
     """Returns name and section of the inputs of a job and of its baselines that a frozen network computes."""
-    found = list(sections(job.encoder).items()) if job.baseline is None else []
+    inputs = list(sections(job.encoder).items()) if job.baseline is None else []
     for name in (job.baseline, job.evaluation.ensemble):
         if name is not None:
-            found += inputs_of(BASELINES[name], job).values()
-    return [its for its in found if EXTRACTORS[its[0]].network]
+            inputs += inputs_of(BASELINES[name], job).values()
+    return [frozen_input for frozen_input in inputs if EXTRACTORS[frozen_input[0]].network]
 
 
 def missing_rows(job_data: JobData, device: str, splits: Iterable[str]) -> dict[Path, Missing]:
@@ -51,21 +51,21 @@ def missing_rows(job_data: JobData, device: str, splits: Iterable[str]) -> dict[
 
     `device` is the type of the device on which the job's trainings compute.
     """
-    cache, found = FeatureCache(job_data.cache, job_data.train, device), dict[Path, Missing]()
+    cache, missing = FeatureCache(job_data.cache, job_data.train, device), dict[Path, Missing]()
     inputs = network_inputs(job_data.job)
     for name in splits:
         split = job_data.train if name == "train" else job_data.dataset.split(name)
         for part in cache.sources(split) or (split,):
-            for its in inputs:
-                entry = cache.entry(*its, part)
+            for frozen_input in inputs:
+                entry = cache.entry(*frozen_input, part)
                 if not entry.exists():
-                    found[entry] = Missing(*its, cache, part)
-    return found
+                    missing[entry] = Missing(*frozen_input, cache, part)
+    return missing
 
 
 def row_count(missing: Iterable[Missing]) -> int:
     """Returns the number of rows to encode."""
-    return sum(len(each.split) for each in missing)
+    return sum(len(item.split) for item in missing)
 
 
 def encode(missing: Sequence[Missing], threads: int, tell: Told) -> None:
@@ -73,9 +73,9 @@ def encode(missing: Sequence[Missing], threads: int, tell: Told) -> None:
 
     After an exception of `tell`, complete cache entries stay, and the unfinished entry is removed.
     """
-    total, before = row_count(missing), 0
-    for each in missing:
-        done = before
+    total, completed = row_count(missing), 0
+    for item in missing:
+        done = completed
 
         def count(rows: int) -> None:
             nonlocal done
@@ -83,25 +83,25 @@ def encode(missing: Sequence[Missing], threads: int, tell: Told) -> None:
             tell(done, total)
 
         tell(done, total)
-        cache = replace(each.cache, run=BatchRun(threads, count))
-        cache.rows(each.name, each.section, each.split)
-        before += len(each.split)
+        cache = replace(item.cache, run=BatchRun(threads, count))
+        cache.rows(item.name, item.section, item.split)
+        completed += len(item.split)
     give_back()
 
 
 def seconds_to_encode(missing: Iterable[Missing], threads: int) -> float:
     """Estimates the seconds that `encode` takes, by timing one batch of each missing input and split."""
-    return sum(_seconds_of_a_row(each) * len(each.split) / threads for each in missing)
+    return sum(_seconds_of_a_row(item) * len(item.split) / threads for item in missing)
 
 
-def _seconds_of_a_row(its: Missing) -> float:
+def _seconds_of_a_row(missing: Missing) -> float:
     """Returns the seconds per row of a batch of rows from all over the split, on one thread of a CPU."""
-    extract, taken = its.cache.extractor(its.name, its.section), 0.0
-    count = min(ROWS_AT_ONCE, len(its.split))
+    extract, seconds = missing.cache.extractor(missing.name, missing.section), 0.0
+    count = min(ROWS_AT_ONCE, len(missing.split))
     for rows in (1, count):  # the first batch warms up and does not count
-        spread = torch.linspace(0, len(its.split) - 1, rows).long()
-        contents = its.cache.contents(its.section, its.split.take(spread))
-        began = time.perf_counter()
+        indices = torch.linspace(0, len(missing.split) - 1, rows).long()
+        contents = missing.cache.contents(missing.section, missing.split.take(indices))
+        start = time.perf_counter()
         extract(contents, BatchRun(threads=1))
-        taken = time.perf_counter() - began
-    return taken / count
+        seconds = time.perf_counter() - start
+    return seconds / count

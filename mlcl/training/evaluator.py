@@ -139,10 +139,12 @@ class Evaluator:
             setting = setting_of(self._config.knn or KnnConfig())
             store = self._job_data.datastore(self._encoder.embeddings(self._train_rows))
             neighbours = store.retrieve(val_MO, setting.k)
-            mixed = store.votes(neighbours, setting)
+            probabilities = store.votes(neighbours, setting)
             if model is not None:
-                mixed = blend(mixed, model, setting.lambda_)
-            metrics |= self._metrics("knn/val", mixed, self._validation, self._job_data.decide(mixed))
+                probabilities = blend(probabilities, model, setting.lambda_)
+            metrics |= self._metrics(
+                "knn/val", probabilities, self._validation, self._job_data.decide(probabilities)
+            )
         return {name: metrics[name] for name in sorted(metrics, key=lambda name: name != self._config.metric)}
 
     def evaluate_final(
@@ -167,8 +169,8 @@ class Evaluator:
         member: Mapping[str, Tensor] = {}
         if self._config.ensemble is not None and (test or (self._config.knn and self._config.knn.grid)):
             tell("baseline")
-            device, of_baseline = self._context.device.type, member_data(job_data)
-            member = baseline_result(of_baseline, device, test=test, check_stop=check_stop).probabilities
+            device, baseline_data = self._context.device.type, member_data(job_data)
+            member = baseline_result(baseline_data, device, test=test, check_stop=check_stop).probabilities
         selection = self._select(result, validation, store, tell, member)
         for prefix, decision in result.decisions.items():
             result.metrics |= decision_metrics(prefix, decision)
@@ -218,23 +220,25 @@ class Evaluator:
         probabilities = {prefix: model(validation.output_MO) for prefix, model in models.items()}
         result.decisions |= {prefix: self._job_data.decide(p) for prefix, p in probabilities.items()}
         result.notes += self._notes(probabilities[""])
-        selection, first = Selection(models), probabilities[""]
+        selection, prediction = Selection(models), probabilities[""]
         if member:
-            ensemble = weigh(self._job_data, first, member["validation"])
+            ensemble = weigh(self._job_data, prediction, member["validation"])
             selection = replace(selection, ensemble=ensemble, member=member)
-            first = ensemble(self._job_data.task, first, member["validation"])
+            prediction = ensemble(self._job_data.task, prediction, member["validation"])
             result.metrics |= ensemble_metrics(ensemble)
-            result.decisions[ENSEMBLE] = self._job_data.decide(first)
+            result.decisions[ENSEMBLE] = self._job_data.decide(prediction)
         knn, neighbours = self._config.knn, validation.neighbours
         if knn is None or store is None or neighbours is None:
             return selection
         tell("neighbours")
         settings = selection.settings
         settings["knn/"] = setting_of(knn)
-        result.decisions["knn/"] = self._job_data.decide(store.blend(neighbours, first, settings["knn/"]))
+        result.decisions["knn/"] = self._job_data.decide(
+            store.blend(neighbours, prediction, settings["knn/"])
+        )
         if knn.grid is not None:
-            found = search(
-                self._job_data.queries(self._validation, neighbours, first),
+            search_result = search(
+                self._job_data.queries(self._validation, neighbours, prediction),
                 store.labels,
                 task=store.task,
                 ks=knn.grid.k,
@@ -242,9 +246,9 @@ class Evaluator:
                 temperatures=knn.grid.temperature,
                 scoring=self._job_data.scoring,
             )
-            result.grid = found.table
-            settings["knn_best/"], result.decisions["knn_best/"] = found.best, found.decision
-            best = dict(zip(AXES, astuple(found.best), strict=True))
+            result.grid = search_result.table
+            settings["knn_best/"], result.decisions["knn_best/"] = search_result.best, search_result.decision
+            best = dict(zip(AXES, astuple(search_result.best), strict=True))
             result.metrics |= {f"knn_best/{name}": value for name, value in best.items()}
         return selection
 
@@ -261,11 +265,15 @@ class Evaluator:
             if name == "test":
                 result.tested[prefix] = probabilities
         if selection.ensemble is not None:
-            first, other = result.probabilities[split.name], selection.member[split.name]
-            first = result.probabilities[split.name] = selection.ensemble(self._job_data.task, first, other)
-            result.metrics |= self._metrics(f"{ENSEMBLE}{name}", first, split, result.decisions[ENSEMBLE])
+            prediction, member = result.probabilities[split.name], selection.member[split.name]
+            prediction = result.probabilities[split.name] = selection.ensemble(
+                self._job_data.task, prediction, member
+            )
+            result.metrics |= self._metrics(
+                f"{ENSEMBLE}{name}", prediction, split, result.decisions[ENSEMBLE]
+            )
             if name == "test":
-                result.tested[ENSEMBLE] = first
+                result.tested[ENSEMBLE] = prediction
         embeddings = result.embeddings[split.name] = self._embedding(queries.output_MO)
         result.metrics |= self._metrics.of_embeddings(name, embeddings, split)
         if store is None or neighbours is None:
@@ -280,9 +288,9 @@ class Evaluator:
 
     def _train_label_layer(self, result: Evaluation, layer: nn.Linear) -> nn.Module:
         """Trains the encoder's label layer as a probe; returns a module that selects its logits."""
-        own = LabelVectors(self._encoder, self._train_rows, result.train.numbers)
-        val = LabelVectors(self._encoder, self._validation_rows, range(len(self._validation)))
-        probe = self._fit_probe(replace(self._probe_rows(result), features=own), val)
+        train_vectors = LabelVectors(self._encoder, self._train_rows, result.train.numbers)
+        val_vectors = LabelVectors(self._encoder, self._validation_rows, range(len(self._validation)))
+        probe = self._fit_probe(replace(self._probe_rows(result), features=train_vectors), val_vectors)
         layer.load_state_dict({"weight": probe.weight, "bias": probe.bias})
         return WithOwnLogits(int(self._model.encoder.dim))  # type: ignore[arg-type]
 
@@ -308,10 +316,10 @@ class Evaluator:
 
     def _notes(self, probabilities: Tensor) -> list[str]:
         """Returns a note if no validation probability reaches the job's threshold, by default one half."""
-        given = self._config.threshold
-        if given == "top_k" or self._config.at_least_one:  # then each row has a label
+        threshold = self._config.threshold
+        if threshold == "top_k" or self._config.at_least_one:  # then each row has a label
             return []
-        limit = given if isinstance(given, float) else 0.5
+        limit = threshold if isinstance(threshold, float) else 0.5
         if self._job_data.task != "multi_label" or bool((probabilities >= limit).any()):
             return []
         targets = self._job_data.targets(self._validation)

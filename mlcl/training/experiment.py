@@ -104,7 +104,7 @@ class _Experiment:
 
     def evaluate(self, loop: Loop, evaluator: Evaluator) -> dict[str, float]:
         """Evaluates the network, writes its results and returns metrics."""
-        seconds, trained = loop.seconds, time.perf_counter()
+        seconds, train_end = loop.seconds, time.perf_counter()
 
         def phase(note: str) -> None:
             loop.tell("phase", note=note)
@@ -118,7 +118,7 @@ class _Experiment:
         for note in (*result.notes, *self._untested(result.metrics)):
             loop.tell("note", note=note)
         write_results(self.folder, self.job_data, result, loop.model, self.stored)
-        metrics = result.metrics | _times(seconds, trained)
+        metrics = result.metrics | _times(seconds, train_end)
         loop.tell("end", metrics | {BEST_EPOCH: float(loop.chosen_epoch)})
         return metrics
 
@@ -126,34 +126,32 @@ class _Experiment:
         """Fits the job's baseline, or reads its cached result, and evaluates it."""
         job_data = self.job_data
         self._tell("start", {})
-        began = time.perf_counter()
+        start = time.perf_counter()
         self._tell("phase", {}, "baseline")
-        found = baseline_result(
-            job_data, str(self.context.device), test=self.test, check_stop=self._check_stop
-        )
-        fitted = time.perf_counter()
-        metrics = {f"baseline/{name}": float(value) for name, value in found.chosen.items()}
-        decision = job_data.decide(found.probabilities["validation"])
+        fit = baseline_result(job_data, str(self.context.device), test=self.test, check_stop=self._check_stop)
+        fit_end = time.perf_counter()
+        metrics = {f"baseline/{name}": float(value) for name, value in fit.chosen.items()}
+        decision = job_data.decide(fit.probabilities["validation"])
         metrics |= decision_metrics("", decision)
         score = job_data.metrics()
-        for name, probabilities in found.probabilities.items():
+        for name, probabilities in fit.probabilities.items():
             metrics |= score(METRIC_NAMES[name], probabilities, job_data.dataset.split(name), decision)
         rows = RankRows(torch.empty(len(job_data.train), 0))
-        nothing = {name: torch.empty(len(each), 0) for name, each in found.probabilities.items()}
-        result = Evaluation(rows, metrics, nothing, found.probabilities, decisions={"": decision})
-        if "test" in found.probabilities:
-            result.tested[""] = found.probabilities["test"]
+        no_embeddings = {name: torch.empty(len(values), 0) for name, values in fit.probabilities.items()}
+        result = Evaluation(rows, metrics, no_embeddings, fit.probabilities, decisions={"": decision})
+        if "test" in fit.probabilities:
+            result.tested[""] = fit.probabilities["test"]
         for note in self._untested(metrics):
             self._tell("note", {}, note)
         write_results(self.folder, job_data, result, stored=self.stored)
-        metrics |= {"baseline/fit_cpu_seconds": found.seconds, **_times(fitted - began, fitted)}
+        metrics |= {"baseline/fit_cpu_seconds": fit.seconds, **_times(fit_end - start, fit_end)}
         self._tell("end", metrics)
         return ExperimentResult(metrics, resumed=False)
 
     def _untested(self, metrics: Mapping[str, float]) -> list[str]:
         """Returns a note if the test split was read and gave no metric: none of its rows has a label."""
-        found = (value for name, value in metrics.items() if name.startswith("test/"))
-        if not (self.test and all(map(math.isnan, found))):
+        test_values = (value for name, value in metrics.items() if name.startswith("test/"))
+        if not (self.test and all(map(math.isnan, test_values))):
             return []
         labels = self.job_data.job.objective.classifier.labels
         return [f"no test row has a label of {labels}: there are no test figures"]
@@ -168,6 +166,6 @@ class _Experiment:
             raise Stopped
 
 
-def _times(seconds: float, trained: float) -> dict[str, float]:
-    """Returns the seconds of training and of evaluation; `trained` is the time when training ended."""
-    return dict(zip(TIMES, (seconds, time.perf_counter() - trained), strict=True))
+def _times(seconds: float, train_end: float) -> dict[str, float]:
+    """Returns the seconds of training and of evaluation; `train_end` is the time when training ended."""
+    return dict(zip(TIMES, (seconds, time.perf_counter() - train_end), strict=True))

@@ -74,9 +74,9 @@ class Passes:
         """
         # The share decides, not this batch: ranks with fewer rows must take part in the same collectives.
         if size < self.share:
-            samples, least = len(batch) // self.views, least_samples(self.model.encoder)
+            samples, minimum = len(batch) // self.views, least_samples(self.model.encoder)
             # Parts have equally many samples up to one, and none may have fewer than BatchNorm needs.
-            return self._backward_cached(batch, min(math.ceil(samples / size), max(1, samples // least)))
+            return self._backward_cached(batch, min(math.ceil(samples / size), max(1, samples // minimum)))
         value = self._objective(self._encode(self.wrapped, batch.inputs), batch)
         value.total.backward()  # type: ignore[no-untyped-call]
         return value
@@ -188,10 +188,10 @@ def has_batch_norm(encoder: nn.Module) -> bool:
 
 def check_micro_batch(size: int | None, encoder: nn.Module) -> None:
     """Raises UserError for a micro-batch with fewer samples than the encoder needs."""
-    least = least_samples(encoder)
-    if size is not None and size < least:
+    minimum = least_samples(encoder)
+    if size is not None and size < minimum:
         problem = "BatchNorm needs more than one sample at once"
-        raise UserError(problem, key=KEY, found=size, allowed=f"{least} or more")
+        raise UserError(problem, key=KEY, found=size, allowed=f"{minimum} or more")
 
 
 def give_back() -> None:

@@ -45,7 +45,7 @@ class CollatedRows:
         contents = [self.contents[row] for row in rows]
         if refuse is not None:
             contents = list(
-                read_images(contents, load_upright, lambda place, found: refuse(rows[place], found))
+                read_images(contents, load_upright, lambda index, reason: refuse(rows[index], reason))
             )
         return dict(self.collate(contents))
 
@@ -126,10 +126,10 @@ def decode_contents(
 
     Raises UserError, with the entry of `places`, for an image that cannot be decoded.
     """
-    given, decoded = cast("Sequence[ImageContent]", images), partial(decode, size=size, stretch=stretch)
-    pixels = list(read_images(given, decoded, partial(_undecoded, places)))
+    contents, decoder = cast("Sequence[ImageContent]", images), partial(decode, size=size, stretch=stretch)
+    pixels = list(read_images(contents, decoder, partial(_undecoded, places)))
     return np.stack(pixels) if pixels else np.zeros((0, 3, size, size), np.uint8)
 
 
-def _undecoded(places: Sequence[str], row: int, found: str) -> UserError:
-    return UserError(f"image cannot be decoded at {places[row]}", key="image", found=found)
+def _undecoded(places: Sequence[str], row: int, reason: str) -> UserError:
+    return UserError(f"image cannot be decoded at {places[row]}", key="image", found=reason)

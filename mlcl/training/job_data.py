@@ -59,9 +59,9 @@ def open_dataset(job: JobConfig, home: Path, *, verify: bool, recorded: bool = F
     For `verify` and `recorded` see `JobData.of`.
     """
     dataset = open_reference(job.data, home, verify=verify, recorded=recorded)
-    wanted, seed = job.data.hold_out, job.data.validation_seed
-    found = dataset if seed is None else redraw_validation(dataset, seed, home / "cache")
-    return found if wanted is None else hold_out(found, wanted.labels, wanted.share, wanted.seed, dataset)
+    config, seed = job.data.hold_out, job.data.validation_seed
+    result = dataset if seed is None else redraw_validation(dataset, seed, home / "cache")
+    return result if config is None else hold_out(result, config.labels, config.share, config.seed, dataset)
 
 
 @dataclass(frozen=True)
@@ -96,19 +96,19 @@ class JobData:
         if job and data do not fit together.
         """
         dataset = open_dataset(job, home, verify=verify, recorded=recorded)
-        present = [str(name) for name, rows in dataset.info.rows.items() if rows]
+        present_splits = [str(name) for name, rows in dataset.info.rows.items() if rows]
         for split in SPLITS:
-            if split not in present:
+            if split not in present_splits:
                 raise UserError("the data set has no such split", file=dataset.place, found=split)
         task = check_job(job, dataset.info)
         check_class_parents(dataset)
         if verify and not recorded:
             check_network(job, dataset.info)
         train = dataset.split("train")
-        wanted, noise, labels = job.data.subset, job.data.label_noise, job.objective.classifier.labels
-        if wanted is not None:
-            space, seed = wanted.labels or labels, wanted.seed
-            train = subset(train, space, per_class=wanted.per_class, n=wanted.n, seed=seed)
+        subset_config, noise, labels = job.data.subset, job.data.label_noise, job.objective.classifier.labels
+        if subset_config is not None:
+            space, seed = subset_config.labels or labels, subset_config.seed
+            train = subset(train, space, per_class=subset_config.per_class, n=subset_config.n, seed=seed)
         if noise is not None:
             train = add_label_noise(train, noise.labels or labels, noise.rate, noise.seed, dataset)
         build_sampler(job, train, 0, job.train.workers)
@@ -135,12 +135,14 @@ class JobData:
         labels: dict[str, Labels] = {}
         for name, head in self.job.objective.heads.items():
             if head.labels is not None and head.weight > 0:
-                its = split.labels(head.labels)
-                if isinstance(its, LabelRows):
-                    its = its.without_unknown()
+                head_labels = split.labels(head.labels)
+                if isinstance(head_labels, LabelRows):
+                    head_labels = head_labels.without_unknown()
                 elif LOSSES[head.loss].labels == "multi_label":
-                    its = LabelRows.from_classes(its, self.dataset.info.space(head.labels).n_classes)
-                labels[name] = its
+                    head_labels = LabelRows.from_classes(
+                        head_labels, self.dataset.info.space(head.labels).n_classes
+                    )
+                labels[name] = head_labels
         labels[CLASSIFIER] = self.targets(split)
         return Rows(self._inputs(split), labels, split.rows, self.job.data.augment)
 
@@ -187,10 +189,10 @@ class JobData:
     @property
     def scoring(self) -> Scoring:
         """The job's metric, with the settings by which it is computed on validation."""
-        given = self.job.evaluation
-        metric = given.metric.rpartition("/")[2]
+        evaluation = self.job.evaluation
+        metric = evaluation.metric.rpartition("/")[2]
         mode, aspects = default_mode(metric), self.space.aspects
-        return Scoring(metric, mode, given.threshold, aspects, given.at_least_one)
+        return Scoring(metric, mode, evaluation.threshold, aspects, evaluation.at_least_one)
 
     def _inputs(self, split: Split) -> TokenRows | ImageRows | FeatureRows | CollatedRows:
         if self.features is not None:
@@ -210,18 +212,18 @@ def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
         tokenizer = load_tokenizer(Path(origin).read_text(encoding="utf-8"))
     else:
         tokenizer = hugging_face_tokenizer(str(model_folder(origin)))
-    least, size = tokenizer.num_special_tokens_to_add(is_pair=False) + 1, encoder.size(section)
-    if size < least:  # the library would not truncate texts at all
+    minimum, size = tokenizer.num_special_tokens_to_add(is_pair=False) + 1, encoder.size(section)
+    if size < minimum:  # the library would not truncate texts at all
         problem, key = "no room for a word beside the model's special tokens", "encoder.max_length"
-        raise UserError(problem, key=key, found=size, allowed=f"{least} or more")
+        raise UserError(problem, key=key, found=size, allowed=f"{minimum} or more")
     return tokenizer
 
 
 def _check_targets(job_data: JobData) -> None:
     labels, dataset = job_data.job.objective.classifier.labels, job_data.dataset
     targets = job_data.targets(dataset.split("validation"))
-    for name, its in (("training", job_data.targets(job_data.train)), ("validation", targets)):
-        if not known_rows(job_data.task, its).any():
+    for name, split_targets in (("training", job_data.targets(job_data.train)), ("validation", targets)):
+        if not known_rows(job_data.task, split_targets).any():
             problem, key = f"no {name} row has a label of it", "objective.classifier.labels"
             raise UserError(problem, file=dataset.place, key=key, found=labels)
     metric = job_data.scoring.metric
@@ -229,31 +231,31 @@ def _check_targets(job_data: JobData) -> None:
         assert isinstance(targets, Tensor)
         _, aspect = metric_of(metric, job_data.task, job_data.space.aspects, targets.shape[1])
         if aspect is not None and not (targets[:, aspect] >= 0).any():
-            problem, found = "no validation row has a rating of this aspect", job_data.job.evaluation.metric
-            raise UserError(problem, file=dataset.place, key="evaluation.metric", found=found)
+            problem, actual = "no validation row has a rating of this aspect", job_data.job.evaluation.metric
+            raise UserError(problem, file=dataset.place, key="evaluation.metric", found=actual)
 
 
 def _check_band(job_data: JobData) -> None:
-    given = job_data.job.evaluation
-    metric = given.metric.rpartition("/")[2]
+    evaluation = job_data.job.evaluation
+    metric = evaluation.metric.rpartition("/")[2]
     if metric not in METRICS or METRICS[metric].group != "bands":
         return
     targets = job_data.targets(job_data.dataset.split("validation"))
     labels = as_label_sets(targets, job_data.space.n_classes).columns
     if not job_data.facts.in_band(metric.partition("_")[0]).flatten()[labels].any():
-        problem = f"no validation row has a label in this band: evaluation.bands is {list(given.bands)}"
-        raise UserError(problem, key="evaluation.metric", found=given.metric)
+        problem = f"no validation row has a label in this band: evaluation.bands is {list(evaluation.bands)}"
+        raise UserError(problem, key="evaluation.metric", found=evaluation.metric)
 
 
 def _short_classes(job_data: JobData) -> list[str]:
     """Returns texts for the first classes with fewer rows than the job asks for, and one for the rest."""
-    wanted = job_data.job.data.subset
-    if wanted is None or wanted.per_class is None:
+    subset_config = job_data.job.data.subset
+    if subset_config is None or subset_config.per_class is None:
         return []
-    space = wanted.labels or job_data.job.objective.classifier.labels
-    found = short_classes(job_data.train, space, wanted.per_class)
-    rest = [f"and {len(found) - MOST_SHORT} more"] if len(found) > MOST_SHORT else []
-    return [*found[:MOST_SHORT], *rest]
+    space = subset_config.labels or job_data.job.objective.classifier.labels
+    texts = short_classes(job_data.train, space, subset_config.per_class)
+    rest = [f"and {len(texts) - MOST_SHORT} more"] if len(texts) > MOST_SHORT else []
+    return [*texts[:MOST_SHORT], *rest]
 
 
 def job_plan(job_data: JobData) -> dict[str, Any]:

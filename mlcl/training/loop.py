@@ -180,9 +180,9 @@ class Loop:
 
     @property
     def _checkpoint_is_due(self) -> bool:
-        every = self.train.checkpoint_every
-        if every is not None:
-            return self.position.epoch % every == 0
+        interval = self.train.checkpoint_every
+        if interval is not None:
+            return self.position.epoch % interval == 0
         return time.monotonic() - self.saved_at >= SAVE_EVERY
 
     @property
@@ -195,18 +195,18 @@ class Loop:
     def _epoch(self, passes: Passes) -> None:
         self.model.train()
         position = self.position
-        waited, began, samples = 0.0, time.perf_counter(), 0
+        wait_time, start, samples = 0.0, time.perf_counter(), 0
         for batch, seconds in self._batches():
-            waited += seconds
+            wait_time += seconds
             samples += len(batch)
             last = position.step_in_epoch + 1 == self.sampler.steps_per_epoch
             full = last or position.window_steps + 1 == LOG_EVERY
             norms = self._step(passes, batch, full)
             position.step_in_epoch += 1
             position.step += 1
-            elapsed = time.perf_counter() - began
+            elapsed = time.perf_counter() - start
             rate = samples * self.context.world_size / elapsed
-            pace = {"train/rows_per_second": rate, "train/data_wait": waited / elapsed}
+            pace = {"train/rows_per_second": rate, "train/data_wait": wait_time / elapsed}
             if self.train.compile and position.step == 1:
                 self.tell("note", note=f"the first step took {elapsed:.0f} s, with the compilation")
             self.tell("step", {**self._close_window(), **norms, **pace} if full else {})
@@ -216,11 +216,11 @@ class Loop:
 
     def _batches(self) -> Iterator[tuple[Batch, float]]:
         """Yields this rank's remaining batches of the epoch, each with the seconds spent waiting for it."""
-        before = time.perf_counter()
+        start = time.perf_counter()
         indices = self.sampler.batches(self.position.epoch, self.position.step_in_epoch)
         for batch in self.rows.batches(indices, self.views, self.context.device):
-            yield batch, time.perf_counter() - before
-            before = time.perf_counter()
+            yield batch, time.perf_counter() - start
+            start = time.perf_counter()
 
     def _step(self, passes: Passes, batch: Batch, full: bool) -> dict[str, float]:
         """Makes an optimiser step. Returns gradient norms to log if `full`: the step ends a log window."""
@@ -242,13 +242,13 @@ class Loop:
 
     def _add_gradient(self, passes: Passes, batch: Batch) -> ObjectiveValue:
         """Adds the batch's gradient; if memory runs out, halves the micro-batch, also of later steps."""
-        size, least = self.micro_batch, least_samples(self.model.encoder)
+        size, minimum = self.micro_batch, least_samples(self.model.encoder)
         world_size = self.context.world_size
-        value, fitting = fit(lambda samples: passes(batch, samples), size, least, self.model, world_size)
-        if fitting < size:
-            self.position.micro_batch_size = fitting
-            note = f"out of memory: micro-batches of {fitting} samples a worker from here on, not {size}"
-            self.tell("note", {"train/micro_batch_size": float(fitting)}, note)
+        value, new_size = fit(lambda samples: passes(batch, samples), size, minimum, self.model, world_size)
+        if new_size < size:
+            self.position.micro_batch_size = new_size
+            note = f"out of memory: micro-batches of {new_size} samples a worker from here on, not {size}"
+            self.tell("note", {"train/micro_batch_size": float(new_size)}, note)
             if size == self.share:
                 self._note_batch_norm()
         return value
@@ -275,18 +275,18 @@ class Loop:
         if not len(self.window):
             return
         steps = self.window.read(self.position.window)
-        first = next((n for n, its in enumerate(steps) if not all(map(math.isfinite, its.values()))), None)
+        first = next((n for n, row in enumerate(steps) if not all(map(math.isfinite, row.values()))), None)
         names, weights = zip(*self.model.named_parameters(), strict=True)
         # Minimum and maximum of each weight, NaN if it has a NaN: isfinite would copy the whole weight.
         bounds = torch.stack([torch.stack(weight.detach().aminmax()) for weight in weights])
         finite = bounds.isfinite().all(1).tolist()
         if not self.context.any(first is not None or not all(finite)):
             return
-        found = [step for step in self.context.objects(first) if step is not None]
-        if found:
-            raise Diverged(self._bad_loss(steps[min(found)], len(steps) - min(found)))
-        bad = [name for name, its in zip(names, finite, strict=True) if not its]
-        raise Diverged(f"weights are not finite after step {self.position.step}: {', '.join(bad[:3])}")
+        bad_steps = [step for step in self.context.objects(first) if step is not None]
+        if bad_steps:
+            raise Diverged(self._bad_loss(steps[min(bad_steps)], len(steps) - min(bad_steps)))
+        bad_names = [name for name, is_finite in zip(names, finite, strict=True) if not is_finite]
+        raise Diverged(f"weights are not finite after step {self.position.step}: {', '.join(bad_names[:3])}")
 
     def _bad_loss(self, values: dict[str, float], ago: int) -> str:
         """Returns the error text for a loss that was not finite `ago` steps ago."""
@@ -294,10 +294,11 @@ class Loop:
         indices = self.sampler.batches(position.epoch, position.step_in_epoch - ago)
         batch = self.rows.batch(next(iter(indices)), self.views, self.context.device)
         parts = {name: value for name, value in values.items() if name.endswith("/loss")}
-        bad = [name for name, value in parts.items() if not math.isfinite(value)]
+        bad_parts = [name for name, value in parts.items() if not math.isfinite(value)]
         return (
             f"loss is not finite at step {position.step - ago} (epoch {position.epoch}), "
-            f"in {', '.join(bad) or 'another rank'}; parts: {parts}; batch: {label_statistics(batch.labels)}"
+            f"in {', '.join(bad_parts) or 'another rank'}; parts: {parts}; "
+            f"batch: {label_statistics(batch.labels)}"
         )
 
     def _close_window(self) -> dict[str, float]:
@@ -339,7 +340,7 @@ class Loop:
     def tell(self, kind: Kind, metrics: dict[str, float] | None = None, note: str = "") -> None:
         """Passes an event with the loop's current epoch and step to the listener, on rank 0 alone."""
         if self.context.is_main:
-            at, epochs, metrics = self.position, self.train.epochs, metrics or {}
-            earlier = dict(at.validations) if kind == "start" else {}
-            event = Event(kind, at.epoch, epochs, at.step, self.steps, metrics, note, earlier)
+            position, epochs, metrics = self.position, self.train.epochs, metrics or {}
+            validations = dict(position.validations) if kind == "start" else {}
+            event = Event(kind, position.epoch, epochs, position.step, self.steps, metrics, note, validations)
             self.callbacks.listener(event)

@@ -40,7 +40,7 @@ def read_neighbours(folder: Path) -> dict[str, list[float]]:
     if not file.is_file():
         return {}
     grid = json.loads(file.read_text())
-    return {name: [math.nan if value is None else value for value in its] for name, its in grid.items()}
+    return {name: [math.nan if value is None else value for value in values] for name, values in grid.items()}
 
 
 def best_mean(grids: Sequence[Grid], mode: str) -> tuple[Setting, tuple[float, ...]] | None:
@@ -52,19 +52,21 @@ def best_mean(grids: Sequence[Grid], mode: str) -> tuple[Setting, tuple[float, .
     """
     if not grids or not all(grids):
         return None
-    shared = [sorted(set.intersection(*(set(grid[axis]) for grid in grids))) for axis in AXES]
-    value_SKGT = np.stack([_at(grid, shared) for grid in grids])
+    axis_values = [sorted(set.intersection(*(set(grid[axis]) for grid in grids))) for axis in AXES]
+    value_SKGT = np.stack([_at(grid, axis_values) for grid in grids])
     # Rounded, since equal means may differ by the rounding of their sums.
     mean_KGT = (1 if mode == "max" else -1) * value_SKGT.mean(axis=0).round(DIGITS + 2)
     if not np.isfinite(mean_KGT).any():
         return None
     k, g, t = np.unravel_index(np.nanargmax(mean_KGT), mean_KGT.shape)
-    setting = Setting(int(shared[0][k]), shared[1][g], shared[2][t])
+    setting = Setting(int(axis_values[0][k]), axis_values[1][g], axis_values[2][t])
     return setting, tuple(value_SKGT[:, k, g, t].tolist())
 
 
-def _at(grid: Grid, shared: Sequence[Sequence[float]]) -> Array:
-    """Returns the metric (K, G, T) at the values `shared` of each axis."""
+def _at(grid: Grid, axis_values: Sequence[Sequence[float]]) -> Array:
+    """Returns the metric (K, G, T) at the values `axis_values` of each axis."""
     value_KGT = np.array(grid[VALUES]).reshape([len(grid[axis]) for axis in AXES])
-    places = [[grid[axis].index(value) for value in its] for axis, its in zip(AXES, shared, strict=True)]
-    return value_KGT[np.ix_(*places)]
+    indices = [
+        [grid[axis].index(value) for value in values] for axis, values in zip(AXES, axis_values, strict=True)
+    ]
+    return value_KGT[np.ix_(*indices)]

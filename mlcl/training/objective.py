@@ -104,13 +104,13 @@ class Objective(nn.Module):
         for name, head in self.named_heads():
             sharing.setdefault(head.sharing or name, {})[name] = head
         groups = list(sharing.values())
-        firsts = [next(iter(heads.values())) for heads in groups]
-        projected = [head.projection(self._input(head, output_RO)) for head in firsts]
+        first_heads = [next(iter(heads.values())) for heads in groups]
+        projected = [head.projection(self._input(head, output_RO)) for head in first_heads]
         losses = [[head.loss for head in heads.values()] for heads in groups]
         targets = [[labels.get(name) for name in heads] for heads in groups]
         rows = gather_rows(losses, projected, targets, sample_ids_R)
-        for heads, z_RD, its in zip(groups, projected, rows, strict=True):
-            value, values = self._heads_value(heads, z_RD, labels, sample_ids_R, its)
+        for heads, z_RD, loss_rows in zip(groups, projected, rows, strict=True):
+            value, values = self._heads_value(heads, z_RD, labels, sample_ids_R, loss_rows)
             parts |= {f"heads/{name}/loss": part for name, part in zip(heads, values, strict=True)}
             total = total + value
         if self.classifier is not None:
@@ -180,8 +180,8 @@ class Objective(nn.Module):
             value = head.loss(z_RD, labels.get(name), sample_ids_R, rows=rows[0] if rows else None)
             return head.weight * value, [value]
         losses, weights = zip(*((head.loss, head.weight) for head in heads.values()), strict=True)
-        its_labels = [labels.get(name) for name in heads]
-        value, values = joint_loss(losses, weights, z_RD, its_labels, sample_ids_R, rows=rows)
+        head_labels = [labels.get(name) for name in heads]
+        value, values = joint_loss(losses, weights, z_RD, head_labels, sample_ids_R, rows=rows)
         return value, values
 
     def temperatures(self) -> dict[str, Tensor]:

@@ -26,15 +26,15 @@ def parameter_groups(
     """
     encoder, others = list[Parameter](), list[Parameter]()
     for name, parameter in model.named_parameters():
-        own = encoder_lr is not None and name.startswith("encoder.")
+        in_encoder = encoder_lr is not None and name.startswith("encoder.")
         if parameter.requires_grad:
-            (encoder if own else others).append(parameter)
-    own_lr = {"lr": encoder_lr, "name": "encoder_lr"}
+            (encoder if in_encoder else others).append(parameter)
+    encoder_options = {"lr": encoder_lr, "name": "encoder_lr"}
     groups = []
-    for parameters, options in ((encoder, own_lr), (others, {"name": "lr"})):
-        decayed = {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay}
-        plain = {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0}
-        groups += [{**group, **options} for group in (decayed, plain) if group["params"]]
+    for parameters, options in ((encoder, encoder_options), (others, {"name": "lr"})):
+        decay_group = {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay}
+        plain_group = {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0}
+        groups += [{**group, **options} for group in (decay_group, plain_group) if group["params"]]
     return groups
 
 
@@ -60,14 +60,14 @@ def build_schedule(optimizer: Optimizer, name: str, steps: int, warmup: float) -
     `cosine` falls to 0, `constant` stays. Source: Similarity-Dissimilarity, appendix D (cosine with a 0.05
     warm-up).
     """
-    warm = round(steps * warmup)
+    warmup_steps = round(steps * warmup)
 
     def factor(step: int) -> float:
-        if step < warm:
-            return (step + 1) / warm
+        if step < warmup_steps:
+            return (step + 1) / warmup_steps
         if name == "constant":
             return 1.0
-        return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - warm) / max(1, steps - warm))))
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - warmup_steps) / max(1, steps - warmup_steps))))
 
     return LambdaLR(optimizer, factor)
 

@@ -55,14 +55,14 @@ def faster_precision(
 
 def _seconds(device: torch.device, work: Work) -> dict[Precision, float]:
     """Returns the least seconds that the work takes in each precision; the precisions alternate."""
-    least, began = dict.fromkeys(PRECISIONS, math.inf), time.perf_counter()
-    for done in range(MOST):
-        if done > 1 and time.perf_counter() - began > ENOUGH:
+    least_seconds, loop_start = dict.fromkeys(PRECISIONS, math.inf), time.perf_counter()
+    for repeats in range(MOST):
+        if repeats > 1 and time.perf_counter() - loop_start > ENOUGH:
             break
         for precision in PRECISIONS:
             start = time.perf_counter()
             work(precision)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            least[precision] = min(least[precision], time.perf_counter() - start)
-    return least
+            least_seconds[precision] = min(least_seconds[precision], time.perf_counter() - start)
+    return least_seconds

@@ -72,14 +72,14 @@ class PredictedRows:
         if not known_rows(self.task, self.targets).any():
             return {}
         p = self.probabilities[prefix]
-        there = metric_names(self.task, self.aspects, p.shape[1], groups=None)
-        only = [name for name in dict.fromkeys(asked) if name in there]
-        found = values_without_blocks(
+        task_names = metric_names(self.task, self.aspects, p.shape[1], groups=None)
+        only = [name for name in dict.fromkeys(asked) if name in task_names]
+        metrics = values_without_blocks(
             self.task, p, self.targets, self.block, self.decisions[prefix], self.aspects, only, self.facts
         )
         return {
-            f"{prefix}test/{name}": tuple(float(f"{value:.{DIGITS}g}") for value in its)
-            for name, its in found.items()
+            f"{prefix}test/{name}": tuple(float(f"{value:.{DIGITS}g}") for value in values)
+            for name, values in metrics.items()
         }
 
     def write(self, file: Path, ids: pa.Array) -> None:
@@ -99,17 +99,19 @@ class PredictedRows:
             columns["path"] = as_column(self.facts.row_path.astype(np.int32))
         for prefix, p in self.probabilities.items():
             columns[_predictor(prefix)] = as_column(p.reshape(len(p), -1).numpy().astype(np.float16))
-        about = {
+        document = {
             "task": self.task,
             "aspects": self.aspects,
             "decisions": {prefix: self.decisions[prefix].to_json() for prefix in self.probabilities},
             "band": None if self.facts.band is None else self.facts.band.tolist(),
             "path": None if self.facts.path is None else self.facts.path.tolist(),
         }
-        table = pa.table(columns).replace_schema_metadata({FACTS: json.dumps(about)})
-        split = [f"{_predictor(prefix)}.list.element" for prefix in self.probabilities]
+        table = pa.table(columns).replace_schema_metadata({FACTS: json.dumps(document)})
+        split_columns = [f"{_predictor(prefix)}.list.element" for prefix in self.probabilities]
         with new_file(file) as path:  # byte streams save a fifth, since exponents compress well
-            pq.write_table(table, path, compression="zstd", use_dictionary=False, use_byte_stream_split=split)
+            pq.write_table(
+                table, path, compression="zstd", use_dictionary=False, use_byte_stream_split=split_columns
+            )
 
     @classmethod
     def read(cls, file: Path) -> Self | None:
@@ -117,32 +119,34 @@ class PredictedRows:
         metadata = pq.read_schema(file).metadata or {}
         if FACTS not in metadata:
             return None
-        table, about = pq.read_table(file), json.loads(metadata[FACTS])
-        aspects = [len(about["aspects"])] if about["task"] == "aspects" else []
+        table, document = pq.read_table(file), json.loads(metadata[FACTS])
+        aspects = [len(document["aspects"])] if document["task"] == "aspects" else []
         probabilities = {
             prefix: torch.from_numpy(vectors(table[_predictor(prefix)]).astype(np.float32)).reshape(
                 len(table), *aspects, -1
             )
-            for prefix in about["decisions"]
+            for prefix in document["decisions"]
         }
         targets: Targets
-        if about["task"] == "multi_label":
+        if document["task"] == "multi_label":
             width = next(iter(probabilities.values())).shape[1]
             unknown = label_rows(table["unknown"], width) if "unknown" in table.column_names else None
             targets = replace(label_rows(table["target"], width), unknown=unknown)
         else:
             values = vectors(table["target"]) if aspects else table["target"].to_numpy()
             targets = torch.from_numpy(values.astype(np.int64))
-        band, path = (None if about[name] is None else np.array(about[name]) for name in ("band", "path"))
+        band, path = (
+            None if document[name] is None else np.array(document[name]) for name in ("band", "path")
+        )
         row_path = vectors(table["path"]) if "path" in table.column_names else None
         return cls(
-            task=about["task"],
-            aspects=tuple(about["aspects"]),
+            task=document["task"],
+            aspects=tuple(document["aspects"]),
             targets=targets,
             facts=LabelFacts(band, path, row_path),
             block=table["block"].to_numpy().astype(np.int64),
             probabilities=probabilities,
-            decisions={prefix: Decision.from_json(its) for prefix, its in about["decisions"].items()},
+            decisions={prefix: Decision.from_json(entry) for prefix, entry in document["decisions"].items()},
         )
 
 
@@ -179,17 +183,20 @@ def blocks_of(folder: Path, asked: Collection[str] = ()) -> Values:
         return {}
     recorded: dict[str, list[float | None]] = json.loads(file.read_text())
     values = {
-        name: tuple(math.nan if value is None else value for value in each) for name, each in recorded.items()
+        name: tuple(math.nan if value is None else value for value in entries)
+        for name, entries in recorded.items()
     }
-    lacking = [name.rpartition("test/") for name in asked if name not in values]
-    rows = PredictedRows.read(folder / PREDICTIONS) if lacking and (folder / PREDICTIONS).is_file() else None
+    missing = [name.rpartition("test/") for name in asked if name not in values]
+    rows = PredictedRows.read(folder / PREDICTIONS) if missing and (folder / PREDICTIONS).is_file() else None
     if rows is None:
         return values
-    found: Values = {}
+    computed: Values = {}
     for prefix in rows.probabilities:
-        found |= rows.without_blocks(prefix, [name for its, _, name in lacking if its == prefix])
-    if found:
-        values |= found
+        computed |= rows.without_blocks(
+            prefix, [name for name_prefix, _, name in missing if name_prefix == prefix]
+        )
+    if computed:
+        values |= computed
         with suppress(OSError):  # a home that may only be read
             _write_blocks(folder, values)
     return values
@@ -197,7 +204,7 @@ def blocks_of(folder: Path, asked: Collection[str] = ()) -> Values:
 
 def _write_blocks(folder: Path, values: Values) -> None:
     """Writes `BLOCKS`; NaN is written as null, since JSON has no NaN."""
-    tree = {name: [each if math.isfinite(each) else None for each in its] for name, its in values.items()}
+    tree = {name: [value if math.isfinite(value) else None for value in row] for name, row in values.items()}
     replace_text(folder / BLOCKS, json.dumps(tree, sort_keys=True) + "\n")
 
 
@@ -217,5 +224,5 @@ def as_column(values: Array) -> pa.Array:
 
 def as_lists(rows: LabelRows) -> pa.Array:
     """Returns an Arrow column with a list of each row's labels, as int32."""
-    offsets, columns = (each.cpu().numpy().astype(np.int32) for each in (rows.offsets, rows.columns))
+    offsets, columns = (tensor.cpu().numpy().astype(np.int32) for tensor in (rows.offsets, rows.columns))
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(columns))

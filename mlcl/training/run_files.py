@@ -83,8 +83,8 @@ def write_results(
         if model is not None:
             _write_weights(folder / MODEL, job_data, model, result.probe)
         two_phases = model is not None and model.objective.classifier is None
-        first = "probe" if two_phases and result.probe is not None else CLASSIFIER
-        _write_about(folder / MODEL, job_data, result, first)
+        first_predictor = "probe" if two_phases and result.probe is not None else CLASSIFIER
+        _write_about(folder / MODEL, job_data, result, first_predictor)
     if result.tested:
         write_test_rows(folder, job_data, result.tested, result.decisions)
     elif result.grid is not None:
@@ -100,8 +100,8 @@ def result_files(folder: Path, *, models: bool = True) -> list[Path]:
 
 def remove_unfinished(folder: Path) -> None:
     """Removes the partial files that killed processes left in a run's folder and in its model's folder."""
-    for each in (folder, folder / MODEL):
-        remove_partial(each)
+    for path in (folder, folder / MODEL):
+        remove_partial(path)
 
 
 def keep_figures_alone(folder: Path) -> None:
@@ -126,12 +126,15 @@ def _write_weights(
         replace_text(folder / TOKENIZER, job_data.tokenizer.to_str())
 
 
-def _write_about(folder: Path, job_data: JobData, result: Evaluation, first: str) -> None:
-    """Writes job, name and fingerprint of the data, and decisions; `first` names the first predictor."""
+def _write_about(folder: Path, job_data: JobData, result: Evaluation, first_predictor: str) -> None:
+    """Writes job, name and fingerprint of the data, and decisions; `first_predictor` names the first."""
     replace_text(folder / JOB, job_yaml(job_data.job))
     info = json.dumps({"name": job_data.dataset.info.name, "fingerprint": job_data.fingerprint})
     replace_text(folder / DATASET, info + "\n")
-    decisions = {prefix.strip("/") or first: each.to_json() for prefix, each in result.decisions.items()}
+    decisions = {
+        prefix.strip("/") or first_predictor: decision.to_json()
+        for prefix, decision in result.decisions.items()
+    }
     replace_text(folder / DECISIONS, json.dumps(decisions, indent=2) + "\n")
 
 
@@ -168,7 +171,7 @@ def read_embeddings(path: Path, **options: Any) -> pa.Table:
 
 def write_part(folder: Path, tables: list[pa.Table], context: Context) -> None:
     """Writes this rank's part of the embeddings. Raises OSError on every rank if one cannot write."""
-    parts, final = folder / PARTS, folder / EMBEDDINGS
+    parts, target = folder / PARTS, folder / EMBEDDINGS
     with _on_every_rank(folder, context):
         if context.is_main:
             remove_partial(folder, EMBEDDINGS)
@@ -177,10 +180,10 @@ def write_part(folder: Path, tables: list[pa.Table], context: Context) -> None:
         _write(parts / f"part-{context.rank:05d}.parquet", tables)
     with _on_every_rank(folder, context):
         if context.is_main:
-            if final.is_dir():
-                shutil.rmtree(final)
-            final.unlink(missing_ok=True)
-            parts.rename(final)
+            if target.is_dir():
+                shutil.rmtree(target)
+            target.unlink(missing_ok=True)
+            parts.rename(target)
 
 
 @contextmanager
@@ -189,8 +192,8 @@ def _on_every_rank(folder: Path, context: Context) -> Iterator[None]:
     error: OSError | None = None
     try:
         yield
-    except OSError as raised:  # the other ranks must not wait for this one for ever
-        error = raised
+    except OSError as exception:  # the other ranks must not wait for this one for ever
+        error = exception
     if context.any(error is not None):
         raise error or OSError(f"another rank could not write its embeddings into {folder}")
 

@@ -64,9 +64,11 @@ class SplitMetrics:
         facts = facts_of(self.facts, split, self.labels)
         values = evaluate(self.task, probabilities, targets, decision, self.aspects, names, facts)
         if decision.mode != "fixed":
-            read = [name for name in values if METRICS[name].thresholded]
-            half = evaluate(self.task, probabilities, targets, AT_HALF, only=read, facts=facts)
-            values |= {f"{name}{HALF_SUFFIX}": value for name, value in half.items()}
+            threshold_names = [name for name in values if METRICS[name].thresholded]
+            half_values = evaluate(
+                self.task, probabilities, targets, AT_HALF, only=threshold_names, facts=facts
+            )
+            values |= {f"{name}{HALF_SUFFIX}": value for name, value in half_values.items()}
         values |= coarse_accuracy(probabilities, split, self.parents)
         if not math.isnan(overlap):
             values["neighbour_overlap"] = overlap
@@ -122,8 +124,8 @@ def coarse_accuracy(
 
 def hierarchy_of(info: DatasetInfo, labels: str) -> LabelSpace | None:
     """Returns the first hierarchy that has `labels` as a level below the coarsest; None if there is none."""
-    own = info.own_name(labels)
-    return next((space for space in info.label_spaces.values() if own in space.levels[1:]), None)
+    own_name = info.own_name(labels)
+    return next((space for space in info.label_spaces.values() if own_name in space.levels[1:]), None)
 
 
 def paths(dataset: Dataset, labels: str) -> Tensor | None:
@@ -136,18 +138,18 @@ def paths(dataset: Dataset, labels: str) -> Tensor | None:
     space = hierarchy_of(dataset.info, labels)
     if space is None:
         return None
-    above = space.levels[: space.levels.index(dataset.info.own_name(labels))]
-    known = class_parents(dataset, labels)
+    coarser_levels = space.levels[: space.levels.index(dataset.info.own_name(labels))]
+    parents = class_parents(dataset, labels)
     level_C = torch.arange(dataset.info.space(labels).n_classes)
-    found = [level_C]
-    for number, level in reversed(list(enumerate(above))):
+    columns = [level_C]
+    for number, level in reversed(list(enumerate(coarser_levels))):
         if space.parents:
             level_C = torch.tensor(space.parents[number])[level_C]
         else:
-            own_C = dataset.info.space(level).n_classes + torch.arange(len(level_C))
-            level_C = torch.where(known[level] >= 0, known[level], own_C)
-        found.insert(0, level_C)
-    return torch.stack(found, dim=1)
+            own_parent_C = dataset.info.space(level).n_classes + torch.arange(len(level_C))
+            level_C = torch.where(parents[level] >= 0, parents[level], own_parent_C)
+        columns.insert(0, level_C)
+    return torch.stack(columns, dim=1)
 
 
 def row_paths(split: Split, labels: str) -> Tensor | None:
@@ -155,10 +157,10 @@ def row_paths(split: Split, labels: str) -> Tensor | None:
 
     Returns None if `labels` has no coarser levels with one class per row.
     """
-    above = levels_above(split.info, labels)
-    if not above:
+    coarser_levels = levels_above(split.info, labels)
+    if not coarser_levels:
         return None
-    levels = [split.labels(level) for level in (*above, split.info.own_name(labels))]
+    levels = [split.labels(level) for level in (*coarser_levels, split.info.own_name(labels))]
     return torch.stack([level for level in levels if isinstance(level, Tensor)], dim=1)
 
 

@@ -34,10 +34,10 @@ def step_precision(job_data: JobData) -> Precision:
     if job.baseline is not None:
         return "float32"
     tree, device = dump_job(job), pick_device(job.train.device)
-    about = {"encoder": tree["encoder"], "objective": tree["objective"], "data": job_data.fingerprint}
-    about |= {"train": {key: tree["train"][key] for key in SHAPE}}
+    description = {"encoder": tree["encoder"], "objective": tree["objective"], "data": job_data.fingerprint}
+    description |= {"train": {key: tree["train"][key] for key in SHAPE}}
     with own_process_state(job.train.threads):
-        return faster_precision(job_data.cache, device, about, lambda: _step(job_data, device))
+        return faster_precision(job_data.cache, device, description, lambda: _step(job_data, device))
 
 
 def _step(job_data: JobData, device: torch.device) -> Work:
@@ -47,10 +47,10 @@ def _step(job_data: JobData, device: torch.device) -> Work:
     indices = next(iter(build_sampler(job_data.job, job_data.train, 0, train.workers).batches(0, 0)))
     batch = job_data.encode(job_data.train).batch(indices, job_data.job.views, device)
     share = len(indices)
-    size, least = min(share, train.micro_batch_size or share), least_samples(model.encoder)
+    size, minimum = min(share, train.micro_batch_size or share), least_samples(model.encoder)
 
     def step(precision: Precision) -> None:
         passes = Passes(model, model, context, precision, job_data.job.views, share)
-        fit(lambda samples: passes(batch, samples), size, least, model, context.world_size)
+        fit(lambda samples: passes(batch, samples), size, minimum, model, context.world_size)
 
     return step

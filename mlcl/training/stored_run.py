@@ -59,10 +59,10 @@ class StoredRun:
         if job_data.job.baseline is not None:
             raise UserError("a baseline has no embeddings", file=folder, found=job_data.job.baseline)
         table = _read(folder / EMBEDDINGS)
-        left = pc.unique(table["split"]).to_pylist()
+        stored_splits = pc.unique(table["split"]).to_pylist()
         run = cls(job_data, {}, {})
         for name in SPLITS:
-            if name not in left:
+            if name not in stored_splits:
                 if name == "test" and not test:
                     continue
                 raise UserError(f"the run left no embeddings of {name} rows", file=folder / EMBEDDINGS)
@@ -128,7 +128,7 @@ class StoredRun:
             neighbours = store.retrieve(self.embeddings[split], max(ks, default=1))
             return self.job_data.queries(self.split(split), neighbours, self.probabilities[split])
 
-        found = search(
+        result = search(
             rows("validation"),
             store.labels,
             task=store.task,
@@ -139,11 +139,11 @@ class StoredRun:
             held_out=rows("test") if tested else None,
         )
         fields = [("k", np.int64), *((name, np.float64) for name in ("lambda", "temperature", "val", "test"))]
-        table = np.empty(len(found.table), dtype=fields)
+        table = np.empty(len(result.table), dtype=fields)
         for axis in AXES:
-            table[axis] = found.table[axis]
-        table["val"] = found.table[scoring.metric]
-        table["test"] = np.nan if found.held_out is None else found.held_out
+            table[axis] = result.table[axis]
+        table["val"] = result.table[scoring.metric]
+        table["test"] = np.nan if result.held_out is None else result.held_out
         return table
 
     def overlap(self, ks: Sequence[int], split: str = "test") -> list[float]:
@@ -156,9 +156,9 @@ class StoredRun:
         rows = torch.from_numpy(np.flatnonzero(known_rows(self.job_data.task, targets)))
         if not len(rows):
             return [float("nan")] * len(ks)
-        known = self.labels("train"), self.labels(split).take(rows)
+        label_pair = self.labels("train"), self.labels(split).take(rows)
         neighbours = self.datastore().retrieve(self.embeddings[split][rows], max(ks))
-        return [neighbour_overlap(neighbours, *known, k) for k in ks]
+        return [neighbour_overlap(neighbours, *label_pair, k) for k in ks]
 
 
 def _read(file: Path) -> pa.Table:

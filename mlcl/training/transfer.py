@@ -97,9 +97,9 @@ class Transfer:
             return None
         dataset, key = open_reference(config, home, recorded=recorded), "evaluation.transfer_to"
         info, place = dataset.info, dataset.place
-        have = [split for split, rows in info.rows.items() if rows]
-        if len(have) < len(SPLITS):
-            raise UserError("a split is missing", file=place, key=key, found=have, allowed=SPLITS)
+        filled_splits = [split for split, rows in info.rows.items() if rows]
+        if len(filled_splits) < len(SPLITS):
+            raise UserError("a split is missing", file=place, key=key, found=filled_splits, allowed=SPLITS)
         if info.modality != own.modality:
             problem = "holds another modality"
             raise UserError(problem, file=place, key=key, found=info.modality, allowed=own.modality)
@@ -111,8 +111,8 @@ class Transfer:
         except UserError as error:
             raise error.but(file=place, key=f"{key}.labels") from None
         if space.kind == "hierarchy":
-            found, allowed = f"{config.labels} ({space.kind})", get_args(Task)
-            raise UserError("cannot be predicted", key=f"{key}.labels", found=found, allowed=allowed)
+            actual, allowed = f"{config.labels} ({space.kind})", get_args(Task)
+            raise UserError("cannot be predicted", key=f"{key}.labels", found=actual, allowed=allowed)
         names = metric_names(space.kind, aspects=space.aspects, n_labels=space.n_classes)
         if space.unknown:
             names = tuple(name for name in names if METRICS[name].takes_unknown)
@@ -141,8 +141,10 @@ class Transfer:
         the embeddings (N, D) of all rows.
         Source: MLCL, supplement 8.2 (a linear classifier on the frozen encoder, on CIFAR-10 after CIFAR-100).
         """
-        space, given, metric = self.space, self.job.evaluation, self.config.metric
-        scoring = Scoring(metric, default_mode(metric), given.threshold, space.aspects, given.at_least_one)
+        space, evaluation, metric = self.space, self.job.evaluation, self.config.metric
+        scoring = Scoring(
+            metric, default_mode(metric), evaluation.threshold, space.aspects, evaluation.at_least_one
+        )
         train, validation = self.dataset.split("train"), self.dataset.split("validation")
         train_rows, val_ND = embeddings(train), encode(validation)
         result = linear_probe(
@@ -157,11 +159,11 @@ class Transfer:
         metrics = {f"transfer/val/{name}": value for name, value in result.metrics.items()}
         # Opened after the probe is chosen.
         test = self.dataset.split("test")
-        predicted, targets = predict(result, encode(test)), self._targets(test)
+        probabilities, targets = predict(result, encode(test)), self._targets(test)
         if not known_rows(self.task, targets).any():
             return metrics
-        tested = evaluate(self.task, predicted, targets, result.decision, space.aspects)
-        return metrics | {f"transfer/test/{name}": value for name, value in tested.items()}
+        test_metrics = evaluate(self.task, probabilities, targets, result.decision, space.aspects)
+        return metrics | {f"transfer/test/{name}": value for name, value in test_metrics.items()}
 
     def _targets(self, split: Split) -> Labels:
         return targets_of(split, self.config.labels, self.task)
@@ -185,18 +187,22 @@ def unseen_metrics(dataset: Dataset, seed: int, encode: Callable[[Split], Tensor
     held_out = dataset.info.held_out
     assert held_out is not None
     numbers = {"unseen/classes": float(len(held_out.classes)), "unseen/rows": 0.0}
-    left, test = dataset.unseen("train"), dataset.unseen("test")
-    if left is None or test is None:
+    train, test = dataset.unseen("train"), dataset.unseen("test")
+    if train is None or test is None:
         return numbers | dict.fromkeys(unseen_names(dataset), math.nan)
     task, classes = _unseen_task(dataset, held_out), len(held_out.classes)
-    rows = FewShot(encode(left), _unseen_targets(left, held_out), task, classes)
+    rows = FewShot(encode(train), _unseen_targets(train, held_out), task, classes)
     queries_MD, targets = encode(test), _unseen_targets(test, held_out)
-    found = (
+    results = (
         rows.nearest(queries_MD, targets),
         rows.probe(queries_MD, targets, shots=SHOTS, draws=DRAWS, seed=seed),
     )
-    named = {f"{prefix}{name}": its[name] for prefix, its in zip(UNSEEN, found, strict=True) for name in its}
-    return numbers | {"unseen/rows": float(len(test))} | named
+    metrics = {
+        f"{prefix}{name}": values[name]
+        for prefix, values in zip(UNSEEN, results, strict=True)
+        for name in values
+    }
+    return numbers | {"unseen/rows": float(len(test))} | metrics
 
 
 def _unseen_task(dataset: Dataset, held_out: HeldOut) -> Task:

@@ -99,14 +99,16 @@ def dataset_job(place: Path, labels: str | None = None) -> dict[str, Any]:
     }
 
 
-def _only_space(info: DatasetInfo, place: Path) -> str:
+def _only_space(info: DatasetInfo, folder: Path) -> str:
     hierarchies = [space for space in info.label_spaces.values() if space.kind == "hierarchy"]
-    inside = {level for space in hierarchies for level in space.levels}
-    found = [name for name, s in info.label_spaces.items() if s.kind != "hierarchy" and name not in inside]
-    found = [*dict.fromkeys([*found, *(space.levels[-1] for space in hierarchies)])]
-    if len(found) > 1:
-        raise UserError("several label spaces", file=place, key="--labels", allowed=found)
-    return found[0]
+    level_names = {level for space in hierarchies for level in space.levels}
+    names = [
+        name for name, s in info.label_spaces.items() if s.kind != "hierarchy" and name not in level_names
+    ]
+    names = [*dict.fromkeys([*names, *(space.levels[-1] for space in hierarchies)])]
+    if len(names) > 1:
+        raise UserError("several label spaces", file=folder, key="--labels", allowed=names)
+    return names[0]
 
 
 def inputs_of(baseline: Baseline, job: JobConfig) -> dict[Part, tuple[InputName, FeatureInput]]:
@@ -114,8 +116,8 @@ def inputs_of(baseline: Baseline, job: JobConfig) -> dict[Part, tuple[InputName,
 
     The feature `encoder` is missing if the job's encoder is not pretrained.
     """
-    found = {part: _frozen(job.encoder) if part == "encoder" else INPUTS[part] for part in baseline.reads}
-    return {part: its for part, its in found.items() if its is not None}
+    inputs = {part: _frozen(job.encoder) if part == "encoder" else INPUTS[part] for part in baseline.reads}
+    return {part: entry for part, entry in inputs.items() if entry is not None}
 
 
 def _frozen(section: EncoderConfig) -> tuple[InputName, FeatureInput] | None:
@@ -123,9 +125,11 @@ def _frozen(section: EncoderConfig) -> tuple[InputName, FeatureInput] | None:
         # A frozen model reads a text whole, also where the encoder reads it in chunks.
         length: int = min(section.max_length, getattr(section, "chunk_length", section.max_length))
         return "transformer", TransformerInput(model=section.model, max_length=length)
-    for name, frozen in sections(section).items():
-        if name == "transformer" or (isinstance(frozen, ImageInput) and frozen.network != "pixels"):
-            return name, frozen
+    for name, input_section in sections(section).items():
+        if name == "transformer" or (
+            isinstance(input_section, ImageInput) and input_section.network != "pixels"
+        ):
+            return name, input_section
     if isinstance(section, ResNetConfig) and section.weights is not None:
         image = ImageInput(network=section.name, weights=section.weights, image_size=section.image_size)
         return "image", image
@@ -134,22 +138,22 @@ def _frozen(section: EncoderConfig) -> tuple[InputName, FeatureInput] | None:
 
 def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
     """Returns the reason why a baseline cannot be used with a job, or an empty string if it can."""
-    found = inputs_of(baseline, job)
-    if len(found) < len(baseline.reads):
+    inputs = inputs_of(baseline, job)
+    if len(inputs) < len(baseline.reads):
         return f"the job's encoder, {job.encoder.name}, is not a pretrained one"
-    if "encoder" in found and isinstance(job.encoder, ResNetConfig):
+    if "encoder" in inputs and isinstance(job.encoder, ResNetConfig):
         if job.encoder.stem != "imagenet":
             return f"reads images by the stem imagenet, the job's encoder by the stem {job.encoder.stem}"
         if job.encoder.stretch:
             return "reads the centres of images, the job's encoder reads them whole: encoder.stretch"
-    for _, section in found.values():
+    for _, section in inputs.values():
         if section.modality != info.modality:
             return f"reads {plural(section.modality)}, the data set {info.name} holds {plural(info.modality)}"
     if not _has_levels(baseline, job, info):
         return f"{job.objective.classifier.labels} has no coarser levels of single classes"
     try:
-        if "words" in found:
-            EXTRACTORS["words"].state(found["words"][1])
+        if "words" in inputs:
+            EXTRACTORS["words"].state(inputs["words"][1])
     except UserError as error:
         return f"{error.problem}: {error.allowed}"
     return ""
@@ -177,14 +181,14 @@ def fitting_baselines(
     classes = info.space(job.objective.classifier.labels).n_classes
     for name, baseline in BASELINES.items():
         modalities = {INPUTS[part][1].modality for part in baseline.reads if part in INPUTS}
-        wanted = baseline.in_sweeps or bool(baseline.reads and of_network.issuperset(baseline.reads))
-        unlike = modalities - {info.modality} or not _has_levels(baseline, job, info)
-        if unlike or (in_sweeps and not wanted):
+        considered = baseline.in_sweeps or bool(baseline.reads and of_network.issuperset(baseline.reads))
+        unsuitable = modalities - {info.modality} or not _has_levels(baseline, job, info)
+        if unsuitable or (in_sweeps and not considered):
             continue
         reason = unfit(baseline, job, info)
         # A text has about ten times as many sequences of characters as of words.
-        most = MOST_MODELS // 10 if "characters" in baseline.reads else MOST_MODELS
-        if not reason and baseline.each_class and info.rows["train"] * classes > most:
+        limit = MOST_MODELS // 10 if "characters" in baseline.reads else MOST_MODELS
+        if not reason and baseline.each_class and info.rows["train"] * classes > limit:
             reason = f"one model for each of {classes:,} classes takes too long"
         if reason:
             reasons[name] = reason
@@ -195,8 +199,8 @@ def fitting_baselines(
 
 def read_rows(baseline: Baseline, job: JobConfig, cache: FeatureCache, split: Split) -> Matrix:
     """Reads or computes the features (N, F) of a split that a baseline reads, side by side, see `joined`."""
-    found = inputs_of(baseline, job)
-    return joined({part: cache.rows(*its, split) for part, its in found.items()}, len(split))
+    inputs = inputs_of(baseline, job)
+    return joined({part: cache.rows(*entry, split) for part, entry in inputs.items()}, len(split))
 
 
 def joined(parts: Mapping[Part, Matrix], rows: int) -> Matrix:
@@ -204,14 +208,14 @@ def joined(parts: Mapping[Part, Matrix], rows: int) -> Matrix:
 
     Rows of the features in `UNIT` are scaled to unit length. Without features the result is (N, 0).
     """
-    scaled = [
+    matrices = [
         unit_rows(torch.from_numpy(np.array(matrix, np.float32))).numpy() if part in UNIT else matrix
         for part, matrix in parts.items()
     ]
-    if not scaled:
+    if not matrices:
         return np.zeros((rows, 0), dtype=np.float32)
-    if len(scaled) == 1:
-        return scaled[0]
+    if len(matrices) == 1:
+        return matrices[0]
     from scipy.sparse import csr_array, hstack
 
-    return csr_array(hstack([csr_array(matrix) for matrix in scaled], format="csr"))
+    return csr_array(hstack([csr_array(matrix) for matrix in matrices], format="csr"))

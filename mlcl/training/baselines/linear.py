@@ -33,16 +33,16 @@ def target_columns(problem: Problem) -> Iterator[tuple[Array, Array]]:
     """Yields for each of K columns the numbers (n,) of rows with a known target, and which are positive."""
     if problem.task == "multi_label":
         targets = as_rows(problem.targets)
-        has_NL, known_NL = targets.dense(torch.bool).numpy(), known_entries(targets)
-        everything = np.arange(len(has_NL))
-        for label, has_N in enumerate(has_NL.T):
-            rows = everything if known_NL is None else np.flatnonzero(known_NL[:, label])
-            yield rows, has_N[rows]
+        positive_NL, known_NL = targets.dense(torch.bool).numpy(), known_entries(targets)
+        all_rows = np.arange(len(positive_NL))
+        for label, positive_N in enumerate(positive_NL.T):
+            rows = all_rows if known_NL is None else np.flatnonzero(known_NL[:, label])
+            yield rows, positive_N[rows]
         return
     class_NA = as_classes(problem.targets).reshape(len(problem.targets), -1)
     for class_N in class_NA.T:
-        known = np.flatnonzero(class_N >= 0)
-        yield from ((known, class_N[known] == each) for each in range(problem.n_classes))
+        known_rows = np.flatnonzero(class_N >= 0)
+        yield from ((known_rows, class_N[known_rows] == number) for number in range(problem.n_classes))
 
 
 def probabilities(task: Task, n_classes: int, score_MK: Array) -> Tensor:
@@ -76,15 +76,15 @@ def one_vs_rest(
     def fit(value: float) -> Fitted:
         weight_KF = np.zeros((len(columns), rows.shape[1]), dtype=np.float32)
         bias_K = np.empty(len(columns))
-        for number, (known, has) in enumerate(columns):
+        for number, (rows_n, positive_n) in enumerate(columns):
             problem.check_stop()
-            if has.all() or not has.any():
-                bias_K[number] = NEVER if len(has) and has.all() else -NEVER
+            if positive_n.all() or not positive_n.any():
+                bias_K[number] = NEVER if len(positive_n) and positive_n.all() else -NEVER
                 continue
-            inside = rows if len(known) == rows.shape[0] else rows[known]
+            column_rows = rows if len(rows_n) == rows.shape[0] else rows[rows_n]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a model that has not converged is scored, too
-                model = make(value).fit(inside, has)
+                model = make(value).fit(column_rows, positive_n)
             weight_KF[number], bias_K[number] = model.coef_[0], model.intercept_[0]
         return finish(weight_KF, bias_K)
 
@@ -139,8 +139,10 @@ class DenseLogistic:
         x = torch.from_numpy((rows - mean_F) / scale_F)
         if problem.task == "multi_label":
             targets = as_rows(problem.targets)
-            known = targets.known()
-            return cls(problem, mean_F, scale_F, x, targets.dense(), None if known is None else known.float())
+            known_NL = targets.known()
+            return cls(
+                problem, mean_F, scale_F, x, targets.dense(), None if known_NL is None else known_NL.float()
+            )
         y = torch.from_numpy(as_classes(problem.targets)).reshape(len(rows), -1)
         return cls(problem, mean_F, scale_F, x, y)
 
@@ -151,11 +153,11 @@ class DenseLogistic:
         if not len(self.start):
             self.start = np.zeros(self._columns * (self.x.shape[1] + 1))
         steps = {"maxiter": STEPS}
-        found = minimize(self._objective, self.start, (value,), "L-BFGS-B", jac=True, options=steps)
-        self.start = found.x
-        whole_KG = self.start.reshape(self._columns, -1)
-        weight_KF = (whole_KG[:, :-1] / self.scale).astype(np.float32)
-        return linear(self.problem, weight_KF, whole_KG[:, -1] - weight_KF @ self.mean)
+        result = minimize(self._objective, self.start, (value,), "L-BFGS-B", jac=True, options=steps)
+        self.start = result.x
+        params_KG = self.start.reshape(self._columns, -1)
+        weight_KF = (params_KG[:, :-1] / self.scale).astype(np.float32)
+        return linear(self.problem, weight_KF, params_KG[:, -1] - weight_KF @ self.mean)
 
     @property
     def _columns(self) -> int:
@@ -164,13 +166,13 @@ class DenseLogistic:
     def _objective(self, flat: Array, value: float) -> tuple[float, Array]:
         """Returns the objective divided by C N, and its gradient in float64."""
         self.problem.check_stop()
-        whole_KG = torch.from_numpy(flat.reshape(self._columns, -1)).float().requires_grad_()
-        weight_KF = whole_KG[:, :-1]
-        loss = self._loss(torch.addmm(whole_KG[:, -1], self.x, weight_KF.T))
+        params_KG = torch.from_numpy(flat.reshape(self._columns, -1)).float().requires_grad_()
+        weight_KF = params_KG[:, :-1]
+        loss = self._loss(torch.addmm(params_KG[:, -1], self.x, weight_KF.T))
         loss = (loss + weight_KF.square().sum() / (2 * value)) / len(self.x)
         loss.backward()  # type: ignore[no-untyped-call]
-        assert whole_KG.grad is not None
-        return float(loss.detach()), whole_KG.grad.double().numpy().ravel()
+        assert params_KG.grad is not None
+        return float(loss.detach()), params_KG.grad.double().numpy().ravel()
 
     def _loss(self, logit_NK: Tensor) -> Tensor:
         if self.problem.task == "multi_label":

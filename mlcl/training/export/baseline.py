@@ -55,11 +55,11 @@ class BaselineContents:
         """
         name = str(job_data.job.baseline)
         device = pick_device(job_data.job.train.device).type
-        found = baseline_result(job_data, device, test=False)
-        if BASELINES[name].restore is None or not found.tensors:
+        result = baseline_result(job_data, device, test=False)
+        if BASELINES[name].restore is None or not result.tensors:
             problem = "this baseline cannot be exported: it declares no tensors"
             raise UserError(problem, key="baseline", found=name)
-        return cls(job_data, BASELINES[name], device, found.tensors)
+        return cls(job_data, BASELINES[name], device, result.tensors)
 
     @property
     def predictors(self) -> dict[PredictorName, KnnSetting | None]:

@@ -113,7 +113,7 @@ def _front_matter(index: Index, title: str) -> dict[str, Any]:
     data["revision"] = provenance["data_fingerprint"]
     metrics = [
         {"type": "f1" if name.endswith("_f1") else name, "name": f"{name} of {index.best}", "value": value}
-        for name, value in sorted(figures.items(), key=lambda each: each[0] != index.metric)
+        for name, value in sorted(figures.items(), key=lambda item: item[0] != index.metric)
     ]
     results = [{"task": {"type": task}, "dataset": data, "metrics": metrics}]
     return {
@@ -121,7 +121,7 @@ def _front_matter(index: Index, title: str) -> dict[str, Any]:
         "library_name": "mlcl",
         "pipeline_tag": task,
         "tags": ["mlcl", *(["contrastive-learning"] if index.baseline is None else []), TASKS[index.task]],
-        **({"metrics": sorted({each["type"] for each in metrics})} if metrics else {}),
+        **({"metrics": sorted({metric["type"] for metric in metrics})} if metrics else {}),
         **({"model-index": [{"name": title, "results": results}]} if metrics else {}),
     }
 
@@ -138,13 +138,13 @@ def _licence(text: str) -> Mapping[str, str]:
 
 def describe(index: Index) -> str:
     """Describes in Markdown what the model reads and predicts, and the metrics of each predictor."""
-    what = f"{'any number' if index.task == 'multi_label' else 'one'} of {index.space.n_classes} classes"
+    content = f"{'any number' if index.task == 'multi_label' else 'one'} of {index.space.n_classes} classes"
     if index.task == "aspects":
-        what = f"a rating for each of {len(index.space.aspects)} aspects"
+        content = f"a rating for each of {len(index.space.aspects)} aspects"
     return _DESCRIPTION.format(
         kind="It" if index.baseline is None else f"The baseline `{index.baseline}`",
         contents=plural(index.modality),
-        what=f"{what} (`{index.labels}`)",
+        what=f"{content} (`{index.labels}`)",
         best=index.best,
         metric=index.metric,
         predictors=_predictors(index),
@@ -153,16 +153,20 @@ def describe(index: Index) -> str:
 
 def _predictors(index: Index) -> str:
     rows = []
-    for predictor, its in index.predictors.items():
-        how = [] if its is None else [f"k {its.k}, lambda {its.lambda_:g}, temperature {its.temperature:g}"]
+    for predictor, setting in index.predictors.items():
+        settings = (
+            []
+            if setting is None
+            else [f"k {setting.k}, lambda {setting.lambda_:g}, temperature {setting.temperature:g}"]
+        )
         if predictor == "ensemble" and index.ensemble is not None:
-            how.append(f"weight of the baseline {index.ensemble.weight:g}")
+            settings.append(f"weight of the baseline {index.ensemble.weight:g}")
         if index.task == "multi_label":
-            how.append(_labels(index.decisions[predictor]))
+            settings.append(_labels(index.decisions[predictor]))
         names = (f"{index.prefix(predictor)}{split}/{index.metric}" for split in ("val", "test"))
         values = [index.metrics.get(name) for name in names]
-        printed = ("" if value is None else f"{value:.4f}" for value in values)
-        rows.append((f"`{predictor}`", "; ".join(how), *printed))
+        cells = ("" if value is None else f"{value:.4f}" for value in values)
+        rows.append((f"`{predictor}`", "; ".join(settings), *cells))
     heads = ("predictor", "settings", f"validation {index.metric}", f"test {index.metric}")
     return markdown_table(heads, rows, left=(0, 1))
 
@@ -170,5 +174,5 @@ def _predictors(index: Index) -> str:
 def _labels(decision: Decision) -> str:
     if decision.k is not None:
         return f"the {decision.k} most probable labels"
-    at = "their own threshold" if len(decision.thresholds) > 1 else f"{decision.thresholds[0]:.3g}"
-    return f"labels from {at}" + (", and the most probable" if decision.at_least_one else "")
+    threshold = "their own threshold" if len(decision.thresholds) > 1 else f"{decision.thresholds[0]:.3g}"
+    return f"labels from {threshold}" + (", and the most probable" if decision.at_least_one else "")

@@ -47,13 +47,13 @@ def push_folder(folder: Path, repo: str, *, public: bool = False) -> str:
 
     api = HfApi(library_name="mlcl", library_version=__version__)
     with _in_one_line(repo):
-        made = api.create_repo(repo, private=not public, exist_ok=True)
-        name, message = made.repo_id, f"Model of mlcl {__version__}"
+        repo_url = api.create_repo(repo, private=not public, exist_ok=True)
+        name, message = repo_url.repo_id, f"Model of mlcl {__version__}"
         if not public and not api.repo_info(name).private:
             problem = "is public, and a model has ids and embeddings of its training rows"
             raise UserError(problem, key=KEY, found=name, allowed="a private repository, or --public")
         api.upload_folder(repo_id=name, folder_path=folder, commit_message=message, delete_patterns=list(OWN))
-    return str(made)
+    return str(repo_url)
 
 
 @contextmanager
@@ -73,8 +73,8 @@ def _in_one_line(repo: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         status = error.response.status_code
         problem = REFUSED.get(status, "the hub does not take it")
-        said = error.server_message or f"status {status}"
-        raise UserError(problem, key=KEY, found=f"{repo} ({said})") from None
+        detail = error.server_message or f"status {status}"
+        raise UserError(problem, key=KEY, found=f"{repo} ({detail})") from None
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError("cannot be sent to the hub", key=KEY, found=f"{repo} ({reason})") from None

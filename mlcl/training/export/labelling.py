@@ -81,17 +81,17 @@ class Labelling:
         """Predicts all rows and passes each batch's predictions to `write`. Raises UserError without rows."""
         if self._split is not None and _can_score(self._model.index, self._split):
             return self._with_metrics(self._split, write)
-        its, modality = self._split, self._model.index.modality
-        items = read_items(self._path, modality, self._columns) if its is None else split_items(its)
+        split, modality = self._split, self._model.index.modality
+        items = read_items(self._path, modality, self._columns) if split is None else split_items(split)
         rows = unread = 0
         for batch in batches(items, self._batch_size):
-            output_MO, problems = self._tried(batch) if its is None else (self._outputs(batch), None)
+            output_MO, problems = self._tried(batch) if split is None else (self._outputs(batch), None)
             self._write([item.id for item in batch], output_MO, write, problems)
             unread += sum(map(bool, problems or []))
             rows += len(batch)
         if not rows:
             raise UserError("no rows", file=self._path)
-        return Labelled(rows, self._predictor, unknown=its is not None, unread=unread)
+        return Labelled(rows, self._predictor, unknown=split is not None, unread=unread)
 
     def _tried(self, batch: Sequence[Item]) -> tuple[Tensor, list[str]]:
         """Returns the outputs of the readable rows, and the problem of each row, "" for a readable row."""
@@ -99,7 +99,7 @@ class Labelling:
         try:
             return self._outputs(batch), problems
         except UserError:
-            problems = [known or self._problem(item) for item, known in zip(batch, problems, strict=True)]
+            problems = [reason or self._problem(item) for item, reason in zip(batch, problems, strict=True)]
             readable = [item for item, problem in zip(batch, problems, strict=True) if not problem]
             return self._outputs(readable), problems
 
@@ -115,8 +115,8 @@ class Labelling:
         threads = self._model.job.train.threads
         if threads is not None:
             torch.set_num_threads(threads)
-        every = batches(split_items(split), self._batch_size)
-        output_MO = torch.cat([self._outputs(batch) for batch in every])
+        chunks = batches(split_items(split), self._batch_size)
+        output_MO = torch.cat([self._outputs(batch) for batch in chunks])
         self._write(split.ids, output_MO, write)
         return Labelled(len(split), self._predictor, self._metrics(split, output_MO))
 
@@ -167,12 +167,12 @@ class Labelling:
             columns["probabilities"] = probabilities.tolist()
         if problems is not None:
             for name, values in columns.items():
-                listed = index.task == "multi_label" or name == "probabilities"
-                nothing: list[Any] | None = [] if listed else None
+                is_list = index.task == "multi_label" or name == "probabilities"
+                empty_value: list[Any] | None = [] if is_list else None
                 if name == "probabilities" and space.aspects:
-                    nothing = [[] for _ in space.aspects]  # a Parquet column has one depth
-                rest = iter(values)
-                columns[name] = [nothing if problem else next(rest) for problem in problems]
+                    empty_value = [[] for _ in space.aspects]  # a Parquet column has one depth
+                readable_values = iter(values)
+                columns[name] = [empty_value if problem else next(readable_values) for problem in problems]
             columns["error"] = problems
         write({"id": ids, **columns})
 
@@ -188,17 +188,17 @@ def _can_score(index: Index, split: Split) -> bool:
     return bool(known_rows(index.task, targets_of(split, index.labels, index.task)).any())
 
 
-def _facts(index: Index, info: DatasetInfo, known: Collection[str]) -> LabelFacts | None:
+def _facts(index: Index, info: DatasetInfo, shared_levels: Collection[str]) -> LabelFacts | None:
     """Returns what groups of metrics read; None if the index lacks it, or the data set has another hierarchy.
 
-    `known` are the coarser levels that model and data set share.
+    `shared_levels` are the coarser levels that model and data set share.
     """
-    facts, above = index.facts, levels_above(info, index.labels)
+    facts, levels = index.facts, levels_above(info, index.labels)
     if facts is None:
         return None
     if facts.path is None:
         return LabelFacts(np.array(facts.band))
-    if above and (len(facts.path[0]) != len(above) + 1 or not set(above) <= set(known)):
+    if levels and (len(facts.path[0]) != len(levels) + 1 or not set(levels) <= set(shared_levels)):
         return None
     return LabelFacts(np.array(facts.band), np.array(facts.path))
 
@@ -209,16 +209,16 @@ def _as_trained(model: ExportedModel, data: Dataset) -> Dataset:
     Without this, training rows of a redrawn validation and rows of held-out classes would be scored.
     """
     seed, unseen = model.job.data.validation_seed, model.job.data.hold_out
-    own = model.index.provenance["data_fingerprint"]
+    run_fingerprint = model.index.provenance["data_fingerprint"]
     if unseen is None and (
-        seed is None or data.info.with_validation(seed, data.info.rows).fingerprint != own
+        seed is None or data.info.with_validation(seed, data.info.rows).fingerprint != run_fingerprint
     ):
         return data
     with suppress(UserError):  # another data set may lack the labels, or rows
-        found = data if seed is None else redraw_validation(data, seed)
+        dataset = data if seed is None else redraw_validation(data, seed)
         if unseen is not None:
-            found = hold_out(found, unseen.labels, unseen.share, unseen.seed, data)
-        return found if found.info.fingerprint == own else data
+            dataset = hold_out(dataset, unseen.labels, unseen.share, unseen.seed, data)
+        return dataset if dataset.info.fingerprint == run_fingerprint else data
     return data
 
 
@@ -229,7 +229,7 @@ def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
             raise UserError("is for data sets, and this is not one", file=path, key="split", found=name)
         return None
     split = _as_trained(model, Dataset.open(path)).split(SPLIT if name is None else name)
-    wanted, found = plural(model.index.modality), plural(split.info.modality)
-    if wanted != found:
-        raise UserError(f"this model reads {wanted}", file=path, found=f"a data set of {found}")
+    expected, actual = plural(model.index.modality), plural(split.info.modality)
+    if expected != actual:
+        raise UserError(f"this model reads {expected}", file=path, found=f"a data set of {actual}")
     return split

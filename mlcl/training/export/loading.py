@@ -67,8 +67,8 @@ def load_model(folder: str | Path, device: str | torch.device = "auto") -> Expor
     index = read_index(folder)
     job = _job(folder / JOB)
     if job.baseline != index.baseline:
-        problem, found = "not the job's baseline", index.baseline
-        raise UserError(problem, file=folder / INDEX, key="baseline", found=found, allowed=job.baseline)
+        problem, baseline = "not the job's baseline", index.baseline
+        raise UserError(problem, file=folder / INDEX, key="baseline", found=baseline, allowed=job.baseline)
     context = Context(pick_device(device))
     if job.baseline is not None:
         return load_baseline(folder, index, job, context.device)
@@ -77,16 +77,18 @@ def load_model(folder: str | Path, device: str | torch.device = "auto") -> Expor
 
 def _load_network(folder: Path, index: Index, job: JobConfig, context: Context) -> NetworkModel:
     features = SavedFeatures.load(sections(job.encoder), folder, context.device)
-    words, columns = None, features.columns
+    n_words, columns = None, features.columns
     reader: InputReader | SavedFeatures = features
     if not columns:
         has_tokens = ENCODERS[job.encoder.name].tokenizer is not None
         tokenizer = _tokenizer(folder / TOKENIZER) if has_tokens else None
-        words = None if tokenizer is None else tokenizer.get_vocab_size()
+        n_words = None if tokenizer is None else tokenizer.get_vocab_size()
         reader = InputReader.of(job, tokenizer)
     # The weights are then replaced, but a random buffer that is not persistent stays as it was in training.
     with seeded(job.train.seed):
-        network = rebuild_network(job, index.space, words, columns, folder, probe="probe" in index.predictors)
+        network = rebuild_network(
+            job, index.space, n_words, columns, folder, probe="probe" in index.predictors
+        )
     try:
         network.load_state_dict(read_weights(folder / NETWORK))
     except RuntimeError as error:
@@ -95,9 +97,9 @@ def _load_network(folder: Path, index: Index, job: JobConfig, context: Context) 
     member = None
     if index.ensemble is not None:
         with only_reading():  # `_job` has run the plugin files if the baseline is in one
-            its_job = baseline_job(job, str(job.evaluation.ensemble))
-        shared = sections(job.encoder)
-        member = load_baseline(folder / MEMBER, index, its_job, context.device, shared)
+            member_job = baseline_job(job, str(job.evaluation.ensemble))
+        shared_inputs = sections(job.encoder)
+        member = load_baseline(folder / MEMBER, index, member_job, context.device, shared_inputs)
     return NetworkModel(index, job, network.to(context.device).eval(), reader, store, context, member)
 
 
@@ -132,8 +134,8 @@ class NetworkModel(ExportedModel):
             output_MO = SplitEncoder(encoder, len(inputs), precision, self._context).outputs(rows)
         if self._member is None:
             return output_MO
-        known = contents.inputs if isinstance(contents, FeatureRows) else {}
-        return torch.cat([output_MO, self._member.beside(inputs, places, known)], dim=1)
+        known_inputs = contents.inputs if isinstance(contents, FeatureRows) else {}
+        return torch.cat([output_MO, self._member.beside(inputs, places, known_inputs)], dim=1)
 
     def probabilities(self, output_MO: Tensor, predictor: PredictorName) -> Tensor:
         """Computes a predictor's probabilities from the outputs (M, O)."""
@@ -144,12 +146,12 @@ class NetworkModel(ExportedModel):
             return self._layer(predictor)(encoded_MO)
         model = self._layer(next(iter(self.index.predictors)))(encoded_MO)
         if self._member is not None and self.index.ensemble is not None:
-            other = self._member.probabilities(output_MO[:, self._encoded :], predictor)
-            model = Ensemble(**dict(self.index.ensemble))(self.index.task, model, other)
+            member = self._member.probabilities(output_MO[:, self._encoded :], predictor)
+            model = Ensemble(**dict(self.index.ensemble))(self.index.task, model, member)
         if setting is None:
             return model
-        neighbours, its = self._store.retrieve(encoded_MO, setting.k), Setting(**dict(setting))
-        return self._store.blend(neighbours, model, its)
+        neighbours, vote_setting = self._store.retrieve(encoded_MO, setting.k), Setting(**dict(setting))
+        return self._store.blend(neighbours, model, vote_setting)
 
     def _layer(self, name: PredictorName) -> Predictor:
         layer = self._network.layers[name]

@@ -77,8 +77,8 @@ class ExportedModel(ABC):
         # Iterating over these would predict their characters, keys or names of columns.
         named = isinstance(inputs, str | bytes | Mapping) or hasattr(inputs, "columns")
         if named or not isinstance(inputs, Iterable):
-            found = type(inputs).__name__
-            raise UserError("not a list of texts, images or vectors", key="inputs", found=found)
+            type_name = type(inputs).__name__
+            raise UserError("not a list of texts, images or vectors", key="inputs", found=type_name)
         if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):
             raise UserError("not a whole number of at least 1", key="batch_size", found=batch_size)
         inputs, predictor = list(inputs), self.predictor(predictor)
@@ -91,9 +91,9 @@ class ExportedModel(ABC):
 
     def predictor(self, predictor: str | None) -> PredictorName:
         """Returns the name of a predictor, by default the best one. Raises UserError for an unknown one."""
-        for known in self.index.predictors:
-            if known == (predictor or self.index.best):
-                return known
+        for name in self.index.predictors:
+            if name == (predictor or self.index.best):
+                return name
         allowed = list(self.index.predictors)
         raise UserError("this model has no such predictor", key="predictor", found=predictor, allowed=allowed)
 
@@ -139,15 +139,15 @@ def decide(
     labels = [index.space.classes[best] for best in best_M]
     columns: dict[str, list[Any]] = {"label": labels, "probability": probability_M.tolist()}
     for name, level in index.levels.items():
-        above = [level.parents[best] for best in best_M]
-        columns[f"label.{name}"] = [None if parent < 0 else level.classes[parent] for parent in above]
+        parents = [level.parents[best] for best in best_M]
+        columns[f"label.{name}"] = [None if parent < 0 else level.classes[parent] for parent in parents]
     return Predictions(labels, probabilities, columns)
 
 
 def label_decision(index: Index, predictor: PredictorName, threshold: float | None) -> Decision:
     """Returns the rule that says which labels are predicted: at a threshold, or as chosen on validation."""
-    chosen = index.decisions[predictor]
-    return chosen if threshold is None else Decision.fixed(threshold, at_least_one=chosen.at_least_one)
+    decision = index.decisions[predictor]
+    return decision if threshold is None else Decision.fixed(threshold, at_least_one=decision.at_least_one)
 
 
 def check_threshold(index: Index, threshold: float | None) -> None:

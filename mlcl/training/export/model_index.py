@@ -104,25 +104,30 @@ class Index(Section):
         layers = [predictor for predictor in self.predictors if predictor in ("classifier", "probe")]
         if not layers or next(iter(self.predictors)) != layers[0]:
             raise ValueError("the first of the predictors must be classifier or probe")
-        alone = (*layers, "ensemble")
-        if any((self.predictors[predictor] is None) != (predictor in alone) for predictor in self.predictors):
+        base_predictors = (*layers, "ensemble")
+        if any(
+            (self.predictors[predictor] is None) != (predictor in base_predictors)
+            for predictor in self.predictors
+        ):
             raise ValueError("knn and knn_best need a setting, the other predictors have none")
         if ("ensemble" in self.predictors) != (self.ensemble is not None):
             raise ValueError("the predictor ensemble and the key ensemble need each other")
         if self.best not in self.predictors:
             raise ValueError(f"best is {self.best}, which is none of the predictors")
-        sizes = {len(each.thresholds) for each in self.decisions.values() if each.k is None}
+        sizes = {len(decision.thresholds) for decision in self.decisions.values() if decision.k is None}
         if sizes - {1, self.space.n_classes}:
             raise ValueError(f"{sizes} thresholds for {self.space.n_classes} labels")
         if self.decisions.keys() != self.predictors.keys():
             raise ValueError("each of the predictors needs a decision")
         if self.facts is not None and self.facts.path is not None:
-            rows = [len(path) for path in self.facts.path]
-            if len(rows) != self.space.n_classes or min(rows, default=0) < 2 or len(set(rows)) > 1:
+            lengths = [len(path) for path in self.facts.path]
+            if len(lengths) != self.space.n_classes or min(lengths, default=0) < 2 or len(set(lengths)) > 1:
                 raise ValueError("the paths of facts do not fit the classes")
         for name, level in self.levels.items():
-            known = range(-1, len(level.classes))
-            if len(level.parents) != self.space.n_classes or any(at not in known for at in level.parents):
+            valid_parents = range(-1, len(level.classes))
+            if len(level.parents) != self.space.n_classes or any(
+                parent not in valid_parents for parent in level.parents
+            ):
                 raise ValueError(f"parents of level {name} do not fit the classes")
         return self
 
@@ -154,20 +159,20 @@ def read_index(folder: Path) -> Index:
         raise UserError(problem, file=file, key="version", found=version, allowed=allowed)
     index = validate(Index, tree, file)
     preprocessing = [folder / TOKENIZER, *(folder / FEATURES).rglob("*"), *(folder / MEMBER).rglob("*")]
-    present = {each.relative_to(folder).as_posix() for each in preprocessing if each.is_file()}
-    always = {JOB, NETWORK} if index.baseline is not None else {JOB, NETWORK, DATASTORE}
-    missing = {*always, *present} - index.files.keys()
-    if missing:
-        raise UserError("a file is not listed", file=file, key="files", found=missing)
+    present_files = {path.relative_to(folder).as_posix() for path in preprocessing if path.is_file()}
+    required_files = {JOB, NETWORK} if index.baseline is not None else {JOB, NETWORK, DATASTORE}
+    missing_files = {*required_files, *present_files} - index.files.keys()
+    if missing_files:
+        raise UserError("a file is not listed", file=file, key="files", found=missing_files)
     for name, expected in index.files.items():
         try:
-            found = _sha256(folder / name)
+            checksum = _sha256(folder / name)
         except OSError as error:
             problem = "a file of this model cannot be read"
             raise UserError(problem, file=folder / name, found=error.strerror) from None
-        if found != expected:
+        if checksum != expected:
             problem = "SHA-256 differs: the file is damaged"
-            raise UserError(problem, file=folder / name, found=found, allowed=expected)
+            raise UserError(problem, file=folder / name, found=checksum, allowed=expected)
     return index
 
 

@@ -81,16 +81,18 @@ def write_export(
         raise UserError("already exists", file=folder, key="--to")
     check_formats(formats, job_data.job)
     result = _read_json(run / RESULT)
-    trained_on, found = _read_json(run / MODEL / DATASET)["fingerprint"], job_data.fingerprint
-    if trained_on != found:
+    run_fingerprint, fingerprint = _read_json(run / MODEL / DATASET)["fingerprint"], job_data.fingerprint
+    if run_fingerprint != fingerprint:
         problem, place = "not the data that the run was trained on", job_data.dataset.place
-        raise UserError(problem, file=place, key="fingerprint", found=found, allowed=trained_on)
+        raise UserError(problem, file=place, key="fingerprint", found=fingerprint, allowed=run_fingerprint)
     contents: NetworkContents | BaselineContents
     if job_data.job.baseline is not None:
         contents = BaselineContents.of(job_data)
     else:
         contents = NetworkContents.of(run, job_data, formats, result)
-    decisions = {name: Decision.from_json(its) for name, its in _read_json(run / MODEL / DECISIONS).items()}
+    decisions = {
+        name: Decision.from_json(document) for name, document in _read_json(run / MODEL / DECISIONS).items()
+    }
     try:
         with new_folder(folder) as work:
             shutil.copyfile(run / MODEL / JOB, work / JOB)
@@ -169,8 +171,8 @@ def _predictor_settings(
     if logged_ensemble(result) is not None:
         predictors["ensemble"] = None
     if job.evaluation.knn is not None:
-        own = setting_of(job.evaluation.knn)
-        predictors["knn"] = KnnSetting(k=own.k, lambda_=own.lambda_, temperature=own.temperature)
+        setting = setting_of(job.evaluation.knn)
+        predictors["knn"] = KnnSetting(k=setting.k, lambda_=setting.lambda_, temperature=setting.temperature)
     if "knn_best/k" in result:
         best = {name: result[f"knn_best/{name}"] for name in AXES}
         predictors["knn_best"] = KnnSetting.model_validate(best)
@@ -187,9 +189,9 @@ def _index(
 ) -> Index:
     job, info = job_data.job, job_data.dataset.info
     labels, metric = job.objective.classifier.labels, job.evaluation.metric.rpartition("/")[2]
-    own = {"job_hash": job_hash(job), "data": info.name, "data_fingerprint": info.fingerprint}
+    run_provenance = {"job_hash": job_hash(job), "data": info.name, "data_fingerprint": info.fingerprint}
     ensemble = logged_ensemble(result)
-    own |= {"data_source": info.source, "data_licence": info.licence}
+    run_provenance |= {"data_source": info.source, "data_licence": info.licence}
     index = Index(
         modality=info.modality,
         task=job_data.task,
@@ -208,7 +210,11 @@ def _index(
         facts=_facts(job_data),
         preprocessing=_preprocessing(job_data),
         metrics=dict(result),
-        provenance={**provenance, **own, "exported_with": f"mlcl {__version__}, torch {torch.__version__}"},
+        provenance={
+            **provenance,
+            **run_provenance,
+            "exported_with": f"mlcl {__version__}, torch {torch.__version__}",
+        },
         files=checksums(work),
     )
     return index.model_copy(update={"best": _best(index)})
@@ -220,7 +226,7 @@ def _facts(job_data: JobData) -> GroupFacts | None:
         return None
     facts = {"band": job_data.facts.band, "path": job_data.facts.path}
     return GroupFacts.model_validate(
-        {name: None if its is None else its.tolist() for name, its in facts.items()}
+        {name: None if values is None else values.tolist() for name, values in facts.items()}
     )
 
 
@@ -231,8 +237,8 @@ def _best(index: Index) -> PredictorName:
         predictor: sign * index.metrics.get(f"{index.prefix(predictor)}val/{index.metric}", float("nan"))
         for predictor in index.predictors
     }
-    known = {predictor: score for predictor, score in scores.items() if score == score}
-    return max(known, key=lambda predictor: known[predictor]) if known else index.best
+    known_scores = {predictor: score for predictor, score in scores.items() if score == score}
+    return max(known_scores, key=lambda predictor: known_scores[predictor]) if known_scores else index.best
 
 
 def _preprocessing(job_data: JobData) -> dict[str, int | list[float]]:
@@ -259,15 +265,15 @@ def check_formats(formats: Sequence[str], job: JobConfig) -> None:
     """
     if formats and job.baseline is not None:
         raise UserError("a baseline has no network to write", key="--also", found=list(formats))
-    for each in formats:
-        name, _, head = each.partition(":")
-        if each == ONNX:
+    for format_name in formats:
+        name, _, head = format_name.partition(":")
+        if format_name == ONNX:
             check_onnx(job)
-        elif name == SENTENCES and not each.endswith(":"):
+        elif name == SENTENCES and not format_name.endswith(":"):
             check_sentence_transformers(job, head)
         else:
-            raise UserError("no such format", key="--also", found=each, allowed=ALLOWED)
-    names = [each.partition(":")[0] for each in formats]
+            raise UserError("no such format", key="--also", found=format_name, allowed=ALLOWED)
+    names = [format_name.partition(":")[0] for format_name in formats]
     if len(set(names)) < len(names):
         raise UserError("names a format twice", key="--also", found=list(formats))
 
@@ -282,7 +288,7 @@ def write_formats(
     """
     return [
         write_onnx(network, job_data, folder)
-        if each == ONNX
-        else write_sentence_transformers(model, job_data, folder, each.partition(":")[2])
-        for each in formats
+        if format_name == ONNX
+        else write_sentence_transformers(model, job_data, folder, format_name.partition(":")[2])
+        for format_name in formats
     ]

@@ -73,8 +73,8 @@ def load_trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) 
     if (run / PROBE).exists():
         network.layers["probe"] = linear_layer(network.dim, space)
         layer = read_weights(run / PROBE)
-        flat = {"linear.weight": layer["weight"].flatten(0, -2), "linear.bias": layer["bias"].flatten()}
-        network.layers["probe"].load_state_dict(flat)
+        state = {"linear.weight": layer["weight"].flatten(0, -2), "linear.bias": layer["bias"].flatten()}
+        network.layers["probe"].load_state_dict(state)
     if not network.layers:
         raise UserError("the run left no classifier and no linear probe", file=run)
     return network
@@ -146,8 +146,8 @@ def read_datastore(file: Path, task: Task, n_classes: int, dim: int) -> Datastor
 def _read_labels(column: Any, task: Task, n_classes: int) -> Labels:
     lowest = 0 if task == "multi_label" else -1  # -1: unknown
     entries = column if task == "single" else pc.list_flatten(column)
-    within = pc.and_(pc.greater_equal(entries, lowest), pc.less(entries, n_classes))
-    if not pc.all(within, min_count=0).as_py():
+    valid = pc.and_(pc.greater_equal(entries, lowest), pc.less(entries, n_classes))
+    if not pc.all(valid, min_count=0).as_py():
         raise ValueError(f"labels outside {lowest} to {n_classes - 1}")
     if task == "multi_label":
         return label_rows(column, n_classes)

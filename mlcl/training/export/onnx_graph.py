@@ -94,10 +94,10 @@ def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:
     graph, name = Graph(network).eval(), job_data.job.encoder.name
     inputs = _prepared(job_data)
     tokens = {key: inputs[key] for key in inputs if key in TOKENS}
-    wide = inputs | {
+    padded = inputs | {
         key: functional.pad(value, (0, _length(job_data) - value.shape[1])) for key, value in tokens.items()
     }
-    size = sum(each.numel() * each.element_size() for each in network.state_dict().values())
+    size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
     try:
         with _quiet(), torch.no_grad():
             torch.onnx.export(
@@ -105,7 +105,7 @@ def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:
                 (),
                 folder / FILE,
                 # With one row, the exporter would take the number of rows for a constant.
-                kwargs={"inputs": {key: torch.cat([value, value]) for key, value in wide.items()}},
+                kwargs={"inputs": {key: torch.cat([value, value]) for key, value in padded.items()}},
                 input_names=list(inputs),
                 output_names=graph.outputs,
                 dynamic_shapes={
@@ -115,7 +115,7 @@ def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:
                 dynamo=True,
                 verbose=False,
             )
-        for batch in (inputs, wide, {key: value[:1] for key, value in inputs.items()}):
+        for batch in (inputs, padded, {key: value[:1] for key, value in inputs.items()}):
             _compare(graph, folder / FILE, batch)
     except (UserError, OSError):
         raise
@@ -144,24 +144,24 @@ def _compare(graph: Graph, file: Path, inputs: Mapping[str, Tensor]) -> None:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    found = session.run(graph.outputs, {name: value.numpy() for name, value in inputs.items()})
-    for name, own, other in zip(graph.outputs, graph(dict(inputs)), found, strict=True):
-        if not np.allclose(other, own.numpy(), rtol=TOLERANCE, atol=TOLERANCE):
-            far = f"{name} by {float(np.abs(other - own.numpy()).max()):.2g}"
-            raise UserError("the ONNX graph differs from the network", key="--also", found=far)
+    results = session.run(graph.outputs, {name: value.numpy() for name, value in inputs.items()})
+    for name, expected, actual in zip(graph.outputs, graph(dict(inputs)), results, strict=True):
+        if not np.allclose(actual, expected.numpy(), rtol=TOLERANCE, atol=TOLERANCE):
+            difference = f"{name} by {float(np.abs(actual - expected.numpy()).max()):.2g}"
+            raise UserError("the ONNX graph differs from the network", key="--also", found=difference)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silences warnings and logs of the exporter, which do not help users."""
-    before = logging.root.manager.disable
+    disabled_level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        logging.disable(disabled_level)
 
 
 def _section(graph: Graph, inputs: Mapping[str, Tensor], job_data: JobData) -> str:

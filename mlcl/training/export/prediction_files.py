@@ -82,20 +82,20 @@ def read_items(path: Path, modality: Modality, columns: TableColumns | None = No
 
 def split_items(split: Split) -> Iterator[Item]:
     """Yields the rows of a data set's split."""
-    read: dict[Modality, Callable[[], Iterable[Content]]] = {
+    readers: dict[Modality, Callable[[], Iterable[Content]]] = {
         "text": split.texts,
         "image": split.images,
         "vectors": lambda: split.vectors().tolist(),
     }
-    contents = read[split.info.modality]()
+    contents = readers[split.info.modality]()
     for id, content in zip(split.ids, contents, strict=True):
         yield Item(id, f"id {id}", content)
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Yields lists of `size` items; the last list may be shorter."""
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
         yield batch
 
 
@@ -105,18 +105,18 @@ def _items(table: TableFile, modality: Modality, columns: TableColumns) -> Itera
         table.require(column, "text" if columns.content else column, [*table.columns, "or text COLUMN"])
     if columns.id or id in table.columns:
         table.require(id, "id")
-    wanted = [*content, *([id] if id in table.columns else [])]
+    names = [*content, *([id] if id in table.columns else [])]
     files, number = ImageFiles(table.path.parent), 0
-    for frame in table.chunks(wanted):
-        found = read_contents(frame, modality, content, files)
+    for frame in table.chunks(names):
+        contents = read_contents(frame, modality, content, files)
         ids = frame[id] if id in table.columns else range(number, number + len(frame))
-        for place, given, its in zip(frame.index, ids, found, strict=True):
-            name = "" if given is None or given != given else str(given)
-            where = f"{table.unit} {place}"
+        for place, row_id, row_content in zip(frame.index, ids, contents, strict=True):
+            name = "" if row_id is None or row_id != row_id else str(row_id)
+            location = f"{table.unit} {place}"
             if not is_unicode(name):
-                problem = f"not Unicode text at {where}"
+                problem = f"not Unicode text at {location}"
                 raise UserError(problem, file=table.path, key=id, found=repr(name))
-            yield Item(name, f"{where} of {table.path}", its)
+            yield Item(name, f"{location} of {table.path}", row_content)
             number += 1
 
 
@@ -176,7 +176,7 @@ def csv_sink(file: TextIO) -> Sink:
             headed = True
         for row in zip(*columns.values(), strict=True):
             writer.writerow(
-                [json.dumps(each, ensure_ascii=False) if isinstance(each, list) else each for each in row]
+                [json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value for value in row]
             )
 
     return write
@@ -196,9 +196,9 @@ def _parquet(path: Path) -> Iterator[Sink]:
 
     def write(columns: Columns) -> None:
         nonlocal writer
-        first = {name: next(filter(None, values), values[0]) for name, values in columns.items()}
-        typed = {name: pa.array(values, _type(name, first[name])) for name, values in columns.items()}
-        batch = pa.table(typed)
+        examples = {name: next(filter(None, values), values[0]) for name, values in columns.items()}
+        arrays = {name: pa.array(values, _type(name, examples[name])) for name, values in columns.items()}
+        batch = pa.table(arrays)
         writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd")
         writer.write_table(batch)
 

@@ -47,8 +47,10 @@ def check_sentence_transformers(job: JobConfig, head: str) -> None:
         reason = "would not be exact: the job computes in half precision"
     if reason:
         raise UserError(f"sentence-transformers {reason}", key="--also", found=f"encoder {name}")
-    embedding = {head: its for head, its in job.objective.heads.items() if its.projection.kind != "logits"}
-    heads = [head for head, its in embedding.items() if its.weight > 0]
+    embedding = {
+        head: section for head, section in job.objective.heads.items() if section.projection.kind != "logits"
+    }
+    heads = [head for head, section in embedding.items() if section.weight > 0]
     if head and head not in heads:
         raise UserError("no such head in the job", key="--also", found=head, allowed=heads or "none")
 
@@ -68,8 +70,8 @@ def write_sentence_transformers(
     _write_network(encoder.network, folder)
     _write_tokenizer(job_data, length, folder)
     # The pooler is not read, and has no weights in the file.
-    without = {"model_args": {"add_pooling_layer": False}} if hasattr(encoder.network, "pooler") else {}
-    config = {"max_seq_length": length, "do_lower_case": False} | without
+    model_args = {"model_args": {"add_pooling_layer": False}} if hasattr(encoder.network, "pooler") else {}
+    config = {"max_seq_length": length, "do_lower_case": False} | model_args
     _write_json(folder / "sentence_bert_config.json", config)
     loss, similarity = (heads[head].loss if head else None), "euclidean"
     if loss is not None and loss.spec.similarity == "dot":
@@ -85,13 +87,15 @@ def write_sentence_transformers(
             _write_json(folder / modules[-1][1] / "config.json", {})
         else:
             _write_dense(*layer, folder / modules[-1][1])
-    listed = [
+    entries = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for i, (kind, path) in enumerate(modules)
     ]
-    _write_json(folder / MODULES, listed)
-    what = f"the projected embedding of the head `{head}`" if head else "the embedding of the neighbours"
-    return _SECTION.format(what=what)
+    _write_json(folder / MODULES, entries)
+    description = (
+        f"the projected embedding of the head `{head}`" if head else "the embedding of the neighbours"
+    )
+    return _SECTION.format(what=description)
 
 
 def _layers(head: Head) -> list[tuple[nn.Linear, str] | None]:
@@ -102,9 +106,9 @@ def _layers(head: Head) -> list[tuple[nn.Linear, str] | None]:
         if projection.normalize_input:
             layers.append(None)
         modules = list(projection.network.modules())
-        for place, module in enumerate(modules):
+        for index, module in enumerate(modules):
             if isinstance(module, nn.Linear):
-                relu = any(isinstance(each, nn.ReLU) for each in modules[place + 1 : place + 2])
+                relu = any(isinstance(next_module, nn.ReLU) for next_module in modules[index + 1 : index + 2])
                 kind = "activation.ReLU" if relu else "linear.Identity"
                 layers.append((module, f"torch.nn.modules.{kind}"))
     return [*layers, None] if head.loss.normalize else layers

@@ -82,11 +82,13 @@ class FeatureCache:
             return self.extractor(name, section)(self.contents(section, split), run)
         parts = []
         for part in sources:
-            _, own, its = np.intersect1d(split.rows, part.rows, assume_unique=True, return_indices=True)
-            parts.append((own, self.rows(name, section, part)[its]))
+            _, split_index, part_index = np.intersect1d(
+                split.rows, part.rows, assume_unique=True, return_indices=True
+            )
+            parts.append((split_index, self.rows(name, section, part)[part_index]))
         row_NF = np.empty((len(split), parts[0][1].shape[1]), np.float32)
-        for own, values in parts:
-            row_NF[own] = values
+        for split_index, values in parts:
+            row_NF[split_index] = values
         return row_NF
 
     @staticmethod
@@ -94,8 +96,8 @@ class FeatureCache:
         """Returns the stored train and validation splits if `split` is a whole redrawn split, else ()."""
         if not split.is_redrawn or split.index is not None:
             return ()
-        stored = Dataset.open(split.whole.reader.place)
-        return stored.split("train"), stored.split("validation")
+        dataset = Dataset.open(split.whole.reader.place)
+        return dataset.split("train"), dataset.split("validation")
 
     def contents(self, section: FeatureInput, split: Split) -> Any:
         """Returns the inputs of an extractor for a split: images, vectors or texts."""
@@ -139,20 +141,20 @@ class FeatureCache:
             **({} if split is None else {"rows": split.fingerprint}),
         }
 
-    def _entry(self, about: dict[str, Any]) -> Path:
-        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
+    def _entry(self, identity: dict[str, Any]) -> Path:
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
         return self.cache / FOLDER / digest
 
     def _read_or_write(
-        self, about: dict[str, Any], write: Callable[[Path], None], read: Callable[[Path], T]
+        self, identity: dict[str, Any], write: Callable[[Path], None], read: Callable[[Path], T]
     ) -> T:
-        """Reads the cache entry that `about` describes; if there is none yet, writes it first."""
+        """Reads the cache entry that `identity` describes; if there is none yet, writes it first."""
 
         def write_entry(work: Path) -> None:
             write(work)
-            (work / ABOUT).write_text(json.dumps(about, indent=1) + "\n")
+            (work / ABOUT).write_text(json.dumps(identity, indent=1) + "\n")
 
-        return read_cached(self._entry(about), write_entry, read, is_folder=True)
+        return read_cached(self._entry(identity), write_entry, read, is_folder=True)
 
 
 def _write(folder: Path, rows: Matrix) -> None:

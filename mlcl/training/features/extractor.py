@@ -105,8 +105,8 @@ def precision(device: torch.device, cache: Path) -> Precision:
     """
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    able = cpu_capabilities()
-    if not (able.get("avx512_bf16") or able.get("amx_bf16")):
+    capabilities = cpu_capabilities()
+    if not (capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")):
         return "float32"
     return faster_precision(cache, device, {"layer": PRODUCT}, _layer)
 
@@ -139,10 +139,10 @@ def outputs(
 
     def compute(batch: tuple[NDArray[np.int64], dict[str, Tensor]]) -> int:
         rows, inputs = batch
-        on_device = {name: value.to(device) for name, value in inputs.items()}
+        device_inputs = {name: value.to(device) for name, value in inputs.items()}
         # Both contexts apply to the current thread alone.
         with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            output_NF[rows] = network(**on_device).float().cpu().numpy()
+            output_NF[rows] = network(**device_inputs).float().cpu().numpy()
         return len(rows)
 
     if run.threads is None or device.type != "cpu":
@@ -157,21 +157,21 @@ def _in_threads(
     compute: Callable[[T], int], batches: Iterable[T], threads: int, done: Callable[[int], None]
 ) -> None:
     """Computes batches in `threads` threads, each on one CPU core; an error cancels the waiting batches."""
-    usual, waiting = torch.get_num_threads(), deque[Future[int]]()
+    previous_threads, futures = torch.get_num_threads(), deque[Future[int]]()
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             try:
                 for batch in batches:
-                    waiting.append(pool.submit(compute, batch))
-                    if len(waiting) > threads:
-                        done(waiting.popleft().result())
-                while waiting:
-                    done(waiting.popleft().result())
+                    futures.append(pool.submit(compute, batch))
+                    if len(futures) > threads:
+                        done(futures.popleft().result())
+                while futures:
+                    done(futures.popleft().result())
             finally:
-                for future in waiting:
+                for future in futures:
                     future.cancel()
     finally:
-        torch.set_num_threads(usual)  # for threads that are created from now on
+        torch.set_num_threads(previous_threads)  # for threads that are created from now on
 
 
 def freeze(network: nn.Module, device: torch.device) -> nn.Module:

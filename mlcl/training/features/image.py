@@ -49,7 +49,10 @@ class Image:
         """Returns rows (N, D) float32 of images (N, 3, H, W) uint8."""
         count = len(contents)
         rows = (np.arange(first, min(first + ROWS_AT_ONCE, count)) for first in range(0, count, ROWS_AT_ONCE))
-        batches = ((its, {"pixels": normalise(torch.from_numpy(np.array(contents[its])))}) for its in rows)
+        batches = (
+            (indices, {"pixels": normalise(torch.from_numpy(np.array(contents[indices])))})
+            for indices in rows
+        )
         return outputs(self.network, batches, (count, self.columns), self.device, "float32", run)
 
     def save(self, folder: Path) -> None:

@@ -56,9 +56,9 @@ class FeatureRows:
 def _padded(matrix: Any, rows_B: Any) -> tuple[Tensor, Tensor]:
     part = matrix[rows_B]
     length_B = np.diff(part.indptr)
-    held_BT = np.arange(max(1, int(length_B.max(initial=0)))) < length_B[:, None]
-    column_BT, value_BT = np.zeros(held_BT.shape, np.int32), np.zeros(held_BT.shape, np.float32)
-    column_BT[held_BT], value_BT[held_BT] = part.indices, part.data
+    filled_BT = np.arange(max(1, int(length_B.max(initial=0)))) < length_B[:, None]
+    column_BT, value_BT = np.zeros(filled_BT.shape, np.int32), np.zeros(filled_BT.shape, np.float32)
+    column_BT[filled_BT], value_BT[filled_BT] = part.indices, part.data
     return torch.from_numpy(column_BT), torch.from_numpy(value_BT)
 
 
@@ -89,7 +89,9 @@ class FrozenInputs:
 
     def rows(self, split: Split) -> FeatureRows:
         """Returns the rows of a split for all inputs."""
-        return FeatureRows({name: self.cache.rows(name, its, split) for name, its in self.sections.items()})
+        return FeatureRows(
+            {name: self.cache.rows(name, section, split) for name, section in self.sections.items()}
+        )
 
     @property
     def columns(self) -> dict[str, int]:
@@ -116,13 +118,13 @@ class SavedFeatures:
         cls, inputs: Mapping[InputName, FeatureInput], folder: Path, device: torch.device
     ) -> SavedFeatures:
         """Loads the extractors that `save_inputs` wrote. Raises UserError for damaged or missing files."""
-        found = {}
+        extractors = {}
         for name, section in inputs.items():
             try:
-                found[name] = EXTRACTORS[name].load(section, folder / FEATURES / name, device)
+                extractors[name] = EXTRACTORS[name].load(section, folder / FEATURES / name, device)
             except (OSError, ValueError, KeyError, RuntimeError) as error:
                 raise UserError("not a saved input", file=folder / FEATURES / name, found=error) from None
-        return cls(inputs, found)
+        return cls(inputs, extractors)
 
     @property
     def columns(self) -> dict[str, int]:
@@ -131,8 +133,8 @@ class SavedFeatures:
 
     def contents(self, contents: Sequence[Content], places: Sequence[str]) -> FeatureRows:
         """Returns the rows of all inputs. Raises UserError, with its entry of `places`, for a bad content."""
-        read = {name: self._read(name, contents, places) for name in self.sections}
-        return FeatureRows({name: extract(read[name]) for name, extract in self.extractors.items()})
+        inputs = {name: self._read(name, contents, places) for name in self.sections}
+        return FeatureRows({name: extract(inputs[name]) for name, extract in self.extractors.items()})
 
     def _read(self, name: InputName, contents: Sequence[Content], places: Sequence[str]) -> object:
         section = self.sections[name]
@@ -151,7 +153,7 @@ def _vectors(contents: Sequence[Content], places: Sequence[str], columns: int) -
         except (TypeError, ValueError) as error:
             raise UserError(f"not a vector at {place}", key="vectors", found=error) from None
         if values.shape != (columns,) or not np.isfinite(values).all():
-            problem, found = f"not a vector of finite numbers at {place}", f"shape {list(values.shape)}"
-            raise UserError(problem, key="vectors", found=found, allowed=f"[{columns}]")
+            problem, actual = f"not a vector of finite numbers at {place}", f"shape {list(values.shape)}"
+            raise UserError(problem, key="vectors", found=actual, allowed=f"[{columns}]")
         rows[row] = values
     return rows

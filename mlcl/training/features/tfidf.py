@@ -42,9 +42,9 @@ class Tfidf:
     @cached_property
     def vectorizer(self) -> Any:
         """The fitted vectorizer of scikit-learn."""
-        found = _vectorizer(self.section, vocabulary=self.terms)
-        found.idf_ = self.idf_F
-        return found
+        vectorizer = _vectorizer(self.section, vocabulary=self.terms)
+        vectorizer.idf_ = self.idf_F
+        return vectorizer
 
     @property
     def columns(self) -> int:
@@ -78,14 +78,14 @@ def _vectorizer(section: TfidfInput, **terms: Any) -> Any:
 
 
 def _fit(section: TfidfInput, contents: Contents | None, _: torch.device, __: Precision) -> Tfidf:
-    fitted = _vectorizer(section, max_features=section.max_features)
+    vectorizer = _vectorizer(section, max_features=section.max_features)
     try:
-        fitted.fit(contents)
+        vectorizer.fit(contents)
     except ValueError as error:
         raise UserError("no word in the training texts", key="encoder.tfidf", found=error) from None
-    order = np.argsort(fitted.idf_, kind="stable")
-    terms = fitted.get_feature_names_out()[order].tolist()
-    return Tfidf(section, terms, fitted.idf_[order].astype(np.float32))
+    order = np.argsort(vectorizer.idf_, kind="stable")
+    terms = vectorizer.get_feature_names_out()[order].tolist()
+    return Tfidf(section, terms, vectorizer.idf_[order].astype(np.float32))
 
 
 def _load(section: TfidfInput, folder: Path, _: torch.device) -> Tfidf:

@@ -101,8 +101,8 @@ def _load(section: TransformerInput, folder: Path, device: torch.device) -> Tran
     network.load_state_dict(load_file(folder / WEIGHTS))
     freeze(network, device)
     tokenizer = load_tokenizer((folder / TOKENIZER).read_text(encoding="utf-8"))
-    kept: Precision = json.loads((folder / PRECISION).read_text())
-    return Transformer(network, tokenizer, section.max_length, device, kept, section.unit)
+    precision: Precision = json.loads((folder / PRECISION).read_text())
+    return Transformer(network, tokenizer, section.max_length, device, precision, section.unit)
 
 
 def _state(section: TransformerInput) -> object:

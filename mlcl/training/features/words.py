@@ -52,8 +52,8 @@ class Words:
         tokens = encode(self.tokenizer, contents, self.max_length)
         ids, offsets = torch.from_numpy(tokens.tokens).long(), torch.from_numpy(tokens.offsets)
         rows_ND = F.embedding_bag(ids, self.vector_VD.float(), offsets, mode="mean", include_last_offset=True)
-        found: NDArray[np.float32] = rows_ND.numpy()
-        return found
+        result: NDArray[np.float32] = rows_ND.numpy()
+        return result
 
     def save(self, folder: Path) -> None:
         """Writes the vectors and the tokenizer."""
@@ -75,8 +75,8 @@ def _load(section: WordsInput, folder: Path, _: torch.device) -> Words:
 
 def _files() -> tuple[Path, Path]:
     """Returns the files of the vectors and the tokenizer. Raises UserError if the package lacks them."""
-    found = find_spec(PACKAGE)
-    folder = Path(found.origin).parent if found is not None and found.origin is not None else Path(PACKAGE)
+    spec = find_spec(PACKAGE)
+    folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else Path(PACKAGE)
     vectors, tokenizer = (folder / name for name in PACKAGE_FILES)
     if not (vectors.is_file() and tokenizer.is_file()):
         problem, allowed = f"this input needs the files of the package {PACKAGE}", "pip install 'mlcl[words]'"

@@ -26,11 +26,11 @@ def nodes_of(path_CH: Array) -> Array:
 
     Classes share a node if their paths are equal from the coarsest level down to it.
     """
-    columns, first = [], 0
+    columns, offset = [], 0
     for level in range(path_CH.shape[1]):
         _, node_C = np.unique(path_CH[:, : level + 1], axis=0, return_inverse=True)
-        columns.append(node_C.reshape(-1) + first)
-        first = int(columns[-1].max()) + 1
+        columns.append(node_C.reshape(-1) + offset)
+        offset = int(columns[-1].max()) + 1
     return np.stack(columns, axis=1)
 
 

@@ -40,12 +40,12 @@ def _of_texts(
     return Baseline(name, title, reads, fit, each_class=True, in_sweeps=in_sweeps, restore=restore_linear)
 
 
-def _dense(reads: Part, what: str, *, unit: bool = False, in_sweeps: bool = True) -> Baseline:
+def _dense(reads: Part, features: str, *, unit: bool = False, in_sweeps: bool = True) -> Baseline:
     def fit(problem: Problem) -> Fitted:
         values = UNIT_VALUES if unit else STANDARDISED_VALUES
         return best_of(problem, values, "C", DenseLogistic.of(problem, standardise=not unit).fit)
 
-    title = f"{what} and logistic regression"
+    title = f"{features} and logistic regression"
     return Baseline(f"{reads}_logreg", title, (reads,), fit, in_sweeps=in_sweeps, restore=restore_linear)
 
 

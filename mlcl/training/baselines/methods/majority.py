@@ -15,7 +15,9 @@ from mlcl.training.baselines.linear import target_columns
 
 
 def _fit(problem: Problem) -> Fitted:
-    share_K = np.array([has.mean() if len(has) else 0.0 for _, has in target_columns(problem)])
+    share_K = np.array(
+        [positive_n.mean() if len(positive_n) else 0.0 for _, positive_n in target_columns(problem)]
+    )
     shape = (-1, problem.n_classes) if problem.task == "aspects" else (problem.n_classes,)
     tensors = {"share": torch.from_numpy(share_K.astype(np.float32)).reshape(shape)}
     return Fitted(_restore(problem.task, problem.n_classes, tensors), tensors=tensors)

@@ -45,16 +45,16 @@ def _unit(rows: Any) -> Tensor:
 
 
 def _fit(problem: Problem) -> Fitted:
-    found = neighbours(problem.rows, problem.validation, max(KS))
+    val_neighbours = neighbours(problem.rows, problem.validation, max(KS))
 
-    def vote(its: Neighbours, k: int, temperature: float) -> Tensor:
-        return knn_probabilities(its, problem.targets, problem.task, k, temperature, problem.n_classes)
+    def vote(nearest: Neighbours, k: int, temperature: float) -> Tensor:
+        return knn_probabilities(nearest, problem.targets, problem.task, k, temperature, problem.n_classes)
 
     scores = {}
     for k in KS:
         for temperature in TEMPERATURES:
             problem.check_stop()
-            scores[k, temperature] = problem.score(vote(found, k, temperature))
+            scores[k, temperature] = problem.score(vote(val_neighbours, k, temperature))
     k, temperature = max(scores, key=lambda setting: scores[setting])
     settings = {"k": torch.tensor(k), "temperature": torch.tensor(temperature, dtype=torch.float64)}
     return Fitted(
@@ -68,16 +68,16 @@ def _tensors(problem: Problem) -> dict[str, Tensor]:
     """Returns training rows and targets as tensors by name; unknown entries of label rows count as absent."""
     from scipy.sparse import issparse
 
-    rows, targets, found = problem.rows, problem.targets, dict[str, Tensor]()
+    rows, targets, tensors = problem.rows, problem.targets, dict[str, Tensor]()
     if issparse(rows):
         for name in ("data", "indices", "indptr"):
-            found[name] = torch.from_numpy(np.array(getattr(rows, name)))
-        found["shape"] = torch.tensor(rows.shape)
+            tensors[name] = torch.from_numpy(np.array(getattr(rows, name)))
+        tensors["shape"] = torch.tensor(rows.shape)
     else:
-        found["rows"] = torch.from_numpy(np.array(rows, dtype=np.float32))
+        tensors["rows"] = torch.from_numpy(np.array(rows, dtype=np.float32))
     if isinstance(targets, LabelRows):
-        return found | {"label_offsets": targets.offsets, "label_columns": targets.columns}
-    return found | {"classes": targets}
+        return tensors | {"label_offsets": targets.offsets, "label_columns": targets.columns}
+    return tensors | {"classes": targets}
 
 
 def _restore(task: Task, n_classes: int, tensors: Mapping[str, Tensor]) -> Callable[[Any], Tensor]:
@@ -85,19 +85,21 @@ def _restore(task: Task, n_classes: int, tensors: Mapping[str, Tensor]) -> Calla
 
     k, temperature = int(tensors["k"]), float(tensors["temperature"])
     if "rows" in tensors:
-        kept: Any = tensors["rows"].numpy()
+        train_rows: Any = tensors["rows"].numpy()
     else:
         parts = tuple(tensors[name].numpy() for name in ("data", "indices", "indptr"))
-        kept = csr_array(parts, shape=tuple(tensors["shape"].tolist()))
+        train_rows = csr_array(parts, shape=tuple(tensors["shape"].tolist()))
     if "classes" in tensors:
         targets: Tensor | LabelRows = tensors["classes"]
     else:
         targets = LabelRows(tensors["label_offsets"], tensors["label_columns"], n_classes)
-    return lambda rows: knn_probabilities(neighbours(kept, rows, k), targets, task, k, temperature, n_classes)
+    return lambda rows: knn_probabilities(
+        neighbours(train_rows, rows, k), targets, task, k, temperature, n_classes
+    )
 
 
-def _declared(reads: Part, what: str) -> Baseline:
-    return Baseline(f"{reads}_knn", f"{what} and nearest neighbours", (reads,), _fit, restore=_restore)
+def _declared(reads: Part, features: str) -> Baseline:
+    return Baseline(f"{reads}_knn", f"{features} and nearest neighbours", (reads,), _fit, restore=_restore)
 
 
 TFIDF_KNN = _declared("tfidf", "TF-IDF")
