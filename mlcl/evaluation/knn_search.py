@@ -152,8 +152,8 @@ def search(
     fields = [("k", np.int64), ("lambda", np.float64), ("temperature", np.float64)]
     items = zip(grid.settings, value_SKGT[0].flat, strict=True)
     table = np.array([(*key, value) for key, value in items], dtype=[*fields, (scoring.metric, np.float64)])
-    tested = None if held_out is None else value_SKGT[1].reshape(-1)
-    return PosthocResult(best.setting, best.decision, metrics, table, tested)
+    held_out_values = None if held_out is None else value_SKGT[1].reshape(-1)
+    return PosthocResult(best.setting, best.decision, metrics, table, held_out_values)
 
 
 class _Decided(NamedTuple):
@@ -276,13 +276,13 @@ class _Query:
 
     def _one_by_one(self, grid: Grid) -> Iterator[Array]:
         """Yields the metric (S, G) for every temperature and every k, with thresholds of each setting."""
-        only, targets = [self.scoring.metric], self.splits[0].targets
+        names, targets = [self.scoring.metric], self.splits[0].targets
         for temperature, k in itertools.product(grid.temperatures, grid.ks):
             votes = [self._votes(rows, k, temperature) for rows in self.splits]
             values = []
             for lambda_ in grid.lambdas:
                 blends = [blend(q, rows.model, lambda_) for q, rows in zip(votes, self.splits, strict=True)]
-                decision = self.scoring.decide(self.task, blends[0], targets, only)
+                decision = self.scoring.decide(self.task, blends[0], targets, names)
                 values.append([self.value(*pair, decision) for pair in zip(self.splits, blends, strict=True)])
             yield np.array(values).T
 

@@ -80,9 +80,9 @@ def _rank(all_N: Array, positives_P: Array) -> tuple[float, float]:
     precision = float((positives_from / all_from).mean())
     if n == p:
         return precision, float("nan")
-    above = all_above - positives_above
-    equal = (all_from - positives_from) - above
-    return precision, 1 - float((above + equal / 2).sum()) / (p * (n - p))
+    negatives_above = all_above - positives_above
+    negatives_equal = (all_from - positives_from) - negatives_above
+    return precision, 1 - float((negatives_above + negatives_equal / 2).sum()) / (p * (n - p))
 
 
 def position(scores_NL: Array, row_P: Array, label_P: Array, k: int) -> Array:
@@ -97,9 +97,9 @@ def position(scores_NL: Array, row_P: Array, label_P: Array, k: int) -> Array:
     candidates = np.flatnonzero(score_P >= top_Nk[row_P, -1])
     for part in np.array_split(candidates, len(candidates) // 1024 + 1):
         row, score = row_P[part], score_P[part, None]
-        above = (top_Nk[row] > score).sum(1)
-        earlier = np.arange(scores_NL.shape[1]) < label_P[part, None]
-        position_P[part] = above + ((scores_NL[row] == score) & earlier).sum(1)
+        n_above = (top_Nk[row] > score).sum(1)
+        lower_label = np.arange(scores_NL.shape[1]) < label_P[part, None]
+        position_P[part] = n_above + ((scores_NL[row] == score) & lower_label).sum(1)
     return np.asarray(np.minimum(position_P, k))
 
 

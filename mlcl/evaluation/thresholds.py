@@ -193,18 +193,18 @@ class LabelCandidates:
         if not self.metric.pooled:
             value_X = self._values(right_X, predicted_X, true_L[label_X])
             return np.asarray(self.threshold[self._best(value_X, label_X)])
-        index_L, best = self.first, -np.inf
+        index_L, best_value = self.first, -np.inf
         for _ in range(STEPS):
             right, predicted, true = right_X[index_L].sum(), predicted_X[index_L].sum(), true_L.sum()
             value = float(self._values(right, predicted, true))
-            if value <= best:
+            if value <= best_value:
                 break
-            best, kept_L = value, index_L
+            best_value, best_index_L = value, index_L
             others_right_X = (right - right_X[index_L])[label_X]
             others_predicted_X = (predicted - predicted_X[index_L])[label_X]
             value_X = self._values(right_X + others_right_X, predicted_X + others_predicted_X, true)
             index_L = self._best(value_X, label_X)
-        return np.asarray(self.threshold[kept_L])
+        return np.asarray(self.threshold[best_index_L])
 
     def _values(self, right: Array, predicted: Array, true: Array) -> Array:
         """Returns the metric of a single label that has these counts, for each entry of the arrays."""

@@ -51,11 +51,11 @@ class Errors:
         seeds = tuple(part / times for part in self.seeds)
         if what == "seeds":
             pairs = list(zip(self.arms, self.seeds, strict=True))
-            arms = tuple(whole - part + part / times for whole, part in pairs)
+            arms = tuple(variance - part + part / times for variance, part in pairs)
             # The variance of a single search comes from its seeds alone, and so do its degrees of freedom.
             freedom = tuple(
-                (df + 1) * times - 1 if searches == 1 and whole == part else df
-                for df, (whole, part) in zip(self.freedom, pairs, strict=True)
+                (df + 1) * times - 1 if searches == 1 and variance == part else df
+                for df, (variance, part) in zip(self.freedom, pairs, strict=True)
             )
             return replace(self, arms=arms, seeds=seeds, freedom=freedom)
         arms, growth = tuple(part / times for part in self.arms), (searches * times - 1) / (searches - 1)

@@ -86,10 +86,10 @@ def _check_aspects(job: JobConfig, info: DatasetInfo) -> None:
     """Raises UserError if two aspects of the classifier would log metrics of one name."""
     names: dict[str, str] = {}
     for aspect in info.space(job.objective.classifier.labels).aspects:
-        other = names.setdefault(aspect_metric("accuracy", aspect), aspect)
-        if other != aspect:
+        first_aspect = names.setdefault(aspect_metric("accuracy", aspect), aspect)
+        if first_aspect != aspect:
             problem = "two aspects differ in signs or case alone, and would have metrics of one name"
-            raise UserError(problem, key="objective.classifier.labels", found=[other, aspect])
+            raise UserError(problem, key="objective.classifier.labels", found=[first_aspect, aspect])
 
 
 def _space(info: DatasetInfo, name: str, key: str) -> LabelSpace:

@@ -73,9 +73,9 @@ class PredictedRows:
             return {}
         p = self.probabilities[prefix]
         task_names = metric_names(self.task, self.aspects, p.shape[1], groups=None)
-        only = [name for name in dict.fromkeys(asked) if name in task_names]
+        names = [name for name in dict.fromkeys(asked) if name in task_names]
         metrics = values_without_blocks(
-            self.task, p, self.targets, self.block, self.decisions[prefix], self.aspects, only, self.facts
+            self.task, p, self.targets, self.block, self.decisions[prefix], self.aspects, names, self.facts
         )
         return {
             f"{prefix}test/{name}": tuple(float(f"{value:.{DIGITS}g}") for value in values)

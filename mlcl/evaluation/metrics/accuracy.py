@@ -16,8 +16,8 @@ ACCURACY = Metric(
 
 def hamming_loss(counts: Counts) -> Array:
     """Returns (predicted + true - 2 right) / cells, where the counts are summed over labels."""
-    wrong = counts.predicted.sum(-1) + counts.true.sum(-1) - 2 * counts.right.sum(-1)
-    return np.asarray(wrong / counts.cells)
+    n_wrong = counts.predicted.sum(-1) + counts.true.sum(-1) - 2 * counts.right.sum(-1)
+    return np.asarray(n_wrong / counts.cells)
 
 
 HAMMING_LOSS = Metric(

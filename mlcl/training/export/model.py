@@ -75,8 +75,8 @@ class ExportedModel(ABC):
     ) -> Array:
         """Returns probabilities (M, C), (M, L) or (M, A, C); see `predict` for the arguments."""
         # Iterating over these would predict their characters, keys or names of columns.
-        named = isinstance(inputs, str | bytes | Mapping) or hasattr(inputs, "columns")
-        if named or not isinstance(inputs, Iterable):
+        not_a_list = isinstance(inputs, str | bytes | Mapping) or hasattr(inputs, "columns")
+        if not_a_list or not isinstance(inputs, Iterable):
             type_name = type(inputs).__name__
             raise UserError("not a list of texts, images or vectors", key="inputs", found=type_name)
         if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):

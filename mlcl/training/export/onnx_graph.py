@@ -80,9 +80,9 @@ def check_onnx(job: JobConfig) -> None:
         reason = "encoder.weights: bf16 computes in half precision, and a graph would not"
     if reason:
         raise UserError(f"no exact ONNX graph: {reason}", key="--also", found=f"onnx of {job.encoder.name}")
-    missing = missing_modules("onnx")
-    if missing:
-        raise UserError(missing, key="--also", found="onnx")
+    problem = missing_modules("onnx")
+    if problem:
+        raise UserError(problem, key="--also", found="onnx")
 
 
 def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:

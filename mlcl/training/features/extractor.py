@@ -154,7 +154,7 @@ def outputs(
 
 
 def _in_threads(
-    compute: Callable[[T], int], batches: Iterable[T], threads: int, done: Callable[[int], None]
+    compute: Callable[[T], int], batches: Iterable[T], threads: int, on_done: Callable[[int], None]
 ) -> None:
     """Computes batches in `threads` threads, each on one CPU core; an error cancels the waiting batches."""
     previous_threads, futures = torch.get_num_threads(), deque[Future[int]]()
@@ -164,9 +164,9 @@ def _in_threads(
                 for batch in batches:
                     futures.append(pool.submit(compute, batch))
                     if len(futures) > threads:
-                        done(futures.popleft().result())
+                        on_done(futures.popleft().result())
                 while futures:
-                    done(futures.popleft().result())
+                    on_done(futures.popleft().result())
             finally:
                 for future in futures:
                     future.cancel()
