@@ -68,9 +68,9 @@ class TableFile:
 
     def frame(self, columns: Iterable[str], rows: int | None = None) -> Frame:
         """Returns the first `rows` rows, or a few more, as one frame; by default all rows."""
-        wanted = list(dict.fromkeys(columns))
-        found = list(islice(self.chunks(wanted), None if rows is None else -(-rows // ROWS_AT_ONCE)))
-        return pd.concat(found) if found else Frame(columns=wanted, dtype=object)
+        names = list(dict.fromkeys(columns))
+        chunks = list(islice(self.chunks(names), None if rows is None else -(-rows // ROWS_AT_ONCE)))
+        return pd.concat(chunks) if chunks else Frame(columns=names, dtype=object)
 
     def require(self, column: str, key: str, allowed: object = None) -> None:
         """Raises UserError unless the column exists exactly once; `key` is the option that names it."""
@@ -97,7 +97,7 @@ def frames(records: Records, wanted: Mapping[str, int | str]) -> Iterator[Frame]
 
 def object_frame(columns: Mapping[str, list[Any]], index: Any) -> Frame:
     """Builds a frame of dtype object, so that pandas converts no value."""
-    return Frame({n: pd.Series(its, index, dtype=object) for n, its in columns.items()}, index=index)
+    return Frame({n: pd.Series(values, index, dtype=object) for n, values in columns.items()}, index=index)
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -151,8 +151,8 @@ def _decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
 def _marked(path: Path, encoding: str) -> str:
     """Returns `utf-16` if the file has its byte order mark and `encoding` is the default, else `encoding`."""
     with _decoding(path, [1], encoding), open_bytes(path) as file:
-        marked = encoding == ENCODING and file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    return "utf-16" if marked else encoding
+        is_utf16 = encoding == ENCODING and file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return "utf-16" if is_utf16 else encoding
 
 
 def csv_table(path: Path, dialect: Dialect) -> TableFile:
@@ -166,27 +166,25 @@ def csv_table(path: Path, dialect: Dialect) -> TableFile:
     if len(delimiter) != 1 or delimiter in '"\r\n':
         problem = "no sign between fields"
         raise UserError(problem, file=path, key="delimiter", found=delimiter, allowed="one sign")
-    first = [fields for _, fields in islice(_records(path, encoding, delimiter), ROWS_TRIED)]
-    if not first:
+    first_records = [fields for _, fields in islice(_records(path, encoding, delimiter), ROWS_TRIED)]
+    if not first_records:
         raise UserError("is empty: there is no header line", file=path)
-    header = [name.strip() for name in first[0]]
+    header = [name.strip() for name in first_records[0]]
     if dialect.header is None:
-        _check_header(path, header, first[1:])
-    skip = dialect.header is not False
-    columns = header if skip else [f"column{i + 1}" for i in range(len(header))]
+        _check_header(path, header, first_records[1:])
+    has_header = dialect.header is not False
+    columns = header if has_header else [f"column{i + 1}" for i in range(len(header))]
 
     def rows() -> Records:
-        for line, fields in islice(_records(path, encoding, delimiter), int(skip), None):
+        for line, fields in islice(_records(path, encoding, delimiter), int(has_header), None):
             if len(fields) != len(columns):
                 problem = f"wrong number of fields at line {line}"
                 raise UserError(problem, file=path, found=len(fields), allowed=len(columns))
-            if skip and len(header) > 1 and fields == first[0]:
+            if has_header and len(header) > 1 and fields == first_records[0]:
                 raise UserError(f"the header is repeated at line {line}", file=path, found=", ".join(header))
             yield line, fields
 
-    return TableFile(
-        path, tuple(columns), lambda wanted: frames(rows(), {c: columns.index(c) for c in wanted})
-    )
+    return TableFile(path, tuple(columns), lambda names: frames(rows(), {c: columns.index(c) for c in names}))
 
 
 def _delimiter(path: Path, encoding: str) -> str:
@@ -194,23 +192,23 @@ def _delimiter(path: Path, encoding: str) -> str:
 
     If no delimiter gives them an equal number above 1, it is the one most frequent in the first line.
     """
-    tabs = suffix_of(path) == ".tsv"
+    is_tsv = suffix_of(path) == ".tsv"
     counts: dict[str, int] = {}
     rows: dict[str, list[list[str]]] = {}
-    for sign in "\t,;|" if tabs else ",;\t|":
+    for sign in "\t,;|" if is_tsv else ",;\t|":
         try:
             rows[sign] = [fields for _, fields in islice(_records(path, encoding, sign), ROWS_TRIED)]
         except _CsvError:
             continue
         lengths = set(map(len, rows[sign]))
         counts[sign] = lengths.pop() if len(lengths) == 1 else 0
-        if sign == "\t" and tabs and counts[sign] > 1:
+        if sign == "\t" and is_tsv and counts[sign] > 1:
             return sign
     best = max(counts, key=lambda sign: counts[sign], default=",")
     if counts.get(best, 0) > 1:
-        if len(found := [sign for sign in counts if counts[sign] > 1 and _rival(rows, sign, best)]) > 1:
+        if len(signs := [sign for sign in counts if counts[sign] > 1 and _rival(rows, sign, best)]) > 1:
             problem = "two signs divide each of the first lines alike"
-            raise UserError(problem, file=path, key="delimiter", found=" ".join(found), allowed="one of them")
+            raise UserError(problem, file=path, key="delimiter", found=" ".join(signs), allowed="one of them")
         return best
     with _decoding(path, [1], encoding), open_text(path, encoding) as file:
         return max(",;\t|", key=file.readline(LONGEST_FIELD).count)
@@ -221,7 +219,7 @@ def _rival(rows: Mapping[str, Sequence[Sequence[str]]], one: str, other: str) ->
 
     They give equally many fields, or each occurs in at most one field of a record that the other one divides.
     """
-    fields = [[sum(b in field for field in its) for its in rows[a]] for a, b in ((one, other), (other, one))]
+    fields = [[sum(b in field for field in row) for row in rows[a]] for a, b in ((one, other), (other, one))]
     equal = len(rows[one][0]) == len(rows[other][0])
     return one == other or equal or all(max(counts) <= 1 for counts in fields)
 
@@ -234,14 +232,14 @@ def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str
     """
     numbered = [name for name in header if name.isdigit()] == [str(i) for i in range(len(header))]
     for column, name in enumerate(header):
-        below = Counter(row[column].strip() for row in rows if len(row) == len(header))
-        number = name.lstrip("+-").replace(".", "", 1).isdigit() and not set(below) <= {"0", "1"}
-        words = sum(len(text.split()) * count for text, count in below.items()) / max(1, len(rows))
-        sentence = len(name.split()) > 4 and words > 4
-        parts = {part.strip() for cell in below for part in re.split("[;|]", cell)}
-        labels = len(own := re.split("[;|]", name)) > 1 and {part.strip() for part in own} <= parts
-        comment = column == 0 and name.startswith("# ") and len(name.split()) > 2
-        if (number and not numbered) or sentence or comment or labels or (name and below[name]):
+        values = Counter(row[column].strip() for row in rows if len(row) == len(header))
+        is_number = name.lstrip("+-").replace(".", "", 1).isdigit() and not set(values) <= {"0", "1"}
+        words = sum(len(text.split()) * count for text, count in values.items()) / max(1, len(rows))
+        is_sentence = len(name.split()) > 4 and words > 4
+        parts = {part.strip() for cell in values for part in re.split("[;|]", cell)}
+        are_labels = len(items := re.split("[;|]", name)) > 1 and {part.strip() for part in items} <= parts
+        is_comment = column == 0 and name.startswith("# ") and len(name.split()) > 2
+        if (is_number and not numbered) or is_sentence or is_comment or are_labels or (name and values[name]):
             problem = "the first line looks like data: say whether it is a header"
             raise UserError(problem, file=path, key="header", found=name, allowed="header true, or false")
 
@@ -249,7 +247,7 @@ def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str
 def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, list[str]], None, None]:
     """Yields every record that is not blank, with the line on which it begins, without Excel's `sep=;`."""
     csv.field_size_limit(LONGEST_FIELD)
-    line, quoted = [1], _QuotedLines(path, delimiter)
+    line, quoted_lines = [1], _QuotedLines(path, delimiter)
     with _decoding(path, line, encoding), open_text(path, encoding, newline="") as file:
         bare = delimiter == "\t" and _unquoted(path, encoding)
         quoting: Any = csv.QUOTE_NONE if bare else csv.QUOTE_MINIMAL
@@ -258,10 +256,10 @@ def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, 
         for fields in reader:
             if fields and not (line[0] == 1 and fields == ["sep=", ""]):
                 _check_no_nul(path, line[0], fields)
-                quoted.add(line[0], fields)
+                quoted_lines.add(line[0], fields)
                 yield line[0], fields
             line[0] = reader.line_num + 1
-        quoted.check()
+        quoted_lines.check()
 
 
 class _QuotedLines:
@@ -283,24 +281,26 @@ class _QuotedLines:
             if len(text) < LONG and len(values := self._values[column]) < ROWS_TRIED:
                 values.add(text.strip())
             lines = text.split("\n")[1:-1] if "\n" in text and len(fields) > 1 else []
-            if len(lines) >= SWALLOWED and {its.count(self._delimiter) for its in lines} == {len(fields) - 1}:
+            if len(lines) >= SWALLOWED and {row.count(self._delimiter) for row in lines} == {len(fields) - 1}:
                 self._found.append((line, column, lines))
 
     def check(self) -> None:
         """Raises UserError for a kept field whose lines have values of other records."""
         for line, column, lines in self._found:
-            parts = zip(*(its.split(self._delimiter) for its in lines), strict=True)
-            if any(self._fits(other, its) for other, its in enumerate(parts) if other != column):
+            columns = zip(*(row.split(self._delimiter) for row in lines), strict=True)
+            if any(self._fits(other, values) for other, values in enumerate(columns) if other != column):
                 problem = f"a quote at or after line {line} is closed {len(lines) + 1} lines later"
                 allowed = '" within quotes as ""'
                 raise UserError(problem, file=self._path, found=lines[0].strip(), allowed=allowed)
 
     def _fits(self, column: int, fields: Sequence[str]) -> bool:
         """Whether a column has these values; numbers in them may differ if no value occurs twice in it."""
-        known, values = self._values[column], {text.strip() for text in fields} - {""}
-        if len(known) >= min(self._records, ROWS_TRIED):
-            known, values = ({re.sub(r"\d+", "0", text) for text in its} for its in (known, values))
-        return bool(values) and values <= known
+        known_values, values = self._values[column], {text.strip() for text in fields} - {""}
+        if len(known_values) >= min(self._records, ROWS_TRIED):
+            known_values, values = (
+                {re.sub(r"\d+", "0", text) for text in texts} for texts in (known_values, values)
+            )
+        return bool(values) and values <= known_values
 
 
 def _is_spaced(path: Path, encoding: str, delimiter: str) -> bool:
@@ -325,5 +325,5 @@ def _unquoted(path: Path, encoding: str) -> bool:
     with open_text(path, encoding) as file:
         lines = [line.rstrip("\n") for line in file if line.strip()]
     fields = (field for line in lines for field in line.split("\t") if field.startswith('"'))
-    open_ = any(len(field) < 2 or not field.endswith('"') or field.count('"') % 2 for field in fields)
-    return open_ and len({line.count("\t") for line in lines}) == 1
+    is_open = any(len(field) < 2 or not field.endswith('"') or field.count('"') % 2 for field in fields)
+    return is_open and len({line.count("\t") for line in lines}) == 1

@@ -36,8 +36,8 @@ def open_table(path: Path, dialect: files.Dialect) -> files.TableFile:
         with files.open_bytes(path) as file:
             if file.read(len(FASTTEXT)) != FASTTEXT.encode():
                 allowed = [*FORMS, "each also with .gz, but for .parquet"]
-                found = suffix or "no suffix"
-                raise UserError("not a file format that can be read", file=path, found=found, allowed=allowed)
+                text = suffix or "no suffix"
+                raise UserError("not a file format that can be read", file=path, found=text, allowed=allowed)
     return FORMS.get(suffix, lines_table)(path, dialect)
 
 
@@ -59,25 +59,27 @@ def json_table(path: Path, dialect: files.Dialect) -> files.TableFile:
                 raise UserError(problem, file=path, found=type(value).__name__)
             yield number, value
 
-    forms = dict.fromkeys(tuple(row) for _, row in objects())
-    columns = tuple(dict.fromkeys(key for form in forms for key in form))
-    if odd := [key for key in columns if not is_unicode(key)]:
-        raise UserError("a key is not Unicode text: half of a surrogate pair", file=path, found=ascii(odd[0]))
-    _check_spellings(path, columns, forms)
+    key_sets = dict.fromkeys(tuple(row) for _, row in objects())
+    columns = tuple(dict.fromkeys(key for key_set in key_sets for key in key_set))
+    if invalid_keys := [key for key in columns if not is_unicode(key)]:
+        raise UserError(
+            "a key is not Unicode text: half of a surrogate pair", file=path, found=ascii(invalid_keys[0])
+        )
+    _check_spellings(path, columns, key_sets)
     return files.TableFile(
-        path, columns, lambda wanted: files.frames(objects(), {name: name for name in wanted}), unit
+        path, columns, lambda names: files.frames(objects(), {name: name for name in names}), unit
     )
 
 
-def _check_spellings(path: Path, columns: Sequence[str], forms: Collection[Sequence[str]]) -> None:
+def _check_spellings(path: Path, columns: Sequence[str], key_sets: Collection[Sequence[str]]) -> None:
     """Raises UserError for keys that differ only in case or blanks, unless some object has both.
 
-    `columns` are the keys of all objects, and `forms` those of each object.
+    `columns` are the keys of all objects, and `key_sets` those of each object.
     """
-    first: dict[str, str] = {}
+    first_spelling: dict[str, str] = {}
     for key in columns:
-        other = first.setdefault(" ".join(key.casefold().split()), key)
-        if other != key and not any({key, other} <= set(form) for form in forms):
+        other = first_spelling.setdefault(" ".join(key.casefold().split()), key)
+        if other != key and not any({key, other} <= set(key_set) for key_set in key_sets):
             raise UserError("one key in two spellings", file=path, found=f"{other!r} and {key!r}")
 
 
@@ -91,11 +93,11 @@ def _json(path: Path, place: str, text: str) -> Any:
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Builds a JSON object. Raises ValueError for a repeated key, of which json would keep the last value."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ValueError(f"the key {twice!r} twice in an object")
-    return found
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        repeated_key = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {repeated_key!r} twice in an object")
+    return mapping
 
 
 def lines_table(path: Path, dialect: files.Dialect) -> files.TableFile:
@@ -105,25 +107,25 @@ def lines_table(path: Path, dialect: files.Dialect) -> files.TableFile:
     """
     if dialect.delimiter is not None:
         return files.csv_table(path, dialect)
-    first = [text for _, text in islice(files.text_lines(path, dialect.encoding), files.ROWS_TRIED)]
-    tabs = {text.count("\t") for text in first}
-    tagged = "".join(first[:1]).startswith(FASTTEXT)
-    if not tagged and len(first) > 1 and len(tabs) == 1 and tabs != {0}:
+    first_lines = [text for _, text in islice(files.text_lines(path, dialect.encoding), files.ROWS_TRIED)]
+    tab_counts = {text.count("\t") for text in first_lines}
+    is_fasttext = "".join(first_lines[:1]).startswith(FASTTEXT)
+    if not is_fasttext and len(first_lines) > 1 and len(tab_counts) == 1 and tab_counts != {0}:
         return files.csv_table(path, replace(dialect, delimiter="\t"))
 
     def rows() -> files.Records:
         for line, text in files.text_lines(path, dialect.encoding):
-            words = re.split("[ \t]" if tagged else " ", text.rstrip("\r\n"))
-            tags = [word for word in words if tagged and word.startswith(FASTTEXT)]
+            words = re.split("[ \t]" if is_fasttext else " ", text.rstrip("\r\n"))
+            tags = [word for word in words if is_fasttext and word.startswith(FASTTEXT)]
             rest = " ".join(word for word in words if word not in tags)
-            if odd := next((tag for tag in tags if tag[-1] in ",;" or tag.count(FASTTEXT) > 1), None):
+            if invalid_tag := next((tag for tag in tags if tag[-1] in ",;" or tag.count(FASTTEXT) > 1), None):
                 problem = f"labels at line {line} are not divided by blanks"
-                raise UserError(problem, file=path, found=odd, allowed=f"{FASTTEXT}a {FASTTEXT}b")
+                raise UserError(problem, file=path, found=invalid_tag, allowed=f"{FASTTEXT}a {FASTTEXT}b")
             yield line, (rest, [tag.removeprefix(FASTTEXT) for tag in tags])
 
-    columns = ("text", "labels") if tagged else ("text",)
+    columns = ("text", "labels") if is_fasttext else ("text",)
     return files.TableFile(
-        path, columns, lambda wanted: files.frames(rows(), {c: columns.index(c) for c in wanted})
+        path, columns, lambda names: files.frames(rows(), {c: columns.index(c) for c in names})
     )
 
 
@@ -132,13 +134,13 @@ def parquet_table(path: Path, _dialect: files.Dialect) -> files.TableFile:
     with _whole(path):
         schema = pq.read_schema(path)
 
-    def read(wanted: Collection[str]) -> Iterator[files.Frame]:
-        first = 0
+    def read(names: Collection[str]) -> Iterator[files.Frame]:
+        start = 0
         with _whole(path), pq.ParquetFile(path, memory_map=True) as file:
-            for batch in file.iter_batches(files.ROWS_AT_ONCE, columns=list(wanted)):
-                columns = {name: _values(path, batch, name) for name in wanted}
-                yield files.object_frame(columns, pd.RangeIndex(first, first + len(batch)))
-                first += len(batch)
+            for batch in file.iter_batches(files.ROWS_AT_ONCE, columns=list(names)):
+                columns = {name: _values(path, batch, name) for name in names}
+                yield files.object_frame(columns, pd.RangeIndex(start, start + len(batch)))
+                start += len(batch)
 
     return files.TableFile(path, tuple(schema.names), read, "row", _class_names(schema.metadata or {}))
 
@@ -151,7 +153,7 @@ def _values(path: Path, batch: pa.RecordBatch, name: str) -> list[Any]:
         freq = _frequency(batch.schema.field(place))
         if freq is None:
             return values
-        return [None if each is None else str(pd.Period(ordinal=each, freq=freq)) for each in values]
+        return [None if value is None else str(pd.Period(ordinal=value, freq=freq)) for value in values]
     except OverflowError as error:
         raise UserError("a value that Python cannot represent", file=path, key=name, found=error) from None
 
@@ -161,10 +163,10 @@ def _with_fewest_digits(column: pa.Array) -> pa.Array:
 
     Returns any other column as it is.
     """
-    single, kind = pa.float32(), column.type
-    if kind == single:
+    float32, kind = pa.float32(), column.type
+    if kind == float32:
         return column.cast(pa.string()).cast(pa.float64())
-    if pa.types.is_nested(kind) and getattr(kind, "value_type", None) == single:
+    if pa.types.is_nested(kind) and getattr(kind, "value_type", None) == float32:
         ends = pc.min_max(column.flatten()).as_py().values()
         if all(end is not None and 0 <= end <= 1 for end in ends):  # for long vectors it would take seconds
             return column.cast(pa.list_(pa.string())).cast(pa.list_(pa.float64()))
@@ -184,10 +186,12 @@ def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
         # A list of features is `{"feature": ...}`; older versions write `[...]`.
-        single = {name: its[0] if isinstance(its, list) and its else its for name, its in features.items()}
-        inner = {name: its.get("feature", its) for name, its in single.items() if isinstance(its, dict)}
+        items = {
+            name: spec[0] if isinstance(spec, list) and spec else spec for name, spec in features.items()
+        }
+        specs = {name: spec.get("feature", spec) for name, spec in items.items() if isinstance(spec, dict)}
         return {
-            n: tuple(map(str, f["names"])) for n, f in inner.items() if isinstance(f, dict) and "names" in f
+            n: tuple(map(str, f["names"])) for n, f in specs.items() if isinstance(f, dict) and "names" in f
         }
     except (KeyError, ValueError, TypeError, AttributeError):
         return {}

@@ -81,8 +81,8 @@ class Labels:
 
 def _indices(names: Sequence[tuple[str, ...]], space: LabelSpace) -> list[list[int]]:
     index = {name: i for i, name in enumerate(space.classes)}
-    known = {labels: [index[name] for name in labels] for labels in set(names)}
-    return [known[labels] for labels in names]
+    indices_of = {labels: [index[name] for name in labels] for labels in set(names)}
+    return [indices_of[labels] for labels in names]
 
 
 def _sorted(labels: Iterable[str]) -> list[str]:
@@ -95,14 +95,14 @@ def _sorted(labels: Iterable[str]) -> list[str]:
 
 def _class_names(rows: TableRows, name: str) -> Sequence[str]:
     """Returns the class names in the files' metadata, or (). Raises UserError if two files differ in them."""
-    first: Sequence[str] = ()
+    class_names: Sequence[str] = ()
     for table in rows.tables:
-        names = table.names.get(name, first)
-        if first and list(names) != list(first):
-            problem, allowed = "the metadata name other classes than another file's", list(first)
+        names = table.names.get(name, class_names)
+        if class_names and list(names) != list(class_names):
+            problem, allowed = "the metadata name other classes than another file's", list(class_names)
             raise UserError(problem, file=table.path, key=name, found=list(names), allowed=allowed)
-        first = names
-    return first
+        class_names = names
+    return class_names
 
 
 @dataclass(frozen=True)
@@ -119,58 +119,58 @@ class CellColumn:
     @classmethod
     def of(cls, rows: TableRows, name: str, given: Collection[str] = ()) -> CellColumn:
         """Reads the cells of a column: texts, numbers or lists of them; a cell in `given` stays a text."""
-        first: dict[Cell, int] = {}
-        other: dict[str, str] = {}
+        first_row: dict[Cell, int] = {}
+        variants: dict[str, str] = {}
         of_row = []
-        known = lru_cache(None, typed=True)(cell_of)
+        cached_cell_of = lru_cache(None, typed=True)(cell_of)
         for row, value in enumerate(rows.frame[name]):
-            read_cell = known if isinstance(value, str | int | float) else cell_of
+            read_cell = cached_cell_of if isinstance(value, str | int | float) else cell_of
             try:
-                whole = text_of(value) if given and isinstance(value, str) else value
-                cell = whole if whole in given else read_cell(value)
+                text = text_of(value) if given and isinstance(value, str) else value
+                cell = text if text in given else read_cell(value)
             except ValueError as error:
                 allowed = "texts, numbers, lists of them, or objects of classes with 0 or 1"
                 raise rows.error(row, str(error), name, value, allowed) from None
             if isinstance(value, str) and isinstance(cell, str) and cell != value.strip(" \t\r\n"):
-                other.setdefault(value, cell)
-            first.setdefault(cell, row)
+                variants.setdefault(value, cell)
+            first_row.setdefault(cell, row)
             of_row.append(cell)
         notes = []
-        for a, b in list(other.items())[:1]:
+        for a, b in list(variants.items())[:1]:
             notes.append(
-                f"{name}: {counted(len(other), 'spelling')} with invisible signs, other blanks or Unicode "
+                f"{name}: {counted(len(variants), 'spelling')} with invisible signs, other blanks or Unicode "
                 f"forms are read without them, such as {a!a} as {b!a}"
             )
-        read = zip(of_row, rows.frame[name], strict=True)
-        if any(isinstance(cell, tuple) and _is_object(value) for cell, value in read):
+        pairs = zip(of_row, rows.frame[name], strict=True)
+        if any(isinstance(cell, tuple) and _is_object(value) for cell, value in pairs):
             notes.append(f"{name}: an object's names with 1, or its choices, are its labels")
         names = _class_names(rows, name)
-        column = cls(name, rows, first, of_row, tuple(notes), names)
-        if not names or ((notation := recognise(first)) is not None and notation.form == "indicators"):
+        column = cls(name, rows, first_row, of_row, tuple(notes), names)
+        if not names or ((notation := recognise(first_row)) is not None and notation.form == "indicators"):
             return column
         return column._named(names)
 
     def _named(self, names: Sequence[str]) -> CellColumn:
         """Returns the column with numbers, from 0 on, replaced by class names; -1 becomes a missing value."""
-        number = {**{str(i): name for i, name in enumerate(names)}, "-1": ""}
+        name_of_number = {**{str(i): name for i, name in enumerate(names)}, "-1": ""}
 
         def name_of(item: str, cell: Cell) -> str:
-            if item not in number and item not in MISSING:
+            if item not in name_of_number and item not in MISSING:
                 raise self.error(cell, "a number without a name", item, f"0 to {len(names) - 1}")
-            return number.get(item, item)
+            return name_of_number.get(item, item)
 
-        new: dict[Cell, Cell] = {
+        new_cells: dict[Cell, Cell] = {
             cell: name_of(cell, cell)
             if isinstance(cell, str)
             else tuple(name_of(i, cell) for i in cell if i != "-1")
             for cell in self.first
         }
-        first: dict[Cell, int] = {}
+        first_row: dict[Cell, int] = {}
         for cell, row in self.first.items():
-            first.setdefault(new[cell], row)
+            first_row.setdefault(new_cells[cell], row)
         note = f"{self.name}: the numbers are read as the class names that the file gives"
-        of_row = [new[cell] for cell in self.of_row]
-        return replace(self, first=first, of_row=of_row, notes=(*self.notes, note))
+        of_row = [new_cells[cell] for cell in self.of_row]
+        return replace(self, first=first_row, of_row=of_row, notes=(*self.notes, note))
 
     def missing(self, given: Collection[str] = ()) -> frozenset[str]:
         """Returns the texts that are not labels: those in `MISSING` that are not the name of a class."""
@@ -194,32 +194,32 @@ def notation_of(
     texts = [cell for cell in column.first if isinstance(cell, str) and cell not in given]
     if isinstance(label, SingleColumn):
         for sign in (*SEPARATORS, "#"):
-            wrong = [cell for cell in texts if sign in without_entities(cell)]
-            if wrong and not given and (sign in ";|" or find_joined(set(texts), sign)):
+            ambiguous = [cell for cell in texts if sign in without_entities(cell)]
+            if ambiguous and not given and (sign in ";|" or find_joined(set(texts), sign)):
                 separator = "" if sign in SEPARATORS else f" with separator '{sign}'"
                 allowed = f"kind multi_label{separator}, or classes with it whole"
-                raise column.error(wrong[0], "one label or several", wrong[0], allowed, ": name it")
+                raise column.error(ambiguous[0], "one label or several", ambiguous[0], allowed, ": name it")
         return Notation("names")
-    found = recognise(column.first, given)
-    named = any(text not in MISSING for text in texts)
-    if label.separator and named and (found is None or found.separator != label.separator):
+    notation = recognise(column.first, given)
+    has_labels = any(text not in MISSING for text in texts)
+    if label.separator and has_labels and (notation is None or notation.separator != label.separator):
         return Notation("divided", label.separator)
-    if found is None:
+    if notation is None:
         raise _unclear(column, texts)
-    return found
+    return notation
 
 
 def _unclear(column: CellColumn, texts: Sequence[str]) -> UserError:
     """Creates the error for the first text without tags, if most have tags, or that may be several labels."""
     for pattern in TAGGED.values():
-        other = [text for text in texts if text not in MISSING and not pattern.fullmatch(text)]
-        if other and 2 * len(other) < len(texts):
-            return column.error(other[0], "written in another way than most labels", other[0], "<a> or #a")
-    plain = {text: without_entities(text) for text in texts}
-    signs = [sign for sign in SEPARATORS if any(sign in its for its in plain.values())] or [" "]
-    text = next(text for text, its in plain.items() if signs[-1] in its)
-    shown = ["$'\\n'" if sign == "\n" else f"'{sign}'" for sign in signs]  # an error is on one line
-    allowed = [*(f"separator {sign}" for sign in shown), "kind single"]
+        others = [text for text in texts if text not in MISSING and not pattern.fullmatch(text)]
+        if others and 2 * len(others) < len(texts):
+            return column.error(others[0], "written in another way than most labels", others[0], "<a> or #a")
+    forms = {text: without_entities(text) for text in texts}
+    signs = [sign for sign in SEPARATORS if any(sign in form for form in forms.values())] or [" "]
+    text = next(text for text, form in forms.items() if signs[-1] in form)
+    quoted_signs = ["$'\\n'" if sign == "\n" else f"'{sign}'" for sign in signs]  # an error is on one line
+    allowed = [*(f"separator {sign}" for sign in quoted_signs), "kind single"]
     return column.error(text, "one label or several", text, allowed, ": name it")
 
 
@@ -238,9 +238,9 @@ def named_labels(
     if not any(labels.values()):
         raise UserError("no row has a label", file=column.rows.tables[0].path, key=column.name)
     notes = [f"{column.name}: the numbers are read as the given classes, from 0 on"] if numbers else []
-    if unused := [name for number, name in numbers.items() if number not in parts]:
-        count = counted(len(unused), "name")
-        notes.append(f"{column.name}: no row has the number of {count}, such as {unused[0]}")
+    if unused_names := [name for number, name in numbers.items() if number not in parts]:
+        count = counted(len(unused_names), "name")
+        notes.append(f"{column.name}: no row has the number of {count}, such as {unused_names[0]}")
     if isinstance(label, MultiLabelColumn) and not label.separator and notation.in_words():
         notes.insert(0, f"{column.name}: {notation.in_words()}")
     notes += [*_odd_cells(column, notation, given), *column.notes]
@@ -248,48 +248,48 @@ def named_labels(
 
 
 def _by_cell(
-    column: CellColumn, notation: Notation, given: Sequence[str], numbers: Mapping[str, str], *, several: bool
+    column: CellColumn, notation: Notation, names: Sequence[str], numbers: Mapping[str, str], *, several: bool
 ) -> dict[Cell, tuple[str, ...]]:
     """Returns the labels of each distinct cell; `numbers` maps class numbers in cells to class names."""
-    missing = column.missing(given)
-    nothing = missing | {""}
-    found: dict[Cell, tuple[str, ...]] = {}
-    spelt: dict[str, tuple[str, Cell]] = {}
+    missing_texts = column.missing(names)
+    ignored_texts = missing_texts | {""}
+    labels_of_cell: dict[Cell, tuple[str, ...]] = {}
+    spellings: dict[str, tuple[str, Cell]] = {}
     for cell in column.first:
-        parts = (cell,) if isinstance(cell, str) and cell in given else notation.labels(cell)
-        if isinstance(cell, tuple) and missing & set(parts):
+        parts = (cell,) if isinstance(cell, str) and cell in names else notation.labels(cell)
+        if isinstance(cell, tuple) and missing_texts & set(parts):
             raise column.error(cell, MISSING_ITEM, list(parts), "no such item, or classes with it")
         texts = (" ".join(part.split("\n")).strip() for part in parts)  # a name may be on two lines
-        labels = tuple(numbers.get(text, text) for text in texts if text not in nothing)
+        labels = tuple(numbers.get(text, text) for text in texts if text not in ignored_texts)
         if not several and len(labels) > 1:
             raise column.error(cell, "several labels", labels, "one, or kind multi_label")
         for name in labels:
-            if isinstance(cell, tuple) and not given and any(sign in without_entities(name) for sign in ";|"):
+            if isinstance(cell, tuple) and not names and any(sign in without_entities(name) for sign in ";|"):
                 allowed = "an item for each label, or classes with it whole"
                 raise column.error(cell, "an item of a list is one label or several", name, allowed)
-            if given and name not in given:
-                raise column.error(cell, "unknown class", name, list(given), did_you_mean(name, given))
-            if isinstance(cell, tuple) and not given and (number_of(name) or 0.0) % 1:
+            if names and name not in names:
+                raise column.error(cell, "unknown class", name, list(names), did_you_mean(name, names))
+            if isinstance(cell, tuple) and not names and (number_of(name) or 0.0) % 1:
                 raise column.error(cell, "a list of numbers with fractions", name, "names, or 0 to 1")
-            other, there = spelt.setdefault(form_of(name), (name, cell))
-            if other != name and not given:
-                more = f" and {column.rows.place(column.first[there])}"
+            other, other_cell = spellings.setdefault(form_of(name), (name, cell))
+            if other != name and not names:
+                more = f" and {column.rows.place(column.first[other_cell])}"
                 allowed = "one of them, or both named in classes"
                 raise column.error(cell, "a class is spelt in two ways", [other, name], allowed, more)
-        found[cell] = labels
-    return found
+        labels_of_cell[cell] = labels
+    return labels_of_cell
 
 
-def _odd_cells(column: CellColumn, notation: Notation, given: Sequence[str]) -> list[str]:
+def _odd_cells(column: CellColumn, notation: Notation, names: Sequence[str]) -> list[str]:
     """Returns notes on classes that consist of other classes, and on cells that are read as no label."""
     notes = []
     texts = [cell for cell in column.first if isinstance(cell, str)]
     for sign in JOINING if notation.form == "names" else ():
-        if whole := find_joined(dict.fromkeys(texts), sign):
+        if cell := find_joined(dict.fromkeys(texts), sign):
             parts = "each of its words" if sign == " " else f"each of its parts at {sign!r}"
-            notes.append(f'{column.name}: "{whole}" is one class, and so is {parts}')
-    count = Counter(column.of_row)
-    missing = column.missing(given)
-    nothing = [text for text in texts if text and text in missing]
-    notes += [f'{column.name}: "{text}" is no label ({counted(count[text], "row")})' for text in nothing]
+            notes.append(f'{column.name}: "{cell}" is one class, and so is {parts}')
+    counts = Counter(column.of_row)
+    missing_texts = column.missing(names)
+    ignored = [text for text in texts if text and text in missing_texts]
+    notes += [f'{column.name}: "{text}" is no label ({counted(counts[text], "row")})' for text in ignored]
     return notes

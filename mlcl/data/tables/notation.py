@@ -77,14 +77,14 @@ class Notation:
 
     def in_words(self) -> str:
         """Describes the notation in words; empty for the form `names`."""
-        said = {
+        descriptions = {
             "divided": f"labels are divided at {self.separator!r}",
             "tags": "labels stand in <>",
             "hashtags": "labels begin with #",
             "indicators": "lists of 0 and 1, a number for each class",
             "shares": "lists of shares, a number for each class",
         }
-        return said.get(self.form, "")
+        return descriptions.get(self.form, "")
 
 
 def cell_of(value: Any) -> Cell:
@@ -103,12 +103,12 @@ def cell_of(value: Any) -> Cell:
         return ()
     if _QUOTED.match(text):
         with suppress(ValueError):
-            its = _parsed(text, tuple if text[0] == "(" else set)
-            return tuple(map(_item, its if text[0] == "(" else sorted(its, key=text_of)))
+            values = _parsed(text, tuple if text[0] == "(" else set)
+            return tuple(map(_item, values if text[0] == "(" else sorted(values, key=text_of)))
     if text.startswith("{") and ":" in text:
         return _flagged(_parsed(text, dict))
-    listed = items_of(text)
-    return text if listed is None else tuple(map(_item, listed))
+    items = items_of(text)
+    return text if items is None else tuple(map(_item, items))
 
 
 def _parsed(text: str, kind: type[Any]) -> Any:
@@ -145,10 +145,10 @@ def _item(value: Any) -> str:
 def _check_alone(value: Mapping[str, Any]) -> None:
     """Raises ValueError for an object with a score, a truth value or a position beside its name."""
     name = "name" if "name" in value else "label"
-    for key, its in value.items():
-        number = isinstance(its, float | bool) or (isinstance(its, int) and key in NUMBERED)
-        if key != name and number:
-            raise ValueError(f"an object with the {key} {its} beside its name")
+    for key, entry in value.items():
+        is_number = isinstance(entry, float | bool) or (isinstance(entry, int) and key in NUMBERED)
+        if key != name and is_number:
+            raise ValueError(f"an object with the {key} {entry} beside its name")
 
 
 def text_of(value: Any) -> str:
@@ -162,8 +162,8 @@ def text_of(value: Any) -> str:
     if isinstance(value, float):
         if value.is_integer() and abs(value) < 2**53:  # an integer that pandas made a float
             return str(int(value))
-        short = f"{value:g}"
-        return short if float(short) == value else repr(value)
+        short_text = f"{value:g}"
+        return short_text if float(short_text) == value else repr(value)
     if isinstance(value, bytes | Mapping | list | tuple | set):
         raise ValueError("no name of a class")
     text = str(value)
@@ -181,8 +181,8 @@ class _Visible(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         sign = chr(code)
-        tag = "\U000e0020" <= sign <= "\U000e007f"  # letters of a flag such as Scotland's
-        hidden = (unicodedata.category(sign) in ("Cc", "Cf") and not tag) or "\ufe00" <= sign <= "\ufe0f"
+        is_tag = "\U000e0020" <= sign <= "\U000e007f"  # letters of a flag such as Scotland's
+        hidden = (unicodedata.category(sign) in ("Cc", "Cf") and not is_tag) or "\ufe00" <= sign <= "\ufe0f"
         self[code] = " " if sign.isspace() else "" if hidden or sign in INVISIBLE else sign
         return self[code]
 
@@ -208,15 +208,15 @@ def items_of(text: str) -> list[str] | None:
         return None
     text = _SCALAR.sub(lambda item: item[1] or item[2], text)
     tokens, place, end = list[str](), len(text) - len(text[1:].lstrip()), len(text) - 1
-    while place < end and (found := _TOKEN.match(text, place, end)):
-        tokens.append(found[1])
-        place = found.end()
+    while place < end and (match := _TOKEN.match(text, place, end)):
+        tokens.append(match[1])
+        place = match.end()
     groups = _between_commas(tokens) if "," in tokens else [[token] for token in tokens]
-    bare = [token for token in tokens if token[0] not in "'\","]
-    named = [token for token in bare if number_of(token) is None and token not in ("True", "False")]
-    words = "," not in tokens and len(tokens) > 1 and bool(named)
-    several = any(len(group) > 1 and not set(group) <= set(bare) for group in groups)
-    if text[end] != "]" or place < end or not all(groups) or words or several or "..." in bare:
+    bare_tokens = [token for token in tokens if token[0] not in "'\","]
+    names = [token for token in bare_tokens if number_of(token) is None and token not in ("True", "False")]
+    is_text = "," not in tokens and len(tokens) > 1 and bool(names)
+    is_mixed = any(len(group) > 1 and not set(group) <= set(bare_tokens) for group in groups)
+    if text[end] != "]" or place < end or not all(groups) or is_text or is_mixed or "..." in bare_tokens:
         raise ValueError("begins with [ but is not a list of labels")
     return [" ".join(map(_unquoted, group)) for group in groups]
 
@@ -255,24 +255,24 @@ def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation 
     if form := _numbers(lists, given):
         return Notation(form)
     texts = [cell for cell in cells if isinstance(cell, str) and cell not in MISSING and cell not in given]
-    for tagged, pattern in TAGGED.items():
-        fitting = sum(bool(pattern.fullmatch(text)) for text in texts)
-        if 2 * fitting > len(texts) > 1:
-            return Notation(tagged) if fitting == len(texts) else None
-    plain = list(map(without_entities, texts))
-    found = [sign for sign in SEPARATORS if any(sign in text for text in plain)]
-    if len(found) > 1 or (found == [";"] and plain != texts):
+    for tag_form, pattern in TAGGED.items():
+        n_matches = sum(bool(pattern.fullmatch(text)) for text in texts)
+        if 2 * n_matches > len(texts) > 1:
+            return Notation(tag_form) if n_matches == len(texts) else None
+    plain_texts = list(map(without_entities, texts))
+    signs = [sign for sign in SEPARATORS if any(sign in text for text in plain_texts)]
+    if len(signs) > 1 or (signs == [";"] and plain_texts != texts):
         return None
     # Numbers with a decimal comma, or with commas between thousands, may be several numbers.
-    if "," in found and any(all(map(pattern.fullmatch, texts)) for pattern in (DECIMAL, THOUSANDS)):
+    if "," in signs and any(all(map(pattern.fullmatch, texts)) for pattern in (DECIMAL, THOUSANDS)):
         return None
-    sign = found[0] if found else " "
-    numbers = [tuple(part.strip() for part in text.split(sign)) for text in texts]
-    if all(len(its) > 1 for its in numbers) and (form := _numbers(numbers, given)):
+    sign = signs[0] if signs else " "
+    part_lists = [tuple(part.strip() for part in text.split(sign)) for text in texts]
+    if all(len(parts) > 1 for parts in part_lists) and (form := _numbers(part_lists, given)):
         return Notation(form, sign)
     if (sign in ",\n" and not divides(texts, sign)) or (sign == " " and not given and divides(texts, " ")):
         return None
-    return Notation("divided", sign) if found else Notation("names")
+    return Notation("divided", sign) if signs else Notation("names")
 
 
 def without_entities(text: str) -> str:
@@ -281,23 +281,23 @@ def without_entities(text: str) -> str:
 
 
 def _numbers(
-    lists: Sequence[tuple[str, ...]], given: Collection[str]
+    lists: Sequence[tuple[str, ...]], class_names: Collection[str]
 ) -> Literal["indicators", "shares"] | None:
     """Returns the form of lists of a number for each class, equally long or with repeats; None for others."""
-    items = {item for its in lists for item in its}
+    items = {item for row in lists for item in row}
     values = {
         item: float(FLAGS[key]) if (key := item.lower()) in FLAGS else number_of(item) for item in items
     }
     longest = max(map(len, lists), default=0)
-    if longest < 2 or None in values.values() or (items <= set(given) and len(given) != longest):
+    if longest < 2 or None in values.values() or (items <= set(class_names) and len(class_names) != longest):
         return None
     flags = {item for item, value in values.items() if value in (-1, 0, 1)}
-    small = all(value is not None and -1 <= value <= 1 for value in values.values())
-    again = any(len(set(its)) < len(its) for its in lists)
-    most = 2 * sum(set(its) <= flags for its in lists) >= len(lists)
-    if not (again and (small or most)) and not (small and all(len(its) == longest for its in lists)):
+    bounded = all(value is not None and -1 <= value <= 1 for value in values.values())
+    repeats = any(len(set(row)) < len(row) for row in lists)
+    binary = 2 * sum(set(row) <= flags for row in lists) >= len(lists)
+    if not (repeats and (bounded or binary)) and not (bounded and all(len(row) == longest for row in lists)):
         return None
-    return "shares" if small and flags != items else "indicators"
+    return "shares" if bounded and flags != items else "indicators"
 
 
 def divides(cells: Collection[str], separator: str) -> bool:
@@ -330,7 +330,7 @@ def form_of(label: str) -> str:
     Runs of spaces become one space. Quotes and brackets at the ends are removed if the label has a letter or
     digit. Codes such as `250.00` and `0250` stay as they are.
     """
-    if whole := WHOLE.fullmatch(label):
-        return whole[1]
+    if match := WHOLE.fullmatch(label):
+        return match[1]
     form = " ".join(label.casefold().split())
     return form.strip("'\"[]{}() ") if any(map(str.isalnum, form)) else form

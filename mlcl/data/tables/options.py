@@ -44,9 +44,9 @@ class _Label(Section):
     def wanted(self, columns: Sequence[str]) -> dict[str, str]:
         """Maps option keys to the columns that they name; patterns are matched against `columns`."""
         column, patterns = getattr(self, "column", None), getattr(self, "columns", None) or ()
-        named = {} if column is None else {"column": column}
-        found = dict.fromkeys(c for pattern in patterns for c in _matching(pattern, columns))
-        return named | {f"columns.{i}": name for i, name in enumerate(found)}
+        named_columns = {} if column is None else {"column": column}
+        matches = dict.fromkeys(c for pattern in patterns for c in _matching(pattern, columns))
+        return named_columns | {f"columns.{i}": name for i, name in enumerate(matches)}
 
 
 def _matching(pattern: str, columns: Sequence[str]) -> Sequence[str]:
@@ -140,8 +140,8 @@ LabelColumn = Annotated[
 def _free(labels: dict[str, LabelColumn]) -> dict[str, LabelColumn]:
     paths = [re.escape(name) for name, label in labels.items() if isinstance(label, PathColumn)]
     levels = {name for name in labels if any(re.fullmatch(rf"{path}_level\d+", name) for path in paths)}
-    if taken := levels | (set(RESERVED) & labels.keys()):
-        raise ValueError(f"{min(taken)} is not free for a label space")
+    if taken_names := levels | (set(RESERVED) & labels.keys()):
+        raise ValueError(f"{min(taken_names)} is not free for a label space")
     return labels
 
 
@@ -202,7 +202,7 @@ class TableOptions(Section):
     def columns(self, table: Sequence[str]) -> dict[str, str]:
         """Maps option keys to the columns that they name; `table` has the names of the table's columns."""
         content = {self.modality if i == 0 else f"text.{i}": c for i, c in enumerate(self.content)}
-        named = {"id": self.id, "split": self.split, "group": self.group}
+        named_columns = {"id": self.id, "split": self.split, "group": self.group}
         for name, label in self.labels.items():
-            named |= {f"labels.{name}.{key}": column for key, column in label.wanted(table).items()}
-        return content | {key: column for key, column in named.items() if column is not None}
+            named_columns |= {f"labels.{name}.{key}": column for key, column in label.wanted(table).items()}
+        return content | {key: column for key, column in named_columns.items() if column is not None}

@@ -21,13 +21,13 @@ def path_sign(cells: Iterable[Cell]) -> str | None:
     texts = Counter(text for cell in cells if (text := alone(cell)) is not None and text not in MISSING)
     for sign in PATH_SIGNS:
         paths = {text: [part.strip() for part in text.split(sign)] for text in texts}
-        deep = {text: path for text, path in paths.items() if len(path) > 1 and all(path)}
-        tops = {path[0] for path in deep.values()}
-        parts = [part for path in deep.values() for part in path]
-        few = sum(len(part.split()) for part in parts) <= 5 * len(parts)
-        often = sum(texts[text] for text in deep) >= 0.8 * texts.total()
-        tree = 2 * len(tops) <= len(deep) and not _on_several_levels(deep)
-        if few and often and len(texts) > 2 and tree:
+        deep_paths = {text: path for text, path in paths.items() if len(path) > 1 and all(path)}
+        top_names = {path[0] for path in deep_paths.values()}
+        parts = [part for path in deep_paths.values() for part in path]
+        is_short = sum(len(part.split()) for part in parts) <= 5 * len(parts)
+        is_frequent = sum(texts[text] for text in deep_paths) >= 0.8 * texts.total()
+        is_tree = 2 * len(top_names) <= len(deep_paths) and not _on_several_levels(deep_paths)
+        if is_short and is_frequent and len(texts) > 2 and is_tree:
             return None if several_paths(texts, sign) else sign
     return None
 
@@ -40,19 +40,19 @@ def several_paths(cells: Collection[str], sign: str) -> str | None:
     for separator in SEPARATORS:
         for cell in cells:
             parts = [part.strip() for part in cell.split(separator)]
-            paths = all(sign in part and (separator != "," or part in cells) for part in parts)
-            if len(parts) > 1 and paths:
+            are_paths = all(sign in part and (separator != "," or part in cells) for part in parts)
+            if len(parts) > 1 and are_paths:
                 return cell
     return None
 
 
 def two_spellings(paths: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     """Yields pairs of beginnings of paths whose last names differ only in spelling: `A > Law`, `A > law`."""
-    first: dict[tuple[str, ...], Sequence[str]] = {}
+    first_path: dict[tuple[str, ...], Sequence[str]] = {}
     for path in paths:
         for depth in range(1, len(path) + 1):
             key = (*path[: depth - 1], form_of(path[depth - 1]))
-            other = first.setdefault(key, path[:depth])
+            other = first_path.setdefault(key, path[:depth])
             if other != path[:depth]:
                 yield other, path[:depth]
 
@@ -66,4 +66,4 @@ def _on_several_levels(paths: Mapping[str, Sequence[str]]) -> bool:
     for path in paths.values():
         for name in path:
             levels[name].add(path.index(name))
-    return 2 * sum(len(its) > 1 for its in levels.values()) >= len(levels) > 0
+    return 2 * sum(len(name_levels) > 1 for name_levels in levels.values()) >= len(levels) > 0

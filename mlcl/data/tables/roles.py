@@ -98,9 +98,9 @@ class ColumnRoles:
 
     def of(self, *kinds: Kind) -> list[ColumnRole]:
         """Returns the columns of these kinds, common names first, then by descending number of words."""
-        exact = TEXT_NAMES if kinds == ("text",) else ()
-        found = [column for column in self.columns if column.kind in kinds]
-        return sorted(found, key=lambda its: (its.name.lower() not in exact, not its.named, -its.words))
+        names = TEXT_NAMES if kinds == ("text",) else ()
+        roles = [column for column in self.columns if column.kind in kinds]
+        return sorted(roles, key=lambda role: (role.name.lower() not in names, not role.named, -role.words))
 
     def levels(self, columns: Sequence[ColumnRole]) -> list[str]:
         """Returns the columns' names as levels, coarse to fine; empty if a class has several parents.
@@ -110,11 +110,11 @@ class ColumnRoles:
         by_classes = sorted(columns, key=lambda column: column.distinct)
         # A path may end early, so a column with fewer blanks is coarser, even if it has more classes.
         for ordered in (sorted(by_classes, key=lambda column: -int((_codes(column) >= 0).sum())), by_classes):
-            chain = all(
+            is_chain = all(
                 _determines(_codes(fine), _codes(coarse)) and not _share_classes(fine, coarse)
                 for coarse, fine in pairwise(ordered)
             )
-            if len(ordered) > 1 and chain:
+            if len(ordered) > 1 and is_chain:
                 return [column.name for column in ordered]
         return []
 
@@ -124,8 +124,8 @@ class ColumnRoles:
             cells = [text for value in self.rows.frame[name] if (text := text_of(value)) not in MISSING]
         except ValueError:  # lists
             return None
-        often = [sign for sign in PATH_SIGNS if 2 * sum(sign in cell for cell in cells) >= len(cells)]
-        return often[0] if cells and often else None
+        signs = [sign for sign in PATH_SIGNS if 2 * sum(sign in cell for cell in cells) >= len(cells)]
+        return signs[0] if cells and signs else None
 
 
 def roles_of(
@@ -141,25 +141,25 @@ def roles_of(
     files = ImageFiles(table.path.parent)
     contents = [role for name in names if (role := _content(name, sample[name], files)) and name not in given]
     # A column without a name is an index that pandas has written.
-    taken = {role.name for role in contents}
-    rest = [name for name in names if name and name not in taken and not INDEX.fullmatch(name)]
+    content_names = {role.name for role in contents}
+    rest = [name for name in names if name and name not in content_names and not INDEX.fullmatch(name)]
     rows = TableRows.of(tables, rest)
-    id = next((name for name in rest if name not in given and _is_id(name, rows)), None)
+    id_name = next((name for name in rest if name not in given and _is_id(name, rows)), None)
     split = next((name for name in rest if name not in given and _is_split(name, rows)), None)
-    flags = (0, 1, UNCERTAIN) if uncertain else (0, 1)
-    labels = [_label(rows, name, name in given, flags) for name in rest if name not in (id, split)]
-    return ColumnRoles((*contents, *labels), rows, id, split, _repeats(rows, labels))
+    states = (0, 1, UNCERTAIN) if uncertain else (0, 1)
+    labels = [_label(rows, name, name in given, states) for name in rest if name not in (id_name, split)]
+    return ColumnRoles((*contents, *labels), rows, id_name, split, _repeats(rows, labels))
 
 
 def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole | None:
     """Returns the role of a column of texts, images or vectors; None for any other column."""
-    there = [value for value in values if value is not None and value == value]
-    first = next(iter(there), None)
+    items = [value for value in values if value is not None and value == value]
+    first = next(iter(items), None)
     if isinstance(first, bytes) or (isinstance(first, dict) and "bytes" in first):
         return ColumnRole(name, "image", named=True)
     if isinstance(first, list):
-        return _content_of_lists(name, there)
-    texts = [value.strip() for value in there if isinstance(value, str) and value.strip() not in MISSING]
+        return _content_of_lists(name, items)
+    texts = [value.strip() for value in items if isinstance(value, str) and value.strip() not in MISSING]
     cells = list(dict.fromkeys(texts))
     words = sum(len(text.split()) for text in texts) / max(1, len(texts))
     if not texts:
@@ -167,8 +167,8 @@ def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole
     distinct = len(cells) > len(texts) / 2
     if distinct and all(IMAGE.search(cell) or (words < 2 and files.has(cell)) for cell in cells[:20]):
         return ColumnRole(name, "image", named=True, example=cells[0])
-    listed = sum(text.startswith("[") and text.endswith("]") for text in texts)
-    if 2 * listed > len(texts) or all(number_of(text) is not None for text in cells[:100]):
+    n_lists = sum(text.startswith("[") and text.endswith("]") for text in texts)
+    if 2 * n_lists > len(texts) or all(number_of(text) is not None for text in cells[:100]):
         return None
     named = _named(name, TEXT_NAMES)
     rare = len(cells) > min(MOST_CLASSES, len(texts) / 2) or (named and words >= 3 and len(cells) > 20)
@@ -179,8 +179,8 @@ def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole
 
 def _are_labels(cells: Sequence[str], words: float, named: bool) -> bool:
     """Whether distinct texts are sets of labels rather than sentences."""
-    found = recognise(cells)
-    if found is not None and found.form in ("tags", "hashtags"):
+    notation = recognise(cells)
+    if notation is not None and notation.form in ("tags", "hashtags"):
         return True
     if path_sign(cells) is not None:
         return True
@@ -195,20 +195,20 @@ def _are_labels(cells: Sequence[str], words: float, named: bool) -> bool:
 
 
 def _content_of_lists(name: str, lists: Sequence[list[Any]]) -> ColumnRole | None:
-    items = [item for its in lists[:1_000] for item in its]
+    items = [item for cell in lists[:1_000] for item in cell]
     longest = max(map(len, lists), default=0)
     if items and all(isinstance(item, str) for item in items):
-        tokens = len(set(items)) > MOST_CLASSES or any(len(its) > len(set(its)) + 3 for its in lists)
-        if tokens or (_named(name, TEXT_NAMES) and not _named(name, LABEL_NAMES)):
+        are_tokens = len(set(items)) > MOST_CLASSES or any(len(cell) > len(set(cell)) + 3 for cell in lists)
+        if are_tokens or (_named(name, TEXT_NAMES) and not _named(name, LABEL_NAMES)):
             return ColumnRole(name, "text", True, longest, example=" ".join(map(str, lists[0]))[:80])
-    floats = bool(items) and all(isinstance(item, float) for item in items)
-    if floats and all(len(its) == longest for its in lists) and not set(items) <= {0.0, 1.0, -1.0}:
-        shares = all(0 <= item <= 1 for item in items) and longest <= MOST_UNNAMED
-        return None if shares else ColumnRole(name, "vectors", True)
+    are_floats = bool(items) and all(isinstance(item, float) for item in items)
+    if are_floats and all(len(cell) == longest for cell in lists) and not set(items) <= {0.0, 1.0, -1.0}:
+        are_shares = all(0 <= item <= 1 for item in items) and longest <= MOST_UNNAMED
+        return None if are_shares else ColumnRole(name, "vectors", True)
     return None
 
 
-def _label(rows: TableRows, name: str, given: bool, states: Collection[int]) -> ColumnRole:
+def _label(rows: TableRows, name: str, is_label: bool, states: Collection[int]) -> ColumnRole:
     """Determines the role of a column that holds no content, from all of its rows.
 
     It is a column of 0 and 1 if nine in ten filled cells are in one of the `states` of `state_of`.
@@ -217,27 +217,27 @@ def _label(rows: TableRows, name: str, given: bool, states: Collection[int]) -> 
     try:
         column = CellColumn.of(rows, name)
     except UserError as error:
-        if given:
+        if is_label:
             raise
         return ColumnRole(name, "other", named, problem=error)
-    missing = column.missing()
-    cells = [cell for cell in column.first if cell and cell not in missing]
-    filled = sum(cell not in missing for cell in column.of_row)
-    flags = sum(isinstance(cell, str) and state_of(cell) in states for cell in column.of_row)
-    if split_of_name(name) is not None and not given:
+    missing_texts = column.missing()
+    cells = [cell for cell in column.first if cell and cell not in missing_texts]
+    n_filled = sum(cell not in missing_texts for cell in column.of_row)
+    n_flags = sum(isinstance(cell, str) and state_of(cell) in states for cell in column.of_row)
+    if split_of_name(name) is not None and not is_label:
         return ColumnRole(name, "other", False)
     sign = path_sign(column.of_row)
-    kind, notation = _kind(cells, filled, given or named, given, 10 * flags >= 9 * filled > 0)
+    kind, notation = _kind(cells, n_filled, is_label or named, is_label, 10 * n_flags >= 9 * n_filled > 0)
     if kind in ("single", "multi_label", "other") and sign is not None:
         kind = "path"
     example = next(iter(cells), "")
-    shown = ", ".join(example) if isinstance(example, tuple) else example
-    often = named and 2 * filled >= len(rows)
-    return ColumnRole(name, kind, often, 0.0, len(cells), shown, notation, sign, column)
+    example_text = ", ".join(example) if isinstance(example, tuple) else example
+    is_common = named and 2 * n_filled >= len(rows)
+    return ColumnRole(name, kind, is_common, 0.0, len(cells), example_text, notation, sign, column)
 
 
 def _kind(
-    cells: Sequence[Cell], filled: int, named: bool, given: bool, mostly_flags: bool
+    cells: Sequence[Cell], n_filled: int, named: bool, is_label: bool, mostly_flags: bool
 ) -> tuple[Kind, Notation | None]:
     texts = [text for cell in cells if (text := alone(cell)) is not None]
     numbers = [number for text in texts if (number := number_of(text)) is not None]
@@ -250,28 +250,28 @@ def _kind(
     if len(cells) < 2:
         return "constant", None
     if len(numbers) == len(texts):
-        shares = all(0 <= number <= 1 for number in numbers)
-        counts = len(cells) > MOST_UNNAMED and not named
-        if shares or counts or any(number % 1 for number in numbers):
-            return ("share" if shares else "other"), None
+        are_shares = all(0 <= number <= 1 for number in numbers)
+        are_counts = len(cells) > MOST_UNNAMED and not named
+        if are_shares or are_counts or any(number % 1 for number in numbers):
+            return ("share" if are_shares else "other"), None
     notation = recognise(texts)
-    joining = {"&", "and", "or", "/", "+", "-"} & parts_of(texts, " ")
-    many = named and 2 * len(parts_of(texts, " ")) <= len(texts)
-    if notation is None and divides(texts, " ") and not joining and (many or find_joined(texts, " ")):
+    joiners = {"&", "and", "or", "/", "+", "-"} & parts_of(texts, " ")
+    repeated = named and 2 * len(parts_of(texts, " ")) <= len(texts)
+    if notation is None and divides(texts, " ") and not joiners and (repeated or find_joined(texts, " ")):
         notation = Notation("divided", " ")
     if notation is None or notation.form != "names":
         return "multi_label", notation
-    rare = len(cells) > min(MOST_CLASSES, filled / 2)
-    return ("other" if rare and not given else "single"), None
+    rare = len(cells) > min(MOST_CLASSES, n_filled / 2)
+    return ("other" if rare and not is_label else "single"), None
 
 
 def _codes(role: ColumnRole) -> Any:
     """Numbers the distinct values of a column and returns the number of each row, -1 for a missing value."""
     column = role.column
     assert column is not None
-    missing = column.missing()
-    number = {cell: -1 if cell in missing else i for i, cell in enumerate(column.first)}
-    return pd.Series([number[cell] for cell in column.of_row])
+    missing_texts = column.missing()
+    code_of_cell = {cell: -1 if cell in missing_texts else i for i, cell in enumerate(column.first)}
+    return pd.Series([code_of_cell[cell] for cell in column.of_row])
 
 
 def _determines(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
@@ -285,9 +285,9 @@ def _share_classes(fine: ColumnRole, coarse: ColumnRole) -> bool:
     assert fine.column is not None
     assert coarse.column is not None
     pairs = set(zip(fine.column.of_row, coarse.column.of_row, strict=True))
-    known = {cell for pair in pairs for cell in pair} - MISSING
-    above = {one for one, two in pairs if {one, two} <= known and one != two and one in coarse.column.first}
-    return len(above) > 1 and 2 * len(above) >= fine.distinct
+    cells = {cell for pair in pairs for cell in pair} - MISSING
+    shared = {one for one, two in pairs if {one, two} <= cells and one != two and one in coarse.column.first}
+    return len(shared) > 1 and 2 * len(shared) >= fine.distinct
 
 
 def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:
@@ -295,27 +295,27 @@ def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:
 
     If a column of names and a column of numbers have the same labels, the column of numbers is redundant.
     """
-    single = [role for role in labels if role.kind == "single" or (role.kind == "flag" and role.distinct > 1)]
-    ordered = sorted(single, key=lambda role: (number_of(role.example) is not None, not role.named))
+    roles = [role for role in labels if role.kind == "single" or (role.kind == "flag" and role.distinct > 1)]
+    ordered = sorted(roles, key=lambda role: (number_of(role.example) is not None, not role.named))
     codes = {role.name: _codes(role) for role in ordered}
-    found: dict[str, str] = {}
-    for at, role in enumerate(ordered):
-        for other in ordered[:at]:
+    repeats: dict[str, str] = {}
+    for index, role in enumerate(ordered):
+        for other in ordered[:index]:
             one, two = codes[role.name], codes[other.name]
-            both = role.distinct == other.distinct and not role.kind == other.kind == "flag"
-            if both and other.name not in found and (one < 0).equals(two < 0) and _determines(one, two):
-                found[role.name] = other.name
+            alike = role.distinct == other.distinct and not role.kind == other.kind == "flag"
+            if alike and other.name not in repeats and (one < 0).equals(two < 0) and _determines(one, two):
+                repeats[role.name] = other.name
                 break
     flags = [role.name for role in labels if role.kind == "flag"]
     if len(flags) > 1:
-        wide = [[name for name, text in zip(flags, row, strict=True) if state_of(text_of(text)) == 1]
-                for row in rows.frame[flags].itertuples(index=False, name=None)]  # fmt: skip
+        flag_sets = [[name for name, text in zip(flags, row, strict=True) if state_of(text_of(text)) == 1]
+                     for row in rows.frame[flags].itertuples(index=False, name=None)]  # fmt: skip
         for role in labels:
             if role.kind == "multi_label" and role.notation is not None and role.column is not None:
                 lists = map(role.notation.labels, role.column.of_row)
-                if all(sorted(own) == sorted(its) for own, its in zip(lists, wide, strict=True)):
-                    found[role.name] = f"the columns {', '.join(flags)}"
-    return found
+                if all(sorted(cell) == sorted(names) for cell, names in zip(lists, flag_sets, strict=True)):
+                    repeats[role.name] = f"the columns {', '.join(flags)}"
+    return repeats
 
 
 def _named(column: str, names: Collection[str]) -> bool:
@@ -330,20 +330,20 @@ def _singular(word: str) -> set[str]:
 
 
 def _is_id(name: str, rows: TableRows) -> bool:
-    lower = name.lower()
-    if lower not in ID_NAMES and not re.search(r"[_ ]id$|[a-z]Id$|ID$", name):
+    lower_name = name.lower()
+    if lower_name not in ID_NAMES and not re.search(r"[_ ]id$|[a-z]Id$|ID$", name):
         return False
     values = set(map(str, rows.frame[name]))
-    blank = "" in values or bool(rows.frame[name].isna().any())
-    return 1 < len(values) == len(rows) and not blank
+    has_blank = "" in values or bool(rows.frame[name].isna().any())
+    return 1 < len(values) == len(rows) and not has_blank
 
 
 def _is_split(name: str, rows: TableRows) -> bool:
-    named = {text.strip().lower() for text in set(map(str, rows.frame[name]))}
+    values = {text.strip().lower() for text in set(map(str, rows.frame[name]))}
     if SPLIT_FLAG.fullmatch(name):
-        return len(named) > 1 and {state_of(value) for value in named} == {0, 1}
-    known = named & SPLIT_NAMES.keys()
+        return len(values) > 1 and {state_of(value) for value in values} == {0, 1}
+    splits = values & SPLIT_NAMES.keys()
     # An unknown value is an error, with its line, when the split is read.
-    if name.lower() in SPLIT_COLUMNS and (known or (name.lower() == "split" and len(named) <= MOST_SPLITS)):
+    if name.lower() in SPLIT_COLUMNS and (splits or (name.lower() == "split" and len(values) <= MOST_SPLITS)):
         return True
-    return len(known) > 1 and all(value in known or text_of(value) in MISSING for value in named)
+    return len(splits) > 1 and all(value in splits or text_of(value) in MISSING for value in values)

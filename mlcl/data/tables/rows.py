@@ -119,9 +119,9 @@ def _text(values: Sequence[Any]) -> str | Unreadable:
 
 def _vector(value: Any) -> list[float] | Unreadable:
     with suppress(TypeError, ValueError):
-        found = json.loads(value) if isinstance(value, str) else value
-        if not isinstance(found, bytes | Mapping):
-            return [float(number) for number in found]
+        numbers = json.loads(value) if isinstance(value, str) else value
+        if not isinstance(numbers, bytes | Mapping):
+            return [float(number) for number in numbers]
     return Unreadable("no list of numbers", f"{value!s:.60}")
 
 
@@ -155,8 +155,8 @@ class ImageFiles:
         The name is a path from the table's folder. A name without a folder, with or without suffix, may also
         be that of one file anywhere below. Otherwise the name is a path from the folder above the table's.
         """
-        if found := _file(self._folder / name):
-            return found
+        if file := _file(self._folder / name):
+            return file
         if "/" not in name and name in self._by_name:
             return self._by_name[name]
         return _file(self._folder.parent / name)
@@ -169,10 +169,10 @@ class ImageFiles:
     @cached_property
     def _by_name(self) -> dict[str, Path | None]:
         """Maps file names below the folder, with and without suffix, to files; None for several files."""
-        found: dict[str, Path | None] = {}
-        for place, folders, names in os.walk(self._folder):
+        files: dict[str, Path | None] = {}
+        for folder, folders, names in os.walk(self._folder):
             folders[:] = [name for name in folders if not name.startswith(".")]
             for name in names:
                 for key in {name, Path(name).stem}:
-                    found[key] = None if key in found else Path(place) / name
-        return found
+                    files[key] = None if key in files else Path(folder) / name
+        return files

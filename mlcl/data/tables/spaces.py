@@ -64,85 +64,85 @@ def read_columns(options: TableOptions, rows: TableRows) -> dict[str, Labels | R
 
     In a hierarchy of single-label levels, class names that occur below several parents become whole paths.
     """
-    found: dict[str, Labels | Ratings] = {}
+    columns: dict[str, Labels | Ratings] = {}
     for name, label in options.labels.items():
         if isinstance(label, AspectColumns):
-            found[name] = _ratings(rows, label)
+            columns[name] = _ratings(rows, label)
         elif isinstance(label, PathColumn):
-            found |= _levels_of(rows, name, label)
+            columns |= _levels_of(rows, name, label)
         elif isinstance(label, SingleColumn | MultiLabelColumn):
-            found[name] = _labels(rows, label)
+            columns[name] = _labels(rows, label)
     for label in options.labels.values():
-        levels = _levels(label, found)
-        if levels and all(its.kind == "single" for its in levels.values()):
-            found |= _tell_apart(levels, rows)
-    return found
+        levels = _levels(label, columns)
+        if levels and all(level.kind == "single" for level in levels.values()):
+            columns |= _tell_apart(levels, rows)
+    return columns
 
 
 def spaces_of(
     options: TableOptions, rows: TableRows, columns: Mapping[str, Labels | Ratings]
 ) -> dict[str, LabelSpace]:
     """Returns the label spaces of these columns and their hierarchies, in the order of the options."""
-    found = {name: its.space() for name, its in columns.items()}
+    column_spaces = {name: column.space() for name, column in columns.items()}
     spaces: dict[str, LabelSpace] = {}
     for name, label in options.labels.items():
         levels = _levels(label, columns)
         if isinstance(label, PathColumn):
-            below = [level for level in found if re.fullmatch(rf"{re.escape(name)}_level\d+", level)]
-            spaces |= {level: found[level] for level in below}
-            spaces[name] = LabelSpace(kind="hierarchy", levels=tuple(below))
+            names = [level for level in column_spaces if re.fullmatch(rf"{re.escape(name)}_level\d+", level)]
+            spaces |= {level: column_spaces[level] for level in names}
+            spaces[name] = LabelSpace(kind="hierarchy", levels=tuple(names))
         elif not isinstance(label, HierarchyOf):
-            spaces[name] = found[name]
+            spaces[name] = column_spaces[name]
         elif levels[label.levels[0]].kind == "single":
             spaces[name] = LabelSpace(kind="hierarchy", levels=label.levels)
         else:
             file = label.parents or rows.tables[0].path
             if label.parents is not None:
-                classes = found[label.levels[-1]].classes
+                classes = column_spaces[label.levels[-1]].classes
                 pairs = pairs_of_paths(paths_in_file(file, label.levels, classes))
             else:
-                own = {level: its.indices(found[level]) for level, its in levels.items()}
+                indices = {level: labels.indices(column_spaces[level]) for level, labels in levels.items()}
                 pairs = [
-                    pairs_in_rows(own[fine], own[coarse], found[fine], found[coarse])
+                    pairs_in_rows(indices[fine], indices[coarse], column_spaces[fine], column_spaces[coarse])
                     for coarse, fine in pairwise(label.levels)
                 ]
-            spaces[name] = hierarchy_of(pairs, label.levels, found, file, f"labels.{name}.parents")
+            spaces[name] = hierarchy_of(pairs, label.levels, column_spaces, file, f"labels.{name}.parents")
     return spaces
 
 
 def _levels(label: object, columns: Mapping[str, Labels | Ratings]) -> dict[str, Labels]:
     """Returns the labels of a hierarchy's levels, coarse first; empty for any other label space."""
-    its = {level: columns[level] for level in label.levels} if isinstance(label, HierarchyOf) else {}
-    return {level: labels for level, labels in its.items() if isinstance(labels, Labels)}
+    by_level = {level: columns[level] for level in label.levels} if isinstance(label, HierarchyOf) else {}
+    return {level: labels for level, labels in by_level.items() if isinstance(labels, Labels)}
 
 
 def check_levels(options: TableOptions) -> None:
     """Raises UserError unless the levels of each hierarchy are all single or all multi-label spaces."""
     for name, label in options.labels.items():
         levels = label.levels if isinstance(label, HierarchyOf) else ()
-        several = [other for other, its in options.labels.items() if its.kind == "multi_label"]
-        kind = "multi_label" if set(levels[:1]) <= set(several) else "single"
-        fitting = [other for other, its in options.labels.items() if its.kind == kind]
+        multi_label = [space for space, option in options.labels.items() if option.kind == "multi_label"]
+        kind = "multi_label" if set(levels[:1]) <= set(multi_label) else "single"
+        allowed = [space for space, option in options.labels.items() if option.kind == kind]
         for level in levels:
-            if level not in fitting:
+            if level not in allowed:
                 problem, key = f"not a {kind} label space", f"labels.{name}.levels"
-                raise UserError(problem, file=options.path[0], key=key, found=level, allowed=fitting)
+                raise UserError(problem, file=options.path[0], key=key, found=level, allowed=allowed)
 
 
 def _labels(rows: TableRows, label: SingleColumn | MultiLabelColumn) -> Labels:
     """Reads the labels of one label space. Raises UserError with the first row that is ambiguous."""
     if isinstance(label, MultiLabelColumn) and label.columns is not None:
         return _from_columns(rows, label, list(label.wanted(rows.tables[0].columns).values()))
-    given = tuple(map(text_of, label.classes or ()))  # normalised like the cells
-    column = CellColumn.of(rows, label.column or "", given)
-    notation = notation_of(column, label, given)
+    class_names = tuple(map(text_of, label.classes or ()))  # normalised like the cells
+    column = CellColumn.of(rows, label.column or "", class_names)
+    notation = notation_of(column, label, class_names)
     if isinstance(label, MultiLabelColumn):
         if notation.form in ("indicators", "shares"):
-            return _from_lists(column, label, notation, given or tuple(column.class_names))
+            return _from_lists(column, label, notation, class_names or tuple(column.class_names))
         states = {state_of(cell) if isinstance(cell, str) else None for cell in column.first}
-        if not given and states >= {0, 1} and None not in states:
+        if not class_names and states >= {0, 1} and None not in states:
             return _from_columns(rows, label.model_copy(update={"column": None}), [column.name])
-    return named_labels(column, label, notation, given)
+    return named_labels(column, label, notation, class_names)
 
 
 def _from_columns(rows: TableRows, label: MultiLabelColumn, names: Sequence[str]) -> Labels:
@@ -151,24 +151,24 @@ def _from_columns(rows: TableRows, label: MultiLabelColumn, names: Sequence[str]
 
 
 def _from_lists(
-    column: CellColumn, label: MultiLabelColumn, notation: Notation, given: tuple[str, ...]
+    column: CellColumn, label: MultiLabelColumn, notation: Notation, class_names: tuple[str, ...]
 ) -> Labels:
     """Reads labels from lists, or texts with separators, that hold 0, 1 or a share for each class."""
     lists = {
         cell: () if cell in MISSING else tuple(part.strip() for part in notation.labels(cell))
         for cell in column.first
     }
-    size = len(given) if given else max(map(len, lists.values()))
-    for cell, its in lists.items():
-        if len(its) != size and cell not in MISSING:
-            more = " classes are named" if given else " numbers, as the longest has"
-            raise column.error(cell, "a number for each class, but not as many", len(its), f"{size}{more}")
-    names = given or tuple(map(str, range(size)))
-    texts = [[its[i] if (its := lists[cell]) else "" for cell in column.of_row] for i in range(size)]
-    made = _indicated(column.rows, label, [column.name] * size, texts, names)
-    numbered = "" if given else f", numbered 0 to {size - 1}: name them with classes"
-    said = f"{column.name}: {size} numbers a row are 0 and 1 for each of {size} classes{numbered}"
-    return replace(made, notes=(said, *made.notes))
+    size = len(class_names) if class_names else max(map(len, lists.values()))
+    for cell, items in lists.items():
+        if len(items) != size and cell not in MISSING:
+            more = " classes are named" if class_names else " numbers, as the longest has"
+            raise column.error(cell, "a number for each class, but not as many", len(items), f"{size}{more}")
+    names = class_names or tuple(map(str, range(size)))
+    texts = [[items[i] if (items := lists[cell]) else "" for cell in column.of_row] for i in range(size)]
+    labels = _indicated(column.rows, label, [column.name] * size, texts, names)
+    numbering = "" if class_names else f", numbered 0 to {size - 1}: name them with classes"
+    note = f"{column.name}: {size} numbers a row are 0 and 1 for each of {size} classes{numbering}"
+    return replace(labels, notes=(note, *labels.notes))
 
 
 def _indicated(
@@ -180,35 +180,35 @@ def _indicated(
     `columns` are the classes' columns, for messages. Raises UserError if no cell is 1, and for a blank or -1
     for which the options name no treatment.
     """
-    states = [_states(rows, name, its, label.threshold) for name, its in zip(columns, texts, strict=True)]
+    states = [_states(rows, name, cells, label.threshold) for name, cells in zip(columns, texts, strict=True)]
     state_NL = np.stack(states, axis=1)
     if not (state_NL == 1).any():
         raise UserError("no row has a label", file=rows.tables[0].path, key=columns[0])
     unsure_NL, left_out, notes = np.zeros_like(state_NL, dtype=bool), set[int](), list[str]()
-    what = label.column or "labels"
+    subject = label.column or "labels"
     for value, option, meaning in ((BLANK, "missing", "missing"), (UNCERTAIN, "uncertain", "-1, uncertain")):
-        here_NL = state_NL == value
-        if not here_NL.any():
+        match_NL = state_NL == value
+        if not match_NL.any():
             continue
         treatment = getattr(label, option)
         if treatment is None and (value == UNCERTAIN or (state_NL == ABSENT).any()):
-            row, at = (int(its[0]) for its in np.nonzero(here_NL))
-            problem = f"{here_NL.sum():,} of {here_NL.size:,} cells of 0 and 1 are {meaning}, the first"
+            row, index = (int(indices[0]) for indices in np.nonzero(match_NL))
+            problem = f"{match_NL.sum():,} of {match_NL.size:,} cells of 0 and 1 are {meaning}, the first"
             allowed = f"{option} negative, leave_out or ignore"
-            raise rows.error(row, problem, columns[at], allowed=allowed)
-        row_N = np.flatnonzero(here_NL.any(1))
-        done = {
+            raise rows.error(row, problem, columns[index], allowed=allowed)
+        row_N = np.flatnonzero(match_NL.any(1))
+        consequence = {
             None: "no label, as no cell has 0",
             "negative": "no label",
             "leave_out": f"their {len(row_N):,} rows are left out",
             "ignore": "loss and metrics leave them out",
         }[treatment]
-        count = f"{here_NL.sum():,} of {here_NL.size:,} cells ({here_NL.mean():.1%})"
-        notes.append(f"{what}: {count} are {meaning}: {done}")
+        count_text = f"{match_NL.sum():,} of {match_NL.size:,} cells ({match_NL.mean():.1%})"
+        notes.append(f"{subject}: {count_text} are {meaning}: {consequence}")
         left_out |= set(row_N.tolist()) if treatment == "leave_out" else set()
-        unsure_NL |= here_NL & (treatment == "ignore")
+        unsure_NL |= match_NL & (treatment == "ignore")
     if label.threshold is not None:
-        notes.append(f"{what}: shares from {label.threshold:g} on are labels")
+        notes.append(f"{subject}: shares from {label.threshold:g} on are labels")
     return Labels(
         "multi_label",
         _names_of(state_NL == 1, names),
@@ -219,8 +219,8 @@ def _indicated(
     )
 
 
-def _names_of(has_NL: np.ndarray[Any, Any], names: Sequence[str]) -> list[tuple[str, ...]]:
-    patterns, number_N = np.unique(has_NL, axis=0, return_inverse=True)
+def _names_of(label_NL: np.ndarray[Any, Any], names: Sequence[str]) -> list[tuple[str, ...]]:
+    patterns, number_N = np.unique(label_NL, axis=0, return_inverse=True)
     labels = [tuple(names[i] for i in np.flatnonzero(row).tolist()) for row in patterns]
     return [labels[number] for number in number_N.ravel().tolist()]
 
@@ -236,9 +236,9 @@ def _states(
         if threshold is not None and number is not None and 0 <= number <= 1:
             state = int(number >= threshold)
         if state is None:
-            share = number is not None and 0 < number < 1
-            problem = "a share: say from which on it is a label" if share else "neither 0 nor 1"
-            allowed = "threshold 0.5, or another" if share else ["1", "0", "true", "false", "blank", "-1"]
+            is_share = number is not None and 0 < number < 1
+            problem = "a share: say from which on it is a label" if is_share else "neither 0 nor 1"
+            allowed = "threshold 0.5, or another" if is_share else ["1", "0", "true", "false", "blank", "-1"]
             raise rows.error(texts.index(text), problem, column, text, allowed)
         states.append(state)
     return np.asarray(states, dtype=np.int8)[number_N]
@@ -267,7 +267,7 @@ def _texts_of(rows: TableRows, column: str) -> list[str]:
 def _ratings(rows: TableRows, label: AspectColumns) -> Ratings:
     """Reads the ratings of every row. Raises UserError for a value that is not on the scale."""
     aspects = tuple(label.wanted(rows.tables[0].columns).values())
-    found = []
+    column_ratings = []
     for column in aspects:
         texts = _texts_of(rows, column)
         values = {text: 0.0 if text in MISSING else number_of(text) for text in dict.fromkeys(texts)}
@@ -275,8 +275,8 @@ def _ratings(rows: TableRows, label: AspectColumns) -> Ratings:
             if value is None or (value != 0 and value not in label.scale):
                 allowed = [f"{step:g}" for step in label.scale]
                 raise rows.error(texts.index(text), "not a rating", column, text, allowed)
-        found.append([values[text] for text in texts])
-    return Ratings(aspects, label.scale, [list(row) for row in zip(*found, strict=True)])
+        column_ratings.append([values[text] for text in texts])
+    return Ratings(aspects, label.scale, [list(row) for row in zip(*column_ratings, strict=True)])
 
 
 def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Labels]:
@@ -284,61 +284,62 @@ def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Label
     column = CellColumn.of(rows, label.column)
     paths: dict[Cell, list[str]] = {}
     for cell in column.first:
-        one = "" if cell == () else alone(cell)
-        if one is None or several_paths([one], label.separator):
-            raise column.error(cell, "several paths in a row", one or list(cell), "one path")
-        if cell and isinstance(cell, tuple) and one in MISSING:
+        text = "" if cell == () else alone(cell)
+        if text is None or several_paths([text], label.separator):
+            raise column.error(cell, "several paths in a row", text or list(cell), "one path")
+        if cell and isinstance(cell, tuple) and text in MISSING:
             raise column.error(cell, MISSING_ITEM, list(cell), "one path")
-        parts = [] if one in MISSING else [part.strip() for part in one.split(label.separator)]
+        parts = [] if text in MISSING else [part.strip() for part in text.split(label.separator)]
         while parts and parts[-1] in JOINED_MISSING:
             parts.pop()  # the path ends early
         if not all(parts) or JOINED_MISSING & set(parts):
-            raise column.error(cell, "a path with an empty level", one, f"names between '{label.separator}'")
+            raise column.error(cell, "a path with an empty level", text, f"names between '{label.separator}'")
         paths[cell] = parts
     for pair in two_spellings(paths.values()):
         first, second = (next(cell for cell in paths if paths[cell][: len(path)] == path) for path in pair)
-        found, more = [path[-1] for path in pair], f" and {rows.place(column.first[first])}"
-        raise column.error(second, "a class is spelt in two ways", found, "one of them", more)
+        spellings, more = [path[-1] for path in pair], f" and {rows.place(column.first[first])}"
+        raise column.error(second, "a class is spelt in two ways", spellings, "one of them", more)
     depth = max(map(len, paths.values()))
     if depth == 0:
         raise UserError("no row has a label", file=rows.tables[0].path, key=label.column)
-    shorter = sum(0 < len(paths[cell]) < depth for cell in column.of_row)
+    n_shorter = sum(0 < len(paths[cell]) < depth for cell in column.of_row)
     notes = [f"{label.column}: {counted(depth, 'level')}, divided at '{label.separator}'", *column.notes]
-    if shorter:
-        notes.append(f"{label.column}: {counted(shorter, 'row')} have a path of fewer than {depth} levels")
-    names = [[tuple(paths[cell][at : at + 1]) for cell in column.of_row] for at in range(depth)]
+    if n_shorter:
+        notes.append(f"{label.column}: {counted(n_shorter, 'row')} have a path of fewer than {depth} levels")
+    columns = [[tuple(paths[cell][level : level + 1]) for cell in column.of_row] for level in range(depth)]
     levels = {
-        f"{name}_level{at + 1}": Labels("single", its, None, tuple(notes)) for at, its in enumerate(names)
+        f"{name}_level{level + 1}": Labels("single", values, None, tuple(notes))
+        for level, values in enumerate(columns)
     }
     return _tell_apart(levels, rows)
 
 
 def _tell_apart(levels: Mapping[str, Labels], rows: TableRows) -> dict[str, Labels]:
     """Renames classes below several parents to whole paths; rows without the coarser class lose the finer."""
-    found = dict(levels)
+    labels = dict(levels)
     for coarse, fine in pairwise(levels):
-        above: dict[str, Counter[str]] = defaultdict(Counter)
-        pairs = list(zip(found[coarse].names, found[fine].names, strict=True))
-        for parent, its in pairs:
-            if parent and its:
-                above[its[0]][parent[0]] += 1
-        twice = {name: parents for name, parents in above.items() if len(parents) > 1}
-        if not twice:
+        parent_counts: dict[str, Counter[str]] = defaultdict(Counter)
+        pairs = list(zip(labels[coarse].names, labels[fine].names, strict=True))
+        for parent, child in pairs:
+            if parent and child:
+                parent_counts[child[0]][parent[0]] += 1
+        shared = {name: parents for name, parents in parent_counts.items() if len(parents) > 1}
+        if not shared:
             continue
-        first, parents = next(iter(twice.items()))
-        if found[fine].classes is not None:
-            row = next(row for row, (_, its) in enumerate(pairs) if its == (first,))
+        name, parents = next(iter(shared.items()))
+        if labels[fine].classes is not None:
+            row = next(row for row, (_, child) in enumerate(pairs) if child == (name,))
             problem = f"a class of {fine} has two parents in {coarse}"
-            raise rows.error(row, problem, fine, [first, *parents], "one, or no given classes")
-        renamed = [
-            ((f"{parent[0]}/{its[0]}",) if parent else ()) if its and its[0] in twice else its
-            for parent, its in pairs
+            raise rows.error(row, problem, fine, [name, *parents], "one, or no given classes")
+        new_names = [
+            ((f"{parent[0]}/{child[0]}",) if parent else ()) if child and child[0] in shared else child
+            for parent, child in pairs
         ]
-        lost = sum(bool(its) and not new for (_, its), new in zip(pairs, renamed, strict=True))
-        below = ", ".join(f"{parent} ({count})" for parent, count in parents.most_common(3))
-        note = f"{fine}: {counted(len(twice), 'name')} below several classes of {coarse} are told apart by "
-        note += f"their path, such as {first} below {below}"
-        if lost:
-            note += f"; {counted(lost, 'row')} with such a name have no class of {coarse} and get none"
-        found[fine] = replace(found[fine], names=renamed, notes=(*found[fine].notes, note))
-    return found
+        n_lost = sum(bool(child) and not new for (_, child), new in zip(pairs, new_names, strict=True))
+        parents_text = ", ".join(f"{parent} ({count})" for parent, count in parents.most_common(3))
+        note = f"{fine}: {counted(len(shared), 'name')} below several classes of {coarse} are told apart by "
+        note += f"their path, such as {name} below {parents_text}"
+        if n_lost:
+            note += f"; {counted(n_lost, 'row')} with such a name have no class of {coarse} and get none"
+        labels[fine] = replace(labels[fine], names=new_names, notes=(*labels[fine].notes, note))
+    return labels
