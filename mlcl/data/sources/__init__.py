@@ -59,16 +59,16 @@ def prepare(
         UserError: For an unknown source, wrong options and bad input. No folder is left then.
     """
     source = find_source(source_name)
-    checked = _options(source, options or {})
-    state = None if source.state is None else source.state(checked)
-    folder = home / f"{_stem(source, checked, split_seed)}-{_digest(state)}"
+    source_options = _options(source, options or {})
+    state = None if source.state is None else source.state(source_options)
+    folder = home / f"{_stem(source, source_options, split_seed)}-{_digest(state)}"
     if (folder / INFO_FILE).exists():
         return folder
     try:
         home.mkdir(parents=True, exist_ok=True)
         with FileLock(home / f".{folder.name}.lock"):
             if not (folder / INFO_FILE).exists():
-                _write(source, folder, checked, split_seed)
+                _write(source, folder, source_options, split_seed)
     except OSError as error:
         file = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else folder
         place, target = file.resolve(), folder.resolve()
@@ -87,8 +87,8 @@ def find_prepared(
     """
     source = find_source(source_name)
     stem = _stem(source, _options(source, options or {}), split_seed)
-    known = list(home.glob(f"{stem}-*/{INFO_FILE}"))
-    return max(known, key=lambda file: file.stat().st_mtime).parent if known else None
+    info_files = list(home.glob(f"{stem}-*/{INFO_FILE}"))
+    return max(info_files, key=lambda file: file.stat().st_mtime).parent if info_files else None
 
 
 def _name(source: Source[Any], options: Any) -> str:
@@ -100,10 +100,10 @@ def _name(source: Source[Any], options: Any) -> str:
 
 def _options(source: Source[Any], options: Mapping[str, Any]) -> BaseModel:
     try:
-        checked: BaseModel = validate(source.options, options, None)
+        model: BaseModel = validate(source.options, options, None)
     except UserError as error:
         raise error.but(key=f"data.options.{error.key}" if error.key else "data.options") from None
-    return checked
+    return model
 
 
 def _stem(source: Source[Any], options: BaseModel, split_seed: int) -> str:
@@ -118,6 +118,6 @@ def _digest(content: Any) -> str:
 def _write(source: Source[Any], folder: Path, options: BaseModel, split_seed: int) -> None:
     remove_partial(folder.parent, folder.name)
     with scratch_beside(folder) as scratch:
-        made = scratch / "data"
-        source.write(made, options, split_seed)
-        made.rename(folder)
+        work_folder = scratch / "data"
+        source.write(work_folder, options, split_seed)
+        work_folder.rename(folder)

@@ -61,13 +61,13 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
 
 
 def _texts(files: Distribution, rows: dict[str, int]) -> Iterator[str]:
-    for part, expected in rows.items():
-        found = 0
+    for part, n_rows in rows.items():
+        n_lines = 0
         for text in _lines(files, f"text_{part}"):
             yield text
-            found += 1
-        if found != expected:
-            raise files.error(f"text_{part}", f"not as many lines as label_{part}", found, expected)
+            n_lines += 1
+        if n_lines != n_rows:
+            raise files.error(f"text_{part}", f"not as many lines as label_{part}", n_lines, n_rows)
 
 
 def _lines(files: Distribution, name: str) -> Iterator[str]:

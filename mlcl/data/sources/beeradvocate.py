@@ -61,31 +61,31 @@ def _reviews(files: Distribution, options: reviews.ReviewOptions) -> Iterator[re
     name = files.first(*FILES) or ""
     file = files.file(name)
     fields = _literals if ".json" in name else _blocks
-    found = 0
+    n_reviews = 0
     for line, values in fields(files, name):
-        found += 1
+        n_reviews += 1
         ratings = [REVIEWS.rating(values.get(f"review/{a}"), f"line {line}", file) for a in REVIEWS.aspects]
         yield reviews.Review(f"line-{line}", str(values.get("review/text") or "").strip(), tuple(ratings))
-    options.compare(COUNTS, {"reviews": found})
+    options.compare(COUNTS, {"reviews": n_reviews})
 
 
 def _blocks(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yields the reviews of the text file, each with the line on which it begins."""
     with files.open(name) as lines:
-        first, key, values = 0, "", dict[str, list[str]]()
+        first_line, key, values = 0, "", dict[str, list[str]]()
         for number, line in enumerate(lines, 1):
             text = reviews.decode_western(line).rstrip("\r\n")
             start, colon, value = text.partition(":")
             if start == "beer/name":
                 if values:
-                    yield first, reviews.join_lines(values)
-                first, values = number, {}
+                    yield first_line, reviews.join_lines(values)
+                first_line, values = number, {}
             if colon and start.startswith(("beer/", "review/")) and " " not in start:
                 key, values[start] = start, [value.strip(" ")]
             elif values:
                 values[key].append(text)
         if values:
-            yield first, reviews.join_lines(values)
+            yield first_line, reviews.join_lines(values)
 
 
 def _literals(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

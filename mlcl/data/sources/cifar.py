@@ -108,15 +108,15 @@ class Cifar:
     def _batches(
         self, files: Distribution, spaces: dict[str, LabelSpace], options: CifarOptions, seed: int
     ) -> Iterator[dict[str, list[Any]]]:
-        found = {"train": 0, "test": 0, **{name: len(space.classes) for name, space in spaces.items()}}
+        counts = {"train": 0, "test": 0, **{name: len(space.classes) for name, space in spaces.items()}}
         for split, names in self.splits.items():
             for name in names:
                 for records in _records(files, name, spaces):
-                    ids = [f"{split}-{found[split] + row:05d}" for row in range(len(records))]
+                    ids = [f"{split}-{counts[split] + row:05d}" for row in range(len(records))]
                     splits = [split] * len(records)
                     if split == "train":
                         splits = [assign_validation(row_id, seed, options.validation) for row_id in ids]
-                    found[split] += len(records)
+                    counts[split] += len(records)
                     yield {
                         "id": ids,
                         "split": splits,
@@ -124,24 +124,24 @@ class Cifar:
                         **{space: records[:, column].tolist() for column, space in enumerate(spaces)},
                     }
         if options.check_counts:
-            compare_counts(files.path, self.counts, found)
+            compare_counts(files.path, self.counts, counts)
 
 
 def _records(files: Distribution, name: str, spaces: dict[str, LabelSpace]) -> Iterator[NDArray[np.uint8]]:
     """Yields up to ROWS_AT_ONCE records at a time as uint8 (rows, label bytes + PIXELS)."""
-    size, first = len(spaces) + PIXELS, 0
+    size, start = len(spaces) + PIXELS, 0
     with files.open(name) as file:
         while data := file.read(size * ROWS_AT_ONCE):
             if len(data) % size:
-                problem = f"record {first + len(data) // size} is cut off"
+                problem = f"record {start + len(data) // size} is cut off"
                 raise files.error(name, problem, len(data) % size, size)
             records = np.frombuffer(data, np.uint8).reshape(-1, size)
             for column, (space_name, space) in enumerate(spaces.items()):
                 for row in np.flatnonzero(records[:, column] >= space.n_classes)[:1]:
-                    problem, allowed = f"unknown class at record {first + row}", f"0 to {space.n_classes - 1}"
+                    problem, allowed = f"unknown class at record {start + row}", f"0 to {space.n_classes - 1}"
                     raise files.error(name, problem, records[row, column], allowed).but(key=space_name)
             yield records
-            first += len(records)
+            start += len(records)
 
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:
@@ -160,12 +160,12 @@ def fetch(urls: Sequence[str], sha256: str, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     for url in urls:
         try:
-            with new_file(target) as work:
-                _download(url, work)
-                with work.open("rb") as file:
-                    found = sha256_of(file)
-                if found != sha256:
-                    raise UserError("not the file that was published", file=url, found=found, allowed=sha256)
+            with new_file(target) as work_file:
+                _download(url, work_file)
+                with work_file.open("rb") as file:
+                    digest = sha256_of(file)
+                if digest != sha256:
+                    raise UserError("not the file that was published", file=url, found=digest, allowed=sha256)
             return target
         except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
             errors.append(f"{url}: {error}")
@@ -176,9 +176,9 @@ def _download(url: str, target: Path) -> None:
     with urllib.request.urlopen(url, timeout=TIMEOUT) as response, target.open("xb") as file:
         shutil.copyfileobj(response, file)
         # A connection that ends early looks like the end of the file.
-        announced = response.headers.get("Content-Length", "")
-        if announced.isdecimal() and file.tell() < int(announced):
-            raise ConnectionError(f"{file.tell():,} of {int(announced):,} bytes came")
+        length = response.headers.get("Content-Length", "")
+        if length.isdecimal() and file.tell() < int(length):
+            raise ConnectionError(f"{file.tell():,} of {int(length):,} bytes came")
 
 
 CIFAR10 = Cifar(

@@ -57,7 +57,7 @@ class CocoImage(NamedTuple):
 def release(options: Options) -> Release:
     """Returns the files of a year's release: title, annotation files and image folders."""
     title = f"MS COCO {options.year} (annotations_trainval{options.year}.zip of the COCO Consortium)"
-    folders = [f"{above}{part}{options.year}" for part in ("train", "val") for above in ("", "images/")]
+    folders = [f"{parent}{part}{options.year}" for part in ("train", "val") for parent in ("", "images/")]
     return Release(title, [_instances(options, part) for part in ("train", "val")], lambda _: folders)
 
 
@@ -65,15 +65,15 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     """Returns the data set with the multi-label space `objects`. Raises UserError for bad annotations."""
     files = work.enter_context(release(options).open(options.path))
     classes, pictures = _read(files, options)
-    found = count([p.part for p in pictures], [p.labels for p in pictures])
-    options.compare(COUNTS[options.year], found | {"classes": len(classes)})
-    kept = sorted(p for p in pictures if p.labels or options.unlabelled == "keep")
+    counts = count([p.part for p in pictures], [p.labels for p in pictures])
+    options.compare(COUNTS[options.year], counts | {"classes": len(classes)})
+    rows = sorted(picture for picture in pictures if picture.labels or options.unlabelled == "keep")
     columns: dict[str, list[Any]] = {
-        "id": [picture.file for picture in kept],
-        "split": _splits(options, kept, split_seed),
-        "objects": [picture.labels for picture in kept],
+        "id": [row.file for row in rows],
+        "split": _splits(options, rows, split_seed),
+        "objects": [row.labels for row in rows],
     }
-    names = [f"{picture.part}{options.year}/{picture.file}" for picture in kept]
+    names = [f"{row.part}{options.year}/{row.file}" for row in rows]
     return NewDataset(
         "image",
         {"objects": space_of(classes)},
@@ -97,14 +97,14 @@ def _read(files: Distribution, options: Options) -> tuple[tuple[str, ...], list[
         # Nine tenths of the file are outlines, which are dropped as they are read.
         tree = files.json(name, lambda entry: {key: entry[key] for key in entry if key != "segmentation"})
         try:
-            here, found = _parse(tree, part, files.file(name))
+            part_classes, part_pictures = _parse(tree, part, files.file(name))
         except (ValueError, KeyError, TypeError, IndexError) as error:
             problem = "no COCO instances with images, annotations and categories"
             raise files.error(name, problem, f"{type(error).__name__}: {error}") from None
-        if classes and here != classes:
-            raise files.error(name, "other categories than train's", here, classes)
-        classes = here
-        pictures += found
+        if classes and part_classes != classes:
+            raise files.error(name, "other categories than train's", part_classes, classes)
+        classes = part_classes
+        pictures += part_pictures
     return classes, pictures
 
 
@@ -125,8 +125,8 @@ def _parse(tree: dict[str, Any], part: str, file: Path) -> tuple[tuple[str, ...]
 def _splits(options: Options, pictures: list[CocoImage], seed: int) -> list[str]:
     val = [picture.file for picture in pictures if picture.part == "val"]
     if options.split == "paper":
-        half = halves(val, seed)
-        return [half.get(picture.file, "train") for picture in pictures]
+        val_splits = halves(val, seed)
+        return [val_splits.get(picture.file, "train") for picture in pictures]
     test = set(val)
     return [
         "test" if p.file in test else assign_validation(p.file, seed, options.validation) for p in pictures

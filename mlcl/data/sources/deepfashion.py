@@ -55,8 +55,8 @@ def read(options: Options, _split_seed: int, work: Workspace) -> NewDataset:
     if category.keys() != split.keys():
         image = min(category.keys() ^ split.keys())
         raise files.error(PARTITION, "one list has an image that another lacks", image)
-    found = {name: list(split.values()).count(name) for name in SPLIT_NAMES.values()}
-    options.compare(COUNTS, {**found, "categories": len(cloth)})
+    counts = {name: list(split.values()).count(name) for name in SPLIT_NAMES.values()}
+    options.compare(COUNTS, {**counts, "categories": len(cloth)})
     ids = sorted(category)
     columns: dict[str, list[Any]] = {
         "id": ids,
@@ -76,14 +76,14 @@ def read(options: Options, _split_seed: int, work: Workspace) -> NewDataset:
 
 def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[int, str, str]]:
     """Returns (line, name, value) of each row. Raises UserError for a repeated name or a wrong row count."""
-    declared = next((" ".join(words) for _, words in files.fields(*names)), "")
+    declared_count = next((" ".join(words) for _, words in files.fields(*names)), "")
     rows: dict[str, tuple[int, str, str]] = {}
     for line, (name, value) in files.fields(*names, width=2, skip=2):
         if name in rows:
             raise files.error(names, f"listed twice at line {line}", name, "each name once")
         rows[name] = line, name, value
-    if declared != str(len(rows)):
-        raise files.error(names, "not the number of rows at line 1", declared, len(rows))
+    if declared_count != str(len(rows)):
+        raise files.error(names, "not the number of rows at line 1", declared_count, len(rows))
     return list(rows.values())
 
 

@@ -43,15 +43,15 @@ def _batches(options: Options, seed: int) -> Iterator[dict[str, list[Any]]]:
     pixels, target = load()
     digit_split = divided(len(pixels), seed)
     for number, (split, share) in enumerate(zip(SPLITS, FRACTIONS, strict=True)):
-        own = np.flatnonzero(digit_split == split)
+        indices = np.flatnonzero(digit_split == split)
         rng = np.random.default_rng([seed, number])
         count = round(options.scenes * share)
-        drawn = [_scene(pixels, target, own, options.size, rng) for _ in range(count)]
+        scenes = [_scene(pixels, target, indices, options.size, rng) for _ in range(count)]
         yield {
             "id": [f"{split}-{i}" for i in range(count)],
             "split": [split] * count,
-            "image": [image for image, _ in drawn],
-            "digits": [labels for _, labels in drawn],
+            "image": [image for image, _ in scenes],
+            "digits": [labels for _, labels in scenes],
         }
 
 
@@ -71,12 +71,12 @@ def divided(images: int, seed: int) -> NDArray[np.str_]:
 def _scene(
     pixels: Pixels,
     target: NDArray[np.int64],
-    own: NDArray[np.int64],
+    indices: NDArray[np.int64],
     size: int,
     rng: np.random.Generator,
 ) -> tuple[bytes, list[int]]:
-    chosen = rng.choice(own, size=rng.integers(1, 4), replace=False)
-    return draw(pixels[chosen], size, rng), sorted({int(label) for label in target[chosen]})
+    sample = rng.choice(indices, size=rng.integers(1, 4), replace=False)
+    return draw(pixels[sample], size, rng), sorted({int(label) for label in target[sample]})
 
 
 def draw(digits: Pixels, size: int, rng: np.random.Generator) -> bytes:
@@ -87,8 +87,8 @@ def draw(digits: Pixels, size: int, rng: np.random.Generator) -> bytes:
     for digit, place in zip(digits, places, strict=False):
         side = int(rng.integers(round(SMALLEST * cell), cell + 1))
         left, top = rng.integers(0, cell - side + 1, size=2)
-        drawn = Image.fromarray(digit).resize((side, side), Image.Resampling.BILINEAR)
-        canvas.paste(drawn, (int(place % CELLS * cell + left), int(place // CELLS * cell + top)))
+        digit_image = Image.fromarray(digit).resize((side, side), Image.Resampling.BILINEAR)
+        canvas.paste(digit_image, (int(place % CELLS * cell + left), int(place // CELLS * cell + top)))
     with io.BytesIO() as file:
         canvas.save(file, "PNG")
         return file.getvalue()

@@ -70,8 +70,8 @@ def _groups(files: Distribution, name: str, emotions: Sequence[str]) -> dict[str
     if len(group_of) < len(pairs):
         raise files.error(name, "an emotion comes twice", [emotion for emotion, _ in pairs])
     group_of.setdefault(NEUTRAL, NEUTRAL)
-    if missing := [emotion for emotion in emotions if emotion not in group_of]:
-        raise files.error(name, "emotions have no group", missing)
+    if missing_emotions := [emotion for emotion in emotions if emotion not in group_of]:
+        raise files.error(name, "emotions have no group", missing_emotions)
     return group_of
 
 
@@ -79,8 +79,8 @@ def _comments(files: Distribution, name: str, emotions: Sequence[str]) -> Iterat
     by_number = {str(number): emotion for number, emotion in enumerate(emotions)}
     for number, line in files.lines(name):
         try:
-            text, chosen, comment_id = line.split("\t")
-            labels = [by_number[index] for index in chosen.split(",")]
+            text, numbers, comment_id = line.split("\t")
+            labels = [by_number[index] for index in numbers.split(",")]
         except (ValueError, KeyError):
             problem = f"line {number} is no text, numbers of emotions and id"
             raise files.error(name, problem, line, f"0 to {len(emotions) - 1}") from None

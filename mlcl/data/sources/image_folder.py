@@ -71,14 +71,16 @@ def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
     depth = len(images[0].classes)
     names = {1: ["class"], 2: ["coarse", "fine"]}.get(depth) or [f"level{i + 1}" for i in range(depth)]
     paths = {name: ["/".join(image.classes[: d + 1]) for image in images] for d, name in enumerate(names)}
-    spaces = {name: LabelSpace(kind="single", classes=tuple(sorted(set(its)))) for name, its in paths.items()}
-    labels = {name: list(map(spaces[name].classes.index, its)) for name, its in paths.items()}
+    spaces = {
+        name: LabelSpace(kind="single", classes=tuple(sorted(set(values)))) for name, values in paths.items()
+    }
+    labels = {name: list(map(spaces[name].classes.index, values)) for name, values in paths.items()}
     if len(names) > 1:
         spaces["path"] = LabelSpace(kind="hierarchy", levels=tuple(names))
     ids = [image.file.relative_to(options.path).as_posix() for image in images]
-    given = [] if images[0].split is None else [str(image.split) for image in images]
-    rows = RowKeys(ids, ids, [image_digest(image.file.read_bytes()) for image in images], splits=given)
-    classes = [[[label] for label in its] for its in labels.values()]
+    splits = [] if images[0].split is None else [str(image.split) for image in images]
+    rows = RowKeys(ids, ids, [image_digest(image.file.read_bytes()) for image in images], splits=splits)
+    classes = [[[label] for label in indices] for indices in labels.values()]
     notes += divide(rows, classes, options.fractions, split_seed)
     columns: dict[str, Any] = {"id": ids, "split": rows.splits, **labels}
     origin = options.path.resolve().name
@@ -101,16 +103,16 @@ def image_files(root: Path) -> tuple[list[Path], list[Path]]:
     """
     images: list[Path] = []
     others: list[Path] = []
-    for place, folders, names in os.walk(root):
+    for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         names = sorted(name for name in names if not name.startswith("."))
-        for file in (Path(place) / name for name in (*folders, *names)):
+        for file in (Path(folder) / name for name in (*folders, *names)):
             if not is_unicode(file.name):
                 problem = "a name that is not UTF-8"
-                raise UserError(problem, file=Path(place), found=ascii(file.name), allowed="another name")
+                raise UserError(problem, file=Path(folder), found=ascii(file.name), allowed="another name")
             if file.is_symlink() and (file.is_dir() or not file.exists()):
                 raise UserError("a link to a folder, or to nothing, is not followed", file=file)
-        for file in (Path(place) / name for name in names):
+        for file in (Path(folder) / name for name in names):
             (images if _is_image(file) else others).append(file)
     return sorted(images), others
 
@@ -140,20 +142,20 @@ def find(root: Path) -> tuple[list[FoundImage], list[str]]:
     if not files:
         raise UserError("no image files", file=root, allowed=sorted(SUFFIXES))
     folders = [list(file.relative_to(root).parts[:-1]) for file in files]
-    at = _split_depth(root, folders)
-    named = ["" if at is None else parts.pop(at) for parts in folders]
-    of_name = {name: split_of_name(name) for name in named}
-    splits = [of_name[name] for name in named]
+    split_depth = _split_depth(root, folders)
+    split_names = ["" if split_depth is None else parts.pop(split_depth) for parts in folders]
+    split_of = {name: split_of_name(name) for name in split_names}
+    splits = [split_of[name] for name in split_names]
     while all(len(parts) > 1 for parts in folders) and _repeats(folders, splits):
         for parts in folders:
             parts.pop(0)
     while all(len(parts) > 1 for parts in folders) and len({parts[-1] for parts in folders}) == 1:
         for parts in folders:  # class/images/*
             parts.pop()
-    of_name = with_eval_as_test(of_name)
+    split_of = with_eval_as_test(split_of)
     images = [
-        FoundImage(file, tuple(map(text_of, parts)), of_name[name])
-        for file, parts, name in zip(files, folders, named, strict=True)
+        FoundImage(file, tuple(map(text_of, parts)), split_of[name])
+        for file, parts, name in zip(files, folders, split_names, strict=True)
     ]
     depth = Counter(len(image.classes) for image in images).most_common(1)[0][0]
     for image in images:
@@ -165,8 +167,8 @@ def find(root: Path) -> tuple[list[FoundImage], list[str]]:
     notes = []
     if others:
         kinds = Counter(file.suffix.lower() or file.name for file in others)
-        shown = ", ".join(f"{suffix} {count}" for suffix, count in kinds.most_common(3))
-        notes.append(f"files that are no images, which are left out: {len(others):,} ({shown})")
+        examples = ", ".join(f"{suffix} {count}" for suffix, count in kinds.most_common(3))
+        notes.append(f"files that are no images, which are left out: {len(others):,} ({examples})")
     if unlabelled:
         notes.append(
             f"images without a class are left out: {len(unlabelled):,}, such as {unlabelled[0].name}"
@@ -184,33 +186,33 @@ def _split_depth(root: Path, folders: list[list[str]]) -> int | None:
     One of these folders must be named after train. Raises UserError if only some folders of a depth are
     named after splits.
     """
-    for at in range(min(map(len, folders))):
-        names = {parts[at] for parts in folders}
-        found = {split_of_name(name) for name in names}
-        below: dict[str | None, set[str]] = defaultdict(set)
+    for depth in range(min(map(len, folders))):
+        names = {parts[depth] for parts in folders}
+        splits = {split_of_name(name) for name in names}
+        subfolders: dict[str | None, set[str]] = defaultdict(set)
         for parts in folders:
-            below[split_of_name(parts[at])].update(parts[at + 1 : at + 2])
+            subfolders[split_of_name(parts[depth])].update(parts[depth + 1 : depth + 2])
         # A class may be named train; then no other folder has classes of the same names below it.
-        alone = len(found - {None}) == 1 < len(names) and not below["train"] & below[None]
-        if "train" not in found or alone:
+        is_class = len(splits - {None}) == 1 < len(names) and not subfolders["train"] & subfolders[None]
+        if "train" not in splits or is_class:
             continue
-        if None in found:
-            others = sorted(name for name in names if split_of_name(name) is None)
+        if None in splits:
+            other_names = sorted(name for name in names if split_of_name(name) is None)
             raise UserError(
-                "folders beside those of the splits name no split", file=root, found=others[:5],
+                "folders beside those of the splits name no split", file=root, found=other_names[:5],
                 allowed="train, validation and test alone, or classes alone",
             )  # fmt: skip
-        return at
+        return depth
     return None
 
 
 def _repeats(folders: list[list[str]], splits: list[str | None]) -> bool:
     """Whether the first folder is the same for all images, or only repeats the split of each image."""
-    same = len({parts[0] for parts in folders}) == 1
-    again = all(
+    is_common = len({parts[0] for parts in folders}) == 1
+    repeats_split = all(
         split is not None and split_of_name(p[0]) == split for p, split in zip(folders, splits, strict=True)
     )
-    return same or again
+    return is_common or repeats_split
 
 
 def _check_spellings(root: Path, images: list[FoundImage]) -> None:
@@ -221,19 +223,19 @@ def _check_spellings(root: Path, images: list[FoundImage]) -> None:
             splits[image.classes[: depth + 1]].add(image.split)
     for one, other in two_spellings(splits):
         if not splits[tuple(one)] & splits[tuple(other)]:
-            found, allowed = ["/".join(one), "/".join(other)], "one of them"
-            raise UserError("a class is spelt in two ways", file=root, found=found, allowed=allowed)
+            spellings, allowed = ["/".join(one), "/".join(other)], "one of them"
+            raise UserError("a class is spelt in two ways", file=root, found=spellings, allowed=allowed)
 
 
 def _check_classes(root: Path, files: list[Path]) -> None:
     """Raises UserError for a class folder without an image."""
-    there = {parent for file in files for parent in file.relative_to(root).parents}
+    parents = {parent for file in files for parent in file.relative_to(root).parents}
     for place, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not _is_hidden(name)]
-        here = Path(place).relative_to(root)
-        if not folders and here not in there and not _unlabelled((here.parts or ("",))[0]):
-            found = [name for name in sorted(names) if not name.startswith(".")][:3] or "no files"
-            raise UserError("no image is in the folder of a class", file=Path(place), found=found)
+        folder = Path(place).relative_to(root)
+        if not folders and folder not in parents and not _unlabelled((folder.parts or ("",))[0]):
+            examples = [name for name in sorted(names) if not name.startswith(".")][:3] or "no files"
+            raise UserError("no image is in the folder of a class", file=Path(place), found=examples)
 
 
 SOURCE = Source(

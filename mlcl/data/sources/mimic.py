@@ -91,8 +91,8 @@ def _chapter_of(category: str, chapters: str) -> str:
 
 
 def _dotted(code: str, digits: int) -> str:
-    plain = code.replace(".", "")
-    return f"{plain[:digits]}.{plain[digits:]}" if len(plain) > digits else plain
+    bare_code = code.replace(".", "")
+    return f"{bare_code[:digits]}.{bare_code[digits:]}" if len(bare_code) > digits else bare_code
 
 
 COUNTED = ("train", "validation", "test", "codes", "codes a row")

@@ -69,11 +69,11 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     images = _images(files, LIST)
     parts = _parts(files, images)
     labels = _labels(files, concepts, images)
-    labelled = [row for row in labels.values() if row]
-    found = count(list(parts.values()), labelled) | {"images": len(labels), "labelled": len(labelled)}
-    options.compare(COUNTS, found | {"concepts": len(concepts)})
-    wanted = [image for image in sorted(images) if labels[image] or options.unlabelled == "keep"]
-    ids = _with_file(files, options, wanted)
+    rows = [row for row in labels.values() if row]
+    counts = count(list(parts.values()), rows) | {"images": len(labels), "labelled": len(rows)}
+    options.compare(COUNTS, counts | {"concepts": len(concepts)})
+    candidates = [image for image in sorted(images) if labels[image] or options.unlabelled == "keep"]
+    ids = _with_file(files, options, candidates)
     splits = [_split(options, image, parts[image], split_seed) for image in ids]
     columns: dict[str, list[Any]] = {"id": ids, "split": splits, "concepts": [labels[i] for i in ids]}
     reason = "of few photos a hash gives other shares"
@@ -94,11 +94,11 @@ def _images(files: Distribution, name: str) -> list[str]:
 def _parts(files: Distribution, images: list[str]) -> dict[str, str]:
     """Maps each image to its list, `train` or `test`. Raises UserError for one in neither or in both."""
     train, test = (set(_images(files, name)) for name in (TRAIN, TEST))
-    if unlisted := set(images) - train - test:
-        problem = f"{len(unlisted)} images are neither in {TRAIN} nor in {TEST}"
-        raise files.error(LIST, problem, min(unlisted))
-    if twice := train & test:
-        raise files.error(TEST, f"{len(twice)} images are in {TRAIN} too", min(twice))
+    if unlisted_images := set(images) - train - test:
+        problem = f"{len(unlisted_images)} images are neither in {TRAIN} nor in {TEST}"
+        raise files.error(LIST, problem, min(unlisted_images))
+    if shared_images := train & test:
+        raise files.error(TEST, f"{len(shared_images)} images are in {TRAIN} too", min(shared_images))
     return dict.fromkeys(train, "train") | dict.fromkeys(test, "test")
 
 
@@ -125,14 +125,14 @@ def _marks(files: Distribution, name: str, rows: int) -> NDArray[np.bool_]:
 
 
 def _with_file(files: Distribution, options: Options, images: list[str]) -> list[str]:
-    there = [image for image in images if files.first(f"Flickr/{image}") is not None]
-    if len(there) < len(images) and options.missing == "error":
-        lacking = sorted(set(images) - set(there))
-        problem = f"{len(lacking):,} of {len(images):,} images have no file; missing=skip leaves them out"
+    present_images = [image for image in images if files.first(f"Flickr/{image}") is not None]
+    if len(present_images) < len(images) and options.missing == "error":
+        missing = sorted(set(images) - set(present_images))
+        problem = f"{len(missing):,} of {len(images):,} images have no file; missing=skip leaves them out"
         raise UserError(
-            problem, file=files.file("Flickr"), key="data.options.missing", found=f"no {lacking[0]}"
+            problem, file=files.file("Flickr"), key="data.options.missing", found=f"no {missing[0]}"
         )
-    return there
+    return present_images
 
 
 def _split(options: Options, image: str, part: str, seed: int) -> str:

@@ -66,8 +66,8 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     labels = indices(names, space)
     if options.split == "random":
         _check_enough(len(ids), options)
-        drawn = draw(ids, split_seed, RANDOM)
-        splits = [drawn.get(number, "train") for number in ids]
+        split_of = draw(ids, split_seed, RANDOM)
+        splits = [split_of.get(number, "train") for number in ids]
     else:
         hold_out_rows(splits, [labels], ids, split_seed, options.validation)
     rows = {number: (split, row) for number, split, row in zip(ids, splits, labels, strict=True)}
@@ -105,13 +105,13 @@ def _batches(files: Distribution, rows: dict[str, tuple[str, list[int]]]) -> Ite
     A story is removed from `rows` when it is read, so that stories that come twice or are missing are found.
     """
     stories = chain.from_iterable(_stories(files, *names) for names in STORIES)
-    while here := list(islice(stories, ROWS_AT_ONCE)):
-        found = [_take(rows, story) for story in here]
+    while chunk := list(islice(stories, ROWS_AT_ONCE)):
+        chunk_rows = [_take(rows, story) for story in chunk]
         yield {
-            "id": [story.number for story in here],
-            "text": [story.words for story in here],
-            "split": [split for split, _ in found],
-            "topics": [labels for _, labels in found],
+            "id": [story.number for story in chunk],
+            "text": [story.words for story in chunk],
+            "split": [split for split, _ in chunk_rows],
+            "topics": [labels for _, labels in chunk_rows],
         }
     if rows:
         problem = f"{len(rows):,} stories have topics and no words"
@@ -128,11 +128,11 @@ def _take(rows: dict[str, tuple[str, list[int]]], story: TokenStory) -> tuple[st
 def _stories(files: Distribution, *names: str) -> Iterator[TokenStory]:
     file = files.file(*names)
     line, number, words = 0, "", list[str]()
-    for at, text in files.lines(*names, encoding="latin-1"):
+    for line_number, text in files.lines(*names, encoding="latin-1"):
         if text.startswith(".I "):
             if number:
                 yield TokenStory(file, line, number, " ".join(words))
-            line, number, words = at, text[3:].strip(), []
+            line, number, words = line_number, text[3:].strip(), []
         elif text.strip() != ".W":
             words += text.split()
     if number:

@@ -73,8 +73,8 @@ def _in_both(stories: list[Story]) -> list[Story]:
         {topic for story in stories if story.split == split for topic in story.topics}
         for split in SPLITS.values()
     )
-    kept = [s._replace(topics=[topic for topic in s.topics if topic in train & test]) for s in stories]
-    return [story for story in kept if story.topics]
+    reduced = [s._replace(topics=[topic for topic in s.topics if topic in train & test]) for s in stories]
+    return [story for story in reduced if story.topics]
 
 
 def _modapte(files: Distribution, name: str) -> Iterator[Story]:
@@ -83,21 +83,21 @@ def _modapte(files: Distribution, name: str) -> Iterator[Story]:
         story, end, _ = part.partition("</REUTERS>")
         if not end:
             raise files.error(name, f"story {number} of the file has no end; is it whole?")
-        given = dict(ATTRIBUTE.findall(story.partition(">")[0]))
-        if not given.keys() >= NEEDED:
+        attributes = dict(ATTRIBUTE.findall(story.partition(">")[0]))
+        if not attributes.keys() >= NEEDED:
             problem = f"story {number} of the file lacks an attribute"
-            raise files.error(name, problem, list(given), sorted(NEEDED))
-        if given.get("TOPICS") == "YES" and given.get("LEWISSPLIT") in SPLITS:
+            raise files.error(name, problem, list(attributes), sorted(NEEDED))
+        if attributes.get("TOPICS") == "YES" and attributes.get("LEWISSPLIT") in SPLITS:
             topics = list(_inside("".join(_inside(story, "TOPICS")), "D"))
-            yield Story(given["NEWID"], SPLITS[given["LEWISSPLIT"]], topics, _text(story))
+            yield Story(attributes["NEWID"], SPLITS[attributes["LEWISSPLIT"]], topics, _text(story))
 
 
 def _text(story: str) -> str:
-    whole = "".join(_inside(story, "TEXT"))
-    parts = [*_inside(whole, "TITLE"), *_inside(whole, "BODY")] or [whole]
+    section = "".join(_inside(story, "TEXT"))
+    parts = [*_inside(section, "TITLE"), *_inside(section, "BODY")] or [section]
     # A character reference becomes its character, but one to a control character becomes nothing.
-    clean = [html.unescape(part).translate(CONTROL).strip() for part in parts]
-    return "\n".join(part for part in clean if part)
+    clean_parts = [html.unescape(part).translate(CONTROL).strip() for part in parts]
+    return "\n".join(part for part in clean_parts if part)
 
 
 def _inside(text: str, tag: str) -> Iterator[str]:

@@ -84,8 +84,8 @@ class Options(Section):
     @property
     def shares(self) -> dict[str, float]:
         """The asked share of each relation, by name."""
-        named = self.mix.model_dump().values() if isinstance(self.mix, Shares) else MIXES[self.mix]
-        return dict(zip(RELATIONS, named, strict=True))
+        values = self.mix.model_dump().values() if isinstance(self.mix, Shares) else MIXES[self.mix]
+        return dict(zip(RELATIONS, values, strict=True))
 
 
 def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
@@ -93,32 +93,32 @@ def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
     p = fitted(options.shares, options.digits, options.digits_a_scene)
     _check(p, options)
     rng = np.random.default_rng([split_seed, len(SPLITS)])
-    drawn: dict[str, Drawn] = {
+    label_sets: dict[str, Drawn] = {
         split: _draw_sets(p, round(options.scenes * share), rng)
         for split, share in zip(SPLITS, FRACTIONS, strict=True)
     }
-    found = _in_words(shares_of(map(frozenset, drawn["train"])))
-    size = np.mean([len(its) for its in drawn["train"]])
-    notes = [f"pairs of training scenes: {found}; {size:.2f} digits a scene"]
+    mix = _in_words(shares_of(map(frozenset, label_sets["train"])))
+    size = np.mean([len(label_set) for label_set in label_sets["train"]])
+    notes = [f"pairs of training scenes: {mix}; {size:.2f} digits a scene"]
     spaces = {"digits": LabelSpace(kind="multi_label", classes=tuple(map(str, range(options.digits))))}
-    return NewDataset("image", spaces, _batches(options, split_seed, drawn), notes)
+    return NewDataset("image", spaces, _batches(options, split_seed, label_sets), notes)
 
 
 def _check(p: Mapping[LabelSet, float], options: Options) -> None:
     """Raises UserError if label sets of the probabilities `p` are far from what is asked."""
-    found = dict.fromkeys(RELATIONS, 0.0)
-    for one, its in p.items():
-        for other, others in p.items():
-            found[RELATIONS[relation(one, other)]] += its * others
-    size = sum(len(its) * share for its, share in p.items())
-    far = max(abs(found[name] - share) for name, share in options.shares.items())
-    if far > FAR or abs(size - options.digits_a_scene) > 5 * FAR:
+    shares = dict.fromkeys(RELATIONS, 0.0)
+    for one, share in p.items():
+        for other, other_share in p.items():
+            shares[RELATIONS[relation(one, other)]] += share * other_share
+    size = sum(len(label_set) * share for label_set, share in p.items())
+    deviation = max(abs(shares[name] - share) for name, share in options.shares.items())
+    if deviation > FAR or abs(size - options.digits_a_scene) > 5 * FAR:
         raise UserError(
             f"no scenes of 1 to 4 of {options.digits} equally frequent digits, {options.digits_a_scene:g} on "
             "average, have this mix",
             key="data.options.mix",
             found=_in_words(options.shares),
-            allowed=f"such as {_in_words(found)}, with {size:.2f} digits a scene",
+            allowed=f"such as {_in_words(shares)}, with {size:.2f} digits a scene",
         )
 
 
@@ -130,16 +130,16 @@ def _in_words(shares: Mapping[str, float]) -> str:
 
 def _draw_sets(p: Mapping[LabelSet, float], rows: int, rng: np.random.Generator) -> Drawn:
     """Draws label sets systematically: each occurs as often as expected, up to one row."""
-    sets = [tuple(sorted(its)) for its in p]
+    sets = [tuple(sorted(label_set)) for label_set in p]
     upper = np.cumsum(list(p.values()))
-    at = np.searchsorted(upper / upper[-1], (np.arange(rows) + rng.random()) / rows, side="right")
-    return [sets[i] for i in rng.permutation(at)]
+    indices = np.searchsorted(upper / upper[-1], (np.arange(rows) + rng.random()) / rows, side="right")
+    return [sets[i] for i in rng.permutation(indices)]
 
 
-def _batches(options: Options, seed: int, drawn: Mapping[str, Drawn]) -> Iterator[dict[str, list[Any]]]:
+def _batches(options: Options, seed: int, label_sets: Mapping[str, Drawn]) -> Iterator[dict[str, list[Any]]]:
     pixels, target = load()
     digit_split = divided(len(pixels), seed)
-    for number, (split, sets) in enumerate(drawn.items()):
+    for number, (split, sets) in enumerate(label_sets.items()):
         rng = np.random.default_rng([seed, number])
         of_digit: list[NDArray[np.int64]] = [
             np.flatnonzero((digit_split == split) & (target == digit)) for digit in range(options.digits)
@@ -149,10 +149,10 @@ def _batches(options: Options, seed: int, drawn: Mapping[str, Drawn]) -> Iterato
             "id": [f"{split}-{i}" for i in range(len(sets))],
             "split": [split] * len(sets),
             "image": [
-                draw(pixels[[rng.choice(of_digit[digit]) for digit in its]], options.size, rng)
-                for its in sets
+                draw(pixels[[rng.choice(of_digit[digit]) for digit in label_set]], options.size, rng)
+                for label_set in sets
             ],
-            "digits": [[digit for digit in its if rng.random() >= missing] for its in sets],
+            "digits": [[digit for digit in label_set if rng.random() >= missing] for label_set in sets],
         }
 
 
@@ -169,9 +169,9 @@ def shares_of(sets: Iterable[LabelSet]) -> dict[str, float]:
     """Returns the share of each relation among the pairs of two different rows with these sets."""
     counts = Counter(sets)
     pairs = dict.fromkeys(RELATIONS, 0)
-    for one, its in counts.items():
-        for other, others in counts.items():
-            pairs[RELATIONS[relation(one, other)]] += its * (others - (one == other))
+    for one, count in counts.items():
+        for other, other_count in counts.items():
+            pairs[RELATIONS[relation(one, other)]] += count * (other_count - (one == other))
     total = sum(pairs.values())
     return {name: count / total for name, count in pairs.items()}
 
@@ -189,13 +189,13 @@ def fitted(shares: Mapping[str, float], labels: int, size: float) -> dict[LabelS
 
     orbits = _orbits(labels)
     pairs_KOO = _pairs(orbits)
-    wanted_K = np.array([shares[name] for name in RELATIONS])
+    target_K = np.array([shares[name] for name in RELATIONS])
     sizes_O = np.array([len(orbit[0]) for orbit in orbits], dtype=float)
 
     def loss(logit_O: Array) -> tuple[float, Array]:
         p_O: Array = softmax(logit_O)
         half_KO = pairs_KOO @ p_O
-        error_K, excess = half_KO @ p_O - wanted_K, p_O @ sizes_O - size
+        error_K, excess = half_KO @ p_O - target_K, p_O @ sizes_O - size
         log_O = np.log(p_O + 1e-300)
         value = error_K @ error_K + SIZE * excess**2 + ENTROPY * p_O @ log_O
         slope_O = 4 * error_K @ half_KO + 2 * SIZE * excess * sizes_O + ENTROPY * (log_O + 1)
@@ -204,28 +204,28 @@ def fitted(shares: Mapping[str, float], labels: int, size: float) -> dict[LabelS
     best, p_O = np.inf, np.ones(len(orbits))
     for seed in range(STARTS):
         start = np.random.default_rng(seed).normal(size=len(orbits))
-        found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 300})
-        if found.fun < best:
-            best, p_O = found.fun, softmax(found.x)
+        result = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 300})
+        if result.fun < best:
+            best, p_O = result.fun, softmax(result.x)
     # Rounded, since the last digits may differ between machines.
     p_O = p_O.round(4)
-    each = zip(orbits, p_O / p_O.sum(), strict=True)
-    return {its: float(p) / len(orbit) for orbit, p in each if p > 0 for its in orbit}
+    weighted_orbits = zip(orbits, p_O / p_O.sum(), strict=True)
+    return {label_set: float(p) / len(orbit) for orbit, p in weighted_orbits if p > 0 for label_set in orbit}
 
 
 def _orbits(labels: int) -> list[list[LabelSet]]:
-    left = dict.fromkeys(
-        frozenset(chosen)
+    remaining_sets = dict.fromkeys(
+        frozenset(combination)
         for size in range(1, min(MOST, labels) + 1)
-        for chosen in combinations(range(labels), size)
+        for combination in combinations(range(labels), size)
     )
     orbits = []
-    while left:
-        first = next(iter(left))
-        turned = (frozenset((label + turn) % labels for label in first) for turn in range(labels))
-        orbits.append(list(dict.fromkeys(turned)))
-        for its in orbits[-1]:
-            del left[its]
+    while remaining_sets:
+        first = next(iter(remaining_sets))
+        rotations = (frozenset((label + turn) % labels for label in first) for turn in range(labels))
+        orbits.append(list(dict.fromkeys(rotations)))
+        for label_set in orbits[-1]:
+            del remaining_sets[label_set]
     return orbits
 
 
@@ -234,8 +234,8 @@ def _pairs(orbits: list[list[LabelSet]]) -> Array:
     pairs_KOO = np.zeros((len(RELATIONS), len(orbits), len(orbits)))
     for i, one in enumerate(orbits):
         for j, other in enumerate(orbits):
-            for its in other:
-                pairs_KOO[relation(one[0], its), i, j] += 1 / len(other)
+            for label_set in other:
+                pairs_KOO[relation(one[0], label_set), i, j] += 1 / len(other)
     return pairs_KOO
 
 

@@ -82,10 +82,10 @@ def state(options: TableOptions) -> list[Any]:
     for key, file in files:
         if not file.is_file():
             raise UserError("no such file", file=file, key=f"data.options.{key}")
-    found = [part for _, file in files for part in file_state(file)]
+    entries = [part for _, file in files for part in file_state(file)]
     if options.modality == "image":
-        found.append(hash_of_files(options.path[0].parent, _image_files(options)))
-    return found
+        entries.append(hash_of_files(options.path[0].parent, _image_files(options)))
+    return entries
 
 
 def _image_files(options: TableOptions) -> Iterator[Path]:
@@ -110,29 +110,29 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
     tables = _tables(options)
     check_levels(options)
     columns = options.columns(tables[0].columns)
-    other = {column for key, column in columns.items() if key.partition(".")[0] != options.modality}
-    rows = TableRows.of(tables, other)
+    other_columns = {column for key, column in columns.items() if key.partition(".")[0] != options.modality}
+    rows = TableRows.of(tables, other_columns)
     if not len(rows):
         raise UserError("no rows", file=options.path[0])
     content = _read_contents(options, rows)
-    kept = [row for row in range(len(rows)) if row not in content.problems]
+    kept_rows = [row for row in range(len(rows)) if row not in content.problems]
     left_out = _left_out(rows, content.problems, options) if content.problems else []
-    labels = read_columns(options, rows.only(kept))
-    drop = {row for its in labels.values() if isinstance(its, Labels) for row in its.left_out}
-    stay = [row for row in range(len(kept)) if row not in drop]
-    kept = [kept[row] for row in stay]
-    rows = rows.only(kept)
-    labels = {name: its.only(stay) for name, its in labels.items()}
-    for name, its in labels.items() if drop else ():
-        if isinstance(its, Labels) and not any(its.names):
+    labels = read_columns(options, rows.only(kept_rows))
+    dropped = {row for item in labels.values() if isinstance(item, Labels) for row in item.left_out}
+    indices = [row for row in range(len(kept_rows)) if row not in dropped]
+    kept_rows = [kept_rows[row] for row in indices]
+    rows = rows.only(kept_rows)
+    labels = {name: item.only(indices) for name, item in labels.items()}
+    for name, item in labels.items() if dropped else ():
+        if isinstance(item, Labels) and not any(item.names):
             raise UserError("no row with a label is left", file=options.path[0], key=f"labels.{name}")
     spaces = spaces_of(options, rows, labels)
-    named = {name: its for name, its in labels.items() if isinstance(its, Labels)}
-    keys = _row_keys(options, rows, kept, content)
-    notes = divide(keys, [its.indices(spaces[n]) for n, its in named.items()], options.fractions, split_seed)
-    notes += [note for its in named.values() for note in its.notes]
+    sets = {name: item for name, item in labels.items() if isinstance(item, Labels)}
+    keys = _row_keys(options, rows, kept_rows, content)
+    notes = divide(keys, [item.indices(spaces[n]) for n, item in sets.items()], options.fractions, split_seed)
+    notes += [note for item in sets.values() for note in item.notes]
     read_from = [name for key, name in columns.items() if key.startswith("labels.")]
-    _check_labelled(rows, keys.splits, read_from, [its.names for its in named.values()])
+    _check_labelled(rows, keys.splits, read_from, [item.names for item in sets.values()])
     if options.split is None and SPLIT in tables[0].columns:
         notes.append(f"the column {SPLIT} is not read: split={SPLIT} takes the splits from it")
 
@@ -140,15 +140,15 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
         row = keys.ids.index(row_id)
         return rows.file(row), keys.places[row]
 
-    held: dict[str, Any] = {"id": keys.ids, "split": keys.splits}
+    data_columns: dict[str, Any] = {"id": keys.ids, "split": keys.splits}
     if keys.groups:
-        held[GROUP] = keys.groups
-    for name, its in labels.items():
-        held |= its.columns(name, spaces[name])
+        data_columns[GROUP] = keys.groups
+    for name, item in labels.items():
+        data_columns |= item.columns(name, spaces[name])
     return NewDataset(
         options.modality,
         spaces,
-        in_batches(held, options.modality, _kept_contents(options, tables, set(kept))),
+        in_batches(data_columns, options.modality, _kept_contents(options, tables, set(kept_rows))),
         list(dict.fromkeys([*notes, *left_out])),
         options.allow_untrained,
         content.dim,
@@ -184,7 +184,7 @@ def _check_labelled(
         for split, *cells in zip(splits, *(rows.frame[name] for name in columns), strict=True)
         if not all(map(_is_blank, cells))
     }
-    labelled |= {split for its in names for split, own in zip(splits, its, strict=True) if own}
+    labelled |= {split for column in names for split, labels in zip(splits, column, strict=True) if labels}
     for split, count in Counter(splits).items():
         if split not in labelled:
             problem, allowed = f"no row of {split} has a label", f"labels, or no rows of {split}"
@@ -207,26 +207,26 @@ class _Contents:
 
 def _read_contents(options: TableOptions, rows: TableRows) -> _Contents:
     """Reads every row's content once. Raises UserError for a vector that is unreadable or of another size."""
-    read, column = _Contents(), options.content[0] if options.content else ""
-    for row, its in enumerate(_contents(options, rows.tables)):
-        if isinstance(its, str) and its.strip() in MISSING:
-            its = Unreadable("the text says that it is missing")
-        if isinstance(its, Unreadable):
+    contents, column = _Contents(), options.content[0] if options.content else ""
+    for row, value in enumerate(_contents(options, rows.tables)):
+        if isinstance(value, str) and value.strip() in MISSING:
+            value = Unreadable("the text says that it is missing")
+        if isinstance(value, Unreadable):
             if options.modality == "vectors":
-                raise rows.error(row, its.problem, column, its.found)
-            read.problems[row] = its
-        elif isinstance(its, list):
-            if not its or len(its) != (read.dim or len(its)):
+                raise rows.error(row, value.problem, column, value.found)
+            contents.problems[row] = value
+        elif isinstance(value, list):
+            if not value or len(value) != (contents.dim or len(value)):
                 problem = "no vector of the first row's size"
-                raise rows.error(row, problem, column, f"{len(its)} numbers", read.dim)
-            read.dim, read.digests[row] = len(its), digest_of(str(its).encode())
-        elif isinstance(its, str):
-            read.digests[row] = digest_of(its)
+                raise rows.error(row, problem, column, f"{len(value)} numbers", contents.dim)
+            contents.dim, contents.digests[row] = len(value), digest_of(str(value).encode())
+        elif isinstance(value, str):
+            contents.digests[row] = digest_of(value)
             if options.twins == "together":
-                read.twins[row] = twin_form(its)
+                contents.twins[row] = twin_form(value)
         else:
-            read.digests[row] = image_digest(its if isinstance(its, bytes) else its.read_bytes())
-    return read
+            contents.digests[row] = image_digest(value if isinstance(value, bytes) else value.read_bytes())
+    return contents
 
 
 def _contents(options: TableOptions, tables: Sequence[TableFile]) -> Iterator[Content | Unreadable]:
@@ -237,43 +237,43 @@ def _contents(options: TableOptions, tables: Sequence[TableFile]) -> Iterator[Co
 
 
 def _kept_contents(
-    options: TableOptions, tables: Sequence[TableFile], kept: set[int]
+    options: TableOptions, tables: Sequence[TableFile], numbers: set[int]
 ) -> Iterator[str | bytes | list[float]]:
-    """Yields the contents of the rows `kept`, which are read a second time."""
-    for row, its in enumerate(_contents(options, tables)):
-        if row in kept and not isinstance(its, Unreadable):
-            yield its.read_bytes() if isinstance(its, Path) else its
+    """Yields the contents of the rows `numbers`, which are read a second time."""
+    for row, content in enumerate(_contents(options, tables)):
+        if row in numbers and not isinstance(content, Unreadable):
+            yield content.read_bytes() if isinstance(content, Path) else content
 
 
 def _left_out(rows: TableRows, problems: dict[int, Unreadable], options: TableOptions) -> list[str]:
     """Returns a note on rows without a text or an image file. Raises UserError if nearly all lack one."""
-    first, what = min(problems), options.modality
+    first, modality = min(problems), options.modality
     if len(problems) > MOST_LEFT_OUT * len(rows):
-        problem = f"{len(problems):,} of {len(rows):,} rows have no {what}, the first"
+        problem = f"{len(problems):,} of {len(rows):,} rows have no {modality}, the first"
         raise rows.error(first, problem, options.content[0], problems[first].found)
-    other = Counter(its.problem for its in problems.values() if its.problem != EMPTY)
-    more = "".join(f"; {problem}: {count:,}" for problem, count in other.items())
-    article = "an image" if what == "image" else "a text"
-    said = f"rows without {article}, which are left out: {len(problems):,}, the first at {rows.place(first)}"
-    return [said + more]
+    causes = Counter(item.problem for item in problems.values() if item.problem != EMPTY)
+    more = "".join(f"; {problem}: {count:,}" for problem, count in causes.items())
+    article = "an image" if modality == "image" else "a text"
+    note = f"rows without {article}, which are left out: {len(problems):,}, the first at {rows.place(first)}"
+    return [note + more]
 
 
-def _row_keys(options: TableOptions, rows: TableRows, kept: Sequence[int], content: _Contents) -> RowKeys:
+def _row_keys(options: TableOptions, rows: TableRows, numbers: Sequence[int], content: _Contents) -> RowKeys:
     """Returns the `RowKeys` of the kept rows. Raises UserError for an empty id or group or a repeated id."""
     places = [rows.place(row) for row in range(len(rows))]
-    ids = list(map(str, kept)) if options.id is None else _filled(rows, options.id)
-    first: dict[str, int] = {}
+    ids = list(map(str, numbers)) if options.id is None else _filled(rows, options.id)
+    first_row: dict[str, int] = {}
     for row, row_id in enumerate(ids):
-        if first.setdefault(row_id, row) != row:
-            problem = f"id of {places[row]} stands in {places[first[row_id]]} too"
+        if first_row.setdefault(row_id, row) != row:
+            problem = f"id of {places[row]} stands in {places[first_row[row_id]]} too"
             raise UserError(problem, file=rows.file(row), key=options.id, found=row_id)
     return RowKeys(
         ids,
         places,
-        [content.digests[row] for row in kept],
+        [content.digests[row] for row in numbers],
         [] if options.group is None else _groups(rows, options.group),
         _given_splits(options, rows),
-        [content.twins[row] for row in kept] if content.twins else [],
+        [content.twins[row] for row in numbers] if content.twins else [],
     )
 
 
@@ -292,32 +292,32 @@ def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
     """Returns each row's split by the split column or file or folder names; empty if they name no splits."""
     if options.split is not None:
         names = _split_names(rows, options.split)
-        found = with_eval_as_test({name: SPLIT_NAMES.get(name.lower()) for name in set(names)})
-        flags = {name: state_of(name) for name in found}
-        if set(flags.values()) <= {0, 1} and (named := split_of_name(options.split)) is not None:
-            other = "test" if named == "train" else "train"
-            return [named if flags[name] else other for name in names]
+        split_of = with_eval_as_test({name: SPLIT_NAMES.get(name.lower()) for name in set(names)})
+        flags = {name: state_of(name) for name in split_of}
+        if set(flags.values()) <= {0, 1} and (flag_split := split_of_name(options.split)) is not None:
+            other = "test" if flag_split == "train" else "train"
+            return [flag_split if flags[name] else other for name in names]
         for row, name in enumerate(names):
-            if found[name] is None:
+            if split_of[name] is None:
                 raise rows.error(row, "unknown split", options.split, name, SPLITS)
-        return [str(found[name]) for name in names]
-    of_files = _of_names([path.name for path in options.path]) if len(options.path) > 1 else [None]
-    of_folders = _of_names([path.parent.name for path in options.path])
-    if len(of_files) > 1 and set(of_files) == {None} and None not in of_folders:
-        of_files = of_folders
-    if None in of_files and set(of_files) != {None}:
-        file, allowed = options.path[of_files.index(None)], "a name such as test.csv, or a column with split"
+        return [str(split_of[name]) for name in names]
+    by_file = _of_names([path.name for path in options.path]) if len(options.path) > 1 else [None]
+    by_folder = _of_names([path.parent.name for path in options.path])
+    if len(by_file) > 1 and set(by_file) == {None} and None not in by_folder:
+        by_file = by_folder
+    if None in by_file and set(by_file) != {None}:
+        file, allowed = options.path[by_file.index(None)], "a name such as test.csv, or a column with split"
         raise UserError(
             "the name contains no split, unlike those of the other files", file=file, allowed=allowed
         )
-    unclear = None in of_files or (len(set(of_files)) == 1 and "train" not in of_files)
-    return [] if unclear else [str(of_files[table]) for table, _ in rows.keys]
+    unclear = None in by_file or (len(set(by_file)) == 1 and "train" not in by_file)
+    return [] if unclear else [str(by_file[table]) for table, _ in rows.keys]
 
 
 def _of_names(names: Sequence[str]) -> list[str | None]:
     """Returns the split that each name contains, or None."""
-    found = with_eval_as_test({name: split_of_name(name) for name in names})
-    return [found[name] for name in names]
+    split_of = with_eval_as_test({name: split_of_name(name) for name in names})
+    return [split_of[name] for name in names]
 
 
 def _filled(rows: TableRows, column: str) -> list[str]:

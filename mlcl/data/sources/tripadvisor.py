@@ -74,8 +74,8 @@ def _reviews(path: Path) -> Iterator[reviews.Review]:
             content = reviews.decode_western(file.read_bytes())
         except OSError as error:
             raise UserError("cannot be read", file=file, found=error) from None
-        written = _from_json(content, file) if file.suffix == ".json" else _from_tags(content)
-        for number, (place, values) in enumerate(written):
+        entries = _from_json(content, file) if file.suffix == ".json" else _from_tags(content)
+        for number, (place, values) in enumerate(entries):
             title = str(values.get("Title") or "").strip('“”" ')
             body = SCRIPT.sub(" ", str(values.get("Content") or "")).strip()
             text = f"{title}\n{body}" if title and body else body
@@ -87,13 +87,13 @@ def _from_tags(text: str) -> Iterator[Fields]:
     """Yields the reviews of a `.dat` file; lines before the first author are about the hotel, and skipped."""
     tag, place, values = "", "", dict[str, list[str]]()
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
-        if found := TAG.match(line):
-            tag = found[1]
+        if match := TAG.match(line):
+            tag = match[1]
             if tag == "Author":
                 if place:
                     yield place, reviews.join_lines(values)
                 place, values = f"line {number}", {}
-            values[tag] = [found[2]]
+            values[tag] = [match[2]]
         elif tag == "Content" and not MARKUP.match(line):
             values[tag].append(line)
     if place:

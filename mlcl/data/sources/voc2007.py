@@ -56,8 +56,8 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     options.compare(COUNTS, count([name for name in sets for _ in sets[name]], list(labels.values())))
     split_of = {image: SETS[name] for name in sets for image in sets[name]}
     if options.split == "paper":
-        half = halves(sets["test"], split_seed)
-        split_of = {image: half.get(image, "train") for image in split_of}
+        test_splits = halves(sets["test"], split_seed)
+        split_of = {image: test_splits.get(image, "train") for image in split_of}
     ids = sorted(split_of)
     splits, objects = [split_of[i] for i in ids], [labels[i] for i in ids]
     columns: dict[str, list[Any]] = {"id": ids, "split": splits, "objects": objects}
@@ -69,20 +69,20 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
 def _sets(files: Distribution) -> dict[str, list[str]]:
     """Returns the images of each set. Raises UserError for an image that is listed twice."""
     sets: dict[str, list[str]] = {name: [] for name in SETS}
-    seen: dict[str, str] = {}
+    set_of: dict[str, str] = {}
     for name, images in sets.items():
         file = f"{MAIN}/{name}.txt"
         for line, (image,) in files.fields(file, width=1):
-            if image in seen:
-                raise files.error(file, f"the image of line {line} is in {seen[image]}.txt too", image)
-            seen[image] = name
+            if image in set_of:
+                raise files.error(file, f"the image of line {line} is in {set_of[image]}.txt too", image)
+            set_of[image] = name
             images.append(image)
     return sets
 
 
 def _labels(files: Distribution, sets: dict[str, list[str]], difficult: bool) -> dict[str, list[int]]:
     """Maps each image to the indices of its classes."""
-    present = ("1", "0") if difficult else ("1",)
+    present_marks = ("1", "0") if difficult else ("1",)
     labels: dict[str, list[int]] = {image: [] for images in sets.values() for image in images}
     for index, class_name in enumerate(CLASSES):
         for name, images in sets.items():
@@ -93,7 +93,7 @@ def _labels(files: Distribution, sets: dict[str, list[str]], difficult: bool) ->
             for number, (image, mark) in rows:
                 if mark not in MARKS:
                     raise files.error(file, f"unknown mark at line {number}", mark, MARKS)
-                if mark in present:
+                if mark in present_marks:
                     labels[image].append(index)
     return labels
 

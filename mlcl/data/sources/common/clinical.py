@@ -64,10 +64,10 @@ class Codes:
 
     def add(self, table: CodeTable, rows: Iterable[tuple[str, ...]]) -> None:
         """Adds the rows (patient, admission, code) of a table. Rows without a code are skipped."""
-        for patient, admission, written in rows:
-            if admission and written.strip():
+        for patient, admission, raw_code in rows:
+            if admission and raw_code.strip():
                 # Millions of rows repeat a few thousand codes.
-                code = sys.intern(table.write(written.strip()))
+                code = sys.intern(table.write(raw_code.strip()))
                 self.of.setdefault(admission, []).append(code)
                 self.patient[admission] = patient
                 if code not in self.chapter:
@@ -75,8 +75,8 @@ class Codes:
 
     def most_frequent(self, admissions: Iterable[str], count: int) -> frozenset[str]:
         """Returns the `count` codes that most of these admissions have; ties are broken alphabetically."""
-        seen = Counter(code for admission in admissions for code in set(self.of.get(admission, ())))
-        return frozenset(sorted(seen, key=lambda code: (-seen[code], code))[:count])
+        counts = Counter(code for admission in admissions for code in set(self.of.get(admission, ())))
+        return frozenset(sorted(counts, key=lambda code: (-counts[code], code))[:count])
 
 
 class ClinicalOptions(DistributionOptions):
@@ -111,15 +111,17 @@ def notes_dataset(
     Raises UserError if no training admission has a note and a code, and, unless the split is seeded or
     `check_counts` is off, if a count differs from `published`.
     """
-    kept = _codes_by_admission(split_of, codes, top, notes, options)
-    trained = {code for row, own in kept.items() if split_of[row] == "train" for code in own}
-    if not trained:
+    code_sets = _codes_by_admission(split_of, codes, top, notes, options)
+    train_codes = {
+        code for row, row_codes in code_sets.items() if split_of[row] == "train" for code in row_codes
+    }
+    if not train_codes:
         problem = f"of {len(split_of):,} admissions in the splits no training one has a note and a code"
         raise UserError(problem, file=options.path, key="data.options.splits", found=options.splits)
-    classes = sorted(trained.union(*kept.values()) if options.allow_untrained else trained)
+    classes = sorted(train_codes.union(*code_sets.values()) if options.allow_untrained else train_codes)
     # Ids are numbers without leading zeros: by length, then as text, they are in numeric order.
-    rows = sorted(kept, key=lambda row: (len(row), row))
-    labels, chapter = [kept[row].intersection(classes) for row in rows], codes.chapter
+    rows = sorted(code_sets, key=lambda row: (len(row), row))
+    labels, chapter = [code_sets[row].intersection(classes) for row in rows], codes.chapter
     spaces = {"codes": space_of(classes), "chapters": space_of(sorted({chapter[code] for code in classes}))}
     pairs = [[(chapter[code], code) for code in classes]]
     spaces["path"] = hierarchy_of(pairs, ("chapters", "codes"), spaces, options.path)
@@ -128,16 +130,16 @@ def notes_dataset(
         "id": rows,
         "split": splits,
         "codes": indices(labels, spaces["codes"]),
-        "chapters": indices([{chapter[code] for code in own} for own in labels], spaces["chapters"]),
+        "chapters": indices([{chapter[code] for code in names} for names in labels], spaces["chapters"]),
     }
     seeded = options.splits == "seeded"
     if not seeded:
         average = sum(map(len, labels)) / len(rows)
         counts: dict[str, float] = {split: splits.count(split) for split in SPLITS}
         # Codes without a training row are not in the published number.
-        skip = "codes" if options.allow_untrained and options.codes == "full" else ""
-        wanted = {count: number for count, number in published.items() if count != skip}
-        options.compare(wanted, {**counts, "codes": len(classes), "codes a row": average})
+        skipped_count = "codes" if options.allow_untrained and options.codes == "full" else ""
+        expected_counts = {count: number for count, number in published.items() if count != skipped_count}
+        options.compare(expected_counts, {**counts, "codes": len(classes), "codes a row": average})
     texts = (notes.text(row) for row in rows)
     return NewDataset(
         "text",
@@ -162,8 +164,8 @@ def _codes_by_admission(
         return {row: set(codes.of.get(row, ())) for row in rows}
     if top is None:
         top = codes.most_frequent((row for row in rows if splits[row] == "train"), 50)
-    found = {row: top.intersection(codes.of.get(row, ())) for row in rows}
-    return {row: set(own) for row, own in found.items() if own}
+    top_codes = {row: top.intersection(codes.of.get(row, ())) for row in rows}
+    return {row: set(row_codes) for row, row_codes in top_codes.items() if row_codes}
 
 
 class Lists:
@@ -194,7 +196,7 @@ class Lists:
         an id in two lists.
         """
         if self._path == "seeded":
-            return {row: assign(its, seed, PATIENT_FRACTIONS) for row, its in codes.patient.items()}, None
+            return {row: assign(key, seed, PATIENT_FRACTIONS) for row, key in codes.patient.items()}, None
         splits: dict[str, str] = {}
         with self._open() as files:
             for split, names in zip(SPLITS, self._names, strict=False):
@@ -203,8 +205,8 @@ class Lists:
                     if not admission.isdecimal():
                         raise files.error(names, f"line {number} is no admission id", admission or "nothing")
                     if splits.setdefault(admission, split) != split:
-                        where = f"in the list of {splits[admission]} too"
-                        raise files.error(names, f"the admission of line {number} is {where}", admission)
+                        place = f"in the list of {splits[admission]} too"
+                        raise files.error(names, f"the admission of line {number} is {place}", admission)
             top = [line.strip() for names in self._names[3:] for _, line in files.lines(*names)]
         return splits, frozenset(top) or None
 
@@ -248,9 +250,9 @@ def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -
         reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
         try:
             header = [name.strip().lower() for name in next(reader, [])]
-            missing = [name for name in columns if name.lower() not in header]
-            if missing:
-                raise files.error(names, "the header line lacks a column", header, missing)
+            missing_columns = [name for name in columns if name.lower() not in header]
+            if missing_columns:
+                raise files.error(names, "the header line lacks a column", header, missing_columns)
             line = reader.line_num + 1
             pick = itemgetter(*(header.index(name.lower()) for name in columns))
             for fields in reader:
@@ -283,8 +285,8 @@ class NoteStore:
     def text(self, admission: str) -> str:
         """Joins all notes of an admission, in order. No note can be added after this."""
         places = sorted(self._places[admission], key=itemgetter(0))
-        return "\n".join(self._read(first, size) for _, first, size in places)
+        return "\n".join(self._read(offset, size) for _, offset, size in places)
 
-    def _read(self, first: int, size: int) -> str:
-        self._file.seek(first)
+    def _read(self, offset: int, size: int) -> str:
+        self._file.seek(offset)
         return self._file.read(size).decode()

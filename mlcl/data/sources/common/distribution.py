@@ -71,8 +71,8 @@ class _Folder:
         """Yields prefixes of names: the top, then folders one and two deep (`""`, `"a/"`, `"a/b/"`)."""
         yield ""
         for pattern in ("*/", "*/*/"):
-            below = (folder for folder in self._root.glob(pattern) if folder.is_dir())
-            yield from sorted(f"{folder.relative_to(self._root).as_posix()}/" for folder in below)
+            folders = (folder for folder in self._root.glob(pattern) if folder.is_dir())
+            yield from sorted(f"{folder.relative_to(self._root).as_posix()}/" for folder in folders)
 
     def close(self) -> None:
         pass
@@ -86,10 +86,10 @@ class _Archive:
         self._members: dict[str, Any]
         if zipfile.is_zipfile(path):
             self._file = zipfile.ZipFile(path)
-            self._members = {each.filename: each for each in self._file.infolist() if not each.is_dir()}
+            self._members = {info.filename: info for info in self._file.infolist() if not info.is_dir()}
         else:
             self._file = tarfile.open(path)  # noqa: SIM115 (`close` closes it)
-            self._members = {each.name.removeprefix("./"): each for each in self._file if each.isreg()}
+            self._members = {info.name.removeprefix("./"): info for info in self._file if info.isreg()}
         self.close = self._file.close
 
     def has(self, name: str) -> bool:
@@ -105,7 +105,7 @@ class _Archive:
 
     def folders(self) -> Iterator[str]:
         folders = [name.split("/")[:-1] for name in self._members]
-        prefixes = {"".join(f"{part}/" for part in parts[:deep]) for parts in folders for deep in range(3)}
+        prefixes = {"".join(f"{part}/" for part in parts[:depth]) for parts in folders for depth in range(3)}
         yield from sorted(prefixes, key=lambda prefix: (prefix.count("/"), prefix))
 
 
@@ -135,9 +135,11 @@ class Distribution(AbstractContextManager["Distribution"]):
         self._title = title
         self._expected = [(names,) if isinstance(names, str) else names for names in expected]
         self._store = _open_store(path)
-        first = self._expected[0]
-        places = (at for at in self._store.folders() if any(self._store.has(at + name) for name in first))
-        self._base = next(places, "")
+        names = self._expected[0]
+        bases = (
+            base for base in self._store.folders() if any(self._store.has(base + name) for name in names)
+        )
+        self._base = next(bases, "")
         missing = [" or ".join(names) for names in self._expected if self.first(*names) is None]
         if missing:
             self._store.close()
@@ -201,8 +203,8 @@ class Distribution(AbstractContextManager["Distribution"]):
 
     def class_names(self, *names: str) -> tuple[str, ...]:
         """Reads class names, one per line. Raises UserError for no name, and for a name that occurs twice."""
-        found = [line.strip() for _, line in self.lines(*names) if line.strip()]
-        return distinct(found, self.file(*names))
+        classes = [line.strip() for _, line in self.lines(*names) if line.strip()]
+        return distinct(classes, self.file(*names))
 
     def json(self, name: str, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
         """Reads a JSON file; `hook` replaces each object. Raises UserError for a file that is not JSON."""
@@ -230,8 +232,8 @@ class Distribution(AbstractContextManager["Distribution"]):
         """
         if self.path.is_file():
             return [file_state(self.path)]
-        named = [self.file(name) for names in (*self._expected, more) for name in names]
-        files = [file for file in named if _exists(file)]
+        candidates = [self.file(name) for names in (*self._expected, more) for name in names]
+        files = [file for file in candidates if _exists(file)]
         for folder in [file for file in files if file.is_dir()]:
             with os.scandir(folder) as entries:
                 files += sorted(Path(entry) for entry in entries if entry.is_dir())
@@ -263,14 +265,14 @@ def compare_counts(path: Path, published: Mapping[str, float], found: Mapping[st
     """
     found = {name: found.get(name, 0) for name in published}
     slack = {name: SLACK if isinstance(count, float) else 0 for name, count in published.items()}
-    differ = [name for name, count in published.items() if abs(found[name] - count) > slack[name]]
-    if differ:
+    deviations = [name for name, count in published.items() if abs(found[name] - count) > slack[name]]
+    if deviations:
         raise UserError(
             "not the published counts; check_counts=false accepts them",
             file=path,
             key="data.options.check_counts",
-            found=[f"{name} {found[name]:,}" for name in differ],
-            allowed=[f"{name} {published[name]:,}" for name in differ],
+            found=[f"{name} {found[name]:,}" for name in deviations],
+            allowed=[f"{name} {published[name]:,}" for name in deviations],
         )
 
 

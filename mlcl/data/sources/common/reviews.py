@@ -71,14 +71,14 @@ class ReviewSet(NamedTuple):
 
     def rating(self, text: Any, place: str, file: Path) -> float:
         """Parses a rating; 0 or less, or no text, gives 0. Raises UserError for one not on the scale."""
-        written = str(text or "0").strip()
+        value = str(text or "0").strip()
         try:
-            number = max(float(written), 0.0)
+            number = max(float(value), 0.0)
         except ValueError:
             number = math.nan
         if number not in (0.0, *self.scale):
             scale = [f"{step:g}" for step in self.scale]
-            raise UserError(f"no rating, in the review at {place}", file=file, found=written, allowed=scale)
+            raise UserError(f"no rating, in the review at {place}", file=file, found=value, allowed=scale)
         return number
 
 
@@ -91,11 +91,11 @@ def draw_reviews(
     """
     sizes = {"test": options.test, "train": options.train, "validation": options.validation}
     options.compare(PUBLISHED, sizes)
-    chosen = draw((review.id for review in _usable(reviews(), options)), split_seed, sizes)
-    if len(chosen) < sum(sizes.values()):
+    split_of = draw((review.id for review in _usable(reviews(), options)), split_seed, sizes)
+    if len(split_of) < sum(sizes.values()):
         problem = "fewer reviews than train, test and validation ask for"
-        raise UserError(problem, file=options.path, found=len(chosen), allowed=sum(sizes.values()))
-    batches = _batches(kind, (review for review in reviews() if review.id in chosen), chosen)
+        raise UserError(problem, file=options.path, found=len(split_of), allowed=sum(sizes.values()))
+    batches = _batches(kind, (review for review in reviews() if review.id in split_of), split_of)
     return NewDataset("text", kind.spaces(), batches)
 
 
@@ -113,22 +113,22 @@ def join_lines(fields: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 def _usable(reviews: Iterable[Review], options: ReviewOptions) -> Iterator[Review]:
-    rated = all if options.complete else any
-    seen: set[bytes] = set()
+    is_rated = all if options.complete else any
+    digests: set[bytes] = set()
     for review in reviews:
         digest = digest_of(review.text)
         long_enough = len(review.text.split()) >= max(1, options.min_words)
-        if long_enough and rated(review.ratings) and digest not in seen:
-            seen.add(digest)
+        if long_enough and is_rated(review.ratings) and digest not in digests:
+            digests.add(digest)
             yield review
 
 
 def _batches(kind: ReviewSet, reviews: Iterator[Review], split: dict[str, str]) -> Iterator[dict[str, Any]]:
-    while drawn := list(islice(reviews, ROWS_AT_ONCE)):
+    while chunk := list(islice(reviews, ROWS_AT_ONCE)):
         yield {
-            "id": [review.id for review in drawn],
-            "text": [review.text for review in drawn],
-            "split": [split[review.id] for review in drawn],
-            "sentiment": [kind.sentiments(review.ratings) for review in drawn],
-            "rating": [review.ratings for review in drawn],
+            "id": [review.id for review in chunk],
+            "text": [review.text for review in chunk],
+            "split": [split[review.id] for review in chunk],
+            "sentiment": [kind.sentiments(review.ratings) for review in chunk],
+            "rating": [review.ratings for review in chunk],
         }
