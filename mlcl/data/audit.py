@@ -111,11 +111,11 @@ def find_lookalikes(table: LabelTable) -> list[str]:
     """Returns a note on classes whose names are equal after `looks_of`, or an empty list; skips aspects."""
     if table.is_aspect:
         return []
-    first: dict[str, str] = {}
+    first_name: dict[str, str] = {}
     pairs = [
-        f"{first[key]!a} and {name!a}"
+        f"{first_name[key]!a} and {name!a}"
         for name in table.space.classes
-        if first.setdefault(key := looks_of(name), name) != name
+        if first_name.setdefault(key := looks_of(name), name) != name
     ]
     more = f" (and {len(pairs) - MAX_NAMES:,} more)" if len(pairs) > MAX_NAMES else ""
     return [f"{table.name}: {', '.join(pairs[:MAX_NAMES])} look alike{more}"] if pairs else []
@@ -123,9 +123,9 @@ def find_lookalikes(table: LabelTable) -> list[str]:
 
 def looks_of(name: str) -> str:
     """Normalises a name, so that case, Unicode form, blanks, and `MARKS` at its ends make no difference."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-    seen = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
-    return " ".join(seen.split()).strip(MARKS) or name
+    folded_name = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    visible_name = "".join(letter for letter in folded_name if unicodedata.category(letter) != "Cf")
+    return " ".join(visible_name.split()).strip(MARKS) or name
 
 
 def find_longer_names(table: LabelTable) -> list[str]:
@@ -138,30 +138,30 @@ def find_longer_names(table: LabelTable) -> list[str]:
     if table.in_tree or all(name.replace(".", "", 1).isdecimal() for name in classes):
         return []
     index = {name: label for label, name in enumerate(classes)}
-    above_L = np.array([_extended_class(name, index) for name in classes])
-    longer = np.flatnonzero(above_L >= 0)
-    if not len(longer):
+    shorter_L = np.array([_extended_class(name, index) for name in classes])
+    longer_labels = np.flatnonzero(shorter_L >= 0)
+    if not len(longer_labels):
         return []
-    without = such = 0
+    n_lacking = n_longer = 0
     for rows in table.rows.values():
         row_E, label_E = rows.row_index().numpy(), rows.columns.numpy()
-        is_longer_E = above_L[label_E] >= 0
-        wanted_E = row_E[is_longer_E] * len(classes) + above_L[label_E[is_longer_E]]
-        lacking_E = wanted_E[~np.isin(wanted_E, row_E * len(classes) + label_E)]
-        such += len(np.unique(row_E[is_longer_E]))
-        without += len(np.unique(lacking_E // len(classes)))
-    if not without:
+        is_longer_E = shorter_L[label_E] >= 0
+        required_E = row_E[is_longer_E] * len(classes) + shorter_L[label_E[is_longer_E]]
+        lacking_E = required_E[~np.isin(required_E, row_E * len(classes) + label_E)]
+        n_longer += len(np.unique(row_E[is_longer_E]))
+        n_lacking += len(np.unique(lacking_E // len(classes)))
+    if not n_lacking:
         return []
-    name, short = classes[longer[0]], classes[above_L[longer[0]]]
-    counted = f"{len(longer):,} classes go on from another one, such as {name} from {short}"
-    what = f"a row with {name} has {short} only where it says so"
-    return [f"{table.name}: {counted}: {what}; {without:,} of {such:,} such rows do not"]
+    name, short_name = classes[longer_labels[0]], classes[shorter_L[longer_labels[0]]]
+    summary = f"{len(longer_labels):,} classes go on from another one, such as {name} from {short_name}"
+    rule = f"a row with {name} has {short_name} only where it says so"
+    return [f"{table.name}: {summary}: {rule}; {n_lacking:,} of {n_longer:,} such rows do not"]
 
 
 def _extended_class(name: str, index: dict[str, int]) -> int:
     """Returns the index of the longest class name that `name` extends, as cs.ir extends cs; -1 for none."""
-    found = [index[name[: mark.start()]] for mark in BOUNDARY.finditer(name) if name[: mark.start()] in index]
-    return found[-1] if found else -1
+    hits = [index[name[: mark.start()]] for mark in BOUNDARY.finditer(name) if name[: mark.start()] in index]
+    return hits[-1] if hits else -1
 
 
 def find_split_labels(table: LabelTable) -> list[str]:
@@ -170,35 +170,35 @@ def find_split_labels(table: LabelTable) -> list[str]:
     A class is noted only if it has `MIN_ROWS` rows and chance hardly explains that one split has all.
     """
     counts_SL, splits = table.counts, list(table.rows)
-    ask = "does the label tell the split?"
+    question = "does the label tell the split?"
     if {"train", "test"} <= set(splits):
         train_L, test_L = table.count_of("train") > 0, table.count_of("test") > 0
         if train_L.any() and test_L.any() and not (train_L & test_L).any():
-            return [f"{table.name}: train and test have no class in common: {ask}"]
+            return [f"{table.name}: train and test have no class in common: {question}"]
     total_L, shares_S = counts_SL.sum(0), table.sizes / table.sizes.sum()
-    told = []
+    findings = []
     for split, count_L, share in zip(splits, counts_SL, shares_S, strict=True):
         unlikely_L = total_L * np.log(share) < np.log(CHANCE)
-        alone = np.flatnonzero((count_L == total_L) & (total_L >= MIN_ROWS) & unlikely_L)
-        told += [f"{table.named(alone)} in {split} alone"] if len(alone) else []
-    return [f"{table.name}: there is {'; '.join(told)}: {ask}"] if told else []
+        labels = np.flatnonzero((count_L == total_L) & (total_L >= MIN_ROWS) & unlikely_L)
+        findings += [f"{table.named(labels)} in {split} alone"] if len(labels) else []
+    return [f"{table.name}: there is {'; '.join(findings)}: {question}"] if findings else []
 
 
 def find_constants(table: LabelTable) -> list[str]:
     """Returns a note on classes that all rows, nearly all rows or no rows have, or an empty list."""
     total_L, rows = table.counts.sum(0), int(table.sizes.sum())
     rows -= int(table.empty.sum()) if table.space.kind == "single" else 0
-    every, never = np.flatnonzero((total_L == rows) & (rows > 0)), np.flatnonzero(total_L == 0)
-    near = np.flatnonzero(
+    constants, absent = np.flatnonzero((total_L == rows) & (rows > 0)), np.flatnonzero(total_L == 0)
+    frequent = np.flatnonzero(
         (total_L < rows) & (total_L >= NEARLY_CONSTANT * rows) & (rows >= MIN_ROWS_OF_A_CONSTANT)
     )
-    whose = "every row" if rows == table.sizes.sum() else "every row with a label"
-    told = [f"{whose} has {table.named(every)}"] if len(every) else []
-    if len(near):
-        share = format_percent(total_L[near].min() / rows)
-        told.append(f"{share} of rows or more have {table.named(near)}")
-    told += [f"no row has {table.named(never)}"] if len(never) and not table.is_aspect else []
-    return [f"{table.name}: {'; '.join(told)}"] if told else []
+    subject = "every row" if rows == table.sizes.sum() else "every row with a label"
+    findings = [f"{subject} has {table.named(constants)}"] if len(constants) else []
+    if len(frequent):
+        share = format_percent(total_L[frequent].min() / rows)
+        findings.append(f"{share} of rows or more have {table.named(frequent)}")
+    findings += [f"no row has {table.named(absent)}"] if len(absent) and not table.is_aspect else []
+    return [f"{table.name}: {'; '.join(findings)}"] if findings else []
 
 
 def find_unlabelled(table: LabelTable) -> list[str]:
@@ -206,11 +206,11 @@ def find_unlabelled(table: LabelTable) -> list[str]:
     if not table.empty.any():
         return []
     shares_S = table.empty / table.sizes
-    told = ", ".join(
+    shares_text = ", ".join(
         f"{format_percent(s)} of {split}" for split, s in zip(table.rows, shares_S, strict=True) if s
     )
-    differ = ": the splits differ" if _differ(table.empty, table.sizes) else ""
-    return [f"{table.name}: rows without a label are {told}{differ}"]
+    difference = ": the splits differ" if _differ(table.empty, table.sizes) else ""
+    return [f"{table.name}: rows without a label are {shares_text}{difference}"]
 
 
 def _differ(counts_S: NDArray[np.int64], sizes_S: NDArray[np.int64]) -> bool:
@@ -242,16 +242,16 @@ def content_notes(data: Dataset, tables: Sequence[LabelTable]) -> list[str]:
     splits = list(tables[0].rows)
     if data.info.modality == "text":
         names = Names(tables)
-        read = {split: ReadTexts.of(data.split(split).texts(), names) for split in splits}
-        copies = {split: each.copies.tolist() for split, each in read.items()}
-        return [*_copies(copies), *find_twins(read), *find_leaks(read, names)]
+        texts_by_split = {split: ReadTexts.of(data.split(split).texts(), names) for split in splits}
+        copies = {split: texts.copies.tolist() for split, texts in texts_by_split.items()}
+        return [*_copies(copies), *find_twins(texts_by_split), *find_leaks(texts_by_split, names)]
     if data.info.modality == "image":
         return _copies({s: list(in_threads(image_digest, data.split(s).images())) for s in splits})
     return _copies({s: [vector.tobytes() for vector in data.split(s).vectors()] for s in splits})
 
 
 def _copies(contents: dict[str, list[bytes]] | dict[str, list[int]]) -> list[str]:
-    rows = [(content, split) for split, own in contents.items() for content in own]
+    rows = [(content, split) for split, split_contents in contents.items() for content in split_contents]
     return copies_between(*zip(*rows, strict=True))
 
 
@@ -263,21 +263,21 @@ class Names:
         self.first = list(accumulate((table.space.n_classes for table in self.tables), initial=0))
         classes = [name for table in self.tables for name in table.space.classes]
         names = {number: words_of(name.replace("_", " ")) for number, name in enumerate(classes)}
-        long = {n: name for n, name in names.items() if sum(map(str.isalpha, name)) >= MIN_LETTERS}
-        often = Counter(word for name in long.values() for word in set(name.split()))
+        long_names = {n: name for n, name in names.items() if sum(map(str.isalpha, name)) >= MIN_LETTERS}
+        word_counts = Counter(word for name in long_names.values() for word in set(name.split()))
         self._of_word: dict[str, list[tuple[int, str]]] = {}
-        for number, name in long.items():
+        for number, name in long_names.items():
             # Names are indexed by their rarest word, so that few names are compared with each text.
-            rarest = min(name.split(), key=lambda word: often[word])
-            self._of_word.setdefault(rarest, []).append((number, f" {name} "))
+            rarest_word = min(name.split(), key=lambda word: word_counts[word])
+            self._of_word.setdefault(rarest_word, []).append((number, f" {name} "))
 
     def within(self, words: str) -> list[int]:
         """Returns the numbers of the classes whose names occur in `words`, the result of `words_of`."""
         if not self._of_word:
             return []
         text = f" {words} "
-        found = self._of_word.keys() & set(words.split())
-        return [number for word in found for number, name in self._of_word[word] if name in text]
+        indexed_words = self._of_word.keys() & set(words.split())
+        return [number for word in indexed_words for number, name in self._of_word[word] if name in text]
 
 
 @dataclass(frozen=True)
@@ -296,54 +296,54 @@ class ReadTexts:
         """Computes the hashes and finds the names, reading each text once."""
         from scipy.sparse import csr_array
 
-        copies, twins, found, offsets = (array("q") for _ in range(4))
+        copies, twins, columns, offsets = (array("q") for _ in range(4))
         offsets.append(0)
         for text in texts:
             words = words_of(text)
             copies.append(hash(words))
             twins.append(hash(twin_of_words(words)))
-            found.extend(names.within(words))
-            offsets.append(len(found))
-        named = csr_array((np.ones(len(found)), found, offsets), shape=(len(texts), names.first[-1]))
-        return cls(np.array(copies, dtype=np.int64), np.array(twins, dtype=np.int64), named)
+            columns.extend(names.within(words))
+            offsets.append(len(columns))
+        matrix = csr_array((np.ones(len(columns)), columns, offsets), shape=(len(texts), names.first[-1]))
+        return cls(np.array(copies, dtype=np.int64), np.array(twins, dtype=np.int64), matrix)
 
 
 def find_twins(read: dict[str, ReadTexts]) -> list[str]:
     """Returns a note on validation and test rows with the twin form, but not the words, of a training row."""
-    train, told = read["train"], []
-    for split, own in read.items():
-        is_twin_N = np.isin(own.twins, train.twins) & ~np.isin(own.copies, train.copies)
+    train, findings = read["train"], []
+    for split, texts in read.items():
+        is_twin_N = np.isin(texts.twins, train.twins) & ~np.isin(texts.copies, train.copies)
         if split != "train" and len(is_twin_N) >= MIN_ROWS and is_twin_N.mean() >= MIN_TWINS:
-            told.append(f"{format_percent(is_twin_N.mean())} of {split}")
-    what = "a text that is equal but for numbers or a side"
-    return [f"{' and '.join(told)} rows have a twin in train: {what}"] if told else []
+            findings.append(f"{format_percent(is_twin_N.mean())} of {split}")
+    definition = "a text that is equal but for numbers or a side"
+    return [f"{' and '.join(findings)} rows have a twin in train: {definition}"] if findings else []
 
 
 def find_leaks(read: dict[str, ReadTexts], names: Names) -> list[str]:
     """Returns notes on classes whose name is in nearly all texts of the class and in few other texts."""
     lines = []
-    for table, first in zip(names.tables, names.first, strict=False):
-        found = _leaks(table, read, first)
-        told = [
+    for table, offset in zip(names.tables, names.first, strict=False):
+        leaks = _leaks(table, read, offset)
+        findings = [
             f"{name} is in {format_percent(inside)} of its rows and {format_percent(outside)} of the others"
-            for name, inside, outside in found[:MAX_NAMES]
+            for name, inside, outside in leaks[:MAX_NAMES]
         ]
-        more = f" (and {len(found) - MAX_NAMES:,} more)" if len(found) > MAX_NAMES else ""
-        lines += [f"{table.name}: texts name their class: {', '.join(told)}{more}"] if found else []
+        more = f" (and {len(leaks) - MAX_NAMES:,} more)" if len(leaks) > MAX_NAMES else ""
+        lines += [f"{table.name}: texts name their class: {', '.join(findings)}{more}"] if leaks else []
     return lines[:MAX_NOTES]
 
 
-def _leaks(table: LabelTable, read: dict[str, ReadTexts], first: int) -> list[tuple[str, float, float]]:
+def _leaks(table: LabelTable, texts: dict[str, ReadTexts], offset: int) -> list[tuple[str, float, float]]:
     """Returns (name, fraction of its rows with the name, fraction of other rows) of each class to note."""
     from scipy.sparse import csr_array
 
-    width, sizes = table.space.n_classes, int(table.sizes.sum())
-    has_L, named_L, inside_L = table.counts.sum(0), np.zeros(width), np.zeros(width)
+    width, total = table.space.n_classes, int(table.sizes.sum())
+    size_L, named_L, inside_L = table.counts.sum(0), np.zeros(width), np.zeros(width)
     for split, rows in table.rows.items():
-        named_NL = read[split].named[:, first : first + width]
+        named_NL = texts[split].named[:, offset : offset + width]
         has_NL = csr_array((np.ones(len(rows.columns)), rows.columns, rows.offsets), shape=(len(rows), width))
         named_L += named_NL.sum(0)
         inside_L += named_NL.multiply(has_NL).sum(0)
-    own_L, other_L = inside_L / np.maximum(has_L, 1), (named_L - inside_L) / np.maximum(sizes - has_L, 1)
-    told_L = (has_L >= MIN_ROWS) & (has_L < sizes) & (own_L >= OFTEN) & (other_L < SELDOM)
-    return [(table.space.classes[i], own_L[i], other_L[i]) for i in np.flatnonzero(told_L)]
+    own_L, other_L = inside_L / np.maximum(size_L, 1), (named_L - inside_L) / np.maximum(total - size_L, 1)
+    leak_L = (size_L >= MIN_ROWS) & (size_L < total) & (own_L >= OFTEN) & (other_L < SELDOM)
+    return [(table.space.classes[i], own_L[i], other_L[i]) for i in np.flatnonzero(leak_L)]

@@ -59,8 +59,8 @@ def read_cached(
                 _remove(path)
             if not path.exists():
                 remove_partial(path.parent, path.name)
-                with new_folder(path) if is_folder else new_file(path) as work:
-                    write(work)
+                with new_folder(path) if is_folder else new_file(path) as work_path:
+                    write(work_path)
     except OSError as error:
         raise UserError("cannot be written", file=path, found=error) from None
     return read(path)
@@ -68,8 +68,8 @@ def read_cached(
 
 def cache_entries(home: Path) -> list[CacheEntry]:
     """Returns all entries of the cache, the largest first."""
-    places = [path for path in (home / "cache").glob("*/*") if not path.name.startswith(".")]
-    entries = [CacheEntry(path, path.parent.name, _about(path), _size(path)) for path in places]
+    paths = [path for path in (home / "cache").glob("*/*") if not path.name.startswith(".")]
+    entries = [CacheEntry(path, path.parent.name, _about(path), _size(path)) for path in paths]
     return sorted(entries, key=lambda entry: (-entry.bytes, entry.path))
 
 
@@ -90,18 +90,18 @@ def _lock_of(path: Path) -> Path:
 def _remove(path: Path) -> None:
     if path.is_dir():
         # The folder is renamed first, so that a reader finds it complete or not at all.
-        gone = path.with_name(f".{path.name}.gone.partial")
-        shutil.rmtree(gone, ignore_errors=True)
-        path.rename(gone)
-        shutil.rmtree(gone)
+        trash = path.with_name(f".{path.name}.gone.partial")
+        shutil.rmtree(trash, ignore_errors=True)
+        path.rename(trash)
+        shutil.rmtree(trash)
     else:
         path.unlink(missing_ok=True)
 
 
 def _about(path: Path) -> str:
     with suppress(OSError, ValueError, KeyError, TypeError):
-        about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
-        return f"{about['extractor']} of {about['data']}"
+        description = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+        return f"{description['extractor']} of {description['data']}"
     return ""
 
 

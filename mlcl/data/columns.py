@@ -58,7 +58,7 @@ class ShardReader:
         """Returns (shard number, row numbers in the shard) of each shard with some of `rows` (ascending)."""
         cuts = np.searchsorted(rows, self.firsts)
         parts = [(shard, rows[a:b] - self.firsts[shard]) for shard, (a, b) in enumerate(pairwise(cuts))]
-        return [(shard, own) for shard, own in parts if len(own)]
+        return [(shard, shard_rows) for shard, shard_rows in parts if len(shard_rows)]
 
     def parquet(self, number: int) -> Any:
         """Returns a shard's open `pyarrow.parquet.ParquetFile`."""
@@ -94,7 +94,7 @@ class ImageColumn(Sequence[bytes]):
         self._reader = reader
         self._rows: list[int] = rows.tolist()
         footers = [reader.parquet(shard).metadata for shard in range(len(reader.info.shards))]
-        self._places = [(shard, i) for shard, it in enumerate(footers) for i in range(it.num_row_groups)]
+        self._places = [(shard, i) for shard, meta in enumerate(footers) for i in range(meta.num_row_groups)]
         sizes = [footers[shard].row_group(i).num_rows for shard, i in self._places]
         self._first = np.cumsum([0, *sizes])
         self._group = lru_cache(ROW_GROUPS_KEPT)(self._read)
@@ -130,10 +130,10 @@ def single_classes(column: Any) -> Tensor:
 def integers(column: Any, missing: int) -> NDArray[np.int64]:
     """Returns the numbers of an integer column, `missing` for null. Arrow's own conversion imports pandas."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    found = np.full(len(array), missing, np.int64)
-    known = np.from_dlpack(pc.is_valid(array).cast(pa.uint8())).astype(bool)
-    found[known] = np.from_dlpack(array.drop_null())
-    return found
+    values = np.full(len(array), missing, np.int64)
+    is_valid = np.from_dlpack(pc.is_valid(array).cast(pa.uint8())).astype(bool)
+    values[is_valid] = np.from_dlpack(array.drop_null())
+    return values
 
 
 def equal_texts(column: Any, text: str) -> NDArray[np.bool_]:
@@ -222,8 +222,8 @@ def to_arrow(values: Any, arrow_type: Any) -> Any:
     if isinstance(values, pa.ChunkedArray):
         return values.cast(arrow_type)
     if pa.types.is_fixed_size_list(arrow_type) and not isinstance(values, pa.Array):
-        missing = [0.0] * arrow_type.list_size
-        values = [missing if row is None else [0.0 if r is None else r for r in row] for row in values]
+        zeros = [0.0] * arrow_type.list_size
+        values = [zeros if row is None else [0.0 if r is None else r for r in row] for row in values]
     return pa.array(values, arrow_type)
 
 

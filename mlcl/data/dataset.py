@@ -81,10 +81,10 @@ class Dataset:
             return data
         for number, shard in enumerate(info.shards):
             with filesystem.open_input_stream(f"{folder}/{shard.file}") as stream:
-                found = sha256_of(stream)
-            if found != shard.sha256:
+                digest = sha256_of(stream)
+            if digest != shard.sha256:
                 file = data.reader.shard_file(number)
-                raise UserError("SHA-256 differs", file=file, found=found, allowed=shard.sha256)
+                raise UserError("SHA-256 differs", file=file, found=digest, allowed=shard.sha256)
         if note is not None:
             with suppress(OSError):  # without a note, the next command compares again
                 note.parent.mkdir(exist_ok=True)
@@ -123,23 +123,23 @@ class Dataset:
 
     def _rows(self, name: str, *, unseen: bool) -> SplitRows | None:
         if name not in SPLITS or not self.info.rows.get(name):
-            have = [split for split, rows in self.info.rows.items() if rows]
-            raise UserError("the data set has no such split", file=self.place, found=name, allowed=have)
+            splits = [split for split, rows in self.info.rows.items() if rows]
+            raise UserError("the data set has no such split", file=self.place, found=name, allowed=splits)
         if (name, unseen) not in self._splits:
-            whole, held_out = SplitRows(self.reader, name, self._numbers(name)), self.info.held_out
-            self._splits[name, unseen] = whole if held_out is None else whole.only(held_out, unseen=unseen)
+            rows, held_out = SplitRows(self.reader, name, self._numbers(name)), self.info.held_out
+            self._splits[name, unseen] = rows if held_out is None else rows.only(held_out, unseen=unseen)
         return self._splits[name, unseen]
 
     def _numbers(self, name: str) -> NDArray[np.int64]:
         """Returns the row numbers of a split in the whole data set, ascending."""
         if name in self._drawn:
             return self._drawn[name]
-        columns = [self.reader.column(number, "split") for number in range(len(self.info.shards))]
-        rows = np.flatnonzero(np.concatenate([equal_texts(each, name) for each in columns]))
-        declared = self.info.rows[name]  # type: ignore[index]
-        if len(rows) != declared:
+        split_columns = [self.reader.column(number, "split") for number in range(len(self.info.shards))]
+        rows = np.flatnonzero(np.concatenate([equal_texts(column, name) for column in split_columns]))
+        declared_count = self.info.rows[name]  # type: ignore[index]
+        if len(rows) != declared_count:
             problem, file = "the shards have another number of rows", f"{self.place.rstrip('/')}/{INFO_FILE}"
-            raise UserError(problem, file=file, key=f"rows.{name}", found=declared, allowed=len(rows))
+            raise UserError(problem, file=file, key=f"rows.{name}", found=declared_count, allowed=len(rows))
         return rows
 
     def _check_footer(self, number: int, shard: Shard) -> None:
@@ -149,14 +149,14 @@ class Dataset:
                 "wrong number of rows", file=file, found=footer.metadata.num_rows, allowed=shard.rows
             )
         with self.reader.reading(number):
-            found = {field.name: field.type for field in footer.schema_arrow}
+            types = {field.name: field.type for field in footer.schema_arrow}
         expected = columns(self.info.modality, self.info.label_spaces, self.info.dim, self.info.grouped)
-        for name, its in expected.items():
-            if name not in found:
+        for name, type_ in expected.items():
+            if name not in types:
                 problem, allowed = "column is missing", list(expected)
-                raise UserError(problem, file=file, key=name, found=list(found), allowed=allowed)
-            if found[name] != its:
-                raise UserError("wrong column type", file=file, key=name, found=found[name], allowed=its)
+                raise UserError(problem, file=file, key=name, found=list(types), allowed=allowed)
+            if types[name] != type_:
+                raise UserError("wrong column type", file=file, key=name, found=types[name], allowed=type_)
 
 
 def _version(filesystem: Any, folder: str, info: DatasetInfo) -> str:

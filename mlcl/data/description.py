@@ -111,20 +111,20 @@ def in_words(description: Description) -> list[str]:
 def _content_in_words(content: Mapping[str, float]) -> str:
     names = {"words": "words a text", "norm": "length of a vector"}
     parts = []
-    for what in dict.fromkeys(key.partition("_q")[0] for key in content):
-        low, median, most, highest = (content[f"{what}_q{q}"] for q in ("0", "50", "95", "100"))
-        shares = f"{median:.3g} in the median, {low:.3g} to {most:.3g} in 95 %, {highest:.3g} at most"
-        parts.append(f"{names.get(what, f'{what} in pixels')}: {shares}")
+    for quantity in dict.fromkeys(key.partition("_q")[0] for key in content):
+        low, median, high, highest = (content[f"{quantity}_q{q}"] for q in ("0", "50", "95", "100"))
+        quantiles = f"{median:.3g} in the median, {low:.3g} to {high:.3g} in 95 %, {highest:.3g} at most"
+        parts.append(f"{names.get(quantity, f'{quantity} in pixels')}: {quantiles}")
     return "; ".join(parts)
 
 
 def _labels_in_words(name: str, labels: LabelDescription) -> str:
-    several = labels.kind == "multi_label"
-    often = ", ".join(f"{label} {count:,}" for label, count in labels.most_frequent.items())
-    rarest, count = next(iter(labels.least_frequent.items()), ("none", 0))
-    parts = [f"{labels.classes:,} {'labels' if several else 'classes'}"]
-    parts += [f"{labels.cardinality:.2f} a row"] if several else []
-    parts += [f"most often {often}", f"least often {rarest} {count:,}"]
+    is_multi_label = labels.kind == "multi_label"
+    most_frequent = ", ".join(f"{label} {count:,}" for label, count in labels.most_frequent.items())
+    rarest_label, count = next(iter(labels.least_frequent.items()), ("none", 0))
+    parts = [f"{labels.classes:,} {'labels' if is_multi_label else 'classes'}"]
+    parts += [f"{labels.cardinality:.2f} a row"] if is_multi_label else []
+    parts += [f"most often {most_frequent}", f"least often {rarest_label} {count:,}"]
     parts += [f"{labels.unused:,} without a training row"] if labels.unused else []
     parts += [f"training rows without a label: {labels.missing:,}"] if labels.missing else []
     parts += [f"unknown entries: {labels.unknown:,} ({labels.unknown_share:.1%})"] if labels.unknown else []
@@ -134,24 +134,24 @@ def _labels_in_words(name: str, labels: LabelDescription) -> str:
 def _describe_labels(split: Split, name: str, space: LabelSpace) -> LabelDescription:
     rows = as_rows(split.labels(name), space)
     counts = torch.bincount(rows.columns, minlength=space.n_classes)
-    ranked = [
+    label_counts = [
         (space.classes[c], int(counts[c])) for c in counts.argsort(descending=True, stable=True).tolist()
     ]
-    used = [(label, count) for label, count in ranked if count]
+    used_labels = [(label, count) for label, count in label_counts if count]
     cardinality = len(rows.columns) / len(rows)
-    unknown = 0 if rows.unknown is None else len(rows.unknown.columns)
+    unknown_count = 0 if rows.unknown is None else len(rows.unknown.columns)
     return LabelDescription(
         kind=space.kind,
         classes=space.n_classes,
         cardinality=cardinality,
         density=cardinality / space.n_classes,
-        imbalance=used[0][1] / used[-1][1] if used else 0.0,
+        imbalance=used_labels[0][1] / used_labels[-1][1] if used_labels else 0.0,
         missing=int((rows.counts() == 0).sum()),
-        unused=space.n_classes - len(used),
-        unknown=unknown,
-        unknown_share=unknown / (len(rows) * space.n_classes),
-        most_frequent=dict(used[:MAX_LABELS]),
-        least_frequent=dict(used[-MAX_LABELS:][::-1]),
+        unused=space.n_classes - len(used_labels),
+        unknown=unknown_count,
+        unknown_share=unknown_count / (len(rows) * space.n_classes),
+        most_frequent=dict(used_labels[:MAX_LABELS]),
+        least_frequent=dict(used_labels[-MAX_LABELS:][::-1]),
     )
 
 
@@ -162,10 +162,12 @@ def _describe_content(split: Split) -> dict[str, float]:
         sizes = {"norm": np.linalg.norm(split.vectors(), axis=1).tolist()}
     else:
         sizes = {"width": [], "height": []}
-        for data in split.images()[:IMAGES_MEASURED]:
-            with Image.open(io.BytesIO(data)) as image:
+        for image_bytes in split.images()[:IMAGES_MEASURED]:
+            with Image.open(io.BytesIO(image_bytes)) as image:
                 sizes["width"].append(image.width)
                 sizes["height"].append(image.height)
     return {
-        f"{name}_q{q * 100:g}": float(np.quantile(its, q)) for name, its in sizes.items() for q in QUANTILES
+        f"{name}_q{q * 100:g}": float(np.quantile(values, q))
+        for name, values in sizes.items()
+        for q in QUANTILES
     }

@@ -55,12 +55,12 @@ class LabelSpace(Section):
 
     @model_validator(mode="after")
     def _parts(self) -> Self:
-        has = {"hierarchy": "levels", "aspects": "aspects"}.get(self.kind, "classes")
-        names = getattr(self, has)
+        field_name = {"hierarchy": "levels", "aspects": "aspects"}.get(self.kind, "classes")
+        names = getattr(self, field_name)
         if not names:
-            raise ValueError(f"a {self.kind} space needs {has}")
+            raise ValueError(f"a {self.kind} space needs {field_name}")
         if len(set(names)) != len(names):
-            raise ValueError(f"{has} repeat a name")
+            raise ValueError(f"{field_name} repeat a name")
         if self.kind == "aspects" and not self.scale:
             raise ValueError("an aspects space needs a scale, such as [1, 2, 3, 4, 5]")
         if any(a >= b for a, b in pairwise((0.0, *self.scale))):
@@ -176,9 +176,9 @@ class DatasetInfo(Section):
         Raises UserError for an unknown name.
         """
         if name not in self.space_names():
-            known = self.space_names()
-            problem = f"{self.name} has no such label space{did_you_mean(name, known)}"
-            raise UserError(problem, found=name, allowed=known)
+            known_names = self.space_names()
+            problem = f"{self.name} has no such label space{did_you_mean(name, known_names)}"
+            raise UserError(problem, found=name, allowed=known_names)
         space_name, _, part = name.partition(".")
         space = self.label_spaces[space_name]
         if space.kind == "aspects":
@@ -201,7 +201,7 @@ class DatasetInfo(Section):
     def space_names(self) -> list[str]:
         """Returns all names that `space` accepts."""
         parts = {name: (*space.aspects, *space.levels) for name, space in self.label_spaces.items()}
-        return [*self.label_spaces, *(f"{name}.{part}" for name, inner in parts.items() for part in inner)]
+        return [*self.label_spaces, *(f"{name}.{part}" for name, names in parts.items() for part in names)]
 
     def class_spaces(self) -> dict[str, LabelSpace]:
         """Maps names to the single and multi-label spaces and the aspects, without the names `path.level`."""
@@ -219,12 +219,12 @@ def _check_levels(name: str, space: LabelSpace, spaces: dict[str, LabelSpace]) -
             raise ValueError(f"level {level} of {name} has unknown entries, which no level may have")
     if len({spaces[level].kind for level in space.levels}) > 1:
         raise ValueError(f"the levels of {name} must be all single or all multi-label")
-    several = bool(space.levels) and spaces[space.levels[0]].kind == "multi_label"
-    if len(space.parents) != (len(space.levels) - 1 if several else 0):
+    is_multi_label = bool(space.levels) and spaces[space.levels[0]].kind == "multi_label"
+    if len(space.parents) != (len(space.levels) - 1 if is_multi_label else 0):
         raise ValueError(f"parents of {name}: a multi-label hierarchy has them for each level but the first")
-    for (coarse, fine), parents in zip(pairwise(space.levels), space.parents, strict=several):
-        known = range(spaces[coarse].n_classes)
-        if len(parents) != spaces[fine].n_classes or any(parent not in known for parent in parents):
+    for (coarse, fine), parents in zip(pairwise(space.levels), space.parents, strict=is_multi_label):
+        parent_range = range(spaces[coarse].n_classes)
+        if len(parents) != spaces[fine].n_classes or any(parent not in parent_range for parent in parents):
             raise ValueError(f"parents of {name}: each class of {fine} needs one of {coarse}")
 
 
@@ -233,11 +233,11 @@ def columns(
 ) -> dict[str, Any]:
     """Maps the columns of a data set with these label spaces to Arrow types; `dim` is the size of vectors."""
     content = {"text": pa.string(), "image": pa.binary(), "vectors": pa.list_(pa.float32(), dim or 1)}
-    fixed = {"id": pa.string(), modality: content[modality], "split": pa.string()}
+    base_columns = {"id": pa.string(), modality: content[modality], "split": pa.string()}
     labels = {
         column: label_type(space) for name, space in spaces.items() for column in label_columns(name, space)
     }
-    return fixed | labels | ({GROUP: pa.string()} if grouped else {})
+    return base_columns | labels | ({GROUP: pa.string()} if grouped else {})
 
 
 def label_columns(name: str, space: LabelSpace) -> tuple[str, ...]:

@@ -43,18 +43,18 @@ def hierarchy_of(
     Raises UserError with `file` and `key` for a class with two parents, or with none at the coarser level.
     """
     parents = []
-    for (coarse, fine), its in zip(pairwise(levels), pairs, strict=True):
-        number = {name: i for i, name in enumerate(spaces[coarse].classes)}
+    for (coarse, fine), level_pairs in zip(pairwise(levels), pairs, strict=True):
+        index = {name: i for i, name in enumerate(spaces[coarse].classes)}
         parent_of: dict[str, str] = {}
-        for parent, name in its:
+        for parent, name in level_pairs:
             if parent_of.setdefault(name, parent) != parent:
                 problem = f"{name} of {fine} has two parents in {coarse}"
                 raise UserError(problem, file=file, key=key, found=[parent_of[name], parent])
         for name in spaces[fine].classes:
-            if parent_of.get(name) not in number:
+            if parent_of.get(name) not in index:
                 problem = f"{name} of {fine} has no parent in {coarse}"
-                raise UserError(problem, file=file, key=key, found=parent_of.get(name), allowed=list(number))
-        parents.append(tuple(number[parent_of[name]] for name in spaces[fine].classes))
+                raise UserError(problem, file=file, key=key, found=parent_of.get(name), allowed=list(index))
+        parents.append(tuple(index[parent_of[name]] for name in spaces[fine].classes))
     return LabelSpace(kind="hierarchy", levels=tuple(levels), parents=tuple(parents))
 
 
@@ -81,11 +81,11 @@ def paths_in_file(file: Path, levels: Sequence[str], classes: Iterable[str]) -> 
 
 def pairs_in_rows(fine_rows: Classes, coarse_rows: Classes, fine: LabelSpace, coarse: LabelSpace) -> Pairs:
     """Yields (parent, child) pairs: the parent is the only coarse class that all rows of the child have."""
-    found: dict[int, set[int]] = {}
+    candidates_of_label: dict[int, set[int]] = {}
     for fine_labels, coarse_labels in zip(fine_rows, coarse_rows, strict=True):
         for label in fine_labels:
-            found.setdefault(label, set(coarse_labels)).intersection_update(coarse_labels)
-    for label, candidates in found.items():
+            candidates_of_label.setdefault(label, set(coarse_labels)).intersection_update(coarse_labels)
+    for label, candidates in candidates_of_label.items():
         if len(candidates) == 1:
             yield coarse.classes[min(candidates)], fine.classes[label]
 
@@ -102,12 +102,12 @@ def class_parents(data: Dataset, labels: str) -> dict[str, Tensor]:
     empty unless `labels` is a level of a hierarchy of single-label spaces. Raises UserError for a class with
     two parents.
     """
-    rows, found = _SplitClasses.of(data, PARENT_SPLITS), dict[str, Tensor]()
+    split_classes, parents = _SplitClasses.of(data, PARENT_SPLITS), dict[str, Tensor]()
     labels = data.info.own_name(labels)
     for space in data.info.label_spaces.values():
         if labels in space.levels and data.info.space(labels).kind == "single":
-            found |= rows.parents(space.levels[: space.levels.index(labels) + 1])
-    return found
+            parents |= split_classes.parents(space.levels[: space.levels.index(labels) + 1])
+    return parents
 
 
 def check_class_parents(data: Dataset, splits: Iterable[str] = PARENT_SPLITS) -> list[str]:
@@ -115,12 +115,12 @@ def check_class_parents(data: Dataset, splits: Iterable[str] = PARENT_SPLITS) ->
 
     Raises UserError for the first row of `splits` whose class has another parent than in an earlier row.
     """
-    rows, notes = _SplitClasses.of(data, splits), []
+    split_classes, notes = _SplitClasses.of(data, splits), []
     for space in data.info.label_spaces.values():
         if not space.parents:
             for coarse, fine in combinations(space.levels, 2):
-                rows.parent_of(fine, coarse)
-            notes += [_blanks(data, rows, *levels) for levels in pairwise(space.levels)]
+                split_classes.parent_of(fine, coarse)
+            notes += [_blanks(data, split_classes, *levels) for levels in pairwise(space.levels)]
     return [note for note in notes if note]
 
 
@@ -133,25 +133,25 @@ class _SplitClasses:
 
     @classmethod
     def of(cls, data: Dataset, splits: Iterable[str]) -> _SplitClasses:
-        present = {str(name) for name, rows in data.info.rows.items() if rows}
-        return cls(data, [data.split(name) for name in splits if name in present])
+        present_splits = {str(name) for name, rows in data.info.rows.items() if rows}
+        return cls(data, [data.split(name) for name in splits if name in present_splits])
 
     def labels(self, name: str) -> NDArray[np.int64]:
         """Returns the class of each row (N,) in a label space; -1 for a missing class."""
-        found = [split.labels(name) for split in self.splits]
-        return np.concatenate([np.empty(0, np.int64), *map(np.asarray, found)])
+        labels = [split.labels(name) for split in self.splits]
+        return np.concatenate([np.empty(0, np.int64), *map(np.asarray, labels)])
 
     def parents(self, levels: Sequence[str]) -> dict[str, Tensor]:
         """Maps each level but the last to the ancestor (C,), or -1, of each class of the last level."""
-        *above, finest = levels
-        found = {finest: torch.arange(self.data.info.space(finest).n_classes)}
-        for level in reversed(above):
-            parent_C = torch.full_like(found[finest], -1)
-            for finer, class_C in found.items():
-                told_C = self.parent_of(finer, level)[class_C]
-                parent_C = torch.where((parent_C < 0) & (class_C >= 0), told_C, parent_C)
-            found[level] = parent_C
-        return {level: found[level] for level in above}
+        *coarser_levels, finest = levels
+        ancestors = {finest: torch.arange(self.data.info.space(finest).n_classes)}
+        for level in reversed(coarser_levels):
+            parent_C = torch.full_like(ancestors[finest], -1)
+            for finer, class_C in ancestors.items():
+                candidate_C = self.parent_of(finer, level)[class_C]
+                parent_C = torch.where((parent_C < 0) & (class_C >= 0), candidate_C, parent_C)
+            ancestors[level] = parent_C
+        return {level: ancestors[level] for level in coarser_levels}
 
     def parent_of(self, fine: str, coarse: str) -> Tensor:
         """Returns the parent in `coarse` of each class of `fine` (C,); -1 if no row has both.
@@ -160,55 +160,57 @@ class _SplitClasses:
         """
         fine_N, coarse_N = self.labels(fine), self.labels(coarse)
         row_K = np.flatnonzero((fine_N >= 0) & (coarse_N >= 0))
-        class_K, above_K = fine_N[row_K], coarse_N[row_K]
+        class_K, parent_K = fine_N[row_K], coarse_N[row_K]
         parent_C = np.full(self.data.info.space(fine).n_classes, -1)
         classes, first = np.unique(class_K, return_index=True)
-        parent_C[classes] = above_K[first]
-        for at in np.flatnonzero(above_K != parent_C[class_K])[:1]:
-            own, count = class_K[at], np.bincount(above_K[class_K == class_K[at]])
-            rows = {int(parent): int(count[parent]) for parent in (parent_C[own], above_K[at])}
-            raise self._two_parents(int(row_K[at]), fine, int(own), coarse, rows)
+        parent_C[classes] = parent_K[first]
+        for conflict in np.flatnonzero(parent_K != parent_C[class_K])[:1]:
+            label, sizes = class_K[conflict], np.bincount(parent_K[class_K == class_K[conflict]])
+            rows = {int(parent): int(sizes[parent]) for parent in (parent_C[label], parent_K[conflict])}
+            raise self._two_parents(int(row_K[conflict]), fine, int(label), coarse, rows)
         return torch.from_numpy(parent_C)
 
-    def _two_parents(self, row: int, fine: str, own: int, coarse: str, rows: Mapping[int, int]) -> UserError:
+    def _two_parents(
+        self, row: int, fine: str, label: int, coarse: str, rows: Mapping[int, int]
+    ) -> UserError:
         """Returns the error for `row`, numbered over all splits; `rows` maps each parent to its row count."""
         lengths = np.cumsum([len(split) for split in self.splits])
         number = int(np.searchsorted(lengths, row, side="right"))
-        split, name = self.splits[number], self.data.info.space(fine).classes[own]
+        split, name = self.splits[number], self.data.info.space(fine).classes[label]
         row -= int(lengths[number]) - len(split)
         file, place = split.place(row)
-        above = {self.data.info.space(coarse).classes[parent]: count for parent, count in rows.items()}
-        paths = " and ".join(f"{parent}/{name}" for parent in above)
+        counts = {self.data.info.space(coarse).classes[parent]: count for parent, count in rows.items()}
+        paths = " and ".join(f"{parent}/{name}" for parent in counts)
         return UserError(
             f"{name} has a second parent in {coarse} at row {place}, id {split.ids[row]}",
             file=file,
             key=fine,
-            found=[f"{parent} ({count} rows)" for parent, count in above.items()],
+            found=[f"{parent} ({count} rows)" for parent, count in counts.items()],
             allowed=f"one parent; classes of several need names of their own, such as whole paths: {paths}",
         )
 
 
-def _blanks(data: Dataset, rows: _SplitClasses, coarse: str, fine: str) -> str:
+def _blanks(data: Dataset, split_classes: _SplitClasses, coarse: str, fine: str) -> str:
     """Returns a note on rows with a class of `fine` and none of `coarse`; empty if there are none."""
-    fine_N = rows.labels(fine)
-    class_K = fine_N[(fine_N >= 0) & (rows.labels(coarse) < 0)]
+    fine_N = split_classes.labels(fine)
+    class_K = fine_N[(fine_N >= 0) & (split_classes.labels(coarse) < 0)]
     if not len(class_K):
         return ""
-    untold = int((class_parents(data, fine)[coarse][np.unique(class_K)] < 0).sum())
-    told = f"no row tells that of {untold} of the classes" if untold else "the others tell its parent"
-    return f"{coarse}: {len(class_K)} rows have a class of {fine} without one of {coarse}; {told}"
+    orphans = int((class_parents(data, fine)[coarse][np.unique(class_K)] < 0).sum())
+    remark = f"no row tells that of {orphans} of the classes" if orphans else "the others tell its parent"
+    return f"{coarse}: {len(class_K)} rows have a class of {fine} without one of {coarse}; {remark}"
 
 
 def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
     """Returns notes on levels at which paths end early. Raises UserError for a label without its parent."""
-    ending = Counter[tuple[str, str]]()
+    ending_counts = Counter[tuple[str, str]]()
     for split in map(data.split, splits):
         for space in data.info.label_spaces.values():
             for (coarse, fine), parents in zip(pairwise(space.levels), space.parents, strict=False):
-                ending[coarse, fine] += _ending_rows(split, coarse, fine, parents)
+                ending_counts[coarse, fine] += _ending_rows(split, coarse, fine, parents)
     return [
         f"{coarse}: {rows} rows have a class of it without one of {fine} below"
-        for (coarse, fine), rows in ending.items()
+        for (coarse, fine), rows in ending_counts.items()
         if rows
     ]
 
@@ -218,19 +220,19 @@ def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -
     fine_rows, coarse_rows = split.labels(fine), split.labels(coarse)
     assert isinstance(fine_rows, LabelRows)
     assert isinstance(coarse_rows, LabelRows)
-    wanted_E = parent_rows(fine_rows, parents, coarse_rows.width).cells().numpy()
-    found_E = coarse_rows.cells().numpy()
-    missing_E = np.setdiff1d(wanted_E, found_E)
+    required_E = parent_rows(fine_rows, parents, coarse_rows.width).cells().numpy()
+    coarse_E = coarse_rows.cells().numpy()
+    missing_E = np.setdiff1d(required_E, coarse_E)
     if len(missing_E):
         row, parent = divmod(int(missing_E[0]), coarse_rows.width)
-        own = split.info.space(fine).classes
-        without = next(label for label in fine_rows.lists()[row] if parents[label] == parent)
+        fine_classes = split.info.space(fine).classes
+        child = next(label for label in fine_rows.lists()[row] if parents[label] == parent)
         file, place = split.place(row)
         raise UserError(
             f"label without its parent at row {place}, id {split.ids[row]}",
             file=file,
             key=fine,
-            found=own[without],
+            found=fine_classes[child],
             allowed=f"with {split.info.space(coarse).classes[parent]} in {coarse}",
         )
-    return len(np.unique(np.setdiff1d(found_E, wanted_E) // coarse_rows.width))
+    return len(np.unique(np.setdiff1d(coarse_E, required_E) // coarse_rows.width))

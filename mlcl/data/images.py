@@ -86,9 +86,9 @@ def decode_all(split: Split, size: int, cache: Path, *, stretch: bool = False) -
     key = hashlib.sha256(content.encode()).hexdigest()[:24]
     file = Path(os.environ.get("MLCL_SCRATCH") or cache) / "images" / f"{key}.npy"
 
-    def write(work: Path) -> None:
+    def write(work_file: Path) -> None:
         shape = (len(split), 3, size, size)
-        array = np.lib.format.open_memmap(work, mode="w+", dtype=np.uint8, shape=shape)
+        array = np.lib.format.open_memmap(work_file, mode="w+", dtype=np.uint8, shape=shape)
         for row, pixels in enumerate(decode_split(split, size, stretch=stretch)):
             array[row] = pixels
         array.flush()
@@ -98,15 +98,15 @@ def decode_all(split: Split, size: int, cache: Path, *, stretch: bool = False) -
 
 def decode_split(split: Split, size: int, *, stretch: bool = False) -> Iterator[Pixels]:
     """Yields each image of a split as (3, size, size) uint8. Raises UserError for an undecodable one."""
-    decoded = partial(decode, size=size, stretch=stretch)
-    return read_images(split.images(), decoded, partial(undecoded, split))
+    decode_image = partial(decode, size=size, stretch=stretch)
+    return read_images(split.images(), decode_image, partial(undecoded, split))
 
 
 def undecoded(split: Split, row: int, found: str) -> UserError:
     """Returns the error for an image of a split that cannot be decoded, for the reason `found`."""
     file, shard_row = split.place(row)
-    where = f"row {shard_row}, id {split.ids[row]}"
-    return UserError(f"image cannot be decoded at {where}", file=file, key="image", found=found)
+    place = f"row {shard_row}, id {split.ids[row]}"
+    return UserError(f"image cannot be decoded at {place}", file=file, key="image", found=found)
 
 
 def read_images(
@@ -137,8 +137,8 @@ def in_threads(function: Callable[[T], R], images: Sequence[T]) -> Iterator[R]:
     pixels.
     """
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for first in range(0, len(images), DECODED_AT_ONCE):
-            yield from pool.map(function, images[first : first + DECODED_AT_ONCE])
+        for start in range(0, len(images), DECODED_AT_ONCE):
+            yield from pool.map(function, images[start : start + DECODED_AT_ONCE])
 
 
 def decode(data: bytes | Image.Image, size: int, *, stretch: bool = False) -> Pixels:
@@ -177,23 +177,23 @@ def _upright(image: Image.Image, side: int | None = None) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS}")
     # Of 16-bit colours Pillow keeps the upper byte, which turns 12-bit values nearly black.
-    cut = any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
-    if cut or image.mode.startswith(WIDE):
+    has_16_bits = any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
+    if has_16_bits or image.mode.startswith(WIDE):
         raise ValueError(f"mode {image.mode}: more than 8 bits a channel")
     if side is not None:
         image.draft("RGB", (2 * side, 2 * side))
-    upright = ImageOps.exif_transpose(image)
-    if upright.has_transparency_data:
-        upright = upright.convert("RGBA")
-        upright = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright)
-    return upright.convert("RGB")
+    upright_image = ImageOps.exif_transpose(image)
+    if upright_image.has_transparency_data:
+        upright_image = upright_image.convert("RGBA")
+        upright_image = Image.alpha_composite(Image.new("RGBA", upright_image.size, "white"), upright_image)
+    return upright_image.convert("RGB")
 
 
 def to_png(image: bytes | Image.Image) -> bytes:
     """Encodes an image as PNG, upright and in RGB; equal pixels give equal bytes."""
-    upright, file = load_upright(image), io.BytesIO()
-    upright.info.clear()
-    upright.save(file, "png", compress_level=1)
+    upright_image, file = load_upright(image), io.BytesIO()
+    upright_image.info.clear()
+    upright_image.save(file, "png", compress_level=1)
     return file.getvalue()
 
 
@@ -231,9 +231,9 @@ def augment(
     return _standardise(image)
 
 
-def _crop(image: Tensor, least: float, mirrored_B: Tensor, draws: Tensor) -> Tensor:
+def _crop(image: Tensor, min_area: float, mirrored_B: Tensor, draws: Tensor) -> Tensor:
     """Crops images at random in area, ratio and position, mirrors some, and scales them back (bilinear)."""
-    area_B = least + (1 - least) * draws[0]
+    area_B = min_area + (1 - min_area) * draws[0]
     ratio_B = torch.exp(math.log(RATIO) * (2 * draws[1] - 1))
     width_B = (area_B * ratio_B).sqrt().clamp(max=1)
     height_B = (area_B / ratio_B).sqrt().clamp(max=1)

@@ -60,11 +60,11 @@ def subset(
             raise UserError(
                 "more rows than there are", key="data.subset.n", found=n, allowed=f"1 to {len(split)}"
             )
-        chosen = _in_proportion(rows, rank_N)[:n]
+        indices = _in_proportion(rows, rank_N)[:n]
     else:
         assert per_class is not None
-        chosen = _rounds(rows, rank_N, per_class)
-    return split.take(torch.from_numpy(np.sort(chosen)))
+        indices = _rounds(rows, rank_N, per_class)
+    return split.take(torch.from_numpy(np.sort(indices)))
 
 
 def label_sets(split: Split, name: str) -> LabelRows:
@@ -119,18 +119,18 @@ def _rounds(rows: LabelRows, rank_N: Indices, per_class: int) -> Indices:
     order = np.lexsort((rank_N[row_E], columns))
     totals = np.bincount(columns, minlength=rows.width)
     queues = np.split(row_E[order], np.cumsum(totals)[:-1])
-    lists, have = rows.lists(), np.zeros(rows.width, dtype=np.int64)
-    taken, at = np.zeros(len(rows), dtype=bool), np.zeros(rows.width, dtype=np.int64)
-    for wanted in range(1, per_class + 1):
+    row_labels, counts = rows.lists(), np.zeros(rows.width, dtype=np.int64)
+    is_chosen, positions = np.zeros(len(rows), dtype=bool), np.zeros(rows.width, dtype=np.int64)
+    for target_count in range(1, per_class + 1):
         for label in np.argsort(totals, kind="stable"):
             queue = queues[label]
-            while have[label] < wanted and at[label] < len(queue):
-                row = queue[at[label]]
-                at[label] += 1
-                if not taken[row]:
-                    taken[row] = True
-                    have[lists[row]] += 1
-    return np.flatnonzero(taken)
+            while counts[label] < target_count and positions[label] < len(queue):
+                row = queue[positions[label]]
+                positions[label] += 1
+                if not is_chosen[row]:
+                    is_chosen[row] = True
+                    counts[row_labels[row]] += 1
+    return np.flatnonzero(is_chosen)
 
 
 def short_classes(split: Split, labels: str, per_class: int) -> list[str]:
@@ -160,23 +160,23 @@ def hold_out(data: Dataset, labels: str, share: float, seed: int, stored: Datase
             if fewer than two classes, or no rows of train or validation, would stay.
     """
     name = _finest(data, labels)
-    found = as_rows((stored or data).split("train").labels(name), data.info.space(name))
-    count_C, group_C = np.bincount(found.columns, minlength=found.width), _groups(data, labels, name)
+    rows = as_rows((stored or data).split("train").labels(name), data.info.space(name))
+    count_C, group_C = np.bincount(rows.columns, minlength=rows.width), _groups(data, labels, name)
     rng = np.random.default_rng([seed, 0x40D])
-    drawn: list[int] = []
+    classes: list[int] = []
     for group in np.unique(group_C):
         members = rng.permutation(np.flatnonzero((group_C == group) & (count_C >= SHOTS)))
-        most = len(members) - 1 if name != labels else len(members)
-        drawn += members[: max(0, min(int(share * len(members) + 0.5), most))].tolist()
-    stay = int((count_C > 0).sum()) - len(drawn)
-    if len(drawn) < 2 or stay < 2:
+        limit = len(members) - 1 if name != labels else len(members)
+        classes += members[: max(0, min(int(share * len(members) + 0.5), limit))].tolist()
+    rest = int((count_C > 0).sum()) - len(classes)
+    if len(classes) < 2 or rest < 2:
         raise UserError(
-            f"{len(drawn)} classes of {labels} would be held out and {stay} stay: two each are needed, of "
+            f"{len(classes)} classes of {labels} would be held out and {rest} stay: two each are needed, of "
             f"{int((count_C >= SHOTS).sum())} with {SHOTS} training rows",
             key=f"{KEY}.share",
             found=share,
         )
-    part = data.without(HeldOut(name, tuple(sorted(drawn))))
+    part = data.without(HeldOut(name, tuple(sorted(classes))))
     for split in ("train", "validation"):
         part.split(split)
     return part
@@ -189,7 +189,7 @@ def _finest(data: Dataset, labels: str) -> str:
     except UserError as error:
         raise error.but(key=f"{KEY}.labels") from None
     if space.kind == "aspects":
-        allowed = [name for name, its in data.info.label_spaces.items() if its.kind != "aspects"]
+        allowed = [name for name, other in data.info.label_spaces.items() if other.kind != "aspects"]
         raise UserError(
             "aspects have no classes", key=f"{KEY}.labels", found=f"{labels} (aspects)", allowed=allowed
         )
@@ -213,20 +213,20 @@ def reached_by(info: DatasetInfo, name: str) -> set[str]:
     coarser levels. Raises UserError for an unknown name, a hierarchy, an aspect and a coarser level.
     """
     space, name = info.space(name), info.own_name(name)
-    coarse = {level for other in info.label_spaces.values() for level in other.levels[:-1]}
-    if name not in info.label_spaces or space.kind == "hierarchy" or name in coarse:
-        whole = {other for other, its in info.label_spaces.items() if its.kind != "hierarchy"}
+    coarse_levels = {level for other in info.label_spaces.values() for level in other.levels[:-1]}
+    if name not in info.label_spaces or space.kind == "hierarchy" or name in coarse_levels:
+        flat_spaces = {path for path, other in info.label_spaces.items() if other.kind != "hierarchy"}
         raise UserError(
             "noise goes to a whole label space; of a hierarchy to the finest level",
             key="data.label_noise.labels",
             found=name,
-            allowed=sorted(whole - coarse),
+            allowed=sorted(flat_spaces - coarse_levels),
         )
-    found = {name, *(f"{name}.{aspect}" for aspect in space.aspects)}
+    names = {name, *(f"{name}.{aspect}" for aspect in space.aspects)}
     for path, hierarchy in info.label_spaces.items():
         if name in hierarchy.levels:
-            found |= {path, *hierarchy.levels, *(f"{path}.{level}" for level in hierarchy.levels)}
-    return found
+            names |= {path, *hierarchy.levels, *(f"{path}.{level}" for level in hierarchy.levels)}
+    return names
 
 
 def add_label_noise(part: Split, name: str, rate: float, seed: int, data: Dataset | None = None) -> Split:
@@ -247,32 +247,36 @@ def add_label_noise(part: Split, name: str, rate: float, seed: int, data: Datase
     rng = np.random.default_rng([seed, 0x401])
     if isinstance(labels, LabelRows):
         rows = _noisy_rows(labels, rate, rng)
-        above = [hierarchy for hierarchy in part.info.label_spaces.values() if name in hierarchy.levels]
-        coarser = {level: its for hierarchy in above for level, its in _levels_above(part, hierarchy, rows)}
-        return replace(part, changed={**part.changed, name: rows, **coarser})
-    noisy = _noisy(labels, space, rate, rng)
-    changed: dict[str, Tensor | LabelRows] = {**part.changed, name: noisy}
+        hierarchies = [hierarchy for hierarchy in part.info.label_spaces.values() if name in hierarchy.levels]
+        coarser_labels = {
+            level: level_rows
+            for hierarchy in hierarchies
+            for level, level_rows in _levels_above(part, hierarchy, rows)
+        }
+        return replace(part, changed={**part.changed, name: rows, **coarser_labels})
+    noisy_labels = _noisy(labels, space, rate, rng)
+    changed: dict[str, Tensor | LabelRows] = {**part.changed, name: noisy_labels}
     for level, parent_C in class_parents(data or Dataset(part.whole.reader), name).items():
-        own = part.whole.labels(level)
-        assert isinstance(own, Tensor)
-        changed[level] = torch.where(noisy == labels, own, parent_C[noisy])
+        level_labels = part.whole.labels(level)
+        assert isinstance(level_labels, Tensor)
+        changed[level] = torch.where(noisy_labels == labels, level_labels, parent_C[noisy_labels])
     return replace(part, changed=changed)
 
 
 def _noisy(labels: Tensor, space: LabelSpace, rate: float, rng: np.random.Generator) -> Tensor:
     """Replaces some of the classes (N,) or ratings (N, A) by random ones, each with probability `rate`."""
     values = torch.tensor(space.scale or range(space.n_classes), dtype=labels.dtype)
-    hit = torch.from_numpy(rng.random(labels.shape) < rate)
-    drawn = values[torch.from_numpy(rng.integers(len(values), size=labels.shape))]
-    missing = 0 if space.kind == "aspects" else -1
-    return torch.where(hit & (labels != missing), drawn, labels)
+    is_hit = torch.from_numpy(rng.random(labels.shape) < rate)
+    noise = values[torch.from_numpy(rng.integers(len(values), size=labels.shape))]
+    missing_value = 0 if space.kind == "aspects" else -1
+    return torch.where(is_hit & (labels != missing_value), noise, labels)
 
 
 def _noisy_rows(labels: LabelRows, rate: float, rng: np.random.Generator) -> LabelRows:
     """Replaces some entries of label rows by random labels; a label that a row then has twice counts once."""
-    hit_E = rng.random(len(labels.columns)) < rate
-    drawn_E = rng.integers(labels.width, size=len(labels.columns))
-    row_E, column_E = labels.row_index().numpy(), np.where(hit_E, drawn_E, labels.columns.numpy())
+    is_hit_E = rng.random(len(labels.columns)) < rate
+    noise_E = rng.integers(labels.width, size=len(labels.columns))
+    row_E, column_E = labels.row_index().numpy(), np.where(is_hit_E, noise_E, labels.columns.numpy())
     if labels.unknown is not None:
         known_E = ~np.isin(row_E * labels.width + column_E, labels.unknown.cells().numpy())
         row_E, column_E = row_E[known_E], column_E[known_E]
@@ -285,13 +289,13 @@ def _levels_above(part: Split, hierarchy: LabelSpace, rows: LabelRows) -> Iterat
     A level has the parents of the new labels of the next finer level. Since paths may end early, a row also
     keeps its stored labels at a level that are no parents of its stored finer labels.
     """
-    finer = part.whole.labels(hierarchy.levels[-1])
+    fine = part.whole.labels(hierarchy.levels[-1])
     for level, parents in zip(reversed(hierarchy.levels[:-1]), reversed(hierarchy.parents), strict=True):
-        own, width = part.whole.labels(level), part.info.space(level).n_classes
-        assert isinstance(own, LabelRows)
-        assert isinstance(finer, LabelRows)
-        early = np.setdiff1d(own.cells().numpy(), parent_rows(finer, parents, width).cells().numpy())
-        cells = np.union1d(parent_rows(rows, parents, width).cells().numpy(), early)
+        coarse, width = part.whole.labels(level), part.info.space(level).n_classes
+        assert isinstance(coarse, LabelRows)
+        assert isinstance(fine, LabelRows)
+        ends = np.setdiff1d(coarse.cells().numpy(), parent_rows(fine, parents, width).cells().numpy())
+        cells = np.union1d(parent_rows(rows, parents, width).cells().numpy(), ends)
         rows = rows_of_entries(cells // width, cells % width, len(rows), width)
-        finer = own
+        fine = coarse
         yield level, rows

@@ -25,8 +25,8 @@ def row_groups(split: Split) -> NDArray[np.int64]:
     of equal content: texts that are equal but for numbers and words such as left and right, equal encoded
     images, or equal vectors.
     """
-    number: dict[Hashable, int] = {}
-    return np.array([number.setdefault(key, len(number)) for key in _keys(split)], dtype=np.int64)
+    group_index: dict[Hashable, int] = {}
+    return np.array([group_index.setdefault(key, len(group_index)) for key in _keys(split)], dtype=np.int64)
 
 
 def content_keys(split: Split) -> Iterable[Hashable]:
@@ -63,8 +63,8 @@ def class_tree(split: Split, labels: str) -> tuple[Groups, ...]:
     if space.kind == "hierarchy" and isinstance(path_NH, Tensor):
         return tree(path_NH.numpy(), np.arange(len(split)))
     rows = label_sets(split, labels)
-    bare = np.flatnonzero(rows.counts().numpy() == 0)
-    levels_E = [np.concatenate([rows.columns.numpy(), np.full(len(bare), -1)])]
+    unlabelled_rows = np.flatnonzero(rows.counts().numpy() == 0)
+    levels_E = [np.concatenate([rows.columns.numpy(), np.full(len(unlabelled_rows), -1)])]
     for parents in reversed(space.parents):
         levels_E.insert(0, np.asarray([*parents, -1])[levels_E[0]])
-    return tree(np.stack(levels_E, axis=1), np.concatenate([rows.row_index().numpy(), bare]))
+    return tree(np.stack(levels_E, axis=1), np.concatenate([rows.row_index().numpy(), unlabelled_rows]))

@@ -86,14 +86,16 @@ class Source(Generic[Options]):
         Raises the errors of `read` and `write_dataset`, and those of `check` with the user's file.
         """
         with scratch_beside(folder) as scratch, Workspace(scratch) as work:
-            made = self.read(options, split_seed, work)
-            own = {name: getattr(made, name) or getattr(self, name) for name in ("name", "origin", "licence")}
-            info = write_dataset(folder, replace(made, **own))
+            dataset = self.read(options, split_seed, work)
+            fields = {
+                name: getattr(dataset, name) or getattr(self, name) for name in ("name", "origin", "licence")
+            }
+            info = write_dataset(folder, replace(dataset, **fields))
         if self.needs_input:
             try:
                 check(folder, audited=False)
             except UserError as error:
-                raise _in_users_file(error, made.place_of, getattr(options, "path", folder)) from None
+                raise _in_users_file(error, dataset.place_of, getattr(options, "path", folder)) from None
         return info
 
 
@@ -140,6 +142,6 @@ def distinct(classes: Iterable[str], file: Path) -> tuple[str, ...]:
     counts = Counter(classes)
     if not counts:
         raise UserError("names no class", file=file)
-    if twice := [name for name, count in counts.items() if count > 1]:
-        raise UserError("names a class twice", file=file, found=twice)
+    if repeated_names := [name for name, count in counts.items() if count > 1]:
+        raise UserError("names a class twice", file=file, found=repeated_names)
     return tuple(counts)

@@ -43,13 +43,13 @@ class SplitRows:
 
     def chunks(self, column: str) -> list[Any]:
         """Returns the values of a column in these rows, as one Arrow array per shard."""
-        read = [(self.reader.column(shard, column), here) for shard, here in self._shards]
-        return [chunk if len(here) == len(chunk) else chunk.take(here) for chunk, here in read]
+        shard_chunks = [(self.reader.column(shard, column), rows) for shard, rows in self._shards]
+        return [chunk if len(rows) == len(chunk) else chunk.take(rows) for chunk, rows in shard_chunks]
 
     def only(self, held_out: HeldOut, *, unseen: bool) -> SplitRows | None:
         """Returns the rows with a held-out class if `unseen`, else the others; None if there are none."""
-        kept_N = _has_any(self.labels(held_out.labels), held_out.classes) == unseen
-        rows = self.rows.numpy()[kept_N]
+        is_kept_N = _has_any(self.labels(held_out.labels), held_out.classes) == unseen
+        rows = self.rows.numpy()[is_kept_N]
         return SplitRows(self.reader, self.name, rows, unseen=unseen) if len(rows) else None
 
     @cached_property
@@ -88,19 +88,19 @@ class SplitRows:
         return labels
 
     def _read(self, name: str, space: LabelSpace) -> Tensor | LabelRows:
-        read = [self.chunks(column) for column in label_columns(name, space)]
-        for (shard, here), *own in zip(self._shards, *read, strict=True):
+        column_chunks = [self.chunks(column) for column in label_columns(name, space)]
+        for (shard, numbers), *chunks in zip(self._shards, *column_chunks, strict=True):
             file = self.reader.shard_file(shard)
-            check_labels(name, space, own, file, lambda row, here=here: f"row {here[row]}")  # type: ignore[misc]
+            check_labels(name, space, chunks, file, lambda row, numbers=numbers: f"row {numbers[row]}")  # type: ignore[misc]
         if space.kind == "multi_label":
             rows, *unknown = (
                 LabelRows.cat([columns.label_rows(chunk, space.n_classes) for chunk in column])
-                for column in read
+                for column in column_chunks
             )
             return replace(rows, unknown=unknown[0]) if unknown else rows
         if space.kind == "aspects":
-            return torch.cat([columns.ratings(chunk, len(space.aspects)) for chunk in read[0]])
-        return torch.cat([columns.single_classes(chunk) for chunk in read[0]])
+            return torch.cat([columns.ratings(chunk, len(space.aspects)) for chunk in column_chunks[0]])
+        return torch.cat([columns.single_classes(chunk) for chunk in column_chunks[0]])
 
 
 def check_labels(
@@ -116,23 +116,23 @@ def check_labels(
             problem, allowed = "class index outside the classes", f"0 to {space.n_classes - 1}"
             if space.kind == "aspects":
                 problem, allowed = "rating outside the scale", ", ".join(f"{step:g}" for step in space.scale)
-            found, problem = column[row].as_py(), f"{problem} at {place(row)}"
-            raise UserError(problem, file=file, key=key, found=found, allowed=allowed)
+            value, problem = column[row].as_py(), f"{problem} at {place(row)}"
+            raise UserError(problem, file=file, key=key, found=value, allowed=allowed)
     if space.unknown:
-        known_E, open_E = (columns.label_rows(its, space.n_classes).cells().numpy() for its in read)
-        for cell in np.intersect1d(known_E, open_E)[:1].tolist():
+        known_E, unknown_E = (columns.label_rows(column, space.n_classes).cells().numpy() for column in read)
+        for cell in np.intersect1d(known_E, unknown_E)[:1].tolist():
             row, label = divmod(cell, space.n_classes)
-            problem, found = f"class both known and unknown at {place(row)}", space.classes[label]
+            problem, value = f"class both known and unknown at {place(row)}", space.classes[label]
             key = unknown_column(name)
-            raise UserError(problem, file=file, key=key, found=found, allowed="one of the two")
+            raise UserError(problem, file=file, key=key, found=value, allowed="one of the two")
 
 
 def _has_any(labels: Tensor | LabelRows, classes: tuple[int, ...]) -> NDArray[np.bool_]:
     """Returns a mask (N,) of the rows that have any of the classes."""
-    wanted = torch.tensor(classes)
+    class_indices = torch.tensor(classes)
     if isinstance(labels, Tensor):
-        return torch.isin(labels, wanted).numpy()
-    return labels.only(wanted).counts().numpy() > 0
+        return torch.isin(labels, class_indices).numpy()
+    return labels.only(class_indices).counts().numpy() > 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,9 +166,9 @@ class Split:
     def fingerprint(self) -> str:
         """A text that identifies these rows of this data set (not changed labels), for the keys of caches."""
         is_part = self.index is not None or self.is_redrawn
-        rows = hashlib.sha256(self.rows.numpy().tobytes()).hexdigest()[:16] if is_part else ""
-        whole = "unseen" if self.whole.unseen else "all"
-        return f"{self.info.stored_fingerprint}-{self.name}-{rows or whole}"
+        rows_hash = hashlib.sha256(self.rows.numpy().tobytes()).hexdigest()[:16] if is_part else ""
+        selection = "unseen" if self.whole.unseen else "all"
+        return f"{self.info.stored_fingerprint}-{self.name}-{rows_hash or selection}"
 
     @property
     def is_redrawn(self) -> bool:

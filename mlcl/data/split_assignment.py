@@ -61,11 +61,11 @@ def position(key: str, seed: int) -> float:
 
 def assign(key: str, seed: int, fractions: Sequence[float] = FRACTIONS) -> str:
     """Returns the split of a row, which depends only on the row's key, the seed and the fractions."""
-    where = position(key, seed)
+    point = position(key, seed)
     edge = 0.0
     for split, share in zip(SPLITS, fractions, strict=True):
         edge += share
-        if where < edge:
+        if point < edge:
             return split
     return SPLITS[max(i for i, share in enumerate(fractions) if share > 0)]
 
@@ -83,14 +83,14 @@ def train_every_class(splits: list[str], classes: Classes, keys: Sequence[str], 
     """
     order = sorted(range(len(keys)), key=lambda row: position(keys[row], seed))
     for space in classes:
-        trained = {c for row, split in enumerate(splits) if split == "train" for c in space[row]}
+        train_classes = {c for row, split in enumerate(splits) if split == "train" for c in space[row]}
         for row in order:
-            if splits[row] != "train" and not trained.issuperset(space[row]):
+            if splits[row] != "train" and not train_classes.issuperset(space[row]):
                 splits[row] = "train"
-                trained.update(space[row])
-    kept = {key for key, split in zip(keys, splits, strict=True) if split == "train"}
+                train_classes.update(space[row])
+    train_keys = {key for key, split in zip(keys, splits, strict=True) if split == "train"}
     for row, key in enumerate(keys):
-        if key in kept:
+        if key in train_keys:
             splits[row] = "train"
 
 
@@ -109,13 +109,13 @@ def hold_out_rows(
     Rows with an equal key stay together. Keys are drawn by their hash or, with `stratified`, by `stratify`.
     """
     train = [row for row, split in enumerate(splits) if split == "train"]
-    own, its = [keys[row] for row in train], [[space[row] for row in train] for space in classes]
+    train_keys, labels = [keys[row] for row in train], [[space[row] for row in train] for space in classes]
     if stratified:
-        held = stratify(its, own, (1 - share, share, 0.0), seed)
+        new_splits = stratify(labels, train_keys, (1 - share, share, 0.0), seed)
     else:
-        held = [assign_validation(key, seed, share) for key in own]
-    train_every_class(held, its, own, seed)
-    for row, split in zip(train, held, strict=True):
+        new_splits = [assign_validation(key, seed, share) for key in train_keys]
+    train_every_class(new_splits, labels, train_keys, seed)
+    for row, split in zip(train, new_splits, strict=True):
         splits[row] = split if split == "train" else to
 
 
@@ -127,20 +127,20 @@ def shares_note(splits: Sequence[str], fractions: Sequence[float], reason: str) 
     counts = Counter(splits)
     shares = [counts[split] / max(1, len(splits)) for split in SPLITS]
     pairs = list(zip(shares, fractions, strict=True))
-    if not any(abs(share - wanted) > FAR or (wanted > 0 and not share) for share, wanted in pairs):
+    if not any(abs(share - fraction) > FAR or (fraction > 0 and not share) for share, fraction in pairs):
         return []
-    found = " / ".join(f"{100 * share:.1f}" for share in shares)
-    asked = " / ".join(f"{100 * wanted:.3g}" for wanted in fractions)
-    return [f"the splits have {found} % of the rows where {asked} were wanted: {reason}"]
+    shares_text = " / ".join(f"{100 * share:.1f}" for share in shares)
+    fractions_text = " / ".join(f"{100 * fraction:.3g}" for fraction in fractions)
+    return [f"the splits have {shares_text} % of the rows where {fractions_text} were wanted: {reason}"]
 
 
 def copies_between(contents: Iterable[Hashable], splits: Iterable[str]) -> list[str]:
     """Returns a list of one note on validation and test rows that are copies of training rows, or []."""
     rows = list(zip(contents, splits, strict=True))
-    trained = {content for content, split in rows if split == "train"}
-    found = Counter(split for content, split in rows if split != "train" and content in trained)
-    told = ", ".join(f"{found[split]:,} of {split}" for split in SPLITS if found[split])
-    return [f"rows with the content of a training row: {told}"] if told else []
+    train_contents = {content for content, split in rows if split == "train"}
+    counts = Counter(split for content, split in rows if split != "train" and content in train_contents)
+    counts_text = ", ".join(f"{counts[split]:,} of {split}" for split in SPLITS if counts[split])
+    return [f"rows with the content of a training row: {counts_text}"] if counts_text else []
 
 
 def digest_of(content: str | bytes) -> bytes:
@@ -167,9 +167,9 @@ def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, 
     Keys beyond the sizes are left out; with too few keys the last splits get fewer. The keys of the first
     split stay when a later split grows. Only as many keys as are drawn are held in memory.
     """
-    first = heapq.nsmallest(sum(sizes.values()), keys, key=partial(position, seed=seed))
+    drawn_keys = heapq.nsmallest(sum(sizes.values()), keys, key=partial(position, seed=seed))
     splits = (split for split, size in sizes.items() for _ in range(size))
-    return dict(zip(first, splits, strict=False))
+    return dict(zip(drawn_keys, splits, strict=False))
 
 
 def halves(keys: Sequence[str], seed: int) -> dict[str, str]:
@@ -202,11 +202,11 @@ def with_eval_as_test(found: Mapping[str, str | None]) -> dict[str, str | None]:
 
     `found` maps names to splits. If all other names are train, `eval` stays validation.
     """
-    named = {name for name in found if {"eval", "evaluation"} & set(_words_of_name(name))}
-    late = {name for name in named if found[name] == "validation"}
-    others = {split for name, split in found.items() if name not in late}
-    is_test = "validation" in others and "test" not in others
-    return {**found, **dict.fromkeys(late if is_test else (), "test")}
+    eval_names = {name for name in found if {"eval", "evaluation"} & set(_words_of_name(name))}
+    candidates = {name for name in eval_names if found[name] == "validation"}
+    other_splits = {split for name, split in found.items() if name not in candidates}
+    is_test = "validation" in other_splits and "test" not in other_splits
+    return {**found, **dict.fromkeys(candidates if is_test else (), "test")}
 
 
 def split_of_name(name: str) -> str | None:
@@ -215,15 +215,15 @@ def split_of_name(name: str) -> str | None:
     `train_val` and `trainval` count as train.
     """
     words = _words_of_name(name)
-    for at in reversed(range(1, len(words))):
-        if words[at] and words[at - 1] and words[at - 1] + words[at] in SPLIT_NAMES:  # as in PublicTest
-            words[at - 1 : at + 1] = [words[at - 1] + words[at]]
-    found = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
-    if len(found) > 1:  # as in GermEval21_TestData
-        found = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES and word != "eval"}
+    for end in reversed(range(1, len(words))):
+        if words[end] and words[end - 1] and words[end - 1] + words[end] in SPLIT_NAMES:  # as in PublicTest
+            words[end - 1 : end + 1] = [words[end - 1] + words[end]]
+    splits = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
+    if len(splits) > 1:  # as in GermEval21_TestData
+        splits = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES and word != "eval"}
     if "trainval" in words or ("train", "val") in pairwise(words):
-        return "train" if found <= {"train", "validation"} else None
-    return found.pop() if len(found) == 1 else None
+        return "train" if splits <= {"train", "validation"} else None
+    return splits.pop() if len(splits) == 1 else None
 
 
 def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: int) -> list[str]:
@@ -241,10 +241,10 @@ def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: in
     rows.splits = stratify(classes, keys, fractions, seed)
     train_every_class(rows.splits, classes, keys, seed)
     copies = sum(count for count in Counter(rows.contents).values() if count > 1)
-    said = f"rows with the content of another row, which lie in one split with it: {copies:,}"
-    said += _contradicting(rows, classes)
+    note = f"rows with the content of another row, which lie in one split with it: {copies:,}"
+    note += _contradicting(rows, classes)
     reason = "each class has a training row, and rows that belong together share a split"
-    return [*([said] if copies else []), *shares_note(rows.splits, fractions, reason)]
+    return [*([note] if copies else []), *shares_note(rows.splits, fractions, reason)]
 
 
 def stratify(classes: Classes, keys: Sequence[str], fractions: Sequence[float], seed: int) -> list[str]:
@@ -256,68 +256,71 @@ def stratify(classes: Classes, keys: Sequence[str], fractions: Sequence[float], 
     """
     unit_of: dict[str, int] = {}
     unit_N = [unit_of.setdefault(key, len(unit_of)) for key in keys]
-    names, size = list(unit_of), Counter(unit_N)
-    has: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    names, sizes = list(unit_of), Counter(unit_N)
+    unit_labels: dict[int, set[tuple[int, int]]] = defaultdict(set)
     for space, labels in enumerate(classes):
         for unit, row in zip(unit_N, labels, strict=True):
-            has[unit].update((space, label) for label in row)
+            unit_labels[unit].update((space, label) for label in row)
     members: dict[tuple[int, int], set[int]] = defaultdict(set)
     for unit in range(len(names)):
-        for label in has[unit] or {NO_LABEL}:
+        for label in unit_labels[unit] or {NO_LABEL}:
             members[label].add(unit)
-    rows = {label: sum(size[unit] for unit in units) for label, units in members.items()}
-    rare = {label for label in members if rows[label] < RARE or len(keys) < FEW}
-    wanted = {label: [share * rows[label] for share in fractions] for label in rare}
-    total = sum(size[unit] for unit in set().union(*(members[label] for label in rare)))
-    need = [share * total for share in fractions]
-    there = [at for at, share in enumerate(fractions) if share > 0]
+    rows = {label: sum(sizes[unit] for unit in units) for label, units in members.items()}
+    rare_labels = {label for label in members if rows[label] < RARE or len(keys) < FEW}
+    label_needs = {label: [share * rows[label] for share in fractions] for label in rare_labels}
+    total = sum(sizes[unit] for unit in set().union(*(members[label] for label in rare_labels)))
+    needs = [share * total for share in fractions]
+    parts = [part for part, share in enumerate(fractions) if share > 0]
     split: dict[int, int] = {}
-    for own in sorted(rare, key=lambda label: (rows[label], position(str(label), seed))):
-        units = members[own] - split.keys()
-        for unit in sorted(units, key=lambda unit: (-size[unit], position(names[unit], seed))):
-            best = max((need[at] > 0, round(wanted[own][at], 9), need[at], -at, at) for at in there)[-1]
+    for rare_label in sorted(rare_labels, key=lambda label: (rows[label], position(str(label), seed))):
+        units = members[rare_label] - split.keys()
+        for unit in sorted(units, key=lambda unit: (-sizes[unit], position(names[unit], seed))):
+            best = max(
+                (needs[part] > 0, round(label_needs[rare_label][part], 9), needs[part], -part, part)
+                for part in parts
+            )[-1]
             split[unit] = best
-            need[best] -= size[unit]
-            for label in (has[unit] or {NO_LABEL}) & rare:
-                wanted[label][best] -= size[unit]
+            needs[best] -= sizes[unit]
+            for label in (unit_labels[unit] or {NO_LABEL}) & rare_labels:
+                label_needs[label][best] -= sizes[unit]
     by_hash = {unit: assign(names[unit], seed, fractions) for unit in range(len(names)) if unit not in split}
     return [by_hash[unit] if unit in by_hash else SPLITS[split[unit]] for unit in unit_N]
 
 
 def _contradicting(rows: RowKeys, classes: Classes) -> str:
     """Returns the end of a note on rows with the content of an earlier row but other labels, or ""."""
-    first = dict.fromkeys(rows.contents, -1)
-    other = 0
+    first_row = dict.fromkeys(rows.contents, -1)
+    count = 0
     for row, content in enumerate(rows.contents):
-        if first[content] < 0:
-            first[content] = row
-        other += any(set(space[row]) != set(space[first[content]]) for space in classes)
-    return f", {other:,} of them with other labels than the first of their kind" if other else ""
+        if first_row[content] < 0:
+            first_row[content] = row
+        count += any(set(space[row]) != set(space[first_row[content]]) for space in classes)
+    return f", {count:,} of them with other labels than the first of their kind" if count else ""
 
 
 def _complete(
     rows: RowKeys, keys: Sequence[str], classes: Classes, fractions: Sequence[float], seed: int
 ) -> list[str]:
-    where: dict[str, int] = {}
+    first_row: dict[str, int] = {}
     for row, group in enumerate(rows.groups):
-        first = where.setdefault(group, row)
+        first = first_row.setdefault(group, row)
         if rows.splits[first] != rows.splits[row]:
             problem = f"a group is in two splits at {rows.places[first]} and {rows.places[row]}"
             raise UserError(problem, key="group", found=group, allowed="one split, or no column of splits")
     notes = []
-    for at, split in ((1, "validation"), (2, "test")):
-        trained = rows.splits.count("train")
-        if not trained:
+    for index, split in ((1, "validation"), (2, "test")):
+        n_train = rows.splits.count("train")
+        if not n_train:
             raise UserError("no row is for training", key="split", found=sorted(set(rows.splits)))
-        if split in rows.splits or not fractions[at]:
+        if split in rows.splits or not fractions[index]:
             continue
-        share = fractions[at] / (fractions[0] + fractions[at])
+        share = fractions[index] / (fractions[0] + fractions[index])
         hold_out_rows(rows.splits, classes, keys, seed, share, split)
-        if rows.splits.count(split) < share * trained / 2:
+        if rows.splits.count(split) < share * n_train / 2:
             # In a small set a hash may draw far too few rows.
-            rows.splits[:] = ["train" if its == split else its for its in rows.splits]
+            rows.splits[:] = ["train" if name == split else name for name in rows.splits]
             hold_out_rows(rows.splits, classes, keys, seed, share, split, stratified=True)
-        held_out = f"{rows.splits.count(split):,} of {trained:,} training rows are held out for it"
+        held_out = f"{rows.splits.count(split):,} of {n_train:,} training rows are held out for it"
         notes.append(f"no {split} rows are given: {held_out}")
     return notes + copies_between(rows.contents, rows.splits)
 
@@ -332,13 +335,13 @@ def least_names(names: Sequence[str], *keys: Sequence[Hashable]) -> list[str]:
     entries = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     graph = coo_array((np.ones(len(entries)), (entries[:, 0], entries[:, 1])), shape=(len(names),) * 2)
     parts = connected_components(graph, directed=False)[1].tolist()
-    least: dict[int, str] = {}
+    least_name: dict[int, str] = {}
     for part, name in zip(parts, names, strict=True):
-        least[part] = min(name, least.get(part, name))
-    return [least[part] for part in parts]
+        least_name[part] = min(name, least_name.get(part, name))
+    return [least_name[part] for part in parts]
 
 
 def _with_first(values: Sequence[Hashable]) -> list[tuple[int, int]]:
     """Pairs each row that repeats the value of an earlier row with the first row of that value."""
-    first: dict[Hashable, int] = {}
-    return [(row, first[value]) for row, value in enumerate(values) if first.setdefault(value, row) != row]
+    firsts: dict[Hashable, int] = {}
+    return [(row, firsts[value]) for row, value in enumerate(values) if firsts.setdefault(value, row) != row]

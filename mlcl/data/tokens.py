@@ -41,8 +41,8 @@ def train_word_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNK))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = [PAD, UNK]
-    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=special, show_progress=False)
+    specials = [PAD, UNK]
+    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=specials, show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.enable_padding(pad_id=0, pad_token=PAD)
     return tokenizer
@@ -71,20 +71,20 @@ def hugging_face_tokenizer(name_or_folder: str) -> Tokenizer:
             allowed="pip install 'mlcl[transformers]'",
         ) from None
     try:
-        loaded = AutoTokenizer.from_pretrained(name_or_folder, use_fast=True, trust_remote_code=False)
+        fast_tokenizer = AutoTokenizer.from_pretrained(name_or_folder, use_fast=True, trust_remote_code=False)
     except Exception as error:  # a damaged file may raise any error
         raise UserError("no tokenizer there", key="encoder.model", found=error) from None
-    if not getattr(loaded, "is_fast", False):
+    if not getattr(fast_tokenizer, "is_fast", False):
         raise UserError("this tokenizer has no fast version", key="encoder.model", found=name_or_folder)
-    return padded_tokenizer(loaded)
+    return padded_tokenizer(fast_tokenizer)
 
 
 def padded_tokenizer(loaded: Any) -> Tokenizer:
     """Returns the tokenizer that a fast tokenizer of Hugging Face wraps, with padding enabled."""
     tokenizer: Tokenizer = loaded.backend_tokenizer
     # Decoders such as Llama have no padding token; the attention mask hides the id used instead.
-    known = (loaded.pad_token_id, loaded.eos_token_id, 0)
-    pad_id = next(id for id in known if id is not None)
+    candidate_ids = (loaded.pad_token_id, loaded.eos_token_id, 0)
+    pad_id = next(token_id for token_id in candidate_ids if token_id is not None)
     tokenizer.enable_padding(pad_id=pad_id, pad_token=str(loaded.convert_ids_to_tokens(pad_id)))
     return tokenizer
 
@@ -108,10 +108,10 @@ class TokenRows:
         rows_B = indices.numpy()
         start_B = self.offsets[rows_B]
         length_B = self.offsets[rows_B + 1] - start_B
-        at_T = np.arange(max(1, int(length_B.max(initial=0))))
-        mask_BT = at_T < length_B[:, None]
+        position_T = np.arange(max(1, int(length_B.max(initial=0))))
+        mask_BT = position_T < length_B[:, None]
         ids_BT = np.full(mask_BT.shape, self.pad_id, dtype=np.int64)
-        ids_BT[mask_BT] = self.tokens[(start_B[:, None] + at_T)[mask_BT]]
+        ids_BT[mask_BT] = self.tokens[(start_B[:, None] + position_T)[mask_BT]]
         return {"input_ids": torch.from_numpy(ids_BT), "attention_mask": torch.from_numpy(mask_BT)}
 
 
@@ -129,10 +129,10 @@ def encode(
     key = texts.fingerprint if isinstance(texts, Split) else _hash(*texts)
     folder = cache / "tokens" / _hash(tokenizer.to_str(), key, str(max_length))
 
-    def write(work: Path) -> None:
+    def write(work_folder: Path) -> None:
         rows = _encode(tokenizer, _texts(texts), max_length)
-        np.save(work / "offsets.npy", rows.offsets)
-        np.save(work / "tokens.npy", rows.tokens)
+        np.save(work_folder / "offsets.npy", rows.offsets)
+        np.save(work_folder / "tokens.npy", rows.tokens)
 
     def read(folder: Path) -> TokenRows:
         tokens = np.load(folder / "tokens.npy", mmap_mode="r")
@@ -153,15 +153,15 @@ def _texts(texts: Split | Sequence[str]) -> Sequence[str]:
 
 
 def _encode(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> TokenRows:
-    work = Tokenizer.from_str(tokenizer.to_str())
-    work.no_padding()
-    work.enable_truncation(max_length)
-    unknown = work.token_to_id(UNK)
-    empty = [pad_id(tokenizer) if unknown is None else unknown]
+    encoder = Tokenizer.from_str(tokenizer.to_str())
+    encoder.no_padding()
+    encoder.enable_truncation(max_length)
+    unknown_id = encoder.token_to_id(UNK)
+    empty_ids = [pad_id(tokenizer) if unknown_id is None else unknown_id]
     counts, chunks = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
-    for first in range(0, len(texts), ENCODED_AT_ONCE):
-        encoded = work.encode_batch_fast(list(texts[first : first + ENCODED_AT_ONCE]))
-        ids = [row.ids or empty for row in encoded]
+    for start in range(0, len(texts), ENCODED_AT_ONCE):
+        encodings = encoder.encode_batch_fast(list(texts[start : start + ENCODED_AT_ONCE]))
+        ids = [encoding.ids or empty_ids for encoding in encodings]
         counts.append(np.fromiter(map(len, ids), dtype=np.int64, count=len(ids)))
         chunks.append(np.concatenate([np.asarray(row, dtype=np.int32) for row in ids]))
     return TokenRows(np.cumsum(np.concatenate(counts)), np.concatenate(chunks), pad_id(tokenizer))

@@ -44,39 +44,39 @@ def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = T
     `allow_untrained` here or in `dataset.json`) for a label that only the test split has.
     """
     data = Dataset.open(place, verify=True)
-    seen: dict[str, int] = {}
+    shard_of_id: dict[str, int] = {}
     splits: Counter[str] = Counter()
     for number in range(len(data.info.shards)):
-        splits += _check_shard(data, number, seen)
+        splits += _check_shard(data, number, shard_of_id)
     _check_counts(data, splits)
     if data.info.modality == "image":
         for split in splits:
             for _ in decode_split(data.split(split), CHECK_SIZE):
                 pass
-    trees = [*check_class_trees(data, splits), *check_class_parents(data, splits)]
+    tree_notes = [*check_class_trees(data, splits), *check_class_parents(data, splits)]
     tables = label_tables(data)
-    odd = [*trees, *_untrained(data, tables, allow_untrained or data.info.allow_untrained)]
+    findings = [*tree_notes, *_untrained(data, tables, allow_untrained or data.info.allow_untrained)]
     if audited:
-        absent = [f"no row is for {split}" for split in SPLITS if not data.info.rows.get(split)]
-        odd += [*_unknown(tables), *absent, *label_notes(tables), *content_notes(data, tables)]
-    warnings = tuple(dict.fromkeys((*data.info.notes, *odd)))
+        absent_notes = [f"no row is for {split}" for split in SPLITS if not data.info.rows.get(split)]
+        findings += [*_unknown(tables), *absent_notes, *label_notes(tables), *content_notes(data, tables)]
+    warnings = tuple(dict.fromkeys((*data.info.notes, *findings)))
     return CheckReport(data.info.name, data.info.fingerprint, dict(splits), len(data.info.shards), warnings)
 
 
-def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[str]:
+def _check_shard(data: Dataset, number: int, shard_of_id: dict[str, int]) -> Counter[str]:
     file = data.reader.shard_file(number)
     ids = data.reader.column(number, "id").to_pylist()
 
     def bad(row: int, problem: str, key: str, found: object = None, allowed: object = None) -> UserError:
-        where = f"{problem} at row {row}, id {ids[row]}"
-        return UserError(where, file=file, key=key, found=found, allowed=allowed)
+        message = f"{problem} at row {row}, id {ids[row]}"
+        return UserError(message, file=file, key=key, found=found, allowed=allowed)
 
     for row, row_id in enumerate(ids):
         if not row_id:
             raise bad(row, "id is empty", "id")
-        if row_id in seen:
-            raise bad(row, f"id is also in shard {seen[row_id]}", "id")
-        seen[row_id] = number
+        if row_id in shard_of_id:
+            raise bad(row, f"id is also in shard {shard_of_id[row_id]}", "id")
+        shard_of_id[row_id] = number
     if data.info.grouped:
         for row in np.flatnonzero(data.reader.column(number, GROUP).is_null())[:1].tolist():
             raise bad(row, "group is missing", GROUP)
@@ -93,17 +93,17 @@ def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[st
         for row in np.flatnonzero(~finite)[:1].tolist():
             raise bad(row, "vector has numbers that are not finite", "vectors")
     for name, space in data.info.label_spaces.items():
-        read = [data.reader.column(number, column) for column in label_columns(name, space)]
-        check_labels(name, space, read, file, lambda row: f"row {row}, id {ids[row]}")
+        space_columns = [data.reader.column(number, column) for column in label_columns(name, space)]
+        check_labels(name, space, space_columns, file, lambda row: f"row {row}, id {ids[row]}")
     return Counter(splits)
 
 
 def _check_counts(data: Dataset, splits: Counter[str]) -> None:
-    declared = {split: rows for split, rows in data.info.rows.items() if rows}
-    if declared != dict(splits):
+    declared_rows = {split: rows for split, rows in data.info.rows.items() if rows}
+    if declared_rows != dict(splits):
         file = f"{data.place}/{INFO_FILE}"
         problem = "rows of the splits differ from the shards'"
-        raise UserError(problem, file=file, key="rows", found=declared, allowed=dict(splits))
+        raise UserError(problem, file=file, key="rows", found=declared_rows, allowed=dict(splits))
     if not splits["train"]:
         raise UserError("no row is for training", file=data.place, key="split", found=dict(splits))
 
@@ -111,10 +111,10 @@ def _check_counts(data: Dataset, splits: Counter[str]) -> None:
 def _unknown(tables: Sequence[LabelTable]) -> Iterator[str]:
     """Yields a note on the number of unknown entries for each label space that has some."""
     for table in tables:
-        unknown = sum(len(its.unknown.columns) for its in table.rows.values() if its.unknown is not None)
+        count = sum(len(rows.unknown.columns) for rows in table.rows.values() if rows.unknown is not None)
         cells = int(table.sizes.sum()) * table.space.n_classes
-        if unknown:
-            yield f"{table.name}: {unknown:,} of {cells:,} entries are unknown ({unknown / cells:.1%})"
+        if count:
+            yield f"{table.name}: {count:,} of {cells:,} entries are unknown ({count / cells:.1%})"
 
 
 def _untrained(data: Dataset, tables: Sequence[LabelTable], allowed: bool) -> Iterator[str]:
@@ -124,10 +124,10 @@ def _untrained(data: Dataset, tables: Sequence[LabelTable], allowed: bool) -> It
         # A rating without a training row is still a point of the known scale, so it is no error.
         if only_test and not allowed and not table.is_aspect:
             raise _test_only(data, table, only_test[0], len(only_test))
-        elsewhere = [table.space.classes[c] for c in np.flatnonzero(~train & (test | validation))]
-        if elsewhere:
-            shown = ", ".join(elsewhere[:5]) + (", ..." if len(elsewhere) > 5 else "")
-            yield f"{table.name}: {len(elsewhere)} classes have no training row: {shown}"
+        untrained_classes = [table.space.classes[c] for c in np.flatnonzero(~train & (test | validation))]
+        if untrained_classes:
+            examples = ", ".join(untrained_classes[:5]) + (", ..." if len(untrained_classes) > 5 else "")
+            yield f"{table.name}: {len(untrained_classes)} classes have no training row: {examples}"
 
 
 def _test_only(data: Dataset, table: LabelTable, label: str, count: int) -> UserError:

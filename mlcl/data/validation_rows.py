@@ -55,9 +55,9 @@ def redraw_validation(data: Dataset, seed: int, cache: Path | None = None) -> Da
         return data.with_validation(seed, _draw(data, seed))
     file = cache / "validation" / f"{data.info.stored_fingerprint}-{seed}-2.npz"
 
-    def write(work: Path) -> None:
-        with work.open("wb") as target:
-            np.savez(target, **_draw(data, seed))  # type: ignore[arg-type]
+    def write(work_file: Path) -> None:
+        with work_file.open("wb") as stream:
+            np.savez(stream, **_draw(data, seed))  # type: ignore[arg-type]
 
     return data.with_validation(seed, read_cached(file, write, _read))
 
@@ -77,12 +77,12 @@ def _draw(data: Dataset, seed: int) -> dict[str, NDArray[np.int64]]:
         [labels for split in splits for labels in as_rows(split.labels(name), space).lists()]
         for name, space in data.info.class_spaces().items()
     ]
-    wanted = len(splits[1])
-    share = wanted / len(numbers_N)
-    drawn = stratify(classes, keys, (1 - share, share, 0.0), seed)
-    train_every_class(drawn, classes, keys, seed)
-    _resize(drawn, classes, keys, seed, wanted)
-    is_validation_N = np.array(drawn) == "validation"
+    size = len(splits[1])
+    share = size / len(numbers_N)
+    new_splits = stratify(classes, keys, (1 - share, share, 0.0), seed)
+    train_every_class(new_splits, classes, keys, seed)
+    _resize(new_splits, classes, keys, seed, size)
+    is_validation_N = np.array(new_splits) == "validation"
     if not is_validation_N.any():
         problem = "no validation row is left: train and validation are copies or one group"
         raise UserError(problem, file=data.place, key=KEY, found=seed, allowed="null")
@@ -96,34 +96,38 @@ def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
     """
     if splits[0].info.modality == "image":  # compared by pixels, as in the splits of sources
         return [[digest for split in splits for digest in in_threads(image_digest, split.images())]]
-    alike = [list(content_keys(split)) for split in splits]
+    keys = [list(content_keys(split)) for split in splits]
     if splits[0].info.modality != "text":
-        return [list(chain(*alike))]
-    copies: list[Hashable] = [digest_of(text) for split in splits for text in split.texts()]
-    return [copies, list(chain(*alike))] if set(alike[0]).isdisjoint(alike[1]) else [copies]
+        return [list(chain(*keys))]
+    digests: list[Hashable] = [digest_of(text) for split in splits for text in split.texts()]
+    return [digests, list(chain(*keys))] if set(keys[0]).isdisjoint(keys[1]) else [digests]
 
 
-def _resize(splits: list[str], classes: Classes, keys: list[str], seed: int, wanted: int) -> None:
-    """Moves rows, all of a key at once, in seeded order until validation has `wanted` rows or none fits."""
+def _resize(splits: list[str], classes: Classes, keys: list[str], seed: int, size: int) -> None:
+    """Moves rows, all of a key at once, in seeded order until validation has `size` rows or none fits."""
     members: dict[str, list[int]] = defaultdict(list)
     for row, key in enumerate(keys):
         members[key].append(row)
-    trained = [
-        Counter(label for row, own in enumerate(space) if splits[row] == "train" for label in own)
+    train_counts = [
+        Counter(label for row, labels in enumerate(space) if splits[row] == "train" for label in labels)
         for space in classes
     ]
-    lacking = wanted - splits.count("validation")
-    source, target = ("train", "validation") if lacking > 0 else ("validation", "train")
+    deficit = size - splits.count("validation")
+    source, target = ("train", "validation") if deficit > 0 else ("validation", "train")
     for key in sorted(members, key=lambda key: position(key, seed)):
         rows = members[key]
-        if not 0 < len(rows) <= abs(lacking) or splits[rows[0]] != source:
+        if not 0 < len(rows) <= abs(deficit) or splits[rows[0]] != source:
             continue
-        own = [Counter(label for row in rows for label in space[row]) for space in classes]
+        moved_counts = [Counter(label for row in rows for label in space[row]) for space in classes]
         if source == "train":
-            if any(its[c] <= n for its, mine in zip(trained, own, strict=True) for c, n in mine.items()):
+            if any(
+                train_count[c] <= n
+                for train_count, moved_count in zip(train_counts, moved_counts, strict=True)
+                for c, n in moved_count.items()
+            ):
                 continue
-            for its, mine in zip(trained, own, strict=True):
-                its.subtract(mine)
+            for train_count, moved_count in zip(train_counts, moved_counts, strict=True):
+                train_count.subtract(moved_count)
         for row in rows:
             splits[row] = target
-        lacking -= len(rows) if lacking > 0 else -len(rows)
+        deficit -= len(rows) if deficit > 0 else -len(rows)

@@ -88,11 +88,11 @@ def in_batches(
 
     `values` are the texts, images or vectors; they become the column named `content`.
     """
-    source, first = iter(values), 0
-    while drawn := list(islice(source, ROWS_AT_ONCE)):
-        here = slice(first, first + len(drawn))
-        yield {**{name: column[here] for name, column in columns.items()}, content: drawn}
-        first = here.stop
+    source, start = iter(values), 0
+    while chunk := list(islice(source, ROWS_AT_ONCE)):
+        rows = slice(start, start + len(chunk))
+        yield {**{name: column[rows] for name, column in columns.items()}, content: chunk}
+        start = rows.stop
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,11 @@ def write_dataset(folder: Path, made: NewDataset, shard_rows: int = 65_536) -> D
             text = info.model_dump_json(indent=1, exclude=None if made.notes else {"notes"})
             (work / INFO_FILE).write_text(text + "\n", encoding="utf-8")
     except FileExistsError:
-        found = Dataset.open(folder).info
-        if found.fingerprint == info.fingerprint:
-            return found
+        existing_info = Dataset.open(folder).info
+        if existing_info.fingerprint == info.fingerprint:
+            return existing_info
         problem, allowed = "another data set is there", info.fingerprint
-        raise UserError(problem, file=folder, found=found.fingerprint, allowed=allowed) from None
+        raise UserError(problem, file=folder, found=existing_info.fingerprint, allowed=allowed) from None
     except ValidationError as error:
         raise UserError("no data set", file=folder, found=error.errors()[0]["msg"]) from None
     except OSError as error:
