@@ -27,10 +27,10 @@ def check_url(text: str) -> str:
     """Returns an http(s) URL without user and password. Raises a ValueError that hides any other text."""
     try:
         parts = urlsplit(text)
-        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:  # wrong brackets, or a wrong port
-        known = False
-    if not known or "@" in parts.netloc or re.search(r"\s", text):
+        valid = False
+    if not valid or "@" in parts.netloc or re.search(r"\s", text):
         raise ValueError("not an http(s) URL without user and password")
     return text
 
@@ -49,16 +49,16 @@ class Reference(Section):
         """Returns the secret. If it is missing or empty, raises UserError with `key`."""
         if self.env is not None:
             text = os.environ.get(self.env, "").strip()
-            problem, found = "the variable is not set, or is empty", self.env
+            problem, source = "the variable is not set, or is empty", self.env
         else:
             file = (self.file or Path()).expanduser()
-            problem, found = "the file cannot be read, or is empty", str(file)
+            problem, source = "the file cannot be read, or is empty", str(file)
             try:
                 text = file.read_text(encoding="utf-8").partition("\n")[0].strip()
             except (OSError, ValueError):
                 text = ""
         if not text:
-            raise UserError(problem, key=key, found=found)
+            raise UserError(problem, key=key, found=source)
         return text
 
 
@@ -170,5 +170,5 @@ def load_cluster(path: Path) -> ClusterConfig:
         return validate(ClusterConfig, read_yaml(path), path)
     except UserError as error:
         # These keys may contain a secret that was written there by mistake.
-        found = "not shown" if (error.key or "").startswith(("ray", "mlflow", "env")) else error.found
-        raise error.but(found=found) from None
+        value = "not shown" if (error.key or "").startswith(("ray", "mlflow", "env")) else error.found
+        raise error.but(found=value) from None

@@ -32,8 +32,8 @@ class _UnreadEncoder(EncoderConfig):
 def built_in() -> list[Any]:
     """Returns the declarations of the built-in encoders, in the order of the job reference."""
     encoders = registry("encoders")
-    known = [encoders[name] for name, origin in encoders.origins().items() if origin == BUILT_IN]
-    return sorted(known, key=lambda encoder: (encoder.order, encoder.name))
+    declarations = [encoders[name] for name, origin in encoders.origins().items() if origin == BUILT_IN]
+    return sorted(declarations, key=lambda encoder: (encoder.order, encoder.name))
 
 
 def _read(value: Any, _: ValidatorFunctionWrapHandler) -> EncoderConfig:

@@ -304,13 +304,13 @@ def covers(outer: str, key: str) -> bool:
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns nested mappings as a dict with dotted keys: `{"a": {"b": 1}}` gives `{"a.b": 1}`."""
-    flat: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, f"{prefix}{key}."))
+            leaves.update(flatten(value, f"{prefix}{key}."))
         else:
-            flat[prefix + key] = value
-    return flat
+            leaves[prefix + key] = value
+    return leaves
 
 
 def job_hash(job: JobConfig) -> str:

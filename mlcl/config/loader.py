@@ -52,8 +52,8 @@ class WrittenJob:
         """
         check_stars([self.tree], overrides)
         tree = apply_overrides(self.tree, overrides)
-        given = dict.fromkeys(_without_stars(self.tree, overrides), KeyOrigin(None))
-        return replace(self, tree=tree, origins=_without(self.origins, given) | given)
+        override_origins = dict.fromkeys(_without_stars(self.tree, overrides), KeyOrigin(None))
+        return replace(self, tree=tree, origins=_without(self.origins, override_origins) | override_origins)
 
     def origin_of(self, key: str | None) -> KeyOrigin | None:
         """Returns the origin of a dotted key; None if neither a file nor the command line sets it.
@@ -61,10 +61,10 @@ class WrittenJob:
         If an override sets a whole section that contains the key, the origin is the command line.
         """
         parts = (key or "").split(".")
-        outer = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
-        nearest = next((each for each in outer if each in self.origins), None)
-        found = self.origins.get(nearest or "")
-        return found if nearest == key or (found and found.file is None) else None
+        prefixes = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
+        nearest_key = next((prefix for prefix in prefixes if prefix in self.origins), None)
+        origin = self.origins.get(nearest_key or "")
+        return origin if nearest_key == key or (origin and origin.file is None) else None
 
     def file_of(self, key: str | None = None) -> Path | None:
         """Returns the file that sets a dotted key, or else the job file; None for a job from a mapping."""
@@ -91,15 +91,15 @@ def read_job(source: str | Path | Mapping[str, Any]) -> WrittenJob:
     layers = _layers(source)
     tree: dict[str, Any] = {}
     origins: dict[str, KeyOrigin] = {}
-    for depth, (file, own, lines) in enumerate(reversed(layers)):
-        for dotted in _keys_to_drop(own, file, has_base=depth > 0):
+    for depth, (file, content, lines) in enumerate(reversed(layers)):
+        for dotted in _keys_to_drop(content, file, has_base=depth > 0):
             drop_key(tree, dotted, file)
             origins = {key: origin for key, origin in origins.items() if not covers(dotted, key)}
-        own = {key: value for key, value in own.items() if key not in ("base", "drop")}
-        found = {} if file is None else {key: KeyOrigin(file, line) for key, line in lines.items()}
-        leaves = [key for key in found if not isinstance(value_at(own, key), Mapping)]
-        origins = _without(origins, leaves) | found
-        tree = _merge(tree, own)
+        content = {key: value for key, value in content.items() if key not in ("base", "drop")}
+        file_origins = {} if file is None else {key: KeyOrigin(file, line) for key, line in lines.items()}
+        leaves = [key for key in file_origins if not isinstance(value_at(content, key), Mapping)]
+        origins = _without(origins, leaves) | file_origins
+        tree = _merge(tree, content)
     return WrittenJob(tree, tuple(file for file, _, _ in layers if file is not None), origins)
 
 
@@ -122,23 +122,23 @@ def load_job(
     """
     if not isinstance(overrides, Mapping):
         overrides = dict(parse_override(text) for text in overrides)
-    read = read_job(source)
-    written = read.with_overrides(overrides)
+    source_job = read_job(source)
+    job = source_job.with_overrides(overrides)
     try:
-        return validate(JobConfig, written.with_plugins(written.tree), None)
+        return validate(JobConfig, job.with_plugins(job.tree), None)
     except UserError as error:
-        _check_heads(read.tree, overrides, error)
-        origin = written.origin_of(error.key)
+        _check_heads(source_job.tree, overrides, error)
+        origin = job.origin_of(error.key)
         # An error in an override is not an error in a file.
         if origin is not None and origin.file is None:
             raise error.but(file=None) from None
-        raise error.but(file=error.file or written.file_of(error.key)) from None
+        raise error.but(file=error.file or job.file_of(error.key)) from None
 
 
 def parse_override(text: str) -> tuple[str, Any]:
     """Returns `("train.epochs", 2)` for `train.epochs=2`. Raises UserError unless it is `KEY=YAML`."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip() or any(not part for part in key.strip().split(".")):
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip() or any(not part for part in key.strip().split(".")):
         raise UserError("not an override", found=text, allowed="key.path=value")
     try:
         return key.strip(), load_yaml(value)
@@ -166,7 +166,7 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
     result = _merge({}, tree)
     for dotted, value in _without_stars(tree, overrides).items():
         node = result
-        *parents, last = dotted.split(".")
+        *parents, name = dotted.split(".")
         for depth, part in enumerate(parents):
             child = node.get(part)
             if child is None:
@@ -176,17 +176,17 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
                     "has no keys below it", key=".".join(parents[: depth + 1]), found=f"override of {dotted}"
                 )
             node = child
-        node[last] = plain_data(value)
+        node[name] = plain_data(value)
     return result
 
 
 def drop_key(tree: dict[str, Any], dotted: str, file: str | Path | None) -> None:
     """Removes a dotted key from `tree`. Raises UserError, for the key `drop` of `file`, if it is missing."""
-    above, _, last = dotted.rpartition(".")
-    node = value_at(tree, above) if above else tree
-    if not isinstance(node, dict) or last not in node:
+    parent, _, name = dotted.rpartition(".")
+    node = value_at(tree, parent) if parent else tree
+    if not isinstance(node, dict) or name not in node:
         raise UserError("the job has no such key to leave out", file=file, key="drop", found=dotted)
-    del node[last]
+    del node[name]
 
 
 def job_yaml(job: JobConfig) -> str:
@@ -214,29 +214,29 @@ def _layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
     if isinstance(source, Mapping):
         layers.append((None, source, {}))
     else:
-        own_file = find_file("job", source)
-        layers.append((own_file, *read_yaml_lines(own_file)))
+        job_file = find_file("job", source)
+        layers.append((job_file, *read_yaml_lines(job_file)))
     while (name := layers[-1][1].get("base")) is not None:
         file = layers[-1][0]
         if not isinstance(name, str):
             raise UserError("not the name of a file", file=file, key="base", found=name)
         base = (file.parent if file is not None else Path()) / name
         try:
-            own, lines = read_yaml_lines(base)
+            content, lines = read_yaml_lines(base)
         except UserError as error:
             if error.problem != "no such file":
                 raise
             raise UserError(error.problem, file=file, key="base", found=base) from None
-        files = [each for each, _, _ in layers if each is not None]
-        if base.resolve() in [each.resolve() for each in files]:
+        files = [path for path, _, _ in layers if path is not None]
+        if base.resolve() in [path.resolve() for path in files]:
             cycle = " > ".join(map(str, [*files, base]))
             raise UserError("the bases form a cycle", file=file, key="base", found=cycle)
-        layers.append((base, own, lines))
+        layers.append((base, content, lines))
     return layers
 
 
-def _keys_to_drop(own: Mapping[str, Any], file: Path | None, *, has_base: bool) -> Sequence[str]:
-    keys = own.get("drop", ())
+def _keys_to_drop(content: Mapping[str, Any], file: Path | None, *, has_base: bool) -> Sequence[str]:
+    keys = content.get("drop", ())
     if not isinstance(keys, (list, tuple)) or not all(isinstance(key, str) for key in keys):
         raise UserError("not a list of dotted keys", file=file, key="drop", found=keys)
     if keys and not has_base:
@@ -244,10 +244,10 @@ def _keys_to_drop(own: Mapping[str, Any], file: Path | None, *, has_base: bool) 
     return keys
 
 
-def _merge(base: Any, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges two mappings; `own` has priority. Copies all mappings, since YAML aliases may share them."""
+def _merge(base: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Merges two mappings; `changes` has priority. Copies all mappings, since YAML aliases may share them."""
     result = dict(base) if isinstance(base, Mapping) else {}
-    for key, value in own.items():
+    for key, value in changes.items():
         result[key] = _merge(result.get(key), value) if isinstance(value, Mapping) else plain_data(value)
     return result
 
@@ -255,9 +255,9 @@ def _merge(base: Any, own: Mapping[str, Any]) -> dict[str, Any]:
 def plain_data(value: Any) -> Any:
     """Returns a copy with paths as texts, tuples and ranges as lists, and NumPy's values as Python's."""
     if isinstance(value, Mapping):
-        return {key: plain_data(each) for key, each in value.items()}
+        return {key: plain_data(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, range)):
-        return [plain_data(each) for each in value]
+        return [plain_data(item) for item in value]
     if isinstance(value, PurePath):
         return str(value)
     return value.tolist() if hasattr(value, "tolist") else value
@@ -265,12 +265,12 @@ def plain_data(value: Any) -> Any:
 
 def _without(origins: Mapping[str, KeyOrigin], keys: Iterable[str]) -> dict[str, KeyOrigin]:
     """Returns the origins of all keys but `keys` and the keys below them."""
-    replaced = set(keys)
+    key_set = set(keys)
     parts = {key: key.split(".") for key in origins}
     return {
         key: origin
         for key, origin in origins.items()
-        if not any(".".join(parts[key][:depth]) in replaced for depth in range(1, len(parts[key]) + 1))
+        if not any(".".join(parts[key][:depth]) in key_set for depth in range(1, len(parts[key]) + 1))
     }
 
 
@@ -297,13 +297,13 @@ def _keys_for(tree: Mapping[str, Any], dotted: str) -> list[str]:
 
     Raises UserError if no section stands where `*` is.
     """
-    before, star, after = dotted.partition(".*.")
+    prefix, star, suffix = dotted.partition(".*.")
     if not star:
         return [dotted]
-    node = value_at(tree, before)
+    node = value_at(tree, prefix)
     if not isinstance(node, Mapping):
-        raise UserError("has no keys that * could stand for", key=before, found=f"override of {dotted}")
-    return [key for name in node for key in _keys_for(tree, f"{before}.{name}.{after}")]
+        raise UserError("has no keys that * could stand for", key=prefix, found=f"override of {dotted}")
+    return [key for name in node for key in _keys_for(tree, f"{prefix}.{name}.{suffix}")]
 
 
 def _check_heads(tree: Mapping[str, Any], overrides: Mapping[str, Any], error: UserError) -> None:

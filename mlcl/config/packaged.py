@@ -25,8 +25,8 @@ class PackagedFile:
     @property
     def shown(self) -> Path:
         """The path, relative to the current folder if the file is below it."""
-        here = Path.cwd()
-        return self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
+        cwd = Path.cwd()
+        return self.path.relative_to(cwd) if self.path.is_relative_to(cwd) else self.path
 
     @property
     def about(self) -> str:
@@ -39,16 +39,16 @@ class PackagedFile:
 
 def packaged_root() -> Path:
     """Returns the folder that contains the folders in `FOLDERS`; in a clone, the root of the clone."""
-    installed = Path(__file__).parents[1] / "packaged"
-    return installed if installed.is_dir() else Path(__file__).parents[2]
+    package_folder = Path(__file__).parents[1] / "packaged"
+    return package_folder if package_folder.is_dir() else Path(__file__).parents[2]
 
 
 def packaged_files(kind: str) -> dict[str, PackagedFile]:
     """Returns the packaged files of a kind by name."""
     folder = packaged_root() / FOLDERS[kind]
     files = sorted(file for file in folder.rglob("*") if file.suffix in (".yaml", ".sbatch"))
-    found = [PackagedFile(kind, file.name.removesuffix(".yaml"), file) for file in files]
-    return {each.name: each for each in found}
+    entries = [PackagedFile(kind, file.name.removesuffix(".yaml"), file) for file in files]
+    return {entry.name: entry for entry in entries}
 
 
 def find_file(kind: str, given: str | Path) -> Path:
@@ -71,14 +71,14 @@ def find_file(kind: str, given: str | Path) -> Path:
         )
     if path.suffix or len(path.parts) != 1 or path.is_file():
         return path
-    own = Path(FOLDERS[kind], f"{given}.yaml")
-    if own.is_file():
-        return own
-    known = packaged_files(kind)
-    if str(given) not in known:
-        problem = f"no such file, and no packaged {kind} of this name{did_you_mean(str(given), known)}"
+    user_file = Path(FOLDERS[kind], f"{given}.yaml")
+    if user_file.is_file():
+        return user_file
+    files = packaged_files(kind)
+    if str(given) not in files:
+        problem = f"no such file, and no packaged {kind} of this name{did_you_mean(str(given), files)}"
         raise UserError(problem, found=str(given), allowed="a file, or a name of `mlcl jobs`")
-    return known[str(given)].shown
+    return files[str(given)].shown
 
 
 def job_and_space(given: str | Path) -> tuple[Path, Path | None]:
@@ -92,23 +92,23 @@ def is_packaged(given: str | Path) -> bool:
 
     In a clone, files below the current folder do not count, since they may have been changed.
     """
-    path, installed = Path(given).resolve(), Path(__file__).parents[1] / "packaged"
-    if installed.is_dir():
-        return path.is_relative_to(installed)
+    path, package_folder = Path(given).resolve(), Path(__file__).parents[1] / "packaged"
+    if package_folder.is_dir():
+        return path.is_relative_to(package_folder)
     folders = (packaged_root() / folder for folder in FOLDERS.values())
     return any(map(path.is_relative_to, folders)) and not path.is_relative_to(Path.cwd())
 
 
 def with_references(file: Path) -> list[Path]:
     """Returns a packaged file and all packaged files that it names (jobs, spaces, bases), directly or not."""
-    found, waiting, root = dict[Path, None](), [file], packaged_root()
-    while waiting:
-        file = waiting.pop()
-        if file in found:
+    files, queue, root = dict[Path, None](), [file], packaged_root()
+    while queue:
+        file = queue.pop()
+        if file in files:
             continue
-        found[file] = None
+        files[file] = None
         text = re.sub(r"^\s*#.*$", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
         for folder, name in REFERENCE.findall(text):
             pattern = re.sub(r"\{.*?\}", "*", name)
-            waiting += sorted((root / folder if folder else file.parent).glob(pattern))
-    return list(found)
+            queue += sorted((root / folder if folder else file.parent).glob(pattern))
+    return list(files)

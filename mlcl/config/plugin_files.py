@@ -59,13 +59,13 @@ def read_plugins(tree: Mapping[str, Any], job_file: Path | None) -> dict[str, An
     for `plugins` that are no list, a path that does not end in `.py` or leads out of both folders, and a file
     that is missing, too large or unreadable.
     """
-    named = tree.get(KEY, ())
-    if not isinstance(named, (list, tuple)):  # later the unknown names of its plugins would be reported first
+    files = tree.get(KEY, ())
+    if not isinstance(files, (list, tuple)):  # later the unknown names of its plugins would be reported first
         raise UserError(
-            "is not a list of files", file=job_file, key=KEY, found=named, allowed="[FILE.py, ...]"
+            "is not a list of files", file=job_file, key=KEY, found=files, allowed="[FILE.py, ...]"
         )
-    read = [_read(each, job_file) if isinstance(each, str) else each for each in named]
-    return {**tree, KEY: read} if KEY in tree else dict(tree)
+    contents = [_read(file, job_file) if isinstance(file, str) else file for file in files]
+    return {**tree, KEY: contents} if KEY in tree else dict(tree)
 
 
 def _read(name: str, job_file: Path | None) -> dict[str, Any]:
@@ -99,15 +99,15 @@ def run_plugins(plugins: Any) -> None:
     or a name that is taken.
     """
     if isinstance(plugins, (list, tuple)) and files_are_run():
-        for each in plugins:
-            if isinstance(each, (PluginFile, Mapping)):
-                _run(PluginFile.model_validate(each))
+        for plugin in plugins:
+            if isinstance(plugin, (PluginFile, Mapping)):
+                _run(PluginFile.model_validate(plugin))
 
 
 def text_that_ran(file: str) -> str | None:
     """Returns the text of the plugin file of this name that this process has run; None if it has run none."""
-    modules = [its for name, its in sys.modules.items() if name.startswith(MODULE)]
-    return next((vars(its)[TEXT] for its in modules if its.__file__ == file), None)
+    modules = [module for name, module in sys.modules.items() if name.startswith(MODULE)]
+    return next((vars(module)[TEXT] for module in modules if module.__file__ == file), None)
 
 
 def _run(plugin: PluginFile) -> None:
@@ -141,15 +141,15 @@ def _execute(plugin: PluginFile, module: ModuleType) -> None:
 
 def _register(plugin: PluginFile, module: ModuleType) -> None:
     """Registers all plugins of a module, or none of them if a name is taken."""
-    added: list[str] = []
+    names: list[str] = []
     try:
         for plural in REGISTRIES:
-            added += registry(plural).add(module, plugin.label)
+            names += registry(plural).add(module, plugin.label)
     except PluginError as error:
         for plural in REGISTRIES:
             registry(plural).remove(plugin.label)
         raise UserError(error.problem, allowed="another name; for a changed file a new process") from None
-    if not added:
+    if not names:
         raise UserError("declares no plugin", found="nothing", allowed=list(REGISTRIES))
 
 

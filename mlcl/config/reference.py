@@ -51,14 +51,14 @@ SPACE_KEYS = """A space file has `space`, which maps keys of the job to [what ma
 
 
 def _section(model: type[BaseModel]) -> str:
-    first = (model.__doc__ or "").strip()
+    description = (model.__doc__ or "").strip()
     keys = "\n".join(_line(field.alias or name, field) for name, field in model.model_fields.items())
-    return f"## {model.__name__.removesuffix('Config')}\n\n{first}\n\n{keys}\n"
+    return f"## {model.__name__.removesuffix('Config')}\n\n{description}\n\n{keys}\n"
 
 
 def _line(name: str, field: FieldInfo) -> str:
-    names = [name for each in field.metadata if isinstance(each, PluginName) for name in each.built_in()]
-    kind = ", ".join(f"`{each}`" for each in names) or type_in_words(field.annotation)
+    names = [name for check in field.metadata if isinstance(check, PluginName) for name in check.built_in()]
+    kind = ", ".join(f"`{plugin}`" for plugin in names) or type_in_words(field.annotation)
     default = _default(field)
     if default == "null":
         kind, default = kind.removesuffix(" or null"), "optional"

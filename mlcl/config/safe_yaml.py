@@ -103,8 +103,8 @@ def _load(text: str) -> tuple[Any, yaml.Node | None]:
     except yaml.MarkedYAMLError as error:
         # The excerpt of the text in PyYAML's message is left out, since it may contain a secret.
         mark = error.problem_mark or error.context_mark
-        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise yaml.YAMLError(f"{error.problem or error.context}{where}") from None
+        position = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise yaml.YAMLError(f"{error.problem or error.context}{position}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # PyYAML raises these for some values, such as `!!bool x` or `!!int x`.
         raise yaml.YAMLError(f"a value that cannot be read ({error})") from None
@@ -150,16 +150,16 @@ class _Loader(yaml.SafeLoader):
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Composes a mapping, and checks its keys before those of its merge keys are added."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
-        seen: set[Any] = set()
+        keys: set[Any] = set()
         for key_node, _ in node.value:
             if key_node.tag == MERGE:  # a mapping may overwrite the keys of `<<: *anchor`
                 continue
             if not isinstance(key_node, yaml.ScalarNode):
                 raise ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
             key = self.construct_object(key_node, deep=True)
-            if key in seen:
+            if key in keys:
                 raise ConstructorError(None, None, f"key {key} stands twice", key_node.start_mark)
-            seen.add(key)
+            keys.add(key)
         return node
 
     def whole_mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -193,15 +193,15 @@ class _Loader(yaml.SafeLoader):
         raise ConstructorError(None, None, "no key has a date: quote a text", node.start_mark)
 
 
-def _count(node: yaml.Node, known: dict[int, int]) -> int:
+def _count(node: yaml.Node, counts: dict[int, int]) -> int:
     """Counts the values in a node. A node that contains itself counts once: PyYAML refuses it later."""
-    if id(node) not in known:
-        known[id(node)] = 1
-        below = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else []
+    if id(node) not in counts:
+        counts[id(node)] = 1
+        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else []
         if isinstance(node, yaml.SequenceNode):
-            below = node.value
-        known[id(node)] = 1 + sum(_count(part, known) for part in below)
-    return known[id(node)]
+            parts = node.value
+        counts[id(node)] = 1 + sum(_count(part, counts) for part in parts)
+    return counts[id(node)]
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _Loader.whole_mapping)

@@ -53,30 +53,30 @@ class Section(BaseModel):
     def _known_keys(cls, value: Any) -> Any:
         names = cls.__pydantic_fields__
         if isinstance(value, Mapping) and not value.keys() <= names.keys():
-            known = sorted(field.alias or name for name, field in names.items())
-            unknown = [str(key) for key in value if key not in names and key not in known]
-            if unknown and cls.model_config.get("extra") == "forbid":
-                near = did_you_mean(unknown[0], known)
-                context = {"near": near, "key": unknown[0], "expected": known}
+            known_keys = sorted(field.alias or name for name, field in names.items())
+            unknown_keys = [str(key) for key in value if key not in names and key not in known_keys]
+            if unknown_keys and cls.model_config.get("extra") == "forbid":
+                hint = did_you_mean(unknown_keys[0], known_keys)
+                context = {"near": hint, "key": unknown_keys[0], "expected": known_keys}
                 raise PydanticCustomError("unknown_key", "unknown key{near}", context)
         return value
 
     @model_validator(mode="wrap")
     @classmethod
     def _no_truth_for_a_number(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        found = handler(value)
+        section = handler(value)
         if isinstance(value, Mapping):
             for name, field in cls.__pydantic_fields__.items():
                 key = field.alias if field.alias and field.alias in value else name
-                written = value.get(key)
-                if type(written) in _NO_TRUTH:
+                raw_value = value.get(key)
+                if type(raw_value) in _NO_TRUTH:
                     continue
                 # pydantic accepts True as the number 1
-                if _is_counted(written, getattr(found, name)):
+                if _is_counted(raw_value, getattr(section, name)):
                     error = PydanticCustomError("bool_number", "needs a number, not true or false")
                     detail = InitErrorDetails(type=error, loc=(key,), input=value[key])
                     raise ValidationError.from_exception_data(cls.__name__, [detail])
-        return found
+        return section
 
 
 def exactly_one(one: str, other: str) -> Any:
@@ -90,14 +90,14 @@ def exactly_one(one: str, other: str) -> Any:
     return model_validator(mode="after")(check)
 
 
-def _is_counted(written: Any, read: Any) -> bool:
+def _is_counted(raw_value: Any, parsed_value: Any) -> bool:
     """Whether a truth value in the written content was read as a number."""
-    if isinstance(written, bool):
-        return isinstance(read, (int, float)) and not isinstance(read, bool)
-    if isinstance(written, (list, tuple)) and isinstance(read, (list, tuple)):
-        return any(map(_is_counted, written, read))
-    if isinstance(written, Mapping) and isinstance(read, Mapping):
-        return any(_is_counted(value, read.get(key)) for key, value in written.items())
+    if isinstance(raw_value, bool):
+        return isinstance(parsed_value, (int, float)) and not isinstance(parsed_value, bool)
+    if isinstance(raw_value, (list, tuple)) and isinstance(parsed_value, (list, tuple)):
+        return any(map(_is_counted, raw_value, parsed_value))
+    if isinstance(raw_value, Mapping) and isinstance(parsed_value, Mapping):
+        return any(_is_counted(value, parsed_value.get(key)) for key, value in raw_value.items())
     return False
 
 
@@ -187,7 +187,7 @@ def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | Non
 
 
 def _user_error(tree: Mapping[str, Any], errors: list[ErrorDetails]) -> UserError:
-    detail = next((each for each in errors if each["type"] == "unknown_key"), errors[0])
+    detail = next((error for error in errors if error["type"] == "unknown_key"), errors[0])
     path, context = _written_path(tree, detail), detail.get("ctx", {})
     dotted = ".".join(path) or None
     if detail["type"] == "unknown_key":
@@ -195,16 +195,16 @@ def _user_error(tree: Mapping[str, Any], errors: list[ErrorDetails]) -> UserErro
         dotted = ".".join([*path, key])
         return UserError(detail["msg"], key=dotted, found=key, allowed=context["expected"])
     # All alternatives of a union fail at one key. A list with a wrong item is itself reported as wrong.
-    here = [error for error in errors if _written_path(tree, error) == path]
-    others = sum(_written_path(tree, error) != path[: len(_written_path(tree, error))] for error in errors)
-    more = f" (and {others} more)" if others else ""
+    errors_at_key = [error for error in errors if _written_path(tree, error) == path]
+    count = sum(_written_path(tree, error) != path[: len(_written_path(tree, error))] for error in errors)
+    suffix = f" (and {count} more)" if count else ""
     if detail["type"] == "missing":
-        return UserError(f"missing key{more}", key=dotted)
-    found = detail["input"]
+        return UserError(f"missing key{suffix}", key=dotted)
+    value = detail["input"]
     return UserError(
-        _problem(here) + more,
+        _problem(errors_at_key) + suffix,
         key=dotted,
-        found=None if isinstance(found, Mapping) and detail["type"] == "value_error" else found,
+        found=None if isinstance(value, Mapping) and detail["type"] == "value_error" else value,
         allowed=context.get("expected") or context.get("expected_tags"),
     )
 
@@ -227,9 +227,9 @@ def _written_path(tree: Any, error: ErrorDetails) -> list[str]:
     """Returns the path of the key of an error, without the parts that pydantic adds for a union."""
     path = []
     for part in error["loc"]:
-        listed = isinstance(tree, (list, tuple)) and isinstance(part, int) and part < len(tree)
-        written = listed or (isinstance(tree, Mapping) and part in tree)
-        if written or (error["type"] == "missing" and part == error["loc"][-1]):
+        is_index = isinstance(tree, (list, tuple)) and isinstance(part, int) and part < len(tree)
+        exists = is_index or (isinstance(tree, Mapping) and part in tree)
+        if exists or (error["type"] == "missing" and part == error["loc"][-1]):
             path.append(str(part))
-            tree = tree[part] if written else None
+            tree = tree[part] if exists else None
     return path

@@ -78,9 +78,9 @@ class HeadConfig(Section):
         spec = registry("losses").get(self.loss)
         if spec is None:  # a loss of a plugin file that was not run
             return self
-        without = spec.labels == "none"
-        if without != (self.labels is None):
-            raise ValueError(f"{self.loss} takes no labels" if without else f"{self.loss} needs labels")
+        label_free = spec.labels == "none"
+        if label_free != (self.labels is None):
+            raise ValueError(f"{self.loss} takes no labels" if label_free else f"{self.loss} needs labels")
         return self
 
     @property
@@ -160,11 +160,11 @@ class ObjectiveConfig(Section):
             raise ValueError(f"head weights add up to {total:g}: nothing remains for the classifier")
         if total == 0 and self.classifier_weight == 0:
             raise ValueError("all weights are 0: nothing would be trained")
-        reading = [
+        logit_heads = [
             name for name, head in self.heads.items() if head.weight and head.projection.kind == "logits"
         ]
-        if reading and self.classifier_weight == 0:
-            raise ValueError(f"head {reading[0]} reads logits, and a classifier of weight 0 has none")
+        if logit_heads and self.classifier_weight == 0:
+            raise ValueError(f"head {logit_heads[0]} reads logits, and a classifier of weight 0 has none")
         return self
 
     @property

@@ -72,15 +72,15 @@ class Float(_Range):
 
     def groups(self, _name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
         """Returns the middle of each interval between the bounds in the conditions."""
-        bounds = {x for term in terms for x in (term.above, term.below) if x is not None}
-        inside = sorted(x for x in bounds if self.low < x < self.high)
-        return [((low + high) / 2, 1) for low, high in pairwise([self.low, *inside, self.high])]
+        bounds = {bound for term in terms for bound in (term.above, term.below) if bound is not None}
+        inner_bounds = sorted(bound for bound in bounds if self.low < bound < self.high)
+        return [((low + high) / 2, 1) for low, high in pairwise([self.low, *inner_bounds, self.high])]
 
     def grid(self) -> tuple[Any, ...]:
         """Returns `POSTHOC_POINTS` numbers at equal distances, on a logarithmic scale if `log` is set."""
         low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         points = (low + (high - low) * i / (POSTHOC_POINTS - 1) for i in range(POSTHOC_POINTS))
-        return tuple(round(math.exp(x) if self.log else x, 9) for x in points)
+        return tuple(round(math.exp(point) if self.log else point, 9) for point in points)
 
     def dimensions(self, name: str) -> dict[str, Dimension]:
         """Returns one dimension, the number."""
@@ -161,16 +161,18 @@ class Choice:
         parameters may vary keys of the section.
         """
         section = {key: value for key, value in job.items() if covers(name, key)}
-        flat = [flatten({name: value}) for value in self.values]
-        for position, value in enumerate(flat):
-            if value.keys() == section.keys() and all(same(value[key], section[key]) for key in value):
+        options = [flatten({name: value}) for value in self.values]
+        for position, option in enumerate(options):
+            if option.keys() == section.keys() and all(same(option[key], section[key]) for key in option):
                 return {name: position}
-        shared = [sum(key in section and same(its[key], section[key]) for key in its) for its in flat]
-        closest = shared.index(max(shared))
-        if isinstance(self.values[closest], Mapping) and shared[closest]:
-            return {name: closest}
-        found = section.get(name, section or None)
-        raise Misfit(f"{name} is {found}, the space has {list(self.values)}")
+        match_counts = [
+            sum(key in section and same(option[key], section[key]) for key in option) for option in options
+        ]
+        best = match_counts.index(max(match_counts))
+        if isinstance(self.values[best], Mapping) and match_counts[best]:
+            return {name: best}
+        job_value = section.get(name, section or None)
+        raise Misfit(f"{name} is {job_value}, the space has {list(self.values)}")
 
     def description(self) -> dict[str, Any]:
         """Returns kind and values."""
@@ -233,10 +235,10 @@ class Simplex:
         total = math.fsum(weights)
         if not self.low * (1 - CLOSE) <= total <= self.high * (1 + CLOSE):
             raise Misfit(f"{name} adds up to {total:g}, the space has {self.low:g} to {self.high:g}")
-        found = dict(zip(self._sticks(name), sticks_of(weights), strict=True))
+        point = dict(zip(self._sticks(name), sticks_of(weights), strict=True))
         if self.low < self.high:
-            found[f"{name}.total"] = min(max(total, self.low), self.high)
-        return found
+            point[f"{name}.total"] = min(max(total, self.low), self.high)
+        return point
 
     def description(self) -> dict[str, Any]:
         """Returns kind, range of the sum, keys and number of weights."""
@@ -255,19 +257,19 @@ Domain = Float | Int | Choice | Simplex
 
 def weights_of(total: float, sticks: Sequence[float]) -> list[float]:
     """Returns weights that add up to `total` for stick-breaking fractions, one weight more than fractions."""
-    rest, found = total, []
+    remainder, weights = total, []
     for pieces, stick in zip(range(len(sticks), 0, -1), sticks, strict=True):
-        kept = stick ** (1 / pieces)
-        found.append(rest * (1 - kept))
-        rest *= kept
-    return [*found, rest]
+        left_share = stick ** (1 / pieces)
+        weights.append(remainder * (1 - left_share))
+        remainder *= left_share
+    return [*weights, remainder]
 
 
 def sticks_of(weights: Sequence[float]) -> list[float]:
     """Returns the stick-breaking fractions of weights, as the inverse of `weights_of`."""
-    rests = [math.fsum(weights[j:]) for j in range(len(weights))]
+    remainders = [math.fsum(weights[j:]) for j in range(len(weights))]
     pieces = range(len(weights) - 1, 0, -1)
     return [
         (after / before) ** count if before > 0 else 1.0
-        for before, after, count in zip(rests[:-1], rests[1:], pieces, strict=True)
+        for before, after, count in zip(remainders[:-1], remainders[1:], pieces, strict=True)
     ]

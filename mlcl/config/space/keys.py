@@ -43,7 +43,7 @@ class Term:
         """Whether the condition holds for the settings drawn so far."""
         value = setting_of(settings, self.key, self.otherwise)
         if self.values:
-            return any(same(value, each) for each in self.values)
+            return any(same(value, other) for other in self.values)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return False
         return (self.above is None or value > self.above) and (self.below is None or value < self.below)
@@ -73,9 +73,9 @@ def setting_of(settings: Mapping[str, Any], key: str, otherwise: Any) -> Any:
     """
     parts = key.split(".")
     for depth in range(len(parts), 0, -1):
-        outer = ".".join(parts[:depth])
-        if outer in settings:
-            value = settings[outer]
+        section = ".".join(parts[:depth])
+        if section in settings:
+            value = settings[section]
             for part in parts[depth:]:
                 value = value.get(part) if isinstance(value, Mapping) else None
             return value
@@ -100,16 +100,16 @@ def matches(entry: str, pattern: str, known: Iterable[str]) -> dict[str, tuple[s
     known = list(known)
     option = _OPTION.fullmatch(pattern)
     expression = re.compile("([^.]*)".join(map(re.escape, (option[1] if option else pattern).split("*"))))
-    rest = pattern.removeprefix(option[1]) if option else ""
-    matched = ((key, expression.fullmatch(key)) for key in known)
-    found = {f"{key}{rest}": match.groups() for key, match in matched if match}
-    if not found:
+    suffix = pattern.removeprefix(option[1]) if option else ""
+    pairs = ((key, expression.fullmatch(key)) for key in known)
+    keys = {f"{key}{suffix}": match.groups() for key, match in pairs if match}
+    if not keys:
         raise unknown_key(entry, pattern, known)
-    for key in found:
+    for key in keys:
         # An entry for a section varies all keys of the section.
-        if any(covers(fixed, key) or covers(key, fixed) for fixed in FIXED):
+        if any(covers(fixed_key, key) or covers(key, fixed_key) for fixed_key in FIXED):
             raise entry_error(entry, "all trials share this key", key)
-    return found
+    return keys
 
 
 def unknown_key(entry: str, key: str, known: Iterable[str]) -> UserError:

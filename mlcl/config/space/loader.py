@@ -59,10 +59,10 @@ def _float(value: Any) -> Float:
 
 
 def _log_float(value: Any) -> Float:
-    found = replace(_float(value), log=True)
-    if found.low <= 0:
+    domain = replace(_float(value), log=True)
+    if domain.low <= 0:
         _refuse("a logarithmic range starts above 0")
-    return found
+    return domain
 
 
 def _int(value: Any) -> Int:
@@ -79,22 +79,22 @@ def _choice(values: Any) -> Choice:
 
 
 def _total(value: Any) -> tuple[float, float]:
-    several = isinstance(value, (list, tuple))
-    if not several and not (_is_number(value) and value > 0):
+    is_range = isinstance(value, (list, tuple))
+    if not is_range and not (_is_number(value) and value > 0):
         _refuse("needs a total above 0", _TOTAL)
-    low, high = _ends(value) if several else (value, value)
+    low, high = _ends(value) if is_range else (value, value)
     if low < 0:
         _refuse("weights are not negative")
     return float(low), float(high)
 
 
-def _term(wanted: Any) -> Term:
+def _term(condition: Any) -> Term:
     """Parses the value, list of values or bounds that a condition has for a key. The term's key is empty."""
-    if isinstance(wanted, Mapping):
-        if not wanted or set(wanted) - _BOUNDS or not all(map(_is_number, wanted.values())):
+    if isinstance(condition, Mapping):
+        if not condition or set(condition) - _BOUNDS or not all(map(_is_number, condition.values())):
             _refuse("is no condition", "a value, [values], {above: x}, {below: x} or both")
-        return Term("", (), wanted.get("above"), wanted.get("below"))
-    values = tuple(wanted) if isinstance(wanted, (list, tuple)) else (wanted,)
+        return Term("", (), condition.get("above"), condition.get("below"))
+    values = tuple(condition) if isinstance(condition, (list, tuple)) else (condition,)
     if not values:
         _refuse("can never hold: it lists no value")
     return Term("", values)
@@ -134,8 +134,8 @@ class _SpaceEntry(Section):
         if self.simplex:
             low, high = self.simplex.total
             return Simplex(keys, low, high, self.simplex.size)
-        found: Domain = self.float_ or self.log_float or self.int_ or self.choice
-        return found
+        domain: Domain = self.float_ or self.log_float or self.int_ or self.choice
+        return domain
 
 
 class _SpaceFile(Section):
@@ -166,39 +166,39 @@ def load_space(path: str | Path, job: JobConfig, tree: Mapping[str, Any] | None 
     """
     if tree is None:
         path = find_file("space", path)
-    parsed = validate(_SpaceFile, read_yaml(path) if tree is None else dict(tree), path)
+    space_file = validate(_SpaceFile, read_yaml(path) if tree is None else dict(tree), path)
     try:
-        return _resolve(parsed, job, Path(path))
+        return _resolve(space_file, job, Path(path))
     except UserError as error:
         raise (error if error.file else error.but(file=path)) from None  # an error in a prior has its file
 
 
-def _resolve(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
+def _resolve(space_file: _SpaceFile, job: JobConfig, path: Path) -> Space:
     tree = dump_job(job)
-    known = list(dict.fromkeys([*nodes(tree), *_keys_of_choices(parsed.space, tree)]))
-    found: list[_Found] = []
+    job_keys = list(dict.fromkeys([*nodes(tree), *_keys_of_choices(space_file.space, tree)]))
+    drafts: list[_Found] = []
     posthoc: dict[str, tuple[Any, ...]] = {}
-    for pattern, entry in parsed.space.items():
-        keys = matches(pattern, pattern, [*known, *POSTHOC])
+    for pattern, entry in space_file.space.items():
+        keys = matches(pattern, pattern, [*job_keys, *POSTHOC])
         posthoc |= {POSTHOC[key]: _grid(pattern, entry) for key in keys if key in POSTHOC}
-        drawn = {key: stars for key, stars in keys.items() if key not in POSTHOC}
+        search_keys = {key: stars for key, stars in keys.items() if key not in POSTHOC}
         if entry.simplex and not entry.simplex.size:
-            shared = [key for each in entry.simplex.with_ for key in matches(pattern, each, known)]
-            found.append(_Found(Parameter(pattern, entry.domain(*drawn, *shared)), pattern, entry))
+            with_keys = [key for other in entry.simplex.with_ for key in matches(pattern, other, job_keys)]
+            drafts.append(_Found(Parameter(pattern, entry.domain(*search_keys, *with_keys)), pattern, entry))
         else:
-            for key, stars in drawn.items():
+            for key, stars in search_keys.items():
                 parameter = Parameter(key, _domain(pattern, entry, key, tree))
-                found.append(_Found(parameter, pattern, entry, stars))
+                drafts.append(_Found(parameter, pattern, entry, stars))
     knn = job.evaluation.knn
     if posthoc and knn is not None and knn.grid is None:
-        own = {grid: (value_at(tree, key),) for key, grid in POSTHOC.items()}
-        posthoc = own | posthoc
-    _check_overlap(found)
-    ordered = _conditioned(found, known, tree)
-    goals, prune_by = read_goals(parsed.search, job.evaluation.metric)
-    name = parsed.search.prior
+        job_values = {grid: (value_at(tree, key),) for key, grid in POSTHOC.items()}
+        posthoc = job_values | posthoc
+    _check_overlap(drafts)
+    parameters = _conditioned(drafts, job_keys, tree)
+    goals, prune_by = read_goals(space_file.search, job.evaluation.metric)
+    name = space_file.search.prior
     prior = () if name is None else read_prior(name, path.parent).points
-    space = Space(ordered, posthoc, parsed.search, goals, prune_by, path, prior)
+    space = Space(parameters, posthoc, space_file.search, goals, prune_by, path, prior)
     _check_sampler(space)
     check_prior(space, tree)
     _check_corners(space, tree)
@@ -207,10 +207,10 @@ def _resolve(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
 
 def _keys_of_choices(entries: Mapping[str, _SpaceEntry], tree: Mapping[str, Any]) -> Iterator[str]:
     """Yields the keys of all sections that choices offer, including keys that the job does not have."""
-    known = list(nodes(tree))
+    job_keys = list(nodes(tree))
     for pattern, entry in entries.items():
-        sections = [each for each in entry.choice.values if isinstance(each, Mapping)] if entry.choice else []
-        for key in matches(pattern, pattern, known) if sections else ():
+        sections = [item for item in entry.choice.values if isinstance(item, Mapping)] if entry.choice else []
+        for key in matches(pattern, pattern, job_keys) if sections else ():
             for section in sections:
                 yield from nodes(_resolved_value(tree, key, section), f"{key}.")
 
@@ -247,84 +247,88 @@ def _grid(pattern: str, entry: _SpaceEntry) -> tuple[Any, ...]:
     raise entry_error(pattern, "not a set of weights", "simplex", KINDS[:-1])
 
 
-def _check_overlap(found: Sequence[_Found]) -> None:
+def _check_overlap(drafts: Sequence[_Found]) -> None:
     """Raises UserError if two entries vary a key, unless one of them chooses a whole section around it."""
-    keys = [(key, each) for each in found for key in each.parameter.keys]
-    for index, (key, each) in enumerate(keys):
-        for other, (outer, its) in enumerate(keys):
-            whole = outer != key and isinstance(its.parameter.domain, Choice)
-            if covers(outer, key) and not whole and (outer != key or other < index):
-                raise entry_error(each.pattern, "is varied twice", key)
+    keys = [(key, draft) for draft in drafts for key in draft.parameter.keys]
+    for index, (key, draft) in enumerate(keys):
+        for position, (section, other) in enumerate(keys):
+            in_choice = section != key and isinstance(other.parameter.domain, Choice)
+            if covers(section, key) and not in_choice and (section != key or position < index):
+                raise entry_error(draft.pattern, "is varied twice", key)
 
 
 def _conditioned(
-    found: Sequence[_Found], known: Sequence[str], tree: Mapping[str, Any]
+    drafts: Sequence[_Found], job_keys: Sequence[str], tree: Mapping[str, Any]
 ) -> tuple[Parameter, ...]:
     """Returns the parameters with their conditions, each after those that it needs.
 
     Raises UserError if conditions form a cycle, or if one can never hold.
     """
-    drawn = [each.parameter for each in found]
-    patterns = {each.parameter.name: each.pattern for each in found}
+    raw_parameters = [draft.parameter for draft in drafts]
+    patterns = {draft.parameter.name: draft.pattern for draft in drafts}
     parameters = {
-        each.parameter.name: replace(each.parameter, terms=tuple(_terms(each, drawn, known, tree)))
-        for each in found
+        draft.parameter.name: replace(
+            draft.parameter, terms=tuple(_terms(draft, raw_parameters, job_keys, tree))
+        )
+        for draft in drafts
     }
-    needs = {name: parameter.needs(drawn) for name, parameter in parameters.items()}
+    predecessors = {name: parameter.needs(raw_parameters) for name, parameter in parameters.items()}
     try:
-        ordered = tuple(parameters[name] for name in TopologicalSorter(needs).static_order())
+        result = tuple(parameters[name] for name in TopologicalSorter(predecessors).static_order())
     except CycleError as error:
         cycle = error.args[1]
         problem = "the conditions form a cycle"
         raise entry_error(patterns[cycle[0]], problem, " < ".join(cycle)) from None
-    for parameter in ordered:
-        if branch_to(parameter, ordered) is None:
+    for parameter in result:
+        if branch_to(parameter, result) is None:
             problem = "its condition can never hold"
             allowed = "values that the key can have; for a continuous range {above: x} or {below: x}"
             raise entry_error(patterns[parameter.name], problem, parameter.condition, allowed)
-    return ordered
+    return result
 
 
 def _terms(
-    found: _Found, drawn: Sequence[Parameter], known: Sequence[str], tree: Mapping[str, Any]
+    draft: _Found, parameters: Sequence[Parameter], job_keys: Sequence[str], tree: Mapping[str, Any]
 ) -> Iterator[Term]:
     """Yields the terms of a parameter's condition on keys that the space varies.
 
     A term on another key must hold for the job's own value, else UserError is raised.
     """
-    for pattern, wanted in (found.entry.when or {}).items():
-        entry = f"{found.pattern}.when.{pattern}"
-        key = bind(entry, pattern, found.stars)
-        own = setting_of(tree, key, None)
-        _check_key(entry, key, own, drawn, known)
-        term = replace(wanted, key=key, otherwise=own)
-        if any(covers(parameter.name, key) for parameter in drawn):
+    for pattern, condition in (draft.entry.when or {}).items():
+        entry = f"{draft.pattern}.when.{pattern}"
+        key = bind(entry, pattern, draft.stars)
+        job_value = setting_of(tree, key, None)
+        _check_key(entry, key, job_value, parameters, job_keys)
+        term = replace(condition, key=key, otherwise=job_value)
+        if any(covers(parameter.name, key) for parameter in parameters):
             yield term
         elif not term.holds({}):
             problem, allowed = "can never hold: the space does not vary this key", term.values or str(term)
-            raise entry_error(entry, problem, own, allowed)
+            raise entry_error(entry, problem, job_value, allowed)
 
 
-def _check_key(entry: str, key: str, own: Any, drawn: Sequence[Parameter], known: Sequence[str]) -> None:
+def _check_key(
+    entry: str, key: str, job_value: Any, parameters: Sequence[Parameter], job_keys: Sequence[str]
+) -> None:
     """Raises UserError if the key of a condition is unknown, or if it cannot be used in a condition."""
-    if isinstance(own, Mapping):
+    if isinstance(job_value, Mapping):
         raise entry_error(entry, "is a whole section", key, "a key in it")
     if key in POSTHOC:
         problem = "is answered after training at all its values: no trial has one of them"
         raise entry_error(entry, problem, key)
-    if any(isinstance(p.domain, Simplex) and key in p.keys for p in drawn):
+    if any(isinstance(parameter.domain, Simplex) and key in parameter.keys for parameter in parameters):
         problem = "is drawn together with other weights of a simplex: it has no range of its own"
         raise entry_error(entry, problem, key)
-    if key not in known and all(key not in p.keys for p in drawn):
-        raise unknown_key(entry, key, known)
+    if key not in job_keys and all(key not in parameter.keys for parameter in parameters):
+        raise unknown_key(entry, key, job_keys)
 
 
 def _check_sampler(space: Space) -> None:
     sampler = space.search.sampler
-    continuous = [p.name for p in space.parameters if p.domain.continuous]
-    if continuous and SAMPLERS[sampler].exhaustive:
+    continuous_names = [parameter.name for parameter in space.parameters if parameter.domain.continuous]
+    if continuous_names and SAMPLERS[sampler].exhaustive:
         problem = f"{sampler} cannot try all of a continuous range"
-        raise UserError(problem, key="search.sampler", found=continuous, allowed="choice and int")
+        raise UserError(problem, key="search.sampler", found=continuous_names, allowed="choice and int")
     if space.prior and SAMPLERS[sampler].exhaustive:
         problem = f"{sampler} tries all settings, in an order of its own"
         raise UserError(problem, key="search.prior", found=space.search.prior, allowed="null")

@@ -29,10 +29,10 @@ class Prior(Section):
 
 def read_prior(name: str, beside: Path) -> Prior:
     """Reads the packaged prior with this name, or else a file relative to the folder `beside`."""
-    known = {file.stem: file for file in FOLDER.glob("*.yaml")}
-    file = known.get(name, beside / name)
+    files = {file.stem: file for file in FOLDER.glob("*.yaml")}
+    file = files.get(name, beside / name)
     if not file.is_file():
-        allowed = f"{', '.join(sorted(known))}, or a file"
+        allowed = f"{', '.join(sorted(files))}, or a file"
         raise UserError("no such prior", key="search.prior", found=name, allowed=allowed)
     return validate(Prior, read_yaml(file), file)
 
@@ -44,16 +44,16 @@ def check_prior(space: Space, tree: Mapping[str, Any]) -> None:
     """
     from mlcl.config.schema import key_names  # imports all encoders, which few spaces need
 
-    varied = [key for parameter in space.parameters for key in parameter.keys]
-    named = list(dict.fromkeys(key for point in space.prior for key in point))
-    if named and not any(fnmatchcase(key, pattern) for key in varied for pattern in named):
+    varied_keys = [key for parameter in space.parameters for key in parameter.keys]
+    prior_keys = list(dict.fromkeys(key for point in space.prior for key in point))
+    if prior_keys and not any(fnmatchcase(key, pattern) for key in varied_keys for pattern in prior_keys):
         problem = "has no key that this space varies"
-        raise UserError(problem, key="search.prior", found=named, allowed=varied)
-    known = {key.rpartition(".")[2] for key in nodes(tree)} | key_names() if named else set()
-    for key in named:
+        raise UserError(problem, key="search.prior", found=prior_keys, allowed=varied_keys)
+    known_names = {key.rpartition(".")[2] for key in nodes(tree)} | key_names() if prior_keys else set()
+    for key in prior_keys:
         # Keys of other encoders are allowed, although the space cannot vary them.
-        if ".options." not in key and (name := key.rpartition(".")[2]) not in known:
-            problem = f"has a key that no job has{did_you_mean(name, known)}"
+        if ".options." not in key and (name := key.rpartition(".")[2]) not in known_names:
+            problem = f"has a key that no job has{did_you_mean(name, known_names)}"
             raise UserError(problem, key="search.prior", found=key)
 
 
@@ -64,16 +64,16 @@ def begin_at(
 
     Numbers are clipped to the ranges of the space. Other values that a parameter cannot have are left out.
     """
-    found = dict(job)
+    result = dict(job)
     for parameter in parameters:
-        given = {key: _value(key, point) for key in parameter.keys}
-        changed = {key: _clipped(parameter, value) for key, value in given.items() if value is not None}
+        values = {key: _value(key, point) for key in parameter.keys}
+        changes = {key: _clipped(parameter, value) for key, value in values.items() if value is not None}
         try:
-            parameter.domain.point_of(parameter.name, {**found, **changed})
+            parameter.domain.point_of(parameter.name, {**result, **changes})
         except Misfit:
             continue
-        found |= changed
-    return found
+        result |= changes
+    return result
 
 
 def _value(key: str, point: Mapping[str, Any]) -> Any:

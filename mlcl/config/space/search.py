@@ -54,8 +54,8 @@ Mode = Literal["max", "min"]
 
 
 def _metrics(value: Any) -> Any:
-    found = listed(value)
-    return tuple(map(validation_metric, found)) if isinstance(found, list | tuple) else found
+    metrics = listed(value)
+    return tuple(map(validation_metric, metrics)) if isinstance(metrics, list | tuple) else metrics
 
 
 class SearchConfig(Section):
@@ -110,12 +110,12 @@ def default_mode(metric: str) -> Mode:
     """Returns the declared mode of a metric. Metrics without a declaration are maximised, except `loss`."""
     name, metrics = metric.rpartition("/")[2].removesuffix(HALF_SUFFIX), registry("metrics")
     if name in metrics:
-        declared: Mode = metrics[name].mode
-        return declared
-    for metric_ in metrics.values():
-        if metric_.per_aspect and name.startswith(f"{metric_.name}_"):
-            own: Mode = metric_.mode
-            return own
+        mode: Mode = metrics[name].mode
+        return mode
+    for declaration in metrics.values():
+        if declaration.per_aspect and name.startswith(f"{declaration.name}_"):
+            aspect_mode: Mode = declaration.mode
+            return aspect_mode
     return "min" if name == "loss" else "max"
 
 
@@ -180,5 +180,5 @@ def fresh_seeds(seed: int, search: int, count: int) -> range:
 
 def fresh_seeds_of(searches: int, count: int) -> list[int]:
     """Returns the fresh seeds of a cell's searches. Each search has an equal part of `count`, rounded up."""
-    each = math.ceil(count / searches)
-    return [its for number in range(1, searches + 1) for its in fresh_seeds(0, number, each)]
+    part = math.ceil(count / searches)
+    return [seed for number in range(1, searches + 1) for seed in fresh_seeds(0, number, part)]

@@ -104,10 +104,10 @@ def branches(
         yield {}, 1
         return
     last = parameters[-1]
-    asked = [term for term in terms if covers(last.name, term.key)]
+    last_terms = [term for term in terms if covers(last.name, term.key)]
     for settings, count in branches(parameters[:-1], terms):
         if last.exists(settings):
-            for value, number in last.domain.groups(last.name, asked):
+            for value, number in last.domain.groups(last.name, last_terms):
                 yield {**settings, last.name: value}, count * number
         else:
             yield settings, count
@@ -115,13 +115,13 @@ def branches(
 
 def branch_to(target: Parameter, parameters: Sequence[Parameter]) -> dict[str, Any] | None:
     """Returns settings of the parameters that `target` needs, such that it is drawn, or None."""
-    wanted = {target.name}
+    needed_names = {target.name}
     for parameter in reversed(parameters):
-        if parameter.name in wanted:
-            wanted.update(parameter.needs(parameters))
-    deciding = [p for p in parameters if p.name in wanted and p is not target]
+        if parameter.name in needed_names:
+            needed_names.update(parameter.needs(parameters))
+    ancestors = [other for other in parameters if other.name in needed_names and other is not target]
     terms = [term for parameter in parameters for term in parameter.terms]
-    return next((found for found, _ in branches(deciding, terms) if target.exists(found)), None)
+    return next((settings for settings, _ in branches(ancestors, terms) if target.exists(settings)), None)
 
 
 def corners(space: Space) -> list[dict[str, Any]]:
@@ -131,20 +131,20 @@ def corners(space: Space) -> list[dict[str, Any]]:
     value, and the ends of each parameter that has a condition. Their number grows with the sum of the numbers
     of values, and not with the product.
     """
-    found = [_filled(space, {}, 0), _filled(space, {}, -1), dict(space.posthoc)]
+    overrides = [_filled(space, {}, 0), _filled(space, {}, -1), dict(space.posthoc)]
     for parameter in space.parameters:
         if not parameter.terms and not isinstance(parameter.domain, Choice):
             continue
         branch = branch_to(parameter, space.parameters) or {}
-        found += [_filled(space, {**branch, **end}, -1) for end in parameter.domain.ends(parameter.name)]
-    return found
+        overrides += [_filled(space, {**branch, **end}, -1) for end in parameter.domain.ends(parameter.name)]
+    return overrides
 
 
-def _filled(space: Space, given: dict[str, Any], end: int) -> dict[str, Any]:
-    """Returns the settings in `given` and, of each other parameter that exists, `domain.ends(name)[end]`."""
+def _filled(space: Space, values: dict[str, Any], end: int) -> dict[str, Any]:
+    """Returns the settings in `values` and, of each other parameter that exists, `domain.ends(name)[end]`."""
     settings: dict[str, Any] = {}
     for parameter in space.parameters:
         if parameter.exists(settings):
-            chosen = {key: given[key] for key in parameter.keys if key in given}
-            settings |= chosen or parameter.domain.ends(parameter.name)[end]
+            own_values = {key: values[key] for key in parameter.keys if key in values}
+            settings |= own_values or parameter.domain.ends(parameter.name)[end]
     return settings

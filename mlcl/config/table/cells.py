@@ -111,40 +111,40 @@ def cells_of(
     check_stars([tree for tree, _ in trees.values()], overrides)
     if data:
         # Paths for sources that only other cells need are accepted.
-        every = _trees(table, file, table.pairs(table.rows, table.columns), PAPER)
-        asked, others = (
-            [apply_overrides(tree, overrides) for tree, _ in found.values()] for found in (trees, every)
+        all_trees = _trees(table, file, table.pairs(table.rows, table.columns), PAPER)
+        selected_trees, accepted_trees = (
+            [apply_overrides(tree, overrides) for tree, _ in group.values()] for group in (trees, all_trees)
         )
-        check_data(data, asked, others, [slug(column) for column in table.columns])
+        check_data(data, selected_trees, accepted_trees, [slug(column) for column in table.columns])
     cells = []
     for (row, column), (tree, neighbours) in trees.items():
         tune = tunes[(row, column)]
         paths = data_of(tree, slug(column), data)
-        tuned = [its for (_, other), its in tunes.items() if other == column and its is not None]
-        beside = tuned[0] if tuned and tree.get("baseline") is not None else None
+        searches = [search for (_, name), search in tunes.items() if name == column and search is not None]
+        column_tune = searches[0] if searches and tree.get("baseline") is not None else None
         jobs = tuple(
             _job(tree, table, seed, paths, overrides, file, _id((row, column)))
-            for seed in _seeds(tune, beside, seeds, preset.seeds or table.seeds)
+            for seed in _seeds(tune, column_tune, seeds, preset.seeds or table.seeds)
         )
         tuning = None if tune is None else tuning_of(tune, row, table, file, jobs[0])
         # An override replaces the post-hoc values that the table sets.
-        given = [name for name in neighbours for key in overrides if covers(key, f"evaluation.knn.{name}")]
-        own = {name: value for name, value in neighbours.items() if name not in given}
-        cells.append(Cell(row, column, jobs, _figures(table, row, column, file), own, tuning))
+        replaced = [name for name in neighbours for key in overrides if covers(key, f"evaluation.knn.{name}")]
+        cell_neighbours = {name: value for name, value in neighbours.items() if name not in replaced}
+        cells.append(Cell(row, column, jobs, _figures(table, row, column, file), cell_neighbours, tuning))
         _check(cells[-1], file)
-    check_controls({(its.row, its.column): its.tuning for its in cells if its.tuning is not None}, file)
+    check_controls({(cell.row, cell.column): cell.tuning for cell in cells if cell.tuning is not None}, file)
     return cells
 
 
-def _seeds(tune: Tune | None, beside: Tune | None, asked: int | None, count: int) -> Sequence[int]:
-    """Returns the seeds of a cell from 0 on: as many as `asked`, else as its search has, else `count`.
+def _seeds(tune: Tune | None, column_tune: Tune | None, seeds: int | None, count: int) -> Sequence[int]:
+    """Returns the seeds of a cell from 0 on: as many as `seeds`, else as its search has, else `count`.
 
-    For a fitted baseline, `beside` is the search of another cell in its column. The baseline gets the fresh
-    seeds of that search, so that runs can be paired.
+    For a fitted baseline, `column_tune` is the search of another cell in its column. The baseline gets the
+    fresh seeds of that search, so that runs can be paired.
     """
-    if tune is None and beside is not None:
-        return fresh_seeds_of(beside.searches, asked or beside.seeds or count)
-    return range(asked or (tune and tune.seeds) or count)
+    if tune is None and column_tune is not None:
+        return fresh_seeds_of(column_tune.searches, seeds or column_tune.seeds or count)
+    return range(seeds or (tune and tune.seeds) or count)
 
 
 def _id(pair: tuple[str, str]) -> str:
@@ -173,13 +173,13 @@ def _printed(lines: Mapping[str, TableLine]) -> tuple[str, ...]:
     return tuple(name for name, line in lines.items() if not line.alternative)
 
 
-def _only(pairs: list[tuple[str, str]], only: Sequence[str], file: Path) -> list[tuple[str, str]]:
-    matching = {pattern: [pair for pair in pairs if _matches(pair, pattern)] for pattern in only}
-    for pattern, found in matching.items():
-        if not found:
+def _only(pairs: list[tuple[str, str]], patterns: Sequence[str], file: Path) -> list[tuple[str, str]]:
+    matches = {pattern: [pair for pair in pairs if _matches(pair, pattern)] for pattern in patterns}
+    for pattern, group in matches.items():
+        if not group:
             allowed = list(map(_id, pairs))
             raise UserError("no such cell", file=file, key="--only", found=pattern, allowed=allowed)
-    return [pair for pair in pairs if not only or any(pair in found for found in matching.values())]
+    return [pair for pair in pairs if not patterns or any(pair in group for group in matches.values())]
 
 
 def _matches(pair: tuple[str, str], pattern: str) -> bool:
@@ -189,10 +189,12 @@ def _matches(pair: tuple[str, str], pattern: str) -> bool:
 
 def _check_overrides(table: Table, overrides: Mapping[str, Any]) -> None:
     """Raises UserError if an override sets `experiment` or a key that gets the seed."""
-    for own in ("experiment", *table.seed_keys):
+    for table_key in ("experiment", *table.seed_keys):
         for key in overrides:
-            if covers(key, own) or covers(own, key):
-                raise UserError(f"the table itself sets {own}", key=key, allowed="any other key, and --seeds")
+            if covers(key, table_key) or covers(table_key, key):
+                raise UserError(
+                    f"the table itself sets {table_key}", key=key, allowed="any other key, and --seeds"
+                )
 
 
 def _job(
@@ -204,9 +206,9 @@ def _job(
     file: Path,
     cell: str,
 ) -> JobConfig:
-    fixed = {"experiment": table.experiment, **dict.fromkeys(table.seed_keys, seed)}
+    settings = {"experiment": table.experiment, **dict.fromkeys(table.seed_keys, seed)}
     try:
-        return validate(JobConfig, with_data(apply_overrides(tree, {**fixed, **overrides}), data), None)
+        return validate(JobConfig, with_data(apply_overrides(tree, {**settings, **overrides}), data), None)
     except UserError as error:
         # An error in an override is not an error in the file.
         raise _of_cell(error, cell, None if error.key in overrides else file) from None
@@ -222,8 +224,8 @@ def _check(cell: Cell, file: Path) -> None:
         raise UserError(problem, file=file, key="set", found=keys, allowed="these keys in the space")
     if job.evaluation.knn is None:
         raise UserError(f"the job has no neighbours to set (cell {cell.id})", file=file, key="evaluation.knn")
-    alone = job.evaluation.metric.startswith("knn/") or job.objective.classifier_weight == 0
-    if job.train.patience is not None and alone:
+    neighbours_alone = job.evaluation.metric.startswith("knn/") or job.objective.classifier_weight == 0
+    if job.train.patience is not None and neighbours_alone:
         problem = f"the neighbours decide when this training ends (cell {cell.id})"
         found, allowed = job.train.patience, "evaluation.knn set as a whole, or null"
         raise UserError(problem, file=file, key="train.patience", found=found, allowed=allowed)
@@ -239,17 +241,21 @@ def _of_cell(error: UserError, cell: str, file: Path | None) -> UserError:
 
 def _figures(table: Table, row: str, column: str, file: Path) -> tuple[Figure, ...]:
     lines = table.columns[column], table.rows[row]
-    named = lines[0].metrics or lines[1].metrics or table.metrics
-    metrics = {name: its for name, its in named.items() if not any(name in line.without for line in lines)}
+    all_metrics = lines[0].metrics or lines[1].metrics or table.metrics
+    metrics = {
+        name: metric
+        for name, metric in all_metrics.items()
+        if not any(name in line.without for line in lines)
+    }
     if not metrics:
         key = f"rows.{row}.without, columns.{column}.without"
-        raise UserError("no figure is left", file=file, key=key, allowed=list(named))
-    printed = table.paper.get(row, {}).get(column) or (None,) * len(metrics)
-    if len(printed) != len(metrics):
+        raise UserError("no figure is left", file=file, key=key, allowed=list(all_metrics))
+    numbers = table.paper.get(row, {}).get(column) or (None,) * len(metrics)
+    if len(numbers) != len(metrics):
         key = f"paper.{row}.{column}"
         raise UserError(
-            "needs a figure for each metric", file=file, key=key, found=len(printed), allowed=len(metrics)
+            "needs a figure for each metric", file=file, key=key, found=len(numbers), allowed=len(metrics)
         )
     return tuple(
-        Figure(name, metric, figure) for (name, metric), figure in zip(metrics.items(), printed, strict=True)
+        Figure(name, metric, figure) for (name, metric), figure in zip(metrics.items(), numbers, strict=True)
     )

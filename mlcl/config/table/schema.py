@@ -41,8 +41,8 @@ def slug(text: str) -> str:
         >>> slug("GoEmotions 5,000")
         'goemotions-5000'
     """
-    plain = re.sub(r"(?<=\d),(?=\d{3})", "", text.lower())
-    return re.sub(r"[^a-z0-9.+]+", "-", plain).strip("-")
+    name = re.sub(r"(?<=\d),(?=\d{3})", "", text.lower())
+    return re.sub(r"[^a-z0-9.+]+", "-", name).strip("-")
 
 
 class Tune(Section):
@@ -198,31 +198,31 @@ class Table(Section):
             _check_names("gains", "row", [self.gains], self.rows)
         if self.ranks is not None:
             _check_names("ranks.leave_out", "row", self.ranks.leave_out, self.rows)
-            ranked = [row for row in self.rows if row not in self.ranks.leave_out]
-            if not ranked:
+            ranked_rows = [row for row in self.rows if row not in self.ranks.leave_out]
+            if not ranked_rows:
                 raise ValueError("ranks.leave_out names all rows; allowed: some of them")
             if self.ranks.control is not None:
-                _check_names("ranks.control", "ranked row", [self.ranks.control], ranked)
+                _check_names("ranks.control", "ranked row", [self.ranks.control], ranked_rows)
         changes: list[Change] = [*self.rows.values(), *self.columns.values(), *self.scales.values()]
         for tune in (self.tune, *(change.tune for change in changes)):
             if tune and tune.control is not None:
                 _check_names("tune.control", "row", [tune.control], self.rows)
-        sets = [flatten(its) for its in (self.set, *(change.set for change in changes))]
+        settings = [flatten(tree) for tree in (self.set, *(change.set for change in changes))]
         for key in ("experiment", *self.seed_keys):
-            if any(key in keys for keys in sets):
+            if any(key in keys for keys in settings):
                 raise ValueError(f"set: the table itself sets {key} in every job")
         for name, scale in self.scales.items():
             _check_names(f"scales.{name}", "row", scale.rows or (), self.rows)
             _check_names(f"scales.{name}", "column", scale.columns or (), self.columns)
-        by_name: dict[str, Any] = {"better": self.better, "digits": self.digits, "tolerance": self.tolerance}
-        by_name |= {f"scales.{name}.tolerance": scale.tolerance for name, scale in self.scales.items()}
-        for key, value in by_name.items():
+        options: dict[str, Any] = {"better": self.better, "digits": self.digits, "tolerance": self.tolerance}
+        options |= {f"scales.{name}.tolerance": scale.tolerance for name, scale in self.scales.items()}
+        for key, value in options.items():
             if isinstance(value, dict):
                 _check_names(key, "figure", value, self._metric_of())
-        lines: dict[str, TableLine] = {f"rows.{name}": its for name, its in self.rows.items()}
-        lines |= {f"columns.{name}": its for name, its in self.columns.items()}
-        for key, its in lines.items():
-            _check_names(f"{key}.without", "figure", its.without, self._metric_of())
+        lines: dict[str, TableLine] = {f"rows.{name}": table_line for name, table_line in self.rows.items()}
+        lines |= {f"columns.{name}": table_line for name, table_line in self.columns.items()}
+        for key, table_line in lines.items():
+            _check_names(f"{key}.without", "figure", table_line.without, self._metric_of())
         _check_distinct("rows", self.rows)
         _check_distinct("columns", self.columns)
         for metrics in self._all_metrics():
@@ -245,16 +245,18 @@ class Table(Section):
         `tune`.
         """
         if self.ranks is not None:
-            first = next(row for row in self.rows if row not in self.ranks.leave_out)
-            return self.ranks.control or first
+            first_row = next(row for row in self.rows if row not in self.ranks.leave_out)
+            return self.ranks.control or first_row
         changes: list[Change] = [*self.rows.values(), *self.columns.values()]
         tunes = (self.tune, *(change.tune for change in changes))
         return next((tune.control for tune in tunes if tune and tune.control is not None), "")
 
     def pairs(self, rows: Iterable[str], columns: Collection[str]) -> list[tuple[str, str]]:
         """Returns the cells of these rows and columns as pairs, row by row."""
-        kept = [(row, self.rows[row].columns) for row in rows]
-        return [(row, column) for row, its in kept for column in columns if its is None or column in its]
+        lines = [(row, self.rows[row].columns) for row in rows]
+        return [
+            (row, column) for row, names in lines for column in columns if names is None or column in names
+        ]
 
     def is_better_higher(self, figure: str) -> bool:
         """Whether higher values of a figure are better: by `better` of the table, or else by the metric."""
@@ -274,27 +276,27 @@ class Table(Section):
         return limit.get(figure) if isinstance(limit, dict) else limit
 
 
-def _check_names(key: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raises ValueError if one of `names` is not in `known`, or is more often in `names` than in `known`."""
-    left = list(known)
+def _check_names(key: str, kind: str, names: Iterable[str], known_names: Collection[str]) -> None:
+    """Raises ValueError if `known_names` lacks one of `names`, or has it less often than `names`."""
+    unused_names = list(known_names)
     for name in names:
-        if name not in known:
-            raise ValueError(f"{key}: no {what} {name}")
-        if name not in left:
-            raise ValueError(f"{key}: {what} {name} stands twice")
-        left.remove(name)
+        if name not in known_names:
+            raise ValueError(f"{key}: no {kind} {name}")
+        if name not in unused_names:
+            raise ValueError(f"{key}: {kind} {name} stands twice")
+        unused_names.remove(name)
 
 
 def _check_distinct(key: str, names: Iterable[str]) -> None:
     """Raises ValueError if `slug` makes two names equal or a name empty."""
-    known: dict[str, str] = {}
+    names_by_slug: dict[str, str] = {}
     for name in names:
-        short = slug(name)
-        if not short:
+        short_name = slug(name)
+        if not short_name:
             raise ValueError(f"{key}: {name} needs a letter or a digit")
-        if short in known:
-            raise ValueError(f"{key}: {name} and {known[short]} are both {short}")
-        known[short] = name
+        if short_name in names_by_slug:
+            raise ValueError(f"{key}: {name} and {names_by_slug[short_name]} are both {short_name}")
+        names_by_slug[short_name] = name
 
 
 def table_files(folder: Path | None = None) -> list[Path]:
@@ -304,9 +306,9 @@ def table_files(folder: Path | None = None) -> list[Path]:
     """
     if folder is not None:
         return sorted(folder.glob("*.yaml"))
-    known = {name: its.shown for name, its in packaged_files("table").items()}
-    known |= {file.stem: file for file in Path(FOLDERS["table"]).glob("*.yaml")}
-    return [known[name] for name in sorted(known)]
+    files = {name: file.shown for name, file in packaged_files("table").items()}
+    files |= {file.stem: file for file in Path(FOLDERS["table"]).glob("*.yaml")}
+    return [files[name] for name in sorted(files)]
 
 
 def find_table(name: str, folder: Path | None = None) -> Path:

@@ -37,9 +37,9 @@ def cell_tree(
     for change in changes:
         for key in change.drop:
             drop_key(tree, key, file)
-        free = {key: value for key, value in change.set.items() if key in POSTHOC}
-        neighbours |= {key.rpartition(".")[2]: value for key, value in free.items()}
-        tree = _set(tree, {key: value for key, value in change.set.items() if key not in free}, file)
+        posthoc = {key: value for key, value in change.set.items() if key in POSTHOC}
+        neighbours |= {key.rpartition(".")[2]: value for key, value in posthoc.items()}
+        tree = _set(tree, {key: value for key, value in change.set.items() if key not in posthoc}, file)
     return job.with_plugins(tree), neighbours
 
 
@@ -71,8 +71,8 @@ def with_data(tree: dict[str, Any], data: Mapping[str, str]) -> dict[str, Any]:
             path = data[source] if "://" in data[source] else str(Path(data[source]).expanduser())
             if _is_prepared(path):
                 node = value_at(tree, section)
-                kept = {key: node[key] for key in node if key not in ("source", "options", "split_seed")}
-                tree = apply_overrides(tree, {section: {**kept, "path": path}})
+                settings = {key: node[key] for key in node if key not in ("source", "options", "split_seed")}
+                tree = apply_overrides(tree, {section: {**settings, "path": path}})
             else:
                 tree = apply_overrides(tree, {f"{section}.options.path": path})
     return tree
@@ -105,16 +105,16 @@ def check_data(
     Raises UserError for a name that is neither a column nor a source of a cell, and for a prepared data set
     of a source that the cells prepare with different options.
     """
-    used = {_source_of(tree, section) for tree in (*asked, *others) for section in DATA_SECTIONS}
-    known = sorted(source for source in used if source is not None)
+    sources = {_source_of(tree, section) for tree in (*asked, *others) for section in DATA_SECTIONS}
+    known_sources = sorted(source for source in sources if source is not None)
     for source, path in data.items():
         if source in columns:
             continue
-        if source not in known:
-            allowed = [*known, *columns]
+        if source not in known_sources:
+            allowed = [*known_sources, *columns]
             raise UserError("no cell takes this source", key="--data", found=source, allowed=allowed)
         sections = [(tree, section) for tree in asked for section in DATA_SECTIONS]
-        versions = {_version_of(*its) for its in sections if _source_of(*its) == source}
+        versions = {_version_of(*location) for location in sections if _source_of(*location) == source}
         if _is_prepared(path) and len(versions) > 1:
             raise UserError(
                 "the cells take several versions of this source, and a prepared folder is one",

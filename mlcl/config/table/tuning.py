@@ -48,18 +48,18 @@ class Tuning:
         spaces. The first trial of a search is the job as written, which has the values of `start`.
         """
         values = {key: value_at(control, key) for key in (*self.hold, *self.start)}
-        own, tree = load_job(dump_job(job), values), load_yaml(self.text)
+        new_job, tree = load_job(dump_job(job), values), load_yaml(self.text)
         tree["space"] |= {key: {"choice": [values[key]]} for key in self.hold}
-        first = json.dumps({key: values[key] for key in self.start})
-        text = f"# first trial: {first}\n{dump_yaml(tree)}"
-        return own, replace(self, space=load_space(self.space.file or "", own, tree), text=text)
+        start_values = json.dumps({key: values[key] for key in self.start})
+        text = f"# first trial: {start_values}\n{dump_yaml(tree)}"
+        return new_job, replace(self, space=load_space(self.space.file or "", new_job, tree), text=text)
 
 
 def tune_of(table: Table, row: str, column: str, scale: Scale) -> Tune | None:
     """Returns the `tune` of the scale, else of the column, the row or the table; None if it is `false`."""
     changes = (table.rows[row], table.columns[column], scale)
-    named = [change.tune for change in changes if change.tune is not None]
-    return (named[-1] or None) if named else table.tune
+    tunes = [change.tune for change in changes if change.tune is not None]
+    return (tunes[-1] or None) if tunes else table.tune
 
 
 def tuning_of(tune: Tune, row: str, table: Table, file: Path, job: JobConfig) -> Tuning:
@@ -79,10 +79,10 @@ def tuning_of(tune: Tune, row: str, table: Table, file: Path, job: JobConfig) ->
     if tune.race_seeds and space.multi:
         problem, goals = "a race compares one metric", [goal.metric for goal in space.goals]
         raise UserError(problem, file=file, key="tune.race_seeds", found=goals, allowed=0)
-    found = Tuning(space, text, tune.trials, tune.searches, tune.race_seeds, tune.confirm)
+    tuning = Tuning(space, text, tune.trials, tune.searches, tune.race_seeds, tune.confirm)
     if tune.control in (None, row):
-        return found
-    return replace(found, control=tune.control, hold=tune.hold, start=tune.start)
+        return tuning
+    return replace(tuning, control=tune.control, hold=tune.hold, start=tune.start)
 
 
 def with_controls(kept: Sequence[Pair], tunes: Mapping[Pair, Tune | None], file: Path) -> list[Pair]:
@@ -118,10 +118,16 @@ def check_controls(tunings: Mapping[Pair, Tuning], file: Path) -> None:
             problem = f"{row} has other searches than its control, and each follows one of these"
             allowed = control.searches
             raise UserError(problem, file=file, key="tune.searches", found=tuning.searches, allowed=allowed)
-        own, its = (load_yaml(each.text)["space"] for each in (tuning, control))
+        entries, control_entries = (load_yaml(search.text)["space"] for search in (tuning, control))
         for key in (*tuning.hold, *tuning.start):
-            alike = key in own and own[key] == its.get(key)
-            if not alike or key in POSTHOC or "simplex" in own[key]:
-                shared = [each for each in own if own[each] == its.get(each) and each not in POSTHOC]
+            alike = key in entries and entries[key] == control_entries.get(key)
+            if not alike or key in POSTHOC or "simplex" in entries[key]:
+                shared_keys = [
+                    name
+                    for name in entries
+                    if entries[name] == control_entries.get(name) and name not in POSTHOC
+                ]
                 problem = f"not an entry that the spaces of {row} and of its control share"
-                raise UserError(problem, file=file, key="tune.hold, tune.start", found=key, allowed=shared)
+                raise UserError(
+                    problem, file=file, key="tune.hold, tune.start", found=key, allowed=shared_keys
+                )
