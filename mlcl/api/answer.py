@@ -61,17 +61,19 @@ class Answer:
 
         The verdicts of a table compare each loss and baseline with the control in the table's first figure.
         """
-        return [its for _, its in self._named_verdicts]
+        return [verdict for _, verdict in self._named_verdicts]
 
     @cached_property
     def _named_verdicts(self) -> Sequence[tuple[str, Verdict]]:
         """The verdicts, each with the name of the table's row or column that contains all compared cells."""
         if isinstance(self.result, SweepResult):
-            return [("", its) for its in self.result.verdicts]
-        lead, cells = self.result.figure_names[0], self.result.cells
+            return [("", verdict) for verdict in self.result.verdicts]
+        lead_figure, cells = self.result.figure_names[0], self.result.cells
         controls = [cell for cell in cells if cell.row == self.result.control] or cells
-        metrics = {figure.metric for cell in controls for figure in cell.figures if figure.name == lead}
-        return [(shared, its) for shared, its in self.result.verdicts if its.metric in metrics]
+        metrics = {
+            figure.metric for cell in controls for figure in cell.figures if figure.name == lead_figure
+        }
+        return [(name, verdict) for name, verdict in self.result.verdicts if verdict.metric in metrics]
 
     @property
     def verdict(self) -> str:
@@ -86,8 +88,8 @@ class Answer:
         """
         from mlcl.results.frame import sweep_frame, table_frame
 
-        its = self.result
-        return sweep_frame(its) if isinstance(its, SweepResult) else table_frame(its)
+        result = self.result
+        return sweep_frame(result) if isinstance(result, SweepResult) else table_frame(result)
 
     @cached_property
     def best(self) -> ExportedModel:
@@ -115,20 +117,20 @@ class Answer:
         """
         from mlcl.service.export_run import export_run
 
-        found = export_run(self._tracker(), self._best_run(), formats=also, push=repo, public=public)
-        return str(found.pushed)
+        export = export_run(self._tracker(), self._best_run(), formats=also, push=repo, public=public)
+        return str(export.pushed)
 
     def _tracker(self) -> Tracker:
         return Tracker.existing(self.home, self._uri)
 
     def _best_run(self) -> str:
         """Returns the MLflow id of the best model's run. Raises UserError if no training is complete."""
-        its = self.result
-        best = its.best_training if isinstance(its, SweepResult) else None
-        found = _best_of_table(its) if isinstance(its, TableResult) else best.run_id if best else None
-        if found is None:
+        result = self.result
+        best = result.best_training if isinstance(result, SweepResult) else None
+        run_id = _best_of_table(result) if isinstance(result, TableResult) else best.run_id if best else None
+        if run_id is None:
             raise UserError("has no model yet", key="best", found=f"{self.name} ({self.state})")
-        return found
+        return run_id
 
     def to_job(self, file: str | Path) -> Path:
         """Writes the job of the best model to a file, and returns the file.
@@ -165,7 +167,7 @@ class Answer:
         return "\n".join([head, *self.verdict.splitlines(), pages])
 
     def _repr_html_(self) -> str:
-        state, *said, pages = (f"<p>{_with_link(line)}</p>" for line in repr(self).splitlines())
+        state, *lines, pages = (f"<p>{_with_link(line)}</p>" for line in repr(self).splitlines())
         if not self.verdicts:
             return state + pages
         from mlcl.report.plots.charts import to_svg
@@ -173,14 +175,14 @@ class Answer:
 
         plot = forest_plot(self.verdicts)
         table = plot.table.to_html(index=False, float_format="{:.4f}".format, na_rep="")
-        return "".join([state, to_svg(plot.figure()), *said, table, pages])
+        return "".join([state, to_svg(plot.figure()), *lines, table, pages])
 
 
 def _with_link(line: str) -> str:
     """Returns a line as HTML in which the address of a server, its last word, is a link."""
-    *text, last = html.escape(line).split(" ")
-    is_address = last.startswith(("http://", "https://"))
-    return " ".join([*text, f'<a href="{last}">{last}</a>' if is_address else last])
+    *words, last_word = html.escape(line).split(" ")
+    is_address = last_word.startswith(("http://", "https://"))
+    return " ".join([*words, f'<a href="{last_word}">{last_word}</a>' if is_address else last_word])
 
 
 def _best_of_table(table: TableResult) -> str | None:
@@ -190,12 +192,14 @@ def _best_of_table(table: TableResult) -> str | None:
     """
     scores = []
     for cell in table.cells:
-        lead = cell.figures[0]
-        sign = 1 if table.higher[lead.name] else -1
-        known = {seed: sign * value for seed, value in lead.validation_by_seed.items()}
-        if known and "baseline" not in cell.params:
-            scores.append((fmean(known.values()), cell.run_id(max(known, key=known.__getitem__))))
-    return max(scores, key=lambda each: each[0])[1] if scores else None
+        figure = cell.figures[0]
+        sign = 1 if table.higher[figure.name] else -1
+        seed_scores = {seed: sign * value for seed, value in figure.validation_by_seed.items()}
+        if seed_scores and "baseline" not in cell.params:
+            scores.append(
+                (fmean(seed_scores.values()), cell.run_id(max(seed_scores, key=seed_scores.__getitem__)))
+            )
+    return max(scores, key=lambda entry: entry[0])[1] if scores else None
 
 
 def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -> Answer:

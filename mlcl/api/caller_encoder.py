@@ -73,9 +73,9 @@ class CallerEncoder:
 
     def overrides(self, tree: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the overrides that make this the encoder of a job; keeps the input size set in `tree`."""
-        old, plugins = tree.get("encoder") or {}, tree.get("plugins") or []
-        kept = {self.size: old[self.size]} if self.size in old else {}
-        return {"encoder": {**self.section, **kept}, "plugins": [*plugins, dict(self.plugin)]}
+        section, plugins = tree.get("encoder") or {}, tree.get("plugins") or []
+        input_size = {self.size: section[self.size]} if self.size in section else {}
+        return {"encoder": {**self.section, **input_size}, "plugins": [*plugins, dict(self.plugin)]}
 
     def check(self, job: JobConfig, home: Path | None, say: Callable[[str], None]) -> None:
         """Builds the encoder of a job once, as a check, and passes `note` to `say`.
@@ -90,9 +90,9 @@ class CallerEncoder:
                 check_job(job, info)
                 sizes = {"input_columns": {"column": info.dim or 0}}
             if self.reads != "vectors" or home is not None:
-                built = build_encoder(job.encoder, **sizes)
-                assert isinstance(built, CallerModule)
-                check_state(built)
+                module = build_encoder(job.encoder, **sizes)
+                assert isinstance(module, CallerModule)
+                check_state(module)
         if self.note:
             say(self.note)
 
@@ -110,17 +110,17 @@ def caller_encoder_of(
     """
     if not isinstance(encoder, nn.Module) and not callable(encoder):
         raise UserError("no encoder", key="encoder", found=repr(encoder)[:60], allowed=ALLOWED)
-    reads: Reads = "vectors" if modality == "vectors" else _reads(encoder, tokenizer)
+    input_kind: Reads = "vectors" if modality == "vectors" else _reads(encoder, tokenizer)
     words = _tokenizer(tokenizer)
-    short = re.sub(r"\W", "_", _title(encoder))
+    class_name = re.sub(r"\W", "_", _title(encoder))
     if collate is None:
-        _check_tokenizer(encoder, reads, words)
+        _check_tokenizer(encoder, input_kind, words)
     else:
-        reads = modality or reads
-        _check_collate(collate, reads, words)
-    identity = _identity([encoder, reads, words, *([] if collate is None else [collate])])
-    base = home.absolute() / FOLDER / f"{short}_{identity.digest[:12]}"
-    kept, weights = _without_weights(encoder) if isinstance(encoder, nn.Module) else (encoder, None)
+        input_kind = modality or input_kind
+        _check_collate(collate, input_kind, words)
+    identity = _identity([encoder, input_kind, words, *([] if collate is None else [collate])])
+    base = home.absolute() / FOLDER / f"{class_name}_{identity.digest[:12]}"
+    bare_encoder, weights = _without_weights(encoder) if isinstance(encoder, nn.Module) else (encoder, None)
     section = {"name": base.name}
     for key, suffix, content in (("weights", ".safetensors", weights), ("tokenizer", ".json", words)):
         if content is not None:
@@ -131,25 +131,29 @@ def caller_encoder_of(
     if not file.exists() and (text := text_that_ran(file.name)) is not None:
         write_if_missing(file, text.encode())
     if not file.exists():
-        own = _own_modules(identity)
-        packed = pack(kept, own)
-        batches = "" if collate is None else pack(collate, own, key="collate", allowed=COLLATE_ALLOWED)
+        own_modules = _own_modules(identity)
+        payload = pack(bare_encoder, own_modules)
+        batches = (
+            "" if collate is None else pack(collate, own_modules, key="collate", allowed=COLLATE_ALLOWED)
+        )
         text = TEXT.format(
             name=base.name,
-            title=f"{short} of a caller",
-            reads=reads,
+            title=f"{class_name} of a caller",
+            reads=input_kind,
             weights=None if weights is None else hashlib.sha256(weights).hexdigest(),
-            tokenizer=None if reads != "text" or batches else "file" if words else "words",
+            tokenizer=None if input_kind != "text" or batches else "file" if words else "words",
             python=PYTHON if identity.own else None,
-            pickled=_lines(packed),
+            pickled=_lines(payload),
             collate=f"\n    collate=(\n{_lines(batches)}\n    )," if batches else "",
         )
         write_if_missing(file, text.encode())
     source = file.read_text(encoding="utf-8")
     sha256 = hashlib.sha256(source.encode()).hexdigest()
     plugin = PluginFile(file=file.name, sha256=sha256, source=source).model_dump(exclude={"path"})
-    size = SIZES.get(reads, "") if collate is None else ""
-    return CallerEncoder(section, plugin, reads, _note(short, identity, section.get("weights")), size)
+    size = SIZES.get(input_kind, "") if collate is None else ""
+    return CallerEncoder(
+        section, plugin, input_kind, _note(class_name, identity, section.get("weights")), size
+    )
 
 
 def modality_of(job: JobConfig) -> Reads:
@@ -159,8 +163,8 @@ def modality_of(job: JobConfig) -> Reads:
 
 def _own_modules(identity: Identity) -> list[ModuleType]:
     """Returns the modules of the caller's own classes and functions, which pickles hold by value."""
-    names = {its.__name__ if isinstance(its, ModuleType) else its.__module__ for its in identity.own}
-    return [sys.modules[each] for each in names - {"__main__"} if each in sys.modules]
+    names = {code.__name__ if isinstance(code, ModuleType) else code.__module__ for code in identity.own}
+    return [sys.modules[name] for name in names - {"__main__"} if name in sys.modules]
 
 
 def _lines(text: str) -> str:
@@ -173,8 +177,8 @@ def _identity(
     try:
         return identity_of(value)
     except Exception as error:  # foreign objects may raise anything
-        found = f"{type(error).__name__}: {error}"
-        raise UserError("cannot be hashed", key=key, found=found, allowed=allowed) from error
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError("cannot be hashed", key=key, found=reason, allowed=allowed) from error
 
 
 def _vocabulary(job: JobConfig) -> int:
@@ -207,33 +211,35 @@ def _tokenizer(tokenizer: Any) -> bytes | None:
         tokenizer = padded_tokenizer(tokenizer)
     if not isinstance(tokenizer, Tokenizer):
         allowed = "a fast tokenizer of Hugging Face, or a tokenizers.Tokenizer"
-        found = type(tokenizer).__name__
-        raise UserError("not a tokenizer that can be saved", key="tokenizer", found=found, allowed=allowed)
+        type_name = type(tokenizer).__name__
+        raise UserError(
+            "not a tokenizer that can be saved", key="tokenizer", found=type_name, allowed=allowed
+        )
     return tokenizer.to_str().encode()
 
 
-def _check_tokenizer(encoder: Any, reads: Reads, words: bytes | None) -> None:
+def _check_tokenizer(encoder: Any, input_kind: Reads, words: bytes | None) -> None:
     """Raises UserError for vectors with a tokenizer, and for texts without tokenizer or vocabulary_size."""
-    if reads == "vectors" and words is not None:
+    if input_kind == "vectors" and words is not None:
         raise UserError("vectors have no tokens", key="tokenizer", found="a tokenizer", allowed="None")
     counts_words = not isinstance(encoder, nn.Module) and takes(encoder, "vocabulary_size")
-    if reads == "text" and words is None and not counts_words:
+    if input_kind == "text" and words is None and not counts_words:
         problem = "a module of texts needs its tokenizer"
         allowed = "tokenizer=TOKENIZER, or a class with the argument vocabulary_size"
         raise UserError(problem, key="tokenizer", found="none", allowed=allowed)
 
 
-def _check_collate(collate: Any, reads: Reads, words: bytes | None) -> None:
+def _check_collate(collate: Any, input_kind: Reads, words: bytes | None) -> None:
     """Raises UserError for a collate function that does not make a batch of two rows, or is not needed."""
     if not callable(collate):
         raise UserError("no function", key="collate", found=type(collate).__name__, allowed=COLLATE_ALLOWED)
-    if reads == "vectors":
+    if input_kind == "vectors":
         raise UserError("vectors need no collate function", key="collate", found="a function", allowed="None")
     if words is not None:
         problem, allowed = "the collate function makes the tokens", "None beside collate"
         raise UserError(problem, key="tokenizer", found="a tokenizer", allowed=allowed)
     # The function is called before its digest is computed: a call may change settings of its tokenizer.
-    CallerCollate(reads, lambda: collate).check()
+    CallerCollate(input_kind, lambda: collate).check()
     _identity(collate, "collate", f"{COLLATE_ALLOWED}; without open files and the like")
 
 
@@ -242,19 +248,19 @@ def _without_weights(module: Any) -> tuple[Any, bytes]:
     try:
         copy = deepcopy(module).cpu()
     except Exception as error:  # tensors with a history, and foreign code, may raise anything
-        found = f"{type(error).__name__}: {error}"
-        raise UserError("cannot be copied", key="encoder", found=found, allowed=ALLOWED) from error
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError("cannot be copied", key="encoder", found=reason, allowed=ALLOWED) from error
     return copy, save(without_weights(copy))
 
 
 def _note(name: str, identity: Identity, weights: str | None) -> str:
     """Returns a line on what a machine needs to run jobs with the encoder or to open their models."""
-    classes = [its.__qualname__ for its in identity.own if isinstance(its, type)]
-    names = classes or [its.__qualname__ for its in identity.own if isinstance(its, FunctionType)]
+    classes = [code.__qualname__ for code in identity.own if isinstance(code, type)]
+    names = classes or [code.__qualname__ for code in identity.own if isinstance(code, FunctionType)]
     parts = []
     if names:
-        more = ", ..." if len(names) > NAMED else ""
-        parts.append(f"the code of {', '.join(names[:NAMED])}{more} is pickled, for Python {PYTHON} alone")
+        suffix = ", ..." if len(names) > NAMED else ""
+        parts.append(f"the code of {', '.join(names[:NAMED])}{suffix} is pickled, for Python {PYTHON} alone")
     if identity.packages:
         parts.append(f"its jobs and exported models need {', '.join(identity.packages)} to be installed")
     if weights is not None:

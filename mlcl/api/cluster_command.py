@@ -72,19 +72,19 @@ class Caller:
                 found=type(encoder if key == "encoder" else tokenizer).__name__,
                 allowed="a class or a functools.partial of one, which a job carries, or a built-in encoder",
             )
-        given = with_encoder(*module, source, overrides, home, say, collate=collate, elsewhere=True)
-        return cls(given, encoder is not None)
+        all_overrides = with_encoder(*module, source, overrides, home, say, collate=collate, elsewhere=True)
+        return cls(all_overrides, encoder is not None)
 
     def job(self, source: JobSource, overrides: Mapping[str, Any]) -> Path:
         """Returns the path of a job's file; if `carried`, the file also has the overrides."""
-        its = dump_job(source) if isinstance(source, JobConfig) else source
+        tree = dump_job(source) if isinstance(source, JobConfig) else source
         if self.carried:
-            written = read_job(its).with_overrides(overrides)
-            its = written.with_plugins(written.tree)
-            its["plugins"] = [
-                {key: each[key] for key in ("file", "sha256", "source")} for each in its["plugins"]
+            job = read_job(tree).with_overrides(overrides)
+            tree = job.with_plugins(job.tree)
+            tree["plugins"] = [
+                {key: plugin[key] for key in ("file", "sha256", "source")} for plugin in tree["plugins"]
             ]
-        return self.file("job", its)
+        return self.file("job", tree)
 
     def file(self, kind: str, source: str | Path | Mapping[str, Any]) -> Path:
         """Returns the path of a job or space; a mapping is added to `files`, under a name with its hash."""
@@ -97,7 +97,7 @@ class Caller:
 
     def words(self) -> list[str]:
         """Returns the overrides as words of the command; none if `carried`, since the job file has them."""
-        return [] if self.carried else [override_word(*each) for each in self.overrides.items()]
+        return [] if self.carried else [override_word(*item) for item in self.overrides.items()]
 
 
 def run_command(caller: Caller, job: JobSource, *, fresh: bool, options: Mapping[str, Any]) -> ClusterCommand:
@@ -123,7 +123,7 @@ def sweep_command(
     a caller's encoder, since the job files of the baselines do not contain it.
     """
     control = options.get("control")
-    baselines = [Path(each) for each in baseline_files(options.get("baselines"))]
+    baselines = [Path(file) for file in baseline_files(options.get("baselines"))]
     if caller.carried and baselines:
         allowed = "no baselines, or a built-in encoder"
         raise UserError(
@@ -137,33 +137,33 @@ def sweep_command(
     if name != "-".join(file.stem for file in files):
         words += ["--name", name]
     words += _option_words(numbers)
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "job": files[0],
         "space": files[1],
         "overrides": overrides,
         "baseline": baselines,
     }
-    given["control"] = None if control in (None, False) else caller.job(control, shared)
-    words += _option_words({"control": given["control"], "warm-start": options.get("warm_start")})
+    arguments["control"] = None if control in (None, False) else caller.job(control, shared)
+    words += _option_words({"control": arguments["control"], "warm-start": options.get("warm_start")})
     words += [word for file in baselines for word in ("--baseline", str(file))]
     settings = [
-        ",".join(override_word(*each) for each in its.items()) for its in options.get("try_first", ())
+        ",".join(override_word(*item) for item in setting.items()) for setting in options.get("try_first", ())
     ]
     words += [word for setting in settings for word in ("--try", setting)]
-    given |= {"try_": settings, **{key: options.get(key) for key in NUMBERS}}
+    arguments |= {"try_": settings, **{key: options.get(key) for key in NUMBERS}}
     fresh = options.get("fresh", False)
     flags = {"no-control": control is False, "no-baselines": not options.get("fitted", True), "fresh": fresh}
     words += [f"--{flag}" for flag, is_set in flags.items() if is_set]
     words += _option_words({key: options.get(key) for key in NUMBERS})
-    return ClusterCommand(tuple(words), given, caller.files, fresh)
+    return ClusterCommand(tuple(words), arguments, caller.files, fresh)
 
 
 def _option_words(options: Mapping[str, Any]) -> list[str]:
     """Returns options as words, except those that are None. Floats are written as by `with_share`."""
     words = []
-    for name, its in options.items():
-        if its is not None:
-            words += [f"--{name}", f"{its:g}" if isinstance(its, float) else str(its)]
+    for name, value in options.items():
+        if value is not None:
+            words += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
     return words
 
 
@@ -177,11 +177,11 @@ def override_word(key: str, value: Any) -> str:
 
 def yaml_text(key: str, value: Any, *, flow: bool = False) -> str:
     """Returns a value as YAML, with `flow` on one line. Raises UserError for a value that YAML lacks."""
-    plain = plain_data(value)
+    data = plain_data(value)
     try:
         if not flow:
-            return dump_yaml(plain)
-        return dump_yaml([plain], default_flow_style=True, width=1 << 18).strip()[1:-1]
+            return dump_yaml(data)
+        return dump_yaml([data], default_flow_style=True, width=1 << 18).strip()[1:-1]
     except yaml.YAMLError:
         allowed = "numbers, texts, lists and mappings of them"
         raise UserError(

@@ -54,10 +54,10 @@ class ClusterResults:
             problem, allowed = "its results cannot be read from this machine", f"mlflow.uri, or {KEY}"
             raise UserError(problem, file=file, key="storage", found=storage, allowed=allowed)
         place = (storage, tracking_uri(storage)) if uri is None else (home, uri)
-        found = cls(storage, *place)
-        if sqlite_file(found.uri) is None:  # the SQLite file may not exist yet
-            found.tracker()
-        return found
+        results = cls(storage, *place)
+        if sqlite_file(results.uri) is None:  # the SQLite file may not exist yet
+            results.tracker()
+        return results
 
     def tracker(self) -> Tracker:
         """Returns the open store. Raises UserError where it does not answer."""
@@ -74,23 +74,27 @@ class EndedJob:
 
     def error(self, found: str) -> Exception:
         """Returns the error for a job whose results are missing (`found`), with its last printed line."""
-        last = next((line for line in reversed(self.lines) if line.strip()), "it printed nothing")
+        last_line = next((line for line in reversed(self.lines) if line.strip()), "it printed nothing")
         if self.state == "REFUSED":
-            return UserError("the cluster refuses the command", key="on", found=last.removeprefix("error: "))
-        return MachineError(f"the job {self.id} is {self.state}, {found}: {last.removeprefix('failed: ')}")
+            return UserError(
+                "the cluster refuses the command", key="on", found=last_line.removeprefix("error: ")
+            )
+        return MachineError(
+            f"the job {self.id} is {self.state}, {found}: {last_line.removeprefix('failed: ')}"
+        )
 
 
 def cluster_of(on: Any) -> ReadCluster:
     """Reads the cluster file of the argument `on`. Raises UserError, which names the argument."""
     if not isinstance(on, (str, Path)) or not str(on).strip():
-        found = repr(on) if isinstance(on, str) else type(on).__name__  # a mapping may have a secret
-        raise UserError("no cluster file", key="on", found=found, allowed=CLUSTER_FILE)
+        value = repr(on) if isinstance(on, str) else type(on).__name__  # a mapping may have a secret
+        raise UserError("no cluster file", key="on", found=value, allowed=CLUSTER_FILE)
     try:
         return load_cluster(Path(on)), Path(on)
     except UserError as error:
         missing = {"found": "nothing", "allowed": CLUSTER_FILE}
-        added = {key: its for key, its in missing.items() if getattr(error, key) is None}
-        raise error.but(file=f"on={on}", **added) from None
+        defaults = {key: default for key, default in missing.items() if getattr(error, key) is None}
+        raise error.but(file=f"on={on}", **defaults) from None
 
 
 def submit_sweep(on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]) -> Answer:
@@ -128,23 +132,23 @@ def submit_run(on: ReadCluster, command: ClusterCommand, home: Path, say: Callab
 
 
 def _submit_and_follow(
-    on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]
+    read_cluster: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]
 ) -> tuple[EndedJob, ClusterResults]:
-    cluster, file = on
+    cluster, file = read_cluster
     client = JobsClient(cluster, file)
-    needed = check_command(command.words[0], command.given, cluster.working_dir.root, command.files)
+    needed_files = check_command(command.words[0], command.given, cluster.working_dir.root, command.files)
     store = ClusterResults.of(cluster, file, home)
     words = with_share(command.words, cluster.trial)
-    id = submit_once(client, words, home=home, needed=needed, files=command.files, fresh=command.fresh)
-    where = f"--cluster {shlex.quote(str(file))}"
-    say(f"{id}: mlcl logs -f {id} {where}   mlcl status {id} {where}   mlcl stop {id} {where}")
+    id = submit_once(client, words, home=home, needed=needed_files, files=command.files, fresh=command.fresh)
+    flag = f"--cluster {shlex.quote(str(file))}"
+    say(f"{id}: mlcl logs -f {id} {flag}   mlcl status {id} {flag}   mlcl stop {id} {flag}")
     lines = []
     try:
         for line in client.lines(id):
             lines.append(line)
             say(line)
     except KeyboardInterrupt:
-        say(f"the job goes on: the same call follows it; mlcl logs -f {id} {where}, mlcl stop {id} {where}")
+        say(f"the job goes on: the same call follows it; mlcl logs -f {id} {flag}, mlcl stop {id} {flag}")
         raise
     return EndedJob(id, client.get(id).state, lines), store
 
@@ -157,23 +161,25 @@ def _run_of(job: EndedJob, store: ClusterResults, kind: str) -> tuple[Runs, Run]
     if file is not None and not file.is_file():
         raise job.error(f"and there is no {file}")
     runs = Runs(store.tracker())
-    found = [run for run in runs.tagged(Tag.JOB, job.id) if run.data.tags.get(Tag.KIND, PLAIN) == kind]
-    state = found[0].data.tags[Tag.STATE] if found else "none"
+    job_runs = [run for run in runs.tagged(Tag.JOB, job.id) if run.data.tags.get(Tag.KIND, PLAIN) == kind]
+    state = job_runs[0].data.tags[Tag.STATE] if job_runs else "none"
     if state != job.state:
         raise job.error(f"and the state of its {kind} in {runs.tracker.shown} is {state}")
-    return runs, found[0]
+    return runs, job_runs[0]
 
 
 def _uri(cluster: ClusterConfig) -> str | None:
     """Returns the address of the cluster file's MLflow, with user and password if this machine has them."""
-    its = cluster.mlflow
-    if its is None:
+    server = cluster.mlflow
+    if server is None:
         return None
-    if its.username is None or its.password is None or "MLFLOW_TRACKING_USERNAME" in os.environ:
-        return its.uri
+    if server.username is None or server.password is None or "MLFLOW_TRACKING_USERNAME" in os.environ:
+        return server.uri
     try:
-        login = ":".join(quote(each.resolve("mlflow"), safe="") for each in (its.username, its.password))
+        login = ":".join(
+            quote(secret.resolve("mlflow"), safe="") for secret in (server.username, server.password)
+        )
     except UserError:  # only the head has them
-        return its.uri
-    parts = urlsplit(its.uri)
+        return server.uri
+    parts = urlsplit(server.uri)
     return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))

@@ -39,20 +39,20 @@ def home_of(home: str | Path | None) -> Path:
     """Returns the folder of results: `home`, else MLCL_HOME, else `outputs`. Raises UserError for a file."""
     if not isinstance(home, str | os.PathLike | None):
         raise UserError("no folder", key="home", found=repr(home)[:60], allowed="a path")
-    found = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs")).expanduser()
-    if found.is_file():
-        raise UserError("is a file", key="home", found=found, allowed="a folder, which need not exist")
-    return found
+    folder = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs")).expanduser()
+    if folder.is_file():
+        raise UserError("is a file", key="home", found=folder, allowed="a folder, which need not exist")
+    return folder
 
 
 def checked_overrides(overrides: Overrides) -> dict[str, Any]:
     """Returns overrides as a dict, empty for None. Raises UserError for anything but a mapping of keys."""
-    given = {} if overrides is None else overrides
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+    mapping = {} if overrides is None else overrides
+    if not isinstance(mapping, Mapping) or not all(isinstance(key, str) for key in mapping):
         allowed = "a mapping such as {'train.epochs': 30}"
         raise UserError("no overrides", key="overrides", found=repr(overrides)[:60], allowed=allowed)
-    found: dict[str, Any] = plain_data(given)
-    return found
+    result: dict[str, Any] = plain_data(mapping)
+    return result
 
 
 def with_encoder(
@@ -72,19 +72,19 @@ def with_encoder(
     """
     from mlcl.api.caller_encoder import caller_encoder_of, modality_of
 
-    given = checked_overrides(overrides)
+    user_overrides = checked_overrides(overrides)
     if encoder is None and tokenizer is None and collate is None:
-        return given
-    written = read_job(_given(source)).with_overrides(given)
-    old = written.tree.get("encoder") or {}
-    modality: Reads | None = "vectors" if list(old.get("inputs") or ()) == ["column"] else None
-    if collate is not None and "name" in old:
-        modality = modality_of(job_of(source, given))
-    its = caller_encoder_of(encoder, tokenizer, home, modality=modality, collate=collate)
-    ours = its.overrides(written.with_plugins(written.tree))
-    changed = {"encoder": ours["encoder"], **given, "plugins": ours["plugins"]}
-    its.check(job_of(source, changed), None if elsewhere else home, say)
-    return changed
+        return user_overrides
+    written_job = read_job(_given(source)).with_overrides(user_overrides)
+    section = written_job.tree.get("encoder") or {}
+    modality: Reads | None = "vectors" if list(section.get("inputs") or ()) == ["column"] else None
+    if collate is not None and "name" in section:
+        modality = modality_of(job_of(source, user_overrides))
+    caller_encoder = caller_encoder_of(encoder, tokenizer, home, modality=modality, collate=collate)
+    changes = caller_encoder.overrides(written_job.with_plugins(written_job.tree))
+    all_overrides = {"encoder": changes["encoder"], **user_overrides, "plugins": changes["plugins"]}
+    caller_encoder.check(job_of(source, all_overrides), None if elsewhere else home, say)
+    return all_overrides
 
 
 def job_of(source: JobSource, overrides: Overrides = None) -> JobConfig:
@@ -116,8 +116,8 @@ def check_name(name: Any, key: str) -> None:
     """Raises UserError, which names `key`, for a name that a sweep or comparison cannot have; allows None."""
     if name is None:
         return
-    fits = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name)
-    if not fits or len(name) > LONGEST_NAME:
+    is_name = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name)
+    if not is_name or len(name) > LONGEST_NAME:
         allowed = f"at most {LONGEST_NAME} letters, digits and . _ -, first a letter or digit"
         raise UserError("not a name", key=key, found=name, allowed=allowed)
 

@@ -116,12 +116,12 @@ def compare(
     from mlcl.service.tables.table import run_table
 
     check_name(name, "name")
-    say, folder, overrides = say_of(progress), home_of(home), checked_overrides(overrides)
-    its = prepare_user_data(data, columns, folder)
-    made = _first_job(its, columns.get("labels"), (encoder, tokenizer, collate), overrides, folder, say, name)
-    table = comparison_table(made.job, made.space, losses, its, trials, seeds, baselines=baselines)
-    plan = TablePlan(*_write_table(folder, made.job, table), overrides=overrides)
-    return Answer(run_table(plan, home=folder, watch=listener_of(progress)), folder)
+    say, root, overrides = say_of(progress), home_of(home), checked_overrides(overrides)
+    inputs = prepare_user_data(data, columns, root)
+    job = _first_job(inputs, columns.get("labels"), (encoder, tokenizer, collate), overrides, root, say, name)
+    table = comparison_table(job.job, job.space, losses, inputs, trials, seeds, baselines=baselines)
+    plan = TablePlan(*_write_table(root, job.job, table), overrides=overrides)
+    return Answer(run_table(plan, home=root, watch=listener_of(progress)), root)
 
 
 def _without_keys(parameters: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
@@ -129,9 +129,9 @@ def _without_keys(parameters: Mapping[str, Any], keys: Iterable[str]) -> dict[st
 
     def overlap(key: str, other: str) -> bool:
         parts = zip(key.split("."), other.split("."), strict=False)
-        return all(one == its or "*" in (one, its) for one, its in parts)
+        return all(left == right or "*" in (left, right) for left, right in parts)
 
-    return {key: its for key, its in parameters.items() if not any(overlap(key, each) for each in keys)}
+    return {key: value for key, value in parameters.items() if not any(overlap(key, name) for name in keys)}
 
 
 def _first_job(
@@ -150,22 +150,24 @@ def _first_job(
     from mlcl.api.caller_encoder import caller_encoder_of
     from mlcl.config import load_job
 
-    its = None
-    if any(each is not None for each in module):
+    caller_encoder = None
+    if any(part is not None for part in module):
         encoder, tokenizer, collate = module
-        its = caller_encoder_of(encoder, tokenizer, home, modality=data.info.modality, collate=collate)
-    section = None if its is None else its.section
-    made = data.first_job(named_space(data, labels), data.description(), section)
-    made.space["space"] = _without_keys(made.space["space"], overrides or {})
-    made.job["experiment"] = name or re.sub(r"[^A-Za-z0-9._-]+", "_", made.job["experiment"])
+        caller_encoder = caller_encoder_of(
+            encoder, tokenizer, home, modality=data.info.modality, collate=collate
+        )
+    section = None if caller_encoder is None else caller_encoder.section
+    spec = data.first_job(named_space(data, labels), data.description(), section)
+    spec.space["space"] = _without_keys(spec.space["space"], overrides or {})
+    spec.job["experiment"] = name or re.sub(r"[^A-Za-z0-9._-]+", "_", spec.job["experiment"])
     # Averaging each arm with the same baseline would make the losses' differences smaller.
-    made.job["evaluation"].pop("ensemble", None)
-    if its is not None:
-        made.job["plugins"] = [dict(its.plugin)]
-        if not its.size:
-            made.job["encoder"] = dict(its.section)
-        its.check(load_job(made.job, overrides or {}), home, say)
-    return made
+    spec.job["evaluation"].pop("ensemble", None)
+    if caller_encoder is not None:
+        spec.job["plugins"] = [dict(caller_encoder.plugin)]
+        if not caller_encoder.size:
+            spec.job["encoder"] = dict(caller_encoder.section)
+        caller_encoder.check(load_job(spec.job, overrides or {}), home, say)
+    return spec
 
 
 def prepare_user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:
@@ -174,20 +176,20 @@ def prepare_user_data(data: Any, columns: Mapping[str, Any], home: Path) -> User
     from mlcl.service.starter.first_job import prepare_user_data
     from mlcl.service.starter.table_options import UserOptions
 
-    known = UserOptions.__dataclass_fields__
+    fields = UserOptions.__dataclass_fields__
     if (on := columns.get("on")) is not None:
         found = str(on) if isinstance(on, (str, Path)) else type(on).__name__
         problem, allowed = "data are prepared and compared on this machine", "on= of mlcl.sweep and mlcl.run"
         raise UserError(problem, key="on", found=found, allowed=allowed)
     for key in columns:
-        if key not in known:
-            raise UserError(f"no such option{did_you_mean(key, known)}", key=key, allowed=sorted(known))
+        if key not in fields:
+            raise UserError(f"no such option{did_you_mean(key, fields)}", key=key, allowed=sorted(fields))
     data, options = in_columns(data, columns)
     lists = {key: options[key] for key in ("text", "labels", "classes") if key in options}
     options |= {key: _names(key, value) for key, value in lists.items()}
-    given = UserOptions(**options)
+    user_options = UserOptions(**options)
     paths = [path.absolute() for path in data_paths(data, home)]
-    return prepare_user_data(paths, home, given)
+    return prepare_user_data(paths, home, user_options)
 
 
 def named_space(data: UserData, labels: Any) -> str | None:
@@ -202,8 +204,8 @@ def named_space(data: UserData, labels: Any) -> str | None:
 
 def _names(key: str, value: Any) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) or not hasattr(value, "__iter__") else tuple(value)
-    if other := [name for name in names if not isinstance(name, str)]:
-        raise UserError("no name", key=key, found=repr(other[0]), allowed="a text, or a list of texts")
+    if bad_names := [name for name in names if not isinstance(name, str)]:
+        raise UserError("no name", key=key, found=repr(bad_names[0]), allowed="a text, or a list of texts")
     return names
 
 
@@ -229,28 +231,28 @@ def comparison_table(
     if trials < SEARCHES or seeds < SEARCHES:
         problem, allowed = "each search needs one at least", f"{SEARCHES} or more of both"
         raise UserError(problem, key="trials, seeds", found=[trials, seeds], allowed=allowed)
-    keys = {key: its for key, its in space["space"].items() if not key.startswith(HEAD)}
-    drawn = [key for key in keys if not key.startswith("evaluation.")]
+    keys = {key: value for key, value in space["space"].items() if not key.startswith(HEAD)}
+    searched_keys = [key for key in keys if not key.startswith("evaluation.")]
     search = space["search"]
-    alone: dict[str, Any] = {"space": {"space": keys, "search": search}, "searches": SEARCHES}
-    alone |= {"trials": trials, "seeds": seeds}
+    control_tune: dict[str, Any] = {"space": {"space": keys, "search": search}, "searches": SEARCHES}
+    control_tune |= {"trials": trials, "seeds": seeds}
     races = trials > SEARCHES  # a search of one trial has nothing to compare
     if races:
-        alone |= {"race_seeds": 1, "confirm": 2}
-    tune = alone | {"control": control, "hold": [key for key in HOLD if key in drawn]}
-    tune["start"] = [key for key in drawn if key not in HOLD]
-    rows: dict[str, Any] = {control: {"set": {"objective.heads": {}, "train.views": 2}, "tune": alone}}
-    named = list(_names("losses", losses))
-    for loss in dict.fromkeys(named):
+        control_tune |= {"race_seeds": 1, "confirm": 2}
+    tune = control_tune | {"control": control, "hold": [key for key in HOLD if key in searched_keys]}
+    tune["start"] = [key for key in searched_keys if key not in HOLD]
+    rows: dict[str, Any] = {control: {"set": {"objective.heads": {}, "train.views": 2}, "tune": control_tune}}
+    loss_names = list(_names("losses", losses))
+    for loss in dict.fromkeys(loss_names):
         if loss != control:
             rows[loss] = _row(loss, job, data, space, tune)
     if len(rows) < 2:
         problem = f"nothing to compare with {control}"
-        raise UserError(problem, key="losses", found=named, allowed="see `mlcl losses`")
+        raise UserError(problem, key="losses", found=loss_names, allowed="see `mlcl losses`")
     names, _ = fitting_baselines(load_job(job), data.info, in_sweeps=True) if baselines else ([], {})
     metrics = _metrics("micro_f1" if control == "bce" else "accuracy", "knn" if races else "knn_best")
-    fitted = {figure: its[its.index("test/") :] for figure, its in metrics.items()}
-    rows |= {each: {"tune": False, "set": {"baseline": each}, "metrics": fitted} for each in names}
+    baseline_metrics = {figure: metric[metric.index("test/") :] for figure, metric in metrics.items()}
+    rows |= {name: {"tune": False, "set": {"baseline": name}, "metrics": baseline_metrics} for name in names}
     return {
         "title": f"{title}: {', '.join(rows)}",
         "experiment": title,
@@ -270,58 +272,56 @@ def _row(
     from mlcl.losses import LOSSES
 
     if loss == "asl":
-        changed = {"objective.heads": {}, "objective.classifier.loss": loss, "train.views": 2}
+        settings = {"objective.heads": {}, "objective.classifier.loss": loss, "train.views": 2}
         if "pos_weight" not in job["objective"]["classifier"]:
-            return {"set": changed, "tune": dict(tune)}
-        keys = {key: its for key, its in tune["space"]["space"].items() if key != POS_WEIGHT}
-        shared = {name: [key for key in tune[name] if key != POS_WEIGHT] for name in ("hold", "start")}
-        own = {**tune, **shared, "space": {**tune["space"], "space": keys}}
-        return {"set": {**changed, POS_WEIGHT: "none"}, "tune": own}
+            return {"set": settings, "tune": dict(tune)}
+        keys = {key: domain for key, domain in tune["space"]["space"].items() if key != POS_WEIGHT}
+        tune_keys = {name: [key for key in tune[name] if key != POS_WEIGHT] for name in ("hold", "start")}
+        own_tune = {**tune, **tune_keys, "space": {**tune["space"], "space": keys}}
+        return {"set": {**settings, POS_WEIGHT: "none"}, "tune": own_tune}
     if loss not in LOSSES:
         names = sorted([*LOSSES, "asl"])
         raise UserError(f"no such loss{did_you_mean(loss, names)}", key="losses", found=loss, allowed=names)
     spec = LOSSES[loss]
     heads = {name: {**head, "loss": loss} for name, head in job["objective"]["heads"].items()}
-    first = next(iter(heads.values()))
+    first_head = next(iter(heads.values()))
     if spec.labels == "none":
-        heads = {"views": {key: its for key, its in first.items() if key != "labels"}}
+        heads = {"views": {key: value for key, value in first_head.items() if key != "labels"}}
     elif spec.labels == "path":
-        heads = {"path": {**first, "labels": _hierarchy(loss, data)}}
-    ranges = {key: its for key, its in space["space"].items() if key.startswith(HEAD)}
+        heads = {"path": {**first_head, "labels": _hierarchy(loss, data)}}
+    ranges = {key: domain for key, domain in space["space"].items() if key.startswith(HEAD)}
     if spec.similarity != "dot":
         heads = {name: _scaled(head) for name, head in heads.items()}
         ranges = {
-            key: {how: [BY_DISTANCE * end for end in ends] for how, ends in its.items()}
-            for key, its in ranges.items()
+            key: {kind: [BY_DISTANCE * end for end in ends] for kind, ends in domain.items()}
+            for key, domain in ranges.items()
         }
-    own = {**tune["space"], "space": {**tune["space"]["space"], **ranges}}
-    return {"set": {"objective.heads": heads}, "tune": {**tune, "space": own}}
+    own_space = {**tune["space"], "space": {**tune["space"]["space"], **ranges}}
+    return {"set": {"objective.heads": heads}, "tune": {**tune, "space": own_space}}
 
 
 def _scaled(head: Mapping[str, Any]) -> dict[str, Any]:
-    larger = {key: BY_DISTANCE * head[key] for key in ("temperature", "weight")}
-    return {**head, **larger, "projection": {"kind": "identity"}}
+    values = {key: BY_DISTANCE * head[key] for key in ("temperature", "weight")}
+    return {**head, **values, "projection": {"kind": "identity"}}
 
 
 def _hierarchy(loss: str, data: UserData) -> str:
     spaces = data.info.label_spaces
-    found = next((name for name, its in spaces.items() if its.kind == "hierarchy"), None)
-    if found is None:
+    hierarchy = next((name for name, space in spaces.items() if space.kind == "hierarchy"), None)
+    if hierarchy is None:
         problem, allowed = f"{loss} needs a hierarchy", "labels of several levels"
         raise UserError(problem, key="losses", found=sorted(spaces), allowed=allowed)
-    return found
+    return hierarchy
 
 
-def _metrics(leading: str, neighbours: str) -> dict[str, str]:
+def _metrics(main_metric: str, neighbours: str) -> dict[str, str]:
     """Returns the metrics of the table, with and without k-NN, by the name that the table shows.
 
     `neighbours` is `knn` for the k-NN settings that a race chose, or `knn_best` for the best of each seed.
     """
-    names = {leading.replace("_f1", "-F1"): leading, "macro-F1": "macro_f1"}
-    with_neighbours = {figure: f"{neighbours}/test/{name}" for figure, name in names.items()}
-    return with_neighbours | {
-        f"{figure} without neighbours": f"test/{name}" for figure, name in names.items()
-    }
+    names = {main_metric.replace("_f1", "-F1"): main_metric, "macro-F1": "macro_f1"}
+    knn_metrics = {figure: f"{neighbours}/test/{name}" for figure, name in names.items()}
+    return knn_metrics | {f"{figure} without neighbours": f"test/{name}" for figure, name in names.items()}
 
 
 def _write_table(home: Path, job: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[Table, Path]:

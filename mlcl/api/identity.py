@@ -48,22 +48,22 @@ class Identity:
     @property
     def packages(self) -> list[str]:
         """The names of the packages of the code, except those in `ALWAYS` and the standard library."""
-        found = {str(_module(its)).partition(".")[0] for its in self.code if is_imported(_module(its))}
-        return sorted(found - {*sys.stdlib_module_names, *ALWAYS})
+        names = {str(_module(code)).partition(".")[0] for code in self.code if is_imported(_module(code))}
+        return sorted(names - {*sys.stdlib_module_names, *ALWAYS})
 
     @property
     def own(self) -> list[Code]:
         """The classes, functions and modules that are not from an installed package."""
-        return [its for its in self.code if not is_imported(_module(its))]
+        return [code for code in self.code if not is_imported(_module(code))]
 
 
 def identity_of(value: Any) -> Identity:
     """Returns the identity of an object. An object that cannot be hashed may raise any error."""
-    digest, seen = hashlib.sha256(), dict[int, Any]()
-    for part in _parts(value, seen):
+    digest, objects = hashlib.sha256(), dict[int, Any]()
+    for part in _parts(value, objects):
         digest.update(part if isinstance(part, bytes) else part.encode())
         digest.update(b"\0")
-    code = tuple(its for its in seen.values() if isinstance(its, Code))
+    code = tuple(item for item in objects.values() if isinstance(item, Code))
     return Identity(digest.hexdigest(), code)
 
 
@@ -96,15 +96,15 @@ def is_installed(name: str | None) -> bool:
     return file is not None and bool(INSTALLED & set(Path(file).parts))
 
 
-def _parts(value: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
+def _parts(value: Any, objects: dict[int, Any]) -> Iterator[str | bytes]:
     if isinstance(value, PLAIN):
         yield f"{type(value).__name__} {value!r}"
         return
     if not isinstance(value, (tuple, frozenset, CodeType)):  # equal values may or may not be one object
-        if id(value) in seen:
-            yield f"as {list(seen).index(id(value))}"
+        if id(value) in objects:
+            yield f"as {list(objects).index(id(value))}"
             return
-        seen[id(value)] = value  # keeps the object, so that no other takes its id
+        objects[id(value)] = value  # keeps the object, so that no other takes its id
     if isinstance(value, Tensor):
         yield f"tensor {value.dtype} {tuple(value.shape)} {value.requires_grad}"
         yield value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
@@ -112,67 +112,73 @@ def _parts(value: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
         yield from (f"array {value.dtype} {value.shape}", value.tobytes())
     elif isinstance(value, Mapping):
         yield "mapping"
-        for key, its in value.items():
-            yield from _parts(key, seen)
-            yield from _parts(its, seen)
+        for key, item in value.items():
+            yield from _parts(key, objects)
+            yield from _parts(item, objects)
     elif isinstance(value, (set, frozenset)):
         yield from ("set", *sorted(map(repr, value)))
     elif isinstance(value, (list, tuple)):
         yield f"{type(value).__name__} {len(value)}"
-        for its in value:
-            yield from _parts(its, seen)
+        for item in value:
+            yield from _parts(item, objects)
     else:
-        yield from _parts_of_code(value, seen)
+        yield from _parts_of_code(value, objects)
 
 
-def _parts_of_code(value: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
+def _parts_of_code(value: Any, objects: dict[int, Any]) -> Iterator[str | bytes]:
     name = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
     if isinstance(value, (type, FunctionType)) and is_installed(value.__module__):
         yield name
     elif isinstance(value, type):
         yield f"class {name}"
-        yield from _parts(value.__bases__, seen)
-        yield from _parts({key: its for key, its in vars(value).items() if key not in OF_CLASS}, seen)
+        yield from _parts(value.__bases__, objects)
+        yield from _parts({key: item for key, item in vars(value).items() if key not in OF_CLASS}, objects)
     elif isinstance(value, FunctionType):
         yield f"function {value.__qualname__}"
-        yield from _parts((value.__defaults__, value.__kwdefaults__, value.__code__), seen)
-        yield from _parts(getclosurevars(value).nonlocals, seen)
-        yield from _parts({key: value.__globals__.get(key) for key in _globals(value.__code__)}, seen)
+        yield from _parts((value.__defaults__, value.__kwdefaults__, value.__code__), objects)
+        yield from _parts(getclosurevars(value).nonlocals, objects)
+        yield from _parts({key: value.__globals__.get(key) for key in _globals(value.__code__)}, objects)
     elif isinstance(value, CodeType):
         yield value.co_code
-        yield from _parts((value.co_names, value.co_varnames, value.co_consts), seen)
+        yield from _parts((value.co_names, value.co_varnames, value.co_consts), objects)
     elif isinstance(value, ModuleType):
         yield f"module {value.__name__}"
         if not is_installed(value.__name__) and getattr(value, "__file__", None) is not None:
             yield Path(str(value.__file__)).read_bytes()
             kinds = (*PLAIN, ModuleType, FunctionType, type)
-            own = {key: its for key, its in vars(value).items() if not key.startswith("__")}
-            yield from _parts({key: its for key, its in own.items() if isinstance(its, kinds)}, seen)
+            members = {key: item for key, item in vars(value).items() if not key.startswith("__")}
+            yield from _parts(
+                {key: item for key, item in members.items() if isinstance(item, kinds)}, objects
+            )
     elif isinstance(value, BuiltinFunctionType):
         yield f"builtin {value.__name__}"
     elif isinstance(value, ReferenceType):
-        yield from _parts(value(), seen)
+        yield from _parts(value(), objects)
     elif isinstance(value, MethodType):
-        yield from _parts((value.__func__, value.__self__), seen)
+        yield from _parts((value.__func__, value.__self__), objects)
     elif isinstance(value, (property, classmethod, staticmethod)):
-        yield from _parts([getattr(value, key, None) for key in ("fget", "fset", "__func__")], seen)
+        yield from _parts([getattr(value, key, None) for key in ("fget", "fset", "__func__")], objects)
     elif isinstance(value, partial):
-        yield from _parts((value.func, value.args, value.keywords), seen)
+        yield from _parts((value.func, value.args, value.keywords), objects)
     else:
         yield f"object {name}"
-        yield from _parts(type(value), seen)
-        yield from _parts(_state(value), seen)
+        yield from _parts(type(value), objects)
+        yield from _parts(_state(value), objects)
 
 
 def _state(value: Any) -> Any:
     """Returns the attributes of an object; if it has no `__dict__`, the state that a pickle would have."""
     if isinstance(value, nn.Module) or hasattr(value, "__dict__"):
-        return {key: its for key, its in vars(value).items() if key != "training"}
-    return [list(its) if isinstance(its, Iterator) else its for its in value.__reduce_ex__(4)[1:]]
+        return {key: item for key, item in vars(value).items() if key != "training"}
+    return [list(item) if isinstance(item, Iterator) else item for item in value.__reduce_ex__(4)[1:]]
 
 
 def _globals(code: CodeType) -> list[str]:
     """Returns the names of the global variables that the code and its nested functions read."""
-    names = [its.argval for its in dis.get_instructions(code) if its.opname == "LOAD_GLOBAL"]
-    inner = [its for its in code.co_consts if isinstance(its, CodeType)]
-    return list(dict.fromkeys([*names, *(name for its in inner for name in _globals(its))]))
+    names = [
+        instruction.argval
+        for instruction in dis.get_instructions(code)
+        if instruction.opname == "LOAD_GLOBAL"
+    ]
+    bodies = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return list(dict.fromkeys([*names, *(name for body in bodies for name in _globals(body))]))

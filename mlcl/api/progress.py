@@ -52,10 +52,10 @@ class TrainingLines:
     def __call__(self, event: Event) -> None:
         """Shows an event, unless it is a checkpoint, or a step or encoding too soon after the last one."""
         now, details = time.monotonic(), self._text.details(event)
-        began, first = self._began = self._began or (now, event.step)
-        often = PLAIN_EVERY if self._bar is None else REDRAW_EVERY
-        often_told = event.kind in ("step", "encoding") and now - self._last < often
-        if event.kind == "saving" or often_told:
+        start_time, first_step = self._began = self._began or (now, event.step)
+        interval = PLAIN_EVERY if self._bar is None else REDRAW_EVERY
+        too_soon = event.kind in ("step", "encoding") and now - self._last < interval
+        if event.kind == "saving" or too_soon:
             return
         self._last = now
         if event.kind == "encoding":
@@ -69,29 +69,29 @@ class TrainingLines:
             if event.note or training:
                 self._write(event.note or training)
         elif event.kind in ("step", "validation"):
-            done = event.step - first
+            done = event.step - first_step
             if done > 0:
-                seconds = (now - began) / done * (event.steps - event.step)
+                seconds = (now - start_time) / done * (event.steps - event.step)
                 details.insert(len(details) - (event.kind == "validation"), f"{duration(seconds)} left")
-            at = (f"epoch {event.epoch}/{event.epochs}", f"step {event.step}/{event.steps}")
+            position = (f"epoch {event.epoch}/{event.epochs}", f"step {event.step}/{event.steps}")
             if self._bar is None:
-                self._write("  ".join((*at, *details)))
+                self._write("  ".join((*position, *details)))
             else:
-                self._bar.redraw(event.step, event.steps, "  ".join((*at, *details)))
+                self._bar.redraw(event.step, event.steps, "  ".join((*position, *details)))
 
 
 def plain_lines(
     write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> ProgressListener:
     """Returns a listener that writes a line for each training that ends, and a few for running ones."""
-    last = clock()
+    last_time = clock()
 
     def watch(event: ProgressEvent) -> None:
-        nonlocal last
-        often = event.kind in ("begin", "rung", "encoding") and clock() - last < PLAIN_EVERY
-        text = "" if often else event_text(event)
+        nonlocal last_time
+        too_soon = event.kind in ("begin", "rung", "encoding") and clock() - last_time < PLAIN_EVERY
+        text = "" if too_soon else event_text(event)
         if text:
-            last = clock()
+            last_time = clock()
             write(text)
 
     return watch
@@ -144,10 +144,10 @@ def listener_of(progress: Say) -> ProgressListener:
         return plain_lines(say_of(progress))
 
     def watch(event: ProgressEvent) -> None:
-        its = event.progress
-        if its is not None:
-            text = "  ".join([f"{its.stage}: {its.done} of {its.total}", *outlook(its)])
-            bar.redraw(its.done, its.total, event.text if event.kind == "encoding" else text)
+        snapshot = event.progress
+        if snapshot is not None:
+            text = "  ".join([f"{snapshot.stage}: {snapshot.done} of {snapshot.total}", *outlook(snapshot)])
+            bar.redraw(snapshot.done, snapshot.total, event.text if event.kind == "encoding" else text)
         elif event.text:
             print_line(event.text)
 

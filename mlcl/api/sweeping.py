@@ -137,32 +137,32 @@ def sweep(
     numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
     _check_options(numbers, options)
     options["try_first"] = _settings(options.get("try_first"))
-    files = [Path(each).stem for each in (job, space) if isinstance(each, (str, Path))]
-    named = name if name is not None else "-".join(files) or job_of(job).experiment
+    files = [Path(source).stem for source in (job, space) if isinstance(source, (str, Path))]
+    sweep_name = name if name is not None else "-".join(files) or job_of(job).experiment
     module, say = (options.get("encoder"), options.get("tokenizer")), say_of(progress)
-    if (on := options.get("on")) is not None:
-        return _sweep_on(on, job, space, overrides, named, folder, options, numbers, say)
+    if (cluster_file := options.get("on")) is not None:
+        return _sweep_on(cluster_file, job, space, overrides, sweep_name, folder, options, numbers, say)
     overrides = with_encoder(*module, job, overrides, folder, say, collate=options.get("collate"))
-    own: dict[str, Any] = {**numbers, **{key: its for key, its in options.items() if key not in OF_CALLS}}
-    checked, shared = job_of(job, overrides), shared_overrides(overrides)
-    plan = sweep_plan(checked, space, name=named, home=folder, shared=shared, **own)
+    args: dict[str, Any] = {**numbers, **{key: item for key, item in options.items() if key not in OF_CALLS}}
+    config, shared = job_of(job, overrides), shared_overrides(overrides)
+    plan = sweep_plan(config, space, name=sweep_name, home=folder, shared=shared, **args)
     return Answer(run_sweep(plan, home=folder, watch=listener_of(progress)), folder)
 
 
 def _check_options(numbers: Mapping[str, object], options: Mapping[str, object]) -> None:
-    known = SweepOptions.__annotations__
+    fields = SweepOptions.__annotations__
     for key in options:
-        if key not in known:
-            names = (*numbers, *known)
+        if key not in fields:
+            names = (*numbers, *fields)
             raise UserError(f"no such option{did_you_mean(key, names)}", key=key, allowed=sorted(names))
-    given = {**numbers, "parallel": options.get("parallel")}
-    for key, least in LEAST.items():
-        value = given[key]
+    values = {**numbers, "parallel": options.get("parallel")}
+    for key, minimum in LEAST.items():
+        value = values[key]
         if value is None and key == "parallel":
             continue
-        if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
             raise UserError(
-                "not a whole number in the allowed range", key=key, found=value, allowed=f"{least} or more"
+                "not a whole number in the allowed range", key=key, found=value, allowed=f"{minimum} or more"
             )
     for key in ("cpus", "gpus"):
         value = options.get(key)
@@ -170,20 +170,20 @@ def _check_options(numbers: Mapping[str, object], options: Mapping[str, object])
             raise UserError("not a number", key=key, found=repr(value), allowed="such as 1 or 0.5")
 
 
-def _settings(given: Any) -> list[Mapping[str, Any]]:
+def _settings(value: Any) -> list[Mapping[str, Any]]:
     """Returns the settings of `try_first`, none for None. Raises UserError unless they are mappings."""
-    if given is None:
+    if value is None:
         return []
-    listed = hasattr(given, "__iter__") and not isinstance(given, Mapping)
-    found = plain_data(list(given)) if listed else None
-    if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
+    is_list = hasattr(value, "__iter__") and not isinstance(value, Mapping)
+    settings = plain_data(list(value)) if is_list else None
+    if not isinstance(settings, list) or not all(isinstance(setting, Mapping) for setting in settings):
         allowed = "a list of mappings, such as [{'train.lr': 0.01}]"
-        raise UserError("no settings", key="try_first", found=repr(given)[:60], allowed=allowed)
-    return found
+        raise UserError("no settings", key="try_first", found=repr(value)[:60], allowed=allowed)
+    return settings
 
 
 def _sweep_on(
-    on: str | Path,
+    cluster_file: str | Path,
     job: JobSource,
     space: str | Path | Mapping[str, Any],
     overrides: Overrides,
@@ -196,11 +196,13 @@ def _sweep_on(
     from mlcl.api.cluster_command import Caller, sweep_command
     from mlcl.api.cluster_job import cluster_of, submit_sweep
 
-    cluster = cluster_of(on)
+    cluster = cluster_of(cluster_file)
     module, collate = (options.get("encoder"), options.get("tokenizer")), options.get("collate")
     caller = Caller.of(module, job, overrides, home, say, collate=collate)
-    shared, given = shared_overrides(caller.overrides), {**options}
-    command = sweep_command(caller, job, space, name=name, shared=shared, numbers=numbers, options=given)
+    shared, all_options = shared_overrides(caller.overrides), {**options}
+    command = sweep_command(
+        caller, job, space, name=name, shared=shared, numbers=numbers, options=all_options
+    )
     return submit_sweep(cluster, command, home, say)
 
 
@@ -241,23 +243,23 @@ def sweep_plan(
     check_name(name, "--name")
     if isinstance(space, Mapping):
         tree: dict[str, Any] = plain_data(space)
-        checked, text = load_space("space", job, tree), dump_yaml(tree)
+        checked_space, text = load_space("space", job, tree), dump_yaml(tree)
     else:
-        checked, text = load_space(space, job), find_file("space", space).read_text(encoding="utf-8")
-    its = None if control is False else control_job(job) if control is None else job_of(control, shared)
-    named, spaces = _baselines(baselines, shared, checked, own_arm(job))
+        checked_space, text = load_space(space, job), find_file("space", space).read_text(encoding="utf-8")
+    reference = None if control is False else control_job(job) if control is None else job_of(control, shared)
+    baseline_jobs, spaces = _baselines(baselines, shared, checked_space, own_arm(job))
     if fitted and seeds:
         info = open_dataset(job, home, verify=False).info
-        for each in fitting_baselines(job, info, in_sweeps=True)[0]:
-            named.setdefault(each, baseline_job(job, each))
+        for baseline in fitting_baselines(job, info, in_sweeps=True)[0]:
+            baseline_jobs.setdefault(baseline, baseline_job(job, baseline))
     return SweepPlan(
         job=job,
-        space=checked,
+        space=checked_space,
         space_text=text,
         name=name,
         seeds=seeds,
-        control=its,
-        baselines=list(named.items()),
+        control=reference,
+        baselines=list(baseline_jobs.items()),
         spaces=spaces,
         resources=resources,
         **options,
@@ -265,28 +267,28 @@ def sweep_plan(
 
 
 def _baselines(
-    given: Sequence[str | Path] | None, shared: Mapping[str, Any], space: Space, own: str
+    baselines: Sequence[str | Path] | None, overrides: Mapping[str, Any], space: Space, arm_name: str
 ) -> tuple[dict[str, JobConfig], dict[str, tuple[Space, str]]]:
     """Returns the jobs of baselines, and the spaces of those that have one, by the names of their files.
 
-    Such a space gets the section `search` of `space`. `own` is the name of the swept job's arm.
+    Such a space gets the section `search` of `space`. `arm_name` is the name of the swept job's arm.
     """
     from mlcl.service.search.arms import CONTROL
 
-    files = [job_and_space(each) for each in baseline_files(given)]
+    files = [job_and_space(baseline) for baseline in baseline_files(baselines)]
     names = [path.stem for path, _ in files]
     if CONTROL in names:
         raise UserError("is the control's name", key="--baseline", found=CONTROL, allowed="--control FILE")
-    if own in names:
-        raise UserError("is the name of the swept job's arm", key="--baseline", found=own)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UserError("baselines are told apart by their files' names", key="--baseline", found=twice)
+    if arm_name in names:
+        raise UserError("is the name of the swept job's arm", key="--baseline", found=arm_name)
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise UserError("baselines are told apart by their files' names", key="--baseline", found=duplicates)
     jobs, spaces = dict[str, JobConfig](), dict[str, tuple[Space, str]]()
     for path, file in files:
-        jobs[path.stem] = load_job(path, shared)
+        jobs[path.stem] = load_job(path, overrides)
         if file is not None:
-            its = load_space(file, jobs[path.stem])
+            own_space = load_space(file, jobs[path.stem])
             text = find_file("space", file).read_text(encoding="utf-8")
-            spaces[path.stem] = replace(space, parameters=its.parameters, prior=its.prior), text
+            spaces[path.stem] = replace(space, parameters=own_space.parameters, prior=own_space.prior), text
     return jobs, spaces

@@ -74,12 +74,12 @@ def run(
         caller = Caller.of(module, job, overrides, folder, say, collate=collate)
         command = run_command(caller, job, fresh=fresh, options={"cpus": cpus, "gpus": gpus})
         return submit_run(cluster, command, folder, say)
-    checked = job_of(job, with_encoder(encoder, tokenizer, job, overrides, folder, say, collate=collate))
+    config = job_of(job, with_encoder(encoder, tokenizer, job, overrides, folder, say, collate=collate))
     from mlcl.api.progress import training_listener
     from mlcl.service.run_job import run_job
 
     lines, cpus = training_listener(progress), 1 if cpus is None else cpus
-    return run_job(checked, home=folder, listener=lines, fresh=fresh, announce=say, cpus=cpus, gpus=gpus)
+    return run_job(config, home=folder, listener=lines, fresh=fresh, announce=say, cpus=cpus, gpus=gpus)
 
 
 def baseline(
@@ -121,16 +121,19 @@ def baseline(
     from mlcl.training.baselines.jobs import dataset_job
 
     say, folder = say_of(progress), home_of(home)
-    its = prepare_user_data(data, columns, folder)
-    job = load_job(dataset_job(its.folder, named_space(its, columns.get("labels"))))
-    given = [names] if isinstance(names, str) else list(names)
-    plan = BaselinePlan.of(job, given, folder)
-    found = run_baselines(plan, home=folder, listener=training_listener(progress), announce=say)
-    rows = {name: {"state": str(its.state), "id": its.id, **its.metrics} for name, its in found.items()}
+    dataset = prepare_user_data(data, columns, folder)
+    job = load_job(dataset_job(dataset.folder, named_space(dataset, columns.get("labels"))))
+    baseline_names = [names] if isinstance(names, str) else list(names)
+    plan = BaselinePlan.of(job, baseline_names, folder)
+    reports = run_baselines(plan, home=folder, listener=training_listener(progress), announce=say)
+    rows = {
+        name: {"state": str(report.state), "id": report.id, **report.metrics}
+        for name, report in reports.items()
+    }
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("baseline")
     metric = job.evaluation.metric
     if metric in frame:
         frame = frame.sort_values(metric, ascending=default_mode(metric) == "min", kind="stable")
-    best, _ = best_baseline(plan, found, home=folder, announce=say)
+    best, _ = best_baseline(plan, reports, home=folder, announce=say)
     frame.attrs |= {"metric": metric, "left_out": dict(plan.left_out), "best": best}
     return frame

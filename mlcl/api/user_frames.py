@@ -49,11 +49,11 @@ def in_columns(data: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, An
         problem = f"a list of {kind.removesuffix('s')}s needs the values of its labels"
         allowed = f"{len(data)} values, or a mapping of column names to {len(data)} values each"
         raise UserError(problem, key="labels", found=labels or "none", allowed=allowed)
-    several = isinstance(labels, Mapping) or hasattr(labels, "columns")
-    spaces = {str(name): its for name, its in labels.items()} if several else {LABEL: labels}
+    is_mapping = isinstance(labels, Mapping) or hasattr(labels, "columns")
+    spaces = {str(name): values for name, values in labels.items()} if is_mapping else {LABEL: labels}
     rows = {key: columns[key] for key in OF_ROWS if not isinstance(columns.get(key), str | None)}
-    if taken := sorted(spaces.keys() & {kind, *rows}):
-        raise UserError("another column has this name", key="labels", found=taken)
+    if clashes := sorted(spaces.keys() & {kind, *rows}):
+        raise UserError("another column has this name", key="labels", found=clashes)
     names = {**dict.fromkeys(rows), "labels": list(spaces)} | {key: key for key in rows}
     return {kind: data, **spaces, **rows}, {**columns, **names, kind: kind}
 
@@ -70,15 +70,15 @@ def _kind_of(data: Any) -> str | None:
         return None
     if hasattr(data, "columns") or hasattr(data, "to_pandas") or not len(data):
         return None
-    first = next((each for each in data if each is not None), None)
-    if isinstance(first, Image.Image):
+    sample = next((item for item in data if item is not None), None)
+    if isinstance(sample, Image.Image):
         return "image"
-    if isinstance(first, str):
-        texts = [each for each in data if isinstance(each, (str, Path))]
-        named = all(each and (_exists(each) or Path(each).suffix.lower() in SOURCES) for each in texts)
-        return None if named else "text"
-    numbers = isinstance(first, (list, tuple)) and all(isinstance(each, (int, float)) for each in first)
-    return "vectors" if numbers or getattr(first, "ndim", 0) == 1 else None
+    if isinstance(sample, str):
+        texts = [item for item in data if isinstance(item, (str, Path))]
+        are_files = all(text and (_exists(text) or Path(text).suffix.lower() in SOURCES) for text in texts)
+        return None if are_files else "text"
+    numbers = isinstance(sample, (list, tuple)) and all(isinstance(value, (int, float)) for value in sample)
+    return "vectors" if numbers or getattr(sample, "ndim", 0) == 1 else None
 
 
 def _exists(name: str | Path) -> bool:
@@ -98,8 +98,8 @@ def data_paths(data: Any, home: Path) -> list[Path]:
         if not str(data):
             raise UserError("no path", key="data", found="''", allowed="a file or a folder")
         return [Path(data)]
-    if isinstance(data, (list, tuple)) and data and all(isinstance(each, (str, Path)) for each in data):
-        return [Path(each) for each in data]
+    if isinstance(data, (list, tuple)) and data and all(isinstance(path, (str, Path)) for path in data):
+        return [Path(path) for path in data]
     return [_write_parquet(_frame(data), home)]
 
 
@@ -109,10 +109,12 @@ def _frame(data: Any) -> pd.DataFrame:
     if hasattr(data, "features") and hasattr(data, "to_pandas"):
         return _named(data.to_pandas(), data.features)
     if isinstance(data, Mapping):
-        if data and all(isinstance(its, pd.DataFrame) or hasattr(its, "to_pandas") for its in data.values()):
-            return pd.concat([_frame(its).assign(**{SPLIT: name}) for name, its in data.items()])
+        if data and all(
+            isinstance(part, pd.DataFrame) or hasattr(part, "to_pandas") for part in data.values()
+        ):
+            return pd.concat([_frame(part).assign(**{SPLIT: name}) for name, part in data.items()])
         return pd.DataFrame(_columns(data))
-    if isinstance(data, (list, tuple)) and all(isinstance(each, Mapping) for each in data):
+    if isinstance(data, (list, tuple)) and all(isinstance(row, Mapping) for row in data):
         return pd.DataFrame(list(data))
     raise UserError("no data", key="data", found=type(data).__name__, allowed=ALLOWED)
 
@@ -121,29 +123,30 @@ def _columns(data: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Returns the values of each column as a list. Raises UserError for columns of different lengths."""
     from mlcl.evaluation.tasks import array
 
-    found: dict[str, list[Any]] = {}
+    columns: dict[str, list[Any]] = {}
     for name, values in data.items():
         if isinstance(values, str) or not hasattr(values, "__iter__"):
             problem, allowed = "no values of a column", "a list, array or tensor with a value for each row"
             raise UserError(problem, key=f"data.{name}", found=repr(values)[:60], allowed=allowed)
-        found[name] = list(array(values) if isinstance(values, torch.Tensor) else values)
-    lengths = {name: len(values) for name, values in found.items()}
+        columns[name] = list(array(values) if isinstance(values, torch.Tensor) else values)
+    lengths = {name: len(values) for name, values in columns.items()}
     if len({*lengths.values()}) > 1:
         raise UserError("columns of different lengths", key="data", found=lengths)
-    return found
+    return columns
 
 
 def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
     """Returns a frame of a Hugging Face data set with the names of classes in place of their indices."""
     for column, feature in features.items():
-        inner = getattr(feature, "feature", None)
+        inner_feature = getattr(feature, "feature", None)
         if (names := getattr(feature, "names", None)) is not None:
-            known = (each is not None and each >= 0 for each in frame[column])
+            validity = (index is not None and index >= 0 for index in frame[column])
             frame[column] = [
-                names[int(each)] if its else None for each, its in zip(frame[column], known, strict=True)
+                names[int(index)] if valid else None
+                for index, valid in zip(frame[column], validity, strict=True)
             ]
-        elif (names := getattr(inner, "names", None)) is not None:
-            lists: Any = [its if its is None else [names[each] for each in its] for its in frame[column]]
+        elif (names := getattr(inner_feature, "names", None)) is not None:
+            lists: Any = [row if row is None else [names[index] for index in row] for row in frame[column]]
             frame[column] = lists
     return frame
 
@@ -153,10 +156,10 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
 
     Raises UserError for images that cannot be read.
     """
-    named = [name for name in frame.index.names if isinstance(name, str) and name not in frame.columns]
-    found = frame.reset_index(level=named).reset_index(drop=True).map(_plain_cell)
-    for at, column in enumerate(found.columns):
-        cells = found.iloc[:, at].tolist()
+    index_names = [name for name in frame.index.names if isinstance(name, str) and name not in frame.columns]
+    result = frame.reset_index(level=index_names).reset_index(drop=True).map(_plain_cell)
+    for position, column in enumerate(result.columns):
+        cells = result.iloc[:, position].tolist()
         places = [row for row, value in enumerate(cells) if isinstance(value, Image.Image)]
 
         def refuse(
@@ -165,14 +168,14 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
             return UserError(f"no image that can be read at row {places[image]}", key=key, found=problem)
 
         if places:
-            other = [row for row, value in enumerate(cells) if isinstance(value, (str, list))]
-            if other:
-                problem = f"no image at row {other[0]}, beside images of Pillow"
-                raise UserError(problem, key=str(column), found=repr(cells[other[0]])[:60])
+            other_rows = [row for row, value in enumerate(cells) if isinstance(value, (str, list))]
+            if other_rows:
+                problem = f"no image at row {other_rows[0]}, beside images of Pillow"
+                raise UserError(problem, key=str(column), found=repr(cells[other_rows[0]])[:60])
             images = read_images([cells[row] for row in places], to_png, refuse)
-            encoded = dict(zip(places, images, strict=True))
-            found.isetitem(at, [encoded.get(row, value) for row, value in enumerate(cells)])
-    return found
+            png_by_row = dict(zip(places, images, strict=True))
+            result.isetitem(position, [png_by_row.get(row, value) for row, value in enumerate(cells)])
+    return result
 
 
 def _plain_cell(value: Any) -> Any:
