@@ -72,8 +72,8 @@ def _benchmark(slices: Sequence[str], home: Path) -> tuple[str, int]:
     command = [sys.executable, str(GPU_BENCHMARK), "--slice", *slices, "--out", str(home.resolve() / "gpu")]
 
     def run(folder: str) -> tuple[str, int]:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        return done.stdout + done.stderr, done.returncode
+        process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        return process.stdout + process.stderr, process.returncode
 
-    found: tuple[str, int] = ray.get(ray.remote(num_gpus=1, max_retries=0)(run).remote(str(Path.cwd())))
-    return found
+    result: tuple[str, int] = ray.get(ray.remote(num_gpus=1, max_retries=0)(run).remote(str(Path.cwd())))
+    return result

@@ -67,25 +67,25 @@ def compare(
 
     if metric == "":
         raise UserError("names no metric", key="--metric", found=metric)
-    found = compare_settings(find_settings(Runs.quickly(home), what), metric or "", _blocks_of)
+    comparison = compare_settings(find_settings(Runs.quickly(home), what), metric or "", _blocks_of)
     if json:
-        print_json(as_dict(found))
+        print_json(as_dict(comparison))
     elif markdown or latex:
-        typer.echo(as_markdown(found) if markdown else as_latex(found))
+        typer.echo(as_markdown(comparison) if markdown else as_latex(comparison))
     else:
-        results.print(fitted_table(HEADS, grid(found), title(found), ranks=RANKS))
-        for line in notes(found):
+        results.print(fitted_table(HEADS, grid(comparison), title(comparison), ranks=RANKS))
+        for line in notes(comparison):
             tell(line)
 
 
 def _blocks_of(folder: Path, names: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
     """Returns the jackknife blocks of each test metric in `names`; none if the training's folder is gone."""
-    tested = [name for name in names if "test/" in name]
-    if not tested or not folder.is_dir():
+    test_names = [name for name in names if "test/" in name]
+    if not test_names or not folder.is_dir():
         return {}
     from mlcl.training.row_predictions import blocks_of  # imports torch
 
-    return blocks_of(folder, tested)
+    return blocks_of(folder, test_names)
 
 
 def posthoc(
@@ -107,22 +107,22 @@ def posthoc(
         check_writable(csv, "--csv")
     runs = Runs(Tracker.existing(home))
     settings = find_settings(runs, what)
-    found = score_posthoc(runs, settings, home)
+    result = score_posthoc(runs, settings, home)
     costs = measure_costs(runs, settings, home) if cost else []
     if csv is not None:
-        replace_text(csv, found.points.to_csv(index=False))
+        replace_text(csv, result.points.to_csv(index=False))
     if json:
-        chosen = found.chosen.astype(object).where(found.chosen.notna(), None)
-        measured = {"cost": [each._asdict() for each in costs]} if cost else {}
-        print_json({"metric": found.metric, "chosen": chosen.to_dict("records"), **measured})
+        choices = result.chosen.astype(object).where(result.chosen.notna(), None)
+        cost_entry = {"cost": [item._asdict() for item in costs]} if cost else {}
+        print_json({"metric": result.metric, "chosen": choices.to_dict("records"), **cost_entry})
         return
     heads = ("setting", "seeds", "which", "k", "lambda", "tau", "threshold", "validation", "test")
     rows = [
-        (str(setting), str(seeds), str(which), f"{k:g}", f"{share:g}", f"{tau:g}",
+        (str(setting), str(seeds), str(label), f"{k:g}", f"{share:g}", f"{tau:g}",
          "" if threshold != threshold else f"{threshold:.3g}", _figure(*figures[:2]), _figure(*figures[2:]))
-        for setting, seeds, which, k, share, tau, threshold, *figures in found.chosen.itertuples(index=False)
+        for setting, seeds, label, k, share, tau, threshold, *figures in result.chosen.itertuples(index=False)
     ]  # fmt: skip
-    title = f"{found.metric} with neighbours: mean over the seeds; chosen on validation"
+    title = f"{result.metric} with neighbours: mean over the seeds; chosen on validation"
     results.print(boxed_table(heads, rows, title, right={*heads} - {"setting", "which"}))
     if costs:
         _print_costs(costs)
@@ -131,9 +131,9 @@ def posthoc(
 def _print_costs(costs: Sequence[NeighbourCost]) -> None:
     heads = ("setting", "datastore rows", "MB", "k", "ms a row, model", "with neighbours", "on")
     rows = [
-        (each.setting, str(each.rows), f"{each.bytes / 1e6:.2f}", str(each.k), f"{each.model_ms:.3f}",
-         f"{each.knn_ms:.3f}", each.device)
-        for each in costs
+        (cost.setting, str(cost.rows), f"{cost.bytes / 1e6:.2f}", str(cost.k), f"{cost.model_ms:.3f}",
+         f"{cost.knn_ms:.3f}", cost.device)
+        for cost in costs
     ]  # fmt: skip
     results.print(boxed_table(heads, rows, "cost of the neighbours", right={*heads} - {"setting", "on"}))
 
@@ -159,37 +159,37 @@ def effect(
     """Print the score expected over a key, from a Gaussian process that is fitted to the complete trials."""
     from mlcl.results.documents import local_sweep
 
-    its = local_run(home, sweep)
-    if its.kind != "sweep":
-        raise UserError("is no sweep", key="SWEEP", found=its.name)
-    found = local_sweep(its.folder)
-    score, mode = found.score, found.mode
-    frame = _frame([each for each in found.trials if each.state is State.COMPLETE])
-    own = _key(key, frame)
-    held = {_key(name, frame): _number(name, value) for name, value in map(parse_override, at or [])}
-    if own in held:
-        raise UserError("is the key of the curve", key="--at", found=own, allowed="another key")
-    names = [own, *held]
-    curve, count = _curve(frame, names, held)
+    run = local_run(home, sweep)
+    if run.kind != "sweep":
+        raise UserError("is no sweep", key="SWEEP", found=run.name)
+    result = local_sweep(run.folder)
+    score, mode = result.score, result.mode
+    frame = _frame([trial for trial in result.trials if trial.state is State.COMPLETE])
+    axis = _key(key, frame)
+    point = {_key(name, frame): _number(name, value) for name, value in map(parse_override, at or [])}
+    if axis in point:
+        raise UserError("is the key of the curve", key="--at", found=axis, allowed="another key")
+    names = [axis, *point]
+    curve, count = _curve(frame, names, point)
     if json:
         rows = curve.to_dict("records")
-        print_json({"key": own, "at": held, "score": score, "mode": mode, "trials": count, "curve": rows})
+        print_json({"key": axis, "at": point, "score": score, "mode": mode, "trials": count, "curve": rows})
         return
-    where = "".join(f", at {name} {value:g}" for name, value in held.items())
+    suffix = "".join(f", at {name} {value:g}" for name, value in point.items())
     low, high = curve["expected"].min(), curve["expected"].max()
     lines = [
-        (f"{x:.4g}", f"{mean:.4f}", f"{deviation:.4f}",
+        (f"{value:.4g}", f"{mean:.4f}", f"{deviation:.4f}",
          BARS[: round((len(BARS) - 1) * (mean - low) / ((high - low) or 1.0)) + 1])
-        for x, mean, deviation in curve.itertuples(index=False)
+        for value, mean, deviation in curve.itertuples(index=False)
     ]  # fmt: skip
-    title = f"{score} ({mode}) over {own}{where}; {count} complete trials"
-    results.print(fitted_table((own, "expected", "± sd", ""), lines, title, ranks=(0, 0, 1, 2), texts=(3,)))
-    for name, value in held.items():
-        least, most = frame[name].min(), frame[name].max()
-        if not least <= value <= most:
-            tell(f"extrapolated: the trials had {name} from {least:.4g} to {most:.4g}, none at {value:g}")
+    title = f"{score} ({mode}) over {axis}{suffix}; {count} complete trials"
+    results.print(fitted_table((axis, "expected", "± sd", ""), lines, title, ranks=(0, 0, 1, 2), texts=(3,)))
+    for name, value in point.items():
+        start, end = frame[name].min(), frame[name].max()
+        if not start <= value <= end:
+            tell(f"extrapolated: the trials had {name} from {start:.4g} to {end:.4g}, none at {value:g}")
     best = curve.sort_values("expected", ascending=mode == "min").iloc[0]
-    tell(f"best near {own} {best['value']:.4g}: {best['expected']:.4f} ± {best['deviation']:.4f}")
+    tell(f"best near {axis} {best['value']:.4g}: {best['expected']:.4f} ± {best['deviation']:.4f}")
 
 
 def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
@@ -197,40 +197,40 @@ def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
     import pandas as pd
 
     rows = [
-        {SCORE: each.score}
+        {SCORE: trial.score}
         | {
             key: float(value)
-            for key, value in flatten({**each.settings, **each.chosen}).items()
+            for key, value in flatten({**trial.settings, **trial.chosen}).items()
             if isinstance(value, int | float) and not isinstance(value, bool)
         }
-        for each in trials
-        if each.score is not None
+        for trial in trials
+        if trial.score is not None
     ]
     frame = pd.DataFrame(rows)
     return frame[[str(name) for name in frame if name == SCORE or frame[str(name)].nunique() > 1]]
 
 
-def _curve(frame: pd.DataFrame, names: list[str], fixed: Mapping[str, float]) -> tuple[pd.DataFrame, int]:
-    """Returns the expected score over `names[0]`, with the other keys `fixed`, and the number of trials."""
+def _curve(frame: pd.DataFrame, names: list[str], point: Mapping[str, float]) -> tuple[pd.DataFrame, int]:
+    """Returns the expected score over `names[0]`, the other keys at `point`, and the number of trials."""
     import numpy as np
     import pandas as pd
 
     from mlcl.results.gaussian_process import FEWEST, expected_scores
 
-    known = frame[[*names, SCORE]].dropna()
-    if len(known) < FEWEST:
-        raise UserError("too few complete trials", key="SWEEP", found=len(known), allowed=f"{FEWEST} or more")
-    x_ND = known[names].to_numpy(float)
-    log = [bool(x.min() > 0 and x.max() / x.min() >= WIDE_RANGE) for x in x_ND.T]
+    rows = frame[[*names, SCORE]].dropna()
+    if len(rows) < FEWEST:
+        raise UserError("too few complete trials", key="SWEEP", found=len(rows), allowed=f"{FEWEST} or more")
+    x_ND = rows[names].to_numpy(float)
+    log = [bool(column.min() > 0 and column.max() / column.min() >= WIDE_RANGE) for column in x_ND.T]
     for name, on_log in zip(names[1:], log[1:], strict=True):
-        if on_log and fixed[name] <= 0:
-            problem, found = "the scale of this key is logarithmic", f"{name}={fixed[name]:g}"
+        if on_log and point[name] <= 0:
+            problem, found = "the scale of this key is logarithmic", f"{name}={point[name]:g}"
             raise UserError(problem, key="--at", found=found, allowed="above 0")
     ends = x_ND[:, 0].min(), x_ND[:, 0].max()
     grid = np.geomspace(*ends, ROWS) if log[0] else np.linspace(*ends, ROWS)
-    at_GD = np.column_stack([grid, *(np.full(ROWS, fixed[name]) for name in names[1:])])
-    mean, deviation = expected_scores(x_ND, known[SCORE], at_GD, log=log)
-    return pd.DataFrame({"value": grid, "expected": mean, "deviation": deviation}), len(known)
+    grid_GD = np.column_stack([grid, *(np.full(ROWS, point[name]) for name in names[1:])])
+    mean, deviation = expected_scores(x_ND, rows[SCORE], grid_GD, log=log)
+    return pd.DataFrame({"value": grid, "expected": mean, "deviation": deviation}), len(rows)
 
 
 def _number(name: str, value: Any) -> float:
@@ -241,10 +241,10 @@ def _number(name: str, value: Any) -> float:
 
 def _key(word: str, frame: pd.DataFrame) -> str:
     """Returns the key that is `word` or ends with `.word`. Raises UserError if there are none or several."""
-    known = [str(name) for name in frame if name != SCORE]
-    found = [key for key in known if key == word or key.endswith(f".{word}")]
-    if len(found) != 1:
-        hint = did_you_mean(word, known) if not found else "; ends several keys"
-        allowed = sorted(found or known) or "none: no number differs between the complete trials"
+    keys = [str(name) for name in frame if name != SCORE]
+    matches = [key for key in keys if key == word or key.endswith(f".{word}")]
+    if len(matches) != 1:
+        hint = did_you_mean(word, keys) if not matches else "; ends several keys"
+        allowed = sorted(matches or keys) or "none: no number differs between the complete trials"
         raise UserError(f"is not a number that varies{hint}", key="KEY", found=word, allowed=allowed)
-    return found[0]
+    return matches[0]

@@ -32,9 +32,12 @@ def sources(name: plugins.Name = None, json: Json = False) -> None:
     if name is not None:
         plugins.show("sources", name, as_json=json)
         return
-    listed = sorted(SOURCES.values(), key=lambda source: source.needs_input)
-    tree = {s.name: {"title": s.title, "licence": s.licence, "needs": _needs(s)} for s in listed}
-    rows = ((name, *about.values()) for name, about in tree.items())
+    declarations = sorted(SOURCES.values(), key=lambda source: source.needs_input)
+    tree = {
+        source.name: {"title": source.title, "licence": source.licence, "needs": _needs(source)}
+        for source in declarations
+    }
+    rows = ((name, *entry.values()) for name, entry in tree.items())
     answer(tree, boxed_table(("name", "what", "licence", "needs"), rows), as_json=json)
 
 
@@ -95,9 +98,9 @@ def check(
     """Check every row of a data set: hashes, ids, splits, labels, texts, images. Names the first bad row."""
     from mlcl.data.validation import check as check_data
 
-    its = check_data(path, allow_untrained)
-    text = f"{its.name} is sound: {_counts(its.rows)} rows in {counted(its.shards, 'shard')}"
-    answer(asdict(its), printable(text), *_notes(its.warnings), as_json=json)
+    report = check_data(path, allow_untrained)
+    text = f"{report.name} is sound: {_counts(report.rows)} rows in {counted(report.shards, 'shard')}"
+    answer(asdict(report), printable(text), *_notes(report.warnings), as_json=json)
 
 
 def _counts(rows: Mapping[Any, int]) -> str:

@@ -94,26 +94,26 @@ def init(
     from mlcl.service.starter.starter import start
     from mlcl.service.starter.table_options import UserOptions
 
-    given = UserOptions(
+    user_options = UserOptions(
         encoding, delimiter, header, tuple(text or ()), image, vectors, tuple(labels or ()), kind, separator,
         _names(names), threshold, missing, uncertain, id, split, group, twins, allow_untrained,
     )  # fmt: skip
     ask = None if yes or json or not sys.stdin.isatty() else _ask
-    its = start(paths, to, home, given, ask, budget)
-    tree = {"found": its.found, "rules": its.rules, "files": its.files, "data": its.data}
-    lines = (*its.found, "", *its.rules, "", f"wrote {', '.join(map(str, its.files))}")
-    answer(tree, *map(printable, lines), f"next: {its.next}", as_json=json)
+    result = start(paths, to, home, user_options, ask, budget)
+    tree = {"found": result.found, "rules": result.rules, "files": result.files, "data": result.data}
+    lines = (*result.found, "", *result.rules, "", f"wrote {', '.join(map(str, result.files))}")
+    answer(tree, *map(printable, lines), f"next: {result.next}", as_json=json)
 
 
-def _names(given: str | None) -> tuple[str, ...]:
+def _names(text: str | None) -> tuple[str, ...]:
     """Returns the names in a text, a line of CSV, or in the file of that path."""
-    if given is None:
+    if text is None:
         return ()
-    file = Path(given)
-    if file.suffix and "," not in given and not file.is_file():
+    file = Path(text)
+    if file.suffix and "," not in text and not file.is_file():
         raise UserError("no such file", file=file, key="names", allowed="a file, or names as a,b,c")
     try:
-        words = _names_in(file) if file.is_file() else next(csv.reader([given], skipinitialspace=True))
+        words = _names_in(file) if file.is_file() else next(csv.reader([text], skipinitialspace=True))
     except (OSError, UnicodeError, csv.Error) as error:
         raise UserError("cannot be read", file=file, key="names", found=error) from None
     return tuple(word.strip() for word in words if word.strip())
@@ -125,10 +125,10 @@ def _names_in(file: Path) -> list[str]:
     lines, kind = text.splitlines(), file.suffix.lower()
     if kind == ".json" or text.startswith(("[", "{")):
         with suppress(ValueError, RecursionError):
-            found = loads(text)
-            if isinstance(found, dict) and found.keys() == set(map(str, range(len(found)))):
-                found = [found[str(number)] for number in range(len(found))]
-            names = found if isinstance(found, list) else []
+            content = loads(text)
+            if isinstance(content, dict) and content.keys() == set(map(str, range(len(content)))):
+                content = [content[str(number)] for number in range(len(content))]
+            names = content if isinstance(content, list) else []
             if names and all(isinstance(name, str) and name.strip() for name in names):
                 return names
         allowed = '["a", "b"], or {"0": "a", "1": "b"} from 0 on, as JSON'

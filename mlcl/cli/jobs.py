@@ -60,16 +60,16 @@ class SubmitCommand(TyperCommand):
 
 def _options_first(words: Sequence[str], takes_value: Mapping[str, bool]) -> list[str]:
     """Returns the words with the options in `takes_value`, and their values, before all others."""
-    options, others, remaining = list[str](), list[str](), iter(words)
-    for word in remaining:
-        name, equals, _ = word.partition("=")
+    options, other_words, iterator = list[str](), list[str](), iter(words)
+    for word in iterator:
+        name, separator, _ = word.partition("=")
         if name not in takes_value:
-            others.append(word)
+            other_words.append(word)
             continue
         options.append(word)
-        if takes_value[name] and not equals:
-            options += islice(remaining, 1)
-    return [*options, *others]
+        if takes_value[name] and not separator:
+            options += islice(iterator, 1)
+    return [*options, *other_words]
 
 
 Id = Annotated[str, typer.Argument(help="The id that `mlcl submit` printed.")]
@@ -99,21 +99,21 @@ def submit(
     client = client_of(cluster, home)
     if check:
         words = cluster_check_words(context.args, slices or [], client.cluster, as_json=json)
-        needed = list[Path]()
+        needed_files = list[Path]()
     else:
-        needed = check_words(_app(context), context.args, client.cluster.working_dir.root)
+        needed_files = check_words(_app(context), context.args, client.cluster.working_dir.root)
         words = with_share(context.args, client.cluster.trial)
     if dry_run:
-        print_tree(_submission_plan(client.cluster, words, needed), as_json=json)
+        print_tree(_submission_plan(client.cluster, words, needed_files), as_json=json)
         return
-    name = submit_job(client, words, home=home, needed=needed, id=id)
+    name = submit_job(client, words, home=home, needed=needed_files, id=id)
     if check:
         _follow(client, name)
     answer({"id": name, "cluster": client.cluster.ray.address, "command": words}, name, as_json=json)
     if not json:
         typed = is_typed(context, "cluster")
-        where = f" --cluster {shlex.quote(str(cluster))}" if typed else home_option(home)
-        say("   ".join(f"mlcl {command} {name}{where}" for command in ("logs -f", "status", "stop")))
+        flag = f" --cluster {shlex.quote(str(cluster))}" if typed else home_option(home)
+        say("   ".join(f"mlcl {command} {name}{flag}" for command in ("logs -f", "status", "stop")))
     if follow:
         _follow(client, name)
 
@@ -215,12 +215,12 @@ def check_words(
     return check_command(name, context.params if context else {}, folder, files)
 
 
-def _submission_plan(config: ClusterConfig, words: list[str], needed: list[Path]) -> Mapping[str, Any]:
+def _submission_plan(config: ClusterConfig, words: list[str], needed_files: list[Path]) -> Mapping[str, Any]:
     from mlcl.service.jobs.package import stage, upload_files
     from mlcl.service.jobs.submit import entrypoint, runtime_env
 
     with TemporaryDirectory(prefix="mlcl-") as scratch:
-        stage(config.working_dir, Path(scratch), needed)
+        stage(config.working_dir, Path(scratch), needed_files)
     root = config.working_dir.root
     files = upload_files(root, config.working_dir.exclude)
     size = sum((root / name).stat().st_size for name in files)
@@ -274,10 +274,12 @@ def known_jobs(client: JobsClient, home: Path) -> list[JobView]:
     from mlcl.service.jobs import known_submissions
 
     views, cluster = client.jobs(), str(client.file.resolve())
-    submitted = [id for id, its in known_submissions(home).items() if its.cluster == cluster]
-    lost = [id for id in submitted if id not in {view.id for view in views}]
-    if lost:
-        say(f"no longer known to the cluster: {', '.join(lost)}; mlcl resume ID goes on")
+    submitted_ids = [
+        id for id, submission in known_submissions(home).items() if submission.cluster == cluster
+    ]
+    lost_ids = [id for id in submitted_ids if id not in {view.id for view in views}]
+    if lost_ids:
+        say(f"no longer known to the cluster: {', '.join(lost_ids)}; mlcl resume ID goes on")
     return views
 
 
@@ -285,8 +287,16 @@ def jobs_table(views: Iterable[JobView]) -> Table:
     """Returns a table with a row for each job."""
     heads = ("id", "state", "command", "user", "started (UTC)", "took", "attempts")
     rows = (
-        (v.id, v.state, shlex.join(v.command), v.user, _time(v.started), _took(v), str(v.attempts))
-        for v in views
+        (
+            view.id,
+            view.state,
+            shlex.join(view.command),
+            view.user,
+            _time(view.started),
+            _took(view),
+            str(view.attempts),
+        )
+        for view in views
     )
     return boxed_table(heads, (map(printable, row) for row in rows))
 

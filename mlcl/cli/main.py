@@ -120,8 +120,8 @@ for _name, _part in {"jobs": packaged, "data": data, "models": models, "space": 
     app.add_typer(_part.app, name=_name, rich_help_panel=PARTS)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(value: bool) -> None:
+    if value:
         typer.echo(f"mlcl {__version__}")
         raise typer.Exit
 
@@ -179,5 +179,5 @@ def _problem(error: Exception) -> str:
     problem = limit or " ".join(f"{type(error).__name__}: {error}".split())
     # MLflow's errors contain the URI of the tracking server, which may have a password.
     uri = os.environ.get(KEY)
-    safe = problem.replace(uri.rstrip("/"), shown(uri).rstrip("/")) if uri else problem
-    return safe if limit else safe[:MAX_PROBLEM]
+    message = problem.replace(uri.rstrip("/"), shown(uri).rstrip("/")) if uri else problem
+    return message if limit else message[:MAX_PROBLEM]

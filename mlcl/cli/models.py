@@ -85,25 +85,26 @@ def export(
     from mlcl.tracking import Tracker
 
     name, tracker = ALIAS if alias is None else alias, Tracker.existing(home)
-    found = export_run(tracker, run, to, register, name, formats=also or (), push=push, public=public)
-    index = found.index
+    result = export_run(tracker, run, to, register, name, formats=also or (), push=push, public=public)
+    index = result.index
     if json:
         predictors = {
-            predictor: its and its.model_dump(by_alias=True) for predictor, its in index.predictors.items()
+            predictor: options and options.model_dump(by_alias=True)
+            for predictor, options in index.predictors.items()
         }
-        decisions = {predictor: its.to_json() for predictor, its in index.decisions.items()}
-        document = {"folder": found.folder, "run_id": found.run_id, "registered": found.registered}
-        document["pushed"] = found.pushed
-        predicts = {"predictors": predictors, "decisions": decisions, "best": index.best}
-        print_json({**document, **predicts, "metrics": index.metrics})
+        decisions = {predictor: decision.to_json() for predictor, decision in index.decisions.items()}
+        document = {"folder": result.folder, "run_id": result.run_id, "registered": result.registered}
+        document["pushed"] = result.pushed
+        prediction = {"predictors": predictors, "decisions": decisions, "best": index.best}
+        print_json({**document, **prediction, "metrics": index.metrics})
         return
-    results.print(metrics_table(index.metrics, f"run {found.run_id}; predicts with {index.best}"))
-    if found.folder is not None:
-        typer.echo(f'{found.folder}\nmlcl.load_model("{found.folder}")')
-    if found.registered is not None:
-        typer.echo(f"registered as {found.registered}")
-    if found.pushed is not None:
-        typer.echo(f"pushed to {found.pushed}")
+    results.print(metrics_table(index.metrics, f"run {result.run_id}; predicts with {index.best}"))
+    if result.folder is not None:
+        typer.echo(f'{result.folder}\nmlcl.load_model("{result.folder}")')
+    if result.registered is not None:
+        typer.echo(f"registered as {result.registered}")
+    if result.pushed is not None:
+        typer.echo(f"pushed to {result.pushed}")
 
 
 def predict(
@@ -132,18 +133,20 @@ def predict(
 
     if out is not None:
         check_form(out)
-        for read in (input, Path(model)):
-            check_place(out, read)
+        for path in (input, Path(model)):
+            check_place(out, path)
     with ExitStack() as stack:
-        loaded = load_model(_folder(model, home, stack), device)
+        exported_model = load_model(_folder(model, home, stack), device)
         columns = TableColumns(tuple(text or ()), id, Dialect(encoding, delimiter, header))
-        labelling = Labelling(loaded, input, split, predictor, threshold, batch_size, probabilities, columns)
+        labelling = Labelling(
+            exported_model, input, split, predictor, threshold, batch_size, probabilities, columns
+        )
         # With --json and without --out only the document is printed.
-        printed = (lambda _: None) if json else csv_sink(sys.stdout)
-        result = labelling.run(printed if out is None else stack.enter_context(sink(out)))
+        stdout_sink = (lambda _: None) if json else csv_sink(sys.stdout)
+        result = labelling.run(stdout_sink if out is None else stack.enter_context(sink(out)))
     if json:
-        told = {"rows": result.rows, "unread": result.unread, "out": out, "predictor": result.predictor}
-        print_json(told | {"metrics": result.metrics})
+        document = {"rows": result.rows, "unread": result.unread, "out": out, "predictor": result.predictor}
+        print_json(document | {"metrics": result.metrics})
         return
     if result.metrics:
         table = metrics_table(result.metrics, f"{input}, {split or SPLIT}")

@@ -24,7 +24,7 @@ def local_names(incomplete: str) -> list[str]:
     """Completes the name of a sweep or table of the home."""
     folders = [RunFolders(home_in_shell(), kind) for kind in ("sweeps", "tables")]
     try:
-        return beginning(incomplete, (record.name for each in folders for _, record in each.records()))
+        return beginning(incomplete, (record.name for folder in folders for _, record in folder.records()))
     except UserError:
         return []
 
@@ -57,7 +57,7 @@ def home_in_shell() -> Path:
 
 def beginning(incomplete: str, candidates: Iterable[str]) -> list[str]:
     """Returns the candidates that begin with the typed text, sorted and without duplicates."""
-    return sorted({each for each in candidates if each.startswith(incomplete)})
+    return sorted({candidate for candidate in candidates if candidate.startswith(incomplete)})
 
 
 def is_typed(context: typer.Context, option: str) -> bool:

@@ -106,8 +106,8 @@ def finish(report: Report, name: str, home: Path, complete: str = "", *, failed:
     """Prints undelivered logs and how to go on, or the line `complete`; exits by the report's state."""
     if count := report.undelivered:
         logs = "1 log is" if count == 1 else f"{count} logs are"
-        way = "the next command or `mlcl doctor --fix` delivers what is left"
-        say(f"MLflow did not answer: {logs} kept in {home / 'logs'}; {way}")
+        remedy = "the next command or `mlcl doctor --fix` delivers what is left"
+        say(f"MLflow did not answer: {logs} kept in {home / 'logs'}; {remedy}")
     if report.state == "COMPLETE":
         if complete:
             errors.print(complete, style="red" if failed else None, markup=False)
@@ -130,9 +130,9 @@ def print_json(tree: Mapping[str, Any]) -> None:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -141,11 +141,11 @@ def answer(tree: Mapping[str, Any], *shown: str | Table, as_json: bool) -> None:
     if as_json:
         print_json(tree)
         return
-    for each in shown:
-        if isinstance(each, str):
-            typer.echo(each)
+    for item in shown:
+        if isinstance(item, str):
+            typer.echo(item)
         else:
-            results.print(each)
+            results.print(item)
 
 
 def print_tree(tree: Mapping[str, Any], *, as_json: bool) -> None:
@@ -161,8 +161,8 @@ def print_job(job: JobConfig, file: Path, overrides: Sequence[str], *, as_json: 
     if as_json:
         print_json(dump_job(job))
     else:
-        written = read_job(file).with_overrides(dict(map(parse_override, overrides)))
-        typer.echo(yaml_with_origins(job, written), nl=False)
+        source_job = read_job(file).with_overrides(dict(map(parse_override, overrides)))
+        typer.echo(yaml_with_origins(job, source_job), nl=False)
 
 
 def answer_to(question: str) -> str:
@@ -187,8 +187,8 @@ def say(text: str) -> None:
 def metrics_table(metrics: Mapping[str, float], title: str) -> Table:
     """Returns a table of a training's final metrics, with columns for validation and test."""
     rows = []
-    for name, its in sorted(by_split(metrics).items()):
-        values = [metrics.get(its.get(split, "")) for split in ("val", "test")]
+    for name, splits in sorted(by_split(metrics).items()):
+        values = [metrics.get(splits.get(split, "")) for split in ("val", "test")]
         # The name may contain the name of an aspect, which comes from the data.
         rows.append([printable(name), *("" if value is None else f"{value:.4f}" for value in values)])
     return boxed_table(("metric", "validation", "test"), rows, title, right=("validation", "test"))
@@ -233,25 +233,25 @@ def fitted_table(
     folded. Columns at the indices `texts` are aligned left and wrapped at words.
     """
 
-    def table(kept: Iterable[int], title: str = "", *, fold: bool = False) -> Table:
-        found = Table(
+    def table(columns: Iterable[int], title: str = "", *, fold: bool = False) -> Table:
+        result = Table(
             title=Text(title), title_justify="left", box=None, padding=(0, GAP, 0, 0), pad_edge=False
         )
-        for i in kept:
-            wraps, justify = fold or i in texts, "left" if i in texts else "right"
-            found.add_column(Text(heads[i]), justify=justify, no_wrap=not wraps, overflow="fold")  # type: ignore[arg-type]
+        for column in columns:
+            wraps, justify = fold or column in texts, "left" if column in texts else "right"
+            result.add_column(Text(heads[column]), justify=justify, no_wrap=not wraps, overflow="fold")  # type: ignore[arg-type]
         for cells in rows:
-            found.add_row(*(Text(cells[i]) for i in kept))
-        return found
+            result.add_row(*(Text(cells[column]) for column in columns))
+        return result
 
     rank = [*ranks, *[0] * len(heads)]
-    kept = sorted(range(len(heads)), key=lambda i: rank[i])
-    while not (fits := _width(table(kept)) <= console.width) and rank[kept[-1]]:
-        kept.pop()
-    return table(sorted(kept), title, fold=not fits)
+    columns = sorted(range(len(heads)), key=lambda column: rank[column])
+    while not (fits := _width(table(columns)) <= console.width) and rank[columns[-1]]:
+        columns.pop()
+    return table(sorted(columns), title, fold=not fits)
 
 
 def _width(table: Table) -> int:
     """Returns the smallest width of a table, which does not depend on the width of the terminal."""
-    wide = Console(width=10_000)
-    return Measurement.get(wide, wide.options, table).minimum
+    console = Console(width=10_000)
+    return Measurement.get(console, console.options, table).minimum

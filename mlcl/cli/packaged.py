@@ -21,10 +21,11 @@ def list_files(context: typer.Context, json: Json = False) -> None:
     """List packaged jobs, spaces, tables and cluster files. Commands accept the names of the first three."""
     if context.invoked_subcommand is not None:
         return
-    found = _known()
-    rows = [(each.kind, each.name, each.about) for each in found.values()]
+    files = _known()
+    rows = [(file.kind, file.name, file.about) for file in files.values()]
     tree = {
-        name: {"kind": its.kind, "about": its.about, "file": str(its.shown)} for name, its in found.items()
+        name: {"kind": file.kind, "about": file.about, "file": str(file.shown)}
+        for name, file in files.items()
     }
     answer(tree, boxed_table(("kind", "name", "about"), rows, fold=True), as_json=json)
 
@@ -37,12 +38,12 @@ def copy(
     json: Json = False,
 ) -> None:
     """Copy packaged files, and the packaged files that they name, so that you can change them."""
-    known, root = _known(), packaged_root()
+    known_files, root = _known(), packaged_root()
     for name in names:
-        if name not in known:
-            problem = f"no packaged file of this name{did_you_mean(name, known)}"
+        if name not in known_files:
+            problem = f"no packaged file of this name{did_you_mean(name, known_files)}"
             raise UserError(problem, key="NAME", found=name, allowed="a name of `mlcl jobs`")
-    sources = dict.fromkeys(file for name in names for file in with_references(known[name].path))
+    sources = dict.fromkeys(file for name in names for file in with_references(known_files[name].path))
     targets = {to / source.relative_to(root): source.read_text(encoding="utf-8") for source in sources}
     for target, text in targets.items():
         if target.exists() and not force and not (target.is_file() and target.read_bytes() == text.encode()):
@@ -60,4 +61,4 @@ def copy(
 
 
 def _known() -> dict[str, PackagedFile]:
-    return {name: its for kind in FOLDERS for name, its in packaged_files(kind).items()}
+    return {name: file for kind in FOLDERS for name, file in packaged_files(kind).items()}

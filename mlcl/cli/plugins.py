@@ -39,8 +39,8 @@ def show(plural: str, name: str | None, *, as_json: bool) -> None:
     """Prints all plugins of a kind, or the one that is named. Raises UserError for an unknown name."""
     kind = registry(plural)
 
-    def described(each: str) -> dict[str, Any]:
-        return {**_described(plural, kind[each]), "from": kind.origins()[each]}
+    def described(plugin: str) -> dict[str, Any]:
+        return {**_described(plural, kind[plugin]), "from": kind.origins()[plugin]}
 
     if name is not None:
         try:
@@ -48,50 +48,57 @@ def show(plural: str, name: str | None, *, as_json: bool) -> None:
         except UnknownPluginError as error:
             raise UserError(f"{error}{error.hint}", key="NAME", found=name, allowed=error.allowed) from None
         return
-    listed = dict[str, dict[str, Any]]()
-    for each in kind:
+    descriptions = dict[str, dict[str, Any]]()
+    for plugin in kind:
         try:
-            listed[each] = described(each)
+            descriptions[plugin] = described(plugin)
         except PluginError as error:  # the list also has plugins that cannot be used
-            listed[each] = {"what": f"cannot be used: {error}", "from": kind.origins()[each]}
-    columns = dict.fromkeys(column for its in listed.values() for column in its)
-    rows = ([_cell(name), *(_cell(its.get(column)) for column in columns)] for name, its in listed.items())
-    answer(listed, boxed_table(("name", *columns), rows), as_json=as_json)
+            descriptions[plugin] = {"what": f"cannot be used: {error}", "from": kind.origins()[plugin]}
+    columns = dict.fromkeys(column for description in descriptions.values() for column in description)
+    rows = (
+        [_cell(name), *(_cell(description.get(column)) for column in columns)]
+        for name, description in descriptions.items()
+    )
+    answer(descriptions, boxed_table(("name", *columns), rows), as_json=as_json)
 
 
 def options_table(title: str, section: type[BaseModel]) -> None:
     """Prints the keys of a section with their defaults and meanings."""
     rows = [
-        (name, "" if its["default"] is None else str(its["default"]), its.get("what") or its["allowed"])
-        for name, its in _keys(section, but="").items()
+        (
+            name,
+            "" if option["default"] is None else str(option["default"]),
+            option.get("what") or option["allowed"],
+        )
+        for name, option in _keys(section, excluded="").items()
     ]
     results.print(boxed_table(("key", "default", "what"), rows, title, box=None))
 
 
-def _described(plural: str, its: Any) -> dict[str, Any]:
+def _described(plural: str, plugin: Any) -> dict[str, Any]:
     if plural == "losses":
         options = {
             name: {"default": option.default, "allowed": str(option.allowed)}
-            for name, option in its.options.items()
+            for name, option in plugin.options.items()
         }
-        engine = "dense" if its.closed is None else "tiled"
-        about = {"what": its.summary, "labels": its.labels}
-        return {**about, "options": options, "engine": engine, "source": its.source, "year": its.year}
+        engine = "dense" if plugin.closed is None else "tiled"
+        entry = {"what": plugin.summary, "labels": plugin.labels}
+        return {**entry, "options": options, "engine": engine, "source": plugin.source, "year": plugin.year}
     if plural == "metrics":
-        about = {"what": its.summary, "group": its.group, "tasks": list(its.tasks)}
-        return {**about, "better": "lower" if its.mode == "min" else "higher", "source": its.source}
+        entry = {"what": plugin.summary, "group": plugin.group, "tasks": list(plugin.tasks)}
+        return {**entry, "better": "lower" if plugin.mode == "min" else "higher", "source": plugin.source}
     if plural == "baselines":
-        return {"what": its.title, "reads": ", ".join(its.reads) or "nothing"}
+        return {"what": plugin.title, "reads": ", ".join(plugin.reads) or "nothing"}
     if plural == "encoders":
-        about = {"what": its.title, "reads": its.modality or "text, image or vectors"}
-        options = _keys(its.section)
+        entry = {"what": plugin.title, "reads": plugin.modality or "text, image or vectors"}
+        options = _keys(plugin.section)
     else:
-        about, options = {"what": its.title, "licence": its.licence}, _keys(its.options, but="")
-    return {**about, "options": options, "needs": list(its.packages)}
+        entry, options = {"what": plugin.title, "licence": plugin.licence}, _keys(plugin.options, excluded="")
+    return {**entry, "options": options, "needs": list(plugin.packages)}
 
 
-def _keys(section: type[BaseModel], but: str = "name") -> dict[str, Any]:
-    """Returns the keys of a section, except the key `but`, with their defaults, types and meanings."""
+def _keys(section: type[BaseModel], excluded: str = "name") -> dict[str, Any]:
+    """Returns the keys of a section, except the key `excluded`, with their defaults, types and meanings."""
     return {
         field.alias or name: {
             "default": _default(field),
@@ -99,7 +106,7 @@ def _keys(section: type[BaseModel], but: str = "name") -> dict[str, Any]:
             **({"what": field.description} if field.description else {}),
         }
         for name, field in section.model_fields.items()
-        if name != but
+        if name != excluded
     }
 
 

@@ -73,12 +73,12 @@ class RunProgress:
         task, encodes = bar.tasks[0], event.kind == "encoding"
         if event.kind in ("note", "damage"):
             bar.console.print(event.note)
-        what = event.note if event.kind == "phase" else f"epoch {event.epoch}/{event.epochs}"
+        label = event.note if event.kind == "phase" else f"epoch {event.epoch}/{event.epochs}"
         bar.update(
             task.id,
             total=event.steps or task.total,
             completed=event.step,
-            description="encoding" if encodes else what,
+            description="encoding" if encodes else label,
             unit="rows" if encodes else "steps",
             details="  ".join(self._text.details(event)),
         )
@@ -137,35 +137,35 @@ class SweepTable(AbstractContextManager["SweepTable"]):
 
     def render(self) -> RenderableType:
         """Draws the table in its present state."""
-        its = self._progress
-        if its is None:
+        progress = self._progress
+        if progress is None:
             return ""
         if self._encoding:
             return Text(self._encoding, no_wrap=True, overflow="ellipsis")
         console = self._live.console
         room = max(1, console.height - AROUND)
-        running = its.running[:room]
-        ended = self._ended[-(room - len(running)) :] if room > len(running) else ()
-        since, shown = self._clock() - self._told, (*ended, *running)
-        wide = console.width - BESIDE - max((len(row.label) for row in shown), default=0)
-        wide = wide if wide >= LEAST and any(row.settings for row in shown) else 0
-        table = Table(title=its.stage, title_justify="left")
-        numbers = ("epoch", its.metric.rpartition("/")[2], "time")
-        for name in ("trial", "state", *numbers, *(["settings"] if wide else [])):
+        running_rows = progress.running[:room]
+        ended_rows = self._ended[-(room - len(running_rows)) :] if room > len(running_rows) else ()
+        elapsed, rows = self._clock() - self._told, (*ended_rows, *running_rows)
+        width = console.width - BESIDE - max((len(row.label) for row in rows), default=0)
+        width = width if width >= LEAST and any(row.settings for row in rows) else 0
+        table = Table(title=progress.stage, title_justify="left")
+        numbers = ("epoch", progress.metric.rpartition("/")[2], "time")
+        for name in ("trial", "state", *numbers, *(["settings"] if width else [])):
             justify: JustifyMethod = "right" if name in numbers else "left"
             table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
-        for row in shown:
+        for row in rows:
             cells: list[str | Text] = [
                 row.label,
                 Text(row.state.value, style=STYLES.get(row.state, "")),
                 f"{row.epoch}/{row.epochs}" if row.epochs else "",
                 "" if row.score is None else f"{row.score:.4f}",
-                duration(row.seconds + (since if row in running else 0)),
-                *([SECTIONS.sub("", drawn_text(row.settings))[:wide]] if wide else []),
+                duration(row.seconds + (elapsed if row in running_rows else 0)),
+                *([SECTIONS.sub("", drawn_text(row.settings))[:width]] if width else []),
             ]
             table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
-        hidden = len(its.running) - len(running)
-        count = f"{len(its.running)} running" + (f" ({hidden} not shown)" if hidden else "")
-        status = "  ".join([f"{its.done}/{its.total} done", count, *outlook(its)])
+        hidden = len(progress.running) - len(running_rows)
+        count = f"{len(progress.running)} running" + (f" ({hidden} not shown)" if hidden else "")
+        status = "  ".join([f"{progress.done}/{progress.total} done", count, *outlook(progress)])
         # On a narrow terminal the line is cut, since a wrapped line would break the redraw.
         return Group(table, Text(status, no_wrap=True, overflow="ellipsis"))

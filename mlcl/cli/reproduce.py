@@ -71,14 +71,14 @@ def reproduce(
 
 
 def _list(*, as_json: bool) -> None:
-    found = {file.stem: _about(load_table(file), file) for file in table_files()}
+    tables = {file.stem: _about(load_table(file), file) for file in table_files()}
     rows = [
-        (name, its["source"], its["title"], str(its["cells"]), str(its["seeds"]), ", ".join(its["data"]),
-         ", ".join(its["scales"]))
-        for name, its in found.items()
+        (name, row["source"], row["title"], str(row["cells"]), str(row["seeds"]), ", ".join(row["data"]),
+         ", ".join(row["scales"]))
+        for name, row in tables.items()
     ]  # fmt: skip
     heads = ("table", "of", "what", "cells", "seeds", "data", "scales")
-    answer(found, boxed_table(heads, rows), as_json=as_json)
+    answer(tables, boxed_table(heads, rows), as_json=as_json)
 
 
 def _about(table: Table, file: Path) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _about(table: Table, file: Path) -> dict[str, Any]:
         "cells": len(jobs),
         "seeds": table.seeds,
         "data": sorted({place.source or str(place.path) for place in places}),
-        "scales": {scale: its.about for scale, its in table.scales.items()},
+        "scales": {scale: preset.about for scale, preset in table.scales.items()},
     }
 
 
@@ -106,15 +106,15 @@ def _run(plan: TablePlan, home: Path, *, strict_code: bool, as_json: bool) -> No
 
     if plan.figures is not None:
         check_folder(plan.figures)
-    with progress_view(as_json=as_json) as watch:
-        report = run_table(plan, home=home, watch=watch, strict_code=strict_code)
+    with progress_view(as_json=as_json) as listener:
+        report = run_table(plan, home=home, watch=listener, strict_code=strict_code)
     if plan.figures is not None:
-        written = write_cells(report, plan.figures, plan)
-        say(f"the figures of {len(written)} of {len(report.cells)} cells are in {plan.figures}")
+        files = write_cells(report, plan.figures, plan)
+        say(f"the figures of {len(files)} of {len(report.cells)} cells are in {plan.figures}")
     pages, views = dashboard(tracking_uri(home)), view_links(home, report.id)
     tree = {**document(report), "dashboard": pages, "views": views}
-    where = f"{report.folder}/table.{{md,tex,json}}; dashboard: {pages}"
+    location = f"{report.folder}/table.{{md,tex,json}}; dashboard: {pages}"
     links = (f"{name}: {link}" for name, link in views.items())
-    answer(tree, markdown(report), where, *links, as_json=as_json)
-    outside = f"out of tolerance: {', '.join(report.outside)}" if report.outside else ""
-    finish(report, report.name, home, outside, failed=bool(outside))
+    answer(tree, markdown(report), location, *links, as_json=as_json)
+    warning = f"out of tolerance: {', '.join(report.outside)}" if report.outside else ""
+    finish(report, report.name, home, warning, failed=bool(warning))

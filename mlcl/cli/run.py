@@ -50,14 +50,14 @@ def run(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Run one experiment: train, probe, score nearest neighbours, log. An interrupted run is continued."""
-    checked = load_job(job, overrides or [])
+    config = load_job(job, overrides or [])
     if print_config:
-        print_job(checked, job, overrides or [], as_json=json)
+        print_job(config, job, overrides or [], as_json=json)
         return
     if dry_run:
         from mlcl.service.dry_run import plan_run
 
-        print_tree(plan_run(checked, home), as_json=json)
+        print_tree(plan_run(config, home), as_json=json)
         return
 
     from mlcl.cli.progress import RunProgress
@@ -67,14 +67,14 @@ def run(
 
     with RunProgress() as progress:
         report = run_job(
-            checked, home=home, listener=progress, fresh=fresh, announce=say, cpus=cpus, gpus=gpus
+            config, home=home, listener=progress, fresh=fresh, announce=say, cpus=cpus, gpus=gpus
         )
     pages = dashboard(tracking_uri(home))
     if json:
         tree = {name: getattr(report, name) for name in REPORTED}
         print_json({**tree, "job_hash": report.job_hash, "dashboard": pages})
     elif report.metrics:
-        results.print(metrics_table(report.metrics, f"{checked.experiment}  {report.id}"))
+        results.print(metrics_table(report.metrics, f"{config.experiment}  {report.id}"))
         tell(f"mlcl report {report.id}{home_option(home)}; dashboard: {pages}")
     finish(report, report.id, home)
 
@@ -98,8 +98,8 @@ def baseline(
 
     names = [word for word in words or () if "=" not in word]
     job = job_or_dataset(what, [word for word in words or () if "=" in word], labels)
-    given = [] if names or job.baseline is None else [job.baseline]
-    plan = BaselinePlan.of(job, names or given, home)
+    default_names = [] if names or job.baseline is None else [job.baseline]
+    plan = BaselinePlan.of(job, names or default_names, home)
     if dry_run:
         print_tree(plan.described(home), as_json=json)
     else:
@@ -114,36 +114,38 @@ def _run_baselines(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:
     with RunProgress() as progress:
         reports = run_baselines(plan, home=home, listener=progress, announce=say)
     metric = next(iter(plan.jobs.values())).evaluation.metric
-    best, drawn = best_baseline(plan, reports, home=home, announce=say)
+    best, mean_scores = best_baseline(plan, reports, home=home, announce=say)
     if as_json:
-        found = {name: {key: getattr(its, key) for key in REPORTED_BASELINE} for name, its in reports.items()}
-        document = {"metric": metric, "best": best, "baselines": found, "left_out": plan.left_out}
-        print_json({**document, "redrawn": drawn})
+        trees = {
+            name: {key: getattr(report, key) for key in REPORTED_BASELINE} for name, report in reports.items()
+        }
+        document = {"metric": metric, "best": best, "baselines": trees, "left_out": plan.left_out}
+        print_json({**document, "redrawn": mean_scores})
     else:
         results.print(_table(reports, metric))
         for name, reason in plan.left_out.items():
             typer.echo(f"{name} left out: {reason}")
         if best is not None:
-            both = (metric, metric.replace("val/", "test/"))
-            figures = ", ".join(f"{each} {reports[best].metrics[each]:.4f}" for each in both)
-            how = f"{DRAWS} draws of the few validation rows" if drawn else "validation"
-            typer.echo(f"best on {how}: {best}, {figures}")
-    last = list(reports.values())[-1]
-    finish(last, last.id, home, failed=len(reports) < len(plan.jobs))
+            metric_names = (metric, metric.replace("val/", "test/"))
+            figures = ", ".join(f"{name} {reports[best].metrics[name]:.4f}" for name in metric_names)
+            criterion = f"{DRAWS} draws of the few validation rows" if mean_scores else "validation"
+            typer.echo(f"best on {criterion}: {best}, {figures}")
+    last_report = list(reports.values())[-1]
+    finish(last_report, last_report.id, home, failed=len(reports) < len(plan.jobs))
 
 
 def _table(reports: Mapping[str, RunReport], metric: str) -> Table:
-    known = {name for report in reports.values() for name in report.metrics}
-    lead = metric.rpartition("/")[2]
-    names = [lead, *(name for name in FIGURES if name != lead and f"val/{name}" in known)]
+    known_metrics = {name for report in reports.values() for name in report.metrics}
+    main_name = metric.rpartition("/")[2]
+    names = [main_name, *(name for name in FIGURES if name != main_name and f"val/{name}" in known_metrics)]
     columns = [f"{split}/{name}" for name in names for split in ("val", "test")]
     rows = []
     for name, report in reports.items():
-        its = report.metrics
-        fitted = {key[len(OPTIONS) :]: value for key, value in its.items() if key.startswith(OPTIONS)}
-        seconds = fitted.pop("fit_cpu_seconds", None)
-        figures = (f"{its[column]:.4f}" if column in its else "" for column in columns)
-        chosen = ", ".join(f"{key} {value:g}" for key, value in fitted.items())
-        rows.append([name, *figures, chosen, "" if seconds is None else f"{seconds:.1f}", str(report.state)])
+        metrics = report.metrics
+        options = {key[len(OPTIONS) :]: value for key, value in metrics.items() if key.startswith(OPTIONS)}
+        seconds = options.pop("fit_cpu_seconds", None)
+        figures = (f"{metrics[column]:.4f}" if column in metrics else "" for column in columns)
+        values = ", ".join(f"{key} {value:g}" for key, value in options.items())
+        rows.append([name, *figures, values, "" if seconds is None else f"{seconds:.1f}", str(report.state)])
     heads = ("baseline", *columns, "chosen", "CPU s", "state")
     return boxed_table(heads, rows, "Baselines", right=(*columns, "CPU s"))

@@ -52,16 +52,16 @@ class LocalRun:
     @property
     def age(self) -> str:
         """The time since the start as text: `5m`, `3h`, `12d`."""
-        began = datetime.strptime(self.created[:15], "%Y%m%d-%H%M%S").replace(tzinfo=timezone.utc)
-        minutes = max(0, int((datetime.now(timezone.utc) - began).total_seconds() // 60))
+        start_time = datetime.strptime(self.created[:15], "%Y%m%d-%H%M%S").replace(tzinfo=timezone.utc)
+        minutes = max(0, int((datetime.now(timezone.utc) - start_time).total_seconds() // 60))
         days, hours = minutes // 1440, minutes // 60
         return f"{days}d" if days else f"{hours}h" if hours else f"{minutes}m"
 
 
 def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """List the runs, sweeps and tables of the home, and the jobs of the cluster or the local service."""
-    local, views = local_runs(home), None
-    tree: dict[str, Any] = {"runs": [asdict(its) for its in local]}
+    runs, views = local_runs(home), None
+    tree: dict[str, Any] = {"runs": [asdict(run) for run in runs]}
     if cluster is not None or (home / SERVICE).is_file():
         client = client_of(cluster, home)
         views = known_jobs(client, home)
@@ -69,9 +69,9 @@ def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFA
     if json:
         print_json(tree)
         return
-    if local:
+    if runs:
         heads = ("name", "kind", "state", "best", "age")
-        rows = [[str(getattr(its, head)) for head in heads] for its in local]
+        rows = [[str(getattr(run, head)) for head in heads] for run in runs]
         results.print(fitted_table(heads, rows, ranks=(0, 2, 0, 3, 1)))
         say(f"{home} takes {megabytes(bytes_on_disk(home))}")
     elif views is None:
@@ -82,39 +82,39 @@ def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFA
 
 def show(name: Name, study: StudyFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """Show a run with its metrics, a sweep with its verdicts, or a table with its cells."""
-    its = local_run(home, name)
+    run = local_run(home, name)
     if study is not None:
         from mlcl.service.engine.ledger import Ledger
         from mlcl.service.search.study_copy import write_studies
 
         check_writable(study, "--study")
-        write_studies(Ledger(its.folder), study)
+        write_studies(Ledger(run.folder), study)
         say(f"written: {study}; `optuna-dashboard {study}` shows it")
     if json:
-        print_json(asdict(its) | _outcome(its))
+        print_json(asdict(run) | _outcome(run))
         return
     for key in ("kind", "name", "state", "created", "best", "folder"):
-        tell(f"{key:8} {getattr(its, key)}")
-    if its.kind == "sweep":
+        tell(f"{key:8} {getattr(run, key)}")
+    if run.kind == "sweep":
         from mlcl.cli.sweep_tables import print_conclusions, print_result
         from mlcl.results.documents import local_sweep
 
-        sweep = local_sweep(its.folder)
+        sweep = local_sweep(run.folder)
         print_result(sweep)
         print_conclusions(sweep)
-    elif (its.folder / "table.md").is_file():
-        typer.echo((its.folder / "table.md").read_text(encoding="utf-8"))
-    elif (its.folder / "result.json").is_file():
-        results.print(metrics_table(_read_metrics(its.folder / "result.json"), its.name))
+    elif (run.folder / "table.md").is_file():
+        typer.echo((run.folder / "table.md").read_text(encoding="utf-8"))
+    elif (run.folder / "result.json").is_file():
+        results.print(metrics_table(_read_metrics(run.folder / "result.json"), run.name))
 
 
-def _outcome(its: LocalRun) -> dict[str, Any]:
+def _outcome(run: LocalRun) -> dict[str, Any]:
     """Returns the metrics of a run or the verdicts of a sweep, for JSON; an empty dict before it has any."""
     from mlcl.results.documents import local_sweep
 
-    if its.kind == "sweep" and (its.folder / SWEEP_JSON).is_file():
-        return {"verdicts": [verdict.as_dict() for verdict in local_sweep(its.folder).verdicts]}
-    file = its.folder / "result.json"
+    if run.kind == "sweep" and (run.folder / SWEEP_JSON).is_file():
+        return {"verdicts": [verdict.as_dict() for verdict in local_sweep(run.folder).verdicts]}
+    file = run.folder / "result.json"
     return {"metrics": _read_metrics(file)} if file.is_file() else {}
 
 
@@ -166,17 +166,17 @@ def report(
         links = mlflow_address(home)
     options = EmbeddingOptions(quick, tuple(classes or ()), row)
     with only_reading():
-        made = make_report(
+        result = make_report(
             Runs(tracker), name, home, folder=to, server=links, embeddings=options, log=log, announce=say
         )
     if json:
-        tree = {key: getattr(made, key) for key in ("page", "run_id", "logged", "plots", "conclusions")}
-        print_json(tree | {"missing": [{"plot": plot, "why": why} for plot, why in made.missing]})
+        tree = {key: getattr(result, key) for key in ("page", "run_id", "logged", "plots", "conclusions")}
+        print_json(tree | {"missing": [{"plot": plot, "why": reason} for plot, reason in result.missing]})
         return
-    tell(f"report: {made.page}")
-    if made.logged:
+    tell(f"report: {result.page}")
+    if result.logged:
         tell(f"in MLflow: the artifact report/report.html of {name} ({dashboard(tracker.uri)})")
-    for sentence in made.conclusions:
+    for sentence in result.conclusions:
         tell(sentence)
 
 
@@ -190,14 +190,14 @@ def open_page(
     from mlcl.report.report_files import PAGE
     from mlcl.service.local.service import mlflow_address
 
-    its = local_run(home, name)
-    page = home / REPORTS / its.id / PAGE
+    run = local_run(home, name)
+    page = home / REPORTS / run.id / PAGE
     address = mlflow_address(home) if dashboard else page.resolve().as_uri()
     if dashboard and address is None:
         raise UserError("no MLflow server runs here", key="--dashboard", found=home, allowed="mlcl up")
     if not dashboard and not page.is_file():
-        allowed = f"mlcl report {its.name}{home_option(home)}"
-        raise UserError("has no report yet", key="NAME", found=its.name, allowed=allowed)
+        allowed = f"mlcl report {run.name}{home_option(home)}"
+        raise UserError("has no report yet", key="NAME", found=run.name, allowed=allowed)
     tell(str(address))
     if not webbrowser.open(str(address)):
         say("no browser could be opened: open the address above")
@@ -223,23 +223,25 @@ def local_run(home: Path, word: str) -> LocalRun:
 
     `@last` is the latest of all. Raises UserError if there is none, or if several names begin with `word`.
     """
-    known = local_runs(home)
+    runs = local_runs(home)
     if word == LAST:
-        if not known:
+        if not runs:
             raise UserError("nothing was run in this home yet", key="NAME", found=f"{word} of {home}")
-        return known[0]
-    exact = [its for its in known if word in (its.name, its.id)]
-    begun = exact or [its for its in known if word and (its.name.startswith(word) or its.id.startswith(word))]
-    names = list(dict.fromkeys(its.name for its in begun))
+        return runs[0]
+    exact_matches = [run for run in runs if word in (run.name, run.id)]
+    matches = exact_matches or [
+        run for run in runs if word and (run.name.startswith(word) or run.id.startswith(word))
+    ]
+    names = list(dict.fromkeys(run.name for run in matches))
     if len(names) > 1:
         raise UserError("is the beginning of several names", key="NAME", found=word, allowed=names)
-    if not begun:
-        hint = did_you_mean(word, {its.name for its in known})
+    if not matches:
+        hint = did_you_mean(word, {run.name for run in runs})
         allowed = f"a name of `mlcl list`, {LAST}"
         raise UserError(
             f"no run, sweep or table has this name{hint}", key="NAME", found=word, allowed=allowed
         )
-    return begun[0]
+    return matches[0]
 
 
 def trial_keys(context: typer.Context, incomplete: str) -> list[str]:
@@ -279,4 +281,4 @@ def _best(kind: str, folder: Path, log: dict[str, Any]) -> str:
         (score,) = (trial["score"] for trial in tree["trials"] if trial["label"] == tree["best"])
         return f"{tree['score']} {score:.4f}"
     figures = [figure for cell in tree["cells"] for figure in cell["figures"]]
-    return f"{sum(None not in its['values'] for its in figures)} of {len(figures)} figures"
+    return f"{sum(None not in figure['values'] for figure in figures)} of {len(figures)} figures"

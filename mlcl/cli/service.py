@@ -47,16 +47,16 @@ def up(
 
     ports = {"ray_port": ray_port, "dashboard_port": dashboard_port, "mlflow_port": mlflow_port}
     options = {**ports, "store": store, "artifacts": artifacts}
-    its = start_service({name: value for name, value in options.items() if value is not None}, home, say)
+    service = start_service({name: value for name, value in options.items() if value is not None}, home, say)
     lines = [
-        *([] if its.started else ["already up and well"]),
-        f"Ray     {its.ray}  token in {its.token_file}",
-        f"MLflow  {its.mlflow}  user {its.user}, password in {its.password_file}",
-        f"store   {its.store}; artifacts in {its.artifacts}",
-        f"jobs    `mlcl submit` finds it by {its.cluster_file}; `mlcl down` ends it",
-        *_outside(its.outside),
+        *([] if service.started else ["already up and well"]),
+        f"Ray     {service.ray}  token in {service.token_file}",
+        f"MLflow  {service.mlflow}  user {service.user}, password in {service.password_file}",
+        f"store   {service.store}; artifacts in {service.artifacts}",
+        f"jobs    `mlcl submit` finds it by {service.cluster_file}; `mlcl down` ends it",
+        *_outside(service.outside),
     ]
-    answer(asdict(its), *lines, as_json=json)
+    answer(asdict(service), *lines, as_json=json)
 
 
 def down(
@@ -67,10 +67,10 @@ def down(
     """Stop the local service. Databases, passwords and logs are kept."""
     from mlcl.service.local.service import down as end_service
 
-    ended = end_service(home, force=force)
-    names = " and ".join(TITLES[name] for name in ended.servers)
-    text = f"ended {names}: {ended.processes} processes" if names else "nothing was running"
-    answer(asdict(ended), text, as_json=json)
+    result = end_service(home, force=force)
+    names = " and ".join(TITLES[name] for name in result.servers)
+    text = f"ended {names}: {result.processes} processes" if names else "nothing was running"
+    answer(asdict(result), text, as_json=json)
 
 
 def print_service_status(home: Path, *, as_json: bool) -> Exit:
@@ -86,9 +86,11 @@ def _status_lines(status: ServiceStatus) -> list[str]:
     if not status.servers:
         return [f"not up (nothing in {status.folder}): `mlcl up`"]
     lines = []
-    for its in status.servers:
-        state = f"{its.wrong}: {its.mend}; log {its.log}" if its.wrong else f"well, {its.version}"
-        lines += [f"{TITLES[its.name]:<7} {its.address}  {state}", *_outside(its.outside)]
+    for server in status.servers:
+        state = (
+            f"{server.wrong}: {server.mend}; log {server.log}" if server.wrong else f"well, {server.version}"
+        )
+        lines += [f"{TITLES[server.name]:<7} {server.address}  {state}", *_outside(server.outside)]
     if status.nodes:
         nodes = counted(status.nodes, "node")
         lines.append(f"        {nodes}, {status.cpus:g} CPUs, {status.gpus:g} GPUs")
@@ -96,8 +98,8 @@ def _status_lines(status: ServiceStatus) -> list[str]:
     return [*lines, f"store   {status.store}; artifacts in {status.artifacts}"]
 
 
-def _outside(listening: list[str]) -> list[str]:
+def _outside(addresses: list[str]) -> list[str]:
     """Returns a line with the addresses that other machines can reach; none if there are none."""
-    if not listening:
+    if not addresses:
         return []
-    return [f"note: other machines can reach {', '.join(listening)}; only its secret guards it"]
+    return [f"note: other machines can reach {', '.join(addresses)}; only its secret guards it"]

@@ -31,24 +31,24 @@ def describe(
     json: Json = False,
 ) -> None:
     """Check a space against a job; show its parameters, its search and one random draw."""
-    checked = load_job(job, overrides or [])
-    checked_space = load_space(space, checked)
+    config = load_job(job, overrides or [])
+    space_config = load_space(space, config)
 
     from mlcl.service.search.sampling import describe as describe_space
 
-    described = describe_space(checked_space, checked)
+    description = describe_space(space_config, config)
     tables, heads = [], ("parameter", "kind", "values", "scale", "when")
-    if described["parameters"]:
+    if description["parameters"]:
         rows = [
-            ("\n".join(its["keys"]) if its["kind"] == "simplex" else its["name"], its["kind"], _values(its),
-             its.get("scale", ""), its["when"] or "")
-            for its in described["parameters"]
+            ("\n".join(row["keys"]) if row["kind"] == "simplex" else row["name"], row["kind"], _values(row),
+             row.get("scale", ""), row["when"] or "")
+            for row in description["parameters"]
         ]  # fmt: skip
         tables.append(boxed_table(heads, rows, str(space), fold=True))
-    if described["posthoc"]:
-        tables.append(_posthoc(described["posthoc"]))
-    tree = {"space": str(space), "job": str(job), **described}
-    answer(tree, *tables, *_lines(described), as_json=json)
+    if description["posthoc"]:
+        tables.append(_posthoc(description["posthoc"]))
+    tree = {"space": str(space), "job": str(job), **description}
+    answer(tree, *tables, *_lines(description), as_json=json)
 
 
 def _values(parameter: Mapping[str, Any]) -> str:
@@ -62,27 +62,27 @@ def _values(parameter: Mapping[str, Any]) -> str:
 def _posthoc(posthoc: Mapping[str, Any]) -> Table:
     rows = []
     for key, values in posthoc["grid"].items():
-        whose = "" if key in posthoc["varied"] else " (the job's grid)"
-        many = len(values) > VALUES_SHOWN
-        ends = [values[0], values[-1]] if many else values
-        shown = (" ... " if many else ", ").join(f"{value:g}" for value in ends)
-        rows.append((f"evaluation.knn.{key}{whose}", str(len(values)), shown))
+        origin = "" if key in posthoc["varied"] else " (the job's grid)"
+        is_long = len(values) > VALUES_SHOWN
+        ends = [values[0], values[-1]] if is_long else values
+        text = (" ... " if is_long else ", ").join(f"{value:g}" for value in ends)
+        rows.append((f"evaluation.knn.{key}{origin}", str(len(values)), text))
     title = f"scored after training, {posthoc['settings']:,} settings a trial"
     return boxed_table(("key", "points", "values"), rows, title, right=("points",), fold=True)
 
 
-def _lines(described: Mapping[str, Any]) -> list[str]:
-    goals = ", ".join(f"{goal['metric']} ({goal['mode']})" for goal in described["goals"])
-    by = f" by {described['prune_by']}" if described["prune_by"] else ""
-    combinations = described["combinations"]
+def _lines(tree: Mapping[str, Any]) -> list[str]:
+    goals = ", ".join(f"{goal['metric']} ({goal['mode']})" for goal in tree["goals"])
+    suffix = f" by {tree['prune_by']}" if tree["prune_by"] else ""
+    combinations = tree["combinations"]
     lines = [
         f"combinations: {combinations if isinstance(combinations, str) else f'{combinations:,}'}",
         f"goal: {goals}",
-        f"sampler: {described['sampler']}, seed {described['seed']}; scheduler: {described['scheduler']}{by}",
+        f"sampler: {tree['sampler']}, seed {tree['seed']}; scheduler: {tree['scheduler']}{suffix}",
     ]
-    if described["example"]:
+    if tree["example"]:
         lines.append("one draw:")
-        lines += [f"  {key}: {_short(value)}" for key, value in described["example"].items()]
+        lines += [f"  {key}: {_short(value)}" for key, value in tree["example"].items()]
     return lines
 
 

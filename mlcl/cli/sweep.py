@@ -91,17 +91,17 @@ def sweep(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Search temperatures, weights and any other key; confirm the best on fresh seeds beside baselines."""
-    checked = load_job(job, overrides or [])
+    config = load_job(job, overrides or [])
     if print_config and not dry_run:
-        load_space(space, checked)
-        print_job(checked, job, overrides or [], as_json=json)
+        load_space(space, config)
+        print_job(config, job, overrides or [], as_json=json)
         return
 
     check_control(control, no_control=no_control)
     numbers: dict[str, Any] = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
     numbers |= {"cpus": cpus, "gpus": gpus, "parallel": parallel, "budget": budget}
     plan = sweep_plan(
-        checked,
+        config,
         space,
         name=f"{job.stem}-{space.stem}" if name is None else name,
         home=home,
@@ -115,22 +115,22 @@ def sweep(
         fresh=fresh,
     )
     if dry_run:
-        _print_plan(plan, home, whole=print_config, as_json=json)
+        _print_plan(plan, home, full=print_config, as_json=json)
         return
     from mlcl.cli.progress import progress_view  # imports Ray and MLflow, which a dry run does not need
     from mlcl.service.search.sweep import run_sweep
 
-    with progress_view(as_json=json) as watch:
-        report = run_sweep(plan, home=home, watch=watch, strict_code=strict_code)
+    with progress_view(as_json=json) as listener:
+        report = run_sweep(plan, home=home, watch=listener, strict_code=strict_code)
     _finish(plan, report, home, as_json=json)
 
 
-def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> None:
+def _print_plan(plan: SweepPlan, home: Path, *, full: bool, as_json: bool) -> None:
     from mlcl.cli.sweep_tables import sweep_lines
     from mlcl.service.search.plan_checks import plan_sweep
 
     tree = plan_sweep(plan, home)
-    if whole or as_json:
+    if full or as_json:
         print_tree(tree, as_json=as_json)
     else:
         for line in sweep_lines(tree):
@@ -154,10 +154,10 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
     tell(f"mlcl report {report.name}{home_option(home)}; dashboard: {pages}")
     for name, link in views.items():
         typer.echo(f"{name}: {link}")
-    grow, tried = f"{again(f'--trials {2 * plan.trials}')} grows", "every setting of the space has been tried"
+    hint, note = f"{again(f'--trials {2 * plan.trials}')} grows", "every setting of the space has been tried"
     if report.state == "COMPLETE":
-        asked = math.ceil(plan.trials / (plan.searches if plan.seeds else 1))  # trials of each search
-        whole = plan.points is not None and plan.points <= asked
-        errors.print(tried if whole else f"{grow} {report.name}", markup=False)
+        search_trials = math.ceil(plan.trials / (plan.searches if plan.seeds else 1))  # trials of each search
+        exhausted = plan.points is not None and plan.points <= search_trials
+        errors.print(note if exhausted else f"{hint} {report.name}", markup=False)
     print_conclusions(report)
     finish(report, report.name, home)

@@ -59,12 +59,15 @@ def trials_table(report: SweepResult, console: Console = results) -> Table:
     if len(report.goals) > 1:
         title += f"; Pareto front of {len(report.front)}"
         names = [f"{goal.metric} ({goal.mode})" for goal in report.goals]
-        shown = [(trial, trial.values) for trial in report.front]
+        entries = [(trial, trial.values) for trial in report.front]
     else:
         names = [report.score]
         best = ranked(report.trials, report.mode)[:BEST_SHOWN]
-        shown = [(trial, (trial.score or 0.0,)) for trial in best]
-    rows = [(trial.label, *(f"{its:.4f}" for its in values), settings_text(trial)) for trial, values in shown]
+        entries = [(trial, (trial.score or 0.0,)) for trial in best]
+    rows = [
+        (trial.label, *(f"{value:.4f}" for value in values), settings_text(trial))
+        for trial, values in entries
+    ]
     heads, ranks = ("trial", *names, "settings"), (0, *range(len(names)))
     return fitted_table(heads, rows, title, ranks=ranks, texts=(len(names) + 1,), console=console)
 
@@ -73,17 +76,17 @@ def failures(report: SweepResult) -> list[str]:
     """Returns a line for each of the first failed trainings, including those of races and confirmations."""
     seeds = (seed for group in report.confirmations for seed in group.seeds)
     trainings = [*report.trials, *report.baseline_trials, *report.race_trainings, *seeds]
-    failed = [t for t in trainings if t.state is State.FAILED]
-    lines = [f"{t.label} FAILED: {t.reason}" for t in failed[:FAILURES_SHOWN]]
-    more = len(failed) - len(lines)
-    return [*lines, f"and {more} more that FAILED"] if more else lines
+    failed_trainings = [training for training in trainings if training.state is State.FAILED]
+    lines = [f"{training.label} FAILED: {training.reason}" for training in failed_trainings[:FAILURES_SHOWN]]
+    hidden_count = len(failed_trainings) - len(lines)
+    return [*lines, f"and {hidden_count} more that FAILED"] if hidden_count else lines
 
 
 def confirmation_table(report: SweepResult, console: Console = results) -> Table:
     """Returns a table of the confirmed settings with the mean metrics over their fresh seeds."""
     groups, columns = report.confirmations, _figures(report)
-    what = report.score.rpartition("/")[2] + ", " if len(report.goals) == 1 else ""
-    title = f"{what}mean ± standard deviation over fresh seeds (none used by a search)"
+    prefix = report.score.rpartition("/")[2] + ", " if len(report.goals) == 1 else ""
+    title = f"{prefix}mean ± standard deviation over fresh seeds (none used by a search)"
     rows = [(group.label, *(_mean(group, metric) for metric in columns)) for group in groups]
     ranks = (0, *reversed(range(len(columns))))
     return fitted_table(("setting", *columns.values()), rows, title, ranks=ranks, console=console)
@@ -91,9 +94,9 @@ def confirmation_table(report: SweepResult, console: Console = results) -> Table
 
 def settings_text(trial: TrainingResult) -> str:
     """Returns a trial's settings and post-hoc values as text: `section.temperature 0.08, knn.k 5`."""
-    chosen = {f"knn.{re.split(r'[./]', key)[-1]}": value for key, value in trial.chosen.items()}
-    asked = " (asked for)" if trial.origin == "asked for" else ""
-    return f"{drawn_text({**trial.settings, **chosen})}{asked}"
+    posthoc = {f"knn.{re.split(r'[./]', key)[-1]}": value for key, value in trial.chosen.items()}
+    note = " (asked for)" if trial.origin == "asked for" else ""
+    return f"{drawn_text({**trial.settings, **posthoc})}{note}"
 
 
 def drawn_text(settings: Mapping[str, Any]) -> str:
@@ -114,22 +117,26 @@ def _counts(trials: Sequence[TrainingResult]) -> str:
 
 def _figures(report: SweepResult) -> dict[str, str]:
     """Returns the titles of the confirmation table's columns by metric, for metrics that any seed has."""
-    known = {metric for group in report.confirmations for seed in group.seeds for metric in seed.metrics}
-    asked, raced = {goal.metric for goal in report.goals}, report.raced_neighbours
-    names = list(dict.fromkeys(metric.rpartition("/")[2] for metric in sorted(asked)))
+    known_metrics = {
+        metric for group in report.confirmations for seed in group.seeds for metric in seed.metrics
+    }
+    goal_metrics, raced = {goal.metric for goal in report.goals}, report.raced_neighbours
+    names = list(dict.fromkeys(metric.rpartition("/")[2] for metric in sorted(goal_metrics)))
     columns: dict[str, str] = {}
     for name in names:
         # Metrics with the job's own neighbours are shown only if one is a goal, or if races chose them.
-        own = f"knn/val/{name}" in asked or raced
-        kinds = {prefix: title for prefix, title in FIGURES.items() if own or not prefix.startswith("knn/")}
+        own_shown = f"knn/val/{name}" in goal_metrics or raced
+        kinds = {
+            prefix: title for prefix, title in FIGURES.items() if own_shown or not prefix.startswith("knn/")
+        }
         if raced:
             kinds |= {prefix: title.replace(", job's kNN", " + kNN") for prefix, title in kinds.items()}
-        lead = f"{name}, " if len(names) > 1 else ""
-        columns |= {f"{prefix}{name}": f"{lead}{title}" for prefix, title in kinds.items()}
+        heading = f"{name}, " if len(names) > 1 else ""
+        columns |= {f"{prefix}{name}": f"{heading}{title}" for prefix, title in kinds.items()}
     # Coarser levels of a hierarchy, if the classes have one, show the effect of heads on these levels.
-    coarse = sorted(metric for metric in known if metric.startswith("test/accuracy_"))
-    columns |= {metric: f"test, {metric.removeprefix('test/accuracy_')}" for metric in coarse}
-    return {metric: title for metric, title in columns.items() if metric in known}
+    coarse_metrics = sorted(metric for metric in known_metrics if metric.startswith("test/accuracy_"))
+    columns |= {metric: f"test, {metric.removeprefix('test/accuracy_')}" for metric in coarse_metrics}
+    return {metric: title for metric, title in columns.items() if metric in known_metrics}
 
 
 def _mean(group: SettingResult, metric: str) -> str:
@@ -143,36 +150,36 @@ def _mean(group: SettingResult, metric: str) -> str:
 
 def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
     """Returns the plan of a sweep as lines of text, from the tree that `plan_sweep` returns."""
-    its, data, training, time = tree["sweep"], tree["data"], tree["training"], tree["sweep"]["time"]
-    searched = [f"{each['trials']} of {name}" for name, each in its["trials_of_arms"].items()]
-    searches = f", in {its['searches']} searches each" if its["searches"] > 1 else ""
-    rungs = ", ".join(map(str, its["rungs_at_epochs"]))
-    varied = ", ".join(each["name"] for each in its["searched"]["parameters"])
-    asked = "".join(f"; tried first: {drawn_text(setting)}" for setting in its["tried_first"])
-    free = " x ".join(
-        f"{count} {key.rpartition('.')[2]}" for key, count in its["answered_after_training"].items()
+    plan, data, training, time = tree["sweep"], tree["data"], tree["training"], tree["sweep"]["time"]
+    arm_trials = [f"{arm['trials']} of {name}" for name, arm in plan["trials_of_arms"].items()]
+    searches = f", in {plan['searches']} searches each" if plan["searches"] > 1 else ""
+    rungs = ", ".join(map(str, plan["rungs_at_epochs"]))
+    names = ", ".join(parameter["name"] for parameter in plan["searched"]["parameters"])
+    first_settings = "".join(f"; tried first: {drawn_text(setting)}" for setting in plan["tried_first"])
+    posthoc = " x ".join(
+        f"{count} {key.rpartition('.')[2]}" for key, count in plan["answered_after_training"].items()
     )
-    known = "unknown until a training of this sweep has ended"
+    limit = "unknown until a training of this sweep has ended"
     if time is not None:
-        known = f"at most {duration(time['seconds'])}, one trial at a time, by {time['trainings']} trainings"
-    fresh, disk = its["most_confirmation_runs"], its["disk"]
-    each = "" if disk["bytes_each"] is None else f", {megabytes(disk['bytes_each'])} each"
+        limit = f"at most {duration(time['seconds'])}, one trial at a time, by {time['trainings']} trainings"
+    fresh_trainings, disk = plan["most_confirmation_runs"], plan["disk"]
+    size_each = "" if disk["bytes_each"] is None else f", {megabytes(disk['bytes_each'])} each"
     lines = {
-        "sweep": f"{its['name']}: {its['score']} ({its['mode']}), {its['sampler']}, {its['scheduler']}",
-        "trials": " and ".join(searched or [str(its["trials"])]) + searches,
-        "fresh seeds": f"at most {fresh} trainings" if fresh else "none",
-        "baselines": ", ".join(its["baselines"]) or "none",
-        "epochs": f"at most {its['most_epochs']:,}; {its['most_epochs_each']} a training, "
+        "sweep": f"{plan['name']}: {plan['score']} ({plan['mode']}), {plan['sampler']}, {plan['scheduler']}",
+        "trials": " and ".join(arm_trials or [str(plan["trials"])]) + searches,
+        "fresh seeds": f"at most {fresh_trainings} trainings" if fresh_trainings else "none",
+        "baselines": ", ".join(plan["baselines"]) or "none",
+        "epochs": f"at most {plan['most_epochs']:,}; {plan['most_epochs_each']} a training, "
         f"{training['steps_per_epoch']:,} steps each" + (f"; pruned at epoch {rungs}" if rungs else ""),
-        "time": known + (f"; budget {its['budget']}" if its["budget"] else ""),
-        "disk": f"at most {disk['most_trainings_kept']} trainings keep model and embeddings{each} "
+        "time": limit + (f"; budget {plan['budget']}" if plan["budget"] else ""),
+        "disk": f"at most {disk['most_trainings_kept']} trainings keep model and embeddings{size_each} "
         f"(tracking.keep: {disk['keep']})",
         "data": f"{data['name']}: {data['train']:,} training and {data['validation']:,} validation rows",
-        "varied": (varied or "nothing") + asked + (f"; {its['outside']}" if its["outside"] else ""),
-        "after training": f"{free} of the neighbours" if free else "nothing is left to choose",
+        "varied": (names or "nothing") + first_settings + (f"; {plan['outside']}" if plan["outside"] else ""),
+        "after training": f"{posthoc} of the neighbours" if posthoc else "nothing is left to choose",
         "writes": f"{tree['writes']['folder']}; tracking {tree['writes']['tracking']}",
     }
-    if its["encoding"] is None or its["encoding"]["rows"]:
-        lines["frozen inputs"] = forecast_text(its["encoding"])
+    if plan["encoding"] is None or plan["encoding"]["rows"]:
+        lines["frozen inputs"] = forecast_text(plan["encoding"])
     width = max(map(len, lines))
     return [f"{name:{width}}  {text}" for name, text in lines.items()]

@@ -32,23 +32,31 @@ def doctor(fix: Fix = False, json: Json = False, home: Home = DEFAULT_HOME) -> N
     from mlcl.tracking import tracking_uri
 
     with errors.status("looking"):
-        found = run_checks(Scope(home, tracking_uri(home), say), CHECKS, fix=fix)
-    well = healthy(found)
+        outcomes = run_checks(Scope(home, tracking_uri(home), say), CHECKS, fix=fix)
+    all_healthy = healthy(outcomes)
     if json:
-        findings = [asdict(result) for result in found]
-        print_json({"home": home, "healthy": well, "fix": fix, "checks": list(CHECKS), "findings": findings})
-        raise typer.Exit(Exit.DONE if well else Exit.FAILED)
-    for its in found:
-        text = Text(f"{its.status:<7}", style=STYLE[its.status])
-        text.append(f"{its.check}: {its.what}\n       {its.why}", style="default")
-        if its.status in ("FOUND", "LEFT"):
-            text.append(f"\n       {'--fix' if its.mendable else 'by hand'}: {its.cure}", style="default")
+        findings = [asdict(result) for result in outcomes]
+        print_json(
+            {"home": home, "healthy": all_healthy, "fix": fix, "checks": list(CHECKS), "findings": findings}
+        )
+        raise typer.Exit(Exit.DONE if all_healthy else Exit.FAILED)
+    for outcome in outcomes:
+        text = Text(f"{outcome.status:<7}", style=STYLE[outcome.status])
+        text.append(f"{outcome.check}: {outcome.what}\n       {outcome.why}", style="default")
+        if outcome.status in ("FOUND", "LEFT"):
+            text.append(
+                f"\n       {'--fix' if outcome.mendable else 'by hand'}: {outcome.cure}", style="default"
+            )
         results.print(text, soft_wrap=True)
-    counts = {status: sum(its.status == status for its in found) for status in STYLE if status != "NOTE"}
-    said = ", ".join(f"{count} {status.lower()}" for status, count in counts.items() if count)
-    mendable = sum(its.status == "FOUND" and its.mendable for its in found)
-    typer.echo((said or "healthy") + (f"; mlcl doctor --fix mends {mendable}" if mendable else ""))
-    raise typer.Exit(Exit.DONE if well else Exit.FAILED)
+    counts = {
+        status: sum(outcome.status == status for outcome in outcomes) for status in STYLE if status != "NOTE"
+    }
+    summary = ", ".join(f"{count} {status.lower()}" for status, count in counts.items() if count)
+    mendable_count = sum(outcome.status == "FOUND" and outcome.mendable for outcome in outcomes)
+    typer.echo(
+        (summary or "healthy") + (f"; mlcl doctor --fix mends {mendable_count}" if mendable_count else "")
+    )
+    raise typer.Exit(Exit.DONE if all_healthy else Exit.FAILED)
 
 
 def clean(dry_run: DryRun = False, yes: Yes = False, json: Json = False, home: Home = DEFAULT_HOME) -> None:
@@ -70,16 +78,16 @@ def remove(found: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bo
     if not as_json:
         for entry in found:
             typer.echo(printable(f"{entry.bytes / 1e6:10,.1f} MB  {entry.path}  {entry.about}".rstrip()))
-        asks = ask and found and not dry_run and sys.stdin.isatty()
-        if asks and answer_to(f"remove {_size(found)}? [y/N]").lower() not in ("y", "yes"):
+        must_ask = ask and found and not dry_run and sys.stdin.isatty()
+        if must_ask and answer_to(f"remove {_size(found)}? [y/N]").lower() not in ("y", "yes"):
             return
-    removed = [entry for entry in found if dry_run or remove_entry(entry)]
+    removed_entries = [entry for entry in found if dry_run or remove_entry(entry)]
     if as_json:
-        listed = [asdict(entry) | {"removed": not dry_run and entry in removed} for entry in found]
-        print_json({"bytes": sum(entry.bytes for entry in removed), "entries": listed})
+        trees = [asdict(entry) | {"removed": not dry_run and entry in removed_entries} for entry in found]
+        print_json({"bytes": sum(entry.bytes for entry in removed_entries), "entries": trees})
         return
-    kept = f"; {len(found) - len(removed)} in use: kept" if len(removed) < len(found) else ""
-    typer.echo(f"{'would remove' if dry_run else 'removed'} {_size(removed)}{kept}")
+    note = f"; {len(found) - len(removed_entries)} in use: kept" if len(removed_entries) < len(found) else ""
+    typer.echo(f"{'would remove' if dry_run else 'removed'} {_size(removed_entries)}{note}")
 
 
 def _size(entries: Sequence[CacheEntry]) -> str:
@@ -98,15 +106,15 @@ def import_home(
     from mlcl.tracking.cursor import undelivered_logs
     from mlcl.tracking.delivery import deliver_all
 
-    copied = copy(source, home, say)
-    left = len(undelivered_logs(home))
-    if left:
+    records = copy(source, home, say)
+    undelivered = len(undelivered_logs(home))
+    if undelivered:
         try:
-            left = deliver_all(home, tracking_uri(home), say)
+            undelivered = deliver_all(home, tracking_uri(home), say)
         except UserError as error:  # the store cannot be reached
             say(error.line())
-    tree = {"from": source, "copied": [asdict(record) for record in copied]}
-    lines = [f"{record.kind.removesuffix('s')} {record.name or record.id}" for record in copied]
-    rest = f"{len(copied)} copied from {source}; the rest is here already, or is not complete"
-    waiting = [f"{counted(left, 'log')} not in MLflow yet: mlcl doctor --fix"] if left else []
-    answer({**tree, "undelivered": left}, *lines, rest, *waiting, as_json=json)
+    tree = {"from": source, "copied": [asdict(record) for record in records]}
+    lines = [f"{record.kind.removesuffix('s')} {record.name or record.id}" for record in records]
+    summary = f"{len(records)} copied from {source}; the rest is here already, or is not complete"
+    notes = [f"{counted(undelivered, 'log')} not in MLflow yet: mlcl doctor --fix"] if undelivered else []
+    answer({**tree, "undelivered": undelivered}, *lines, summary, *notes, as_json=json)
