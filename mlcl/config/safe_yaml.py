@@ -213,6 +213,6 @@ _Loader.add_constructor(f"{_TAG}timestamp", _Loader.no_date)
 _Loader.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+0123456789"))
 # The first call above has copied the table of SafeLoader's resolvers, which PyYAML's other loaders share.
 for _start, _resolvers in _Loader.yaml_implicit_resolvers.items():
-    _kept = [each for each in _resolvers if each[0] != f"{_TAG}bool"]
+    _kept = [resolver for resolver in _resolvers if resolver[0] != f"{_TAG}bool"]
     _Loader.yaml_implicit_resolvers[_start] = _kept
 _Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
