@@ -117,10 +117,10 @@ def compare(
 
     check_name(name, "name")
     say, root, overrides = say_of(progress), home_of(home), checked_overrides(overrides)
-    inputs = prepare_user_data(data, columns, root)
-    job = _first_job(inputs, columns.get("labels"), (encoder, tokenizer, collate), overrides, root, say, name)
-    table = comparison_table(job.job, job.space, losses, inputs, trials, seeds, baselines=baselines)
-    plan = TablePlan(*_write_table(root, job.job, table), overrides=overrides)
+    inputs, modules = prepare_user_data(data, columns, root), (encoder, tokenizer, collate)
+    start = _first_job(inputs, columns.get("labels"), modules, overrides, root, say, name)
+    table = comparison_table(start.job, start.space, losses, inputs, trials, seeds, baselines=baselines)
+    plan = TablePlan(*_write_table(root, start.job, table), overrides=overrides)
     return Answer(run_table(plan, home=root, watch=listener_of(progress)), root)
 
 
