@@ -66,24 +66,24 @@ def first_job(
     _check_rows(info)
     target = _target(info, description, labels)
     if info.space(target).n_classes < 2:
-        problem, found = "only one class: there is nothing to learn", info.space(target).classes
-        raise UserError(problem, key="labels", found=found, allowed="2 or more")
-    several, train = info.space(target).kind == "multi_label", info.rows["train"]
-    chosen, rule = _encoder(info, description, encoder, gpu=gpu)
+        problem, classes = "only one class: there is nothing to learn", info.space(target).classes
+        raise UserError(problem, key="labels", found=classes, allowed="2 or more")
+    multi_label, train = info.space(target).kind == "multi_label", info.rows["train"]
+    encoder_section, rule = _encoder(info, description, encoder, gpu=gpu)
     heads = _heads(info, target)
     loss = {"loss": "cross_entropy"}
-    if several:
+    if multi_label:
         loss = {"loss": "bce", "reduction": "sum_labels", "pos_weight": ROOT}
-    small = chosen["name"] == "features"
+    small = encoder_section["name"] == "features"
     batch = max(8, min(256, 2 ** ((train // 8).bit_length() - 1)))
-    metric = "val/micro_f1" if several else "val/accuracy"
+    metric = "val/micro_f1" if multi_label else "val/accuracy"
     neighbours = [k for k in (3, 5, 10, 20, 50) if k < train]
     knn = {"k": min(10, neighbours[-1]), "lambda": 0.3, "temperature": 0.1}
-    ensemble = _ensemble(chosen, train * info.space(target).n_classes)
+    ensemble = _ensemble(encoder_section, train * info.space(target).n_classes)
     job: dict[str, Any] = {
         "experiment": re.sub(r"[^A-Za-z0-9.-]+", "_", info.name).strip("._-") or "first",
         "data": data,
-        "encoder": chosen,
+        "encoder": encoder_section,
         "objective": {"heads": heads, "classifier": {"loss": "", "labels": target, "weight": 1.0, **loss}},
         "train": {
             "epochs": 30,
@@ -92,28 +92,31 @@ def first_job(
         },
         "evaluation": {"metric": metric, "every": 5, "knn": knn, **ensemble},
     }
-    space = _space(neighbours, several=several, small=small)
+    space = _space(neighbours, multi_label=multi_label, small=small)
     if small:
-        space["search"]["prior"] = PRIORS[several]
-        job = apply_overrides(job, read_prior(PRIORS[several], Path()).points[0])
+        space["search"]["prior"] = PRIORS[multi_label]
+        job = apply_overrides(job, read_prior(PRIORS[multi_label], Path()).points[0])
     rules = (
         f"encoder: {rule}",
         f"objective: a classifier of {target} beside contrastive heads ({', '.join(heads)})",
         f"batch: {batch}, a power of two up to an eighth of {train:,} training rows and 256",
         "epochs: varied by the space; patience as the default: the best weights on validation are kept",
-        *([f"optimiser, dropout, heads: what did well on other data sets (prior {PRIORS[several]})"] * small),
+        *(
+            [f"optimiser, dropout, heads: what did well on other data sets (prior {PRIORS[multi_label]})"]
+            * small
+        ),
         *(f"ensemble: with {name}, whose weight validation chooses" for name in ensemble.values()),
-        f"metric: {metric}, of {'several labels' if several else 'one label'} a row",
+        f"metric: {metric}, of {'several labels' if multi_label else 'one label'} a row",
     )
     return FirstJob(job, space, rules)
 
 
 def _check_rows(info: DatasetInfo) -> None:
     """Raises UserError if a split has too few rows."""
-    for split, least in FEWEST.items():
-        if (rows := info.rows.get(split, 0)) < least:  # type: ignore[call-overload]
+    for split, minimum in FEWEST.items():
+        if (rows := info.rows.get(split, 0)) < minimum:  # type: ignore[call-overload]
             problem = f"too few rows for {split}: a sweep needs all three splits"
-            raise UserError(problem, key="rows", found=rows, allowed=f"{least} or more")
+            raise UserError(problem, key="rows", found=rows, allowed=f"{minimum} or more")
 
 
 def _target(info: DatasetInfo, description: Description, labels: str | None) -> str:
@@ -125,36 +128,36 @@ def _target(info: DatasetInfo, description: Description, labels: str | None) -> 
     tree = next((space for space in trees if labels is None or space is info.label_spaces.get(name)), None)
     if tree is None:
         return name
-    most = [level for level in tree.levels if 2 * description.labels[level].missing < info.rows["train"]]
-    return (most or tree.levels[-1:])[-1]
+    levels = [level for level in tree.levels if 2 * description.labels[level].missing < info.rows["train"]]
+    return (levels or tree.levels[-1:])[-1]
 
 
 def _encoder(
-    info: DatasetInfo, description: Description, given: Mapping[str, Any] | None, *, gpu: bool
+    info: DatasetInfo, description: Description, section: Mapping[str, Any] | None, *, gpu: bool
 ) -> tuple[dict[str, Any], str]:
-    if given is not None:
-        sides = {"image_size": _image_size(description)} if info.modality == "image" else {}
-        return sides | dict(given), "as given"
+    if section is not None:
+        defaults = {"image_size": _image_size(description)} if info.modality == "image" else {}
+        return defaults | dict(section), "as given"
     rows, content = sum(info.rows.values()), description.content
     if info.modality == "vectors":
         return {"name": "features", "inputs": ["column"]}, "a small network on the given vectors"
     if info.modality == "image":
         size = _image_size(description)
-        name, what = ("resnet18", "resnet18") if gpu else ("cnn_image", "a few convolutions")
-        why = "on the GPU" if gpu else "as no GPU is here"
-        return {"name": name, "image_size": size}, f"{what} at {size} pixels, {why}"
+        name, summary = ("resnet18", "resnet18") if gpu else ("cnn_image", "a few convolutions")
+        reason = "on the GPU" if gpu else "as no GPU is here"
+        return {"name": name, "image_size": size}, f"{summary} at {size} pixels, {reason}"
     length = next((tokens for tokens in (32, 64, 128) if content["words_q95"] * 1.5 <= tokens), 256)
-    terms, what = ["tfidf"], "a small network on TF-IDF"
+    terms, summary = ["tfidf"], "a small network on TF-IDF"
     if length <= SHORT:
-        terms, what = ["tfidf", "characters"], f"{what} of words and characters"
+        terms, summary = ["tfidf", "characters"], f"{summary} of words and characters"
     encoder: dict[str, Any] = {"name": "features", "inputs": terms, "dropout": 0.5, "input_dropout": 0.2}
-    missing = _why_no_transformer(rows, gpu=gpu)
-    if not missing:
+    obstacle = _why_no_transformer(rows, gpu=gpu)
+    if not obstacle:
         encoder |= {"inputs": [*terms, "transformer"], "transformer": {"model": MODEL, "max_length": length}}
-        return encoder, f"{what}, and a frozen MiniLM that reads {length} tokens"
+        return encoder, f"{summary}, and a frozen MiniLM that reads {length} tokens"
     if has_words():
-        encoder["inputs"], what = [*terms, "words"], f"{what}, and static vectors of words"
-    return encoder, f"{what}; {missing}"
+        encoder["inputs"], summary = [*terms, "words"], f"{summary}, and static vectors of words"
+    return encoder, f"{summary}; {obstacle}"
 
 
 def _ensemble(encoder: Mapping[str, Any], models: int) -> dict[str, str]:
@@ -203,9 +206,9 @@ def _heads(info: DatasetInfo, target: str) -> dict[str, Any]:
     return heads
 
 
-def _space(neighbours: list[int], *, several: bool, small: bool) -> dict[str, Any]:
+def _space(neighbours: list[int], *, multi_label: bool, small: bool) -> dict[str, Any]:
     space: dict[str, Any] = {
-        "train.lr": {"log_float": [3e-4, 0.1 if several else 0.03]},
+        "train.lr": {"log_float": [3e-4, 0.1 if multi_label else 0.03]},
         "train.epochs": {"choice": [15, 30, 60]},
         "train.weight_decay": {"log_float": [1e-4, 0.5]},
     }
@@ -215,11 +218,11 @@ def _space(neighbours: list[int], *, several: bool, small: bool) -> dict[str, An
             "encoder.input_dropout": {"float": [0.0, 0.5]},
             "encoder.wide": {"choice": [True, False]},
         }
-    if several:
+    if multi_label:
         space["objective.classifier.pos_weight"] = {"choice": ["none", ROOT]}
     space |= {
         "objective.heads.*.temperature": {"log_float": [0.05, 1.0]},
-        "objective.heads.*.weight": {"log_float": [0.03, 30.0] if several else [0.003, 1.0]},
+        "objective.heads.*.weight": {"log_float": [0.03, 30.0] if multi_label else [0.003, 1.0]},
         "evaluation.knn.k": {"choice": neighbours},
         "evaluation.knn.lambda": {"float": [0.0, 1.0]},
         "evaluation.knn.temperature": {"log_float": [0.01, 3.0]},
@@ -270,19 +273,19 @@ def prepare_user_data(
         return UserData(path, {"path": str(path)}, {}, [f"{path}: a prepared data set"])
     if path.is_dir():
         _check_folder(paths, given, "a folder of images", "allow_untrained")
-        source, found = "image_folder", [f"{path}: images in a folder a class"]
+        source, lines = "image_folder", [f"{path}: images in a folder a class"]
         options: dict[str, Any] = {"path": str(path), **given.only(["allow_untrained"])}
     else:
-        source, options, found = table_options(paths, given, ask)
+        source, options, lines = table_options(paths, given, ask)
     folder = prepare(source, home / "data", options)
-    return UserData(folder, {"source": source, "options": options}, options, found)
+    return UserData(folder, {"source": source, "options": options}, options, lines)
 
 
-def _check_folder(paths: Sequence[Path], given: UserOptions, what: str, option: str) -> None:
+def _check_folder(paths: Sequence[Path], user_options: UserOptions, kind: str, option: str) -> None:
     """Raises UserError if a folder is not the only path, or if options other than `option` are given."""
     path, *others = paths
     if others:
-        raise UserError(f"{what} is read alone", file=path, found=[each.name for each in others])
-    known = [key for key in UserOptions.__dataclass_fields__ if key != option]
-    for key, value in given.only(known).items():
-        raise UserError(f"is not for {what}", file=path, key=key, found=value, allowed=option)
+        raise UserError(f"{kind} is read alone", file=path, found=[other.name for other in others])
+    keys = [key for key in UserOptions.__dataclass_fields__ if key != option]
+    for key, value in user_options.only(keys).items():
+        raise UserError(f"is not for {kind}", file=path, key=key, found=value, allowed=option)

@@ -108,43 +108,43 @@ class _Costs:
 
     def line(self, seconds: float, trainings: str) -> str:
         minutes = counted(math.ceil((seconds + self.encoding) / self.processors / 60), "minute")
-        where = f"{self.processors} CPUs" if self.processors > 1 else "one device"
-        over = ", which is less" if seconds + self.encoding > self.seconds else ""
-        return f"time: about {minutes} on {where}, {trainings} (--budget {self.text}{over})"
+        devices = f"{self.processors} CPUs" if self.processors > 1 else "one device"
+        remark = ", which is less" if seconds + self.encoding > self.seconds else ""
+        return f"time: about {minutes} on {devices}, {trainings} (--budget {self.text}{remark})"
 
 
 def first_sweep(made: FirstJob, info: DatasetInfo, description: Description, budget: str) -> FirstSweep:
     """Chooses the encoders and the size of the first sweep within a budget such as `20m`."""
     gpu = torch.cuda.is_available()
-    given = parse_budget(budget)
-    check_budget(given, float(gpu))
+    limit = parse_budget(budget)
+    check_budget(limit, float(gpu))
     encoder = made.job["encoder"]
     if encoder["name"] != "features":
         rule = f"time: not estimated for {encoder['name']}, so --budget changes nothing"
         return FirstSweep(replace(made, rules=(*made.rules, rule)))
-    costs = _costs(made, info, description, given, gpu=gpu)
+    costs = _costs(made, info, description, limit, gpu=gpu)
     tunable = "transformer" in encoder["inputs"] and info.rows["train"] >= _fewest_tuned(made.job)
-    tuned = _tuned_sweep(made, costs) if tunable else None
-    return tuned or _frozen_sweep(made, costs, tunable=tunable)
+    sweep = _tuned_sweep(made, costs) if tunable else None
+    return sweep or _frozen_sweep(made, costs, tunable=tunable)
 
 
-def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
+def _tuned_sweep(base: FirstJob, costs: _Costs) -> FirstSweep | None:
     """Returns a sweep of a fine-tuned encoder beside the job on frozen inputs; None if it does not fit.
 
     The encoder has contrastive heads if at least the size `WITH_HEADS` fits with them and their control.
     """
-    room = costs.seconds - costs.encoding
+    seconds_left = costs.seconds - costs.encoding
     sizes = [(size, True) for size in SIZES[: SIZES.index(WITH_HEADS) + 1]]
     sizes += [(size, False) for size in SIZES]
-    fits = (each for each in sizes if _tuned_seconds(*each, costs) <= room)
+    fits = (option for option in sizes if _tuned_seconds(*option, costs) <= seconds_left)
     size, heads = next(fits, (None, False))
     if size is None:
         return None
-    job, space = tuned_job(made.job, costs.epochs, made.space if heads else None)
+    job, space = tuned_job(base.job, costs.epochs, base.space if heads else None)
     number, target = _tunings(size), job["objective"]["classifier"]["labels"]
     views = 2 if heads else 1  # also the number of arms: the heads and their control
     names = ", ".join(job["objective"].get("heads", {}))
-    encoder, *_, metric = made.rules
+    encoder, *_, metric = base.rules
     length = job["encoder"]["max_length"]
     rules = (
         f"encoder: MiniLM, fine-tuned, which reads {length} tokens"
@@ -154,7 +154,7 @@ def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
         else f"objective: a classifier of {target} alone; heads and their control take four times as long",
         f"optimiser: encoder at {TUNED['encoder_lr']}, classifier at {TUNED['lr']}, "
         f"{costs.epochs} epochs at most",
-        *(rule for rule in made.rules if rule.startswith("ensemble: ")),
+        *(rule for rule in base.rules if rule.startswith("ensemble: ")),
         metric,
         f"beside it features.yaml: {encoder.removeprefix('encoder: ')}",
         costs.line(
@@ -163,29 +163,29 @@ def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
             f"{size.trainings(RACE_SEEDS)} trainings on frozen inputs of {costs.training:.0f}",
         ),
     )
-    return FirstSweep(FirstJob(job, space, rules), {"features": (made.job, made.space)}, size)
+    return FirstSweep(FirstJob(job, space, rules), {"features": (base.job, base.space)}, size)
 
 
-def _frozen_sweep(made: FirstJob, costs: _Costs, *, tunable: bool) -> FirstSweep:
+def _frozen_sweep(base: FirstJob, costs: _Costs, *, tunable: bool) -> FirstSweep:
     """Returns a sweep of the job on frozen inputs, beside the job on static words if that fits, too."""
-    encoded = "transformer" in made.job["encoder"]["inputs"]
-    words = {"words": (_on_words(made.job), None)} if encoded and first_job.has_words() else {}
+    encoded = "transformer" in base.job["encoder"]["inputs"]
+    words = {"words": (_on_words(base.job), None)} if encoded and first_job.has_words() else {}
 
     def trainings(size: SweepSize, others: Mapping[str, Any]) -> int:
         return size.trainings(RACE_SEEDS) * (2 + len(others))  # the job and its control
 
     sweeps = [(size, others) for size in SIZES for others in (words, {})]
-    room = costs.seconds - costs.encoding
-    fitting = (each for each in sweeps if trainings(*each) * costs.training <= room)
+    seconds_left = costs.seconds - costs.encoding
+    fitting = (sweep for sweep in sweeps if trainings(*sweep) * costs.training <= seconds_left)
     size, others = next(fitting, sweeps[-1])
-    beside = (f"beside it {name}.yaml: static vectors of words, without MiniLM" for name in others)
-    rules = [*made.rules, *beside]
+    other_rules = (f"beside it {name}.yaml: static vectors of words, without MiniLM" for name in others)
+    rules = [*base.rules, *other_rules]
     if tunable:
-        least = _tuned_seconds(SIZES[-1], False, costs) + costs.encoding
-        rules.append(f"fine-tuning MiniLM: with --budget {math.ceil(least / costs.processors / 60)}m")
+        least_seconds = _tuned_seconds(SIZES[-1], False, costs) + costs.encoding
+        rules.append(f"fine-tuning MiniLM: with --budget {math.ceil(least_seconds / costs.processors / 60)}m")
     number = trainings(size, others)
     rules.append(costs.line(number * costs.training, f"{number} trainings of {costs.training:.0f} seconds"))
-    return FirstSweep(replace(made, rules=tuple(rules)), others, size)
+    return FirstSweep(replace(base, rules=tuple(rules)), others, size)
 
 
 def _tunings(size: SweepSize) -> int:
@@ -195,8 +195,8 @@ def _tunings(size: SweepSize) -> int:
 
 def _tuned_seconds(size: SweepSize, heads: bool, costs: _Costs) -> float:
     """Returns the seconds of a sweep with a fine-tuned encoder; `heads` double its arms and their views."""
-    each = costs.tuning * (2 * 2 if heads else 1)
-    return _tunings(size) * each + size.trainings(RACE_SEEDS) * costs.training
+    setting_seconds = costs.tuning * (2 * 2 if heads else 1)
+    return _tunings(size) * setting_seconds + size.trainings(RACE_SEEDS) * costs.training
 
 
 def _fewest_tuned(job: Mapping[str, Any]) -> float:
@@ -226,24 +226,24 @@ def tuned_job(
     """
     frozen = job["encoder"]["transformer"]
     encoder = {"name": "transformer", "pooling": "mean"} | {k: frozen[k] for k in ("model", "max_length")}
-    classifier, weighted = dict(job["objective"]["classifier"]), dict[str, Any]()
+    classifier, choices = dict(job["objective"]["classifier"]), dict[str, Any]()
     if _has_several(job):
         classifier["pos_weight"] = ROOT
-        weighted = {"objective.classifier.pos_weight": {"choice": [ROOT, "none"]}}
-    kept = {} if heads is None else {"heads": job["objective"]["heads"]}
-    tuned = {
+        choices = {"objective.classifier.pos_weight": {"choice": [ROOT, "none"]}}
+    head_section = {} if heads is None else {"heads": job["objective"]["heads"]}
+    result = {
         **job,
         "encoder": encoder,
-        "objective": {**kept, "classifier": classifier},
+        "objective": {**head_section, "classifier": classifier},
         "train": {"epochs": epochs, **TUNED},
         "evaluation": {k: v for k, v in job["evaluation"].items() if k in ("metric", "ensemble")},
     }
     space = dict(read_yaml(packaged_files("space")["transformer"].path))
-    drawn = {} if heads is None else heads["space"]
-    drawn = {key: range_ for key, range_ in drawn.items() if key.startswith("objective.heads.")}
-    weighted["train.epochs"] = {"choice": [epochs // 2, 2 * epochs // 3, epochs]}
-    space["space"] = space["space"] | weighted | drawn
-    return tuned, space
+    head_space = {} if heads is None else heads["space"]
+    head_space = {key: range_ for key, range_ in head_space.items() if key.startswith("objective.heads.")}
+    choices["train.epochs"] = {"choice": [epochs // 2, 2 * epochs // 3, epochs]}
+    space["space"] = space["space"] | choices | head_space
+    return result, space
 
 
 def _on_words(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,43 +257,45 @@ def _on_words(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _costs(
-    made: FirstJob, info: DatasetInfo, description: Description, budget: Budget, *, gpu: bool
+    base: FirstJob, info: DatasetInfo, description: Description, budget: Budget, *, gpu: bool
 ) -> _Costs:
-    rows, content, encoder = info.rows, description.content, made.job["encoder"]
+    rows, content, encoder = info.rows, description.content, base.job["encoder"]
     step, epochs = 0.0, tuned_epochs(rows["train"])  # the step of one text
     if "transformer" in encoder["inputs"]:
         length = encoder["transformer"]["max_length"]
         epochs = epochs if length <= SHORT else LEAST_EPOCHS  # as measured on long texts
-        longest, usual = (min(length, math.ceil(PER_WORD * content[f"words_q{q}"])) for q in ("95", "50"))
-        timed = min(usual, SHORT)
-        step = _step_seconds(timed, min(longest, SHORT)) / BATCH * usual / timed
-    every, held = sum(rows.values()), rows["validation"]
-    tuning = step * (epochs * rows["train"] + FORWARD * (epochs * held + every))
+        max_tokens, median_tokens = (
+            min(length, math.ceil(PER_WORD * content[f"words_q{q}"])) for q in ("95", "50")
+        )
+        timed_tokens = min(median_tokens, SHORT)
+        step = _step_seconds(timed_tokens, min(max_tokens, SHORT)) / BATCH * median_tokens / timed_tokens
+    n_rows, n_validation = sum(rows.values()), rows["validation"]
+    tuning = step * (epochs * rows["train"] + FORWARD * (epochs * n_validation + n_rows))
     processors = 1 if gpu else usable_cpus()
     seconds = budget.amount * (processors if budget.unit == "clock" else 1)
-    encoding = FORWARD * step * every
+    encoding = FORWARD * step * n_rows
     training = TRAINING + PER_ROW * rows["train"]
     return _Costs(training, tuning, epochs, encoding, budget.text, seconds, processors)
 
 
-def _step_seconds(usual: int, longest: int) -> float:
-    """Returns the seconds of a training step on `BATCH` texts of about `usual`, at most `longest`, tokens."""
+def _step_seconds(tokens: int, max_tokens: int) -> float:
+    """Returns the seconds of a step on `BATCH` texts of about `tokens` tokens, `max_tokens` at most."""
     device, threads = pick_device("auto"), torch.get_num_threads()
     network = load_pretrained(first_job.MODEL).to(device).train()
     optimiser = torch.optim.AdamW(network.parameters(), lr=0.0, fused=True)
-    lengths = torch.linspace(max(1, 2 * usual - longest), longest, BATCH).round()
-    mask = (torch.arange(longest) < lengths[:, None]).to(device)
-    ids = torch.ones(BATCH, longest, dtype=torch.int64, device=device)
+    lengths = torch.linspace(max(1, 2 * tokens - max_tokens), max_tokens, BATCH).round()
+    mask = (torch.arange(max_tokens) < lengths[:, None]).to(device)
+    ids = torch.ones(BATCH, max_tokens, dtype=torch.int64, device=device)
     torch.set_num_threads(1)
-    took = []
+    durations = []
     try:
         for _ in range(3):
-            began = time.process_time()
+            start = time.process_time()
             loss = token_states(network, ids, mask).square().mean()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             float(loss.detach())  # waits for a GPU
-            took.append(time.process_time() - began)
-        return min(took)
+            durations.append(time.process_time() - start)
+        return min(durations)
     finally:
         torch.set_num_threads(threads)

@@ -74,31 +74,32 @@ def start(
         if (to / name).exists():
             problem = "already exists and is not replaced"
             raise UserError(problem, file=to / name, key="to", allowed="another folder")
-    read = prepare_user_data(paths, home, given, ask)
-    description = read.description()
-    target = read.named_space(given.labels) if given.labels and not read.options else None
+    data = prepare_user_data(paths, home, given, ask)
+    description = data.description()
+    target = data.named_space(given.labels) if given.labels and not data.options else None
     try:
-        its = first_sweep(read.first_job(target, description), read.info, description, budget)
+        sweep = first_sweep(data.first_job(target, description), data.info, description, budget)
     except UserError as error:
         raise (error if error.key == "--budget" else error.but(file=path)) from None
-    lines = (*read.found, *in_words(description))
-    name = its.made.job["experiment"]
+    lines = (*data.found, *in_words(description))
+    name = sweep.made.job["experiment"]
     baselines = "".join(
-        f" --baseline {shlex.quote(f'{to / each}.yaml{_own(its, each, to)}')}" for each in its.others
+        f" --baseline {shlex.quote(f'{to / job_name}.yaml{_own(sweep, job_name, to)}')}"
+        for job_name in sweep.others
     )
     job, space = (shlex.quote(str(to / file)) for file in FILES[:2])
-    there = home_option(home)
-    sweep = f"mlcl sweep {job} {space} --name {name} {its.size.options}{baselines}{there}"
-    predict = " ".join(["mlcl predict model", shlex.quote(str(paths[-1])), *_reading(read.options)])
-    export = f"mlcl export {name} --to model{there}"
-    commands = (sweep, f"mlcl report {name}{there}", export, predict, _serve(name, home))
-    files = _write(its, to, commands, lines)
-    return StarterFiles(lines, its.made.rules, files, read.folder, sweep)
+    home_flag = home_option(home)
+    sweep_command = f"mlcl sweep {job} {space} --name {name} {sweep.size.options}{baselines}{home_flag}"
+    predict = " ".join(["mlcl predict model", shlex.quote(str(paths[-1])), *_reading(data.options)])
+    export = f"mlcl export {name} --to model{home_flag}"
+    commands = (sweep_command, f"mlcl report {name}{home_flag}", export, predict, _serve(name, home))
+    files = _write(sweep, to, commands, lines)
+    return StarterFiles(lines, sweep.made.rules, files, data.folder, sweep_command)
 
 
-def _own(its: FirstSweep, name: str, to: Path) -> str:
+def _own(sweep: FirstSweep, name: str, folder: Path) -> str:
     """Returns the part of `--baseline` that names a job's own space; empty without one."""
-    return "" if its.others[name][1] is None else f":{to / name}_space.yaml"
+    return "" if sweep.others[name][1] is None else f":{folder / name}_space.yaml"
 
 
 def _reading(options: Mapping[str, Any]) -> list[str]:
@@ -120,32 +121,35 @@ def _serve(experiment: str, home: Path) -> str:
     return f"{store}mlflow models serve -m {model} --env-manager local --port 5001"
 
 
-def _write(its: FirstSweep, to: Path, commands: Sequence[str], found: Sequence[str]) -> tuple[Path, ...]:
+def _write(
+    sweep: FirstSweep, folder: Path, commands: Sequence[str], lines: Sequence[str]
+) -> tuple[Path, ...]:
     """Writes the files and returns their paths. Raises UserError if a space does not fit its job."""
-    made, heads = its.made, bool(its.made.job["objective"].get("heads"))
-    rules = "".join(f"# {rule}\n" for rule in made.rules)
-    beside = [*(["the job without its heads"] if heads else []), *(f"{name}.yaml" for name in its.others)]
+    main, heads = sweep.made, bool(sweep.made.job["objective"].get("heads"))
+    rules = "".join(f"# {rule}\n" for rule in main.rules)
+    arms = [*(["the job without its heads"] if heads else []), *(f"{name}.yaml" for name in sweep.others)]
     readme = README.format(
-        name=made.job["experiment"], commands="\n".join(commands), trials=counted(its.size.trials, "setting"),
-        seeds=its.size.seeds, beside=" and of ".join(beside), found="".join(f"- {line}\n" for line in found),
+        name=main.job["experiment"], commands="\n".join(commands),
+        trials=counted(sweep.size.trials, "setting"), seeds=sweep.size.seeds,
+        beside=" and of ".join(arms), found="".join(f"- {line}\n" for line in lines),
         verdicts="whether the heads help, and " if heads else "",
     )  # fmt: skip
     texts = {
-        "job.yaml": f"# As `mlcl init` began it.\n#\n{rules}{_yaml(made.job)}",
-        "space.yaml": f"# What to vary of job.yaml.\n#\n#   {commands[0]}\n{_yaml(made.space)}",
+        "job.yaml": f"# As `mlcl init` began it.\n#\n{rules}{_yaml(main.job)}",
+        "space.yaml": f"# What to vary of job.yaml.\n#\n#   {commands[0]}\n{_yaml(main.space)}",
         "README.md": readme,
     }
-    load_space("space.yaml", load_job(made.job), made.space)
-    for name, (job, space) in its.others.items():
+    load_space("space.yaml", load_job(main.job), main.space)
+    for name, (job, space) in sweep.others.items():
         checked = load_job(job)
         texts[f"{name}.yaml"] = f"# Searched beside job.yaml.\n{_yaml(job)}"
         if space is not None:
             load_space(f"{name}_space.yaml", checked, space)
             texts[f"{name}_space.yaml"] = f"# What to vary of {name}.yaml.\n{_yaml(space)}"
     for name, text in texts.items():
-        (to / name).parent.mkdir(parents=True, exist_ok=True)
-        replace_text(to / name, text)
-    return tuple(to / name for name in texts)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        replace_text(folder / name, text)
+    return tuple(folder / name for name in texts)
 
 
 def _yaml(tree: dict[str, Any]) -> str:

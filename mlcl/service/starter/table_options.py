@@ -55,8 +55,10 @@ class UserOptions(Dialect):
 
     def only(self, keys: Sequence[str]) -> dict[str, Any]:
         """Returns the options named in `keys` that differ from their defaults, as plain data."""
-        found = {key: getattr(self, key) for key in keys if getattr(self, key) != getattr(UserOptions(), key)}
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
+        options = {
+            key: getattr(self, key) for key in keys if getattr(self, key) != getattr(UserOptions(), key)
+        }
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
 
 
 def table_options(
@@ -76,28 +78,28 @@ def table_options(
     if next(table.chunks(table.columns[:1]), None) is None:
         raise UserError("no rows", file=paths[0])
     labels = [c for pattern in given.labels for c in fnmatch.filter(table.columns, pattern) or [pattern]]
-    named = {key: [getattr(given, key)] for key in ("image", "vectors", "id", "split", "group")}
-    for key, columns in (*named.items(), ("text", given.text), ("labels", labels)):
+    columns_by_key = {key: [getattr(given, key)] for key in ("image", "vectors", "id", "split", "group")}
+    for key, columns in (*columns_by_key.items(), ("text", given.text), ("labels", labels)):
         for column in columns:
             if column is not None:
                 table.require(column, key)
     choice = _ColumnChoice(table, roles_of(tables, labels, uncertain=given.uncertain is not None), given, ask)
     choice.check_answers()
     modality, content, lines = choice.content()
-    chosen = choice.labels(labels, {*content, given.group, given.id, given.split})
-    spaces, found = choice.spaces(chosen)
+    roles = choice.labels(labels, {*content, given.group, given.id, given.split})
+    spaces, space_lines = choice.spaces(roles)
     options: dict[str, Any] = {
         "path": str(paths[0]) if len(paths) == 1 else [str(path) for path in paths],
         modality: content[0] if len(content) == 1 else list(content),
         "labels": spaces,
     }
-    of_rows = {"id": given.id or choice.roles.id, "split": given.split or choice.roles.split}
+    row_keys = {"id": given.id or choice.roles.id, "split": given.split or choice.roles.split}
     keys = {
-        key: name for key, name in {**of_rows, "group": given.group}.items() if name and name not in content
+        key: name for key, name in {**row_keys, "group": given.group}.items() if name and name not in content
     }
-    lines = [f"{table.path.name}: the columns {', '.join(table.columns)}", *lines, *found]
+    lines = [f"{table.path.name}: the columns {', '.join(table.columns)}", *lines, *space_lines]
     lines += [f"{key}: the column {column}" for key, column in keys.items()]
-    lines += choice.unused({*content, *(role.name for role in chosen), *keys.values()})
+    lines += choice.unused({*content, *(role.name for role in roles), *keys.values()})
     return SOURCES.get(suffix_of(table.path), "txt"), {**options, **keys, **given.only(OF_TABLE)}, lines
 
 
@@ -127,8 +129,8 @@ class _ColumnChoice:
         Any answers are allowed if the column `answer` is given as labels.
         """
         frame = self.roles.rows.frame
-        hashed = {"_input_hash", "_task_hash"} & set(self.table.columns)
-        if hashed and "answer" in frame and "answer" not in self.given.labels:
+        hash_columns = {"_input_hash", "_task_hash"} & set(self.table.columns)
+        if hash_columns and "answer" in frame and "answer" not in self.given.labels:
             answers = sorted({str(cell) for cell in frame["answer"]})
             if answers != ["accept"]:
                 file, problem = self.table.path, "rows whose labels are not accepted"
@@ -139,15 +141,15 @@ class _ColumnChoice:
 
         Raises UserError if no column has contents, or several have the same kind and there is no `ask`.
         """
-        given = self.given
+        options = self.given
         texts, images, vectors = (self.roles.of(kind) for kind in ("text", "image", "vectors"))
-        if given.text:
-            joined = ", which are joined" if len(given.text) > 1 else ""
-            return "text", given.text, [f"text: the {_columns(given.text)}{joined}"]
-        for key, roles, named in (("image", images, given.image), ("vectors", vectors, given.vectors)):
-            if named or (roles and not texts):
+        if options.text:
+            suffix = ", which are joined" if len(options.text) > 1 else ""
+            return "text", options.text, [f"text: the {_columns(options.text)}{suffix}"]
+        for key, roles, column in (("image", images, options.image), ("vectors", vectors, options.vectors)):
+            if column or (roles and not texts):
                 names = [role.name for role in roles]
-                name = named or self._ask_column(key, f"Which column is the {key}?", names)
+                name = column or self._ask_column(key, f"Which column is the {key}?", names)
                 return key, (name,), [f"{key}: the column {name}"]
         if not texts:
             raise UserError(
@@ -178,129 +180,129 @@ class _ColumnChoice:
             if role.name not in taken and role.name not in roles.repeats
         ]
         shares = [role.name for role in roles.of("share") if role.name not in taken and "share" not in kinds]
-        unread = [role.problem for role in roles.of("other") if role.named and role.problem is not None]
-        if unread and not candidates:
-            raise unread[0]
+        problems = [role.problem for role in roles.of("other") if role.named and role.problem is not None]
+        if problems and not candidates:
+            raise problems[0]
         if not candidates or (len(shares) >= FEWEST_FLAGS and not any(role.named for role in candidates)):
             problem, allowed = "no column looks like labels: name it", "labels COLUMN, several for levels"
             if self.table.columns == ("text",) and suffix_of(self.table.path) == ".txt":
                 allowed = "delimiter ';' or another, with header true or false; or the form of fastText"
             if shares:
                 problem, allowed = "columns of shares need a threshold", "labels COLUMN with threshold 0.5"
-            found = shares or list(self.table.columns)
-            raise UserError(problem, file=self.table.path, key="labels", found=found, allowed=allowed)
+            columns = shares or list(self.table.columns)
+            raise UserError(problem, file=self.table.path, key="labels", found=columns, allowed=allowed)
         flags = [role for role in candidates if role.kind in kinds]
-        others = [role for role in candidates if role.kind not in kinds]
-        named = [role for role in others if role.named]
+        other_roles = [role for role in candidates if role.kind not in kinds]
+        named_roles = [role for role in other_roles if role.named]
         if len(flags) < FEWEST_FLAGS:
-            named += [role for role in flags if role.named]
-        self._check_numbered(named)
-        if self._are_levels(candidates, named[0].name if len(named) == 1 else ""):
+            named_roles += [role for role in flags if role.named]
+        self._check_numbered(named_roles)
+        if self._are_levels(candidates, named_roles[0].name if len(named_roles) == 1 else ""):
             return candidates
-        if flags and (not others or (len(flags) >= FEWEST_FLAGS and not named)):
+        if flags and (not other_roles or (len(flags) >= FEWEST_FLAGS and not named_roles)):
             return flags
-        if len(named) == 1 or len(candidates) == 1:
-            return (named or candidates)[:1]
-        if self._are_levels(named):
-            return named
+        if len(named_roles) == 1 or len(candidates) == 1:
+            return (named_roles or candidates)[:1]
+        if self._are_levels(named_roles):
+            return named_roles
         question = "Which column has the labels to predict?"
         name = self._ask_column("labels", question, [role.name for role in candidates])
         return [role for role in candidates if role.name == name]
 
-    def _check_numbered(self, named: Sequence[ColumnRole]) -> None:
-        """Raises UserError if the only column `named` is one of several such as `label1 label2`."""
-        if len(named) == 1 and (stem := named[0].name.rstrip("0123456789")) != named[0].name:
-            read = [its.name for its in self.roles.columns if its.kind != "constant"]
-            alike = [name for name in read if name.rstrip("0123456789") == stem]
-            alike = [name for name in alike if name not in self.roles.repeats]
-            if len(alike) > 1:
+    def _check_numbered(self, roles: Sequence[ColumnRole]) -> None:
+        """Raises UserError if `roles` is one column of several such as `label1 label2`."""
+        if len(roles) == 1 and (stem := roles[0].name.rstrip("0123456789")) != roles[0].name:
+            names = [role.name for role in self.roles.columns if role.kind != "constant"]
+            siblings = [name for name in names if name.rstrip("0123456789") == stem]
+            siblings = [name for name in siblings if name not in self.roles.repeats]
+            if len(siblings) > 1:
                 file, problem = self.table.path, "one label or several in these columns: name it"
                 allowed = "one of them; or all in one, such as a;b"
-                raise UserError(problem, file=file, key="labels", found=alike, allowed=allowed)
+                raise UserError(problem, file=file, key="labels", found=siblings, allowed=allowed)
 
-    def _are_levels(self, roles: Sequence[ColumnRole], named: str = "") -> bool:
-        """Whether the columns are levels, and the name of the finest contains `named` without its number."""
+    def _are_levels(self, roles: Sequence[ColumnRole], name: str = "") -> bool:
+        """Whether the columns are levels, and the name of the finest contains `name` without its number."""
         levels = self.roles.levels(roles) if all(role.kind == "single" for role in roles) else []
-        return bool(levels) and named.lower().rstrip("0123456789") in levels[-1].lower()
+        return bool(levels) and name.lower().rstrip("0123456789") in levels[-1].lower()
 
     def spaces(self, columns: Sequence[ColumnRole]) -> tuple[dict[str, Any], list[str]]:
         """Returns the source's option `labels` for `columns`, keyed by label space, and lines about it."""
-        given, file = self.given, self.table.path
-        if given.threshold is not None and not 0 < given.threshold <= 1:
-            found, allowed = given.threshold, "above 0 to 1"
-            raise UserError("no share", file=file, key="threshold", found=found, allowed=allowed)
-        wide = all(role.kind in ("flag", "share") for role in columns) and given.kind != "single"
+        options, file = self.given, self.table.path
+        if options.threshold is not None and not 0 < options.threshold <= 1:
+            threshold, allowed = options.threshold, "above 0 to 1"
+            raise UserError("no share", file=file, key="threshold", found=threshold, allowed=allowed)
+        wide = all(role.kind in ("flag", "share") for role in columns) and options.kind != "single"
         spaces: dict[str, Any] = {}
-        if wide and (len(columns) > 1 or given.kind == "multi_label"):
+        if wide and (len(columns) > 1 or options.kind == "multi_label"):
             names = [role.name for role in columns]
-            spaces["labels"] = {"kind": "multi_label", "columns": names, **given.only(OF_FLAGS)}
-            what = "0, 1 and shares" if any(role.kind == "share" for role in columns) else "0 and 1"
-            lines = [f"labels: {len(names)} columns of {what} are one label space, {', '.join(names)}"]
+            spaces["labels"] = {"kind": "multi_label", "columns": names, **options.only(OF_FLAGS)}
+            values = "0, 1 and shares" if any(role.kind == "share" for role in columns) else "0 and 1"
+            lines = [f"labels: {len(names)} columns of {values} are one label space, {', '.join(names)}"]
         else:
             lines = []
-            as_named = given.kind == "path" and len(columns) > 1
+            as_named = options.kind == "path" and len(columns) > 1
             for role in columns:
-                space, line = self._space(role, replace(given, kind="single") if as_named else given)
+                space, line = self._space(role, replace(options, kind="single") if as_named else options)
                 spaces[new_name(role.name, "labels", (*RESERVED, "path"), spaces)] = space
                 lines.append(line)
             if len(columns) > 1:
-                ordered, why = [role.name for role in columns], "as named"
+                levels, reason = [role.name for role in columns], "as named"
                 if not as_named:
-                    ordered, why = self._levels(columns), "since each class of one has one class above it"
-                of_column = {space["column"]: name for name, space in spaces.items()}
-                spaces["path"] = {"kind": "hierarchy", "levels": [of_column[name] for name in ordered]}
-                lines.append(f"levels: {' > '.join(ordered)}, {why}")
-        taken = {key for space in spaces.values() for key in space}
-        for key, value in given.only(OF_LABELS).items():
-            if key not in taken:
+                    levels, reason = self._levels(columns), "since each class of one has one class above it"
+                space_names = {space["column"]: name for name, space in spaces.items()}
+                spaces["path"] = {"kind": "hierarchy", "levels": [space_names[name] for name in levels]}
+                lines.append(f"levels: {' > '.join(levels)}, {reason}")
+        space_keys = {key for space in spaces.values() for key in space}
+        for key, value in options.only(OF_LABELS).items():
+            if key not in space_keys:
                 problem, allowed = "is not for these labels", f"without {key}"
                 raise UserError(problem, file=file, key=key, found=value, allowed=allowed)
         return spaces, lines
 
     def _levels(self, columns: Sequence[ColumnRole]) -> list[str]:
         """Returns the columns' names, coarse to fine. Raises UserError if the columns do not form levels."""
-        found = self.roles.levels([role for role in columns if role.kind in ("single", "flag")])
-        if len(found) < len(columns):
+        levels = self.roles.levels([role for role in columns if role.kind in ("single", "flag")])
+        if len(levels) < len(columns):
             problem = "not levels of one another: name the one to predict"
             allowed = "one; or with kind path levels, coarse first, whose names are told apart by their path"
             kinds = [f"{role.name} ({role.kind})" for role in columns]
             raise UserError(problem, file=self.table.path, key="labels", found=kinds, allowed=allowed)
-        return found
+        return levels
 
-    def _space(self, role: ColumnRole, given: UserOptions) -> tuple[dict[str, Any], str]:
+    def _space(self, role: ColumnRole, options: UserOptions) -> tuple[dict[str, Any], str]:
         guess = role.kind if role.kind in ("multi_label", "path") else "single"
-        kind = given.kind or ("multi_label" if guess == "single" and given.separator else guess)
+        kind = options.kind or ("multi_label" if guess == "single" and options.separator else guess)
         space: dict[str, Any] = {"kind": kind, "column": role.name}
         start, example = f"labels: the column {role.name}", f"such as {role.example[:60]!r}"
         if kind == "path":
-            sign = given.separator or role.sign or self.roles.sign_in(role.name)
+            sign = options.separator or role.sign or self.roles.sign_in(role.name)
             if sign is None:
                 problem = "no sign stands between levels in most rows"
                 allowed = "separator '/', or another; a list is no path"
                 file = self.table.path
                 raise UserError(problem, file=file, key=role.name, found=role.example, allowed=allowed)
-            more = "" if given.kind else "; with kind single it is one class"
+            hint = "" if options.kind else "; with kind single it is one class"
             space["separator"] = sign
-            return space, f"{start}, a path of levels divided at {sign!r}, {example}{more}"
-        space |= given.only(["classes"])
+            return space, f"{start}, a path of levels divided at {sign!r}, {example}{hint}"
+        space |= options.only(["classes"])
         if kind == "single":
             return space, f"{start}, one a row, {example}"
         notation = role.notation
         numbers = notation is not None and notation.form in ("indicators", "shares")
-        divided = given.separator or (notation.separator if notation and not numbers else None)
-        how = f", {notation.in_words()}" if notation and numbers else ""
-        if divided:
-            space["separator"], how = divided, f", divided at {divided!r}"
-        return space | given.only(OF_FLAGS), f"{start}, several a row{how}, {example}"
+        separator = options.separator or (notation.separator if notation and not numbers else None)
+        detail = f", {notation.in_words()}" if notation and numbers else ""
+        if separator:
+            space["separator"], detail = separator, f", divided at {separator!r}"
+        return space | options.only(OF_FLAGS), f"{start}, several a row{detail}, {example}"
 
     def unused(self, used: set[str]) -> list[str]:
         """Returns lines that name the columns that are not read, given the names of those that are."""
         repeats = {name: other for name, other in self.roles.repeats.items() if name not in used}
         lines = [f"left out: the column {name} says the same as {other}" for name, other in repeats.items()]
-        for what, kinds in UNUSED.items():
+        for suffix, kinds in UNUSED.items():
             roles = self.roles.of(*kinds) if kinds == ("text",) else self.roles.columns
             names = [r.name for r in roles if r.kind in kinds and r.name not in {*used, *repeats}]
-            lines += [f"not read: the {_columns(names)}{what}"] if names else []
+            lines += [f"not read: the {_columns(names)}{suffix}"] if names else []
         return lines
 
 
@@ -327,5 +329,5 @@ def new_name(text: str, default: str, reserved: Collection[str], taken: Collecti
     """Returns a name of letters, digits, _ and - made of `text`, which is neither `reserved` nor `taken`."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_-") or default
     name = f"{name}_label" if name in reserved else name
-    numbered = (f"{name}_{number}" for number in itertools.count(2))
-    return next(each for each in itertools.chain([name], numbered) if each not in taken)
+    candidates = (f"{name}_{number}" for number in itertools.count(2))
+    return next(candidate for candidate in itertools.chain([name], candidates) if candidate not in taken)
