@@ -35,11 +35,11 @@ def parse_budget(text: str) -> Budget:
     The sum adds the time that each trial runs times the CPUs or GPUs that it holds. Raises UserError if the
     text is no such amount or is not above 0.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:(cpu|gpu)-)?([hms])", text.strip())
-    amount = float(found[1]) * SECONDS[found[3]] if found else 0.0
-    if found is None or amount <= 0 or not math.isfinite(amount):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:(cpu|gpu)-)?([hms])", text.strip())
+    amount = float(match[1]) * SECONDS[match[3]] if match else 0.0
+    if match is None or amount <= 0 or not math.isfinite(amount):
         raise UserError("not an amount of time above 0", key=KEY, found=text, allowed=EXAMPLES)
-    unit: Unit = "cpu" if found[2] == "cpu" else "gpu" if found[2] == "gpu" else "clock"
+    unit: Unit = "cpu" if match[2] == "cpu" else "gpu" if match[2] == "gpu" else "clock"
     return Budget(amount, unit, text.strip())
 
 
@@ -91,12 +91,12 @@ def forecast(count: int, cost: float, used: float, budget: Budget) -> str:
 
     `cost` is the mean time of a training and `used` the used time, both in the unit of the budget.
     """
-    left, needed = max(0.0, budget.amount - used), count * cost
-    letter = _letter(max(needed, left))
+    budget_left, total_cost = max(0.0, budget.amount - used), count * cost
+    letter = _letter(max(total_cost, budget_left))
     text = f"forecast: {count} trial needs" if count == 1 else f"forecast: {count} trials need"
-    text += f" {_amount(needed, budget.unit, letter)}"
-    text += f", the budget has {_amount(left, budget.unit, letter)} left"
-    return text if needed <= left else f"{text}: about {int(left / cost)} of them"
+    text += f" {_amount(total_cost, budget.unit, letter)}"
+    text += f", the budget has {_amount(budget_left, budget.unit, letter)} left"
+    return text if total_cost <= budget_left else f"{text}: about {int(budget_left / cost)} of them"
 
 
 def amount_text(seconds: float, unit: Unit) -> str:
@@ -139,10 +139,10 @@ class Forecasts:
         """
         if self._from_pace or self._from_ended:
             return
-        began, at = self._first.setdefault(entry.key, (epoch, self._clock()))
-        if epoch > began:
+        first_epoch, first_time = self._first.setdefault(entry.key, (epoch, self._clock()))
+        if epoch > first_epoch:
             self._from_pace = True
-            seconds = (self._clock() - at) / (epoch - began) * int(entry.job["train"]["epochs"])
+            seconds = (self._clock() - first_time) / (epoch - first_epoch) * int(entry.job["train"]["epochs"])
             cost = entry.cost
             self._tell([Cost(seconds, seconds * cost.cpus, seconds * cost.gpus)], left)
 
@@ -153,11 +153,11 @@ class Forecasts:
             self._from_ended = True
             self._tell(costs, left)
 
-    def _tell(self, costs: Sequence[Cost], left: int) -> None:
+    def _tell(self, costs: Sequence[Cost], trainings_left: int) -> None:
         budget = self._account.budget
         if budget is None:
             return
         mean = statistics.fmean(cost.used(budget.unit) for cost in costs)
         if budget.unit == "clock":
             mean /= self._at_once
-        self._announce(forecast(left, mean, self._account.used(), budget))
+        self._announce(forecast(trainings_left, mean, self._account.used(), budget))

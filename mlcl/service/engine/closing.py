@@ -95,8 +95,8 @@ def find_checkpoints(home: Path) -> Iterator[tuple[Path, State]]:
         for file in (folder.path / name for name in CHECKPOINTS):
             if file.exists() and record.state not in RESUMABLE:
                 yield file, record.state
-    found = [file for name in CHECKPOINTS for file in home.glob(f"*/*/trials/*/{name}")]
-    for owner, files in groupby(sorted(found), lambda file: file.parents[2]):
+    checkpoints = [file for name in CHECKPOINTS for file in home.glob(f"*/*/trials/*/{name}")]
+    for owner, files in groupby(sorted(checkpoints), lambda file: file.parents[2]):
         with suppress(UserError):
             entries = Ledger(owner).entries
             for file in files:
@@ -119,14 +119,14 @@ def recover(home: Path) -> None:
         for folder, record in RunFolders(home, kind).records():
             if record.state is not State.RUNNING:
                 continue
-            with folder.try_lock() as free:
+            with folder.try_lock() as locked:
                 # Read again: the process of the record may have ended by itself a moment ago.
-                present = folder.record
-                if not free or present is None or present.state is not State.RUNNING:
+                latest_record = folder.record
+                if not locked or latest_record is None or latest_record.state is not State.RUNNING:
                     continue
                 close_ledger(home, folder)
                 stop_sweep(folder.path, KILLED)
-                log = RunLog.find(home, present.log)
+                log = RunLog.find(home, latest_record.log)
                 write_end(End(State.STOPPED, KILLED), log, folder.path, run=folder)
 
 
@@ -172,7 +172,7 @@ def _finish_run(home: Path, entry: Entry) -> None:
     """Copies the end of a training from the ledger to its run's log and record, if a kill prevented that."""
     run = RunFolders(home).find(entry.key)
     if run is not None:
-        with run.try_lock() as free:
+        with run.try_lock() as locked:
             record = run.record
-            if free and record is not None and record.state in RESUMABLE:
+            if locked and record is not None and record.state in RESUMABLE:
                 write_end(entry.last_end, RunLog.find(home, record.log), run.path, run=run)

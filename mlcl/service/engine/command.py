@@ -129,10 +129,10 @@ class Command:
 
         The context does nothing if no job has frozen inputs, or if other machines may run the trainings.
         """
-        work, its = Work.of(jobs, self.logs.home, self.packing.gpus), engine.reporter
+        work, reporter = Work.of(jobs, self.logs.home, self.packing.gpus), engine.reporter
         if work is None:
             return nullcontext()
-        return encoded(work, test=test, show=its.encoding, note=its.note, stop=engine.stop)
+        return encoded(work, test=test, show=reporter.encoding, note=reporter.note, stop=engine.stop)
 
     @contextmanager
     def start(
@@ -154,7 +154,7 @@ class Command:
                 self._give_up(self.reason(error))
                 raise
 
-    def _open(self, identity: Mapping[str, object], asked: Mapping[str, object], log: str) -> None:
+    def _open(self, identity: Mapping[str, object], options: Mapping[str, object], log: str) -> None:
         subject, id = self.subject, self.folder.path.name
         self.folder.open(  # opened first, so that a kill leaves no folder without a record
             experiment=subject.experiment,
@@ -166,7 +166,7 @@ class Command:
         )
         if not self.ledger.head:
             self.ledger.append(subject.kind, id=id, name=subject.name, **identity)
-        self.ledger.append("session", code=code(), **asked)
+        self.ledger.append("session", code=code(), **options)
 
     def _give_up(self, reason: str) -> None:
         """Closes the sweep or table as FAILED after an error at the start; a later command may resume it."""
@@ -192,7 +192,7 @@ class Command:
         if its text is empty, the verdicts that the block set stay. Last, the end is posted to
         `tracking.notify`, unless the sweep or table is COMPLETE and this command ended no training.
         """
-        end, before = CommandEnd(), self._ended()
+        end, n_ended = CommandEnd(), self._ended()
         try:
             yield end
         except KeyboardInterrupt:
@@ -209,7 +209,7 @@ class Command:
                 write_end(End(end.state, end.reason), log, self.folder.path, run=self.folder)
                 reporter.end(f"{self.subject.kind} {self.subject.name} {end.state}")
                 end.undelivered = self.delivery.drain(stop=self.stop)
-                if self._ended() > before or end.state is not State.COMPLETE:  # else already posted
+                if self._ended() > n_ended or end.state is not State.COMPLETE:  # else already posted
                     self._notify(end, reporter.note)
 
     def _ended(self) -> int:
@@ -253,27 +253,27 @@ def open_command(
     the last command ran other code, this is announced. Raises UserError before any training, for example if
     another process holds a lock or, with `strict_code`, if the code has changed.
     """
-    watch, notified = steady(watch), resolve_target(subject.job.tracking.notify)
+    watch, target = steady(watch), resolve_target(subject.job.tracking.notify)
 
     def announce(text: str) -> None:
         watch(ProgressEvent("note", text))
 
-    with ExitStack() as held:
-        aside = held.enter_context(stderr_to_file())
+    with ExitStack() as stack:
+        move_stderr = stack.enter_context(stderr_to_file())
         tracker = Tracker(home)
         recover(home)
-        stop = held.enter_context(stop_on_signal(announce))
-        held.enter_context(backed_up(home, announce))
-        folder = held.enter_context(_lock_folder(home, subject, find, aside))
+        stop = stack.enter_context(stop_on_signal(announce))
+        stack.enter_context(backed_up(home, announce))
+        folder = stack.enter_context(_lock_folder(home, subject, find, move_stderr))
         log = "" if folder.record is None else folder.record.log
-        whole = subject.kind == "sweep"  # a table whose MLflow run was deleted gets another log and run
-        tracker.open_experiment(subject.experiment, Cursor.of(home, log).run_id, announce, whole=whole)
+        is_sweep = subject.kind == "sweep"  # a table whose MLflow run was deleted gets another log and run
+        tracker.open_experiment(subject.experiment, Cursor.of(home, log).run_id, announce, whole=is_sweep)
         ledger = Ledger(folder.path)
         _check_code(ledger, announce, strict_code)
-        if most := count(ledger, announce):
-            held.enter_context(ray_session(home, subject.resources.local_cpus(subject.job), announce))
-        packing = subject.resources.pack(subject.job, most)
-        delivery = held.enter_context(Delivery(tracker, announce))
+        if max_trainings := count(ledger, announce):
+            stack.enter_context(ray_session(home, subject.resources.local_cpus(subject.job), announce))
+        packing = subject.resources.pack(subject.job, max_trainings)
+        delivery = stack.enter_context(Delivery(tracker, announce))
         delivery.add_undelivered()
         yield Command(
             subject=subject,
@@ -285,13 +285,13 @@ def open_command(
             delivery=delivery,
             stop=stop,
             watch=watch,
-            notified=notified,
+            notified=target,
         )
 
 
 @contextmanager
 def _lock_folder(
-    home: Path, subject: Subject, find: Callable[[], RunFolder], aside: Callable[[Path], None]
+    home: Path, subject: Subject, find: Callable[[], RunFolder], move_stderr: Callable[[Path], None]
 ) -> Iterator[RunFolder]:
     """Yields the folder that `find` returns, locked. At the end, a folder without a record is removed.
 
@@ -300,20 +300,20 @@ def _lock_folder(
     """
     kind, name = subject.kind, subject.name
     # The name is locked first: two commands that begin a sweep of one name at once must not make two sweeps.
-    with lock_file(home / f"{kind}s" / f".{name}.lock", LOCK_PATIENCE) as free:
-        if not free:
+    with lock_file(home / f"{kind}s" / f".{name}.lock", LOCK_PATIENCE) as name_locked:
+        if not name_locked:
             raise UserError(f"another command runs this {kind}", key=subject.option, found=name)
         folder = find()
-        with folder.try_lock(LOCK_PATIENCE) as mine:
-            if not mine:
+        with folder.try_lock(LOCK_PATIENCE) as folder_locked:
+            if not folder_locked:
                 raise UserError(f"another process holds this {kind}", key=subject.option, found=name)
             _tidy(folder.path)  # after a command that was killed
-            aside(folder.path)
+            move_stderr(folder.path)
             try:
                 yield folder
             except Exception as error:
                 if folder.record is None and not isinstance(error, UserError):
-                    aside(home)
+                    move_stderr(home)
                 raise
             finally:
                 _tidy(folder.path)
@@ -322,11 +322,11 @@ def _lock_folder(
 
 
 def _check_code(ledger: Ledger, announce: Callable[[str], None], strict: bool) -> None:
-    codes, present = ledger.codes, code()
-    if codes and codes[-1] != present:
+    codes, version = ledger.codes, code()
+    if codes and codes[-1] != version:
         if strict:
-            raise UserError("the code has changed", key="--strict-code", found=present, allowed=codes[-1])
-        announce(f"the code has changed since the last command: {codes[-1]}, now {present}")
+            raise UserError("the code has changed", key="--strict-code", found=version, allowed=codes[-1])
+        announce(f"the code has changed since the last command: {codes[-1]}, now {version}")
 
 
 def _tidy(folder: Path) -> None:

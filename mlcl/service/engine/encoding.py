@@ -60,13 +60,13 @@ class Pace:
         if done == 0 or self._first is None:
             self._first = (now, done) if done else None  # loading a network is left out of the rate
             return
-        at, rows = self._first
+        first_time, rows = self._first
         if done > rows and now - self._shown >= EVERY:
             self._shown, self.is_shown = now, True
-            pace = (done - rows) / (now - at)
-            left = (total - done) / pace
+            pace = (done - rows) / (now - first_time)
+            seconds_left = (total - done) / pace
             text = f"encoding: {done:,} of {total:,} rows, {pace:,.0f} a second"
-            self._show(done, total, left, f"{text}, about {duration(left)} left")
+            self._show(done, total, seconds_left, f"{text}, about {duration(seconds_left)} left")
 
     @property
     def took(self) -> str:
@@ -97,15 +97,15 @@ class Work:
 
     def missing(self, splits: Iterable[str]) -> list[Missing]:
         """Returns the rows of `splits` that the cache lacks, once even if several jobs need them."""
-        found, seen, names = dict[Path, Missing](), set[str](), tuple(splits)
+        missing_by_path, seen_keys, names = dict[Path, Missing](), set[str](), tuple(splits)
         for job in self.jobs:
             inputs = [[name, section.model_dump(mode="json")] for name, section in network_inputs(job)]
             labels = job.objective.classifier.labels  # `data.subset` may draw rows of each class
             key = json.dumps([dump_job(job)["data"], labels, inputs], sort_keys=True, default=str)
-            if inputs and key not in seen:  # opening data takes a while
-                found |= missing_rows(JobData.of(job, self.home, verify=False), self.device, names)
-            seen.add(key)
-        return list(found.values())
+            if inputs and key not in seen_keys:  # opening data takes a while
+                missing_by_path |= missing_rows(JobData.of(job, self.home, verify=False), self.device, names)
+            seen_keys.add(key)
+        return list(missing_by_path.values())
 
 
 def encoding_threads() -> int:
@@ -160,22 +160,22 @@ def encoded(
     or the device is not the CPU. A request to stop ends the encoding. After an error, which is announced by
     `note`, the trainings encode the remaining rows themselves.
     """
-    pace, later = Pace(show), list[Missing]()
+    pace, test_rows = Pace(show), list[Missing]()
     try:
         _encode(work.missing(AHEAD), pace, stop)
-        later = work.missing(TEST) if test else []
-        if work.device != "cpu" or seconds_to_encode(later, encoding_threads()) < SHORT:
-            _encode(later, pace, stop)
-            later = []
+        test_rows = work.missing(TEST) if test else []
+        if work.device != "cpu" or seconds_to_encode(test_rows, encoding_threads()) < SHORT:
+            _encode(test_rows, pace, stop)
+            test_rows = []
     except Stopped:
         pass
     except Exception as error:
         note(_left(error))
-        later = []
+        test_rows = []
     if pace.is_shown and not stop():
         note(f"frozen inputs: {pace.took}")
-    if later and not stop():
-        note(f"{row_count(later):,} test rows are encoded beside the trainings")
+    if test_rows and not stop():
+        note(f"{row_count(test_rows):,} test rows are encoded beside the trainings")
         with _beside(work, note):
             yield
     else:
@@ -202,16 +202,16 @@ def _beside(work: Work, note: Callable[[str], None]) -> Iterator[None]:
     import ray
 
     task = ray.remote(num_cpus=0, max_retries=0, max_calls=1)(encode_beside)
-    jobs, places = [dump_job(job) for job in work.jobs], [str(work.home.resolve()), str(Path.cwd())]
-    running = task.remote(jobs, *places, work.device)
+    jobs, folders = [dump_job(job) for job in work.jobs], [str(work.home.resolve()), str(Path.cwd())]
+    reference = task.remote(jobs, *folders, work.device)
     try:
         yield
     finally:
         try:
-            ray.cancel(running)
-            if not ray.wait([running], timeout=CANCEL_SECONDS)[0]:
-                ray.cancel(running, force=True)
-            ray.get(running)
+            ray.cancel(reference)
+            if not ray.wait([reference], timeout=CANCEL_SECONDS)[0]:
+                ray.cancel(reference, force=True)
+            ray.get(reference)
         except (ray.exceptions.TaskCancelledError, ray.exceptions.WorkerCrashedError):
             pass
         except Exception as error:

@@ -143,11 +143,11 @@ class Engine:
         """
         self._sources, self._returned = iter(sources), []
         try:
-            with ExitStack() as held:
+            with ExitStack() as stack:
                 while self._advance():
                     self._finished = False
                     try:
-                        held.enter_context(around())
+                        stack.enter_context(around())
                         around = nullcontext
                         folder, shield = self._ledger.folder, self.stop.shielded
                         run_trainings(self, folder=folder, packing=self._packing, shield=shield)
@@ -182,11 +182,11 @@ class Engine:
         self.stop.clear()
         if self._source is None:
             return
-        interrupted = self.interrupted()
+        status = self.interrupted()
         for entry in list(self._ledger.entries.values()):
             if entry.state is State.RUNNING:
-                self._try(partial(self._close, self._source, entry, _unfinished(entry, *interrupted)))
-        self._try(partial(self._source.end, *interrupted))
+                self._try(partial(self._close, self._source, entry, _unfinished(entry, *status)))
+        self._try(partial(self._source.end, *status))
         self._source = None
         self._handed.clear()
 
@@ -265,18 +265,18 @@ class Engine:
     def report(self, key: str, epoch: int, score: float) -> bool:
         """Writes an intermediate value, unless it is known. Returns whether the training is stopped early."""
         entry = self._ledger.entries[key]
-        again = epoch in dict(entry.intermediate)  # a resumed training reports its earlier values again
-        if not again:
+        repeated = epoch in dict(entry.intermediate)  # a resumed training reports its earlier values again
+        if not repeated:
             self._ledger.append("value", key=key, epoch=epoch, score=score)
-        early = self._current.prune(entry, epoch, score)
-        if early:
+        pruned = self._current.prune(entry, epoch, score)
+        if pruned:
             self._pruned.add(key)
-        if not again:
+        if not repeated:
             self.reporter.tell("rung", entry)
-            left = self._current.left()
-            if left is not None:
-                self._forecasts.report(entry, epoch, left)
-        return early
+            trainings_left = self._current.left()
+            if trainings_left is not None:
+                self._forecasts.report(entry, epoch, trainings_left)
+        return pruned
 
     def note(self, key: str, text: str) -> None:
         """Shows a note of a training to the user, unless a note with this text was shown before."""
@@ -288,24 +288,24 @@ class Engine:
     def end(self, key: str, result: dict[str, Any]) -> None:
         """Closes a training with its last report, which is empty if it was pruned or its process ended."""
         entry, source = self._ledger.entries[key], self._current
-        without = State.PRUNED if key in self._pruned else State.STOPPED
-        ended = State(result[ENDED]) if result else without
-        if ended is State.COMPLETE and not entry.ended:
+        default = State.PRUNED if key in self._pruned else State.STOPPED
+        state = State(result[ENDED]) if result else default
+        if state is State.COMPLETE and not entry.ended:
             self._close(source, entry, source.complete(entry, json.loads(result.get(VALUES, "[]"))))
-        elif ended is State.STOPPED:
+        elif state is State.STOPPED:
             if reason := result.get(REASON):
                 self.stop.halt(reason)
             self._close(source, entry, _unfinished(entry, *self.interrupted()))
         else:
-            self._close(source, entry, _unfinished(entry, ended, result.get(REASON, "")))
+            self._close(source, entry, _unfinished(entry, state, result.get(REASON, "")))
 
     def on_died(self, key: str, reason: str) -> None:
         """Closes a training that Tune gave up on; if it never began, queues it again, MAX_RESTARTS times."""
         entry, source = self._ledger.entries[key], self._current
         if key in self._running or self._unbegun[key] >= MAX_RESTARTS:
-            elsewhere = source.store.owner_changed(entry)
-            state = State.STOPPED if elsewhere else State.FAILED
-            self._close(source, entry, _unfinished(entry, state, elsewhere or reason))
+            conflict = source.store.owner_changed(entry)
+            state = State.STOPPED if conflict else State.FAILED
+            self._close(source, entry, _unfinished(entry, state, conflict or reason))
         elif entry.state is State.RUNNING:
             self._unbegun[key] += 1
             self._handed.discard(key)
@@ -317,8 +317,8 @@ class Engine:
         if now - self._beat > BEAT_EVERY:
             self._beat = now
             self._ledger.append("beat")
-            before, self._unstarted = self._unstarted, set() if self._running else set(self._handed)
-            if before and before == self._unstarted:
+            previous, self._unstarted = self._unstarted, set() if self._running else set(self._handed)
+            if previous and previous == self._unstarted:
                 self.reporter.note(NONE_BEGINS)
         return self.stop.overdue()
 
@@ -335,14 +335,14 @@ class Engine:
         source.store.close(entry, end)
         source.on_end(entry)
         self.stop.count(entry.state, entry.reason)
-        left, entries = source.left(), self._ledger.entries.values()
-        if left is not None:
-            trials = (its for its in entries if its.ended and its.confirmation is None and not its.same_as)
-            self._forecasts.on_training_end(trials, left)
+        trainings_left, entries = source.left(), self._ledger.entries.values()
+        if trainings_left is not None:
+            trials = (run for run in entries if run.ended and run.confirmation is None and not run.same_as)
+            self._forecasts.on_training_end(trials, trainings_left)
         self.reporter.tell("close", entry)
-        for each in self._waiting.pop(entry.key, []):
-            if entry.ended and not self._takes_results(source, each):
-                self._returned.append(each)
+        for duplicate in self._waiting.pop(entry.key, []):
+            if entry.ended and not self._takes_results(source, duplicate):
+                self._returned.append(duplicate)
 
 
 def _unfinished(entry: Entry, state: State, reason: str) -> End:

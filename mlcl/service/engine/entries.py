@@ -136,8 +136,8 @@ class Entry(Training):
     def results(self) -> End:
         """The `End` of a later training with the same job, which is not trained and takes these results."""
         reason = f"has the values of {self.label}, whose results it takes"
-        taken = {each.name: getattr(self, each.name) for each in fields(End)}
-        return End(**{**taken, "reason": reason, "same_as": self.key})
+        content = {end_field.name: getattr(self, end_field.name) for end_field in fields(End)}
+        return End(**{**content, "reason": reason, "same_as": self.key})
 
     @property
     def last_end(self) -> End:

@@ -112,8 +112,8 @@ class Ledger:
             self._run = RunFolder(self.folder).written_record.number
         text = json.dumps({"event": event, "at": now(), **content}, default=str)
         with self._database.transaction() as write:
-            last = write.add_event(self._run, text, after=self._last)
-        self._last = last
+            digest = write.add_event(self._run, text, after=self._last)
+        self._last = digest
         self._apply(read_event(text))
 
     def open(self, training: Training) -> Entry:
@@ -145,22 +145,22 @@ class Ledger:
 
     def _count_time(self, event: dict[str, Any]) -> None:
         """Counts the wall-clock time of each command up to its `end` event, before it waits for MLflow."""
-        at = float(event["at"])
+        timestamp = float(event["at"])
         if event["event"] == "session":
-            self._session = (at, self.clock_seconds)
+            self._session = (timestamp, self.clock_seconds)
         elif event["event"] == "killed":
             self._session = None
         if self._session is not None:
-            began, before = self._session
-            self.clock_seconds = max(self.clock_seconds, before + at - began)
+            start, seconds_before = self._session
+            self.clock_seconds = max(self.clock_seconds, seconds_before + timestamp - start)
         if event["event"] == "end":
             self._session = None
 
     def _on_session(self, event: dict[str, Any]) -> None:
         self.state = State.RUNNING
-        its = event.get("code", "")
-        if its and its not in self.codes[-1:]:
-            self.codes.append(its)
+        version = event.get("code", "")
+        if version and version not in self.codes[-1:]:
+            self.codes.append(version)
         self._on_killed(event)
 
     def _on_killed(self, _event: dict[str, Any]) -> None:
@@ -180,24 +180,24 @@ class Ledger:
 
     def _on_open(self, event: dict[str, Any]) -> None:
         entry = Entry(**_fields(Training, self._shared(event)))
-        before = self.entries.get(entry.key)
-        if before is not None:  # this table resumes a run that another command ended
-            entry.cost = before.cost
+        old_entry = self.entries.get(entry.key)
+        if old_entry is not None:  # this table resumes a run that another command ended
+            entry.cost = old_entry.cost
             self._ranks.clear()
             if entry.key in self.running:
                 self.running[entry.key] = entry
         self.entries[entry.key] = entry
-        if entry.number is not None and before is None:
+        if entry.number is not None and old_entry is None:
             for version in (None, entry.version):
                 self._trials.setdefault((entry.scope, version), []).append(entry.key)
         self._count_open(entry)
         self.confirmation_states.pop(event["confirmation"], None)  # it waits for one more seed
 
     def _on_confirmation(self, event: dict[str, Any]) -> None:
-        its = _fields(Confirmation, self._shared(event)) | {
+        content = _fields(Confirmation, self._shared(event)) | {
             name: tuple(event[name]) for name in ("labels", "roles")
         }
-        self.confirmations[event["key"]] = Confirmation(**its)
+        self.confirmations[event["key"]] = Confirmation(**content)
 
     def _shared(self, event: dict[str, Any]) -> dict[str, Any]:
         """Returns the event, whose job shares equal parts in memory with the last job of its search."""
@@ -253,7 +253,7 @@ class Ledger:
         for (scope, mode), ranks in self._ranks.items():
             if scope == entry.scope:
                 key = rank_key(mode)
-                insort(ranks, entry, key=lambda each: (key(each), each.number or 0))
+                insort(ranks, entry, key=lambda trial: (key(trial), trial.number or 0))
 
     def _on_stop_search(self, event: dict[str, Any]) -> None:
         self.stops[event["scope"]] = SearchStop(**_fields(SearchStop, event))
@@ -302,8 +302,8 @@ class Ledger:
         return [entry for entry in self.trials(scope=scope) if self._counts(entry)]
 
     def _counts(self, entry: Entry) -> bool:
-        present = self.versions(entry.scope)[-1:]
-        return any(entry.version == its.number or entry.key in its.kept for its in present)
+        versions = self.versions(entry.scope)[-1:]
+        return any(entry.version == version.number or entry.key in version.kept for version in versions)
 
     def ranked(self, scope: str, mode: str) -> Sequence[Entry]:
         """Returns the complete trials of `counted`, best first. Later ends are inserted into this list."""
@@ -317,21 +317,21 @@ class Ledger:
 
     def spent(self, unit: Unit) -> float:
         """Returns the seconds of all commands up to now, or the CPU- or GPU-seconds of their trainings."""
-        at = now()
+        timestamp = now()
         if unit != "clock":
-            return math.fsum(entry.cost.used(unit, at) for entry in self.entries.values())
+            return math.fsum(entry.cost.used(unit, timestamp) for entry in self.entries.values())
         if self._session is None:
             return self.clock_seconds
-        began, before = self._session
-        return max(self.clock_seconds, before + at - began)
+        start, seconds_before = self._session
+        return max(self.clock_seconds, seconds_before + timestamp - start)
 
 
-def _unscoped(opened: Training | Confirmation) -> dict[str, Any]:
-    content = asdict(opened)
-    if not opened.scope:
+def _unscoped(item: Training | Confirmation) -> dict[str, Any]:
+    content = asdict(item)
+    if not item.scope:
         del content["scope"]
     return content
 
 
 def _fields(kind: type[Any], event: dict[str, Any]) -> dict[str, Any]:
-    return {each.name: event[each.name] for each in fields(kind) if each.name in event}
+    return {field.name: event[field.name] for field in fields(kind) if field.name in event}

@@ -70,10 +70,10 @@ class NestedTrials(TrainingStore):
         name = f"{confirmation.label}{RACE if confirmation.race else FRESH}"
         self._start(confirmation, name, self._parent, tags)
 
-    def _start(self, opened: Entry | Confirmation, name: str, parent: str, tags: dict[str, str]) -> None:
-        id = log_id(self._folder.name, opened.key)
+    def _start(self, item: Entry | Confirmation, name: str, parent: str, tags: dict[str, str]) -> None:
+        id = log_id(self._folder.name, item.key)
         if RunLog.find(self._logs.home, id) is None:
-            job = load_job(opened.job)
+            job = load_job(item.job)
             params = params_of(job, self._free)
             if Tag.TRIAL in tags and Tag.SCOPE not in tags:
                 params = {key: text for key, text in params.items() if self._shared.get(key) != text}
@@ -87,7 +87,7 @@ class NestedTrials(TrainingStore):
                 name=name,
                 owner=self._folder.name,
                 parent=parent,
-                tags={**tags, Tag.KEY: opened.key},
+                tags={**tags, Tag.KEY: item.key},
                 params=params,
             )
         self._logs.deliver(id)
@@ -123,9 +123,11 @@ class NestedTrials(TrainingStore):
     def log_files(self, entry: Entry) -> None:
         """Logs the stored model and embeddings of a training as artifacts, unless its log has them."""
         log, folder = self.attach(entry.key), self.folder(entry)
-        new = [path for name in MODELS if (path := folder / name).exists() and not log.has_artifact(path)]
-        if new:
-            log.log_artifacts(new)
+        new_files = [
+            path for name in MODELS if (path := folder / name).exists() and not log.has_artifact(path)
+        ]
+        if new_files:
+            log.log_artifacts(new_files)
             log.flush()
             self._logs.deliver(log.id)
 
@@ -136,8 +138,8 @@ class NestedTrials(TrainingStore):
     def _entries(self) -> list[Entry]:
         return [entry for entry in self._ledger.entries.values() if self._is_here(entry)]
 
-    def _is_here(self, opened: Entry | Confirmation) -> bool:
-        return self._scopes is None or opened.scope in self._scopes
+    def _is_here(self, item: Entry | Confirmation) -> bool:
+        return self._scopes is None or item.scope in self._scopes
 
     def close_confirmation(self, key: str) -> None:
         """Writes the end of a confirmation, as the ledger has it, to its log."""

@@ -30,10 +30,10 @@ class Packing:
 def _gpus(nodes: Sequence[Mapping[str, float]], gpus: float | None, device: str) -> float:
     if gpus is not None:
         return gpus
-    found = any(node.get("GPU", 0) >= 1 for node in nodes)
-    if device == "cuda" and not found:
+    has_gpu = any(node.get("GPU", 0) >= 1 for node in nodes)
+    if device == "cuda" and not has_gpu:
         raise UserError("no node has a GPU", key="train.device", found=device, allowed="auto, cpu")
-    return float(found and device != "cpu")
+    return float(has_gpu and device != "cpu")
 
 
 def _check_shares(workers: int, cpus: float, gpus: float) -> None:
@@ -58,8 +58,8 @@ def _slots(node: Mapping[str, float], cpus: float, gpus: float) -> int:
     slots = round(node.get("CPU", 0) * RESOLUTION) // _units(cpus)
     if gpus == 0:
         return slots
-    whole = int(node.get("GPU", 0))
-    return min(slots, whole * (RESOLUTION // _units(gpus)) if gpus < 1 else whole // int(gpus))
+    n_gpus = int(node.get("GPU", 0))
+    return min(slots, n_gpus * (RESOLUTION // _units(gpus)) if gpus < 1 else n_gpus // int(gpus))
 
 
 def _units(amount: float) -> int:
@@ -70,12 +70,12 @@ def _units(amount: float) -> int:
 def _too_large(
     nodes: Sequence[Mapping[str, float]], workers: int, cpus: float, gpus: float, slots: int
 ) -> UserError:
-    each = f"{cpus:g} CPUs, {gpus:g} GPUs"
+    resources = f"{cpus:g} CPUs, {gpus:g} GPUs"
     if slots > 0:
         return UserError(
             "more workers than fit into the cluster",
             key="train.workers",
-            found=f"{workers} with {each} each",
+            found=f"{workers} with {resources} each",
             allowed=f"at most {slots}",
         )
     order = ("GPU", "CPU") if gpus > 0 else ("CPU", "GPU")
@@ -83,7 +83,7 @@ def _too_large(
     return UserError(
         "no node has room for a trial" if workers == 1 else "no node has room for a worker",
         key="--cpus/--gpus",
-        found=each,
+        found=resources,
         allowed=f"at most {largest.get('CPU', 0):g} CPUs, {largest.get('GPU', 0):g} GPUs: the largest node",
     )
 
@@ -121,8 +121,8 @@ class Resources:
         device = job.train.device
         if not on_cluster() and job.train.workers == 1:
             pick_device("cuda" if self.gpus else device)
-            if self.cpus > (here := usable_cpus()):
-                allowed = f"at most {here}, the CPUs of this machine"
+            if self.cpus > (n_cpus := usable_cpus()):
+                allowed = f"at most {n_cpus}, the CPUs of this machine"
                 raise UserError("no room for a trial", key="--cpus", found=self.cpus, allowed=allowed)
         if self.budget is not None and self.gpus is None:
             check_budget(self.budget, self._may_have_gpus(device))
@@ -154,13 +154,13 @@ class Resources:
         workers = job.train.workers
         if most == 0:  # Ray is not started in this case
             return Packing(0, self.cpus, 0.0, workers)
-        alive = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-        gpus = _gpus(alive, self.gpus, job.train.device)
+        nodes = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+        gpus = _gpus(nodes, self.gpus, job.train.device)
         _check_shares(workers, self.cpus, gpus)
-        wanted = most if self.parallel is None else min(self.parallel, most)
-        slots = sum(_slots(node, self.cpus, gpus) for node in alive)
+        concurrent = most if self.parallel is None else min(self.parallel, most)
+        slots = sum(_slots(node, self.cpus, gpus) for node in nodes)
         if self.parallel is None or not on_cluster():
             if slots < workers:
-                raise _too_large(alive, workers, self.cpus, gpus, slots)
-            wanted = min(slots // workers, wanted)
-        return Packing(wanted, self.cpus, gpus, workers)
+                raise _too_large(nodes, workers, self.cpus, gpus, slots)
+            concurrent = min(slots // workers, concurrent)
+        return Packing(concurrent, self.cpus, gpus, workers)

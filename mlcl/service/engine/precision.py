@@ -21,11 +21,11 @@ def decide_precision(job_data: JobData, gpus: float | None, known: Callable[[Pre
     GPUs per worker, None if Ray decides it. Raises UserError if the precision must be measured but this
     process lacks the GPU that trainings may get.
     """
-    begun = next((precision for precision in PRECISIONS if known(precision)), None)
-    if begun is not None:
-        return begun
-    elsewhere = bool(gpus) or (gpus is None and on_cluster())
-    if elsewhere and job_data.job.train.device != "cpu" and pick_device(AUTO).type == "cpu":
+    earlier_precision = next((precision for precision in PRECISIONS if known(precision)), None)
+    if earlier_precision is not None:
+        return earlier_precision
+    may_have_gpu = bool(gpus) or (gpus is None and on_cluster())
+    if may_have_gpu and job_data.job.train.device != "cpu" and pick_device(AUTO).type == "cpu":
         problem = "the command measures it, and has no GPU, unlike the trainings"
         raise UserError(problem, key="train.precision", found=AUTO, allowed=", ".join(PRECISIONS))
     return step_precision(job_data)

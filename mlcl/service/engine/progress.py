@@ -80,15 +80,15 @@ ProgressListener = Callable[[ProgressEvent], None]
 
 def steady(watch: ProgressListener) -> ProgressListener:
     """Wraps a listener so that it is not called again after it raised OSError, as for a closed terminal."""
-    gone = False
+    closed = False
 
     def tell(event: ProgressEvent) -> None:
-        nonlocal gone
-        if not gone:
+        nonlocal closed
+        if not closed:
             try:
                 watch(event)
             except OSError:
-                gone = True
+                closed = True
 
     return tell
 
@@ -133,8 +133,8 @@ class Reporter:
 
     def encoding(self, done: int, total: int, seconds_left: float | None, text: str) -> None:
         """Sends how many rows of frozen inputs are encoded."""
-        left = self._account.left_text()
-        progress = Progress("encoding", done, total, "", seconds_left=seconds_left, budget_left=left)
+        budget_left = self._account.left_text()
+        progress = Progress("encoding", done, total, "", seconds_left=seconds_left, budget_left=budget_left)
         self._watch(ProgressEvent("encoding", text, progress=progress))
 
     def tell(self, kind: Kind, entry: Entry) -> None:
@@ -172,29 +172,35 @@ class Reporter:
         )
 
     def _progress(self) -> Progress:
-        running = tuple(self._row(entry) for entry in self._ledger.running.values())
-        found = self._found
-        best = None if found is None or found.score is None else (found.label, found.score)
+        rows = tuple(self._row(entry) for entry in self._ledger.running.values())
+        best_entry = self._found
+        best = (
+            None if best_entry is None or best_entry.score is None else (best_entry.label, best_entry.score)
+        )
         return Progress(
             self._stage,
             self._done,
             self._total,
             self._metric,
-            running,
+            rows,
             best,
-            self._seconds_left(running),
+            self._seconds_left(rows),
             self._account.left_text(),
         )
 
-    def _seconds_left(self, running: Sequence[Row]) -> float | None:
+    def _seconds_left(self, rows: Sequence[Row]) -> float | None:
         """Estimates the stage's seconds left by the mean of ended trainings and the pace of running ones."""
         # A running training goes on at the pace of its epochs so far.
-        rest = [its.seconds / its.epoch * (its.epochs - its.epoch) if its.epoch else 0.0 for its in running]
+        remainders = [
+            row.seconds / row.epoch * (row.epochs - row.epoch) if row.epoch else 0.0 for row in rows
+        ]
         trainings = self._total - self._done
         if self._seconds:
             mean = sum(self._seconds) / len(self._seconds)
-            return max(mean * trainings / max(1, min(self._at_once, trainings)), *rest, 0.0)
-        return max(rest) if rest and min(rest) > 0 and trainings <= len(rest) else None
+            return max(mean * trainings / max(1, min(self._at_once, trainings)), *remainders, 0.0)
+        return (
+            max(remainders) if remainders and min(remainders) > 0 and trainings <= len(remainders) else None
+        )
 
 
 NOTIFY_KEY = "tracking.notify"
@@ -229,5 +235,5 @@ def notify(url: str | None, content: Mapping[str, Any], announce: Callable[[str]
         with build_opener(_NoRedirect).open(request, timeout=NOTIFY_SECONDS):
             pass
     except (OSError, HTTPException, ValueError) as error:
-        why = str(getattr(error, "reason", "") or getattr(error, "code", "") or type(error).__name__)
-        announce(f"{urlsplit(url).hostname} is not notified: {why}")
+        problem = str(getattr(error, "reason", "") or getattr(error, "code", "") or type(error).__name__)
+        announce(f"{urlsplit(url).hostname} is not notified: {problem}")

@@ -41,10 +41,10 @@ class SharedRuns(TrainingStore):
         a lock is taken for that of a killed process. `id` is the id of a new run. With `fresh`, only an
         interrupted run with this id is continued.
         """
-        found = self._runs.unfinished(job_hash(job), data.fingerprint)
-        if fresh and (found is None or found.path.name != id):
-            found = None
-        folder, lock = found or self._runs.new(id), ExitStack()
+        old_run = self._runs.unfinished(job_hash(job), data.fingerprint)
+        if fresh and (old_run is None or old_run.path.name != id):
+            old_run = None
+        folder, lock = old_run or self._runs.new(id), ExitStack()
         if not lock.enter_context(folder.try_lock()):
             # Another command has locked the folder a moment ago.
             lock.close()
@@ -118,8 +118,8 @@ class SharedRuns(TrainingStore):
         """Releases the lock; returns a text with the folder if another command trains in it, else ''."""
         self._release(entry.key)
         folder = self._folder(entry)
-        with folder.try_lock(PATIENCE) as free:
-            if free:
+        with folder.try_lock(PATIENCE) as locked:
+            if locked:
                 return ""
         self._elsewhere.add(entry.key)
         return f"another command trains in {folder.path}"

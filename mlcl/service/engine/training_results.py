@@ -37,8 +37,10 @@ class TrainingResults:
     def start(self, log: str) -> dict[str, Any]:
         """Returns time and tags of the start of a log, see `log_start`; an empty dict if the log is gone."""
         if not self._starts.get(log):
-            first = log_start(self._home, log)
-            self._last = share({name: first[name] for name in ("time", "tags") if name in first}, self._last)
+            content = log_start(self._home, log)
+            self._last = share(
+                {name: content[name] for name in ("time", "tags") if name in content}, self._last
+            )
             self._starts[log] = self._last
         return self._starts[log]
 
@@ -52,15 +54,17 @@ class TrainingResults:
         self, entry: Entry, log: str, shared: Mapping[str, Any], free: Collection[str] = ()
     ) -> TrainingResult:
         """Returns the result of a training; its `changes` are the parameters that differ from `shared`."""
-        known, differing, hash_ = self._changes.get(log, (None, {}, ""))
-        if known is not shared and known != shared:
+        old_shared, differences, hash_ = self._changes.get(log, (None, {}, ""))
+        if old_shared is not shared and old_shared != shared:
             params, hash_ = _params_and_hash(entry.job, free)
-            differing = changes(shared, params)
-            self._changes[log] = shared, differing, hash_
+            differences = changes(shared, params)
+            self._changes[log] = shared, differences, hash_
         if entry.state is State.COMPLETE:
-            chosen = plain_parameters(entry.chosen)
-            kept = {key: value for key, value in differing.items() if key not in chosen}
-            differing = kept | changes({key: shared[key] for key in chosen if key in shared}, chosen)
+            chosen_params = plain_parameters(entry.chosen)
+            job_changes = {key: value for key, value in differences.items() if key not in chosen_params}
+            differences = job_changes | changes(
+                {key: shared[key] for key in chosen_params if key in shared}, chosen_params
+            )
         return TrainingResult(
             key=entry.key,
             label=entry.label,
@@ -76,7 +80,7 @@ class TrainingResults:
             number=entry.number,
             origin=entry.origin,
             seed=entry.job["train"]["seed"],
-            changes=differing,
+            changes=differences,
             job_hash=hash_,
             fingerprint=self.tags(log).get(Tag.FINGERPRINT, ""),
             started=self.start(log).get("time"),

@@ -93,8 +93,8 @@ def run_trial(config: dict[str, str]) -> None:
 
     task = TrialTask.of(config)
     enter_workdir(task.cwd)
-    with RunFolder(Path(task.folder)).try_lock(PATIENCE) as mine:
-        if not mine:
+    with RunFolder(Path(task.folder)).try_lock(PATIENCE) as locked:
+        if not locked:
             raise RuntimeError(f"another process is still training in {task.folder}")
         try:
             train(task, tune.report)
@@ -140,10 +140,10 @@ def train(task: TrialTask, report: Report) -> None:
     except Exception as error:
         line = error.line() if isinstance(error, UserError) else f"{type(error).__name__}: {error}"[:5000]
         # A loss is not finite on any node, and a group's notes name the node of each rank that failed.
-        anywhere = isinstance(error, Diverged) or task.job["train"]["workers"] > 1
-        full = isinstance(error, OSError) and error.errno in DISK_IS_FULL
-        state = State.STOPPED if full else State.FAILED
-        report({ENDED: state, REASON: line if anywhere else with_node(line)})
+        on_any_node = isinstance(error, Diverged) or task.job["train"]["workers"] > 1
+        disk_full = isinstance(error, OSError) and error.errno in DISK_IS_FULL
+        state = State.STOPPED if disk_full else State.FAILED
+        report({ENDED: state, REASON: line if on_any_node else with_node(line)})
     else:
         report({ENDED: State.COMPLETE, VALUES: json.dumps(values), REASON: ""})
 
@@ -170,14 +170,14 @@ def _group(
     """Trains with several workers. If Tune ends this thread by SystemExit, the workers are stopped first."""
     from mlcl.service.ray.ddp_group import Share, run_group
 
-    ended: list[SystemExit] = []
+    exits: list[SystemExit] = []
 
     def listen(event: Event) -> None:
         try:
-            if not ended:
+            if not exits:
                 listener(event)
         except SystemExit as end:
-            ended.append(end)
+            exits.append(end)
 
     try:
         return run_group(
@@ -186,14 +186,14 @@ def _group(
             log,
             Path(task.home),
             listen,
-            lambda: bool(ended) or stop(),
+            lambda: bool(exits) or stop(),
             share=Share(task.cpus, task.gpus, wait=True),
             test=task.test,
             stored=task.stored,
         )
     finally:
-        if ended:
-            raise ended[0]
+        if exits:
+            raise exits[0]
 
 
 def _reporter(metric: str, report: Report) -> Listener:

@@ -121,8 +121,8 @@ class _Scheduler(_DriverOnly, FIFOScheduler):
             self._guard.ask(self._guard.callbacks.note, None, key, result[NOTE])
             return TrialScheduler.CONTINUE
         report = self._guard.callbacks.report
-        early = self._guard.ask(report, False, key, int(result[EPOCH]), float(result[SCORE]))
-        return TrialScheduler.STOP if early else TrialScheduler.CONTINUE
+        pruned = self._guard.ask(report, False, key, int(result[EPOCH]), float(result[SCORE]))
+        return TrialScheduler.STOP if pruned else TrialScheduler.CONTINUE
 
 
 class _Closer(_DriverOnly, TrialProgressCallback):
@@ -156,8 +156,8 @@ class _Closer(_DriverOnly, TrialProgressCallback):
     def on_trial_complete(self, *_: Any, trial: Any, **__: Any) -> None:
         self._actors.pop(TrialTask.of(trial.config).folder, None)
         result = trial.last_result or {}
-        last = result if result.get(ENDED) else {}
-        self._guard.ask(self._guard.callbacks.end, None, TrialTask.of(trial.config).key, last)
+        report = result if result.get(ENDED) else {}
+        self._guard.ask(self._guard.callbacks.end, None, TrialTask.of(trial.config).key, report)
 
     def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
         key = TrialTask.of(trial.config).key
@@ -228,10 +228,10 @@ def _why(error: Exception | None) -> str:
     cause = getattr(error, "cause", None) or error
     if cause is None or isinstance(cause, RayActorError):
         node = re.search(r"\bip: ([^\s,]+)", str(cause), re.IGNORECASE)  # of the last process, in Ray's text
-        where = f", at last on {node[1]}" if node else ""
-        return f"its process died again and again (killed, or out of memory){where}"
-    last = str(cause).strip().rpartition("\n")[2]
-    reason = last if isinstance(cause, TuneError) else f"{type(cause).__name__}: {cause}"
+        place = f", at last on {node[1]}" if node else ""
+        return f"its process died again and again (killed, or out of memory){place}"
+    last_line = str(cause).strip().rpartition("\n")[2]
+    reason = last_line if isinstance(cause, TuneError) else f"{type(cause).__name__}: {cause}"
     return " ".join(reason.split())[:5000]
 
 
