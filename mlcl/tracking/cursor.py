@@ -93,20 +93,20 @@ def _log_folders(home: Path) -> list[Path]:
 
 def undelivered_logs(home: Path, uri: str | None = None) -> list[UndeliveredLog]:
     """Returns the undelivered logs under `home`, ordered by id; with `uri` only those for this store."""
-    found = []
+    logs = []
     for folder in _log_folders(home):
         cursor = Cursor.read(folder)
         if entries := pending_entries(folder, cursor.unsent):
             store, refusal = str(first_entry(folder / LOG).get("uri")), cursor.undeliverable
-            found.append(UndeliveredLog(folder.name, entries, store, refusal, is_locked(folder / LOCK)))
-    return [log for log in found if uri is None or log.uri == stored_uri(uri, home)]
+            logs.append(UndeliveredLog(folder.name, entries, store, refusal, is_locked(folder / LOCK)))
+    return [log for log in logs if uri is None or log.uri == stored_uri(uri, home)]
 
 
 def delivered_logs(home: Path, uri: str) -> list[str]:
     """Returns the ids of the logs under `home` whose cursors say that they have a run in this store."""
-    present = stored_uri(uri, home)
+    store = stored_uri(uri, home)
     folders = (path for path in _log_folders(home) if Cursor.read(path).run_id is not None)
-    return [path.name for path in folders if first_entry(path / LOG).get("uri") == present]
+    return [path.name for path in folders if first_entry(path / LOG).get("uri") == store]
 
 
 def pending_entries(folder: Path, offset: int) -> int:
@@ -119,7 +119,7 @@ def pending_entries(folder: Path, offset: int) -> int:
 
 def is_usable(home: Path, id: str, uri: str) -> bool:
     """Whether a log can be started or continued: it has no other store, and was not refused as a whole."""
-    folder, present = log_folder(home, id), stored_uri(uri, home)
+    folder, store = log_folder(home, id), stored_uri(uri, home)
     cursor = Cursor.read(folder)
     refused = cursor.undeliverable and cursor.refused_at is None
-    return first_entry(folder / LOG).get("uri", present) == present and not refused
+    return first_entry(folder / LOG).get("uri", store) == store and not refused

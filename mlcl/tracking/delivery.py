@@ -115,9 +115,9 @@ class Delivery:
         """Waits up to `timeout` seconds for the log's run in MLflow; returns its id or None."""
         end = time.monotonic() + timeout
         self._wake.set()
-        while (found := self.run_id(id)) is None and time.monotonic() < end and self._thread.is_alive():
+        while (run_id := self.run_id(id)) is None and time.monotonic() < end and self._thread.is_alive():
             time.sleep(LOOK_EVERY)
-        return found
+        return run_id
 
     def drain(self, patience: float = 10.0, stop: Callable[[], bool] = lambda: False) -> int:
         """Waits until all logs are sent; returns the number of logs that are not.
@@ -125,24 +125,24 @@ class Delivery:
         The wait ends early if MLflow has not answered for `patience` seconds. Once `stop` has returned True,
         the wait ends at the first failure, or after `patience` seconds.
         """
-        began, asked = time.monotonic(), None
+        start, stop_time = time.monotonic(), None
         for log in list(self._logs.values()):
             log.elsewhere = False  # the other process may have released it: the thread looks again
         self._wake.set()
         while (self._scans or self.pending()) and self._thread.is_alive():
-            now, failing = time.monotonic(), self._failures > 0
-            if asked is None and stop():
-                asked = now
-            hurried = asked is not None and (failing or now - asked > patience)
-            if hurried or (failing and now - max(self._failing_since, began) > patience):
+            now, outage = time.monotonic(), self._failures > 0
+            if stop_time is None and stop():
+                stop_time = now
+            stopped = stop_time is not None and (outage or now - stop_time > patience)
+            if stopped or (outage and now - max(self._failing_since, start) > patience):
                 break
             time.sleep(LOOK_EVERY)
         return self.pending()
 
     def pending(self) -> int:
         """Returns the number of logs with unsent entries; logs that other processes send are not counted."""
-        waiting = [log for log in list(self._logs.values()) if not log.elsewhere and not log.is_delivered]
-        return sum(log.pending() > 0 for log in waiting)
+        undelivered = [log for log in list(self._logs.values()) if not log.elsewhere and not log.is_delivered]
+        return sum(log.pending() > 0 for log in undelivered)
 
     def delivered_run(self, id: str) -> str | None:
         """Returns the id of the log's run in MLflow; None until each entry of the log was sent or refused."""
@@ -173,9 +173,9 @@ class Delivery:
         """
         while self._scans:
             self._forget_lost_runs()
-            for found in undelivered_logs(self._home, self._tracker.uri):
-                if not found.locked and (self._scans[0] or not found.refusal):
-                    self._add(found.id, earlier=True)
+            for undelivered in undelivered_logs(self._home, self._tracker.uri):
+                if not undelivered.locked and (self._scans[0] or not undelivered.refusal):
+                    self._add(undelivered.id, earlier=True)
             self._scans.pop(0)
         for log in sorted(self._logs.values(), key=lambda log: log.failures):
             try:
@@ -204,10 +204,10 @@ class Delivery:
         """Resets the cursors of logs whose runs were lost with a deleted store: they are sent again."""
         for id in lost_logs(self._home, self._tracker.uri, self._tracker.client):
             folder = log_folder(self._home, id)
-            with lock_file(folder / LOCK) as mine:
+            with lock_file(folder / LOCK) as locked:
                 # Read again: another command may have reset it a moment ago.
                 run_id = Cursor.read(folder).run_id
-                if mine and run_id is not None and existing_run(self._tracker.client, run_id) is None:
+                if locked and run_id is not None and existing_run(self._tracker.client, run_id) is None:
                     Cursor().write(folder)
 
     def _sender(self, log: _QueuedLog) -> Sender | None:
@@ -221,10 +221,10 @@ class Delivery:
         parent = log.sender.parent
         if parent is None or self.run_id(parent) is not None:
             return log.sender
-        above = self._logs.get(parent)
-        if above is None or above.is_delivered:
+        parent_log = self._logs.get(parent)
+        if parent_log is None or parent_log.is_delivered:
             raise Refused(f"the log that it is nested in, {parent}, has no run")
-        log.elsewhere = above.elsewhere
+        log.elsewhere = parent_log.elsewhere
         return None
 
     def _put_aside(self, log: _QueuedLog, reason: str) -> None:
@@ -238,13 +238,13 @@ class Delivery:
         log.release()
         self._logs.pop(log.id)
 
-    def _tell(self, log: _QueuedLog, cursor: Cursor, what: str) -> None:
+    def _tell(self, log: _QueuedLog, cursor: Cursor, subject: str) -> None:
         """Announces a refusal, unless a refusal for the same reason was announced before."""
         reason = cursor.undeliverable
-        if (same := reason.replace(str(cursor.run_id), "")) not in self._refusals:
-            self._refusals.add(same)
-            way = "it is kept, and `mlcl doctor` names it and others like it"
-            self._announce(f"MLflow does not take {what} {log.id} ({reason}); {way}")
+        if (text := reason.replace(str(cursor.run_id), "")) not in self._refusals:
+            self._refusals.add(text)
+            remedy = "it is kept, and `mlcl doctor` names it and others like it"
+            self._announce(f"MLflow does not take {subject} {log.id} ({reason}); {remedy}")
 
     def release(self) -> None:
         """Releases the locks of all logs, so that other processes can send them."""
@@ -267,8 +267,8 @@ class Delivery:
 
 def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
     """Returns the logs sent to this URI if the store there has lost them: it has no run of mlcl any more."""
-    every = [each.experiment_id for each in client.search_experiments(ViewType.ALL)]
-    if every and client.search_runs(every, f"tags.`{Tag.LOG}` != ''", ViewType.ALL, max_results=1):
+    ids = [experiment.experiment_id for experiment in client.search_experiments(ViewType.ALL)]
+    if ids and client.search_runs(ids, f"tags.`{Tag.LOG}` != ''", ViewType.ALL, max_results=1):
         return []
     return delivered_logs(home, uri)  # called last, since it reads a file of every log
 

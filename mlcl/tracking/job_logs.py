@@ -98,11 +98,11 @@ class JobLogs:
 def _notes(data: DatasetInfo) -> dict[str, str]:
     """Returns the tag with the notes of a data set; the last notes are left out if it would be too long."""
     lengths = accumulate(len(json.dumps(note)) for note in data.notes)
-    kept = [note for note, length in zip(data.notes, lengths, strict=True) if length <= MAX_NOTES]
-    return {Tag.DATA_NOTES: json.dumps(kept)} if kept else {}
+    notes = [note for note, length in zip(data.notes, lengths, strict=True) if length <= MAX_NOTES]
+    return {Tag.DATA_NOTES: json.dumps(notes)} if notes else {}
 
 
 def _lower_is_better() -> str:
     """Returns the names of all metrics for which lower is better, as JSON for readers without the metrics."""
-    lower = [metric for metric in registry("metrics").values() if metric.mode == "min"]
-    return json.dumps([name for m in lower for name in (m.name, *([f"{m.name}_*"] * m.per_aspect))])
+    metrics = [metric for metric in registry("metrics").values() if metric.mode == "min"]
+    return json.dumps([name for m in metrics for name in (m.name, *([f"{m.name}_*"] * m.per_aspect))])

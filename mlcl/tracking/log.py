@@ -160,9 +160,9 @@ class RunLog:
         """Attaches to a log that this or another process started. Raises UserError if there is none."""
         log = cls.find(home, id)
         if log is None:
-            found = log_folder(home, id) / LOG
+            path = log_folder(home, id) / LOG
             allowed = "a folder that all nodes share"
-            raise UserError("no such log of a run", key="--home", found=found, allowed=allowed)
+            raise UserError("no such log of a run", key="--home", found=path, allowed=allowed)
         return log
 
     @classmethod
@@ -179,7 +179,7 @@ class RunLog:
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Logs metrics at a step, except those that the log has at this or a later one, as after a resume."""
-        values = {name: _number(its) for name, its in metrics.items() if self._last(name)[0] < step}
+        values = {name: _number(number) for name, number in metrics.items() if self._last(name)[0] < step}
         if values:
             append(self._path, [{"kind": "metrics", "step": step, "time": _now(), "values": values}])
             self._points |= {name: (step, value) for name, value in values.items()}
@@ -191,14 +191,16 @@ class RunLog:
         another value at `step`, the final one is at the step after its last: after early stopping, the final
         metrics are those of the best epoch.
         """
-        at: dict[int, dict[str, float]] = {}
+        values_by_step: dict[int, dict[str, float]] = {}
         for name, value in metrics.items():
-            last, before = self._last(name)
-            same = before == _number(value)
-            first = last < 0 or (last == 0 and same)
-            at.setdefault(0 if first else step if same or last < step else last + 1, {})[name] = value
-        for each, values in at.items():
-            self.log_metrics(values, each)
+            last_step, last_value = self._last(name)
+            same = last_value == _number(value)
+            first = last_step < 0 or (last_step == 0 and same)
+            values_by_step.setdefault(
+                0 if first else step if same or last_step < step else last_step + 1, {}
+            )[name] = value
+        for metric_step, values in values_by_step.items():
+            self.log_metrics(values, metric_step)
 
     def _last(self, name: str) -> tuple[int, float | str]:
         return self._points.get(name, (-1, ""))
@@ -317,7 +319,7 @@ def system_metrics() -> dict[str, float]:
     import torch  # slow to import
 
     memory = psutil.virtual_memory()
-    found = {
+    metrics = {
         "cpu_utilization_percentage": psutil.cpu_percent(),
         "system_memory_usage_megabytes": memory.used / MEGABYTE,
         "system_memory_usage_percentage": memory.percent,
@@ -325,8 +327,8 @@ def system_metrics() -> dict[str, float]:
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         device = torch.cuda.current_device()
         (free, total), gpu = torch.cuda.mem_get_info(device), f"gpu_{device}"
-        found[f"{gpu}_memory_usage_megabytes"] = (total - free) / MEGABYTE
-        found[f"{gpu}_memory_usage_percentage"] = 100 * (total - free) / total
+        metrics[f"{gpu}_memory_usage_megabytes"] = (total - free) / MEGABYTE
+        metrics[f"{gpu}_memory_usage_percentage"] = 100 * (total - free) / total
         with suppress(ModuleNotFoundError, RuntimeError):
-            found[f"{gpu}_utilization_percentage"] = float(torch.cuda.utilization(device))
-    return {f"system/{name}": value for name, value in found.items()}
+            metrics[f"{gpu}_utilization_percentage"] = float(torch.cuda.utilization(device))
+    return {f"system/{name}": value for name, value in metrics.items()}

@@ -59,8 +59,8 @@ def make_tables(file: Path | None, artifacts: str) -> None:
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    for half in file.parent.glob(f".{file.name}.*.partial*"):
-        half.unlink()
+    for leftover in file.parent.glob(f".{file.name}.*.partial*"):
+        leftover.unlink()
     # MLflow caches stores by the name of the file: within a process each name must be a new one.
     partial = file.with_name(f".{file.name}.{uuid4().hex}.partial")
     SqlAlchemyStore(f"sqlite:///{partial}", artifacts)
@@ -69,24 +69,26 @@ def make_tables(file: Path | None, artifacts: str) -> None:
 
 def relocate_artifacts(uri: str, home: Path) -> None:
     """Corrects the absolute artifact addresses in the SQLite file of a home that was moved."""
-    file, here = sqlite_file(uri), home.as_uri()
+    file, address = sqlite_file(uri), home.as_uri()
     if file is None or not file.is_relative_to(home) or not file.is_file() or not file.stat().st_size:
         return
     with closing(sqlite3.connect(file, timeout=60)) as store, store:
         tables = {name for (name,) in store.execute("SELECT name FROM sqlite_master")}
         if not {table for table, _ in COLUMNS} <= tables:
             return
-        kept = store.execute(f"SELECT address FROM {HOME_TABLE}").fetchone() if HOME_TABLE in tables else None
-        if kept is None:
+        stored = (
+            store.execute(f"SELECT address FROM {HOME_TABLE}").fetchone() if HOME_TABLE in tables else None
+        )
+        if stored is None:
             store.execute(f"CREATE TABLE IF NOT EXISTS {HOME_TABLE} (address TEXT NOT NULL)")
-            store.execute(f"INSERT INTO {HOME_TABLE} VALUES (?)", (here,))
-        elif kept != (here,):
-            old = f"{kept[0]}/"
+            store.execute(f"INSERT INTO {HOME_TABLE} VALUES (?)", (address,))
+        elif stored != (address,):
+            old = f"{stored[0]}/"
             for table, column in COLUMNS:
                 # LIKE is not used: it would take `_` and `%` in an address for wildcards.
-                moved = f"{column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?"
-                store.execute(f"UPDATE {table} SET {moved}", (f"{here}/", len(old) + 1, len(old), old))
-            store.execute(f"UPDATE {HOME_TABLE} SET address = ?", (here,))
+                update = f"{column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?"
+                store.execute(f"UPDATE {table} SET {update}", (f"{address}/", len(old) + 1, len(old), old))
+            store.execute(f"UPDATE {HOME_TABLE} SET address = ?", (address,))
 
 
 def last_points(run: Run) -> list[Metric]:

@@ -106,8 +106,8 @@ def check_reachable(uri: str, home: Path) -> None:
         check_sqlite(file)
     elif reason := unreachable_reason(uri):
         kind = "server" if uri.startswith("http") else "database"
-        found = f"{shown(uri)} ({reason})"
-        raise UserError(f"the tracking {kind} does not answer", key=KEY, found=found)
+        detail = f"{shown(uri)} ({reason})"
+        raise UserError(f"the tracking {kind} does not answer", key=KEY, found=detail)
 
 
 def check_sqlite(path: Path) -> None:

@@ -25,7 +25,9 @@ def typed_params(job: JobConfig, free: Collection[str] = ()) -> dict[str, Any]:
 
 
 def _settings(job: JobConfig, free: Collection[str]) -> dict[str, Any]:
-    keys = flatten({name: its for name, its in dump_job(job).items() if name not in ("tracking", "plugins")})
+    keys = flatten(
+        {name: section for name, section in dump_job(job).items() if name not in ("tracking", "plugins")}
+    )
     if job.plugins:
         keys["plugins"] = [plugin.label for plugin in job.plugins]
     weight = round(job.objective.classifier_weight, 12)  # rounded, since it may be 1 minus other weights
@@ -50,14 +52,14 @@ def plain_parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
     Numbers and booleans are not converted; lists and other values become text. Items of lists under
     `evaluation.` are left out: these are grids, which would only fill MLflow's menus.
     """
-    plain: dict[str, Any] = {}
+    params: dict[str, Any] = {}
     for key, value in settings.items():
         if value is None or value == {}:
             continue
-        plain[key] = _plain(value)
+        params[key] = _plain(value)
         if isinstance(value, list | tuple) and not key.startswith("evaluation."):
-            plain |= {f"{key}.{index}": _plain(item) for index, item in enumerate(value)}
-    return plain
+            params |= {f"{key}.{index}": _plain(item) for index, item in enumerate(value)}
+    return params
 
 
 def _plain(value: Any) -> Any:
@@ -77,8 +79,8 @@ def axis(key: str) -> str:
 
 def short_name(key: str) -> str | None:
     """Returns the short name of a key by `SHORT`; None if the key has no short name."""
-    found = (re.sub(pattern, name, key) for pattern, name in SHORT.items() if re.fullmatch(pattern, key))
-    return next(found, None)
+    names = (re.sub(pattern, name, key) for pattern, name in SHORT.items() if re.fullmatch(pattern, key))
+    return next(names, None)
 
 
 _DERIVED = re.compile(rf"{re.escape(LOG10)}|(tau|alpha)\.|(tau|k|lambda|gamma)$")
@@ -88,10 +90,10 @@ def _derived(key: str, value: Any) -> dict[str, str]:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return {}
     short = short_name(key)
-    derived = {} if short is None else {short: f"{value:.4g}"}
+    params = {} if short is None else {short: f"{value:.4g}"}
     if _is_log_scaled(key) and value > 0:
-        derived[f"{LOG10}{short or key}"] = f"{math.log10(value):.4g}"
-    return derived
+        params[f"{LOG10}{short or key}"] = f"{math.log10(value):.4g}"
+    return params
 
 
 def _is_log_scaled(key: str) -> bool:

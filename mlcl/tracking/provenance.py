@@ -55,8 +55,8 @@ def code() -> str:
     folder = Path(__file__).parents[1]
     commit, diff = _git(folder, "rev-parse", "HEAD"), _git(folder, "diff", "HEAD", "--", ".")
     if commit is None:
-        carried = _carried((Path.cwd(),))
-        commit, diff = carried.tags.get(Tag.COMMIT), carried.diff
+        record = _carried((Path.cwd(),))
+        commit, diff = record.tags.get(Tag.COMMIT), record.diff
     changes = (diff or "").encode() + b"".join(_untracked(folder))
     parts = [metadata.version("mlcl"), (commit or "").strip()[:12]]
     parts.append(f"+{hashlib.sha256(changes).hexdigest()[:8]}" if changes else "")
@@ -90,8 +90,8 @@ def provenance(*folders: Path, without: Path | None = None) -> Provenance:
         if commit is not None:
             break
     else:
-        carried = _carried(folders or (Path.cwd(),))
-        return Provenance(carried.tags | tags, carried.diff, packages)
+        record = _carried(folders or (Path.cwd(),))
+        return Provenance(record.tags | tags, record.diff, packages)
     paths = [] if without is None else _paths(folder, without.resolve())
     diff = _git(folder, "diff", "HEAD", *paths) or ""
     untracked = _git(folder, "ls-files", "--others", "--exclude-standard", *paths) or ""
@@ -103,17 +103,17 @@ def provenance(*folders: Path, without: Path | None = None) -> Provenance:
     return Provenance(tags, diff, packages)
 
 
-def _paths(folder: Path, without: Path) -> list[str]:
-    """Returns git's arguments that leave out the folder `without`; none for one outside of the checkout."""
+def _paths(folder: Path, excluded: Path) -> list[str]:
+    """Returns git's arguments that leave out the folder `excluded`; none for one outside of the checkout."""
     top = Path((_git(folder, "rev-parse", "--show-toplevel") or "").rstrip("\n")).resolve()
-    if top not in without.parents:
+    if top not in excluded.parents:
         return []
-    return ["--", ":/", f":(top,exclude,literal){without.relative_to(top).as_posix()}"]
+    return ["--", ":/", f":(top,exclude,literal){excluded.relative_to(top).as_posix()}"]
 
 
 @cache  # reading the metadata of some hundred packages takes a tenth of a second
 def _installed() -> dict[str, str]:
-    return {each.name: each.version for each in metadata.distributions()}
+    return {package.name: package.version for package in metadata.distributions()}
 
 
 def _carried(folders: tuple[Path, ...]) -> Provenance:
@@ -130,7 +130,7 @@ def _carried(folders: tuple[Path, ...]) -> Provenance:
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(folder), *arguments],
             capture_output=True,
             encoding="utf-8",
@@ -140,4 +140,4 @@ def _git(folder: Path, *arguments: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return process.stdout if process.returncode == 0 else None

@@ -59,8 +59,8 @@ def register_export(
         version = register_version(tracker, model, index, name)
         tracker.client.set_registered_model_alias(name, alias, version)
     except MlflowException as error:
-        found = f"{name}@{alias} ({tracker.reason(error)})"
-        raise UserError("MLflow does not take it", key="--register", found=found) from None
+        detail = f"{name}@{alias} ({tracker.reason(error)})"
+        raise UserError("MLflow does not take it", key="--register", found=detail) from None
     return f"models:/{name}@{alias} (version {version})"
 
 
@@ -88,23 +88,23 @@ def log_export(tracker: Tracker, run_id: str, folder: Path, index: Index, encode
         try:
             return log_model(tracker.client, tracker.client.get_run(run_id), save)
         except OSError as error:
-            found = f"{run_id} ({tracker.reason(error)})"
-            raise UserError("MLflow does not take the model", key="RUN", found=found) from None
+            detail = f"{run_id} ({tracker.reason(error)})"
+            raise UserError("MLflow does not take the model", key="RUN", found=detail) from None
 
 
 def find_model(client: MlflowClient, run: Run) -> LoggedModel | None:
     """Returns the exported model of a run; None if none was logged completely."""
-    found = client.search_logged_models(
+    models = client.search_logged_models(
         [run.info.experiment_id], f"source_run_id = '{run.info.run_id}' AND name = '{NAME}'"
     )
-    return next((model for model in found if model.status == LoggedModelStatus.READY), None)
+    return next((model for model in models if model.status == LoggedModelStatus.READY), None)
 
 
 def log_model(client: MlflowClient, run: Run, save: Callable[[LoggedModel], Path]) -> LoggedModel:
     """Returns the model of a run. If it has none, logs the folder that `save` writes, linked to metrics."""
-    found = find_model(client, run)
-    if found is not None:
-        return found
+    logged = find_model(client, run)
+    if logged is not None:
+        return logged
     run_id = run.info.run_id
     model = client.create_logged_model(run.info.experiment_id, NAME, run_id, params=dict(run.data.params))
     try:
@@ -120,7 +120,7 @@ def log_model(client: MlflowClient, run: Run, save: Callable[[LoggedModel], Path
 
 def _linked_metrics(run: Run, model: LoggedModel) -> list[Metric]:
     """Returns the run's last point of each evaluation metric, to be logged again with model and data set."""
-    data = next((each.dataset for each in run.inputs.dataset_inputs), None)
+    data = next((item.dataset for item in run.inputs.dataset_inputs), None)
     return [
         Metric(
             point.key,
@@ -173,9 +173,9 @@ def _example(index: Index) -> pd.DataFrame:
 
 
 def _requirements(encoder: str) -> list[str]:
-    found = []
+    requirements = []
     for name in (*NEEDED, *ENCODERS[encoder].packages):
         # Some are optional, such as peft, which only adapters need.
         with suppress(metadata.PackageNotFoundError):
-            found.append(f"{name}=={metadata.version(name)}")
-    return found
+            requirements.append(f"{name}=={metadata.version(name)}")
+    return requirements

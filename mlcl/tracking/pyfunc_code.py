@@ -25,10 +25,10 @@ class ExportedPyfunc(PythonModel):  # type: ignore[misc]
         """Returns labels and probabilities; `params` may have `predictor` and (multi-label) `threshold`."""
         params = params or {}
         inputs = model_input[self._model.index.modality].tolist()
-        found = self._model.predict(
+        predictions = self._model.predict(
             inputs, predictor=params.get("predictor"), threshold=params.get("threshold")
         )
-        return pd.DataFrame(dict(found.columns), index=model_input.index)
+        return pd.DataFrame(dict(predictions.columns), index=model_input.index)
 
 
 set_model(ExportedPyfunc())

@@ -59,7 +59,7 @@ def refusal(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, MlflowException):
         return str(error) if error.error_code in REFUSED else None
-    if any(_is_outage(each) for each in _chain(error)):
+    if any(_is_outage(cause) for cause in _chain(error)):
         return None
     return f"{type(error).__name__}: {error}"
 

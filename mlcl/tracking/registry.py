@@ -55,13 +55,13 @@ def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: s
         tracker.make_model(name)
         tags = {"predictor": index.best, "metric": index.metric}
         text = f"{describe(index)}\n\n{more}"[:MAX_DESCRIPTION]
-        made = tracker.client.create_model_version(
+        created = tracker.client.create_model_version(
             name, source, run_id, tags=tags, description=text, model_id=model.model_id
         )
-        versions[name] = str(made.version)
+        versions[name] = str(created.version)
         # For the model's page: a server does this itself, a store that is a file does not.
-        listed = [{"name": its, "version": version} for its, version in versions.items()]
-        tracker.client.set_logged_model_tags(model.model_id, {VERSIONS_TAG: json.dumps(listed)})
+        links = [{"name": model_name, "version": version} for model_name, version in versions.items()]
+        tracker.client.set_logged_model_tags(model.model_id, {VERSIONS_TAG: json.dumps(links)})
     return versions[name]
 
 
@@ -78,11 +78,11 @@ def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
             version = client.get_model_version_by_alias(name, parts["alias"])
         else:
             version = client.get_model_version(name, parts["version"])
-        held = Path(download_artifacts(f"{version.source}/artifacts", None, None, str(to), tracker.uri))
+        download = Path(download_artifacts(f"{version.source}/artifacts", None, None, str(to), tracker.uri))
     except (MlflowException, OSError) as error:
-        found = f"{uri} ({tracker.reason(error)})"
-        raise UserError("no such registered model", key="MODEL", found=found) from None
-    for file in held.glob(f"*/{INDEX}"):  # MLflow keeps the name of the folder that was exported
+        detail = f"{uri} ({tracker.reason(error)})"
+        raise UserError("no such registered model", key="MODEL", found=detail) from None
+    for file in download.glob(f"*/{INDEX}"):  # MLflow keeps the name of the folder that was exported
         return file.parent
     raise UserError("not an exported model", key="MODEL", found=uri, allowed=f"mlcl export {version.run_id}")
 
@@ -113,24 +113,24 @@ class Score:
             return "its job is not known"
         if held["metric"] != self.metric:
             return f"its metric is {held['metric']}"
-        ours, theirs = json.loads(self.tags()["job"]), json.loads(held["job"])
+        settings, other_settings = json.loads(self.tags()["job"]), json.loads(held["job"])
         # The tags of an earlier mlcl may have keys that are neutral now.
-        free = (*NEUTRAL, *self.searched, *json.loads(held["searched"]))
-        differ = sorted(
+        neutral_keys = (*NEUTRAL, *self.searched, *json.loads(held["searched"]))
+        keys = sorted(
             key
-            for key in ours.keys() | theirs.keys()
-            if ours.get(key) != theirs.get(key) and not _is_in(free, key)
+            for key in settings.keys() | other_settings.keys()
+            if settings.get(key) != other_settings.get(key) and not _is_in(neutral_keys, key)
         )
-        if not differ:
+        if not keys:
             return ""
-        first, more = differ[0], len(differ) - 1
-        text = f"its {first} is {theirs.get(first)}, here {ours.get(first)}"
-        return f"{text}, and {more} more differ" if more else text
+        first_key, n_more = keys[0], len(keys) - 1
+        text = f"its {first_key} is {other_settings.get(first_key)}, here {settings.get(first_key)}"
+        return f"{text}, and {n_more} more differ" if n_more else text
 
     def beats(self, held: Mapping[str, str]) -> bool:
         """Whether the score is better than that of a version with the tags `held`."""
-        other = float(held["score"])
-        return self.value > other if self.mode == "max" else self.value < other
+        other_value = float(held["score"])
+        return self.value > other_value if self.mode == "max" else self.value < other_value
 
 
 def move_best(tracker: Tracker, name: str, version: str, score: Score) -> str:
@@ -141,19 +141,19 @@ def move_best(tracker: Tracker, name: str, version: str, score: Score) -> str:
     """
     client = tracker.client
     try:
-        held = client.get_model_version_by_alias(name, BEST)
+        old_best = client.get_model_version_by_alias(name, BEST)
     except MlflowException:
-        held = None
+        old_best = None
     for key, value in score.tags().items():
         client.set_model_version_tag(name, version, key, value)
-    why = ""
-    if held is not None and str(held.version) != version:
-        why = score.difference(held.tags)
-        if not why and not score.beats(held.tags):
-            return f"models:/{name}/{version} ({BEST} stays with version {held.version})"
-        why = f"; not compared with version {held.version}: {why}" if why else ""
+    reason = ""
+    if old_best is not None and str(old_best.version) != version:
+        reason = score.difference(old_best.tags)
+        if not reason and not score.beats(old_best.tags):
+            return f"models:/{name}/{version} ({BEST} stays with version {old_best.version})"
+        reason = f"; not compared with version {old_best.version}: {reason}" if reason else ""
     client.set_registered_model_alias(name, BEST, version)
-    return f"models:/{name}@{BEST} (version {version}{why})"
+    return f"models:/{name}@{BEST} (version {version}{reason})"
 
 
 def _is_in(sections: Sequence[str], key: str) -> bool:

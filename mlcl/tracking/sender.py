@@ -109,8 +109,8 @@ class Sender:
         """Creates the run, or finds the one that was created before an answer was lost."""
         cursor = self.cursor
         experiment = self._experiment(entry)
-        found = self._runs(experiment) if cursor.creating else []
-        if not found:
+        run_ids = self._runs(experiment) if cursor.creating else []
+        if not run_ids:
             # An earlier request without an answer may still be carried out after this one.
             cursor.twice = cursor.twice or cursor.creating
             cursor.creating = True
@@ -125,19 +125,19 @@ class Sender:
                 tags[Tag.PARENT] = Cursor.of(self._tracker.home, entry["parent"]).run_id
             name = entry["name"][:RUN_NAME]
             run = self._client.create_run(experiment, start_time=entry["time"], tags=tags, run_name=name)
-            found, self._artifact_uri = [run.info.run_id], str(run.info.artifact_uri)
-        cursor.run_id, cursor.creating, cursor.experiment_id = found[0], False, experiment
+            run_ids, self._artifact_uri = [run.info.run_id], str(run.info.artifact_uri)
+        cursor.run_id, cursor.creating, cursor.experiment_id = run_ids[0], False, experiment
         cursor.write(self.folder)
 
     def _experiment(self, entry: Mapping[str, Any]) -> str:
         """Returns the id of the parent run's experiment, even if renamed; else of the named one."""
         home, parent = self._tracker.home, entry["parent"]
-        kept = None if parent is None else Cursor.of(home, parent).experiment_id
-        return self._tracker.experiment(entry["experiment"]) if kept is None else kept
+        experiment = None if parent is None else Cursor.of(home, parent).experiment_id
+        return self._tracker.experiment(entry["experiment"]) if experiment is None else experiment
 
     def _runs(self, experiment: str) -> list[str]:
-        found = self._client.search_runs([experiment], f"tags.`{Tag.LOG}` = '{self.id}'")
-        return [run.info.run_id for run in found]
+        runs = self._client.search_runs([experiment], f"tags.`{Tag.LOG}` = '{self.id}'")
+        return [run.info.run_id for run in runs]
 
     def _metrics(self, entries: list[Any]) -> None:
         points = [
@@ -153,8 +153,8 @@ class Sender:
         self._client.log_batch(self.cursor.run_id, params=params, synchronous=True)
 
     def _tags(self, values: Mapping[str, str]) -> None:
-        listed = [RunTag(*item) for item in values.items()]
-        self._client.log_batch(self.cursor.run_id, tags=listed, synchronous=True)
+        tags = [RunTag(*item) for item in values.items()]
+        self._client.log_batch(self.cursor.run_id, tags=tags, synchronous=True)
 
     def _log_dataset(self, tags: Mapping[str, str]) -> None:
         if Tag.ROWS not in tags:
@@ -206,30 +206,30 @@ class Sender:
         self._client.set_terminated(run_id, MLFLOW_STATUS[state], end_time=time)
         if self.cursor.twice:
             experiment = self._client.get_run(run_id).info.experiment_id
-            for other in self._runs(experiment):
-                if other != run_id:
-                    self._client.delete_run(other)
+            for other_run in self._runs(experiment):
+                if other_run != run_id:
+                    self._client.delete_run(other_run)
             self.cursor.twice = False
 
 
 def _batches(path: Path, offset: int) -> Iterator[tuple[list[Any], int]]:
     """Yields consecutive metrics for one request, or a single other entry, with the offset of its end."""
-    together: list[Any] = []
+    batch: list[Any] = []
     points = end = 0
-    for line, after in read_lines(path, offset):
+    for line, line_end in read_lines(path, offset):
         entry = decode(line)
-        here = len(entry.get("values", ())) if entry.get("kind") == "metrics" else 0
-        if together and (here == 0 or points + here > POINTS):
-            yield together, end
-            together, points = [], 0
-        if here:
-            together.append(entry)
-            points += here
+        n_values = len(entry.get("values", ())) if entry.get("kind") == "metrics" else 0
+        if batch and (n_values == 0 or points + n_values > POINTS):
+            yield batch, end
+            batch, points = [], 0
+        if n_values:
+            batch.append(entry)
+            points += n_values
         else:
-            yield [entry], after
-        end = after
-    if together:
-        yield together, end
+            yield [entry], line_end
+        end = line_end
+    if batch:
+        yield batch, end
 
 
 def link_artifact(path: Path, uri: str, name: str) -> bool:
@@ -239,7 +239,7 @@ def link_artifact(path: Path, uri: str, name: str) -> bool:
         return False
     target = Path(unquote(parts.path), name)
     try:
-        files = [each for each in sorted(path.rglob("*")) if each.is_file()] if path.is_dir() else [path]
+        files = [item for item in sorted(path.rglob("*")) if item.is_file()] if path.is_dir() else [path]
         for file in files:
             _link(file, target / file.relative_to(path))
     except OSError:  # another disk, or one without links: then MLflow copies

@@ -111,7 +111,7 @@ def _params(keys: Sequence[str]) -> list[str]:
 
 
 def _view(
-    where: str,
+    search_filter: str,
     metric: str,
     columns: Sequence[str],
     charts: Sequence[Mapping[str, Any]],
@@ -119,10 +119,10 @@ def _view(
     higher: bool,
     title: str,
 ) -> dict[str, Any]:
-    """Returns a view of the runs that match `where`, ordered by the metric, with columns and charts."""
+    """Returns a view of the runs that match `search_filter`, ordered by the metric, with columns, charts."""
     return {
         **_FIXED,
-        "searchFilter": where,
+        "searchFilter": search_filter,
         "orderByKey": f"metrics.`{metric}`",
         "orderByAsc": not higher,
         "selectedColumns": [f"metrics.`{metric}`", *columns],
@@ -163,8 +163,8 @@ _FIXED: dict[str, Any] = {
 
 
 def _parallel(axes: Sequence[str]) -> dict[str, Any]:
-    shown = {"selectedParams": list(axes), "selectedMetrics": [SCORE]}
-    return {"type": "PARALLEL", **shown, "showAllRuns": True, "runsCountToCompare": RUNS}
+    selection = {"selectedParams": list(axes), "selectedMetrics": [SCORE]}
+    return {"type": "PARALLEL", **selection, "showAllRuns": True, "runsCountToCompare": RUNS}
 
 
 def _contour(axes: Sequence[str]) -> list[dict[str, Any]]:
@@ -220,8 +220,8 @@ def describe_experiment(tracker: Tracker, run_id: str) -> None:
     experiment = tracker.client.get_experiment(tracker.client.get_run(run_id).info.experiment_id)
     if not str(experiment.tags.get(Tag.NOTE, HEADING)).startswith(HEADING):
         return
-    where = f"tags.`{Tag.KIND}` = 'sweep'"
-    sweeps = tracker.client.search_runs([experiment.experiment_id], where, max_results=MOST_SWEEPS)
+    search_filter = f"tags.`{Tag.KIND}` = 'sweep'"
+    sweeps = tracker.client.search_runs([experiment.experiment_id], search_filter, max_results=MOST_SWEEPS)
     groups: dict[tuple[str, str], list[Run]] = {}
     for sweep in sweeps:
         if SCORE in sweep.data.metrics and SWEEP_SCORE in sweep.data.params:

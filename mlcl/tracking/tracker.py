@@ -87,19 +87,19 @@ class Tracker:
 
     def experiment(self, name: str) -> str:
         """Returns an experiment's id; creates it if it does not exist. Raises UserError if it was deleted."""
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is None:
             local = self.uri.startswith("sqlite:")
             location = (self.home / "artifacts" / name).as_uri() if local else None
             try:
                 return str(self.client.create_experiment(name, artifact_location=location))
             except MlflowException:
-                found = self.client.get_experiment_by_name(name)
-                if found is None:
+                experiment = self.client.get_experiment_by_name(name)
+                if experiment is None:
                     raise
-        if found.lifecycle_stage != "active":
-            raise trashed_experiment(self.uri, found.experiment_id).error("experiment", name)
-        return str(found.experiment_id)
+        if experiment.lifecycle_stage != "active":
+            raise trashed_experiment(self.uri, experiment.experiment_id).error("experiment", name)
+        return str(experiment.experiment_id)
 
     def open_experiment(
         self,
@@ -116,9 +116,9 @@ class Tracker:
         cannot be written, the experiment was deleted or, with `whole`, the run was deleted.
         """
         run = None if run_id is None else existing_run(self.client, run_id)
-        gone = None if run is None else trashed(self.client, self.uri, run.info.run_id)
-        if gone is not None and (whole or gone.what == "experiment"):
-            raise gone.error("experiment", name)
+        trash = None if run is None else trashed(self.client, self.uri, run.info.run_id)
+        if trash is not None and (whole or trash.what == "experiment"):
+            raise trash.error("experiment", name)
         id = self.experiment(name) if run is None else run.info.experiment_id
         experiment = self.client.get_experiment(id)
         if experiment.name != name:
@@ -152,8 +152,8 @@ class Tracker:
 
     def versions(self, run_id: str, source: str) -> dict[str, str]:
         """Returns the model versions made of the artifacts `source` of a run, keyed by the model's name."""
-        found = self.client.search_model_versions(f"run_id = '{run_id}'")
-        return {str(v.name): str(v.version) for v in found if v.source == source}
+        versions = self.client.search_model_versions(f"run_id = '{run_id}'")
+        return {str(v.name): str(v.version) for v in versions if v.source == source}
 
 
 def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str) -> None:
@@ -171,11 +171,11 @@ def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str
             repository.delete_artifacts(artifact)
         raise
     except (MlflowException, OSError) as error:
-        found = f"run {run_id} ({tracker.reason(error)})"
-        raise UserError("MLflow does not take these files", file=folder, key=artifact, found=found) from None
-    kept = {f"{artifact}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*")}
+        detail = f"run {run_id} ({tracker.reason(error)})"
+        raise UserError("MLflow does not take these files", file=folder, key=artifact, found=detail) from None
+    new_files = {f"{artifact}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*")}
     with suppress(Exception):  # each kind of store raises its own errors
-        for path in [path for path in _files(client, run_id, artifact) if path not in kept]:
+        for path in [path for path in _files(client, run_id, artifact) if path not in new_files]:
             repository.delete_artifacts(path)
 
 

@@ -31,8 +31,8 @@ def sqlite_file(uri: str) -> Path | None:
 def shown(uri: str) -> str:
     """Returns the URI with its password hidden, even if this contains `@` or `/`; a path is unchanged."""
     scheme, mark, rest = uri.partition("://")
-    user, at, host = rest.rpartition("@")
-    if at and scheme != "sqlite":
+    user, separator, host = rest.rpartition("@")
+    if separator and scheme != "sqlite":
         name, colon, _ = user.partition(":")
         rest = f"{name}{colon}{'***' if colon else ''}@{host}"
     return SECRET.sub(r"\1***", f"{scheme}://{rest}") if mark else uri
