@@ -99,15 +99,15 @@ def whole_batches(
     do so. With `gradient` the gradient of the rows flows back to the process that holds them.
     """
     carrier = torch.device("cpu") if gathers_on_host(group) else own.embeddings.device
-    given = [part.to(carrier) for part in (own.sample_ids, *labels) if part is not None]
-    sizes = _rank_sizes(own.ranks.own, given, carrier, group)
+    label_parts = [part.to(carrier) for part in (own.sample_ids, *labels) if part is not None]
+    sizes = _rank_sizes(own.ranks.own, label_parts, carrier, group)
     counts = [size[0] for size in sizes]
     ranks = ManyRanks(counts, group, own.embeddings)
     if gradient:
         z_BD = ranks.own_first(_GatherRows.apply(own.embeddings, counts, group))
     else:
         z_BD = ranks.gather(own.embeddings)
-    parts: Iterator[Any] = map(ranks.labels_own_first, _gather_parts(given, sizes, group))
+    parts: Iterator[Any] = map(ranks.labels_own_first, _gather_parts(label_parts, sizes, group))
     samples = None if own.sample_ids is None else next(parts)
     rows = LossRows(z_BD, None, samples, ranks)
     return [rows if part is None else replace(rows, labels=next(parts)) for part in labels]
@@ -162,17 +162,17 @@ class _GatherRows(torch.autograd.Function):
 
 
 def _rank_sizes(
-    own: int, parts: Sequence[Labels], device: torch.device, group: Group | None
+    rows: int, parts: Sequence[Labels], device: torch.device, group: Group | None
 ) -> list[list[int]]:
     """Gathers the sizes of each rank in one collective, and returns a list of them for each rank.
 
     They are the rank's number of rows and, for each part, the width of its rows and the length of `_words`.
     """
-    mine = [own, *(size for part in parts for size in (_width(part), len(_words(part))))]
-    sent = torch.tensor(mine, dtype=torch.int64, device=device)
-    found = [torch.empty_like(sent) for _ in range(world(group))]
-    dist.all_gather(found, sent, group=group)
-    sizes: list[list[int]] = torch.stack(found).tolist()
+    own_sizes = [rows, *(size for part in parts for size in (_width(part), len(_words(part))))]
+    local_sizes = torch.tensor(own_sizes, dtype=torch.int64, device=device)
+    rank_sizes = [torch.empty_like(local_sizes) for _ in range(world(group))]
+    dist.all_gather(rank_sizes, local_sizes, group=group)
+    sizes: list[list[int]] = torch.stack(rank_sizes).tolist()
     return sizes
 
 
@@ -187,12 +187,15 @@ def _gather_parts(parts: Sequence[Labels], sizes: list[list[int]], group: Group 
         widths = [size[1 + 2 * index] for size in sizes]
         if len(set(widths)) > 1:
             raise ValueError(f"label rows of different widths on the ranks: {widths}")
-    own = torch.cat([_words(part) for part in parts])
-    words = _gather_tensor(own, [sum(size[2::2]) for size in sizes], group)
-    each = iter(torch.split(words, [count for size in sizes for count in size[2::2]]))
-    ranks = [[next(each) for _ in parts] for _ in sizes]
+    local_words = torch.cat([_words(part) for part in parts])
+    words = _gather_tensor(local_words, [sum(size[2::2]) for size in sizes], group)
+    chunks = iter(torch.split(words, [count for size in sizes for count in size[2::2]]))
+    ranks = [[next(chunks) for _ in parts] for _ in sizes]
     counts = [size[0] for size in sizes]
-    return [_from_words(part, its, counts) for part, its in zip(parts, zip(*ranks, strict=True), strict=True)]
+    return [
+        _from_words(part, vectors, counts)
+        for part, vectors in zip(parts, zip(*ranks, strict=True), strict=True)
+    ]
 
 
 def _width(part: Labels) -> int:
@@ -207,13 +210,13 @@ def _words(part: Labels) -> Tensor:
     return flat.double().view(torch.int64) if flat.is_floating_point() else flat.long()
 
 
-def _from_words(like: Labels, words: Sequence[Tensor], counts: Sequence[int]) -> Labels:
-    """Inverts `_words`: joins the vectors of ranks with `counts` rows to one value of the type of `like`."""
-    if isinstance(like, LabelRows):
+def _from_words(template: Labels, words: Sequence[Tensor], counts: Sequence[int]) -> Labels:
+    """Inverts `_words`: joins the vectors of ranks with `counts` rows to one value typed as `template`."""
+    if isinstance(template, LabelRows):
         pairs = list(zip(words, counts, strict=True))
         count_B = torch.cat([word[:count] for word, count in pairs])
         columns = torch.cat([word[count:] for word, count in pairs])
-        return LabelRows(F.pad(count_B.cumsum(0), (1, 0)), columns, like.width, like.levels)
+        return LabelRows(F.pad(count_B.cumsum(0), (1, 0)), columns, template.width, template.levels)
     flat = torch.cat(list(words))
-    flat = flat.view(torch.float64) if like.is_floating_point() else flat
-    return flat.to(like.dtype).view(sum(counts), *like.shape[1:])
+    flat = flat.view(torch.float64) if template.is_floating_point() else flat
+    return flat.to(template.dtype).view(sum(counts), *template.shape[1:])

@@ -46,9 +46,9 @@ class Weighting:
 
     def to(self, device: torch.device) -> Weighting:
         """Returns a copy with all tensors on `device`; the host does not wait for the device."""
-        tensors = {name: its for name, its in vars(self).items() if isinstance(its, Tensor)}
-        moved: dict[str, Any] = {name: copy_to_device(its, device) for name, its in tensors.items()}
-        return replace(self, **moved)
+        tensors = {name: tensor for name, tensor in vars(self).items() if isinstance(tensor, Tensor)}
+        copies: dict[str, Any] = {name: copy_to_device(tensor, device) for name, tensor in tensors.items()}
+        return replace(self, **copies)
 
 
 def candidate_mask(anchors: slice, count: int, device: torch.device) -> Tensor:

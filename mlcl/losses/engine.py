@@ -85,10 +85,10 @@ def solve(
     """
     z_BD = candidates.z
     if len(z_BD) < 2:  # a single row has no candidates
-        own_ND, last_LD = (
+        gradient_ND, gradient_LD = (
             z_BD.new_zeros(rows, z_BD.shape[1]) for rows in (candidates.ranks.own, candidates.prototypes)
         )
-        return Solution(z_BD.new_zeros(len(parts)), own_ND, z_BD.new_zeros(len(taus)), last_LD)
+        return Solution(z_BD.new_zeros(len(parts)), gradient_ND, z_BD.new_zeros(len(taus)), gradient_LD)
     with matmul_precision(candidates.products, z_BD.device):
         ratios = [1.0, *(taus[0] / tau for tau in taus[1:])]
         weights = parts[0].weights
@@ -130,8 +130,8 @@ def _row_values(
     for part in parts:
         add_scaled(row_sum_TN[part.softmax], part.weights.row_sums, part.factor * ratios[part.softmax])
     # An anchor without candidates has R_i = 0, but exp(-lse_i) would be infinite.
-    own_N2T = torch.stack([lse_TN.masked_fill(lse_TN <= EXCLUDED / 2, 0), row_sum_TN]).permute(2, 0, 1)
-    return F.pad(candidates.ranks.share(own_N2T).permute(1, 2, 0), (0, candidates.prototypes)).contiguous()
+    value_N2T = torch.stack([lse_TN.masked_fill(lse_TN <= EXCLUDED / 2, 0), row_sum_TN]).permute(2, 0, 1)
+    return F.pad(candidates.ranks.share(value_N2T).permute(1, 2, 0), (0, candidates.prototypes)).contiguous()
 
 
 def _values(

@@ -95,11 +95,11 @@ class FusedSoftmax:
 
     def add_gradient(self, gradients: PairGradients) -> None:
         """Adds to `gradients` the softmax part of the gradients with respect to own rows and prototypes."""
-        own, rows, total = (slice(0, self._similarities.own), self._similarities.rows, len(self._rows_BD))
+        anchors, rows, total = (slice(0, self._similarities.own), self._similarities.rows, len(self._rows_BD))
         slope = functools.partial(self._kernels.gradient, self._rows_BD, self._ratio_T, self._value_2TB)
-        gradients.gradient.add_(slope(own, slice(0, total), rows, self._bias))
+        gradients.gradient.add_(slope(anchors, slice(0, total), rows, self._bias))
         if rows < total:
-            gradients.prototype_gradient.add_(slope(slice(rows, total), own, rows, 0.0))
+            gradients.prototype_gradient.add_(slope(slice(rows, total), anchors, rows, 0.0))
 
     def entropies(self) -> Tensor:
         """Returns sum_i R_i H(p_i) over the own anchors i for each temperature (T,), H the entropy."""

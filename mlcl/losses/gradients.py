@@ -84,14 +84,14 @@ class DotGradients(PairGradients):
     ) -> None:
         super().__init__(similarities, parts, ratios)
         self._rows = similarities.rows
-        own_ND, prototype_LD = self._z[: similarities.own], self._z[self._rows :]
+        z_ND, prototype_LD = self._z[: similarities.own], self._z[self._rows :]
         for index, (part, ratio) in enumerate(self._parts):
             product_ND = part.weights.attract(self._z)
-            self.weighted[index] = total_product(product_ND, own_ND) / 2
+            self.weighted[index] = total_product(product_ND, z_ND) / 2
             add_scaled(self.gradient, product_ND, -part.factor * ratio)
             if similarities.batch < self._rows:
                 product_ND = part.weights.attract_queue(self._z, slice(similarities.batch, self._rows))
-                self.weighted[index] += total_product(product_ND, own_ND) / 2
+                self.weighted[index] += total_product(product_ND, z_ND) / 2
             if similarities.prototypes:
                 product_LD = part.weights.attract_prototypes(self._z)
                 self.weighted[index] += total_product(product_LD, prototype_LD) / 2
@@ -142,8 +142,8 @@ class DistanceGradients(PairGradients):
         if not self._similarities.close:
             return
         for i, j in zip(*(torch.split(side, CLOSE_PAIRS) for side in self._similarities.close), strict=True):
-            apart = u_IJ[i, j] != 0
-            i, j = i[apart], j[apart]
+            unequal = u_IJ[i, j] != 0
+            i, j = i[unequal], j[unequal]
             term_XD = q_IJ[i, j, None] * self._similarities.difference(rows.start + i, cols.start + j)
             self.gradient.index_add_(0, rows.start + i, term_XD)
             if mirrored:

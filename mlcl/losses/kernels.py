@@ -26,8 +26,8 @@ EXCLUDED = tl.constexpr(-1e30)
 def _block(z, row_I, last, dim, D: tl.constexpr):
     """Loads rows of z, with zeros from row `last` and from column `dim` on."""
     d_D = tl.arange(0, D)
-    where_ID = row_I.to(tl.int64)[:, None] * dim + d_D[None, :]
-    return tl.load(z + where_ID, mask=(row_I < last)[:, None] & (d_D < dim)[None, :], other=0.0)
+    offset_ID = row_I.to(tl.int64)[:, None] * dim + d_D[None, :]
+    return tl.load(z + offset_ID, mask=(row_I < last)[:, None] & (d_D < dim)[None, :], other=0.0)
 
 
 @triton.jit
@@ -54,19 +54,19 @@ def _logsumexp(
         right_JD = _block(z, j_J, total, dim, D)
         u_IJ = tl.dot(left_ID, tl.trans(right_JD), input_precision=FORM)
         x_IJ = _logits(u_IJ, i_I, j_J, ratio, bias_J, total)
-        new_I = tl.maximum(top_I, tl.max(x_IJ, 1))
-        shift_I = top_I - new_I
-        x_IJ -= new_I[:, None]
+        new_top_I = tl.maximum(top_I, tl.max(x_IJ, 1))
+        shift_I = top_I - new_top_I
+        x_IJ -= new_top_I[:, None]
         p_IJ = tl.exp2(x_IJ)
         if MOMENTS:
             moment_I += sum_I * shift_I
             moment_I = moment_I * tl.exp2(shift_I) + tl.sum(p_IJ * (x_IJ - bias_J[None, :]), 1)
         sum_I = sum_I * tl.exp2(shift_I) + tl.sum(p_IJ, 1)
-        top_I = new_I
-    at_I = t.to(tl.int64) * own + i_I
-    tl.store(lse_TN + at_I, (top_I + tl.log2(sum_I)) * LN_2, mask=i_I < own)
+        top_I = new_top_I
+    offset_I = t.to(tl.int64) * own + i_I
+    tl.store(lse_TN + offset_I, (top_I + tl.log2(sum_I)) * LN_2, mask=i_I < own)
     if MOMENTS:
-        tl.store(rest_TN + at_I, (tl.log2(sum_I) - moment_I / sum_I) * LN_2, mask=i_I < own)
+        tl.store(rest_TN + offset_I, (tl.log2(sum_I) - moment_I / sum_I) * LN_2, mask=i_I < own)
 
 
 @triton.jit
@@ -98,8 +98,8 @@ def _gradient(
             slope_IJ = bits_IJ.to(tl.float32, bitcast=True)
         total_ID = tl.dot(slope_IJ.to(right_JD.dtype), right_JD, total_ID, input_precision=FORM)
     d_D = tl.arange(0, D)
-    where_ID = (i_I - first).to(tl.int64)[:, None] * dim + d_D[None, :]
-    tl.store(out + where_ID, total_ID, mask=(i_I < last)[:, None] & (d_D < dim)[None, :])
+    offset_ID = (i_I - first).to(tl.int64)[:, None] * dim + d_D[None, :]
+    tl.store(out + offset_ID, total_ID, mask=(i_I < last)[:, None] & (d_D < dim)[None, :])
 
 
 def logsumexp(
@@ -144,6 +144,6 @@ def _options(z_BD: Tensor, bf16: Sequence[int], wide: Sequence[int], tf32: Seque
     stages of the pipeline: the fastest of fourteen choices on an H200.
     """
     width = max(16, triton.next_power_of_2(z_BD.shape[1]))
-    found = tf32 if z_BD.dtype == torch.float32 else wide if width > 128 else bf16
-    sizes = zip(("ROWS", "COLS", "num_warps", "num_stages"), found, strict=True)
+    choice = tf32 if z_BD.dtype == torch.float32 else wide if width > 128 else bf16
+    sizes = zip(("ROWS", "COLS", "num_warps", "num_stages"), choice, strict=True)
     return {"FORM": "tf32", "D": width, **dict(sizes)}

@@ -28,14 +28,14 @@ def check_shapes(
     TypeError for a sparse tensor, or embeddings or sample_ids that are no tensor.
     """
     if not isinstance(embeddings, Tensor) or embeddings.layout is not torch.strided:
-        found = getattr(embeddings, "layout", type(embeddings).__name__)
-        raise TypeError(f"embeddings must be a dense tensor (B, D); found: {found}")
+        layout = getattr(embeddings, "layout", type(embeddings).__name__)
+        raise TypeError(f"embeddings must be a dense tensor (B, D); found: {layout}")
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise ValueError(f"embeddings must be floating (B, D); found: {_shape(embeddings)}")
     if sample_ids is not None:
         if not isinstance(sample_ids, Tensor) or sample_ids.layout is not torch.strided:
-            found = getattr(sample_ids, "layout", type(sample_ids).__name__)
-            raise TypeError(f"sample_ids must be a dense tensor (B,); found: {found}")
+            layout = getattr(sample_ids, "layout", type(sample_ids).__name__)
+            raise TypeError(f"sample_ids must be a dense tensor (B,); found: {layout}")
         _check_integers("sample_ids", sample_ids)
         _check_rows("sample_ids", sample_ids, embeddings)
     if kind == "none":
@@ -51,8 +51,8 @@ def check_shapes(
 def _check_kind(name: str, kind: LabelKind, labels: Labels) -> None:
     if isinstance(labels, LabelRows):
         if kind == "class" or (kind == "path" and not labels.levels):
-            wanted = "(B,)" if kind == "class" else "(B, H) or LabelRows with levels"
-            raise ValueError(f"{name} needs {kind} labels {wanted}; found: {_shape(labels)}")
+            shapes = "(B,)" if kind == "class" else "(B, H) or LabelRows with levels"
+            raise ValueError(f"{name} needs {kind} labels {shapes}; found: {_shape(labels)}")
         _check_levels(len(labels.levels))
         return
     if not isinstance(labels, Tensor):
@@ -69,8 +69,8 @@ def _check_kind(name: str, kind: LabelKind, labels: Labels) -> None:
         _check_integers("paths", labels, 2)
         _check_levels(labels.shape[1])
     elif labels.ndim != 2:
-        wanted = "(B,), (B, L)" if kind == "multi_label" else "(B, A)"
-        raise ValueError(f"{name} needs {kind} labels {wanted} or LabelRows; found: {_shape(labels)}")
+        shapes = "(B,), (B, L)" if kind == "multi_label" else "(B, A)"
+        raise ValueError(f"{name} needs {kind} labels {shapes} or LabelRows; found: {_shape(labels)}")
 
 
 def _check_levels(levels: int) -> None:
@@ -78,17 +78,17 @@ def _check_levels(levels: int) -> None:
         raise ValueError(f"paths have at most {MOST_LEVELS} levels; found: {levels}")
 
 
-def _check_integers(what: str, values: Tensor, dims: int = 1) -> None:
-    whole = not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
-    if values.ndim != dims or not whole or (dims == 2 and values.shape[1] == 0):
+def _check_integers(name: str, values: Tensor, dims: int = 1) -> None:
+    integer = not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+    if values.ndim != dims or not integer or (dims == 2 and values.shape[1] == 0):
         raise ValueError(
-            f"{what} must be integers {'(B,)' if dims == 1 else '(B, H)'}; found: {_shape(values)}"
+            f"{name} must be integers {'(B,)' if dims == 1 else '(B, H)'}; found: {_shape(values)}"
         )
 
 
-def _check_rows(what: str, values: Labels, embeddings: Tensor) -> None:
+def _check_rows(name: str, values: Labels, embeddings: Tensor) -> None:
     if len(values) != len(embeddings):
-        raise ValueError(f"{what} {_shape(values)} do not fit embeddings {_shape(embeddings)}")
+        raise ValueError(f"{name} {_shape(values)} do not fit embeddings {_shape(embeddings)}")
 
 
 def _shape(values: Labels) -> str:
@@ -111,10 +111,10 @@ def to_rule(kind: LabelKind, labels: Labels) -> RuleLabels:
     return LabelSets.of_rows(_one_hot(labels) if labels.ndim == 1 else _multi_hot(labels))
 
 
-def _at_least_missing(number: Tensor, what: str = "class labels") -> Tensor:
+def _at_least_missing(number: Tensor, name: str = "class labels") -> Tensor:
     number = number.long()
     if bool((number < -1).any()):
-        raise ValueError(f"{what} must be -1 (missing) or more; found: {int(number.min())}")
+        raise ValueError(f"{name} must be -1 (missing) or more; found: {int(number.min())}")
     return number
 
 
@@ -130,9 +130,9 @@ def _one_hot(class_B: Tensor) -> LabelRows:
     """Converts classes to label rows with a column for each class that occurs, however large its index."""
     class_B = _at_least_missing(class_B)
     known_B = class_B >= 0
-    present_L, index = torch.unique(class_B[known_B], return_inverse=True)
+    class_L, index = torch.unique(class_B[known_B], return_inverse=True)
     number_B = class_B.new_full((len(class_B),), -1).masked_scatter_(known_B, index)
-    return LabelRows.from_classes(number_B, len(present_L))
+    return LabelRows.from_classes(number_B, len(class_L))
 
 
 def _multi_hot(y_BL: Tensor) -> LabelRows:

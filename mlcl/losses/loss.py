@@ -174,30 +174,30 @@ class ContrastiveLoss(nn.Module):
     def _prepare_prototypes(self, z_ND: Tensor) -> Tensor | None:
         if self.prototypes is None:
             return None
-        found = self.prototypes.shape[1]
-        if found != z_ND.shape[1]:
-            raise ValueError(f"embeddings {tuple(z_ND.shape)} do not fit prototypes of dimension {found}")
+        dimension = self.prototypes.shape[1]
+        if dimension != z_ND.shape[1]:
+            raise ValueError(f"embeddings {tuple(z_ND.shape)} do not fit prototypes of dimension {dimension}")
         return self.prepare(self.prototypes.to(z_ND.dtype))
 
     def batches(
         self, z_ND: Tensor, labels: Sequence[Labels | None], sample_ids: Tensor | None
     ) -> list[LossRows]:
         """Returns, for each of `labels`, the rows to compare: with `gather`, those of all processes."""
-        own = own_batch(z_ND, sample_ids)
+        rows = own_batch(z_ND, sample_ids)
         if self.gather and world(self.group) > 1:
-            return whole_batches(own, labels, self.group, gradient=not self.tiled)
-        return [own.with_labels(part) for part in labels]
+            return whole_batches(rows, labels, self.group, gradient=not self.tiled)
+        return [rows.with_labels(part) for part in labels]
 
     def candidates(
         self, batch: LossRows, dtype: torch.dtype, prototype_LD: Tensor | None = None
     ) -> Candidates:
         """Returns the rows as input of the tiled engine; `dtype` is that of the given embeddings."""
         products: Products = "bf16" if dtype == torch.bfloat16 else self.products
-        z_BD, extra = batch.embeddings.detach(), 0
+        z_BD, n_prototypes = batch.embeddings.detach(), 0
         if prototype_LD is not None:
-            z_BD, extra = torch.cat([z_BD, prototype_LD.detach()]), len(prototype_LD)
+            z_BD, n_prototypes = torch.cat([z_BD, prototype_LD.detach()]), len(prototype_LD)
         similarity = self.spec.similarity
-        return Candidates(z_BD, batch.ranks, similarity, extra, self.normalize, products)
+        return Candidates(z_BD, batch.ranks, similarity, n_prototypes, self.normalize, products)
 
     def part(self, batch: LossRows, tau: Number, weight: float = 1.0, softmax: int = 0) -> LossPart:
         """Returns this loss as a part of a sum of losses that the tiled engine computes, and keeps its stats.
@@ -294,9 +294,9 @@ def _new_prototypes(spec: LossSpec, shape: tuple[int, int] | None) -> nn.Paramet
     return nn.Parameter(unit_rows(torch.randn(shape)))
 
 
-def _check_word(what: str, found: str, allowed: tuple[str, ...]) -> None:
-    if found not in allowed:
-        raise ValueError(unknown_name(f"unknown {what} {found!r}", found, allowed))
+def _check_word(kind: str, word: str, allowed: tuple[str, ...]) -> None:
+    if word not in allowed:
+        raise ValueError(unknown_name(f"unknown {kind} {word!r}", word, allowed))
 
 
 @cache

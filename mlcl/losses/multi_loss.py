@@ -57,10 +57,10 @@ def joint_loss(
     """
     _check_fit(losses, weights, labels)
     pairs = zip(losses, labels, strict=True)
-    read = [loss.check(embeddings_ND, given, sample_ids) for loss, given in pairs]
+    checked_labels = [loss.check(embeddings_ND, loss_labels, sample_ids) for loss, loss_labels in pairs]
     with torch.autocast(embeddings_ND.device.type, enabled=False):
         z_ND = losses[0].prepare(embeddings_ND)
-        rows = rows or losses[0].batches(z_ND, read, sample_ids)
+        rows = rows or losses[0].batches(z_ND, checked_labels, sample_ids)
         indices, temperatures = _distinct_temperatures(losses)
         taus = [temperature.engine_value() for temperature in temperatures]
         parts = [
@@ -103,21 +103,23 @@ def gather_rows(
     alike = all(loss.gather and loss.group is losses[0].group for loss in losses)
     if not losses or not alike or world(losses[0].group) == 1:
         return [None] * len(groups)
-    read = [
-        loss.check(z_ND, given, sample_ids)
-        for group, z_ND, its in zip(groups, embeddings, labels, strict=True)
-        for loss, given in zip(group, its, strict=True)
+    checked_labels = [
+        loss.check(z_ND, loss_labels, sample_ids)
+        for group, z_ND, group_labels in zip(groups, embeddings, labels, strict=True)
+        for loss, loss_labels in zip(group, group_labels, strict=True)
     ]
     with torch.autocast(embeddings[0].device.type, enabled=False):
         parts = [group[0].prepare(z_ND) for group, z_ND in zip(groups, embeddings, strict=True)]
-        own = own_batch(torch.cat(parts, 1), sample_ids)
+        own_rows = own_batch(torch.cat(parts, 1), sample_ids)
         gradient = not all(loss.tiled for loss in losses)
-        rows = iter(whole_batches(own, read, losses[0].group, gradient=gradient))
+        rows = iter(whole_batches(own_rows, checked_labels, losses[0].group, gradient=gradient))
         batches = [[next(rows) for _ in group] for group in groups]
-        each = torch.split(batches[0][0].embeddings, [part.shape[1] for part in parts], 1)
+        split_embeddings = torch.split(batches[0][0].embeddings, [part.shape[1] for part in parts], 1)
         return [
-            [replace(batch, embeddings=z_BD) for batch in its]
-            for its, z_BD in zip(batches, (z_BD.contiguous() for z_BD in each), strict=True)
+            [replace(batch, embeddings=z_BD) for batch in group_batches]
+            for group_batches, z_BD in zip(
+                batches, (z_BD.contiguous() for z_BD in split_embeddings), strict=True
+            )
         ]
 
 
@@ -132,9 +134,9 @@ def _check_fit(
     losses: Sequence[ContrastiveLoss], weights: Sequence[float], labels: Sequence[Labels | None]
 ) -> None:
     if not len(losses) == len(weights) == len(labels) > 0:
-        found = f"{len(losses)} losses, {len(weights)} weights, {len(labels)} labels"
+        counts = f"{len(losses)} losses, {len(weights)} weights, {len(labels)} labels"
         raise ValueError(
-            f"joint_loss needs as many weights and labels as losses, at least one; found: {found}"
+            f"joint_loss needs as many weights and labels as losses, at least one; found: {counts}"
         )
     keys = {sharing_key(loss) for loss in losses}
     if len(keys) != 1 or None in keys:

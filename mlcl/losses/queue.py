@@ -58,9 +58,9 @@ class Queue:
         self._rows = _moved(self._rows, self._last)
         assert self._rows.sample_ids is not None
         kept_Q = ~torch.isin(self._rows.sample_ids, batch.sample_ids)
-        kept = _take(self._rows, kept_Q.nonzero()[:, 0])
-        joined = _cat(replace(batch, labels=labels), kept)
-        return replace(joined, ranks=batch.ranks.with_queue(len(kept.embeddings)))
+        queue_rows = _take(self._rows, kept_Q.nonzero()[:, 0])
+        all_rows = _cat(replace(batch, labels=labels), queue_rows)
+        return replace(all_rows, ranks=batch.ranks.with_queue(len(queue_rows.embeddings)))
 
     def push(self) -> None:
         """Adds the batch of the last `join` and drops the oldest rows, in the order of a hash of sample ids.
@@ -73,12 +73,12 @@ class Queue:
         assert batch.sample_ids is not None
         order_B = batch.ranks.local_rows(torch.arange(len(batch.embeddings), device=batch.sample_ids.device))
         order_B = order_B[mix(batch.sample_ids[order_B].long()).argsort(stable=True)]
-        newest = _take(batch, order_B[-self.size :])
+        new_rows = _take(batch, order_B[-self.size :])
         if self._rows is not None:
-            newest = _cat(self._rows, newest)
-            rows = len(newest.embeddings)
-            newest = _take(newest, torch.arange(max(0, rows - self.size), rows))
-        self._rows = replace(newest, ranks=BatchRanks())
+            new_rows = _cat(self._rows, new_rows)
+            rows = len(new_rows.embeddings)
+            new_rows = _take(new_rows, torch.arange(max(0, rows - self.size), rows))
+        self._rows = replace(new_rows, ranks=BatchRanks())
 
     def state(self) -> dict[str, Any]:
         """Returns the rows as tensors and numbers by name, for a checkpoint; {} for an empty queue."""
@@ -106,24 +106,24 @@ class Queue:
 def _changed(rows: LossRows, change: Callable[[str, Any], Any]) -> LossRows:
     """Returns a copy with embeddings, labels and sample ids changed by `change(name, value)`, if not None."""
     names = ("embeddings", "labels", "sample_ids")
-    found: dict[str, Any] = {
-        name: change(name, its) for name in names if (its := getattr(rows, name)) is not None
+    values: dict[str, Any] = {
+        name: change(name, value) for name in names if (value := getattr(rows, name)) is not None
     }
-    return replace(rows, **found)
+    return replace(rows, **values)
 
 
 def _take(rows: LossRows, index: Tensor) -> LossRows:
-    return _changed(rows, lambda _, its: its[index.to(its.device)])
+    return _changed(rows, lambda _, value: value[index.to(value.device)])
 
 
 def _cat(first: LossRows, last: LossRows) -> LossRows:
-    def joined(name: str, its: Any) -> Any:
-        parts = [its, getattr(last, name)]
-        return LabelRows.cat(parts) if isinstance(its, LabelRows) else torch.cat(parts)
+    def joined(name: str, value: Any) -> Any:
+        parts = [value, getattr(last, name)]
+        return LabelRows.cat(parts) if isinstance(value, LabelRows) else torch.cat(parts)
 
     return _changed(first, joined)
 
 
-def _moved(rows: LossRows, like: LossRows) -> LossRows:
-    """Moves rows to the devices of the batch `like`: rows from a checkpoint are in the host's memory."""
-    return _changed(rows, lambda name, its: its.to(getattr(like, name).device))
+def _moved(rows: LossRows, batch: LossRows) -> LossRows:
+    """Moves rows to the devices of `batch`: rows from a checkpoint are in the host's memory."""
+    return _changed(rows, lambda name, value: value.to(getattr(batch, name).device))

@@ -74,8 +74,8 @@ def _dense(labels: LabelRows | Tensor) -> Tensor:
     if isinstance(labels, LabelRows):
         return labels.dense(torch.float64)
     if not isinstance(labels, Tensor) or labels.is_complex():
-        found = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
-        raise TypeError(f"labels must be a tensor (N, L) or LabelRows; found: {found}")
+        kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
+        raise TypeError(f"labels must be a tensor (N, L) or LabelRows; found: {kind}")
     if labels.layout != torch.strided:
         raise TypeError(
             f"labels are sparse; found: {labels.layout}; allowed: labels.to_dense(), or LabelRows"

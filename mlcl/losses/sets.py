@@ -70,8 +70,8 @@ class LabelSets:
         kept_L = torch.bincount(self.rows.columns, minlength=self.rows.width) > 1
         number_L = kept_L.cumsum(0) - 1
         kept_N = kept_L[self.rows.columns]
-        before_N = F.pad(kept_N.cumsum(0), (1, 0))
-        rows = LabelRows(before_N[self.rows.offsets], number_L[self.rows.columns[kept_N]], int(kept_L.sum()))
+        offset_N = F.pad(kept_N.cumsum(0), (1, 0))
+        rows = LabelRows(offset_N[self.rows.offsets], number_L[self.rows.columns[kept_N]], int(kept_L.sum()))
         return LabelSets(rows, None, self.sizes)
 
     def shared(self, rows: slice, cols: slice, dtype: torch.dtype) -> Tensor:
@@ -85,9 +85,9 @@ class LabelSets:
             return shared_IJ.masked_fill_(shared_IJ <= ROUNDING * total_IJ, 0)
         assert self.rows is not None
         shared_IJ = cross(self.rows, rows, cols, dtype)
-        both = range(max(rows.start, cols.start), min(rows.stop, cols.stop))
-        if both:
-            row = torch.arange(both.start, both.stop, device=shared_IJ.device)
+        overlap = range(max(rows.start, cols.start), min(rows.stop, cols.stop))
+        if overlap:
+            row = torch.arange(overlap.start, overlap.stop, device=shared_IJ.device)
             shared_IJ[row - rows.start, row - cols.start] = self.sizes[row].to(dtype)
         return shared_IJ
 

@@ -43,15 +43,15 @@ def matmul_precision(products: Products, device: torch.device) -> Iterator[None]
     Hardware that lacks the wanted precision computes in float32. For `bf16` a GPU multiplies bfloat16
     matrices themselves (see `Operand`), and the remaining float32 matrices in TF32; a processor needs AMX.
     """
-    wanted = "ieee" if products == "exact" else "tf32"
+    precision = "ieee" if products == "exact" else "tf32"
     if device.type != "cuda":
         # Without AMX the setting would choose slower float32 kernels.
-        wanted = "bf16" if products == "bf16" and has_amx() else "ieee"
-    before = exchange_precision(device, wanted)
+        precision = "bf16" if products == "bf16" and has_amx() else "ieee"
+    old_precision = exchange_precision(device, precision)
     try:
         yield
     finally:
-        exchange_precision(device, before)
+        exchange_precision(device, old_precision)
 
 
 class Operand:

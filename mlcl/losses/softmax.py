@@ -82,12 +82,14 @@ class Softmax:
         for index, ratio in enumerate(self._ratios):
             logit_IJ = self._logit(u_IJ, ratio, cols, self._keep)
             if self._bounded:
-                one_IJ = self._bounded_derivative(index, u_IJ, logit_IJ, rows, cols, mirrored)
+                term_IJ = self._bounded_derivative(index, u_IJ, logit_IJ, rows, cols, mirrored)
             else:
-                one_IJ = self._shifted_derivative(index, logit_IJ, rows, cols, mirrored)
+                term_IJ = self._shifted_derivative(index, logit_IJ, rows, cols, mirrored)
             if len(self._ratios) == 1:
-                return one_IJ
-            total_IJ = _shaped(self._total, u_IJ).copy_(one_IJ) if total_IJ is None else total_IJ.add_(one_IJ)
+                return term_IJ
+            total_IJ = (
+                _shaped(self._total, u_IJ).copy_(term_IJ) if total_IJ is None else total_IJ.add_(term_IJ)
+            )
         assert total_IJ is not None
         return total_IJ
 
@@ -99,12 +101,12 @@ class Softmax:
         """
         if not self._bounded:
             return self._entropy_T
-        own = slice(0, self._similarities.own)
-        rest = [
-            torch.dot(lse_B[own].double(), sum_B[own].double()) / ratio
+        anchors = slice(0, self._similarities.own)
+        terms = [
+            torch.dot(lse_B[anchors].double(), sum_B[anchors].double()) / ratio
             for (lse_B, sum_B), ratio in zip(self._rows, self._ratios, strict=True)
         ]
-        return self._entropy_T + torch.stack(rest)
+        return self._entropy_T + torch.stack(terms)
 
     def _bounded_derivative(
         self, index: int, u_IJ: Tensor, logit_IJ: Tensor, rows: slice, cols: slice, mirrored: bool
@@ -158,5 +160,5 @@ def _add_in_logarithms(sum_N: Tensor, logit_IJ: Tensor, rows: slice, cols: slice
         sum_N[cols] = torch.logaddexp(sum_N[cols], logit_IJ.logsumexp(0))
 
 
-def _shaped(buffer: Tensor, like: Tensor) -> Tensor:
-    return buffer[: like.numel()].view(like.shape)
+def _shaped(buffer: Tensor, template: Tensor) -> Tensor:
+    return buffer[: template.numel()].view(template.shape)

@@ -57,7 +57,7 @@ class LevelNumbers:
             return value in ("exp", "uniform")
         if not isinstance(value, (list, tuple)) or not value:
             return False
-        return all(each in Interval(0) for each in value) and any(each > 0 for each in value)
+        return all(number in Interval(0) for number in value) and any(number > 0 for number in value)
 
     def __str__(self) -> str:
         return "exp, uniform, a list of numbers from 0, one a level"
@@ -67,7 +67,7 @@ class Choices(tuple[object, ...]):
     """A list of all allowed values of an option; the type must match too, so that 1 is not True."""
 
     def __contains__(self, value: object) -> bool:
-        return any(type(value) is type(each) and value == each for each in self)
+        return any(type(value) is type(choice) and value == choice for choice in self)
 
     def __str__(self) -> str:
         return ", ".join(map(str, self))
@@ -123,8 +123,8 @@ def _allowed(function: Callable[..., Any], name: str, hint: Any) -> Allowed:
 
 def unknown_name(problem: str, name: str, names: Iterable[str]) -> str:
     """Returns a message for an unknown name: the problem, the most similar known name, and all of them."""
-    known = list(names)
-    return f"{problem}{did_you_mean(str(name), known)}; allowed: {', '.join(known) or 'none'}"
+    known_names = list(names)
+    return f"{problem}{did_you_mean(str(name), known_names)}; allowed: {', '.join(known_names) or 'none'}"
 
 
 FROM_SIGNATURE: Mapping[str, Option] = MappingProxyType({})
@@ -217,8 +217,8 @@ class LossSpec:
 
     def weighting(self, labels: Any, anchors: slice, dtype: Any, arguments: Mapping[str, Any]) -> Weighting:
         """Calls `dense` with these keyword arguments, and returns W as a `Weighting`."""
-        found = self.dense(labels, anchors, dtype, **arguments)
-        return found if isinstance(found, Weighting) else weighting_of(found.to(dtype), anchors)
+        weights = self.dense(labels, anchors, dtype, **arguments)
+        return weights if isinstance(weights, Weighting) else weighting_of(weights.to(dtype), anchors)
 
 
 class WeightRule(Protocol):

@@ -15,9 +15,9 @@ from mlcl.losses import tiling
 Schedule = Literal["linear", "cosine"]
 
 
-def _positive(value: float, what: str) -> float:
+def _positive(value: float, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not (0 < value < math.inf):
-        raise ValueError(f"{what} must be a finite number above 0; found: {value!r}")
+        raise ValueError(f"{name} must be a finite number above 0; found: {value!r}")
     return float(value)
 
 
@@ -105,10 +105,10 @@ class ScheduledTemperature(ConstantTemperature):
 
     def set_progress(self, fraction: float) -> None:
         """Sets the temperature for this fraction of the training; values outside 0..1 are clipped."""
-        done = min(max(fraction, 0.0), 1.0)
+        progress = min(max(fraction, 0.0), 1.0)
         if self.schedule == "cosine":
-            done = (1 - math.cos(math.pi * done)) / 2
-        self._number = self.start + (self.end - self.start) * done
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        self._number = self.start + (self.end - self.start) * progress
         self.tau.fill_(self._number)
 
 

@@ -43,8 +43,8 @@ def tile_size(device: torch.device) -> int:
 
 @functools.cache
 def _size_by_memory(device: torch.device) -> int:
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return largest_tile(torch.cuda.mem_get_info(device)[0] + unused)
+    unused_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return largest_tile(torch.cuda.mem_get_info(device)[0] + unused_bytes)
 
 
 def largest_tile(free: int) -> int:

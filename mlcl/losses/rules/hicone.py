@@ -45,9 +45,9 @@ def himulcone_terms(
     Source: HiConE and HiMulConE (Zhang et al. 2022); see the documentation for sign and index of M.
     """
     paths = paths_of(labels, positives=positives)
-    whole = slice(0, len(labels))
-    loss_BB = pair_losses(logit_BB, whole)
-    depth_BB = copy_to_device(paths.depth(whole, whole), loss_BB.device).fill_diagonal_(0)
+    all_rows = slice(0, len(labels))
+    loss_BB = pair_losses(logit_BB, all_rows)
+    depth_BB = copy_to_device(paths.depth(all_rows, all_rows), loss_BB.device).fill_diagonal_(0)
     shares = level_shares(paths.levels, level_weights)
     term_B = 0 * loss_BB.sum(1)
     largest, largest_B = loss_BB.new_full((), -torch.inf), term_B
@@ -58,9 +58,9 @@ def himulcone_terms(
             raised_BB = torch.where(loss_BB < floor, floor, loss_BB)
             term_B = term_B + shares[level] * _mean_over(positive_BB, raised_BB)
             # Of equally large pair losses, only the first gets the gradient.
-            here = loss_BB.masked_fill(~positive_BB, -torch.inf).flatten()
-            here = here.max(0).values
-            largest = torch.where(here > largest, here, largest)
+            level_loss = loss_BB.masked_fill(~positive_BB, -torch.inf).flatten()
+            level_loss = level_loss.max(0).values
+            largest = torch.where(level_loss > largest, level_loss, largest)
             continue
         level_B = _mean_over(positive_BB, loss_BB)
         higher = level_B.sum() >= largest

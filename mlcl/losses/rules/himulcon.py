@@ -49,14 +49,14 @@ def level_shares(levels: int, weights: LevelWeights) -> list[float]:
         ValueError: For a list whose length is not `levels`.
     """
     if weights == "exp":
-        chosen = [math.exp(1 / (levels - level)) for level in range(levels)]
+        numbers = [math.exp(1 / (levels - level)) for level in range(levels)]
     elif weights == "uniform":
-        chosen = [1.0] * levels
+        numbers = [1.0] * levels
     else:
-        chosen = [float(weight) for weight in weights]
-    if len(chosen) != levels:
-        raise ValueError(f"level_weights need one number a level; found: {len(chosen)}; allowed: {levels}")
-    return [weight / levels for weight in chosen]
+        numbers = [float(weight) for weight in weights]
+    if len(numbers) != levels:
+        raise ValueError(f"level_weights need one number a level; found: {len(numbers)}; allowed: {levels}")
+    return [weight / levels for weight in numbers]
 
 
 def himulcon_weights(

@@ -52,15 +52,15 @@ def lascl_terms(
     Source: LASCL (Lian et al. 2024, arXiv 2402.00232), the loss between instances, in the form of its
     published code. There w is the cosine of the embeddings of the two classes' texts, which name the parents.
     """
-    paths, whole = paths_of(labels), slice(0, len(labels))
-    depth_BB = copy_to_device(paths.depth(whole, whole), logit_BB.device)
+    paths, all_rows = paths_of(labels), slice(0, len(labels))
+    depth_BB = copy_to_device(paths.depth(all_rows, all_rows), logit_BB.device)
     w_BB = class_similarity(depth_BB, paths.levels, unrelated, logit_BB.dtype)
-    among_BB = candidate_mask(whole, len(labels), logit_BB.device)
+    candidate_BB = candidate_mask(all_rows, len(labels), logit_BB.device)
     if denominator == "negatives":
-        among_BB &= depth_BB < paths.levels
-    lse_B1 = (logit_BB / w_BB).masked_fill(~among_BB, EXCLUDED).logsumexp(1, keepdim=True)
-    loss_BB = torch.where(among_BB.any(1, keepdim=True), lse_B1 - logit_BB, 0)
-    return (lascl_weights(labels, whole, logit_BB.dtype).to(logit_BB.device).weights * loss_BB).sum(1)
+        candidate_BB &= depth_BB < paths.levels
+    lse_B1 = (logit_BB / w_BB).masked_fill(~candidate_BB, EXCLUDED).logsumexp(1, keepdim=True)
+    loss_BB = torch.where(candidate_BB.any(1, keepdim=True), lse_B1 - logit_BB, 0)
+    return (lascl_weights(labels, all_rows, logit_BB.dtype).to(logit_BB.device).weights * loss_BB).sum(1)
 
 
 class LasclWeights(PairWeights):
@@ -110,7 +110,7 @@ def lascl_closed(
     labels: PathLabels, ranks: BatchRanks, *, unrelated: Unrelated, denominator: Denominator
 ) -> LasclWeights:
     """Returns the weights for the tiled engine."""
-    paths, own = paths_of(labels, ranks), ranks.own
+    paths, own_rows = paths_of(labels, ranks), ranks.own
     count_HB = paths.counts()
     excludes, count_B = denominator == "negatives", count_HB[-1]
     used_B = count_B > 0
@@ -118,8 +118,8 @@ def lascl_closed(
         used_B &= count_B < len(labels) - 1
     weight_HB = torch.zeros(count_HB.shape, dtype=ranks.dtype, device=count_HB.device)
     weight_HB[-1] = safe_divide(used_B.to(ranks.dtype), count_B.to(ranks.dtype))
-    given = paths.weights(weight_HB, used_B[:own].to(ranks.dtype))
-    return LasclWeights(paths, given, count_B[:own] > 0, unrelated, excludes=excludes)
+    weights = paths.weights(weight_HB, used_B[:own_rows].to(ranks.dtype))
+    return LasclWeights(paths, weights, count_B[:own_rows] > 0, unrelated, excludes=excludes)
 
 
 LASCL = LossSpec(

@@ -35,8 +35,8 @@ def mulsupcon_weights(
     shared = sets.drop_unique_labels()
     assert shared.rows is not None
     rows_L = torch.bincount(shared.rows.columns, minlength=shared.rows.width)
-    each_M = (1 / (rows_L - 1).to(dtype))[shared.rows.part(anchors)[0]]
-    w_NB = cross(shared.rows, anchors, slice(0, len(sets)), dtype, each_M)
+    weight_M = (1 / (rows_L - 1).to(dtype))[shared.rows.part(anchors)[0]]
+    w_NB = cross(shared.rows, anchors, slice(0, len(sets)), dtype, weight_M)
     w_NB = w_NB * candidate_mask(anchors, len(sets), w_NB.device)
     factor_B = _factors(sets, shared.rows.counts(), normalization).to(dtype)
     return Weighting(w_NB * factor_B[anchors, None], (w_NB > 0).sum(1))
@@ -44,15 +44,15 @@ def mulsupcon_weights(
 
 def mulsupcon_closed(sets: LabelSets, ranks: BatchRanks, *, normalization: Normalization) -> IncidenceWeights:
     """Returns the weights as diag(c) Y D Y^T over labels that two or more rows have, D = diag(1 / |P_l|)."""
-    rows, own, dtype = sets.drop_unique_labels().rows, ranks.own, ranks.dtype
+    rows, own_rows, dtype = sets.drop_unique_labels().rows, ranks.own, ranks.dtype
     assert rows is not None
     rows_L = torch.bincount(rows.columns, minlength=rows.width).to(dtype)
     factor_B = _factors(sets, rows.counts(), normalization).to(dtype)
     value_M = (1 / (rows_L - 1))[rows.columns] * factor_B[rows.row_index()]
     value_M[rows.row_index() >= len(sets) - ranks.queued] = 0
     symmetric = normalization != "per_sample" and not ranks.queued
-    row_sums_N = rows.counts()[:own] * factor_B[:own]
-    return IncidenceWeights(rows, value_M, row_sums_N, own, symmetric=symmetric)
+    row_sums_N = rows.counts()[:own_rows] * factor_B[:own_rows]
+    return IncidenceWeights(rows, value_M, row_sums_N, own_rows, symmetric=symmetric)
 
 
 def _factors(sets: LabelSets, valid_B: Tensor, normalization: Normalization) -> Tensor:

@@ -53,13 +53,13 @@ def reg_terms(logit_BC: Tensor, sets: LabelSets, *, prototypes: bool, alpha: Fro
     Source: REG (Audibert et al. 2024, arXiv 2412.00101), in the form of its published code. There the term
     that changes the gradient changes the value, too.
     """
-    whole = slice(0, len(sets))
+    all_rows = slice(0, len(sets))
     rule = reg_rule(prototypes=prototypes, alpha=alpha)
-    weighting = rule.dense(sets, whole, logit_BC.dtype).to(logit_BC.device)
+    weighting = rule.dense(sets, all_rows, logit_BC.dtype).to(logit_BC.device)
     w_BC = weighting.weights
     if weighting.prototypes is not None:
         w_BC = torch.cat([w_BC, weighting.prototypes], 1)
-    loss_BC = pair_losses(logit_BC, whole)
+    loss_BC = pair_losses(logit_BC, all_rows)
     pull_BC = _pull(w_BC, loss_BC.detach(), w_BC.sum(1, keepdim=True))
     return (w_BC * loss_BC - (pull_BC - w_BC) * (logit_BC - logit_BC.detach())).sum(1)
 

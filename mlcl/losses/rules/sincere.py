@@ -59,9 +59,9 @@ def sincere_terms(
     Source: SINCERE (Feeney and Hughes 2023); the sum of negatives alone is that of DCL (Yeh et al. 2022),
     which has one positive an anchor.
     """
-    whole = slice(0, len(sets))
-    w_BB = sincere_weights(sets, whole, logit_BB.dtype, positives=positives).to(logit_BB.device).weights
-    negative_BB = candidate_mask(whole, len(sets), logit_BB.device) & (w_BB == 0)
+    all_rows = slice(0, len(sets))
+    w_BB = sincere_weights(sets, all_rows, logit_BB.dtype, positives=positives).to(logit_BB.device).weights
+    negative_BB = candidate_mask(all_rows, len(sets), logit_BB.device) & (w_BB == 0)
     lse_B1 = logit_BB.masked_fill(~negative_BB, EXCLUDED).logsumexp(1, keepdim=True)
     if denominator == "negatives":
         return (w_BB * torch.where(negative_BB.any(1, keepdim=True), lse_B1 - logit_BB, 0)).sum(1)
@@ -88,8 +88,8 @@ class SincereWeights(PairwiseWeights):
         """Returns W log(1 + exp(x)) or W x of pairs, with its derivatives."""
         if self._decoupled:
             # An anchor without negatives has m = EXCLUDED.
-            kept = weight.masked_fill(x <= EXCLUDED / 2, 0)
-            return PairLoss(kept * x, kept, kept)
+            masked_weight = weight.masked_fill(x <= EXCLUDED / 2, 0)
+            return PairLoss(masked_weight * x, masked_weight, masked_weight)
         slope = weight * x.sigmoid()
         return PairLoss(weight * -F.logsigmoid(-x), slope, slope)
 

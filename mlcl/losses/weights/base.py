@@ -147,15 +147,17 @@ class DistinctSets:
 
     def __init__(self, sets: LabelSets, ranks: BatchRanks, *, merge: bool = True) -> None:
         own_rows, device = ranks.own, ranks.device or sets.sizes.device
-        alone = sets, torch.arange(len(sets), device=sets.sizes.device)
-        distinct, index = sets.distinct(ranks.queued) if merge else alone
+        unmerged = sets, torch.arange(len(sets), device=sets.sizes.device)
+        distinct_sets, index = sets.distinct(ranks.queued) if merge else unmerged
         anchors = len(sets) - ranks.queued
         self.own = int(index[:own_rows].max()) + 1 if own_rows else 0
         self.anchors = int(index[:anchors].max()) + 1 if anchors else 0
-        self.rows = copy_to_device(torch.bincount(index, minlength=len(distinct)).to(ranks.dtype), device)
-        self.index, self.sets = copy_to_device(index, device), distinct.to(device)
+        self.rows = copy_to_device(
+            torch.bincount(index, minlength=len(distinct_sets)).to(ranks.dtype), device
+        )
+        self.index, self.sets = copy_to_device(index, device), distinct_sets.to(device)
         self.own_index = self.index[:own_rows]
-        self.reduced = distinct.drop_unique_labels().to(device)
+        self.reduced = distinct_sets.drop_unique_labels().to(device)
 
     def attract(self, both: Callable[[slice, slice], Tensor], z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, (N, D).

@@ -51,9 +51,9 @@ class ConstrainedLevels(Constrained):
         largest loss; with `detach` its loss becomes a constant instead.
         """
         levels = self._levels
-        own_ND = z_BD[: self.own]
+        z_ND = z_BD[: self.own]
         terms = [
-            weights.row_sums * lse_N - (weights.attract(z_BD) * own_ND).sum(1) * (ratio / 2)
+            weights.row_sums * lse_N - (weights.attract(z_BD) * z_ND).sum(1) * (ratio / 2)
             for weights in levels
         ]
         # Half of the symmetric product is not each anchor's own term, but sums to the same over all anchors.

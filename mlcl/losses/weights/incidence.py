@@ -39,14 +39,14 @@ class IncidenceWeights(PairWeights):
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, (N, D)."""
-        own_M, by_group_M = self._own_M.to(z_BD.dtype), self._by_group_M.to(z_BD.dtype)
-        itself_N1 = self._of_own(z_BD.new_ones(self._width, 1), own_M)
-        own_ND = z_BD[: len(self._offsets) - 1]
-        forward_ND = self._of_own(self._of_groups(z_BD), own_M) - itself_N1 * own_ND
+        value_M, by_group_M = self._own_M.to(z_BD.dtype), self._by_group_M.to(z_BD.dtype)
+        itself_N1 = self._of_own(z_BD.new_ones(self._width, 1), value_M)
+        z_ND = z_BD[: len(self._offsets) - 1]
+        forward_ND = self._of_own(self._of_groups(z_BD), value_M) - itself_N1 * z_ND
         if self._symmetric:
             return forward_ND.mul_(2)
         backward_ND = self._of_own(self._of_groups(z_BD, by_group_M))
-        return forward_ND.add_(backward_ND).sub_(itself_N1 * own_ND)
+        return forward_ND.add_(backward_ND).sub_(itself_N1 * z_ND)
 
     def _of_own(self, table_LD: Tensor, weight_M: Tensor | None = None) -> Tensor:
         """Returns, for each own row, the (weighted) sum of the table's rows of its groups (N, D)."""

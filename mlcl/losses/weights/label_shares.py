@@ -43,11 +43,11 @@ class LabelShareRule:
         y_BL = sets.rows.dense(dtype)
         y_NL, size_N1 = y_BL[anchors], y_BL[anchors].sum(1, keepdim=True)
         counts = LabelCounts(y_NL @ y_BL.T, size_N1, y_BL.sum(1)[None])
-        near_NB = self.near(counts) * candidate_mask(anchors, len(sets), y_BL.device)
-        inverse_NL = safe_divide(y_NL, (near_NB @ y_BL + int(self.prototypes)) * size_N1)
-        w_NB = near_NB * (inverse_NL @ y_BL.T)
-        own = inverse_NL if self.prototypes else None
-        return Weighting(w_NB, (w_NB > 0).sum(1), prototypes=own, repulsion=self.repulsion)
+        nearness_NB = self.near(counts) * candidate_mask(anchors, len(sets), y_BL.device)
+        inverse_NL = safe_divide(y_NL, (nearness_NB @ y_BL + int(self.prototypes)) * size_N1)
+        w_NB = nearness_NB * (inverse_NL @ y_BL.T)
+        prototype_NL = inverse_NL if self.prototypes else None
+        return Weighting(w_NB, (w_NB > 0).sum(1), prototypes=prototype_NL, repulsion=self.repulsion)
 
     def closed(self, sets: LabelSets, ranks: BatchRanks) -> PairWeights:
         """Returns the weights in closed form, over distinct label sets, for the tiled engine."""
@@ -93,9 +93,9 @@ class LabelShares(PairWeights):
         """Returns W^T Z for the prototypes' columns of W (L, D), summed over own rows."""
         assert self._prototype_M is not None
         index_N = self._distinct.own_index
-        own_UD = z_BD.new_zeros(len(self._sets), z_BD.shape[1]).index_add_(0, index_N, z_BD[: len(index_N)])
+        sum_UD = z_BD.new_zeros(len(self._sets), z_BD.shape[1]).index_add_(0, index_N, z_BD[: len(index_N)])
         order_M, set_M, offsets = by_label(self._labels)
-        return bag(set_M, offsets, own_UD, self._prototype_M[order_M])
+        return bag(set_M, offsets, sum_UD, self._prototype_M[order_M])
 
     def each(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
         """Returns W_uv and W_vu of a tile of sets (I, J)."""
@@ -126,12 +126,12 @@ class LabelShares(PairWeights):
             label_m = self._labels.columns[first:last]
             for left in range(0, total, size):
                 cols = slice(left, min(left + size, total))
-                near_JI = self._near(self._sets.counts(cols, part, self._dtype).reversed())
-                share_JI = rows_U[cols, None] * near_JI
-                if both := range(max(top, left), min(part.stop, cols.stop)):
+                nearness_JI = self._near(self._sets.counts(cols, part, self._dtype).reversed())
+                share_JI = rows_U[cols, None] * nearness_JI
+                if overlap := range(max(top, left), min(part.stop, cols.stop)):
                     # If the row itself were subtracted only later, rounding would hide the sum of small f.
-                    u = torch.arange(both.start, both.stop, device=rows_U.device)
-                    share_JI[u - left, u - top] -= near_JI[u - left, u - top]
+                    u = torch.arange(overlap.start, overlap.stop, device=rows_U.device)
+                    share_JI[u - left, u - top] -= nearness_JI[u - left, u - top]
                 sum_M[first:last] += self._by_label(share_JI, cols)[label_m, set_m - top]
         return sum_M
 

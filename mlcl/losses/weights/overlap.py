@@ -72,11 +72,11 @@ class OverlapRule:
 
     def positive_and_factor(self, counts: LabelCounts) -> tuple[Tensor, Tensor]:
         """Returns whether pairs are positive, as bool, and their K."""
-        found = self.factor(counts)
-        if isinstance(found, tuple):
-            return found
+        result = self.factor(counts)
+        if isinstance(result, tuple):
+            return result
         positive = counts.shared > 0
-        return positive, torch.where(positive, found, 0)
+        return positive, torch.where(positive, result, 0)
 
     def divisor(self, positives: Tensor, factors: Tensor, rows: int) -> Tensor:
         """Returns n_i, given the anchors' numbers of positives, their sums of K, and the number of rows."""
@@ -111,7 +111,7 @@ class SetPairs:
         """
         rows_U = self._rows_U
         totals_3V = rows_U.new_zeros(3, self._own)
-        kept = self._space()
+        buffer = self._space()
         for rows, cols, mirrored in tiling.tiles(rows_U.device, self._own, len(rows_U)):
             forward, backward = self._parts(rows, cols)
             for total_V, part_IJ in zip(totals_3V, forward, strict=False):
@@ -121,11 +121,11 @@ class SetPairs:
                 total_V[rows] += part_IJ @ rows_U[cols]
             for total_V, part_IJ in zip(totals_3V, backward if mirrored else [], strict=False):
                 total_V[cols] += part_IJ.T @ rows_U[rows]
-            if kept is not None:
-                kept[rows, cols] = forward[1]
+            if buffer is not None:
+                buffer[rows, cols] = forward[1]
                 if mirrored:
-                    kept[cols, rows] = backward[1].T
-        self._kept = kept
+                    buffer[cols, rows] = backward[1].T
+        self._kept = buffer
         return totals_3V
 
     def of_sets(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
@@ -152,8 +152,8 @@ class SetPairs:
         processes have further sets v, since the gradient needs K_vu, too.
         """
         shape = self._own, len(self._rows_U)
-        few = shape[0] * shape[1] <= tiling.kept_pairs(self._rows_U.device)
-        if not few or not (self._rule.symmetric or shape[0] == shape[1]):
+        fits = shape[0] * shape[1] <= tiling.kept_pairs(self._rows_U.device)
+        if not fits or not (self._rule.symmetric or shape[0] == shape[1]):
             return None
         return self._rows_U.new_empty(shape)
 

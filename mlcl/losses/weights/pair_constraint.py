@@ -83,12 +83,12 @@ class ConstrainedPairs(Constrained):
         key_B = self.paths.key
         order_B = key_B.argsort(stable=True)
         order_B = order_B[int((key_B < 0).sum()) :]
-        own, other = order_B[order_B < self.own], order_B[order_B >= self.own]
-        self._order_B = torch.cat([own, other])
+        own_rows, other_rows = order_B[order_B < self.own], order_B[order_B >= self.own]
+        self._order_B = torch.cat([own_rows, other_rows])
         self._sorted = self.paths.take(self._order_B)
         size = tiling.tile_size(self.ranks.device or key_B.device)
-        self._own_runs = _runs(key_B[own], 0, size)
-        self._runs = self._own_runs + _runs(key_B[other], len(own), size)
+        self._own_runs = _runs(key_B[own_rows], 0, size)
+        self._runs = self._own_runs + _runs(key_B[other_rows], len(own_rows), size)
         self._may_share = self._sorted.may_share(self._runs)
 
     def tiles(self) -> Iterable[_Tile]:
@@ -100,7 +100,7 @@ class ConstrainedPairs(Constrained):
         return list(self._make_tiles())
 
     def _make_tiles(self) -> Iterator[_Tile]:
-        order_B, own = self._order_B, len(self._own_runs)
+        order_B, n_own_runs = self._order_B, len(self._own_runs)
         for i, rows in enumerate(self._own_runs):
             for j, cols in enumerate(self._runs[i:], i):
                 if not self._may_share[i][j]:
@@ -108,7 +108,7 @@ class ConstrainedPairs(Constrained):
                 depth_IJ = self._sorted.depth(rows, cols)
                 if i == j:
                     depth_IJ.fill_diagonal_(0)
-                yield _Tile(order_B[rows], order_B[cols], depth_IJ, i < j < own)
+                yield _Tile(order_B[rows], order_B[cols], depth_IJ, i < j < n_own_runs)
 
     def _largest(self, z_BD: Tensor, lse_B: Tensor, ratio: Number) -> Tensor:
         """Returns the largest pair loss of each own anchor at each level (N, H); -inf without a positive."""
@@ -131,14 +131,14 @@ class ConstrainedPairs(Constrained):
         loss_HB = lse_B[anchor_H, None] - (z_BD[anchor_H] @ z_BD.T).mul_(ratio)
         level_H1 = torch.arange(len(anchor_H), device=z_BD.device)[:, None]
         partner_H = self.ranks.global_rows(loss_HB.masked_fill_(depth_HB <= level_H1, -torch.inf).argmax(1))
-        own_N1 = torch.arange(self.own, device=z_BD.device)[:, None]
-        chosen_BH = self.ranks.share(torch.where(own_N1 == anchor_H, partner_H, 0))
-        return self.ranks.local_rows(chosen_BH.gather(0, anchor_H[None])[0])
+        row_N1 = torch.arange(self.own, device=z_BD.device)[:, None]
+        partner_BH = self.ranks.share(torch.where(row_N1 == anchor_H, partner_H, 0))
+        return self.ranks.local_rows(partner_BH.gather(0, anchor_H[None])[0])
 
-    def _first(self, wanted_BH: Tensor) -> Tensor:
+    def _first(self, match_BH: Tensor) -> Tensor:
         """Returns the first row that is wanted at each level (H,), first in the order of ranks."""
-        global_B = self.ranks.global_rows(torch.arange(len(wanted_BH), device=wanted_BH.device))
-        return self.ranks.local_rows(torch.where(wanted_BH, global_B[:, None], len(wanted_BH) - 1).amin(0))
+        global_B = self.ranks.global_rows(torch.arange(len(match_BH), device=match_BH.device))
+        return self.ranks.local_rows(torch.where(match_BH, global_B[:, None], len(match_BH) - 1).amin(0))
 
 
 def _runs(key: Tensor, start: int, size: int) -> list[slice]:
@@ -194,31 +194,31 @@ class _RaisedPairs(PairWeights):
 
     def fill(self) -> Tensor:
         """Computes row sums and product; returns the weight of raised pairs by anchor and level (N, H)."""
-        own, z_BD = len(self.row_sums), self._z_BD
-        kept_HN = torch.zeros_like(self._each_HB[:, :own])
+        own_rows, z_BD = len(self.row_sums), self._z_BD
+        count_HN = torch.zeros_like(self._each_HB[:, :own_rows])
         for tile in self._levels.tiles():
             logit_IJ = tile.logits(z_BD, self._ratio)
             weight_IJ = torch.zeros_like(logit_IJ)
             for anchors, axis in ((tile.rows, 1), (tile.cols, 0)):
                 loss_IJ = self._lse_B[anchors].unsqueeze(axis) - logit_IJ
-                for level, each_B in enumerate(self._each_HB):
+                for level, weight_B in enumerate(self._each_HB):
                     kept_IJ = self._kept(loss_IJ, tile, level).to(loss_IJ.dtype)
-                    weight_IJ.addcmul_(kept_IJ, each_B[anchors].unsqueeze(axis))
+                    weight_IJ.addcmul_(kept_IJ, weight_B[anchors].unsqueeze(axis))
                     if axis or tile.mirrored:
-                        kept_HN[level][anchors] += kept_IJ.sum(axis)
+                        count_HN[level][anchors] += kept_IJ.sum(axis)
             self._product.index_add_(0, tile.rows, weight_IJ @ z_BD[tile.cols])
             if tile.mirrored:
                 self._product.index_add_(0, tile.cols, weight_IJ.T @ z_BD[tile.rows])
-        each_HN = self._each_HB[:, :own]
-        self.row_sums += (each_HN * kept_HN).sum(0)
-        return (each_HN * (self._levels.count[:, :own] - kept_HN)).T.contiguous()
+        weight_HN = self._each_HB[:, :own_rows]
+        self.row_sums += (weight_HN * count_HN).sum(0)
+        return (weight_HN * (self._levels.count[:, :own_rows] - count_HN)).T.contiguous()
 
     def add_pairs(self, anchor_H: Tensor, partner_H: Tensor, mass_H: Tensor) -> None:
         """Adds weights `mass_H` to the pairs of `anchor_H` with `partner_H`, one pair for each level."""
-        own = len(self.row_sums)
-        for one_H, other_H in ((anchor_H, partner_H), (partner_H, anchor_H)):
-            self._product.index_add_(0, one_H.clamp(max=own), mass_H[:, None] * self._z_BD[other_H])
-        self.row_sums = F.pad(self.row_sums, (0, 1)).index_add_(0, anchor_H.clamp(max=own), mass_H)[:own]
+        rows = len(self.row_sums)
+        for row_H, other_H in ((anchor_H, partner_H), (partner_H, anchor_H)):
+            self._product.index_add_(0, row_H.clamp(max=rows), mass_H[:, None] * self._z_BD[other_H])
+        self.row_sums = F.pad(self.row_sums, (0, 1)).index_add_(0, anchor_H.clamp(max=rows), mass_H)[:rows]
 
     def attract(self, _z_BD: Tensor) -> Tensor:
         """Returns the product that `fill` and `add_pairs` computed with these embeddings."""

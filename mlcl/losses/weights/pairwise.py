@@ -76,12 +76,12 @@ class PairwiseWeights(PairWeights, ABC):
             if mirrored:
                 fixed.row_sums[j] += backward.by_sum.sum(0)
                 fixed.constant[j] += backward.rest(lse_B[j], u_IJ).sum(0)
-            both_IJ = forward.pull + backward.pull
-            fixed.product[i].addmm_(both_IJ, z_BD[j])
+            pull_IJ = forward.pull + backward.pull
+            fixed.product[i].addmm_(pull_IJ, z_BD[j])
             if j.start >= rows - queued:
-                fixed.queue_product[i].addmm_(both_IJ, z_BD[j])
+                fixed.queue_product[i].addmm_(pull_IJ, z_BD[j])
             if mirrored:
-                fixed.product[j].addmm_(both_IJ.T, z_BD[i])
+                fixed.product[j].addmm_(pull_IJ.T, z_BD[i])
         of_prototypes = self._given.of_prototypes() if isinstance(self._given, LabelShares) else None
         if of_prototypes is not None:
             self._add_prototypes(fixed, *of_prototypes, z_BD, lse_N, ratio)
@@ -105,11 +105,11 @@ class PairwiseWeights(PairWeights, ABC):
             row_m = top + torch.repeat_interleave(offsets.diff(), output_size=last - first)
             z_mD, c_mD = z_BD[row_m], prototype_LD[label_m]
             u_m, lse_m = (z_mD * c_mD).sum(1).mul_(ratio), lse_N[row_m]
-            found = self.losses(weight_M[first:last], lse_m - u_m, self.row_sums[row_m])
-            fixed.row_sums.index_add_(0, row_m, found.by_sum)
-            fixed.constant.index_add_(0, row_m, found.rest(lse_m, u_m))
-            fixed.product.index_add_(0, row_m, found.pull[:, None] * c_mD)
-            fixed.prototype_product.index_add_(0, label_m, found.pull[:, None] * z_mD)
+            loss = self.losses(weight_M[first:last], lse_m - u_m, self.row_sums[row_m])
+            fixed.row_sums.index_add_(0, row_m, loss.by_sum)
+            fixed.constant.index_add_(0, row_m, loss.rest(lse_m, u_m))
+            fixed.product.index_add_(0, row_m, loss.pull[:, None] * c_mD)
+            fixed.prototype_product.index_add_(0, label_m, loss.pull[:, None] * z_mD)
 
 
 class _FixedWeights(PairWeights):

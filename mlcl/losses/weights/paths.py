@@ -35,8 +35,8 @@ class OnePath:
     @cached_property
     def _keys(self) -> Tensor:
         """The rows' groups (H, B), on the embeddings' device; a unique negative number for a row in none."""
-        own_B = -1 - torch.arange(self._groups.shape[1], device=self._groups.device)
-        keys_HB = torch.where(self._groups < 0, own_B, self._groups)
+        number_B = -1 - torch.arange(self._groups.shape[1], device=self._groups.device)
+        keys_HB = torch.where(self._groups < 0, number_B, self._groups)
         return copy_to_device(keys_HB, self._ranks.device or keys_HB.device)
 
     @classmethod
@@ -94,8 +94,8 @@ class OnePath:
         groups_HB, weight_HB = self._groups[used_H], weight_HB[used_H]
         known_BH = (groups_HB >= 0).T
         size_H = F.pad(groups_HB, (1, 0), value=-1).amax(1) + 1
-        first_H = F.pad(size_H.cumsum(0), (1, 0))
-        column_BH = (groups_HB + first_H[:-1, None]).T
-        rows = LabelRows(F.pad(known_BH.sum(1).cumsum(0), (1, 0)), column_BH[known_BH], int(first_H[-1]))
+        offset_H = F.pad(size_H.cumsum(0), (1, 0))
+        column_BH = (groups_HB + offset_H[:-1, None]).T
+        rows = LabelRows(F.pad(known_BH.sum(1).cumsum(0), (1, 0)), column_BH[known_BH], int(offset_H[-1]))
         value_M, symmetric = weight_HB.T[known_BH], symmetric and not self._ranks.queued
         return IncidenceWeights(rows, value_M, row_sums_N, self._ranks.own, symmetric=symmetric)

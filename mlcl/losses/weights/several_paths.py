@@ -97,8 +97,8 @@ class SeveralPaths:
         for has_L, run in zip(has_RL, runs, strict=True):
             has_L[self._sets.rows.part(run)[0]] = 1
         has_RL = has_RL[:, : self._sets.rows.levels[0]]
-        shared: list[list[bool]] = (has_RL @ has_RL.T > 0).tolist()
-        return shared
+        overlaps: list[list[bool]] = (has_RL @ has_RL.T > 0).tolist()
+        return overlaps
 
     def take(self, index: Tensor) -> SeveralPaths:
         """Returns the paths of the rows with these numbers, in this order."""
