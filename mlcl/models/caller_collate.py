@@ -58,31 +58,31 @@ class CallerCollate:
         Raises UserError if the function fails, or returns other names or types than for `example`.
         """
         expected = _types(self.example)
-        found = self._check_batch(contents)
-        if _types(found) != expected:
+        tensors = self._check_batch(contents)
+        if _types(tensors) != expected:
             problem = f"returns other names or types for {len(contents)} rows than for two examples"
-            raise UserError(problem, key=KEY, found=_types(found), allowed=expected)
-        return found
+            raise UserError(problem, key=KEY, found=_types(tensors), allowed=expected)
+        return tensors
 
     def _check_batch(self, contents: list[Any]) -> dict[str, Tensor]:
         function, rows = self.function, len(contents)
         try:
             batch = function(contents)
         except Exception as error:  # foreign code may raise anything
-            found = f"{type(error).__name__}: {error}"
-            raise UserError(f"fails with {rows} rows", key=KEY, found=found, allowed=ALLOWED) from error
+            detail = f"{type(error).__name__}: {error}"
+            raise UserError(f"fails with {rows} rows", key=KEY, found=detail, allowed=ALLOWED) from error
         if not isinstance(batch, Mapping) or not batch:
-            found = repr(batch) if isinstance(batch, Mapping) else type(batch).__name__
-            raise UserError(NO_TENSORS, key=KEY, found=found, allowed=ALLOWED)
-        for name, its in batch.items():
-            if not isinstance(name, str) or not isinstance(its, Tensor):
-                problem, found = NO_TENSORS, f"{name!r}: {type(its).__name__}"
-            elif its.shape[:1] != (rows,) or its.device.type != "cpu":
+            detail = repr(batch) if isinstance(batch, Mapping) else type(batch).__name__
+            raise UserError(NO_TENSORS, key=KEY, found=detail, allowed=ALLOWED)
+        for name, tensor in batch.items():
+            if not isinstance(name, str) or not isinstance(tensor, Tensor):
+                problem, detail = NO_TENSORS, f"{name!r}: {type(tensor).__name__}"
+            elif tensor.shape[:1] != (rows,) or tensor.device.type != "cpu":
                 problem = f"returns a tensor of no {rows} rows"
-                found = f"{name} {(*its.shape,)} on {its.device}"
+                detail = f"{name} {(*tensor.shape,)} on {tensor.device}"
             else:
                 continue
-            raise UserError(problem, key=KEY, found=found, allowed=ALLOWED)
+            raise UserError(problem, key=KEY, found=detail, allowed=ALLOWED)
         return dict(batch)
 
 

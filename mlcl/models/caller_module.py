@@ -81,21 +81,21 @@ class CallerModule(nn.Module):
                 problem, key=KEY, found=f"{type(error).__name__}: {error}", allowed=allowed
             ) from error
         self.train(was_training)
-        its = isinstance(output, Tensor)
+        is_tensor = isinstance(output, Tensor)
         if (
-            not its
+            not is_tensor
             or output.dtype != torch.float32
             or output.ndim != 2
             or len(output) != 2
             or not output.numel()
         ):
-            found = f"{output.dtype} {tuple(output.shape)}" if its else type(output).__name__
+            detail = f"{output.dtype} {tuple(output.shape)}" if is_tensor else type(output).__name__
             problem = f"forward of {name} returns no embeddings of two rows"
-            raise UserError(problem, key=KEY, found=found, allowed=allowed)
+            raise UserError(problem, key=KEY, found=detail, allowed=allowed)
         halves = [
             key
-            for key, its in self.module.named_parameters()
-            if its.requires_grad and its.dtype != torch.float32
+            for key, parameter in self.module.named_parameters()
+            if parameter.requires_grad and parameter.dtype != torch.float32
         ]
         if halves:
             raise UserError(f"trained weights of {name}", key=KEY, found=halves[:3], allowed="float32")
@@ -136,22 +136,22 @@ def caller_encoder(
     """
     fields = _fields(name, None if collate else reads, tokenizer, weights)
     batches = CallerCollate(reads, partial(_unpickle, name, collate, python)) if collate else None
-    made = partial(_make_module, name, pickled, weights, python)
+    make = partial(_make_module, name, pickled, weights, python)
 
     def of_images(image_size: int, weights: str | None = None) -> nn.Module:
-        return CallerModule(made(weights), reads, example_of(reads, image_size))
+        return CallerModule(make(weights), reads, example_of(reads, image_size))
 
     def of_vectors(input_columns: Mapping[str, int], weights: str | None = None) -> nn.Module:
         (columns,) = input_columns.values()
-        return CallerModule(made(weights, in_features=columns), reads, example_of(reads, columns))
+        return CallerModule(make(weights, in_features=columns), reads, example_of(reads, columns))
 
     def of_texts(vocabulary_size: int, max_length: int, weights: str | None = None) -> nn.Module:
-        module = made(weights, vocabulary_size=vocabulary_size)
+        module = make(weights, vocabulary_size=vocabulary_size)
         return CallerModule(module, reads, example_of(reads, max_length, vocabulary_size))
 
     def of_batches(weights: str | None = None) -> nn.Module:
         assert batches is not None
-        return CallerModule(made(weights), "batch", batches.example)
+        return CallerModule(make(weights), "batch", batches.example)
 
     builds: dict[Reads, Maker] = {"image": of_images, "text": of_texts, "vectors": of_vectors}
     return Encoder(
@@ -201,21 +201,23 @@ def pack(
         import cloudpickle
     except ImportError:
         raise UserError("needs cloudpickle: pip install cloudpickle", key=key) from None
-    registered = [its for its in by_value if its.__name__ not in cloudpickle.list_registry_pickle_by_value()]
+    registered = [
+        module for module in by_value if module.__name__ not in cloudpickle.list_registry_pickle_by_value()
+    ]
     try:
-        for its in registered:
-            cloudpickle.register_pickle_by_value(its)
+        for module in registered:
+            cloudpickle.register_pickle_by_value(module)
         text = base64.b85encode(zlib.compress(cloudpickle.dumps(made_of), 9)).decode()
     except Exception as error:  # pickling an attribute may raise anything
-        found = f"{type(error).__name__}: {error}"
-        raise UserError("cannot be pickled", key=key, found=found, allowed=allowed) from error
+        detail = f"{type(error).__name__}: {error}"
+        raise UserError("cannot be pickled", key=key, found=detail, allowed=allowed) from error
     finally:
-        for its in registered:
-            cloudpickle.unregister_pickle_by_value(its)
+        for module in registered:
+            cloudpickle.unregister_pickle_by_value(module)
     if len(text) > MOST_TEXT:
-        found, advice = f"{len(text):,} characters, compressed", "register tensors as buffers of the encoder"
+        detail, advice = f"{len(text):,} characters, compressed", "register tensors as buffers of the encoder"
         problem = "too large beside its weights" if key == KEY else "too large"
-        raise UserError(problem, key=key, found=found, allowed=f"{MOST_TEXT:,}; {advice}")
+        raise UserError(problem, key=key, found=detail, allowed=f"{MOST_TEXT:,}; {advice}")
     return text
 
 
@@ -226,7 +228,9 @@ def without_weights(module: nn.Module) -> dict[str, Tensor]:
     """
     state = module.state_dict(keep_vars=True)
     check_tensors(state)
-    weights = {key: its.detach().clone(memory_format=torch.contiguous_format) for key, its in state.items()}
+    weights = {
+        key: value.detach().clone(memory_format=torch.contiguous_format) for key, value in state.items()
+    }
     for tensor in state.values():
         tensor.data = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
     return weights
@@ -234,27 +238,27 @@ def without_weights(module: nn.Module) -> dict[str, Tensor]:
 
 def check_tensors(state: Mapping[str, Any]) -> None:
     """Raises UserError for a module's state with values that are not tensors."""
-    if other := [key for key, its in state.items() if not isinstance(its, Tensor)]:
-        raise UserError("a state that is not a tensor", key=KEY, found=other[:3], allowed="buffers")
+    if keys := [key for key, value in state.items() if not isinstance(value, Tensor)]:
+        raise UserError("a state that is not a tensor", key=KEY, found=keys[:3], allowed="buffers")
 
 
 def takes(call: Callable[..., Any], name: str) -> bool:
     """Whether a callable has a parameter of this name, or takes any keyword argument."""
     try:
-        its = inspect.signature(call).parameters.values()
+        parameters = inspect.signature(call).parameters.values()
     except (TypeError, ValueError):
         return False
-    return any(each.name == name or each.kind is each.VAR_KEYWORD for each in its)
+    return any(parameter.name == name or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _make_module(
-    name: str, pickled: str, digest: str | None, python: str | None, weights: str | None, **given: Any
+    name: str, pickled: str, digest: str | None, python: str | None, weights: str | None, **arguments: Any
 ) -> nn.Module:
     """Makes the module; with `digest` but no `weights`, its weights are 0 until the caller loads them."""
     module = _unpickle(name, pickled, python)
     if digest is None:
         try:
-            module = module(**{key: its for key, its in given.items() if takes(module, key)})
+            module = module(**{key: value for key, value in arguments.items() if takes(module, key)})
         except Exception as error:  # foreign code may raise anything
             raise _not_here(name, error) from error
     else:
@@ -281,8 +285,8 @@ def _unpickle(name: str, pickled: str, python: str | None) -> Any:
 
 
 def _not_here(name: str, error: Exception) -> UserError:
-    found = f"{type(error).__name__}: {error}"
-    return UserError(f"the module {name} cannot be made here", key=KEY, found=found)
+    detail = f"{type(error).__name__}: {error}"
+    return UserError(f"the module {name} cannot be made here", key=KEY, found=detail)
 
 
 @contextmanager
@@ -297,14 +301,14 @@ def _own_classes() -> Iterator[None]:
         "_DYNAMIC_CLASS_TRACKER_BY_CLASS": WeakKeyDictionary,
         "_DYNAMIC_CLASS_TRACKER_BY_ID": WeakValueDictionary,
     }
-    held = {name: getattr(cloudpickle, name) for name in names}
+    registries = {name: getattr(cloudpickle, name) for name in names}
     try:
-        for name, empty in names.items():
-            setattr(cloudpickle, name, empty())
+        for name, kind in names.items():
+            setattr(cloudpickle, name, kind())
         yield
     finally:
-        for name, its in held.items():
-            setattr(cloudpickle, name, its)
+        for name, registry in registries.items():
+            setattr(cloudpickle, name, registry)
 
 
 def _read(file: Path, digest: str) -> dict[str, Tensor]:

@@ -18,32 +18,33 @@ def check_state(encoder: CallerModule) -> None:
     module, name = encoder.module, type(encoder.module).__name__
     state = module.state_dict(keep_vars=True)
     check_tensors(state)
-    fixed = {key for key, its in module.named_parameters() if not its.requires_grad}
-    saved = {key: its.detach().clone() for key, its in state.items() if key not in fixed}
+    fixed = {key for key, tensor in module.named_parameters() if not tensor.requires_grad}
+    saved_state = {key: tensor.detach().clone() for key, tensor in state.items() if key not in fixed}
     rows = {
-        key: torch.rand_like(its) if its.is_floating_point() else its for key, its in encoder.example.items()
+        key: torch.rand_like(tensor) if tensor.is_floating_point() else tensor
+        for key, tensor in encoder.example.items()
     }
 
     def outputs() -> Tensor:
         with torch.random.fork_rng(devices=()):
             torch.default_generator.manual_seed(0)
-            found: Tensor = encoder.eval()(**rows)
-        return found
+            output: Tensor = encoder.eval()(**rows)
+        return output
 
     with torch.no_grad():
-        before = outputs()
-        if not torch.equal(before, outputs()):  # random in a way that no seed of PyTorch fixes
+        old_output = outputs()
+        if not torch.equal(old_output, outputs()):  # random in a way that no seed of PyTorch fixes
             return
         try:
             encoder.train()(**rows)
         except Exception:  # foreign code may raise anything; it may need more than two rows
             return
         try:
-            module.load_state_dict(saved, strict=False)
-            same = torch.equal(before, outputs())
+            module.load_state_dict(saved_state, strict=False)
+            unchanged = torch.equal(old_output, outputs())
         except RuntimeError:  # another shape
-            same = False
-    if not same:
+            unchanged = False
+    if not unchanged:
         problem = f"training changes what the saved weights of {name} do not hold"
         allowed = "buffers that are persistent and keep their shape"
         raise UserError(problem, key=KEY, found="other outputs with the same weights", allowed=allowed)

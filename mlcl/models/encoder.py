@@ -123,19 +123,21 @@ class Encoder:
         if reads_tokens != (self.tokenizer is not None):
             raise ValueError(f"encoder {self.name}: texts need a tokenizer, images take none")
         keys = set(self.section.model_fields)
-        read = {"name", TOKENIZERS.get(self.tokenizer or "", "name")}
+        used_keys = {"name", TOKENIZERS.get(self.tokenizer or "", "name")}
         inputs = {"inputs", *get_args(InputName)} & keys
         if self.collate is None:
-            read |= inputs if self.modality is None else {SIZES[self.modality]}
-        read |= {STRETCH} & keys if self.modality == "image" else set()
-        read |= PretrainedKeys.model_fields.keys() if self.needs("network") else set()
-        if missing := sorted((read | set(self.files)) - keys):
-            raise ValueError(f"encoder {self.name}: its section has no {', '.join(missing)}")
-        if unused := sorted(keys - read - self._parameters.keys()):
-            raise ValueError(f"encoder {self.name}: build takes no {', '.join(unused)}")
-        needed = {name for name, each in self._parameters.items() if each.default is each.empty}
-        if unknown := sorted(needed - keys - GIVEN.keys() - {"network"}):
-            raise ValueError(f"encoder {self.name}: nothing gives build its {', '.join(unknown)}")
+            used_keys |= inputs if self.modality is None else {SIZES[self.modality]}
+        used_keys |= {STRETCH} & keys if self.modality == "image" else set()
+        used_keys |= PretrainedKeys.model_fields.keys() if self.needs("network") else set()
+        if missing_keys := sorted((used_keys | set(self.files)) - keys):
+            raise ValueError(f"encoder {self.name}: its section has no {', '.join(missing_keys)}")
+        if unused_keys := sorted(keys - used_keys - self._parameters.keys()):
+            raise ValueError(f"encoder {self.name}: build takes no {', '.join(unused_keys)}")
+        required_names = {
+            name for name, parameter in self._parameters.items() if parameter.default is parameter.empty
+        }
+        if unknown_names := sorted(required_names - keys - GIVEN.keys() - {"network"}):
+            raise ValueError(f"encoder {self.name}: nothing gives build its {', '.join(unknown_names)}")
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -184,9 +186,9 @@ class Encoder:
         if self.needs("network"):
             self._built(section, {**given, "network": network_without_weights(section)})
 
-    def _built(self, section: EncoderConfig, given: Mapping[str, Any]) -> nn.Module:
-        values = {**section.model_dump(exclude={"name"}), **given}
-        for name, what in GIVEN.items():
+    def _built(self, section: EncoderConfig, arguments: Mapping[str, Any]) -> nn.Module:
+        values = {**section.model_dump(exclude={"name"}), **arguments}
+        for name, content in GIVEN.items():
             if self.needs(name) and values.get(name) is None:
-                raise UserError(f"{self.name} needs a data set with {what}", key="encoder.name")
+                raise UserError(f"{self.name} needs a data set with {content}", key="encoder.name")
         return self.build(**{name: values[name] for name in self._parameters if name in values})

@@ -94,11 +94,11 @@ class WithOwnLogits(nn.Module):
 
     def forward(self, output_BO: Tensor) -> Tensor:
         """Maps the encoder's output (B, D + L) to logits in f's shape, or (B, L) without f."""
-        own_BL = output_BO[:, self.dim :]
+        own_logit_BL = output_BO[:, self.dim :]
         if self.layer is None:
-            return own_BL
+            return own_logit_BL
         logits: Tensor = self.layer(output_BO[:, : self.dim])
-        return logits + own_BL.reshape(logits.shape)
+        return logits + own_logit_BL.reshape(logits.shape)
 
 
 class PrototypeClassifier(nn.Module):

@@ -109,9 +109,9 @@ def label_graph(rows: LabelRows) -> Tensor:
         [[1.0, 1.0], [0.5, 1.0]]
     """
     # Each stored label is repeated for every label of its row.
-    beside = rows.take(rows.row_index())
-    label_P = torch.repeat_interleave(rows.columns, beside.counts())
-    n_LL = torch.bincount(label_P * rows.width + beside.columns, minlength=rows.width**2).double()
+    row_copies = rows.take(rows.row_index())
+    label_P = torch.repeat_interleave(rows.columns, row_copies.counts())
+    n_LL = torch.bincount(label_P * rows.width + row_copies.columns, minlength=rows.width**2).double()
     n_LL = n_LL.reshape(rows.width, rows.width)
     graph_LL = n_LL / n_LL.diagonal().clamp(min=1)
     return graph_LL.fill_diagonal_(1).float()

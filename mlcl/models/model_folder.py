@@ -101,27 +101,27 @@ def _check_room_for(name: str, patterns: Mapping[str, list[str]]) -> None:
     if isinstance(try_to_load_from_cache(name, "config.json"), str):
         return
     try:
-        listed = HfApi().model_info(name, files_metadata=True).siblings or ()
+        siblings = HfApi().model_info(name, files_metadata=True).siblings or ()
     except Exception:  # the download gives a better message
         return
-    sizes = {each.rfilename: each.size or 0 for each in listed}
-    needed = sum(sizes[file] for file in filter_repo_objects(list(sizes), **patterns))
-    check_room(Path(constants.HF_HUB_CACHE), needed, name)
+    sizes = {sibling.rfilename: sibling.size or 0 for sibling in siblings}
+    size = sum(sizes[file] for file in filter_repo_objects(list(sizes), **patterns))
+    check_room(Path(constants.HF_HUB_CACHE), size, name)
 
 
 def _check_files(folder: Path) -> None:
-    present = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     if not folder.is_dir():
         problem = "no such folder"
-    elif "config.json" not in present:
+    elif "config.json" not in names:
         problem = "not a Hugging Face model: no config.json"
-    elif "adapter_config.json" in present:
+    elif "adapter_config.json" in names:
         problem = "an adapter lies beside this model: merge it into the weights first"
-    elif not any(name.endswith(".safetensors") for name in present):
+    elif not any(name.endswith(".safetensors") for name in names):
         problem = "no weights"
-        if any(name.endswith(PICKLES) for name in present):
+        if any(name.endswith(PICKLES) for name in names):
             problem = "these weights are pickled, and reading them can run code: convert them to safetensors"
-    elif not any(name.endswith(TOKENIZERS) for name in present):
+    elif not any(name.endswith(TOKENIZERS) for name in names):
         # transformers would create a tokenizer that knows no word.
         problem = "no tokenizer lies beside this model"
     else:

@@ -27,8 +27,8 @@ def cache_folder() -> Path:
 
 def check_room(folder: Path, size: int, model: str) -> None:
     """Raises MachineError if the disk of `folder`, which need not exist, has less than `size` free bytes."""
-    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    if (free := shutil.disk_usage(there).free) < size:
+    parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if (free := shutil.disk_usage(parent).free) < size:
         sizes = f"{size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free in {folder}"
         raise MachineError(f"no room for {model}: it has {sizes}; set HF_HOME (cluster file: cache)")
 
@@ -41,14 +41,14 @@ def stored_model(uri: str) -> Path:
     """
     system, path = _locate(uri)
     files = _files(system, path, uri)
-    version = sha256(repr([uri, *((each.base_name, each.size, each.mtime_ns) for each in files)]).encode())
+    version = sha256(repr([uri, *((file.base_name, file.size, file.mtime_ns) for file in files)]).encode())
     folder = cache_folder() / "mlcl" / f"{Path(path).name}-{version.hexdigest()[:16]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, folder.parent):
         if not folder.is_dir():
-            check_room(folder, sum(each.size for each in files), uri)
+            check_room(folder, sum(file.size for file in files), uri)
             with new_folder(folder) as work:
-                _copy([(each.path, work / each.base_name) for each in files], source=system)
+                _copy([(file.path, work / file.base_name) for file in files], source=system)
     return folder
 
 
@@ -59,15 +59,15 @@ def store_model(folder: Path, uri: str) -> None:
     """
     system, path = _locate(uri)
     try:
-        names = [file for file in folder.iterdir() if any(fnmatch(file.name, each) for each in FILES)]
+        names = [file for file in folder.iterdir() if any(fnmatch(file.name, pattern) for pattern in FILES)]
         pairs = {file.name: (file.resolve(), f"{path}/{file.name}") for file in sorted(names)}
         config, target = pairs.pop(CONFIG)
-        half = f"{target}.partial"
-        if {each.base_name for each in _listed(system, path)} - {*pairs, Path(half).name}:
+        partial_target = f"{target}.partial"
+        if {item.base_name for item in _listed(system, path)} - {*pairs, Path(partial_target).name}:
             raise UserError("already exists", key="--to", found=uri)
         system.create_dir(path, recursive=True)
-        _copy([*pairs.values(), (config, half)], target=system)
-        system.move(half, target)
+        _copy([*pairs.values(), (config, partial_target)], target=system)
+        system.move(partial_target, target)
     except OSError as error:
         raise UserError("cannot be written", key="--to", found=f"{uri} ({error})") from error
 
@@ -90,23 +90,23 @@ def _listed(system: Any, path: str) -> list[Any]:
 
 def _files(system: Any, path: str, uri: str) -> list[Any]:
     try:
-        listed = _listed(system, path)
+        items = _listed(system, path)
     except OSError as error:
         raise UserError("cannot be read", key="encoder.model", found=f"{uri} ({error})") from error
-    found = [each for each in listed if each.is_file and any(fnmatch(each.base_name, name) for name in FILES)]
-    if not any(each.base_name == CONFIG for each in found):
+    files = [file for file in items if file.is_file and any(fnmatch(file.base_name, name) for name in FILES)]
+    if not any(file.base_name == CONFIG for file in files):
         raise UserError("no model is there", key="encoder.model", found=uri)
-    return sorted(found, key=lambda each: str(each.path))
+    return sorted(files, key=lambda file: str(file.path))
 
 
 def _copy(pairs: Sequence[tuple[str | Path, str | Path]], *, source: Any = None, target: Any = None) -> None:
     """Copies each file to its target path; `source` and `target` are by default this machine's filesystem."""
     from pyarrow import fs
 
-    here = fs.LocalFileSystem()
+    local = fs.LocalFileSystem()
     for file, place in pairs:
         with (
-            (source or here).open_input_stream(str(file)) as content,
-            (target or here).open_output_stream(str(place)) as copy,
+            (source or local).open_input_stream(str(file)) as content,
+            (target or local).open_output_stream(str(place)) as copy,
         ):
             shutil.copyfileobj(content, copy, 2**24)

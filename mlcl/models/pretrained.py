@@ -244,12 +244,12 @@ def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
     if not blocks or not set(blocks.modules()).issuperset(lists.values()):
         raise UserError("has no list of layers", key="encoder.freeze", found=freeze, allowed="true, false")
     trained = {id(p) for block in blocks[freeze:] for p in block.parameters()}
-    after = tuple(f"{path[: path.rfind('.') + 1]}{name}" for name in AFTER_LAYERS)
+    prefixes = tuple(f"{path[: path.rfind('.') + 1]}{name}" for name in AFTER_LAYERS)
     for name, parameter in network.named_parameters():
         # The order is: embeddings, layers, and all else that follows the layers.
         if id(parameter) in trained:
             break
-        parameter.requires_grad = freeze < layers and name.startswith(after)
+        parameter.requires_grad = freeze < layers and name.startswith(prefixes)
 
 
 def token_states(network: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -273,10 +273,10 @@ def check_length(network: nn.Module, tokens: int, key: str) -> None:
         if not (name.endswith(POSITIONS) and isinstance(module, nn.Embedding)):
             continue
         # RoBERTa's first position follows its padding id; OPT's first position is its offset.
-        first = 0 if module.padding_idx is None else module.padding_idx + 1
-        longest = module.num_embeddings - max(first, int(getattr(module, "offset", 0)))
-        if tokens > longest:
-            raise UserError("more tokens than this model reads", key=key, found=tokens, allowed=longest)
+        first_position = 0 if module.padding_idx is None else module.padding_idx + 1
+        max_tokens = module.num_embeddings - max(first_position, int(getattr(module, "offset", 0)))
+        if tokens > max_tokens:
+            raise UserError("more tokens than this model reads", key=key, found=tokens, allowed=max_tokens)
 
 
 @contextlib.contextmanager
@@ -313,8 +313,8 @@ def _configuration(folder: Path, dropout: float | None) -> tuple[Any, Any]:
     if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "hidden_size"):
         raise _no_text(config, folder)
     if config.model_type in PADDING_CHANGES:
-        found = config.model_type
-        raise UserError("padding changes its outputs", file=folder, key="encoder.model", found=found)
+        model_type = config.model_type
+        raise UserError("padding changes its outputs", file=folder, key="encoder.model", found=model_type)
     if getattr(config, "quantization_config", None) is not None:
         raise UserError("these weights are quantized", file=folder, key="encoder.model")
     config.use_cache = False

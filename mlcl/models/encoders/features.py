@@ -127,16 +127,16 @@ class FeaturesConfig(EncoderConfig):
 
 def frozen_inputs(section: EncoderConfig) -> dict[InputName, FeatureInput]:
     """Returns the sections of the inputs that an encoder's section names, in the order of the names."""
-    given = cast(FeaturesConfig, section)
+    config = cast(FeaturesConfig, section)
     sections: dict[InputName, FeatureInput | None] = {
-        "tfidf": given.tfidf,
-        "characters": given.characters or CharactersInput(),
-        "words": given.words or WordsInput(),
-        "transformer": given.transformer,
-        "image": given.image,
+        "tfidf": config.tfidf,
+        "characters": config.characters or CharactersInput(),
+        "words": config.words or WordsInput(),
+        "transformer": config.transformer,
+        "image": config.image,
         "column": ColumnInput(),
     }
-    return {name: its for name in given.inputs if (its := sections[name]) is not None}
+    return {name: input_section for name in config.inputs if (input_section := sections[name]) is not None}
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,9 @@ class SparseRows:
         """
         if column_BT.device.type != "cpu":
             return cls.padded(column_BT, value_BT)
-        held_BT = (value_BT != 0).numpy()
-        column_E, value_E = column_BT.numpy()[held_BT], value_BT.numpy()[held_BT]
-        offset = _offsets(torch.from_numpy(held_BT.sum(1)))
+        nonzero_BT = (value_BT != 0).numpy()
+        column_E, value_E = column_BT.numpy()[nonzero_BT], value_BT.numpy()[nonzero_BT]
+        offset = _offsets(torch.from_numpy(nonzero_BT.sum(1)))
         return cls(torch.from_numpy(column_E), torch.from_numpy(value_E), offset)
 
     @classmethod
@@ -288,16 +288,16 @@ class FeatureNetwork(nn.Module):
         self.deep = nn.ModuleDict()
         self.wide = nn.ModuleDict()
         for name, columns in input_columns.items():
-            read = min(columns, deep_columns) if name in SPARSE else columns
-            self.deep[name] = _map(name, read, first)
+            n_columns = min(columns, deep_columns) if name in SPARSE else columns
+            self.deep[name] = _map(name, n_columns, first)
             if wide:
                 self.wide[name] = _map(name, columns, labels)
                 nn.init.zeros_(next(self.wide[name].parameters()))
         self.bias = nn.Parameter(torch.zeros(first))
         self.input_dropout = nn.Dropout(input_dropout)
-        after = (ACTIVATIONS[activation](), nn.Dropout(dropout))
-        layers = [[nn.Linear(a, b), *after] for a, b in pairwise((first, *rest))]
-        self.layers = nn.Sequential(*after, *(module for layer in layers for module in layer))
+        tail = (ACTIVATIONS[activation](), nn.Dropout(dropout))
+        layers = [[nn.Linear(a, b), *tail] for a, b in pairwise((first, *rest))]
+        self.layers = nn.Sequential(*tail, *(module for layer in layers for module in layer))
 
     def forward(self, **inputs: Tensor) -> Tensor:
         """Returns (B, D), or (B, D + L) with `wide`, at least float32: the embedding, then the own logits.
@@ -323,7 +323,7 @@ class FeatureNetwork(nn.Module):
         return replace(rows, value_E=self.input_dropout(rows.value_E))
 
     def _sum(self, maps: nn.ModuleDict, rows: Mapping[str, Tensor | SparseRows]) -> Tensor:
-        parts = [each(rows[name]) for name, each in maps.items()]
+        parts = [layer(rows[name]) for name, layer in maps.items()]
         total: Tensor = sum(parts[1:], parts[0])
         return total
 

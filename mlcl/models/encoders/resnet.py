@@ -90,22 +90,22 @@ def _load(network: nn.Module, file: Path) -> None:
             "cannot read these weights as safetensors", file=file, key="encoder.weights", found=str(error)
         ) from error
     loaded = {name: value for name, value in tensors.items() if not name.startswith("fc.")}
-    own = network.state_dict()
+    state = network.state_dict()
     # Older files lack the counters of batches, which no output depends on.
-    required = {name for name in own if not name.endswith("num_batches_tracked")}
-    wrong = sorted((required - loaded.keys()) | (loaded.keys() - own.keys()))
-    if wrong:
+    required = {name for name in state if not name.endswith("num_batches_tracked")}
+    wrong_names = sorted((required - loaded.keys()) | (loaded.keys() - state.keys()))
+    if wrong_names:
         raise UserError(
-            "weights do not belong to this network", file=file, key="encoder.weights", found=wrong[:5]
+            "weights do not belong to this network", file=file, key="encoder.weights", found=wrong_names[:5]
         )
     for name in sorted(loaded):
-        if loaded[name].shape != own[name].shape:
+        if loaded[name].shape != state[name].shape:
             raise UserError(
                 f"weight {name} has another shape; does encoder.stem fit?",
                 file=file,
                 key="encoder.weights",
                 found=list(loaded[name].shape),
-                allowed=list(own[name].shape),
+                allowed=list(state[name].shape),
             )
     network.load_state_dict(loaded, strict=False)
 
