@@ -94,12 +94,12 @@ class JobsClient:
 
     def jobs(self) -> list[JobView]:
         """Returns the jobs that mlcl submitted to the cluster, the latest first."""
-        mine: dict[str, list[Any]] = {}
+        attempts_by_id: dict[str, list[Any]] = {}
         for job in self._call("list_jobs"):
-            known = (job.metadata or {}).get(Metadata.ID)
-            if known is not None and job.submission_id is not None:
-                mine.setdefault(known, []).append(job)
-        views = [_view(id, attempts) for id, attempts in mine.items()]
+            job_id = (job.metadata or {}).get(Metadata.ID)
+            if job_id is not None and job.submission_id is not None:
+                attempts_by_id.setdefault(job_id, []).append(job)
+        views = [_view(id, attempts) for id, attempts in attempts_by_id.items()]
         return sorted(views, key=lambda view: (view.started or 0, view.id), reverse=True)
 
     def find(self, id: str) -> JobView | None:
@@ -110,8 +110,8 @@ class JobsClient:
         """Returns the job with this id. Raises UserError if the cluster does not know it."""
         view = self.find(id)
         if view is None:
-            known = [view.id for view in self.jobs()[:NEAREST]]
-            raise UserError("this cluster knows no such job", key="ID", found=id, allowed=known or "none yet")
+            ids = [view.id for view in self.jobs()[:NEAREST]]
+            raise UserError("this cluster knows no such job", key="ID", found=id, allowed=ids or "none yet")
         return view
 
     def submit(self, attempt: str, **job: Any) -> None:
@@ -133,17 +133,17 @@ class JobsClient:
         The output begins with that of the latest attempt. If the job is resumed meanwhile, the output of the
         new attempt follows.
         """
-        known, last = 0, None
+        position, last_view = 0, None
         while True:
             view = self.get(id)  # read first: if the job has ended, the output is complete
-            if last is not None and view.attempt != last.attempt:
-                yield from self.logs(last)[known:].splitlines()
-                known = 0
-            last = view
+            if last_view is not None and view.attempt != last_view.attempt:
+                yield from self.logs(last_view)[position:].splitlines()
+                position = 0
+            last_view = view
             text = self.logs(view)
             end = text.rfind("\n") + 1 if view.is_active else len(text)
-            yield from text[known:end].splitlines()
-            known = max(known, end)
+            yield from text[position:end].splitlines()
+            position = max(position, end)
             if not view.is_active:
                 return
             time.sleep(LINES_EVERY)
@@ -166,11 +166,11 @@ class JobsClient:
         try:
             return getattr(self._client, method)(*args, **kwargs)
         except AuthenticationError as error:
-            problem, found = "the cluster asks for a token", "none"
+            problem, detail = "the cluster asks for a token", "none"
             if self.cluster.ray.token is not None:
                 problem = "the cluster does not take this token"
-                found = f"{address}: {str(error).splitlines()[0]}"
-            raise UserError(problem, file=self.file, key="ray.token", found=found) from None
+                detail = f"{address}: {str(error).splitlines()[0]}"
+            raise UserError(problem, file=self.file, key="ray.token", found=detail) from None
         except (ConnectionError, OSError) as error:
             problem, answer = "no Ray cluster answers", f"{address} ({type(error).__name__})"
         except RuntimeError as error:
@@ -201,8 +201,8 @@ def present_user() -> str:
 def check_owner(id: str, owner: str, *, force: bool) -> None:
     """Raises UserError for a job of another user, unless `force`; an empty `owner` is unknown and passes."""
     if owner not in ("", present_user()) and not force:
-        found = f"{id} of {owner}"
-        raise UserError("the job of another user", key="ID", found=found, allowed="--force")
+        detail = f"{id} of {owner}"
+        raise UserError("the job of another user", key="ID", found=detail, allowed="--force")
 
 
 def _view(id: str, attempts: list[Any]) -> JobView:
@@ -240,8 +240,8 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
-    held = {name: os.environ.pop(name) for name in names if name in os.environ}
+    values = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield
     finally:
-        os.environ.update(held)
+        os.environ.update(values)

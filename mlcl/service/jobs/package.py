@@ -44,8 +44,8 @@ def upload_files(root: Path, exclude: Sequence[str] = ()) -> list[Path]:
     if not root.is_dir():
         raise UserError("no such folder", key="working_dir.path", found=root)
     patterns = (*SECRETS, *exclude)
-    known = _git_files(root)
-    names = known if known is not None else _all_files(root)
+    git_files = _git_files(root)
+    names = git_files if git_files is not None else _all_files(root)
     results = {name.parent / folder for name in names if name.name == DATABASE for folder in RESULTS}
     return [
         name
@@ -60,12 +60,13 @@ def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
     mib = sum(sizes.values()) / 2**20
     if mib <= most_mib:
         return
-    largest = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
+    largest_files = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
     raise UserError(
         "too large to upload; leave files out with working_dir.exclude, or in a git repository .gitignore",
         file=root,
         key="working_dir",
-        found=f"{mib:.1f} MiB: " + ", ".join(f"{name} ({sizes[name] / 2**20:.1f} MiB)" for name in largest),
+        found=f"{mib:.1f} MiB: "
+        + ", ".join(f"{name} ({sizes[name] / 2**20:.1f} MiB)" for name in largest_files),
         allowed=f"{most_mib:g} MiB",
     )
 
@@ -107,32 +108,32 @@ def _check_uploaded(file: Path, root: Path, files: Sequence[Path]) -> None:
 def _git_files(root: Path) -> list[Path] | None:
     command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        process = subprocess.run(command, capture_output=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if done.returncode:
+    if process.returncode:
         return None
-    names = [Path(os.fsdecode(name)) for name in done.stdout.split(b"\0") if name]
+    names = [Path(os.fsdecode(name)) for name in process.stdout.split(b"\0") if name]
     return [name for name in dict.fromkeys(names) if (root / name).is_file()]
 
 
 def _all_files(root: Path) -> list[Path]:
-    found: list[Path] = []
+    paths: list[Path] = []
     for folder, names, files in os.walk(root):
         names[:] = [name for name in names if name not in NEVER]
-        found += [Path(folder, name).relative_to(root) for name in files]
-    return [name for name in found if (root / name).is_file()]
+        paths += [Path(folder, name).relative_to(root) for name in files]
+    return [name for name in paths if (root / name).is_file()]
 
 
 def _is_excluded(name: Path, patterns: Sequence[str]) -> bool:
     """Whether a pattern matches any part of the path or, if the pattern has a slash, its beginning."""
     for pattern in patterns:
-        plain = pattern.strip("/")
-        if "/" in plain:
+        glob = pattern.strip("/")
+        if "/" in glob:
             tops = ["/".join(name.parts[:depth]) for depth in range(1, len(name.parts) + 1)]
-            if any(fnmatch.fnmatchcase(top, plain) for top in tops):
+            if any(fnmatch.fnmatchcase(top, glob) for top in tops):
                 return True
-        elif any(fnmatch.fnmatchcase(part, plain) for part in name.parts):
+        elif any(fnmatch.fnmatchcase(part, glob) for part in name.parts):
             return True
     return any(part in NEVER for part in name.parts)
 
@@ -141,5 +142,5 @@ def _is_uploaded(root: Path, name: Path, patterns: Sequence[str]) -> bool:
     """Whether a file may be uploaded; for a link, the file that it points to must be allowed, too."""
     if re.search(r"[\r\n]", str(name)) or _is_excluded(name, patterns):
         return False
-    behind, inside = (root / name).resolve(), root.resolve()
-    return behind.is_relative_to(inside) and not _is_excluded(behind.relative_to(inside), patterns)
+    target, top = (root / name).resolve(), root.resolve()
+    return target.is_relative_to(top) and not _is_excluded(target.relative_to(top), patterns)

@@ -74,10 +74,10 @@ def submit(
     id is taken, or a file in `needed` is not uploaded.
     """
     name = check_id(id or new_id())
-    there = client.find(name)
-    if there is not None:
-        found = f"{name}: {there.state}, mlcl {shlex.join(there.command)}"
-        raise UserError("this id is taken", key="--id", found=found, allowed="another id, or mlcl resume")
+    view = client.find(name)
+    if view is not None:
+        detail = f"{name}: {view.state}, mlcl {shlex.join(view.command)}"
+        raise UserError("this id is taken", key="--id", found=detail, allowed="another id, or mlcl resume")
     submission = _submission(client, name, words, present_user())
     _send(client, replace(submission, files=files or {}), 1, home, needed)
     return name
@@ -92,26 +92,26 @@ def resume(
     UserError for wrong words. Raises UserError for an unknown or active job, for a complete one without
     further words, and for one of another user without `force`.
     """
-    there, kept = client.find(id), read_submission(home, id)
-    if there is None and kept is None:
+    view, record = client.find(id), read_submission(home, id)
+    if view is None and record is None:
         raise UserError("no such job, neither on the cluster nor here", file=home, key="ID", found=id)
-    owner = (there.user if there else "") or (kept.user if kept else "")
+    owner = (view.user if view else "") or (record.user if record else "")
     check_owner(id, owner, force=force)
-    if there is not None and there.is_active:
-        raise UserError("this job is still running", key="ID", found=f"{id}: {there.state}")
-    if there is not None and there.state == "COMPLETE" and not more:
+    if view is not None and view.is_active:
+        raise UserError("this job is still running", key="ID", found=f"{id}: {view.state}")
+    if view is not None and view.state == "COMPLETE" and not more:
         allowed = "a stopped or failed one, or further options"
         raise UserError("this job is complete", key="ID", found=id, allowed=allowed)
-    if kept is None:
-        assert there is not None
+    if record is None:
+        assert view is not None
         # Submitted from another machine: this machine's copy of the working directory is uploaded.
-        kept = _submission(client, id, there.accepted, owner)
+        record = _submission(client, id, view.accepted, owner)
     # Words of an attempt that the cluster refused would keep the job from ever going on.
-    words = kept.words if there is None else there.accepted
-    submission = replace(kept, words=(*words, *more), user=owner or present_user())
-    number = 1 if there is None else int(there.metadata.get(Metadata.ATTEMPT, "1")) + 1
-    needed = check(submission.words, Path(submission.folder), submission.files)
-    _send(client, submission, number, home, needed)
+    words = record.words if view is None else view.accepted
+    submission = replace(record, words=(*words, *more), user=owner or present_user())
+    number = 1 if view is None else int(view.metadata.get(Metadata.ATTEMPT, "1")) + 1
+    files = check(submission.words, Path(submission.folder), submission.files)
+    _send(client, submission, number, home, files)
     return attempt_name(id, number)
 
 
@@ -129,16 +129,18 @@ def submit_once(
     An equal command that waits or runs is left alone. One that was stopped, failed or was forgotten by the
     cluster is resumed, except with `fresh`; after a complete one the command is submitted anew.
     """
-    wanted = replace(_submission(client, "", words, ""), files=files)
-    known = [id for id, its in known_submissions(home).items() if replace(its, id="", user="") == wanted]
+    submission = replace(_submission(client, "", words, ""), files=files)
+    ids = [
+        id for id, record in known_submissions(home).items() if replace(record, id="", user="") == submission
+    ]
     views = {view.id: view for view in client.jobs()}
-    for id in reversed(known):
+    for id in reversed(ids):
         if id in views and views[id].is_active:
             return id
-    if not known or fresh or (known[-1] in views and views[known[-1]].state == "COMPLETE"):
+    if not ids or fresh or (ids[-1] in views and views[ids[-1]].state == "COMPLETE"):
         return submit(client, words, home=home, needed=needed, files=files)
-    resume(client, known[-1], (), home=home, check=lambda *_: needed)
-    return known[-1]
+    resume(client, ids[-1], (), home=home, check=lambda *_: needed)
+    return ids[-1]
 
 
 def read_submission(home: Path, id: str) -> Submission | None:
@@ -151,25 +153,25 @@ def read_submission(home: Path, id: str) -> Submission | None:
 
 def runtime_env(cluster: ClusterConfig, id: str, folder: Path) -> dict[str, Any]:
     """Returns Ray's runtime environment of a job, with references to secrets instead of the secrets."""
-    plain = {name: value for name, value in cluster.env.items() if isinstance(value, str)}
+    user_variables = {name: value for name, value in cluster.env.items() if isinstance(value, str)}
     references = {name: value for name, value in cluster.env.items() if isinstance(value, Reference)}
-    own = {"MLCL_HOME": cluster.storage, SUBMITTED: id}
+    mlcl_variables = {"MLCL_HOME": cluster.storage, SUBMITTED: id}
     if cluster.cache is not None:
-        own["HF_HOME"] = f"{cluster.cache.rstrip('/')}/huggingface"
+        mlcl_variables["HF_HOME"] = f"{cluster.cache.rstrip('/')}/huggingface"
     if cluster.scratch is not None:
-        own["MLCL_SCRATCH"] = cluster.scratch
+        mlcl_variables["MLCL_SCRATCH"] = cluster.scratch
     if cluster.mlflow is not None:
-        own["MLFLOW_TRACKING_URI"] = cluster.mlflow.uri
+        mlcl_variables["MLFLOW_TRACKING_URI"] = cluster.mlflow.uri
         for name in ("username", "password"):
             reference = getattr(cluster.mlflow, name)
             if reference is not None:
                 references[f"MLFLOW_TRACKING_{name.upper()}"] = reference
-    own[REFERENCES] = json.dumps(
+    mlcl_variables[REFERENCES] = json.dumps(
         {n: r.model_dump(mode="json", exclude_none=True) for n, r in references.items()}
     )
     # Read by the job's supervisor in Ray, which has the environment of the job.
-    own["RAY_JOB_STOP_WAIT_TIME_S"] = str(STOP_SECONDS)
-    return {"working_dir": str(folder), "env_vars": {**plain, **own}}
+    mlcl_variables["RAY_JOB_STOP_WAIT_TIME_S"] = str(STOP_SECONDS)
+    return {"working_dir": str(folder), "env_vars": {**user_variables, **mlcl_variables}}
 
 
 def entrypoint(cluster: ClusterConfig, words: Sequence[str]) -> str:
@@ -178,12 +180,12 @@ def entrypoint(cluster: ClusterConfig, words: Sequence[str]) -> str:
 
 
 def _send(
-    client: JobsClient, submission: Submission, number: int, home: Path, needed: Sequence[Path]
+    client: JobsClient, submission: Submission, number: int, home: Path, needed_files: Sequence[Path]
 ) -> None:
     cluster = client.cluster
-    where = cluster.working_dir.model_copy(update={"path": Path(submission.folder)})
+    working_dir = cluster.working_dir.model_copy(update={"path": Path(submission.folder)})
     with tempfile.TemporaryDirectory(prefix="mlcl-") as scratch:
-        folder = stage(where, Path(scratch), needed, submission.files)
+        folder = stage(working_dir, Path(scratch), needed_files, submission.files)
         # The record is written first, so that every job on the cluster can be resumed from here.
         record = _record(home, submission.id)
         record.parent.mkdir(parents=True, exist_ok=True)
@@ -214,5 +216,5 @@ def _record(home: Path, id: str) -> Path:
 def known_submissions(home: Path) -> Mapping[str, Submission]:
     """Returns the submissions from this home, by id."""
     names = [file.stem for file in sorted((home / "jobs").glob("*.json")) if ID.fullmatch(file.stem)]
-    found = {name: read_submission(home, name) for name in names}
-    return {id: its for id, its in found.items() if its is not None}
+    submissions = {name: read_submission(home, name) for name in names}
+    return {id: submission for id, submission in submissions.items() if submission is not None}
