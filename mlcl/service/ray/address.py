@@ -39,11 +39,11 @@ def ask_cluster(address: str) -> tuple[str, str]:
     """
     command = [sys.executable, "-m", "mlcl.service.ray.private", address]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_SECONDS, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=ASK_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return "", f"no answer in {ASK_SECONDS:g} seconds"
-    version = done.stdout.strip()
-    return version, "" if version else done.stderr.strip() or "it gives no version"
+    version = process.stdout.strip()
+    return version, "" if version else process.stderr.strip() or "it gives no version"
 
 
 def is_refused(reason: str) -> bool:

@@ -46,7 +46,7 @@ def check_cluster(storage: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """
     storage.mkdir(parents=True, exist_ok=True)
     nodes = sorted(
-        (each for each in ray.nodes() if each["Alive"]), key=lambda each: each["NodeManagerAddress"]
+        (node for node in ray.nodes() if node["Alive"]), key=lambda node: node["NodeManagerAddress"]
     )
     actors = [_on(node) for node in nodes]
     rows, problems = [], list[str]()
@@ -62,13 +62,15 @@ def check_cluster(storage: Path) -> tuple[list[dict[str, Any]], list[str]]:
             problems.append(f"{row['node']}: {' '.join(str(error).split())[:200]}")
         rows.append(row)
     kind = "GPU" if any(node["Resources"].get("GPU") for node in nodes) else "CPU"
-    chosen = [
+    numbers = [
         number
         for number, node in enumerate(nodes)
         if node["Resources"].get(kind) and "python" in rows[number]
     ]
     try:
-        for number, rate in zip(chosen, _network([actors[number] for number in chosen], kind), strict=False):
+        for number, rate in zip(
+            numbers, _network([actors[number] for number in numbers], kind), strict=False
+        ):
             rows[number]["all_reduce_gb_s"] = rate
     except Exception as error:
         problems.append(f"all-reduce: {' '.join(str(error).split())[:200]}")
@@ -79,19 +81,21 @@ def check_cluster(storage: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 def problems_of(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Returns the problems in the measurements: unequal versions, clocks that differ, unusable GPUs."""
-    found = []
+    problems = []
     for column in SAME:
         versions = Counter(row[column] for row in rows if column in row)
         if len(versions) > 1:
-            usual = versions.most_common(1)[0][0]
-            others = [f"{row[column]} on {row['node']}" for row in rows if row.get(column, usual) != usual]
-            found.append(f"{column} {usual}, but {', '.join(others)}")
+            majority = versions.most_common(1)[0][0]
+            deviations = [
+                f"{row[column]} on {row['node']}" for row in rows if row.get(column, majority) != majority
+            ]
+            problems.append(f"{column} {majority}, but {', '.join(deviations)}")
     for row in rows:
         if abs(row.get("skew_s", 0)) > MOST_SKEW:
-            found.append(f"{row['node']}: its clock differs by {row['skew_s']:.1f} s")
+            problems.append(f"{row['node']}: its clock differs by {row['skew_s']:.1f} s")
         if row.get("unusable"):
-            found.append(f"{row['node']}: PyTorch cannot use its GPU: {row['unusable']}")
-    return found
+            problems.append(f"{row['node']}: PyTorch cannot use its GPU: {row['unusable']}")
+    return problems
 
 
 class _Node:
@@ -100,7 +104,7 @@ class _Node:
 
     def facts(self) -> dict[str, Any]:
         gpu = torch.cuda.is_available()
-        free = torch.cuda.mem_get_info()[0] / 2**30 if gpu else 0.0
+        free_gib = torch.cuda.mem_get_info()[0] / 2**30 if gpu else 0.0
         return {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -110,33 +114,33 @@ class _Node:
             "driver": driver_version(),
             "unusable": unusable_gpu(),
             "free_gib": round(psutil.virtual_memory().available / 2**30, 1),
-            "free_gpu_gib": round(free, 1),
+            "free_gpu_gib": round(free_gib, 1),
         }
 
     def storage(self, folder: Path) -> dict[str, float]:
         file, content = folder / f".check-{secrets.token_hex(8)}", os.urandom(STORED)
         try:
-            began = time.perf_counter()
-            with file.open("wb") as out:
-                out.write(content)
-                out.flush()
-                os.fsync(out.fileno())
-                written = time.perf_counter()
+            start = time.perf_counter()
+            with file.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+                write_end = time.perf_counter()
                 with suppress(OSError):  # else the node would read the file from its memory
-                    os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            opened = time.perf_counter()
+                    os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            read_start = time.perf_counter()
             same = file.read_bytes() == content
-            read = time.perf_counter()
+            read_end = time.perf_counter()
         finally:
             file.unlink(missing_ok=True)
         if not same:
             raise RuntimeError(f"{folder} returned other bytes than were written")
-        return {"write_mb_s": _rate(written - began), "read_mb_s": _rate(read - opened)}
+        return {"write_mb_s": _rate(write_end - start), "read_mb_s": _rate(read_end - read_start)}
 
     def address(self) -> str:
-        with socket.socket() as free:
-            free.bind((ray.util.get_node_ip_address(), 0))
-            return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+        with socket.socket() as sock:
+            sock.bind((ray.util.get_node_ip_address(), 0))
+            return f"{ray.util.get_node_ip_address()}:{sock.getsockname()[1]}"
 
     def all_reduce(self, address: str, rank: int, size: int, kind: str) -> float:
         """Returns the bus bandwidth in GB/s: 2 (n - 1) / n of a tensor's bytes, per second of all-reduce."""
@@ -148,10 +152,10 @@ class _Node:
             values, times = torch.ones(REDUCED // 4, device=device), []
             for _ in range(4):
                 dist.barrier()
-                began = time.perf_counter()
+                start = time.perf_counter()
                 dist.all_reduce(values)
                 float(values[0])  # waits for the device
-                times.append(time.perf_counter() - began)
+                times.append(time.perf_counter() - start)
         finally:
             dist.destroy_process_group()
         return round(2 * (size - 1) / size * REDUCED / min(times[1:]) / 1e9, 2)
@@ -171,14 +175,14 @@ def _ask(reference: Any) -> Any:
 def _skew(actor: Any) -> float:
     """Returns how many seconds a node's clock is ahead of this one's, from the fastest of five answers."""
     ray.get(actor.now.remote(), timeout=START_SECONDS)
-    asked = []
+    answers = []
     for _ in range(5):
-        began = time.time()
-        there = _ask(actor.now.remote())
-        ended = time.time()
-        asked.append((ended - began, there - (began + ended) / 2))
-    ahead: float = min(asked)[1]
-    return ahead
+        start = time.time()
+        remote_time = _ask(actor.now.remote())
+        end = time.time()
+        answers.append((end - start, remote_time - (start + end) / 2))
+    skew: float = min(answers)[1]
+    return skew
 
 
 def _network(actors: Sequence[Any], kind: str) -> list[float]:
@@ -186,8 +190,8 @@ def _network(actors: Sequence[Any], kind: str) -> list[float]:
     if len(actors) < 2:
         return []
     address, size = _ask(actors[0].address.remote()), len(actors)
-    asked = [actor.all_reduce.remote(address, rank, size, kind) for rank, actor in enumerate(actors)]
-    rates: list[float] = ray.get(asked, timeout=2 * SECONDS)
+    references = [actor.all_reduce.remote(address, rank, size, kind) for rank, actor in enumerate(actors)]
+    rates: list[float] = ray.get(references, timeout=2 * SECONDS)
     return rates
 
 

@@ -140,20 +140,20 @@ def _await_resources(
     Raises UserError if there is no room: at once on this machine, after ROOM_SECONDS on a cluster. Raises
     Stopped after a request to stop.
     """
-    began = said = time.monotonic()
+    start = last_notice = time.monotonic()
     try:
-        while missing := _missing(job, resources):
-            if not on_cluster() or time.monotonic() - began >= ROOM_SECONDS:
-                raise missing
+        while shortage := _missing(job, resources):
+            if not on_cluster() or time.monotonic() - start >= ROOM_SECONDS:
+                raise shortage
             if should_stop():
                 raise Stopped
-            if said == began or time.monotonic() - said >= SAY_EVERY:
+            if last_notice == start or time.monotonic() - last_notice >= SAY_EVERY:
                 request_resources(bundles=[resources] * job.train.workers)
-                announce(f"waiting for nodes: {missing.problem}; {missing.found}; now {missing.allowed}")
-                said = time.monotonic()
+                announce(f"waiting for nodes: {shortage.problem}; {shortage.found}; now {shortage.allowed}")
+                last_notice = time.monotonic()
             time.sleep(LOOK_EVERY)
     finally:
-        if said != began:
+        if last_notice != start:
             request_resources(bundles=[])  # else Ray would keep the requested nodes
 
 
@@ -161,18 +161,20 @@ def _missing(job: JobConfig, resources: dict[str, float]) -> UserError | None:
     """Returns the error for a cluster whose nodes have no room for all workers; None if they have room."""
     workers, total = job.train.workers, ray.cluster_resources()
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    room = sum(
+    capacity = sum(
         min(int(node.get(kind, 0) / share + ROUNDING) for kind, share in resources.items()) for node in nodes
     )
-    if room >= workers:
+    if capacity >= workers:
         return None
-    few = [kind for kind, share in resources.items() if total.get(kind, 0) < workers * share]
-    kinds = few[:1] or list(resources)
+    scarce_kinds = [kind for kind, share in resources.items() if total.get(kind, 0) < workers * share]
+    kinds = scarce_kinds[:1] or list(resources)
     return UserError(
-        f"more workers than {kinds[0]}s in the cluster" if few else "more workers than fit on the nodes",
+        f"more workers than {kinds[0]}s in the cluster"
+        if scarce_kinds
+        else "more workers than fit on the nodes",
         key="train.workers",
         found=f"{workers} with {' and '.join(f'{resources[kind]:g} {kind}' for kind in kinds)} each",
-        allowed=f"at most {room}",
+        allowed=f"at most {capacity}",
     )
 
 
@@ -189,20 +191,20 @@ def _fit_on(
     should_stop: Callable[[], bool],
 ) -> dict[str, Any]:
     """Runs `_fit` with a new trainer, and again after a failure if a new checkpoint was written before it."""
-    saved = 0
+    saved_step = 0
 
     def listen(event: Event) -> None:
-        nonlocal saved
+        nonlocal saved_step
         if event.kind == "saving":
-            saved = max(saved, event.step)
+            saved_step = max(saved_step, event.step)
         listener(event)
 
     while True:
-        before = saved
+        old_step = saved_step
         try:
             return _fit(trainer(), events, folder, listen, should_stop)
         except TrainingFailedError:
-            if saved == before:
+            if saved_step == old_step:
                 raise
 
 

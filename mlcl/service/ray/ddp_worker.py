@@ -55,17 +55,17 @@ def slow_rank_notes(context: Context) -> list[str]:
     """Times a product of matrices on every rank, all of which must call this; returns `slow_notes`."""
     if context.world_size == 1:
         return []
-    found = context.objects((ray.util.get_node_ip_address(), _seconds_of_a_product(context.device)))
-    return slow_notes([node for node, _ in found], [seconds for _, seconds in found])
+    measurements = context.objects((ray.util.get_node_ip_address(), _seconds_of_a_product(context.device)))
+    return slow_notes([node for node, _ in measurements], [seconds for _, seconds in measurements])
 
 
 def slow_notes(nodes: Sequence[str], seconds: Sequence[float]) -> list[str]:
     """Returns a note for each rank whose seconds are more than SLOWER times the median of all ranks."""
-    usual = statistics.median_low(seconds)
+    median = statistics.median_low(seconds)
     return [
-        f"rank {rank} on {node}: {own / usual:.1f} times slower than the others, which wait for it"
-        for rank, (node, own) in enumerate(zip(nodes, seconds, strict=True))
-        if own > SLOWER * usual
+        f"rank {rank} on {node}: {rank_seconds / median:.1f} times slower than the others, which wait for it"
+        for rank, (node, rank_seconds) in enumerate(zip(nodes, seconds, strict=True))
+        if rank_seconds > SLOWER * median
     ]
 
 
@@ -74,9 +74,9 @@ def _seconds_of_a_product(device: torch.device) -> float:
     size = 4096 if device.type == "cuda" else 256
     matrix, times = torch.ones(size, size, device=device), []
     for _ in range(6):  # the first one warms up and does not count
-        began = time.perf_counter()
+        start = time.perf_counter()
         float((matrix @ matrix)[0, 0])  # waits for the device
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start)
     return min(times[1:])
 
 
@@ -134,7 +134,7 @@ def _watch_collectives() -> None:
 def interface(address: str) -> str | None:
     """Returns the name of the network interface with this address; None if no interface has it."""
     for name, addresses in psutil.net_if_addrs().items():
-        if address in (each.address for each in addresses):
+        if address in (entry.address for entry in addresses):
             return name
     return None
 
@@ -181,19 +181,19 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
 
 def _open(job: Mapping[str, Any], home: Path) -> JobData:
     """Opens a job's data. Raises UserError on every rank if one cannot; the others would wait for it."""
-    found, problem = None, ""
+    job_data, problem = None, ""
     try:
         resolve_references(worker=True)
-        found = JobData.of(load_job(job), home, verify=False)
+        job_data = JobData.of(load_job(job), home, verify=False)
     except UserError as error:
         problem = error.line()
     problems = [problem]
     if dist.is_initialized():
         problems *= dist.get_world_size()
         dist.all_gather_object(problems, problem)
-    if found is None or any(problems):
+    if job_data is None or any(problems):
         raise UserError(next(filter(None, problems)))
-    return found
+    return job_data
 
 
 @contextmanager
@@ -205,8 +205,8 @@ def _only_writer(folder: Path, context: Context) -> Iterator[None]:
     lock: AbstractContextManager[bool] = nullcontext(True)
     if context.is_main:
         lock = lock_file(folder / WRITER, PATIENCE)
-    with lock as mine:
-        if not context.any(not mine):
+    with lock as locked:
+        if not context.any(not locked):
             yield
             return
     raise RuntimeError(f"other workers are still training in {folder}")

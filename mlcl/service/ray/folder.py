@@ -70,15 +70,15 @@ def check_shared(home: Path) -> None:
     file = home.resolve() / f".seen-{word}"
     file.write_text(word)
     try:
-        blind = _blind(nodes, file, word)
+        blind_nodes = _blind(nodes, file, word)
     finally:
         file.unlink(missing_ok=True)
-    if blind:
+    if blind_nodes:
         raise UserError(
             "not every node of the cluster sees this folder",
             file=home.resolve(),
             key="storage (--home, MLCL_HOME)",
-            found=f"not on {', '.join(blind)}",
+            found=f"not on {', '.join(blind_nodes)}",
             allowed="a file system that all nodes share, under the same path",
         )
 
@@ -95,19 +95,21 @@ def _blind(nodes: list[dict[str, Any]], file: Path, word: str) -> list[str]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     look = ray.remote(num_cpus=0, max_retries=0)(_read)
-    asked = {}
+    addresses = {}
     for node in nodes:
         on_node = NodeAffinitySchedulingStrategy(str(node["NodeID"]), soft=False)
-        asked[look.options(scheduling_strategy=on_node).remote(str(file))] = str(node["NodeManagerAddress"])
-    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=SECONDS)
-    blind = [asked[ref] for ref in late]
+        addresses[look.options(scheduling_strategy=on_node).remote(str(file))] = str(
+            node["NodeManagerAddress"]
+        )
+    ready, not_ready = ray.wait(list(addresses), num_returns=len(addresses), timeout=SECONDS)
+    blind_nodes = [addresses[ref] for ref in not_ready]
     for ref in ready:
         try:
             seen = ray.get(ref) == word
         except ray.exceptions.RayError:
             seen = False
-        blind += [] if seen else [asked[ref]]
-    return sorted(blind)
+        blind_nodes += [] if seen else [addresses[ref]]
+    return sorted(blind_nodes)
 
 
 def _read(path: str) -> str:

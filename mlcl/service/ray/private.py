@@ -20,12 +20,12 @@ TESTED = ">=2.54,<2.61"
 
 @contextmanager
 def _replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(owner, name)
+    old_value = getattr(owner, name)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, before)
+        setattr(owner, name, old_value)
 
 
 def kill_at_once() -> AbstractContextManager[None]:
@@ -85,8 +85,12 @@ def patch_tune() -> Iterator[None]:
         for trial in [trial for trial in controller.get_trials() if trial.is_finished()]:
             controller.get_trials().remove(trial)
             controller._trial_metadata.pop(trial.trial_id, None)
-            for kept in (controller._stopped_trials, controller._failed_trials, controller._trials_to_cache):
-                kept.discard(trial)
+            for trials in (
+                controller._stopped_trials,
+                controller._failed_trials,
+                controller._trials_to_cache,
+            ):
+                trials.discard(trial)
 
     with (
         _replace_attribute(RayActorManager, "_actor_task_failed", died),
@@ -116,8 +120,8 @@ class ImportPath(JobConfig):
     _py_driver_sys_path: list[str]
 
     def _get_proto_job_config(self) -> Any:
-        own = {str(Path(folder).resolve()) for folder in sys.path}
-        self._py_driver_sys_path = [folder for folder in self._py_driver_sys_path if folder in own]
+        folders = {str(Path(folder).resolve()) for folder in sys.path}
+        self._py_driver_sys_path = [folder for folder in self._py_driver_sys_path if folder in folders]
         return super()._get_proto_job_config()
 
 

@@ -23,7 +23,7 @@ def resolve_references(*, worker: bool = False) -> None:
     """Sets the variables in MLCL_REFERENCES to their secrets; on a `worker`, not those in DRIVER_ALONE."""
     try:
         tree = json.loads(os.environ.get(REFERENCES, "{}"))
-        references = {str(name): Reference.model_validate(its) for name, its in tree.items()}
+        references = {str(name): Reference.model_validate(content) for name, content in tree.items()}
     except (ValueError, AttributeError, ValidationError):
         raise UserError("not a map of references", key=REFERENCES) from None
     for name, reference in references.items():

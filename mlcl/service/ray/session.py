@@ -39,23 +39,23 @@ BACK = "Ray's head at {} answers again"
 @contextmanager
 def _run_in_thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
     """Runs `work` in another thread, with an event that is set when the context ends."""
-    over = threading.Event()
-    threading.Thread(target=work, args=(over,), daemon=True).start()
+    finished = threading.Event()
+    threading.Thread(target=work, args=(finished,), daemon=True).start()
     try:
         yield
     finally:
-        over.set()
+        finished.set()
 
 
 def monitor_head(address: str, announce: Callable[[str], None]) -> AbstractContextManager[None]:
     """Announces, in a context, when the head at HOST:PORT stops answering, and when it answers again."""
 
-    def watch(over: threading.Event) -> None:
-        away = False
-        while not over.wait(LOOK_EVERY):
-            before, away = away, bool(connection_error(*host_and_port(address)))
-            if away != before and not over.is_set():
-                announce((AWAY if away else BACK).format(address))
+    def watch(finished: threading.Event) -> None:
+        unreachable = False
+        while not finished.wait(LOOK_EVERY):
+            was_unreachable, unreachable = unreachable, bool(connection_error(*host_and_port(address)))
+            if unreachable != was_unreachable and not finished.is_set():
+                announce((AWAY if unreachable else BACK).format(address))
 
     return _run_in_thread(watch)
 
@@ -63,8 +63,8 @@ def monitor_head(address: str, announce: Callable[[str], None]) -> AbstractConte
 def _announce_wait(announce: Callable[[str], None], text: str) -> AbstractContextManager[None]:
     """Announces a text every SAY_EVERY seconds until the context ends."""
 
-    def say(over: threading.Event) -> None:
-        while not over.wait(SAY_EVERY):
+    def say(finished: threading.Event) -> None:
+        while not finished.wait(SAY_EVERY):
             announce(text)
 
     return _run_in_thread(say)
@@ -78,13 +78,13 @@ def _head(address: str) -> str:
     if is_dashboard(address):
         raise UserError("the address of a dashboard", key=RAY, found=address, allowed=FORMS)
     if address == "auto":
-        running, latest = running_heads()
-        if not running:
+        heads, latest_head = running_heads()
+        if not heads:
             raise UserError("no Ray cluster runs on this machine", key=RAY, found=address, allowed=FORMS)
-        if latest not in running and len(running) > 1:
+        if latest_head not in heads and len(heads) > 1:
             problem = "several Rays run on this machine"
-            raise UserError(problem, key=RAY, found=address, allowed=sorted(running))
-        address = str(latest if latest in running else next(iter(running)))
+            raise UserError(problem, key=RAY, found=address, allowed=sorted(heads))
+        address = str(latest_head if latest_head in heads else next(iter(heads)))
     host, port = host_and_port(address)
     if not host:
         raise UserError("not the address of a Ray cluster", key=RAY, found=address, allowed=FORMS)
@@ -144,11 +144,11 @@ def _restore_handlers() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             if handler is not None:  # None is a handler of another library, which cannot be set again
                 signal.signal(number, handler)
 
@@ -179,14 +179,14 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     for limit in narrow:
         announce(f"Ray may fail: {limit}")
     ensure_token()
-    before = _children()
+    old_processes = _children()
     os.environ.setdefault("RAY_worker_niceness", "0")  # keeps the caller's niceness; Ray adds 15
     for attempt in range(1, ATTEMPTS + 1):
         try:
             session = _start(cpus, folder)
             break
         except BaseException as error:
-            _end(before)
+            _end(old_processes)
             if not isinstance(error, Exception):
                 raise
             load = f"load {os.getloadavg()[0]:.0f} on {usable_cpus()} CPUs"
@@ -201,7 +201,7 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
         failed = True
         raise
     finally:
-        _end(before)
+        _end(old_processes)
         if not failed:
             _remove(session)
 
@@ -229,23 +229,23 @@ def _start(cpus: int, folder: str | None) -> Path:
 def _remove(session: Path) -> None:
     """Removes the files of a Ray that has ended, and the link `session_latest` if it points to them."""
     shutil.rmtree(session, ignore_errors=True)
-    latest = session.parent / "session_latest"
-    if latest.is_symlink() and not latest.exists():
-        latest.unlink(missing_ok=True)
+    link = session.parent / "session_latest"
+    if link.is_symlink() and not link.exists():
+        link.unlink(missing_ok=True)
 
 
 def _children() -> set[psutil.Process]:
     return set(psutil.Process().children())
 
 
-def _end(before: set[psutil.Process]) -> None:
-    """Shuts Ray down, and kills its remaining processes, which are not in `before` and block SIGTERM."""
-    started = _children() - before
-    for daemon in list(started):
+def _end(old_processes: set[psutil.Process]) -> None:
+    """Shuts Ray down; kills its remaining processes, which are not in `old_processes` and block SIGTERM."""
+    new_processes = _children() - old_processes
+    for daemon in list(new_processes):
         with suppress(psutil.NoSuchProcess):
-            started |= set(daemon.children(recursive=True))
+            new_processes |= set(daemon.children(recursive=True))
     ray.shutdown()
-    for process in started:
+    for process in new_processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(started, timeout=5)
+    psutil.wait_procs(new_processes, timeout=5)
