@@ -47,17 +47,21 @@ class Process:
     def find(self) -> psutil.Process | None:
         """Returns the running process; None if it has ended."""
         try:
-            found = psutil.Process(self.pid)
-            same = abs(found.create_time() - self.created) < SAME_START
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.created) < SAME_START
         except psutil.Error:
             return None
-        return found if same and _lives(found) else None
+        return process if same and _lives(process) else None
 
 
 def inherited_environment(*prefixes: str) -> dict[str, str]:
     """Returns variables in INHERITED or with a prefix in PREFIXES or `prefixes`; others may be secret."""
-    wanted = (*PREFIXES, *prefixes)
-    return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith(wanted)}
+    all_prefixes = (*PREFIXES, *prefixes)
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in INHERITED or name.startswith(all_prefixes)
+    }
 
 
 def start_process(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Process:
@@ -78,20 +82,20 @@ def start_process(command: Sequence[str], environment: Mapping[str, str], log: P
 def process_tree(processes: Iterable[Process]) -> list[psutil.Process]:
     """Returns the given processes that still run, and all their descendants."""
     members: dict[int, psutil.Process] = {}
-    for found in filter(None, (process.find() for process in processes)):
-        members[found.pid] = found
+    for root in filter(None, (process.find() for process in processes)):
+        members[root.pid] = root
         with suppress(psutil.Error):
-            members |= {child.pid: child for child in found.children(recursive=True)}
+            members |= {child.pid: child for child in root.children(recursive=True)}
     return list(members.values())
 
 
 def record_tree(processes: Sequence[Process]) -> tuple[Process, ...]:
     """Returns the first process and all running ones of the tree, to find them after the first has ended."""
-    known = dict.fromkeys(processes[:1])
+    records = dict.fromkeys(processes[:1])
     for member in process_tree(processes):
         with suppress(psutil.Error):  # it may have ended just now
-            known[Process(member.pid, member.create_time())] = None
-    return tuple(known)
+            records[Process(member.pid, member.create_time())] = None
+    return tuple(records)
 
 
 def end_processes(processes: Sequence[Process], grace: float = GRACE) -> int:
@@ -102,17 +106,17 @@ def end_processes(processes: Sequence[Process], grace: float = GRACE) -> int:
     """
     members = process_tree(processes)
     first = [member for member in members if member.pid == processes[0].pid]
-    for asked, seconds in ((first, grace), (members, grace / 2)):
-        for member in asked:
+    for targets, seconds in ((first, grace), (members, grace / 2)):
+        for member in targets:
             with suppress(psutil.Error):
                 member.terminate()
-        _wait(asked, seconds)
-    late = {*members, *process_tree(processes)}
-    for member in late:
+        _wait(targets, seconds)
+    survivors = {*members, *process_tree(processes)}
+    for member in survivors:
         with suppress(psutil.Error):
             member.kill()
-    _wait(late, grace)
-    return len(late)
+    _wait(survivors, grace)
+    return len(survivors)
 
 
 def _wait(members: Iterable[psutil.Process], seconds: float) -> None:
@@ -151,24 +155,24 @@ def check_free(key: str, port: int) -> None:
 def _owner(port: int) -> str:
     """Returns name and id of the process that listens at the port, unless it is another user's."""
     with suppress(psutil.Error):
-        for each in psutil.net_connections("tcp"):
-            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
-                return f"{psutil.Process(each.pid).name()} (pid {each.pid})"
+        for conn in psutil.net_connections("tcp"):
+            if conn.status == psutil.CONN_LISTEN and conn.laddr and conn.laddr.port == port and conn.pid:
+                return f"{psutil.Process(conn.pid).name()} (pid {conn.pid})"
     return "a process that this user cannot see"
 
 
 def public_listeners(processes: Iterable[psutil.Process]) -> list[str]:
     """Returns the ports of processes that other machines may reach, as `NAME ADDRESS:PORT`."""
-    found = set()
+    listeners = set()
     for process in processes:
         with suppress(psutil.Error):
             addresses = [
-                each.laddr for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN
+                conn.laddr for conn in process.net_connections("tcp") if conn.status == psutil.CONN_LISTEN
             ]
             name = process.name()
-            found |= {
-                f"{name} {its.ip}:{its.port}"
-                for its in addresses
-                if not ip_address(its.ip.removeprefix("::ffff:")).is_loopback
+            listeners |= {
+                f"{name} {address.ip}:{address.port}"
+                for address in addresses
+                if not ip_address(address.ip.removeprefix("::ffff:")).is_loopback
             }
-    return sorted(found)
+    return sorted(listeners)

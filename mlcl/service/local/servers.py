@@ -94,8 +94,8 @@ class Server:
         if answer.status == 0:
             return ServerProblem(f"does not answer ({answer.text})", RESTART)
         if answer.status in (401, 403):
-            mend = f"write the present one into {self.secret}"
-            return ServerProblem(f"refuses the secret in {self.secret}", mend, passing=False)
+            remedy = f"write the present one into {self.secret}"
+            return ServerProblem(f"refuses the secret in {self.secret}", remedy, passing=False)
         if answer.status != 200:
             return ServerProblem(f"answers with status {answer.status}", "see its log")
         if get(f"{self.address}/{self.probe}").status == 200:
@@ -161,8 +161,8 @@ def create_ray_scratch(announce: Callable[[str], None]) -> str:
     """Creates a new folder for Ray's files, with a path short enough for sockets, and returns the path."""
     # Not under the home: the folder has sockets, whose paths must be short.
     parent = os.environ.get("RAY_TMPDIR") or "/tmp"
-    usual = f"{parent}/{SCRATCH}12345678"  # mkdtemp chooses eight characters
-    parent = short_folder(usual, announce) or parent
+    path = f"{parent}/{SCRATCH}12345678"  # mkdtemp chooses eight characters
+    parent = short_folder(path, announce) or parent
     try:
         return tempfile.mkdtemp(prefix=SCRATCH, dir=parent)
     except OSError as error:

@@ -75,58 +75,60 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
     folder = ServiceFolder(home)
     folder.make()
     with folder.lock(), stop_on_signal(announce) as stop:
-        before = read_state(folder)
-        living = before.living() if before else {}
-        settings = resolve_settings(options, folder, before.settings if before and living else None)
+        old_state = read_state(folder)
+        living_servers = old_state.living() if old_state else {}
+        settings = resolve_settings(
+            options, folder, old_state.settings if old_state and living_servers else None
+        )
         servers = servers_of(settings, folder)
-        missing = [server for server in servers if server.name not in living]
-        for server in missing:  # processes of a dead server may hold a port
-            if before and server.name in before.servers:
-                discard(folder, before.servers[server.name])
-        for server in missing:
+        missing_servers = [server for server in servers if server.name not in living_servers]
+        for server in missing_servers:  # processes of a dead server may hold a port
+            if old_state and server.name in old_state.servers:
+                discard(folder, old_state.servers[server.name])
+        for server in missing_servers:
             for option, port in server.ports.items():
                 check_free(option, port)
             server.prepare()
-        state = ServiceState(settings, dict(living))
+        state = ServiceState(settings, dict(living_servers))
         try:
-            for server in missing:
+            for server in missing_servers:
                 announce(f"starting {server.title}: {server.log}")
                 _start(server, state, folder, announce)
             for server in (*servers, *servers):  # the first may have died during the wait for the second
-                if ended := _wait_for(server, state, stop, announce):
+                if failure := _wait_for(server, state, stop, announce):
                     # Ray's time limit for its start, 30 seconds, is too short on a busy machine.
-                    announce(f"{ended}; it is started again")
+                    announce(f"{failure}; it is started again")
                     discard(folder, state.servers[server.name])
                     server.prepare()
                     _start(server, state, folder, announce)
-                    if ended := _wait_for(server, state, stop, announce):
-                        raise MachineError(ended)
+                    if failure := _wait_for(server, state, stop, announce):
+                        raise MachineError(failure)
             _write_cluster(folder, *servers)
             write_state(folder, state)
         except BaseException:
             with stop.shielded():
-                for name in _fresh(state, living):
+                for name in _fresh(state, living_servers):
                     discard(folder, state.servers.pop(name))
                 write_state(folder, state)
             raise
     return UpResult(
         ray=servers[0].address,
         mlflow=servers[1].address,
-        started=_fresh(state, living),
+        started=_fresh(state, living_servers),
         user=read_secret(folder.mlflow_user),
         password_file=folder.mlflow_password,
         token_file=folder.ray_token,
         cluster_file=folder.cluster,
         store=settings.public.store,
         artifacts=settings.artifacts,
-        outside=sorted({each for running in state.servers.values() for each in running.outside()}),
+        outside=sorted({listener for server in state.servers.values() for listener in server.outside()}),
     )
 
 
-def _fresh(state: ServiceState, living: Mapping[str, RunningServer]) -> tuple[str, ...]:
+def _fresh(state: ServiceState, living_servers: Mapping[str, RunningServer]) -> tuple[str, ...]:
     """Returns the names of the servers in `state` that did not live before `up` started them."""
-    before = {its.processes[0] for its in living.values()}
-    return tuple(name for name, its in state.servers.items() if its.processes[0] not in before)
+    old_processes = {server.processes[0] for server in living_servers.values()}
+    return tuple(name for name, server in state.servers.items() if server.processes[0] not in old_processes)
 
 
 def _start(server: Server, state: ServiceState, folder: ServiceFolder, announce: Announce) -> None:
@@ -143,7 +145,7 @@ def _wait_for(server: Server, state: ServiceState, stop: StopRequest, announce: 
     Returns an empty text, or the end of its log if its process has ended. Raises MachineError for a wrong
     answer or none in time, and KeyboardInterrupt after a signal.
     """
-    running = state.servers[server.name]
+    running_server = state.servers[server.name]
     deadline = time.monotonic() + PATIENCE
     problem = server.problem()
     if problem is not None:
@@ -151,7 +153,7 @@ def _wait_for(server: Server, state: ServiceState, stop: StopRequest, announce: 
     while problem is not None:
         if stop():
             raise KeyboardInterrupt
-        if not running.lives():
+        if not running_server.lives():
             lines = server.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             end = " | ".join(line.strip() for line in lines[-LAST_LINES:])
             return f"{server.title} ended while it started; {server.log} ends: {end}"
@@ -159,7 +161,7 @@ def _wait_for(server: Server, state: ServiceState, stop: StopRequest, announce: 
             raise MachineError(f"{server.title} at {server.address} {problem.what}; {problem.mend}")
         time.sleep(LOOK_EVERY)
         problem = server.problem()
-    state.servers[server.name] = replace(running, processes=record_tree(running.processes))
+    state.servers[server.name] = replace(running_server, processes=record_tree(running_server.processes))
     return ""
 
 
@@ -200,9 +202,9 @@ def down(home: Path, *, force: bool = False) -> DownResult:
             return DownResult((), 0)
         if not force and RAY in state.living():
             _check_idle(ray_jobs(ray_head(state.settings, folder)))
-        ended = {name: discard(folder, running) for name, running in state.servers.items()}
+        counts = {name: discard(folder, server) for name, server in state.servers.items()}
         write_state(folder, replace(state, servers={}))
-    return DownResult(tuple(name for name, count in ended.items() if count), sum(ended.values()))
+    return DownResult(tuple(name for name, count in counts.items() if count), sum(counts.values()))
 
 
 def discard(folder: ServiceFolder, running: RunningServer) -> int:
@@ -220,9 +222,9 @@ def _check_idle(jobs: Sequence[str] | None) -> None:
     if jobs is None:
         raise UserError("Ray does not report which jobs are running", allowed="--force stops it anyway")
     if jobs:
-        more = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
+        suffix = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
         allowed = "`mlcl stop ID` for each, or --force, which ends them with the service"
-        raise UserError(f"jobs run: {', '.join(jobs[:NAMED])}{more}", allowed=allowed)
+        raise UserError(f"jobs run: {', '.join(jobs[:NAMED])}{suffix}", allowed=allowed)
 
 
 @dataclass(frozen=True)
@@ -265,8 +267,8 @@ def service_status(home: Path) -> ServiceStatus:
     if state is None:
         return ServiceStatus(str(folder.path))
     ray, mlflow = servers_of(state.settings, folder)
-    living = state.living()
-    servers = tuple(_status(server, living.get(server.name)) for server in (ray, mlflow))
+    living_servers = state.living()
+    servers = tuple(_status(server, living_servers.get(server.name)) for server in (ray, mlflow))
     answers = not servers[0].wrong
     nodes = ray_nodes(ray) if answers else []
     return ServiceStatus(
@@ -281,13 +283,13 @@ def service_status(home: Path) -> ServiceStatus:
     )
 
 
-def _status(server: Server, running: RunningServer | None) -> ServerStatus:
+def _status(server: Server, running_server: RunningServer | None) -> ServerStatus:
     about = (server.name, server.address, str(server.log))
-    if running is None:
+    if running_server is None:
         return ServerStatus(*about, "is not running", "`mlcl up`")
     problem = server.problem()
-    wrong = (problem.what, problem.mend, "") if problem else ("", "", server.version())
-    return ServerStatus(*about, *wrong, running.started, running.outside())
+    details = (problem.what, problem.mend, "") if problem else ("", "", server.version())
+    return ServerStatus(*about, *details, running_server.started, running_server.outside())
 
 
 def mlflow_address(home: Path) -> str | None:

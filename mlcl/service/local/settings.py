@@ -70,8 +70,8 @@ class ServiceFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Locks the folder while the context is open. Raises UserError if another command has locked it."""
-        with lock_file(self.path / ".lock") as mine:
-            if not mine:
+        with lock_file(self.path / ".lock") as locked:
+            if not locked:
                 raise UserError("another `mlcl up` or `mlcl down` is running", file=self.path)
             yield
 
@@ -126,7 +126,7 @@ class ServiceState:
 
     def living(self) -> dict[str, RunningServer]:
         """Returns the servers that run, by name."""
-        return {name: running for name, running in self.servers.items() if running.lives()}
+        return {name: server for name, server in self.servers.items() if server.lives()}
 
 
 STATE = TypeAdapter(ServiceState)
@@ -161,12 +161,12 @@ def resolve_settings(
     Raises UserError for wrong ports or a wrong store, or if the settings differ from `running`.
     """
     base = running or Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"))
-    given = dict(options)
-    if "store" in given:
-        given["store"] = store_uri(given["store"], folder)
-    if "artifacts" in given and "://" not in given["artifacts"]:
-        given["artifacts"] = str(Path(given["artifacts"]).expanduser().resolve())
-    settings = replace(base, **given)
+    changes = dict(options)
+    if "store" in changes:
+        changes["store"] = store_uri(changes["store"], folder)
+    if "artifacts" in changes and "://" not in changes["artifacts"]:
+        changes["artifacts"] = str(Path(changes["artifacts"]).expanduser().resolve())
+    settings = replace(base, **changes)
     ports: dict[int, str] = {}
     for name, value in asdict(settings.public).items():
         key = f"--{name.replace('_', '-')}"
@@ -218,8 +218,8 @@ def check_storage(settings: Settings) -> None:
         # The password of a URL that cannot be parsed cannot be found either.
         raise UserError("not the URL of a database", key=KEY, allowed=FORMS) from None
     except (SQLAlchemyError, ImportError) as error:
-        found = f"{shown(uri)} ({driver_error(error, url.password)})"
-        raise UserError("the store cannot be used", key=KEY, found=found) from None
+        detail = f"{shown(uri)} ({driver_error(error, url.password)})"
+        raise UserError("the store cannot be used", key=KEY, found=detail) from None
     key = "--artifacts"
     if target.startswith("s3://"):
         if importlib.util.find_spec("boto3") is None:
