@@ -69,31 +69,33 @@ def healthy(results: Iterable[Result]) -> bool:
 
 
 def _run(name: str, check: Check, scope: Scope, fix: bool) -> Iterator[Result]:
-    found = _look(name, check, scope)
+    findings = _look(name, check, scope)
     # Each repair runs once, in the order of the findings.
-    mends = dict.fromkeys(finding.mend for finding in found if finding.mend is not None)
-    if not fix or not mends:
-        yield from (_result(name, finding, Status.LEFT if fix else Status.FOUND) for finding in found)
+    repairs = dict.fromkeys(finding.mend for finding in findings if finding.mend is not None)
+    if not fix or not repairs:
+        yield from (_result(name, finding, Status.LEFT if fix else Status.FOUND) for finding in findings)
         return
-    failed = []
-    for mend in mends:
+    crashes = []
+    for repair in repairs:
         try:
-            mend()
+            repair()
         except Exception as error:
-            failed.append(_crash(name, "mending", error))
-    after = _look(name, check, scope)
-    left = {finding.what for finding in after}  # what is still there was not repaired
-    yield from (_result(name, finding, Status.MENDED) for finding in found if finding.what not in left)
-    yield from (_result(name, finding, Status.LEFT) for finding in [*after, *failed])
+            crashes.append(_crash(name, "mending", error))
+    new_findings = _look(name, check, scope)
+    remaining = {finding.what for finding in new_findings}  # what is still there was not repaired
+    yield from (
+        _result(name, finding, Status.MENDED) for finding in findings if finding.what not in remaining
+    )
+    yield from (_result(name, finding, Status.LEFT) for finding in [*new_findings, *crashes])
 
 
 def _look(name: str, check: Check, scope: Scope) -> list[Finding]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     try:
-        found.extend(check(scope))
+        findings.extend(check(scope))
     except Exception as error:
-        found.append(_crash(name, "looking", error))
-    return found
+        findings.append(_crash(name, "looking", error))
+    return findings
 
 
 def _crash(name: str, doing: str, error: Exception) -> Finding:

@@ -37,8 +37,8 @@ def find_full_disk(scope: Scope) -> Iterator[Finding]:
     folder = _existing(scope.home.resolve())
     usage = shutil.disk_usage(folder)
     if usage.free < LEAST_BYTES or usage.free < LEAST_SHARE * usage.total:
-        free = f"{usage.free / 2**30:.1f} GiB ({usage.free / usage.total:.0%})"
-        yield Finding(str(folder), f"its disk is nearly full: {free} are free", "make room")
+        free_space = f"{usage.free / 2**30:.1f} GiB ({usage.free / usage.total:.0%})"
+        yield Finding(str(folder), f"its disk is nearly full: {free_space} are free", "make room")
 
 
 def find_unusable_store(scope: Scope) -> Iterator[Finding]:
@@ -48,8 +48,8 @@ def find_unusable_store(scope: Scope) -> Iterator[Finding]:
         cure = "give this user the right to write, or another --home"
         yield Finding(str(folder), "cannot be written", cure)
     if file is not None and file.exists() and (reason := _unusable(file)):
-        why = f"MLflow's store cannot be written ({reason})"
-        yield Finding(str(file), why, "mend its rights, or restore it")
+        problem = f"MLflow's store cannot be written ({reason})"
+        yield Finding(str(file), problem, "mend its rights, or restore it")
 
 
 def _unusable(file: Path) -> str:
@@ -76,7 +76,7 @@ def find_damaged_database(scope: Scope) -> Iterator[Finding]:
     try:
         database.check()
     except UserError as error:
-        why = error.problem + (f": {error.found}" if error.found is not None else "")
+        problem = error.problem + (f": {error.found}" if error.found is not None else "")
         cure, mend = f"replaced by {BACKUP}, of the end of the last command; the damaged file is kept", None
         if error.key == "user_version":
             cure = str(error.allowed)
@@ -84,7 +84,7 @@ def find_damaged_database(scope: Scope) -> Iterator[Finding]:
             mend = partial(_restore, scope.home)
         else:
             cure = "restore a copy, or move the home away and begin anew; the results in MLflow stay"
-        yield Finding(str(database.file), why, cure, mend)
+        yield Finding(str(database.file), problem, cure, mend)
 
 
 def _restore(home: Path) -> None:
@@ -105,14 +105,14 @@ def find_dead_runs(scope: Scope) -> Iterator[Finding]:
     """Yields RUNNING runs, sweeps and tables whose folder no process locks; one repair sets all STOPPED."""
     mend = partial(recover, scope.home)
     try:
-        found = [(each, each.record) for each in all_folders(scope.home) if not each.is_owned]
+        records = [(folder, folder.record) for folder in all_folders(scope.home) if not folder.is_owned]
     except UserError:
         return  # `find_damaged_database` reports that the database is damaged
-    for folder, record in found:
+    for folder, record in records:
         if record is not None and record.state is State.RUNNING:
             name = f"{record.kind.removesuffix('s')} {record.name}".strip()
-            why = f"the {name} is RUNNING, but no process has it: it was killed"
-            yield Finding(str(folder.path), why, "set to STOPPED; the same command goes on with it", mend)
+            problem = f"the {name} is RUNNING, but no process has it: it was killed"
+            yield Finding(str(folder.path), problem, "set to STOPPED; the same command goes on with it", mend)
 
 
 def find_partial_files(scope: Scope) -> Iterator[Finding]:
@@ -140,21 +140,21 @@ def _partial_files(home: Path) -> Iterator[tuple[Path, list[Path]]]:
         yield path, [home / IMPORTING]
     for root in (home / kind for kind in KINDS):
         for path in sorted(root.glob("*/**/.*.partial")):
-            inside = [parent for parent in path.parents if root in parent.parents]
-            yield path, [each / LOCK for each in inside if each.parent.name in (*KINDS, "trials")]
+            parents = [parent for parent in path.parents if root in parent.parents]
+            yield path, [folder / LOCK for folder in parents if folder.parent.name in (*KINDS, "trials")]
     for path in sorted((home / "logs").glob("*/**/.*.partial")):
         yield path, log_locks(home, path.relative_to(home / "logs").parts[0])
-    for path in sorted(path for made in MADE for path in home.glob(f"{made}/.*.partial")):
+    for path in sorted(path for name in MADE for path in home.glob(f"{name}/.*.partial")):
         yield path, [path.with_name(f"{path.name.rsplit('.', 2)[0]}.lock")]
 
 
-def _removable(path: Path, why: str, locks: list[Path]) -> Finding:
-    return Finding(str(path), why, "removed", partial(_remove, path, locks))
+def _removable(path: Path, problem: str, locks: list[Path]) -> Finding:
+    return Finding(str(path), problem, "removed", partial(_remove, path, locks))
 
 
 def _remove(path: Path, locks: list[Path]) -> None:
-    with hold_locks(*locks) as mine:
-        if not mine:
+    with hold_locks(*locks) as locked:
+        if not locked:
             return
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -171,8 +171,8 @@ def any_locked(*locks: Path) -> bool:
 def hold_locks(*locks: Path) -> Iterator[bool]:
     """Holds locks while the context is open; yields whether all were free. Skips those in missing folders."""
     with ExitStack() as stack:
-        there = dict.fromkeys(lock for lock in locks if lock.parent.is_dir())  # each once
-        yield all(stack.enter_context(lock_file(lock)) for lock in there)
+        existing_locks = dict.fromkeys(lock for lock in locks if lock.parent.is_dir())  # each once
+        yield all(stack.enter_context(lock_file(lock)) for lock in existing_locks)
 
 
 def all_folders(home: Path) -> list[RunFolder]:

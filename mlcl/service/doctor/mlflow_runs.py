@@ -35,23 +35,23 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
     if (delivered := delivered_logs(scope.home, scope.uri)) and not unreachable_reason(scope.uri):
         lost = lost_logs(scope.home, scope.uri, MlflowClient(scope.uri)) if _has_tables(scope) else delivered
         if lost:
-            why = f"{counted(len(lost), 'log')} went to a store that was deleted or replaced since"
-            yield Finding(shown(scope.uri), why, "delivered again", mend)
+            problem = f"{counted(len(lost), 'log')} went to a store that was deleted or replaced since"
+            yield Finding(shown(scope.uri), problem, "delivered again", mend)
     for log in undelivered_logs(scope.home):
-        what, count = str(log_folder(scope.home, log.id)), f"{log.entries} entries are not delivered"
+        path, count = str(log_folder(scope.home, log.id)), f"{log.entries} entries are not delivered"
         if any_locked(*log_locks(scope.home, log.id)):
-            yield Finding(what, f"{count}: its command is still running", "none is needed", note=True)
+            yield Finding(path, f"{count}: its command is still running", "none is needed", note=True)
         elif log.uri != stored_uri(scope.uri, scope.home):
             cure = "set MLFLOW_TRACKING_URI to that store, then --fix"
-            yield Finding(what, f"{count}: they are for {log.uri}", cure)
-        elif log.refusal and (gone := _trashed(scope, log.id)) is not None:
-            why = f"{count}: its {gone.what} was deleted in MLflow"
-            yield Finding(what, why, f"`{gone.command}`, then --fix")
+            yield Finding(path, f"{count}: they are for {log.uri}", cure)
+        elif log.refusal and (trash := _trashed(scope, log.id)) is not None:
+            problem = f"{count}: its {trash.what} was deleted in MLflow"
+            yield Finding(path, problem, f"`{trash.command}`, then --fix")
         elif log.refusal:
-            why = f"{count}: MLflow refused them ({log.refusal})"
-            yield Finding(what, why, "tried again; where MLflow refuses again, the log stays", mend)
+            problem = f"{count}: MLflow refused them ({log.refusal})"
+            yield Finding(path, problem, "tried again; where MLflow refuses again, the log stays", mend)
         else:
-            yield Finding(what, count, "delivered", mend)
+            yield Finding(path, count, "delivered", mend)
 
 
 def _trashed(scope: Scope, log: str) -> Trashed | None:
@@ -81,18 +81,20 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
             continue
         else:
             state = _state_of_owner(owner, log)
-        present = run.info.status, tags.get(Tag.STATE, "no state")
-        if state is not None and present != (MLFLOW_STATUS[state[0]], state[0]) and not any_locked(*locks):
+        status = run.info.status, tags.get(Tag.STATE, "no state")
+        if state is not None and status != (MLFLOW_STATUS[state[0]], state[0]) and not any_locked(*locks):
             yield Finding(
                 f"MLflow run {id} ({run.info.run_name})",
-                f"is {present[0]} ({present[1]}) there, and {state[0]} here",
+                f"is {status[0]} ({status[1]}) there, and {state[0]} here",
                 f"set to {state[0]}",
                 partial(_set_state, client, id, *state, locks),
             )
     if foreign:
-        some = ", ".join(foreign[:SHOWN_IDS]) + (", ..." if len(foreign) > SHOWN_IDS else "")
-        why = "RUNNING in MLflow, of another home: nothing here says whether they live"
-        yield Finding(f"{counted(len(foreign), 'run')}: {some}", why, "look from their home", note=True)
+        shown_ids = ", ".join(foreign[:SHOWN_IDS]) + (", ..." if len(foreign) > SHOWN_IDS else "")
+        problem = "RUNNING in MLflow, of another home: nothing here says whether they live"
+        yield Finding(
+            f"{counted(len(foreign), 'run')}: {shown_ids}", problem, "look from their home", note=True
+        )
 
 
 def _has_tables(scope: Scope) -> bool:
@@ -124,8 +126,8 @@ def _state_of_owner(owner: RunFolder, log: str) -> tuple[State, str] | None:
 
 def _set_state(client: MlflowClient, run_id: str, state: State, reason: str, locks: list[Path]) -> None:
     """Sets the tags and the status of an MLflow run, unless another process holds one of the locks."""
-    with hold_locks(*locks) as mine:
-        if not mine:
+    with hold_locks(*locks) as locked:
+        if not locked:
             return
         client.set_tag(run_id, Tag.STATE, state.value)
         client.set_tag(run_id, Tag.REASON, reason)

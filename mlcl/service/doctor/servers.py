@@ -43,8 +43,10 @@ def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
     by_password = is_server and not os.environ.get("MLFLOW_TRACKING_TOKEN")
     if by_password and get(f"{without_login(scope.uri)}/version", mlflow_login()).status in (401, 403):
         names = " and ".join(LOGIN)
-        why = "refuses this user and password" if mlflow_login() else "asks for a user and a password"
-        yield Finding(shown(scope.uri), why, f"set {names}; docs/service.md says where `mlcl up` has them")
+        problem = "refuses this user and password" if mlflow_login() else "asks for a user and a password"
+        yield Finding(
+            shown(scope.uri), problem, f"set {names}; docs/service.md says where `mlcl up` has them"
+        )
     host, port = ray_address()
     if is_dashboard(os.environ.get(RAY, "")):
         yield Finding(f"{RAY}={os.environ[RAY]}", "the address of a dashboard", f"give {FORMS}")
@@ -65,29 +67,29 @@ def find_other_versions(_scope: Scope) -> Iterator[Finding]:
     if platform.python_version() not in SpecifierSet(python, prereleases=True):
         yield Finding(f"Python {platform.python_version()}", f"{PACKAGE} needs {python}", "use such a Python")
     for line in metadata.requires(PACKAGE) or []:
-        needed = Requirement(line)
-        found = _installed(needed.name)
-        is_optional = needed.marker is not None and not needed.marker.evaluate({"extra": ""})
-        if needed.name == PACKAGE or (is_optional and found is None):
+        requirement = Requirement(line)
+        version = _installed(requirement.name)
+        is_optional = requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})
+        if requirement.name == PACKAGE or (is_optional and version is None):
             continue
-        if found is None or not needed.specifier.contains(found, prereleases=True):
-            what = f"{needed.name} {found or 'is not installed'}"
-            wanted = f"{needed.name}{needed.specifier}"
-            yield Finding(what, f"{PACKAGE} needs {wanted}", f"pip install '{wanted}'")
+        if version is None or not requirement.specifier.contains(version, prereleases=True):
+            subject = f"{requirement.name} {version or 'is not installed'}"
+            specifier = f"{requirement.name}{requirement.specifier}"
+            yield Finding(subject, f"{PACKAGE} needs {specifier}", f"pip install '{specifier}'")
     for name, tested in TESTED.items():
-        found = _installed(name)
-        if found is not None and not SpecifierSet(tested).contains(found, prereleases=True):
+        version = _installed(name)
+        if version is not None and not SpecifierSet(tested).contains(version, prereleases=True):
             cure = f"if something fails, pip install '{name}{tested}'"
             yield Finding(
-                f"{name} {found}", f"{PACKAGE} uses parts of {tested} that may change", cure, note=True
+                f"{name} {version}", f"{PACKAGE} uses parts of {tested} that may change", cure, note=True
             )
 
 
 def find_unusable_gpu(_scope: Scope) -> Iterator[Finding]:
     """Yields a finding if this machine has a GPU that PyTorch cannot use."""
     if reason := unusable_gpu():
-        why = "PyTorch cannot use the GPU of this machine"
-        yield Finding(reason, why, "install a newer driver, or a PyTorch for this one")
+        problem = "PyTorch cannot use the GPU of this machine"
+        yield Finding(reason, problem, "install a newer driver, or a PyTorch for this one")
 
 
 def find_server_versions(scope: Scope) -> Iterator[Finding]:
@@ -107,15 +109,17 @@ def find_server_versions(scope: Scope) -> Iterator[Finding]:
             cure = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with it"
             yield Finding(os.environ[RAY], "the Ray cluster refuses the token", cure)
         elif not version:
-            why = "something answers there, but not as a Ray cluster does"
-            yield Finding(os.environ[RAY], why, f"correct {RAY}")
+            problem = "something answers there, but not as a Ray cluster does"
+            yield Finding(os.environ[RAY], problem, f"correct {RAY}")
 
 
-def _compare(server: str, there: str, here: str | None, parts: int) -> Iterator[Finding]:
-    numbers = [(version or "").split(".")[:parts] for version in (there, here)]
-    if there[:1].isdigit() and numbers[0] != numbers[1]:
+def _compare(server: str, server_version: str, client_version: str | None, parts: int) -> Iterator[Finding]:
+    numbers = [(version or "").split(".")[:parts] for version in (server_version, client_version)]
+    if server_version[:1].isdigit() and numbers[0] != numbers[1]:
         yield Finding(
-            f"{server} server {there}", f"the client here is {here}", "use one version for server and client"
+            f"{server} server {server_version}",
+            f"the client here is {client_version}",
+            "use one version for server and client",
         )
 
 
