@@ -43,8 +43,8 @@ OWN_GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 def narrow_limits() -> list[str]:
     """Increases a low limit of open files; returns a message for each limit that stays too low for Ray."""
     addresses = max(ADDRESSES, _ray_addresses())
-    found = (_files(), _addresses(addresses), _shared(), _memory("a training", TRAINING))
-    return [limit for limit in found if limit]
+    messages = (_files(), _addresses(addresses), _shared(), _memory("a training", TRAINING))
+    return [limit for limit in messages if limit]
 
 
 def hopeless_limits() -> list[str]:
@@ -55,11 +55,11 @@ def hopeless_limits() -> list[str]:
 def too_few_addresses(error: BaseException) -> str:
     """Returns a message if a low `ulimit -v` is set and probably caused the error, else an empty text."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    what = " ".join(str(error).split())[:MAX_PROBLEM] or "out of memory"
-    said = getattr(error, "errno", None) == errno.ENOMEM or any(sign in what for sign in SIGNS)
-    if limit == resource.RLIM_INFINITY or not (said or isinstance(error, ImportError | MemoryError)):
+    problem = " ".join(str(error).split())[:MAX_PROBLEM] or "out of memory"
+    out_of_memory = getattr(error, "errno", None) == errno.ENOMEM or any(sign in problem for sign in SIGNS)
+    if limit == resource.RLIM_INFINITY or not (out_of_memory or isinstance(error, ImportError | MemoryError)):
         return ""
-    return f"`ulimit -v` is {limit / 2**30:.1f} GiB ({what}); {CURE}"
+    return f"`ulimit -v` is {limit / 2**30:.1f} GiB ({problem}); {CURE}"
 
 
 def free_memory() -> int:
@@ -69,8 +69,8 @@ def free_memory() -> int:
 
 def usable_cpus() -> int:
     """Returns the CPUs that this process's affinity and its control groups' quotas allow, at least one."""
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(min([own, *_quotas()])))
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min([affinity, *_quotas()])))
 
 
 def _quotas() -> Iterator[float]:
@@ -87,10 +87,10 @@ def _left_by_groups() -> Iterator[int]:
     """Yields the free bytes within the memory limit of this process's control group and of its parents."""
     for folder in _groups():
         try:
-            limit, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
+            limit, usage = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
             # The kernel gives up cached files first.
-            yield limit - used + int(stat["active_file"]) + int(stat["inactive_file"])
+            yield limit - usage + int(stat["active_file"]) + int(stat["inactive_file"])
         except (OSError, ValueError, KeyError):
             continue  # no such group, or the limit is "max"
 
@@ -113,10 +113,10 @@ def _ray_addresses() -> int:
 
 
 def _files() -> str:
-    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files < FILES:
-        files = most if most != resource.RLIM_INFINITY else FILES
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+        files = hard_limit if hard_limit != resource.RLIM_INFINITY else FILES
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard_limit))
     return f"`ulimit -n` is {files}, and Ray needs {FILES} open files" if files < FILES else ""
 
 
@@ -129,13 +129,13 @@ def _addresses(need: int) -> str:
 
 
 def _shared() -> str:
-    if not SHM.is_dir() or (free := shutil.disk_usage(SHM).free) >= SHARED:
+    if not SHM.is_dir() or (free_bytes := shutil.disk_usage(SHM).free) >= SHARED:
         return ""
-    return f"{SHM} has {free / 2**20:.0f} MiB free, and Ray's store takes {SHARED / 2**20:.0f} MiB"
+    return f"{SHM} has {free_bytes / 2**20:.0f} MiB free, and Ray's store takes {SHARED / 2**20:.0f} MiB"
 
 
-def _memory(whose: str, need: int) -> str:
-    free = free_memory()
-    if free >= need:
+def _memory(consumer: str, need: int) -> str:
+    free_bytes = free_memory()
+    if free_bytes >= need:
         return ""
-    return f"{free / 2**20:.0f} MiB of memory are free, and {whose} takes {need / 2**20:.0f} MiB"
+    return f"{free_bytes / 2**20:.0f} MiB of memory are free, and {consumer} takes {need / 2**20:.0f} MiB"

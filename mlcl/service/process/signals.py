@@ -91,12 +91,12 @@ def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator
             with suppress(OSError):  # the terminal may be closed
                 announce("stopping; a second signal stops at once")
 
-    heard = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in heard}
+    numbers = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    old_handlers = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield request
     finally:
         # The second of two signals belongs to the request, not to the next handler.
         request.wait_for_second()
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)

@@ -34,10 +34,10 @@ def stderr_to_file() -> Iterator[Callable[[Path], None]]:
     not the process's standard error, as in tests.
     """
     try:
-        applies = sys.stderr.fileno() == 2 and not _terminals
+        redirects = sys.stderr.fileno() == 2 and not _terminals
     except (OSError, ValueError):
-        applies = False
-    if not applies:
+        redirects = False
+    if not redirects:
         yield lambda _folder: None
         return
     path: list[Path] = []
@@ -50,14 +50,14 @@ def stderr_to_file() -> Iterator[Callable[[Path], None]]:
             if path:
                 file.write(path[-1].read_bytes())
             else:
-                first.seek(0)
-                shutil.copyfileobj(first, file)
+                temp_file.seek(0)
+                shutil.copyfileobj(temp_file, file)
             os.dup2(file.fileno(), 2)
         path.append(folder / FILE)
 
-    with tempfile.TemporaryFile() as first, os.fdopen(os.dup(terminal), "w", errors="replace") as own:
-        os.dup2(first.fileno(), 2)
-        _terminals.append(own)
+    with tempfile.TemporaryFile() as temp_file, os.fdopen(os.dup(terminal), "w", errors="replace") as stream:
+        os.dup2(temp_file.fileno(), 2)
+        _terminals.append(stream)
         try:
             yield move
         except UserError:
@@ -70,7 +70,7 @@ def stderr_to_file() -> Iterator[Callable[[Path], None]]:
         finally:
             _terminals.pop()
             sys.stderr.flush()
-            own.flush()
+            stream.flush()
             os.dup2(terminal, 2)
             os.close(terminal)
             if path and path[-1].exists() and not path[-1].stat().st_size:
