@@ -45,8 +45,8 @@ class PluginTestCase:
 
         Raises CollectError for an empty list, whose tests pytest would skip, and for a single text.
         """
-        found: Sequence[Any] = getattr(self, key)
-        if isinstance(found, str) or not found:
-            what = f"{type(self).__name__}.{key}"
-            raise pytest.Collector.CollectError(f"{what}; found: {found!r}; allowed: a list, not empty")
-        return found
+        values: Sequence[Any] = getattr(self, key)
+        if isinstance(values, str) or not values:
+            name = f"{type(self).__name__}.{key}"
+            raise pytest.Collector.CollectError(f"{name}; found: {values!r}; allowed: a list, not empty")
+        return values

@@ -37,7 +37,7 @@ def small_dataset(folder: Path, modality: Modality) -> Path:
             rows["split"].append(split)
             rows["tags"].append([i % 3] + [3] * (i % 2))
             rows[modality].append(make(i, rng))
-    made = NewDataset(
+    dataset = NewDataset(
         modality,
         {"tags": TAGS},
         [rows],
@@ -46,7 +46,7 @@ def small_dataset(folder: Path, modality: Modality) -> Path:
         origin="made by mlcl.testing",
         licence="none",
     )
-    write_dataset(folder, made)
+    write_dataset(folder, dataset)
     return folder
 
 

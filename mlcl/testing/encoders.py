@@ -119,32 +119,32 @@ class EncoderTestCase(PluginTestCase):
     ) -> None:
         """Tests that a row's output is the same alone and in a batch, for any ids in the padding."""
         module, inputs = model[0].encoder.double().eval(), _inputs(model[1], torch.float64)
-        together = module(**inputs)
+        outputs = module(**inputs)
         if "attention_mask" in inputs:
             mask = inputs["attention_mask"]
             assert not mask.all()
-            other = torch.where(mask, inputs["input_ids"], inputs["input_ids"].max())
-            torch.testing.assert_close(module(input_ids=other, attention_mask=mask), together)
-        for row in range(len(together)):
-            alone = {name: value[row : row + 1] for name, value in inputs.items()}
-            if "attention_mask" in alone:
-                words = int(alone["attention_mask"].sum())
-                alone = {name: value[:, :words] for name, value in alone.items()}
-            torch.testing.assert_close(module(**alone)[0], together[row])
+            other_ids = torch.where(mask, inputs["input_ids"], inputs["input_ids"].max())
+            torch.testing.assert_close(module(input_ids=other_ids, attention_mask=mask), outputs)
+        for row in range(len(outputs)):
+            row_inputs = {name: value[row : row + 1] for name, value in inputs.items()}
+            if "attention_mask" in row_inputs:
+                words = int(row_inputs["attention_mask"].sum())
+                row_inputs = {name: value[:, :words] for name, value in row_inputs.items()}
+            torch.testing.assert_close(module(**row_inputs)[0], outputs[row])
 
     def test_micro_batches_give_the_gradient_of_the_whole_batch(
         self, model: tuple[ContrastiveModel, JobData]
     ) -> None:
         """Tests value and gradient with micro-batches against one batch, in float64 without dropout."""
         module, batch = model[0].double().eval(), _batch(model[1], torch.float64)
-        found = []
+        results = []
         for size in (ROWS, 3):
             module.zero_grad()
             value = Passes(module, module, CPU, "float32", 2, ROWS)(batch, size).total.detach()
             gradients = {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
-            found.append({"value": value, **gradients})
-        assert sum(bool(gradient.any()) for gradient in found[0].values()) > 1
-        torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-12)
+            results.append({"value": value, **gradients})
+        assert sum(bool(gradient.any()) for gradient in results[0].values()) > 1
+        torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-12)
 
     def test_the_second_pass_of_a_micro_batch_repeats_the_first(
         self, model: tuple[ContrastiveModel, JobData]
@@ -181,14 +181,14 @@ class EncoderTestCase(PluginTestCase):
         outcome = _run(make_job(), tmp_path, "run")
         assert all(math.isfinite(value) for value in outcome.metrics.values())
         assert {"val/micro_f1", "test/micro_f1", "knn/test/micro_f1"} <= outcome.metrics.keys()
-        ((model, before),) = built
-        saved = _weights(tmp_path / "run")
+        ((model, old_weights),) = built
+        saved_weights = _weights(tmp_path / "run")
         for name, parameter in model.named_parameters():
-            assert torch.equal(parameter, before[name]) != parameter.requires_grad, name
-            assert (name in saved) == parameter.requires_grad, name
+            assert torch.equal(parameter, old_weights[name]) != parameter.requires_grad, name
+            assert (name in saved_weights) == parameter.requires_grad, name
             if parameter.requires_grad:
                 assert parameter.dtype == torch.float32, name
-                assert torch.equal(parameter, saved[name]), name
+                assert torch.equal(parameter, saved_weights[name]), name
 
     @pytest.mark.usefixtures("one_rank")
     def test_every_trained_parameter_takes_part_in_each_step(self, make_job: MakeJob, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ class EncoderTestCase(PluginTestCase):
         # On a CPU convolutions in half precision are many times slower.
         precision = "bf16" if encoder.modality == "text" or encoder.frozen else "float32"
         job = make_job(epochs=2, batch_size=12, micro_batch_size=6, precision=precision)
-        whole = _run(job, tmp_path, "whole")
+        reference = _run(job, tmp_path, "whole")
         steps = itertools.count(1)
         with pytest.raises(Stopped):
             _run(job, tmp_path, "parts", should_stop=lambda: next(steps) == 3)
@@ -235,8 +235,8 @@ class EncoderTestCase(PluginTestCase):
         left, right = _weights(tmp_path / "whole"), _weights(tmp_path / "parts")
         assert left.keys() == right.keys()
         assert all(torch.equal(left[name], right[name]) for name in left)
-        same = {name for name in whole.metrics if "time/" not in name}
-        assert {n: whole.metrics[n] for n in same} == {n: resumed.metrics[n] for n in same}
+        names = {name for name in reference.metrics if "time/" not in name}
+        assert {n: reference.metrics[n] for n in names} == {n: resumed.metrics[n] for n in names}
 
     def test_an_exported_model_equals_the_evaluation(self, make_job: MakeJob, tmp_path: Path) -> None:
         """Tests that the exported folder alone gives the run's metrics and probabilities, to the last bit."""
@@ -246,18 +246,18 @@ class EncoderTestCase(PluginTestCase):
         model = load_model(tmp_path / "model", "cpu")
         stored = pq.read_table(tmp_path / "run" / "embeddings.parquet").to_pylist()
         for split, name in (("validation", "val"), ("test", "test")):
-            given = Labelling(model, tmp_path / "data", split).run(lambda _: None)
+            result = Labelling(model, tmp_path / "data", split).run(lambda _: None)
             of_the_run = {key: value for key, value in metrics.items() if f"{name}/" in key}
-            assert given.metrics == pytest.approx(of_the_run, rel=0, abs=0, nan_ok=True)
-            written: list[Any] = []
-            first = next(iter(model.index.predictors))
-            Labelling(model, tmp_path / "data", split, predictor=first, probabilities=True).run(
-                written.append
+            assert result.metrics == pytest.approx(of_the_run, rel=0, abs=0, nan_ok=True)
+            tables: list[Any] = []
+            predictor = next(iter(model.index.predictors))
+            Labelling(model, tmp_path / "data", split, predictor=predictor, probabilities=True).run(
+                tables.append
             )
             rows = [row for row in stored if row["split"] == split]
-            assert written[0]["id"] == [row["id"] for row in rows]
+            assert tables[0]["id"] == [row["id"] for row in rows]
             expected = np.array([row["probabilities"] for row in rows])
-            np.testing.assert_array_equal(np.array(written[0]["probabilities"]), expected)
+            np.testing.assert_array_equal(np.array(tables[0]["probabilities"]), expected)
 
 
 def _tree(section: Mapping[str, Any], data: Path, train: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,9 +273,9 @@ def _tree(section: Mapping[str, Any], data: Path, train: Mapping[str, Any]) -> d
     }
 
 
-def _run(job: JobConfig, folder: Path, name: str, **how: Any) -> ExperimentResult:
+def _run(job: JobConfig, folder: Path, name: str, **options: Any) -> ExperimentResult:
     job_data = JobData.of(job, folder / "home")
-    outcome = run_experiment(job_data, folder=folder / name, context=CPU, listener=lambda _: None, **how)
+    outcome = run_experiment(job_data, folder=folder / name, context=CPU, listener=lambda _: None, **options)
     assert outcome is not None
     return outcome
 

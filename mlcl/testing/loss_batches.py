@@ -40,14 +40,14 @@ class LossBatch:
 
     def labels(self, loss: str) -> Labels | None:
         """Returns the labels in the form that the loss takes; None for a loss that uses only sample ids."""
-        kind, plain = LOSSES[loss].labels, self.plain(loss)
+        kind, values = LOSSES[loss].labels, self.plain(loss)
         if kind == "multi_label":
             return LabelRows.from_lists([sorted(labels) for labels in self.sets], self.width)
         if kind == "none":
             return None
         if kind == "path" and isinstance(self.paths[0], frozenset):
-            return node_rows(plain)
-        return torch.tensor(plain, dtype=torch.float32 if kind == "ratings" else torch.int64)
+            return node_rows(values)
+        return torch.tensor(values, dtype=torch.float32 if kind == "ratings" else torch.int64)
 
     def sample_ids(self) -> Tensor:
         """Returns the id of the sample of each row, (B,) int64."""
@@ -55,14 +55,14 @@ class LossBatch:
 
     def plain(self, loss: str) -> list[Any]:
         """Returns the label of each row, in plain Python, of the kind that the loss uses."""
-        found: dict[str, list[Any]] = {
+        labels_by_kind: dict[str, list[Any]] = {
             "class": self.classes,
             "multi_label": self.sets,
             "ratings": self.ratings,
             "path": self.paths,
             "none": self.samples,
         }
-        return found[LOSSES[loss].labels]
+        return labels_by_kind[LOSSES[loss].labels]
 
 
 def loss_batch(
@@ -105,9 +105,9 @@ def node_rows(paths: Sequence[frozenset[Path]]) -> LabelRows:
     nodes = sorted(set().union(*rows))
     levels = []
     for level in range(max(len(path) for row in paths for path in row)):
-        at = [node for node in nodes if len(node) == level + 1]
-        lists = [[at.index(node) for node in row if node in at] for row in rows]
-        levels.append(LabelRows.from_lists(lists, len(at)))
+        level_nodes = [node for node in nodes if len(node) == level + 1]
+        lists = [[level_nodes.index(node) for node in row if node in level_nodes] for row in rows]
+        levels.append(LabelRows.from_lists(lists, len(level_nodes)))
     return LabelRows.of_levels(levels)
 
 
@@ -126,8 +126,8 @@ def cases_of(names: Iterable[str], more: Iterable[Case] = ()) -> list[Case]:
 
     `more` are further cases, such as two options that only make sense together.
     """
-    found = [(name, options) for name in names for options in _single_changes(LOSSES[name])]
-    return found + [case for case in more if case not in found]
+    cases = [(name, options) for name in names for options in _single_changes(LOSSES[name])]
+    return cases + [case for case in more if case not in cases]
 
 
 def case_id(case: Case) -> str:

@@ -89,9 +89,9 @@ class LossTestCase(PluginTestCase):
             cases = cases_of(names, self.more)
             engines = {name: engines_of(name) for name in names}
         if "engine" in metafunc.fixturenames:
-            both = [(case, engine) for case in cases for engine in engines[case[0]]]
-            ids = [f"{case_id(case)}-{engine}" for case, engine in both]
-            metafunc.parametrize(("case", "engine"), both, ids=ids)
+            pairs = [(case, engine) for case in cases for engine in engines[case[0]]]
+            ids = [f"{case_id(case)}-{engine}" for case, engine in pairs]
+            metafunc.parametrize(("case", "engine"), pairs, ids=ids)
         elif "case" in metafunc.fixturenames:
             metafunc.parametrize("case", cases, ids=case_id)
 
@@ -140,19 +140,19 @@ class LossTestCase(PluginTestCase):
         """Tests that engines agree in value and gradient, including that of a learned temperature."""
         batch = self._batch(samples=11)
         for tau in (0.001, 0.3):
-            found, expected = (
-                value_and_gradients(case, batch, each, tau, reduction="mean_valid")
-                for each in (engine, "dense")
+            result, expected = (
+                value_and_gradients(case, batch, kind, tau, reduction="mean_valid")
+                for kind in (engine, "dense")
             )
-            assert_equal(found, expected, 1e-11)
+            assert_equal(result, expected, 1e-11)
 
     def test_the_order_of_rows_is_irrelevant(self, case: Case, batch: LossBatch) -> None:
         """Tests that a permutation of the rows does not change the value."""
         name, options = case
         loss = build_loss(name, temperature=0.3, reduction="mean_valid", **options)
         order = torch.randperm(len(batch.z), generator=torch.Generator().manual_seed(1))
-        again = loss(batch.z[order], take(batch.labels(name), order), batch.sample_ids()[order])
-        assert again.item() == pytest.approx(call(loss, batch, batch.z).item(), rel=1e-12)
+        shuffled_value = loss(batch.z[order], take(batch.labels(name), order), batch.sample_ids()[order])
+        assert shuffled_value.item() == pytest.approx(call(loss, batch, batch.z).item(), rel=1e-12)
 
     @pytest.mark.parametrize("tau", [0.001, 0.3])
     def test_a_queue_adds_candidates(self, case: Case, engine: Engine, tau: float, batch: LossBatch) -> None:
@@ -160,21 +160,23 @@ class LossTestCase(PluginTestCase):
         name, options = case
         if not LOSSES[name].queue:
             pytest.skip("the loss takes no queue")
-        past, found = torch.tensor(batch.samples) < 3, list[list[Tensor]]()
-        for size in (len(past), None):
+        queued, results = torch.tensor(batch.samples) < 3, list[list[Tensor]]()
+        for size in (len(queued), None):
             z, temperature = batch.z.clone().requires_grad_(), LearnedTemperature(tau).double()
-            how: dict[str, Any] = {"engine": engine} if size else {"engine": "dense", "reduction": "none"}
-            loss = build_loss(name, temperature=temperature, queue=size, **how, **options)
+            settings: dict[str, Any] = (
+                {"engine": engine} if size else {"engine": "dense", "reduction": "none"}
+            )
+            loss = build_loss(name, temperature=temperature, queue=size, **settings, **options)
             if loss.queue is None:
-                value = call(loss, batch, torch.where(past[:, None], z.detach(), z))[~past].mean()
+                value = call(loss, batch, torch.where(queued[:, None], z.detach(), z))[~queued].mean()
             else:
-                for rows in (past, ~past):
+                for rows in (queued, ~queued):
                     index = rows.nonzero()[:, 0]
                     value = loss(z[index], take(batch.labels(name), index), batch.sample_ids()[index])
                     loss.queue.push()
             gradients = torch.autograd.grad(value, [z, temperature.log_tau])
-            found.append([value.detach(), *gradients])
-        assert_equal(found[0], found[1], 1e-11)
+            results.append([value.detach(), *gradients])
+        assert_equal(results[0], results[1], 1e-11)
 
     def test_the_reductions_agree(self, case: Case, batch: LossBatch) -> None:
         """Tests that the sum and both means follow from the terms."""
@@ -202,11 +204,11 @@ class LossTestCase(PluginTestCase):
     def test_one_row_alone_is_zero(self, case: Case) -> None:
         """Tests that a batch of one row, which has no candidates, gives the value 0 and gradients of 0."""
         name, options = case
-        batch, one = self._batch(samples=2, views=1), torch.tensor([0])
+        batch, index = self._batch(samples=2, views=1), torch.tensor([0])
         for reduction in get_args(Reduction):
             z, temperature = batch.z[:1].clone().requires_grad_(), LearnedTemperature(0.1)
             loss = build_loss(name, temperature=temperature, reduction=reduction, **options)
-            value = loss(z, take(batch.labels(name), one), one)
+            value = loss(z, take(batch.labels(name), index), index)
             torch.autograd.backward(value.sum())
             assert value.abs().sum() == 0, reduction
             assert z.grad is not None
@@ -221,10 +223,10 @@ class LossTestCase(PluginTestCase):
             value, gradient, _ = value_and_gradients(case, batch, "auto", TAU)
             shares, gradients, _ = zip(*(rank[number] for rank in ranks), strict=True)
             # The mean over processes, which DDP takes, of values and of gradients is that of one process.
-            own = torch.cat(gradients) / len(ranks)
-            named = partial("{}: {}".format, case_id(case))
-            torch.testing.assert_close(torch.stack(shares).mean(), value, rtol=1e-12, atol=1e-12, msg=named)
-            torch.testing.assert_close(own, gradient, rtol=1e-11, atol=1e-12, msg=named)
+            mean_gradient = torch.cat(gradients) / len(ranks)
+            message = partial("{}: {}".format, case_id(case))
+            torch.testing.assert_close(torch.stack(shares).mean(), value, rtol=1e-12, atol=1e-12, msg=message)
+            torch.testing.assert_close(mean_gradient, gradient, rtol=1e-11, atol=1e-12, msg=message)
 
     def _batch(self, **size: int) -> LossBatch:
         return loss_batch(**size, several_paths=self.several_paths)
@@ -280,9 +282,9 @@ def assert_equal(found: Iterable[Tensor], expected: Iterable[Tensor], tolerance:
 
     The scale s is the largest |y| in the tensor, but at least 1.
     """
-    for one, other in zip(found, expected, strict=True):
-        scale = max(1.0, float(other.abs().max()))
-        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * scale)
+    for value, target in zip(found, expected, strict=True):
+        scale = max(1.0, float(target.abs().max()))
+        torch.testing.assert_close(value, target, rtol=tolerance, atol=tolerance * scale)
 
 
 def similarity(a: Sequence[float], b: Sequence[float], kind: str = "dot") -> float:

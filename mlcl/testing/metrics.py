@@ -77,14 +77,14 @@ class MetricTestCase(PluginTestCase):
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrises tests by the name of the metric and the tasks that it supports."""
         with register_plugins(METRICS, self.modules):
-            given = self.declared("names")
-            names = [name for name in given if not isinstance(METRICS[name], EmbeddingMetric)]
-            both = [(name, task) for name in names for task in METRICS[name].tasks]
-        if not both:
-            what = f"{type(self).__name__}.names: none is a metric of predictions"
-            raise pytest.Collector.CollectError(f"{what}; found: {', '.join(given)}")
+            declared_names = self.declared("names")
+            names = [name for name in declared_names if not isinstance(METRICS[name], EmbeddingMetric)]
+            pairs = [(name, task) for name in names for task in METRICS[name].tasks]
+        if not pairs:
+            problem = f"{type(self).__name__}.names: none is a metric of predictions"
+            raise pytest.Collector.CollectError(f"{problem}; found: {', '.join(declared_names)}")
         if "task" in metafunc.fixturenames:
-            metafunc.parametrize(("name", "task"), both, ids=[f"{name}-{task}" for name, task in both])
+            metafunc.parametrize(("name", "task"), pairs, ids=[f"{name}-{task}" for name, task in pairs])
 
     @pytest.mark.parametrize("tied", [False, True])
     @pytest.mark.parametrize("seed", range(3))
@@ -92,8 +92,8 @@ class MetricTestCase(PluginTestCase):
         """Tests the value against `loop`, with missing targets, and labels that never or always occur."""
         p, targets = scene(task, seed, tied)
         for threshold in (0.5, 0.25):
-            found = _values(name, task, p, targets, threshold)
-            assert found[name] == pytest.approx(
+            values = _values(name, task, p, targets, threshold)
+            assert values[name] == pytest.approx(
                 self._looped(name, task, p, targets, threshold), rel=1e-12, nan_ok=True
             )
 
@@ -108,9 +108,9 @@ class MetricTestCase(PluginTestCase):
         """Tests that a permutation of the rows does not change the value."""
         p, targets = scene(task, 0, tied=False)
         order = torch.randperm(len(p), generator=torch.Generator().manual_seed(1))
-        again = _values(name, task, p[order], targets[order])
-        found = _values(name, task, p, targets)
-        assert again[name] == pytest.approx(found[name], rel=1e-12, nan_ok=True)
+        shuffled_values = _values(name, task, p[order], targets[order])
+        values = _values(name, task, p, targets)
+        assert shuffled_values[name] == pytest.approx(values[name], rel=1e-12, nan_ok=True)
 
     def test_it_is_among_the_metrics_of_its_group_with_the_same_value(self, name: str, task: Task) -> None:
         """Tests that the metric is evaluated with its group, with one value per aspect if it declares so."""
@@ -118,20 +118,20 @@ class MetricTestCase(PluginTestCase):
         group = METRICS[name].group
         names = metric_names(task, _aspects(task), p.shape[1], [group])
         assert (name in metric_names(task, _aspects(task), p.shape[1])) == (not group)
-        found = evaluate(task, p, targets, aspects=_aspects(task), only=names, facts=_facts(task))
+        values = evaluate(task, p, targets, aspects=_aspects(task), only=names, facts=_facts(task))
         without_target = f"_{ASPECTS[-1]}"
-        assert tuple(found) == tuple(each for each in names if not each.endswith(without_target))
-        assert _values(name, task, p, targets)[name] == pytest.approx(found[name], abs=0, nan_ok=True)
+        assert tuple(values) == tuple(key for key in names if not key.endswith(without_target))
+        assert _values(name, task, p, targets)[name] == pytest.approx(values[name], abs=0, nan_ok=True)
         if task == "aspects":
-            assert (f"{name}_{ASPECTS[0]}" in found) == METRICS[name].per_aspect
+            assert (f"{name}_{ASPECTS[0]}" in values) == METRICS[name].per_aspect
 
     def test_a_perfect_prediction_is_not_worse_than_a_random_one(self, name: str, task: Task) -> None:
         """Tests a perfect against a random prediction, according to the metric's mode."""
         p, targets = scene(task, 0, tied=False)
         perfect = _perfect(p, targets)
-        best = _values(name, task, perfect, targets)[name]
-        random = _values(name, task, p, targets)[name]
-        assert best >= random if METRICS[name].mode == "max" else best <= random
+        perfect_value = _values(name, task, perfect, targets)[name]
+        random_value = _values(name, task, p, targets)[name]
+        assert perfect_value >= random_value if METRICS[name].mode == "max" else perfect_value <= random_value
 
     def test_an_unknown_entry_has_no_part_in_the_value(self, name: str, task: Task) -> None:
         """Tests that an unknown label changes nothing; a metric that does not take unknown ones is NaN."""
@@ -139,8 +139,8 @@ class MetricTestCase(PluginTestCase):
             p, targets = scene(task, 0, tied=False)
             assert isinstance(targets, LabelRows)
             rows, unknown = _masked(targets)
-            other = torch.where(unknown, 1 - p, p)
-            values = [_values(name, task, each, rows)[name] for each in (p, other)]
+            other_p = torch.where(unknown, 1 - p, p)
+            values = [_values(name, task, probabilities, rows)[name] for probabilities in (p, other_p)]
             assert values[0] == pytest.approx(values[1], rel=1e-12, nan_ok=True)
             assert METRICS[name].takes_unknown or math.isnan(values[0])
 
@@ -154,11 +154,11 @@ class MetricTestCase(PluginTestCase):
         if unknown and isinstance(targets, LabelRows):
             targets = _masked(targets)[0]
         block_N = blocks_of_groups(np.arange(ROWS) // 3, blocks=7)
-        how = Decision.fixed(0.5), _aspects(task), [name], _facts(task)
-        found = values_without_blocks(task, p, targets, block_N, *how)[name]
-        rest = [torch.from_numpy(np.flatnonzero(block_N != block)) for block in range(7)]
-        expected = [_values(name, task, p[rows], targets[rows])[name] for rows in rest]
-        assert found == pytest.approx(expected, rel=1e-12, abs=1e-15, nan_ok=True)
+        arguments = Decision.fixed(0.5), _aspects(task), [name], _facts(task)
+        values = values_without_blocks(task, p, targets, block_N, *arguments)[name]
+        row_sets = [torch.from_numpy(np.flatnonzero(block_N != block)) for block in range(7)]
+        expected = [_values(name, task, p[rows], targets[rows])[name] for rows in row_sets]
+        assert values == pytest.approx(expected, rel=1e-12, abs=1e-15, nan_ok=True)
 
     @pytest.mark.parametrize("unknown", [False, True])
     @pytest.mark.parametrize("tied", [False, True])
@@ -173,7 +173,7 @@ class MetricTestCase(PluginTestCase):
                 return
             assert isinstance(train, LabelRows)
             targets, train = _masked(targets)[0], _masked(train)[0]
-        found = search(
+        result = search(
             QueryRows(neighbours, targets, p, _facts(task)),
             train,
             task=task,
@@ -188,7 +188,7 @@ class MetricTestCase(PluginTestCase):
             mixed = blend(votes, p, lambda_)
             value = _values(name, task, mixed, targets)[name]
             expected.append((k, lambda_, temperature, value))
-        assert found.table.tolist() == expected
+        assert result.table.tolist() == expected
 
     def _looped(self, name: str, task: Task, p: Tensor, targets: Targets, threshold: float) -> float:
         if isinstance(targets, LabelRows):

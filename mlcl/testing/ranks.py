@@ -45,8 +45,8 @@ def _run(rank: int, world: int, folder: Path) -> None:
     function, args = torch.load(folder / "work.pt", weights_only=False)
     torch.save(function(rank, *args), folder / f"{rank}.pt")
     dist.barrier()
-    done = [folder / f"done{r}" for r in range(world)]
-    done[rank].touch()
-    while not all(path.exists() for path in done):
+    markers = [folder / f"done{r}" for r in range(world)]
+    markers[rank].touch()
+    while not all(path.exists() for path in markers):
         time.sleep(0.02)
     os._exit(0)

@@ -115,17 +115,17 @@ class SourceTestCase(PluginTestCase):
             pytest.skip("reads no files")
         options = source.options(**settings)
         for name in self.files if self.touched is None else self.touched:
-            before = json.dumps(source.state(options))
-            assert json.dumps(source.state(options)) == before
+            old_state = json.dumps(source.state(options))
+            assert json.dumps(source.state(options)) == old_state
             with (given / name).open("ab") as file:
                 file.write(b"\n")
-            assert json.dumps(source.state(options)) != before, name
+            assert json.dumps(source.state(options)) != old_state, name
 
     def test_an_unknown_option_is_named(self, settings: Mapping[str, Any], tmp_path: Path) -> None:
         """Tests that an unknown option raises an error that names it, before anything is written."""
-        with pytest.raises(UserError, match="unknown key") as caught:
+        with pytest.raises(UserError, match="unknown key") as excinfo:
             prepare(self.name, tmp_path / "home", {**settings, "no_such_option": 1})
-        assert caught.value.key == "data.options.no_such_option"
+        assert excinfo.value.key == "data.options.no_such_option"
         assert not (tmp_path / "home").exists()
 
     def test_every_wart_gives_its_one_line(
@@ -133,9 +133,9 @@ class SourceTestCase(PluginTestCase):
     ) -> None:
         """Tests that each wart raises an error with its message, and leaves no data set behind."""
         put(given, wart.files)
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(UserError) as excinfo:
             prepare(self.name, tmp_path / "home", {**settings, **wart.options})
-        assert wart.message in caught.value.line()
+        assert wart.message in excinfo.value.line()
         assert not list(tmp_path.glob("home/*/*"))
 
 
