@@ -50,33 +50,34 @@ class LabelNumbers:
 
     def __call__(self, rows: Sequence[Any]) -> Tensor:
         """Returns the labels of B rows as a tensor: multi-hot bool (B, L), or numbers (B,) or (B, H)."""
-        listed = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
-        kinds = {isinstance(row, (list, tuple, set, frozenset)) for row in listed}
+        values = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
+        kinds = {isinstance(row, (list, tuple, set, frozenset)) for row in values}
         if len(kinds) > 1:
             raise ValueError("labels of several kinds; found: lists and single labels; allowed: one kind")
         if self._levels is not None:
             return torch.tensor(
-                [self._path(row, at) for at, row in enumerate(listed)], dtype=torch.int64
-            ).view(len(listed), len(self._levels))
+                [self._path(row, index) for index, row in enumerate(values)], dtype=torch.int64
+            ).view(len(values), len(self._levels))
         if self._classes is None:
-            return _plain(listed)
+            return _plain(values)
         if kinds == {False}:
             numbers = [
-                -1 if label is None else _number(self._classes, label, at) for at, label in enumerate(listed)
+                -1 if label is None else _number(self._classes, label, index)
+                for index, label in enumerate(values)
             ]
             return torch.tensor(numbers)
-        y_BL = torch.zeros(len(listed), len(self._classes), dtype=torch.bool)
-        for at, row in enumerate(listed):
-            _check_list(row, at)
-            y_BL[at, [_number(self._classes, label, at) for label in row]] = True
+        y_BL = torch.zeros(len(values), len(self._classes), dtype=torch.bool)
+        for index, row in enumerate(values):
+            _check_list(row, index)
+            y_BL[index, [_number(self._classes, label, index) for label in row]] = True
         return y_BL
 
-    def _path(self, row: Any, at: int) -> list[int]:
+    def _path(self, row: Any, index: int) -> list[int]:
         assert self._levels is not None
         if not isinstance(row, (list, tuple)) or len(row) != len(self._levels):
-            raise ValueError(f"path of row {at}; found: {row!r}; allowed: {len(self._levels)} classes")
-        each = zip(self._levels, row, strict=True)
-        return [-1 if label is None else _number(known, label, at) for known, label in each]
+            raise ValueError(f"path of row {index}; found: {row!r}; allowed: {len(self._levels)} classes")
+        pairs = zip(self._levels, row, strict=True)
+        return [-1 if label is None else _number(numbers, label, index) for numbers, label in pairs]
 
 
 def sampler_labels(rows: Iterable[Any], kind: RowKind) -> list[Any]:
@@ -88,48 +89,52 @@ def sampler_labels(rows: Iterable[Any], kind: RowKind) -> list[Any]:
     if kind not in get_args(RowKind):
         raise ValueError(f"labels; found: {kind!r}; allowed: {', '.join(get_args(RowKind))}")
     return [
-        _sampler_label(row.tolist() if hasattr(row, "tolist") else row, kind, at)
-        for at, row in enumerate(rows)
+        _sampler_label(row.tolist() if hasattr(row, "tolist") else row, kind, index)
+        for index, row in enumerate(rows)
     ]
 
 
-def _sampler_label(row: Any, kind: RowKind, at: int) -> Any:
+def _sampler_label(row: Any, kind: RowKind, index: int) -> Any:
     if not isinstance(row, (list, tuple)):
         return row
     if kind == "paths":
         return tuple(row)
     if kind == "multi_hot":
-        return [label for label, has in enumerate(row) if has]
-    _check_list(row, at)
+        return [label for label, flag in enumerate(row) if flag]
+    _check_list(row, index)
     return list(row)
 
 
-def _check_list(row: Any, at: int) -> None:
+def _check_list(row: Any, index: int) -> None:
     """Raises ValueError for a list that contains lists, or that looks like a multi-hot row of 0 and 1."""
     if any(isinstance(label, (list, dict, set)) for label in row):
-        raise ValueError(f"label list of row {at}; found: {row}; allowed: a list of labels, not of lists")
+        raise ValueError(f"label list of row {index}; found: {row}; allowed: a list of labels, not of lists")
     if len(set(row)) < len(row) and set(row) <= {0, 1}:
-        raise ValueError(f"label list of row {at}; found: {row}, a multi-hot row; allowed: a list of labels")
+        raise ValueError(
+            f"label list of row {index}; found: {row}, a multi-hot row; allowed: a list of labels"
+        )
 
 
-def _numbers(labels: Labels, what: str) -> dict[Hashable, int]:
+def _numbers(labels: Labels, name: str) -> dict[Hashable, int]:
     if isinstance(labels, (str, set, frozenset)) or not hasattr(labels, "__iter__"):
-        raise ValueError(f"{what} must be a list of labels, in a fixed order; found: {labels!r}")
-    listed = list(labels)
-    numbers = {label: number for number, label in enumerate(listed)}
-    if len(numbers) < len(listed) or not numbers:
-        raise ValueError(f"{what} must be distinct labels, at least one; found: {listed[:10]}")
+        raise ValueError(f"{name} must be a list of labels, in a fixed order; found: {labels!r}")
+    items = list(labels)
+    numbers = {label: number for number, label in enumerate(items)}
+    if len(numbers) < len(items) or not numbers:
+        raise ValueError(f"{name} must be distinct labels, at least one; found: {items[:10]}")
     return numbers
 
 
-def _number(known: dict[Hashable, int], label: Hashable, at: int) -> int:
+def _number(numbers: dict[Hashable, int], label: Hashable, index: int) -> int:
     try:
-        return known[label]
+        return numbers[label]
     except (KeyError, TypeError):
-        names = [str(name) for name in known]
-        few = f"{', '.join(names[:10])}{', ...' if len(names) > 10 else ''}"
+        names = [str(name) for name in numbers]
+        examples = f"{', '.join(names[:10])}{', ...' if len(names) > 10 else ''}"
         hint = did_you_mean(str(label), names)
-        raise ValueError(f"unknown label in row {at}; found: {label!r}; allowed: {few}{hint}") from None
+        raise ValueError(
+            f"unknown label in row {index}; found: {label!r}; allowed: {examples}{hint}"
+        ) from None
 
 
 def _plain(rows: list[Any]) -> Tensor:

@@ -76,16 +76,16 @@ class GradCacheMixin:
         z_RD = cache.forward().requires_grad_()
         value = loss(z_RD)
         scaled = strategy.precision_plugin.pre_backward(value, self)
-        gradient_RD, own = loss_gradients(scaled, z_RD, self.parameters())
+        gradient_RD, loss_pairs = loss_gradients(scaled, z_RD, self.parameters())
         cache.backward_first(gradient_RD)
 
         def last(chunk: Any) -> Tensor:
             z_ND = encode(chunk)
             # After this call DDP averages the gradients of the next backward.
-            strategy.pre_backward([z_ND, *(parameter for parameter, _ in own)])
+            strategy.pre_backward([z_ND, *(parameter for parameter, _ in loss_pairs)])
             return z_ND
 
-        cache.backward_last(last, own)
+        cache.backward_last(last, loss_pairs)
         strategy.precision_plugin.post_backward(value, self)
         strategy.post_backward(value)
         return value.detach()

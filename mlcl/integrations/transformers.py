@@ -52,9 +52,15 @@ class Embedder(nn.Module):
 
         The Trainer drops the columns of a data set that are not among these names.
         """
-        given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
-        given |= {"position_ids": position_ids, "pixel_values": pixel_values, **inputs}
-        z_BD = encode_rows(self._embed, {name: value for name, value in given.items() if value is not None})
+        arguments = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+        }
+        arguments |= {"position_ids": position_ids, "pixel_values": pixel_values, **inputs}
+        z_BD = encode_rows(
+            self._embed, {name: value for name, value in arguments.items() if value is not None}
+        )
         if self.loss is None or labels is None:
             return {"embeddings": z_BD}
         return {"loss": self.loss(z_BD, labels), "embeddings": z_BD}
@@ -112,21 +118,21 @@ class TrainerLoss:
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | None = None) -> Tensor:
         """Returns the loss of a batch's outputs and labels, weighted by its share of the labels."""
         if not isinstance(outputs, Mapping) or self.embeddings not in outputs:
-            found = ", ".join(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
-            raise ValueError(f"output of the model; found: {found}; allowed: {self.embeddings}")
+            detail = ", ".join(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+            raise ValueError(f"output of the model; found: {detail}; allowed: {self.embeddings}")
         value: Tensor = self.loss(outputs[self.embeddings], labels)
         if num_items_in_batch is None:
             return value
         processes = world(self.loss.group) if self.loss.gather else 1
         # The numbers of labels in this batch, and in all accumulated batches.
-        own, items = value.new_tensor(labels.numel()), num_items_in_batch.to(value)
+        n_labels, items = value.new_tensor(labels.numel()), num_items_in_batch.to(value)
         if processes > 1:
-            dist.all_reduce(own, group=self.loss.group)
+            dist.all_reduce(n_labels, group=self.loss.group)
         if self.arguments.average_tokens_across_devices:  # the Trainer multiplies by the world size
             items = items * processes
         elif processes > 1:
             dist.all_reduce(items, group=self.loss.group)
-        return value * (own / items.clamp(min=1))
+        return value * (n_labels / items.clamp(min=1))
 
 
 class LabelCollator:
@@ -158,7 +164,7 @@ class LabelCollator:
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
         """Returns the padded columns of a batch, and its labels as a tensor."""
-        if missing := next((row for row in features if "labels" not in row), None):
-            raise ValueError(f"columns of a row; found: {', '.join(missing)}; allowed: labels among them")
-        rest = [{name: value for name, value in row.items() if name != "labels"} for row in features]
-        return {**self._pad(rest), "labels": self._numbers([row["labels"] for row in features])}
+        if bad_row := next((row for row in features if "labels" not in row), None):
+            raise ValueError(f"columns of a row; found: {', '.join(bad_row)}; allowed: labels among them")
+        inputs = [{name: value for name, value in row.items() if name != "labels"} for row in features]
+        return {**self._pad(inputs), "labels": self._numbers([row["labels"] for row in features])}

@@ -63,9 +63,9 @@ def label_batches(
     Example:
         >>> arguments = SentenceTransformerTrainingArguments("out", batch_sampler=label_batches("pk", k=4))
     """
-    for found, allowed in ((order, get_args(OrderName)), (labels, get_args(RowKind))):
-        if found not in allowed:
-            raise ValueError(f"label_batches; found: {found!r}; allowed: {', '.join(allowed)}")
+    for value, allowed in ((order, get_args(OrderName)), (labels, get_args(RowKind))):
+        if value not in allowed:
+            raise ValueError(f"label_batches; found: {value!r}; allowed: {', '.join(allowed)}")
     return partial(LabelBatches, order=order, labels=labels, k=k, power=power, branches=branches)
 
 

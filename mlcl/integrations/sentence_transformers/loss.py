@@ -68,13 +68,13 @@ class LabelLoss(nn.Module):
         if not torch.is_grad_enabled():
             return self._value(z_RD, labels, len(columns))
         value = self._value(z_RD.requires_grad_(), labels, len(columns))
-        gradient_RD, own = loss_gradients(value, z_RD, self.loss.parameters())
+        gradient_RD, loss_pairs = loss_gradients(value, z_RD, self.loss.parameters())
         result = value.detach().requires_grad_()
 
         def backward(scale: Tensor) -> None:
             with torch.enable_grad():
                 cache.backward_first(gradient_RD * scale)
-                cache.backward_last(partial(_embed, self.model), [(p, g * scale) for p, g in own])
+                cache.backward_last(partial(_embed, self.model), [(p, g * scale) for p, g in loss_pairs])
 
         result.register_hook(backward)  # type: ignore[no-untyped-call]
         return result
@@ -82,8 +82,8 @@ class LabelLoss(nn.Module):
     def _value(self, z_RD: Tensor, labels: Tensor | None, views: int) -> Tensor:
         samples_R = None
         if views > 1:
-            first = (dist.get_rank() if world(None) > 1 else 0) << 32  # processes have different ids
-            samples_R = first + torch.arange(len(z_RD) // views, device=z_RD.device).repeat(views)
+            first_id = (dist.get_rank() if world(None) > 1 else 0) << 32  # processes have different ids
+            samples_R = first_id + torch.arange(len(z_RD) // views, device=z_RD.device).repeat(views)
             labels = None if labels is None else torch.cat([labels] * views)
         value: Tensor = self.loss(z_RD, labels, samples_R)
         return value
@@ -94,7 +94,7 @@ class LabelLoss(nn.Module):
 
 
 def _embed(model: nn.Module, features: dict[str, Any]) -> Tensor:
-    return encode_rows(lambda its: model(its)["sentence_embedding"], features)
+    return encode_rows(lambda inputs: model(inputs)["sentence_embedding"], features)
 
 
 def _cut(features: dict[str, Any], size: int) -> list[dict[str, Any]]:
@@ -105,10 +105,12 @@ def _cut(features: dict[str, Any], size: int) -> list[dict[str, Any]]:
     tensors = {name: v for name, v in features.items() if isinstance(v, Tensor) and name != "prompt_length"}
     counts = {len(value) if value.ndim else 0 for value in tensors.values()}
     if len(counts) != 1 or "offsets" in features:
-        found = ", ".join(f"{name} {tuple(value.shape)}" for name, value in tensors.items())
-        raise ValueError(f"mini_batch_size needs inputs of one row a text; found: {found}; allowed: None")
+        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in tensors.items())
+        raise ValueError(f"mini_batch_size needs inputs of one row a text; found: {shapes}; allowed: None")
     starts = range(0, max(counts.pop(), 1), size)
-    return [{**features, **{name: v[at : at + size] for name, v in tensors.items()}} for at in starts]
+    return [
+        {**features, **{name: v[start : start + size] for name, v in tensors.items()}} for start in starts
+    ]
 
 
 def _mean_of_processes(group: Any, gradient: Tensor) -> Tensor:
