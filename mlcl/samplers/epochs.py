@@ -51,21 +51,21 @@ class Groups:
         group is shuffled, visited until fewer than `count` members are left, and shuffled again: no member
         is drawn twice before that.
         """
-        given_V = visited_V >= 0
-        visited = visited_V[given_V]
+        valid_V = visited_V >= 0
+        visited = visited_V[valid_V]
         sizes = self.sizes
-        takes = np.minimum(sizes, count)
-        visits_a_round = sizes // np.maximum(takes, 1)
+        visit_sizes = np.minimum(sizes, count)
+        visits_a_round = sizes // np.maximum(visit_sizes, 1)
         visits = np.bincount(visited, minlength=len(sizes))
         rounds = -(-visits // np.maximum(visits_a_round, 1))
         shuffled, starts = self._shuffled(rounds, rng)
         round_V, visit_V = np.divmod(_repeats(visited, visits), visits_a_round[visited])
-        first_V = starts[visited] + round_V * sizes[visited] + visit_V * takes[visited]
+        start_V = starts[visited] + round_V * sizes[visited] + visit_V * visit_sizes[visited]
         slot = np.arange(count)
-        there = slot < takes[visited, None]
-        drawn = np.full((len(visited_V), count), -1, dtype=np.int64)
-        drawn[given_V] = np.where(there, shuffled[np.where(there, first_V[:, None] + slot, 0)], -1)
-        return drawn
+        is_member = slot < visit_sizes[visited, None]
+        members = np.full((len(visited_V), count), -1, dtype=np.int64)
+        members[valid_V] = np.where(is_member, shuffled[np.where(is_member, start_V[:, None] + slot, 0)], -1)
+        return members
 
     def _shuffled(self, rounds_G: Indices, rng: np.random.Generator) -> tuple[Indices, Indices]:
         """Returns each group's members `rounds_G` times, each time shuffled, and each group's start (G,)."""
@@ -84,10 +84,10 @@ def _starts(lengths: Indices) -> Indices:
 
 def _repeats(values_V: Indices, counts: Indices) -> Indices:
     """Returns, for each of V values, how often it occurs earlier; `counts` has the total of each value."""
-    before_V = np.empty(len(values_V), dtype=np.int64)
+    repeat_V = np.empty(len(values_V), dtype=np.int64)
     order = np.argsort(values_V, kind="stable")
-    before_V[order] = np.arange(len(values_V)) - np.repeat(_starts(counts)[:-1], counts)
-    return before_V
+    repeat_V[order] = np.arange(len(values_V)) - np.repeat(_starts(counts)[:-1], counts)
+    return repeat_V
 
 
 def tree(path_EH: Indices, row_E: Indices) -> tuple[Groups, ...]:
@@ -97,14 +97,14 @@ def tree(path_EH: Indices, row_E: Indices) -> tuple[Groups, ...]:
     their parent; the last has the rows of each finest class. A row may be on several paths. Classes without a
     row are left out, and -1 is a class like the others.
     """
-    groupings, above_E = [], np.zeros(len(path_EH), dtype=np.int64)
+    groupings, parent_E = [], np.zeros(len(path_EH), dtype=np.int64)
     width = int(path_EH.max(initial=0)) + 2
     nodes = 1
     for class_E in path_EH.T:
-        known, here_E = np.unique(above_E * width + class_E + 1, return_inverse=True)
-        groupings.append(Groups.of(known // width, np.arange(len(known)), nodes))
-        above_E, nodes = here_E, len(known)
-    return (*groupings, Groups.of(above_E, row_E, nodes))
+        node_keys, node_E = np.unique(parent_E * width + class_E + 1, return_inverse=True)
+        groupings.append(Groups.of(node_keys // width, np.arange(len(node_keys)), nodes))
+        parent_E, nodes = node_E, len(node_keys)
+    return (*groupings, Groups.of(parent_E, row_E, nodes))
 
 
 class EpochSampler:
@@ -144,8 +144,8 @@ class EpochSampler:
             raise ValueError(f"batch_size {batch_size} below {smallest}")
         self.rows, self.batch_size, self.seed = rows, batch_size, seed
         self.rank, self.world_size, self.order = rank, world_size, order
-        whole, rest = divmod(rows, batch_size)
-        self.steps_per_epoch = whole + (rest >= smallest and not drop_last)
+        n_full, remainder = divmod(rows, batch_size)
+        self.steps_per_epoch = n_full + (remainder >= smallest and not drop_last)
         if self.steps_per_epoch == 0:
             raise ValueError(f"{rows} rows make no batch of {batch_size}")
 
@@ -175,13 +175,15 @@ class _Order(ABC):
         batches = -(-self.rows // self.batch_size)
         rows_SB = _first_distinct(self._draw(batches, 1.0, rng), self.batch_size)
         draws = 1
-        while len(short := np.flatnonzero(rows_SB[:, -1] < 0)):
-            open_share = float((rows_SB[short] < 0).sum(axis=1).max()) / self.batch_size
+        while len(short_batches := np.flatnonzero(rows_SB[:, -1] < 0)):
+            open_share = float((rows_SB[short_batches] < 0).sum(axis=1).max()) / self.batch_size
             if draws < DRAWS:
-                more = self._draw(len(short), open_share, rng)
+                extra_rows = self._draw(len(short_batches), open_share, rng)
             else:
-                more = rng.integers(self.rows, size=(len(short), self.batch_size))
-            rows_SB[short] = _first_distinct(np.hstack([rows_SB[short], more]), self.batch_size)
+                extra_rows = rng.integers(self.rows, size=(len(short_batches), self.batch_size))
+            rows_SB[short_batches] = _first_distinct(
+                np.hstack([rows_SB[short_batches], extra_rows]), self.batch_size
+            )
             draws += 1
         # Each batch is shuffled, so that micro-batches and slices cut from it tend to hold all classes.
         key_SB = rng.random(rows_SB.shape)
@@ -237,30 +239,30 @@ class Grouped(_Order):
         super().__init__(rows, batch_size)
         self.levels = levels
         self.counts: list[int] = []
-        have = 1
+        n_groups = 1
         finest = len(levels) - 2
         for depth, level in enumerate(levels[:-1]):
-            wanted = self.batch_size // (k * branches ** (finest - depth))
-            self.counts.append(max(1, wanted // have))
-            have = min(have * self.counts[-1], len(level.members))
-        self.counts.append(max(k, self.batch_size // have))
+            target = self.batch_size // (k * branches ** (finest - depth))
+            self.counts.append(max(1, target // n_groups))
+            n_groups = min(n_groups * self.counts[-1], len(level.members))
+        self.counts.append(max(k, self.batch_size // n_groups))
 
     def _draw(self, batches: int, share: float, rng: np.random.Generator) -> Indices:
         first, *below = self.counts
-        drawn = np.zeros(batches, dtype=np.int64)
+        nodes = np.zeros(batches, dtype=np.int64)
         for level, count in zip(self.levels, (int(np.ceil(share * first)), *below), strict=True):
-            drawn = level.draw(drawn.reshape(-1), count, rng)
-        return drawn.reshape(batches, -1)
+            nodes = level.draw(nodes.reshape(-1), count, rng)
+        return nodes.reshape(batches, -1)
 
 
 def _first_distinct(rows_SM: Indices, size: int) -> Indices:
     """Returns the first `size` distinct rows of each batch, in their order, padded with -1."""
     order = np.argsort(rows_SM, axis=1, kind="stable")
-    ordered = np.take_along_axis(rows_SM, order, axis=1)
-    new = np.diff(ordered, axis=1, prepend=-1) > 0
-    keep = np.empty_like(new)
-    np.put_along_axis(keep, order, new, axis=1)
+    sorted_rows = np.take_along_axis(rows_SM, order, axis=1)
+    is_new = np.diff(sorted_rows, axis=1, prepend=-1) > 0
+    keep = np.empty_like(is_new)
+    np.put_along_axis(keep, order, is_new, axis=1)
     front = np.argsort(~keep, axis=1, kind="stable")[:, :size]
-    kept = np.where(np.take_along_axis(keep, front, axis=1), np.take_along_axis(rows_SM, front, axis=1), -1)
-    missing = size - kept.shape[1]
-    return np.pad(kept, ((0, 0), (0, missing)), constant_values=-1) if missing > 0 else kept
+    rows = np.where(np.take_along_axis(keep, front, axis=1), np.take_along_axis(rows_SM, front, axis=1), -1)
+    n_missing = size - rows.shape[1]
+    return np.pad(rows, ((0, 0), (0, n_missing)), constant_values=-1) if n_missing > 0 else rows

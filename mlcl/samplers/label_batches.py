@@ -100,8 +100,8 @@ class LabelBatchSampler(Sampler[list[int]]):
 
     def _of_rank(self) -> EpochSampler:
         # Trainers may initialise torch.distributed after the sampler is built.
-        ready = dist.is_available() and dist.is_initialized()
-        rank, world_size = (dist.get_rank(), dist.get_world_size()) if ready else (0, 1)
+        distributed = dist.is_available() and dist.is_initialized()
+        rank, world_size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
         return self._build(
             rank=rank if self._rank is None else self._rank,
             world_size=world_size if self._world_size is None else self._world_size,
@@ -128,18 +128,20 @@ def _listed(labels: Any) -> list[Any]:
 
 def _levels(rows: Sequence[Any]) -> tuple[Groups, ...]:
     """Returns the tree of the classes of all rows, see `tree`."""
-    kinds = {_kind(its) for its in rows}
+    kinds = {_kind(labels) for labels in rows}
     if len(kinds) != 1:
         raise ValueError(f"labels of {len(kinds)} kinds: {', '.join(sorted(kinds))}" if kinds else "no rows")
     kind = kinds.pop()
     if kind == "set":
         # Sets are sorted, because the order of a set of texts differs between processes.
-        listed = [sorted(its, key=repr) if isinstance(its, (set, frozenset)) else its for its in rows]
-        if any(len(set(its)) < len(its) and set(its) <= {0, 1} for its in listed):
+        label_lists = [
+            sorted(labels, key=repr) if isinstance(labels, (set, frozenset)) else labels for labels in rows
+        ]
+        if any(len(set(labels)) < len(labels) and set(labels) <= {0, 1} for labels in label_lists):
             raise ValueError("a multi-hot row among lists of labels; allowed: a tensor or array (N, L)")
-        pairs = [(row, label) for row, its in enumerate(listed) for label in its or [None]]
+        pairs = [(row, label) for row, labels in enumerate(label_lists) for label in labels or [None]]
         return tree(_numbered([label for _, label in pairs])[:, None], np.array([row for row, _ in pairs]))
-    paths = rows if kind == "path" else [(its,) for its in rows]
+    paths = rows if kind == "path" else [(labels,) for labels in rows]
     if len(lengths := {len(path) for path in paths}) != 1:
         raise ValueError(f"paths of {len(lengths)} lengths: {sorted(lengths)}")
     columns = [_numbered(level) for level in zip(*paths, strict=True)]
@@ -157,5 +159,5 @@ def _kind(label: Any) -> str:
 def _numbered(labels: Sequence[Hashable]) -> Indices:
     """Returns a number for each label; equal labels get equal numbers, as do NaN and None."""
     numbers: dict[Hashable, int] = {}
-    known = (None if isinstance(label, Number) and label != label else label for label in labels)
-    return np.array([numbers.setdefault(label, len(numbers)) for label in known], dtype=np.int64)
+    keys = (None if isinstance(label, Number) and label != label else label for label in labels)
+    return np.array([numbers.setdefault(label, len(numbers)) for label in keys], dtype=np.int64)
