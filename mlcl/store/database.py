@@ -93,31 +93,31 @@ class Database:
         if not self.file.exists():
             return
         with self._connected("rw") as connection:
-            found = connection.execute("PRAGMA user_version").fetchone()[0]
-        if found > VERSION:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
             raise UserError(
                 "this home was written by a later mlcl",
                 file=self.file,
                 key="user_version",
-                found=found,
+                found=version,
                 allowed=f"{VERSION} or less: install the mlcl that wrote it, or give another --home",
             )
 
     def check(self) -> None:
         """Reads the whole file. Raises UserError if it is damaged, or missing although runs have folders."""
         if not self.file.exists():
-            if (left := self._left_folder()) is not None:
+            if (folder := self._left_folder()) is not None:
                 raise UserError(
-                    "the database of this home is missing", file=self.file, found=left, allowed=CURE
+                    "the database of this home is missing", file=self.file, found=folder, allowed=CURE
                 )
             return
         self.check_version()
         with self._connected("rw") as connection:
             if not self._has_tables(connection):
                 return
-            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-        if found != "ok":
-            raise self._damaged(found)
+            (answer,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        if answer != "ok":
+            raise self._damaged(answer)
         for run in self.runs():
             for _ in self.events(run):
                 pass
@@ -156,9 +156,9 @@ class Database:
             if not self._has_tables(connection):
                 return {}
             rows = connection.execute("SELECT number, content, digest FROM runs ORDER BY number").fetchall()
-            most = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'runs'").fetchone()
+            last_row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'runs'").fetchone()
             connection.execute("COMMIT")
-        if [number for number, *_ in rows] != list(range(1, (most[0] if most else 0) + 1)):
+        if [number for number, *_ in rows] != list(range(1, (last_row[0] if last_row else 0) + 1)):
             raise self._damaged("rows of runs are missing")
         return {number: self._run(number, content, sum) for number, content, sum in rows}
 
@@ -170,18 +170,20 @@ class Database:
         """
         with self._connected("rw") as connection:
             connection.execute("BEGIN")
-            known = connection.execute("SELECT content, digest FROM runs WHERE number = ?", (run,)).fetchone()
-            newest = connection.execute(
+            run_row = connection.execute(
+                "SELECT content, digest FROM runs WHERE number = ?", (run,)
+            ).fetchone()
+            newest_row = connection.execute(
                 "SELECT digest FROM events WHERE run = ? ORDER BY number DESC LIMIT 1", (run,)
             ).fetchone()
             connection.execute("COMMIT")
-        if known is None:
+        if run_row is None:
             raise self._damaged(f"run {run} is missing")
-        last, found, count = self._run(run, *known)["last_event"], "", 0
-        if last != (newest[0] if newest else ""):
+        last_digest, current_digest, count = self._run(run, *run_row)["last_event"], "", 0
+        if last_digest != (newest_row[0] if newest_row else ""):
             raise self._damaged(f"the last events of run {run} are missing")
         page: list[tuple[int, str, str]] = []
-        while found != last:
+        while current_digest != last_digest:
             with self._connected("rw") as connection:
                 page = connection.execute(
                     "SELECT number, content, digest FROM events WHERE run = ? AND number > ? "
@@ -191,23 +193,23 @@ class Database:
             if not page:
                 raise self._damaged(f"the last events of run {run} are missing")
             for _, content, sum in page:
-                found, count = digest(found, content), count + 1
-                if found != sum:
+                current_digest, count = digest(current_digest, content), count + 1
+                if current_digest != sum:
                     raise self._damaged(
                         f"event {count} of run {run} was changed, or one before it is missing"
                     )
-                yield read_event(content), found
-                if found == last:
+                yield read_event(content), current_digest
+                if current_digest == last_digest:
                     break
 
     def back_up(self) -> None:
         """Replaces the backup file by a copy of the present content, atomically."""
         if not self.file.exists():
             return
-        with new_file(self.home / BACKUP) as partial:
-            with self._connected("rw") as connection, closing(sqlite3.connect(partial)) as copy:
+        with new_file(self.home / BACKUP) as partial_file:
+            with self._connected("rw") as connection, closing(sqlite3.connect(partial_file)) as copy:
                 connection.backup(copy)
-            with partial.open("rb") as file:
+            with partial_file.open("rb") as file:
                 os.fsync(file.fileno())
 
     def _run(self, number: int, content: str, sum: str) -> dict[str, Any]:
@@ -216,8 +218,8 @@ class Database:
         fields: dict[str, Any] = json.loads(content)
         return fields
 
-    def _damaged(self, found: object) -> UserError:
-        return UserError("the database of this home is damaged", file=self.file, found=found, allowed=CURE)
+    def _damaged(self, detail: object) -> UserError:
+        return UserError("the database of this home is damaged", file=self.file, found=detail, allowed=CURE)
 
     @contextmanager
     def _connected(self, mode: str) -> Iterator[sqlite3.Connection]:
@@ -277,12 +279,12 @@ class Transaction:
         self._connection.execute("COMMIT")
 
     def _row(self, number: int) -> dict[str, Any]:
-        found = self._connection.execute(
+        row = self._connection.execute(
             "SELECT content, digest FROM runs WHERE number = ?", (number,)
         ).fetchone()
-        if found is None:
+        if row is None:
             raise self._database._damaged(f"run {number} is missing")
-        return self._database._run(number, *found)
+        return self._database._run(number, *row)
 
     def _write(self, number: int, fields: Mapping[str, Any]) -> None:
         content = json.dumps(fields)

@@ -40,8 +40,8 @@ def new_id() -> str:
 
 def home_option(home: Path) -> str:
     """Returns ` --home HOME` for a command in a message; empty if commands use this home without it."""
-    usual = Path(os.environ.get("MLCL_HOME", "outputs")).expanduser()
-    return "" if home == usual else f" --home {shlex.quote(str(home))}"
+    default_home = Path(os.environ.get("MLCL_HOME", "outputs")).expanduser()
+    return "" if home == default_home else f" --home {shlex.quote(str(home))}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class RunFolder:
     ) -> RunRecord:
         """Creates the folder, and writes its record as RUNNING; an old one keeps `number` and `created`."""
         self.path.mkdir(parents=True, exist_ok=True)
-        before, database = self.record, Database(self.home)
+        old_record, database = self.record, Database(self.home)
         database.create()
         fields = {
             "name": name,
@@ -106,12 +106,12 @@ class RunFolder:
             "tracking_uri": uri,
         }
         with database.transaction() as write:
-            if before is None:
+            if old_record is None:
                 created = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S-%f}"
                 fixed = {"kind": self.path.parent.name, "id": self.path.name, "created": created}
                 write.add_run({**fixed, **fields})
             else:
-                write.change_run(before.number, **fields)
+                write.change_run(old_record.number, **fields)
         return self.written_record
 
     def set_state(self, state: State) -> None:
@@ -151,8 +151,8 @@ class RunFolders:
         for folder, record in self.records():
             if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):
                 continue
-            with folder.try_lock() as free:
-                if free:
+            with folder.try_lock() as locked:
+                if locked:
                     # Read again: the process of the record may have ended by itself a moment ago.
                     return folder if folder.written_record.state in RESUMABLE else None
         return None
@@ -163,7 +163,7 @@ class RunFolders:
 
     def records(self) -> Iterator[tuple[RunFolder, RunRecord]]:
         """Yields the folders of this kind that exist and have a record, with the record, latest first."""
-        return (found for found in home_records(self.home) if found[1].kind == self.root.name)
+        return (pair for pair in home_records(self.home) if pair[1].kind == self.root.name)
 
 
 def home_records(home: Path) -> Iterator[tuple[RunFolder, RunRecord]]:
@@ -175,9 +175,9 @@ def home_records(home: Path) -> Iterator[tuple[RunFolder, RunRecord]]:
 
 
 def _records(home: Path) -> dict[tuple[str, str], RunRecord]:
-    found = {}
+    records = {}
     for number, row in Database(home).runs().items():
         fields = {key: value for key, value in row.items() if key != "last_event"}
         record = RunRecord(number, **{**fields, "state": State(fields["state"])})
-        found[record.kind, record.id] = record
-    return found
+        records[record.kind, record.id] = record
+    return records
