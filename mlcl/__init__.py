@@ -40,5 +40,5 @@ def __getattr__(name: str) -> Any:
     module, extra = _FUNCTIONS[name]
     if text := missing_modules(extra):
         raise ImportError(f"mlcl.{name} {text}")
-    found = globals()[name] = getattr(import_module(module), name)
-    return found
+    function = globals()[name] = getattr(import_module(module), name)
+    return function

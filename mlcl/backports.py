@@ -24,12 +24,12 @@ else:
     @contextmanager
     def chdir(path: Path) -> Iterator[None]:
         """Changes the working directory in the context."""
-        before = Path.cwd()
+        old_folder = Path.cwd()
         os.chdir(path)
         try:
             yield
         finally:
-            os.chdir(before)
+            os.chdir(old_folder)
 
 
 class SqliteCode(IntEnum):

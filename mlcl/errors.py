@@ -36,8 +36,8 @@ class UserError(Exception):
 
     def line(self) -> str:
         """Returns the error on one line, in the order file, key, problem, found, allowed."""
-        where = ", ".join(part for part in (self.file, f"key {self.key}" if self.key else None) if part)
-        text = f"{where}: {self.problem}" if where else self.problem
+        location = ", ".join(part for part in (self.file, f"key {self.key}" if self.key else None) if part)
+        text = f"{location}: {self.problem}" if location else self.problem
         if self.found is not None:
             text += f"; found: {_short(self.found)}"
         if self.allowed is not None:

@@ -51,8 +51,8 @@ def missing_modules(extra: str) -> str:
     while part is not None:
         names += EXTRAS[part]
         part = INCLUDED.get(part)
-    found = next((name for name in names if find_spec(name) is None), "")
-    return _line(found, extra) if found else ""
+    module = next((name for name in names if find_spec(name) is None), "")
+    return _line(module, extra) if module else ""
 
 
 def _line(module: str, extra: str) -> str:

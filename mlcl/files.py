@@ -27,10 +27,10 @@ DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def sha256_of(stream: BinaryIO) -> str:
     """Returns the SHA-256 hash, in hexadecimal digits, of the rest of an open file."""
-    found = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
+    digest = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
     while block := stream.read(BLOCK):
-        found.update(block)
-    return found.hexdigest()
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def _partial(final: Path) -> Path:
@@ -43,13 +43,13 @@ def remove_partial(folder: Path, name: str | None = None) -> None:
     A writer that is still running would lose its files, so the caller must hold the lock of `name` or be the
     only writer.
     """
-    for left in folder.glob(".*.partial"):
-        if name is not None and left.name.removesuffix(".partial").rpartition(".")[0] != f".{name}":
+    for leftover in folder.glob(".*.partial"):
+        if name is not None and leftover.name.removesuffix(".partial").rpartition(".")[0] != f".{name}":
             continue
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
         else:
-            left.unlink(missing_ok=True)
+            leftover.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -114,13 +114,13 @@ def new_folder(final: Path) -> Iterator[Path]:
 
 def bytes_on_disk(*folders: Path) -> int:
     """Returns the bytes that all files below the folders occupy; a file with several links counts once."""
-    found: dict[tuple[int, int], int] = {}
+    sizes: dict[tuple[int, int], int] = {}
     for folder in folders:
         for path in folder.rglob("*"):
             with suppress(FileNotFoundError):  # another command may remove a file meanwhile
-                its = path.lstat()
-                found[its.st_dev, its.st_ino] = its.st_blocks * 512
-    return sum(found.values())
+                status = path.lstat()
+                sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(sizes.values())
 
 
 def is_locked(path: Path) -> bool:

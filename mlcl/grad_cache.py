@@ -143,18 +143,22 @@ def loss_gradients(
     `others` of `GradCache.backward_last`, in whose backward pass DistributedDataParallel averages gradients.
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    gradient_RD, *others = torch.autograd.grad(value, [z_RD, *trained], allow_unused=True)
-    own = [
-        (p.view_as(p), gradient) for p, gradient in zip(trained, others, strict=True) if gradient is not None
+    gradient_RD, *gradients = torch.autograd.grad(value, [z_RD, *trained], allow_unused=True)
+    pairs = [
+        (p.view_as(p), gradient)
+        for p, gradient in zip(trained, gradients, strict=True)
+        if gradient is not None
     ]
-    return torch.zeros_like(z_RD) if gradient_RD is None else gradient_RD, own
+    return torch.zeros_like(z_RD) if gradient_RD is None else gradient_RD, pairs
 
 
 def backward(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     """Runs one backward pass from pairs of a tensor and its gradient, without tensors that have no graph."""
-    kept = [(tensor, gradient) for tensor, gradient in pairs if tensor.requires_grad]
-    if kept:
-        torch.autograd.backward([tensor for tensor, _ in kept], [gradient for _, gradient in kept])
+    graph_pairs = [(tensor, gradient) for tensor, gradient in pairs if tensor.requires_grad]
+    if graph_pairs:
+        torch.autograd.backward(
+            [tensor for tensor, _ in graph_pairs], [gradient for _, gradient in graph_pairs]
+        )
 
 
 def rng_state() -> dict[str, Tensor]:
@@ -179,5 +183,5 @@ def buffers_of(module: nn.Module) -> list[Tensor]:
 
 def set_buffers(module: nn.Module, buffers: Sequence[Tensor]) -> None:
     """Restores a module's buffers from the copies that `buffers_of` returned."""
-    for buffer, saved in zip(module.buffers(), buffers, strict=True):
-        buffer.copy_(saved)
+    for buffer, copy in zip(module.buffers(), buffers, strict=True):
+        buffer.copy_(copy)

@@ -39,11 +39,11 @@ class LabelRows:
         Raises ValueError for an index outside 0..L-1, and for floating-point numbers and booleans.
         """
         # Of equal numbers of a tensor a set keeps each.
-        ordered = [sorted(set(row.tolist() if isinstance(row, Tensor) else row)) for row in rows]
-        if any(row and not (0 <= row[0] and row[-1] < width) for row in ordered):
+        sorted_rows = [sorted(set(row.tolist() if isinstance(row, Tensor) else row)) for row in rows]
+        if any(row and not (0 <= row[0] and row[-1] < width) for row in sorted_rows):
             raise ValueError(f"label index outside 0..{width - 1}")
-        counts = torch.tensor([0, *(len(row) for row in ordered)], dtype=torch.int64)
-        columns = torch.tensor([c for row in ordered for c in row])
+        counts = torch.tensor([0, *(len(row) for row in sorted_rows)], dtype=torch.int64)
+        columns = torch.tensor([c for row in sorted_rows for c in row])
         if len(columns) and (columns.is_floating_point() or columns.dtype == torch.bool):
             raise ValueError(f"label indices must be integers; found: {columns.dtype}")
         return cls(counts.cumsum(0), columns.long(), width)
@@ -55,8 +55,8 @@ class LabelRows:
         Raises ValueError for anything but a dense tensor (B, L).
         """
         if not isinstance(y_BL, Tensor) or y_BL.ndim != 2 or y_BL.layout != torch.strided:
-            found = f"{tuple(y_BL.shape)} {y_BL.layout}" if isinstance(y_BL, Tensor) else type(y_BL).__name__
-            raise ValueError(f"label rows are built from a dense tensor (B, L); found: {found}")
+            detail = f"{tuple(y_BL.shape)} {y_BL.layout}" if isinstance(y_BL, Tensor) else type(y_BL).__name__
+            raise ValueError(f"label rows are built from a dense tensor (B, L); found: {detail}")
         row_N, column_N = y_BL.nonzero(as_tuple=True)
         counts = torch.bincount(row_N, minlength=len(y_BL))
         return cls(_offsets(counts), column_N, y_BL.shape[1])
@@ -84,8 +84,8 @@ class LabelRows:
         the next finer level; this is not checked.
         """
         levels = tuple(part.width for part in parts)
-        first = accumulate(levels, initial=0)
-        column_N = torch.cat([part.columns + start for part, start in zip(parts, first, strict=False)])
+        starts = accumulate(levels, initial=0)
+        column_N = torch.cat([part.columns + start for part, start in zip(parts, starts, strict=False)])
         order_N = torch.cat([part.row_index() for part in parts]).argsort(stable=True)
         counts = torch.stack([part.counts() for part in parts]).sum(0)
         return cls(_offsets(counts), column_N[order_N], sum(levels), levels)
@@ -155,8 +155,8 @@ class LabelRows:
             raise ValueError(f"rows are selected by row numbers (N,); found: numbers {tuple(counts.shape)}")
         offsets = _offsets(counts)
         total = int(offsets[-1])
-        first = torch.repeat_interleave(self.offsets[:-1][rows] - offsets[:-1], counts, output_size=total)
-        columns = self.columns[first + torch.arange(total, device=self.device)]
+        shifts = torch.repeat_interleave(self.offsets[:-1][rows] - offsets[:-1], counts, output_size=total)
+        columns = self.columns[shifts + torch.arange(total, device=self.device)]
         unknown = None if self.unknown is None else self.unknown.take(rows)
         return LabelRows(offsets, columns, self.width, self.levels, unknown=unknown)
 
@@ -192,8 +192,8 @@ class LabelRows:
         offsets = self.offsets[rows.start : rows.stop + 1]
         if not len(offsets):
             return self.columns[:0], self.offsets[:1]
-        known = self.known_offsets[rows.start : rows.stop + 1]
-        return self.columns[int(known[0]) : int(known[-1])], offsets - offsets[0]
+        known_offsets = self.known_offsets[rows.start : rows.stop + 1]
+        return self.columns[int(known_offsets[0]) : int(known_offsets[-1])], offsets - offsets[0]
 
     def lists(self) -> list[list[int]]:
         """Returns a list of label indices for each row, for printing and for slow reference loops."""

@@ -60,8 +60,8 @@ class UnknownPluginError(KeyError):
     @property
     def allowed(self) -> list[str]:
         """All names; a name that is not built in is followed by its origin."""
-        known = sorted(self.known.items())
-        return [name if origin == BUILT_IN else f"{name} ({origin})" for name, origin in known]
+        items = sorted(self.known.items())
+        return [name if origin == BUILT_IN else f"{name} ({origin})" for name, origin in items]
 
 
 class PluginError(UserError):
@@ -110,10 +110,10 @@ class Registry(Mapping[str, P]):
         if self._known is None:
             for module in self._modules:
                 self._scan(module)
-            found = dict(self._origins)
+            origins = dict(self._origins)
             for name, point in self._entry_points.items():
-                found.setdefault(name, _distribution(point))
-            self._known = dict(sorted(found.items(), key=lambda item: (item[1] != BUILT_IN, item[0])))
+                origins.setdefault(name, _distribution(point))
+            self._known = dict(sorted(origins.items(), key=lambda item: (item[1] != BUILT_IN, item[0])))
         return dict(self._known)
 
     def add(self, module: ModuleType, origin: str) -> list[str]:
@@ -129,7 +129,7 @@ class Registry(Mapping[str, P]):
 
     def remove(self, origin: str) -> None:
         """Removes the plugins that were added with this origin."""
-        for name in [name for name, its in self._origins.items() if its == origin]:
+        for name in [name for name, plugin_origin in self._origins.items() if plugin_origin == origin]:
             del self._origins[name], self._loaded[name]
         self._known = None
 
@@ -160,49 +160,49 @@ class Registry(Mapping[str, P]):
 
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
-        found: dict[str, EntryPoint] = {}
+        points: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
-            found.setdefault(point.name, point)
-        return found
+            points.setdefault(point.name, point)
+        return points
 
     def _load(self, point: EntryPoint) -> None:
         origin = _distribution(point)
-        what = f"{self.kind} {point.name} of {origin}"
-        rivals = {_distribution(each) for each in entry_points(group=self.group, name=point.name)}
+        subject = f"{self.kind} {point.name} of {origin}"
+        rivals = {_distribution(rival) for rival in entry_points(group=self.group, name=point.name)}
         if len(rivals) > 1:
             raise PluginError(f"{self.kind} {point.name} is declared by {' and '.join(sorted(rivals))}")
         try:
             value = point.load()
         except Exception as error:  # foreign code may raise anything
-            raise PluginError(f"{what}: {type(error).__name__}: {error}") from error
+            raise PluginError(f"{subject}: {type(error).__name__}: {error}") from error
         plugins = self._declared(value) if isinstance(value, ModuleType) else [value]
         for plugin in plugins:
             if not isinstance(plugin, self._type):
-                found = type(plugin).__name__
-                raise PluginError(f"{what}: found a {found}, allowed: a {self._type.__name__}")
+                type_name = type(plugin).__name__
+                raise PluginError(f"{subject}: found a {type_name}, allowed: a {self._type.__name__}")
         self._accept(plugins, origin)
         if point.name not in self._loaded:
             names = ", ".join(plugin.name for plugin in plugins) or "none"
-            raise PluginError(f"{what}: it declares {names}")
+            raise PluginError(f"{subject}: it declares {names}")
 
     def _declared(self, module: ModuleType) -> list[P]:
-        found = {id(value): value for value in vars(module).values() if isinstance(value, self._type)}
-        return list(found.values())
+        plugins = {id(value): value for value in vars(module).values() if isinstance(value, self._type)}
+        return list(plugins.values())
 
     def _accept(self, plugins: Sequence[P], origin: str) -> None:
         """Registers plugins that are not built in: all, or none if a name is taken (PluginError)."""
-        known = self.origins()
-        new = [plugin for plugin in plugins if self._loaded.get(plugin.name) is not plugin]
-        for plugin in new:
-            if plugin.name in self._loaded or known.get(plugin.name, origin) != origin:
-                taken = f"the name is taken by {known[plugin.name]}"
-                raise PluginError(f"{self.kind} {plugin.name} of {origin}: {taken}")
-        for plugin in new:
+        origins = self.origins()
+        new_plugins = [plugin for plugin in plugins if self._loaded.get(plugin.name) is not plugin]
+        for plugin in new_plugins:
+            if plugin.name in self._loaded or origins.get(plugin.name, origin) != origin:
+                conflict = f"the name is taken by {origins[plugin.name]}"
+                raise PluginError(f"{self.kind} {plugin.name} of {origin}: {conflict}")
+        for plugin in new_plugins:
             self._keep(plugin, origin)
 
     def _keep(self, plugin: P, origin: str) -> None:
-        held = self._loaded.setdefault(plugin.name, plugin)
-        if held is not plugin:
+        registered = self._loaded.setdefault(plugin.name, plugin)
+        if registered is not plugin:
             raise PluginError(f"{self.kind} {plugin.name} is declared twice by {origin}")
         self._origins.setdefault(plugin.name, origin)
         self._known = None
@@ -232,10 +232,10 @@ def files_are_run() -> bool:
 def registry(plural: str) -> Registry[Any]:
     """Returns the registry of "losses", "encoders", "sources", "metrics" or "baselines"."""
     module, name = REGISTRIES[plural]
-    found: Registry[Any] = getattr(import_module(module), name)
-    return found
+    plugin_registry: Registry[Any] = getattr(import_module(module), name)
+    return plugin_registry
 
 
 def _distribution(point: EntryPoint) -> str:
-    its = point.dist
-    return point.value if its is None else f"{its.name} {its.version}"
+    distribution = point.dist
+    return point.value if distribution is None else f"{distribution.name} {distribution.version}"

@@ -12,8 +12,8 @@ OLDER = {"ieee": "highest", "tf32": "high", "bf16": "medium"}
 
 def cpu_capabilities() -> dict[str, Any]:
     """Returns the processor's capabilities by name, such as `amx_bf16`; empty if PyTorch cannot list them."""
-    found = getattr(torch.cpu, "get_capabilities", dict)
-    return dict(found())
+    get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
+    return dict(get_capabilities())
 
 
 def exchange_precision(device: torch.device, precision: str) -> str:
@@ -22,13 +22,13 @@ def exchange_precision(device: torch.device, precision: str) -> str:
     `precision` is `ieee`, `tf32` or `bf16`, or a value that this function returned.
     """
     if not hasattr(torch.backends.mkldnn, "matmul"):
-        before = torch.get_float32_matmul_precision()
+        old_precision = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision(OLDER.get(precision, precision))
-        return before
+        return old_precision
     matmul: Any = (torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn).matmul
-    earlier = str(matmul.fp32_precision)
+    previous = str(matmul.fp32_precision)
     matmul.fp32_precision = precision
-    return earlier
+    return previous
 
 
 def multiplies_into_float32(device: torch.device) -> bool:

@@ -36,14 +36,16 @@ def check_command(
     if name not in SUBMITTABLE:
         raise UserError("not a command to submit", found=name, allowed=SUBMITTABLE)
     with chdir(folder):
-        found, jobs = _read(name, given, files or {})
+        command_files, jobs = _read(name, given, files or {})
         if name != "baseline":
             cpus = 1 if given.get("cpus") is None else given["cpus"]
-            options = [given.get(each) for each in ("gpus", "parallel", "budget")]
+            options = [given.get(option) for option in ("gpus", "parallel", "budget")]
             Resources.of(cpus, *options).check_shares(jobs)
-        plugins = dict.fromkeys(its.path for job in jobs for its in job.plugins if its.path is not None)
+        plugins = dict.fromkeys(
+            plugin.path for job in jobs for plugin in job.plugins if plugin.path is not None
+        )
         weights = dict.fromkeys(file for job in jobs for file in _weights(job, folder))
-        return [*found, *(Path(os.path.relpath(path)) for path in plugins), *weights]
+        return [*command_files, *(Path(os.path.relpath(path)) for path in plugins), *weights]
 
 
 def _weights(job: JobConfig, folder: Path) -> Iterator[Path]:
@@ -53,14 +55,14 @@ def _weights(job: JobConfig, folder: Path) -> Iterator[Path]:
     """
     for key, value in _relative_weights(job):
         path = Path(os.path.normpath(value))
-        found = [file for file in upload_files(folder) if path in (file, *file.parents)]
-        if not found:
+        files = [file for file in upload_files(folder) if path in (file, *file.parents)]
+        if not files:
             problem = "these weights are not uploaded: git ignores this relative path, or nothing is there"
             allowed = (
                 "a path that every node has; for models also a name on the hub, or s3://, where mlcl models "
             )
             raise UserError(problem, key=key, found=value, allowed=f"{allowed}fetch puts them")
-        yield from found
+        yield from files
 
 
 def _relative_weights(job: JobConfig) -> Iterator[tuple[str, str]]:
@@ -77,58 +79,62 @@ def _relative_weights(job: JobConfig) -> Iterator[tuple[str, str]]:
 
 def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
     """Returns a command's words, with options for resources of the cluster file that the words do not set."""
-    found = list(words)
+    result = list(words)
     if words[0] == "baseline":
-        return found
+        return result
     parallel = None if words[0] == "run" else share.parallel
     for option, value in (("--cpus", share.cpu), ("--gpus", share.gpu), ("--parallel", parallel)):
         if value is not None and not any(w == option or w.startswith(f"{option}=") for w in words):
-            found += [option, f"{value:g}"]
-    return found
+            result += [option, f"{value:g}"]
+    return result
 
 
 def _read(
-    command: str, given: Mapping[str, Any], files: Mapping[str, str]
+    command: str, arguments: Mapping[str, Any], files: Mapping[str, str]
 ) -> tuple[list[Path], list[JobConfig]]:
     """Returns the files that a command names, and the jobs in them. Raises UserError if one is wrong."""
     if command == "reproduce":
-        if given["name"] is None:
+        if arguments["name"] is None:
             raise UserError("needs a table", key="TABLE")
-        figures = given.get("figures")
+        figures = arguments.get("figures")
         if figures is not None and not figures.is_absolute():
             problem = "a job's copy of the working directory is removed after it"
             raise UserError(problem, key="--figures", found=figures, allowed="an absolute path, on the head")
-        file, only = find_table(given["name"]), given["only"] or ()
+        file, only = find_table(arguments["name"]), arguments["only"] or ()
         cells = cells_of(
             load_table(file),
             file,
-            scale=given["scale"],
-            seeds=given["seeds"],
+            scale=arguments["scale"],
+            seeds=arguments["seeds"],
             only=only,
-            data=data_places(given.get("data") or ()),
-            overrides=dict(parse_override(text) for text in given.get("overrides") or ()),
+            data=data_places(arguments.get("data") or ()),
+            overrides=dict(parse_override(text) for text in arguments.get("overrides") or ()),
         )
         return [] if is_packaged(file) else [file], [job for cell in cells for job in cell.jobs]
     if command == "baseline":
         from mlcl.training.baselines.jobs import job_or_dataset
 
-        what = given["what"]
-        job = job_or_dataset(what, [word for word in given["words"] or [] if "=" in word], given["labels"])
-        inside = [file for file in upload_files(Path()) if what in file.parents]
-        return inside or ([what] if what.is_dir() else _files_of([what])), [job]
+        target = arguments["what"]
+        job = job_or_dataset(
+            target, [word for word in arguments["words"] or [] if "=" in word], arguments["labels"]
+        )
+        folder_files = [file for file in upload_files(Path()) if target in file.parents]
+        return folder_files or ([target] if target.is_dir() else _files_of([target])), [job]
     trees = {Path(name): load_yaml(text) for name, text in files.items()}
-    jobs, sources, spaces = list[JobConfig](), [given["job"]], list[Path]()
-    jobs.append(load_job(trees.get(given["job"], given["job"]), given["overrides"] or []))
+    jobs, sources, spaces = list[JobConfig](), [arguments["job"]], list[Path]()
+    jobs.append(load_job(trees.get(arguments["job"], arguments["job"]), arguments["overrides"] or []))
     if command == "sweep":
-        baselines = [job_and_space(each) for each in given["baseline"] or []]
-        sources += [*(job for job, _ in baselines), *filter(None, [given["control"]])]
+        baselines = [job_and_space(baseline) for baseline in arguments["baseline"] or []]
+        sources += [*(job for job, _ in baselines), *filter(None, [arguments["control"]])]
         jobs += [load_job(trees.get(file, file)) for file in sources[1:]]
-        for job, named in zip(jobs, [given["space"], *(its for _, its in baselines)], strict=False):
-            if named is not None:
-                read = load_space(space := find_file("space", named), job, trees.get(space))
+        for job, space_name in zip(
+            jobs, [arguments["space"], *(base_space for _, base_space in baselines)], strict=False
+        ):
+            if space_name is not None:
+                search_space = load_space(space := find_file("space", space_name), job, trees.get(space))
                 spaces += [] if space in trees or is_packaged(space) else [space]
-                for setting in given.get("try_") or [] if job is jobs[0] else []:
-                    asked_start(read, job, parse_setting(setting))
+                for setting in arguments.get("try_") or [] if job is jobs[0] else []:
+                    asked_start(search_space, job, parse_setting(setting))
     return [*_files_of([trees.get(file, file) for file in sources]), *spaces], jobs
 
 

@@ -81,9 +81,9 @@ def export_run(
     run = model_run(runs, word)
     run_id = str(run.info.run_id)
     with TemporaryDirectory(prefix="mlcl-") as scratch:
-        kept = to if to is not None or register or push else tracker.home / MODELS / run_id
+        target_folder = to if to is not None or register or push else tracker.home / MODELS / run_id
         # The card names the folder.
-        folder = kept or Path(scratch) / "export" / (push or run_id).rpartition("/")[2]
+        folder = target_folder or Path(scratch) / "export" / (push or run_id).rpartition("/")[2]
         if folder.exists():
             raise UserError("already exists", file=folder, key="--to")
         for name in (RESULT, EMBEDDINGS, MODEL):
@@ -92,15 +92,15 @@ def export_run(
         check_formats(formats, job)
         job_data = JobData.of(job, tracker.home, recorded=True)
         with lock_folder(folder, tracker.home / MODELS):
-            found = _provenance(runs, run), _evidence(runs, run)
-            index = write_export(folder, Path(scratch), job_data, *found, formats)
+            evidence = _provenance(runs, run), _evidence(runs, run)
+            index = write_export(folder, Path(scratch), job_data, *evidence, formats)
         registered = pushed = None
         if register is not None:
             encoder = "features" if job.baseline is not None else job.encoder.name
             registered = register_export(tracker, run_id, folder, index, encoder, register, alias)
         if push is not None:
             pushed = push_folder(folder, push, public=public)
-    return ExportResult(kept, run_id, index, registered, pushed)
+    return ExportResult(target_folder, run_id, index, registered, pushed)
 
 
 def model_run(runs: Runs, word: str) -> Run:
@@ -109,8 +109,8 @@ def model_run(runs: Runs, word: str) -> Run:
     `word` is MLflow's id of a run, its id in mlcl, or the name or id of a sweep. Raises UserError if there is
     no such run, if several are complete, or if the run is not complete or left no model.
     """
-    found = runs.named(word)
-    if not found:
+    matches = runs.named(word)
+    if not matches:
         runs.check_trash(word)
         raise UserError(
             f"names no run and no sweep{runs.hint(word, ('sweep',))}",
@@ -118,8 +118,8 @@ def model_run(runs: Runs, word: str) -> Run:
             found=word,
             allowed="MLflow's id of a run, a run's own id, a sweep's name or id",
         )
-    sweeps = [run for run in found if kind(run) == "sweep"]
-    run = _best(runs, sweeps, word) if sweeps else _single(found, word)
+    sweeps = [run for run in matches if kind(run) == "sweep"]
+    run = _best(runs, sweeps, word) if sweeps else _single(matches, word)
     state = run.data.tags.get(Tag.STATE)
     if state != State.COMPLETE:
         raise UserError("not a complete run", key="RUN", found=f"{word} ({state})", allowed=State.COMPLETE)
@@ -133,24 +133,24 @@ def model_run(runs: Runs, word: str) -> Run:
 def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
     """Returns the run of the best training of the first sweep that has one. Raises UserError if none has."""
     for sweep in sweeps:
-        found = read_sweep(runs, sweep).best_training
-        best = None if found is None or found.run_id is None else runs.get(found.run_id)
+        training = read_sweep(runs, sweep).best_training
+        best = None if training is None or training.run_id is None else runs.get(training.run_id)
         if best is not None:
             return best
     raise UserError("this sweep has no best trial", key="RUN", found=word)
 
 
-def _single(found: Sequence[Run], word: str) -> Run:
-    complete = [run for run in found if run.data.tags.get(Tag.STATE) == State.COMPLETE]
+def _single(runs: Sequence[Run], word: str) -> Run:
+    complete = [run for run in runs if run.data.tags.get(Tag.STATE) == State.COMPLETE]
     if len(complete) > 1:
         ids = [str(run.info.run_id) for run in complete]
         raise UserError("names several runs", key="RUN", found=word, allowed=ids)
-    return complete[0] if complete else found[0]
+    return complete[0] if complete else runs[0]
 
 
 def _hint(runs: Runs, run: Run) -> str:
-    above = runs.get(run.data.tags.get(Tag.PARENT, ""))
-    holds_seeds = kind(run) == "confirmation" and (above is None or kind(above) in GROUPS)
+    parent = runs.get(run.data.tags.get(Tag.PARENT, ""))
+    holds_seeds = kind(run) == "confirmation" and (parent is None or kind(parent) in GROUPS)
     if kind(run) in GROUPS or holds_seeds:
         return "one of the runs that it holds"
     return f"a run with {MODEL}/ and {EMBEDDINGS} among its artifacts; in a sweep {HOW_TO_KEEP}"
@@ -169,8 +169,8 @@ def _evidence(runs: Runs, run: Run) -> str:
         group = runs.get(group.data.tags.get(Tag.PARENT, ""))
     if group is None:
         return ""
-    read = read_sweep if kind(group) == "sweep" else read_table
+    read_results = read_sweep if kind(group) == "sweep" else read_table
     try:
-        return model_evidence(read(runs, group), str(run.info.run_id))
+        return model_evidence(read_results(runs, group), str(run.info.run_id))
     except UserError:  # the sweep or table has stored no result yet
         return ""

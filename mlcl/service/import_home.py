@@ -36,8 +36,8 @@ def import_home(
         raise UserError("no home to import from", key="HOME", found=source, allowed=allowed)
     Database(source).check()
     recover(home)
-    with lock_file(home / IMPORTING) as mine, backed_up(home, announce):
-        if not mine:
+    with lock_file(home / IMPORTING) as locked, backed_up(home, announce):
+        if not locked:
             raise UserError("another import into this home is running", file=home)
         for kind in ("logs", *KINDS):
             remove_partial(home / kind)
@@ -45,80 +45,84 @@ def import_home(
 
 
 def _copy_missing(source: Path, home: Path, announce: Callable[[str], None]) -> Iterator[RunRecord]:
-    known = {record.id: (folder, record) for folder, record in home_records(home)}
-    ours, theirs = Database(home).runs(), Database(source).runs()
-    found = [each for each in home_records(source) if each[1].state is State.COMPLETE]
-    sweeps = {record.name: record.id for _, record in [*known.values()][::-1] if record.kind == "sweeps"}
-    for folder, record in found[::-1]:
-        if record.id not in known:
+    records = {record.id: (folder, record) for folder, record in home_records(home)}
+    home_runs, source_runs = Database(home).runs(), Database(source).runs()
+    complete_records = [pair for pair in home_records(source) if pair[1].state is State.COMPLETE]
+    sweeps = {record.name: record.id for _, record in [*records.values()][::-1] if record.kind == "sweeps"}
+    for folder, record in complete_records[::-1]:
+        if record.id not in records:
             yield _copy(source, folder, record, home)
             if record.kind == "sweeps" and record.name in sweeps:
                 announce(f"sweep {record.name}: its name now means the copy; yours is {sweeps[record.name]}")
             continue
-        copy, its = known[record.id]
-        last, present = theirs[record.number]["last_event"], ours[its.number]["last_event"]
+        copy, old = records[record.id]
+        digest, old_digest = source_runs[record.number]["last_event"], home_runs[old.number]["last_event"]
         is_run = record.kind == "runs"  # it has no events, but a log that only grows
-        whole = its.state is State.COMPLETE if is_run else last == present or last in _digests(home, its)
-        if whole:
+        is_current = (
+            old.state is State.COMPLETE if is_run else digest == old_digest or digest in _digests(home, old)
+        )
+        if is_current:
             continue
-        with copy.try_lock() as free:
-            if free and (_log_grew(source, home, its) if is_run else present in _digests(source, record)):
-                yield _copy(source, folder, record, home, its)
+        with copy.try_lock() as locked:
+            if locked and (
+                _log_grew(source, home, old) if is_run else old_digest in _digests(source, record)
+            ):
+                yield _copy(source, folder, record, home, old)
                 continue
-        why = "was changed in both homes" if free else "is in use"
-        announce(f"{record.kind.removesuffix('s')} {record.name or record.id} {why}: not copied")
+        reason = "was changed in both homes" if locked else "is in use"
+        announce(f"{record.kind.removesuffix('s')} {record.name or record.id} {reason}: not copied")
 
 
 def _digests(home: Path, record: RunRecord) -> set[str]:
     return {digest for _, digest in Database(home).events(record.number)}
 
 
-def _log_grew(source: Path, home: Path, its: RunRecord) -> bool:
-    paths = [log_folder(each, its.log) / LOG for each in (source, home)]
-    there, here = (path.read_bytes() if path.exists() else b"" for path in paths)
-    return there.startswith(here)
+def _log_grew(source: Path, home: Path, record: RunRecord) -> bool:
+    paths = [log_folder(root, record.log) / LOG for root in (source, home)]
+    source_log, home_log = (path.read_bytes() if path.exists() else b"" for path in paths)
+    return source_log.startswith(home_log)
 
 
 def _copy(
-    source: Path, folder: RunFolder, record: RunRecord, home: Path, known: RunRecord | None = None
+    source: Path, folder: RunFolder, record: RunRecord, home: Path, old: RunRecord | None = None
 ) -> RunRecord:
-    """Copies a record with folder and logs; `known` is its record in `home`, whose events it begins with."""
+    """Copies a record with folder and logs; `old` is its record in `home`, whose events it begins with."""
     target = RunFolder(home / record.kind / record.id)
-    if known is None:  # a folder was left by an import that was killed before it wrote the record
+    if old is None:  # a folder was left by an import that was killed before it wrote the record
         shutil.rmtree(target.path, ignore_errors=True)
     starts = {path.parent.name: first_entry(path) for path in sorted((source / "logs").glob(f"[!.]*/{LOG}"))}
-    own = [id for id, start in starts.items() if start.get("owner") == record.id]
-    logs = list(dict.fromkeys(log for id in own for log in _with_parents(source, id)))
+    own_ids = [id for id, start in starts.items() if start.get("owner") == record.id]
+    logs = list(dict.fromkeys(log for id in own_ids for log in _with_parents(source, id)))
     for id in logs:
-        _copy_log(source, id, home, renew=id in own)
+        _copy_log(source, id, home, renew=id in own_ids)
     _copy_folder(folder.path, target.path, [LOCK])
     fields = {name: value for name, value in asdict(record).items() if name != "number"}
-    there = set() if known is None else _digests(home, known)
+    digests = set() if old is None else _digests(home, old)
     last = ""
     with Database(home).transaction() as write:
-        if known is None:
+        if old is None:
             number = write.add_run(fields)
         else:
-            write.change_run(number := known.number, **fields)
+            write.change_run(number := old.number, **fields)
         for event, digest in Database(source).events(record.number):
-            last = digest if digest in there else write.add_event(number, json.dumps(event), after=last)
+            last = digest if digest in digests else write.add_event(number, json.dumps(event), after=last)
     return target.written_record
 
 
-def _copy_folder(origin: Path, target: Path, left_out: list[str]) -> None:
-    """Copies a folder without files of the names `left_out`; in a target that exists, replaces its files."""
-    ignore = shutil.ignore_patterns(*left_out)
+def _copy_folder(origin: Path, target: Path, ignored_names: list[str]) -> None:
+    """Copies a folder without the files `ignored_names`; in a target that exists, replaces its files."""
+    ignore = shutil.ignore_patterns(*ignored_names)
     if target.exists():
         shutil.copytree(origin, target, dirs_exist_ok=True, ignore=ignore, copy_function=_replace_file)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    with new_folder(target) as partial:
-        shutil.copytree(origin, partial, dirs_exist_ok=True, ignore=ignore)
+    with new_folder(target) as partial_folder:
+        shutil.copytree(origin, partial_folder, dirs_exist_ok=True, ignore=ignore)
 
 
 def _replace_file(origin: str, target: str) -> None:
-    with new_file(Path(target)) as partial:
-        shutil.copy2(origin, partial)
+    with new_file(Path(target)) as partial_file:
+        shutil.copy2(origin, partial_file)
 
 
 def _with_parents(home: Path, id: str) -> Iterator[str]:

@@ -31,11 +31,11 @@ class BaselinePlan:
     def of(cls, job: JobConfig, names: Sequence[str], home: Path) -> BaselinePlan:
         """Plans the named baselines; without names, all that can be fitted to the job's data."""
         info = open_dataset(job, home, verify=True).info
-        found, left_out = (list(names), dict[str, str]()) if names else fitting_baselines(job, info)
+        selected_names, left_out = (list(names), dict[str, str]()) if names else fitting_baselines(job, info)
         one_process = {"train": job.train.model_copy(update={"workers": 1})}
-        jobs = {name: baseline_job(job, name).model_copy(update=one_process) for name in found}
-        for each in jobs.values():
-            JobData.of(each, home, verify=False)
+        jobs = {name: baseline_job(job, name).model_copy(update=one_process) for name in selected_names}
+        for planned_job in jobs.values():
+            JobData.of(planned_job, home, verify=False)
         return cls(jobs, left_out)
 
     def described(self, home: Path) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def run_baselines(
     UserError of a baseline, or a new UserError if there is none.
     """
     reports: dict[str, RunReport] = {}
-    refused: UserError | None = None
+    last_error: UserError | None = None
     with stop_on_signal(announce) as stop:
         for name, job in plan.jobs.items():
             announce(f"baseline {name}")
@@ -66,12 +66,12 @@ def run_baselines(
             except (ArithmeticError, RuntimeError, UserError, ValueError) as error:
                 # A run that began is recorded as FAILED; the other baselines can still be fitted.
                 announce(f"{name} FAILED: {type(error).__name__}: {error}")
-                refused = error if isinstance(error, UserError) else refused
+                last_error = error if isinstance(error, UserError) else last_error
                 continue
             if reports[name].state is State.STOPPED:
                 break
     if not reports:
-        raise refused or UserError("no baseline could be fitted", found=", ".join(plan.jobs))
+        raise last_error or UserError("no baseline could be fitted", found=", ".join(plan.jobs))
     return reports
 
 
@@ -85,9 +85,11 @@ def best_baseline(
     """
     metric = next(iter(plan.jobs.values())).evaluation.metric
     sign = 1 if default_mode(metric) == "max" else -1
-    scores = {name: sign * its.metrics[metric] for name, its in reports.items() if metric in its.metrics}
-    drawn: dict[str, float] = {}
-    if all(its.state is State.COMPLETE for its in reports.values()):
+    scores = {
+        name: sign * report.metrics[metric] for name, report in reports.items() if metric in report.metrics
+    }
+    mean_scores: dict[str, float] = {}
+    if all(report.state is State.COMPLETE for report in reports.values()):
         with stop_on_signal(announce) as stop:
 
             def check_stop() -> None:
@@ -95,9 +97,9 @@ def best_baseline(
                     raise Stopped
 
             with suppress(Stopped):
-                drawn = redrawn_scores({name: plan.jobs[name] for name in scores}, home, check_stop)
-    if any(map(math.isnan, drawn.values())):
-        drawn = {}
-    ranked = drawn or scores
-    best = max(ranked, key=lambda name: ranked[name], default=None)
-    return best, {name: sign * value for name, value in drawn.items()}
+                mean_scores = redrawn_scores({name: plan.jobs[name] for name in scores}, home, check_stop)
+    if any(map(math.isnan, mean_scores.values())):
+        mean_scores = {}
+    ranked = mean_scores or scores
+    best_name = max(ranked, key=lambda name: ranked[name], default=None)
+    return best_name, {name: sign * value for name, value in mean_scores.items()}

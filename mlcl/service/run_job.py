@@ -96,8 +96,8 @@ def run_job(
         finally:
             store.release()
             with wish.shielded():
-                left = delivery.drain(stop=wish)
-        return replace(report, mlflow_run_id=delivery.run_id(report.log), undelivered=left)
+                n_undelivered = delivery.drain(stop=wish)
+        return replace(report, mlflow_run_id=delivery.run_id(report.log), undelivered=n_undelivered)
 
 
 def _with_precision(job_data: JobData, home: Path, gpus: float | None, *, fresh: bool) -> JobData:
@@ -107,8 +107,8 @@ def _with_precision(job_data: JobData, home: Path, gpus: float | None, *, fresh:
         return job_data
 
     def was_begun(precision: Precision) -> bool:
-        found = runs.unfinished(job_hash(in_precision(job, precision)), job_data.fingerprint)
-        return found is not None and (not fresh or found.path.name == submitted_id())
+        run = runs.unfinished(job_hash(in_precision(job, precision)), job_data.fingerprint)
+        return run is not None and (not fresh or run.path.name == submitted_id())
 
     return replace(job_data, job=in_precision(job, decide_precision(job_data, gpus, was_begun)))
 
