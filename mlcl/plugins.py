@@ -123,9 +123,9 @@ class Registry(Mapping[str, P]):
         except those that the module imported from another origin. If a name is taken, registers none of them
         and raises PluginError.
         """
-        declared = self._declared(module)
-        self._accept(declared, origin)
-        return [plugin.name for plugin in declared if self._origins[plugin.name] == origin]
+        plugins = self._declared(module)
+        self._accept(plugins, origin)
+        return [plugin.name for plugin in plugins if self._origins[plugin.name] == origin]
 
     def remove(self, origin: str) -> None:
         """Removes the plugins that were added with this origin."""

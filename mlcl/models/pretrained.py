@@ -243,11 +243,11 @@ def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
     # ALBERT's layers share weights; XLM has one list of all attentions, and lists of the other parts.
     if not blocks or not set(blocks.modules()).issuperset(lists.values()):
         raise UserError("has no list of layers", key="encoder.freeze", found=freeze, allowed="true, false")
-    trained = {id(p) for block in blocks[freeze:] for p in block.parameters()}
+    trained_ids = {id(p) for block in blocks[freeze:] for p in block.parameters()}
     prefixes = tuple(f"{path[: path.rfind('.') + 1]}{name}" for name in AFTER_LAYERS)
     for name, parameter in network.named_parameters():
         # The order is: embeddings, layers, and all else that follows the layers.
-        if id(parameter) in trained:
+        if id(parameter) in trained_ids:
             break
         parameter.requires_grad = freeze < layers and name.startswith(prefixes)
 

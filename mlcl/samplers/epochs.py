@@ -52,17 +52,17 @@ class Groups:
         is drawn twice before that.
         """
         valid_V = visited_V >= 0
-        visited = visited_V[valid_V]
+        group_V = visited_V[valid_V]
         sizes = self.sizes
         visit_sizes = np.minimum(sizes, count)
         visits_a_round = sizes // np.maximum(visit_sizes, 1)
-        visits = np.bincount(visited, minlength=len(sizes))
+        visits = np.bincount(group_V, minlength=len(sizes))
         rounds = -(-visits // np.maximum(visits_a_round, 1))
         shuffled, starts = self._shuffled(rounds, rng)
-        round_V, visit_V = np.divmod(_repeats(visited, visits), visits_a_round[visited])
-        start_V = starts[visited] + round_V * sizes[visited] + visit_V * visit_sizes[visited]
+        round_V, visit_V = np.divmod(_repeats(group_V, visits), visits_a_round[group_V])
+        start_V = starts[group_V] + round_V * sizes[group_V] + visit_V * visit_sizes[group_V]
         slot = np.arange(count)
-        is_member = slot < visit_sizes[visited, None]
+        is_member = slot < visit_sizes[group_V, None]
         members = np.full((len(visited_V), count), -1, dtype=np.int64)
         members[valid_V] = np.where(is_member, shuffled[np.where(is_member, start_V[:, None] + slot, 0)], -1)
         return members
@@ -161,8 +161,8 @@ class EpochSampler:
         seeds = np.random.SeedSequence([self.seed, epoch])
         if self.order is not None:
             return torch.from_numpy(self.order(np.random.default_rng(seeds)))
-        mixed = seeds.generate_state(1, np.uint64)[0]
-        generator = torch.Generator().manual_seed(int(mixed >> np.uint64(1)))
+        number = seeds.generate_state(1, np.uint64)[0]
+        generator = torch.Generator().manual_seed(int(number >> np.uint64(1)))
         return torch.randperm(self.rows, generator=generator)
 
 

@@ -141,11 +141,11 @@ def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
 
 
 def _single(runs: Sequence[Run], word: str) -> Run:
-    complete = [run for run in runs if run.data.tags.get(Tag.STATE) == State.COMPLETE]
-    if len(complete) > 1:
-        ids = [str(run.info.run_id) for run in complete]
+    complete_runs = [run for run in runs if run.data.tags.get(Tag.STATE) == State.COMPLETE]
+    if len(complete_runs) > 1:
+        ids = [str(run.info.run_id) for run in complete_runs]
         raise UserError("names several runs", key="RUN", found=word, allowed=ids)
-    return complete[0] if complete else runs[0]
+    return complete_runs[0] if complete_runs else runs[0]
 
 
 def _hint(runs: Runs, run: Run) -> str:
@@ -158,8 +158,8 @@ def _hint(runs: Runs, run: Run) -> str:
 
 def _provenance(runs: Runs, run: Run) -> dict[str, str]:
     experiment = runs.tracker.client.get_experiment(run.info.experiment_id).name
-    described = {name: run.data.tags[tag] for name, tag in TAGS.items() if tag in run.data.tags}
-    return {"experiment": str(experiment), "run_id": str(run.info.run_id), **described}
+    origin = {name: run.data.tags[tag] for name, tag in TAGS.items() if tag in run.data.tags}
+    return {"experiment": str(experiment), "run_id": str(run.info.run_id), **origin}
 
 
 def _evidence(runs: Runs, run: Run) -> str:

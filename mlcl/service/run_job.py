@@ -83,20 +83,20 @@ def run_job(
     tracker.open_experiment(job.experiment)
     recover(home)
     signals = stop_on_signal(announce) if stop is None else nullcontext(stop)
-    with signals as wish, backed_up(home, announce), Delivery(tracker, announce) as delivery:
+    with signals as request, backed_up(home, announce), Delivery(tracker, announce) as delivery:
         delivery.add_undelivered()
         store = SharedRuns(JobLogs(home, tracker.uri, provenance(), delivery.add))
         try:
-            with wish.shielded():
+            with request.shielded():
                 id = store.claim(job, job_data.dataset.info, fresh=fresh, id=submitted_id())
                 entry = Entry(id, job.baseline or id, dump_job(job), {})
                 store.open(entry)
             share = cpus, gpus
-            report = _Run(job_data, home, store, entry, listener, wish, announce, share).train()
+            report = _Run(job_data, home, store, entry, listener, request, announce, share).train()
         finally:
             store.release()
-            with wish.shielded():
-                n_undelivered = delivery.drain(stop=wish)
+            with request.shielded():
+                n_undelivered = delivery.drain(stop=request)
         return replace(report, mlflow_run_id=delivery.run_id(report.log), undelivered=n_undelivered)
 
 

@@ -51,8 +51,8 @@ def small_dataset(folder: Path, modality: Modality) -> Path:
 
 
 def _text(i: int, rng: np.random.Generator) -> str:
-    odd = ["odd"] if i % 2 else []
-    return " ".join([WORDS[i % 3], *odd, *(f"noise{n}" for n in rng.integers(0, 12, i % 5))])
+    odd_words = ["odd"] if i % 2 else []
+    return " ".join([WORDS[i % 3], *odd_words, *(f"noise{n}" for n in rng.integers(0, 12, i % 5))])
 
 
 def _vector(i: int, rng: np.random.Generator) -> list[float]:

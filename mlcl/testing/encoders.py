@@ -170,18 +170,18 @@ class EncoderTestCase(PluginTestCase):
 
     def test_training(self, make_job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Tests that trained parameters are float32, and that they alone change and are saved."""
-        built = []
+        models = []
 
         def watch(*args: Any) -> ContrastiveModel:
             model = build_model(*args)
-            built.append((model, {name: p.detach().clone() for name, p in model.named_parameters()}))
+            models.append((model, {name: p.detach().clone() for name, p in model.named_parameters()}))
             return model
 
         monkeypatch.setattr(experiment, "build_model", watch)
         outcome = _run(make_job(), tmp_path, "run")
         assert all(math.isfinite(value) for value in outcome.metrics.values())
         assert {"val/micro_f1", "test/micro_f1", "knn/test/micro_f1"} <= outcome.metrics.keys()
-        ((model, old_weights),) = built
+        ((model, old_weights),) = models
         saved_weights = _weights(tmp_path / "run")
         for name, parameter in model.named_parameters():
             assert torch.equal(parameter, old_weights[name]) != parameter.requires_grad, name

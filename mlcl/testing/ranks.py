@@ -40,8 +40,8 @@ def _run(rank: int, world: int, folder: Path) -> None:
     About one orderly exit in ten aborts, because a native thread of the group still runs.
     """
     torch.set_num_threads(1)
-    meeting = f"file://{folder}/rendezvous"
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world, timeout=PATIENCE)
+    rendezvous = f"file://{folder}/rendezvous"
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=world, timeout=PATIENCE)
     function, args = torch.load(folder / "work.pt", weights_only=False)
     torch.save(function(rank, *args), folder / f"{rank}.pt")
     dist.barrier()

@@ -141,8 +141,8 @@ class Delivery:
 
     def pending(self) -> int:
         """Returns the number of logs with unsent entries; logs that other processes send are not counted."""
-        undelivered = [log for log in list(self._logs.values()) if not log.elsewhere and not log.is_delivered]
-        return sum(log.pending() > 0 for log in undelivered)
+        logs = [log for log in list(self._logs.values()) if not log.elsewhere and not log.is_delivered]
+        return sum(log.pending() > 0 for log in logs)
 
     def delivered_run(self, id: str) -> str | None:
         """Returns the id of the log's run in MLflow; None until each entry of the log was sent or refused."""
@@ -173,9 +173,9 @@ class Delivery:
         """
         while self._scans:
             self._forget_lost_runs()
-            for undelivered in undelivered_logs(self._home, self._tracker.uri):
-                if not undelivered.locked and (self._scans[0] or not undelivered.refusal):
-                    self._add(undelivered.id, earlier=True)
+            for unsent_log in undelivered_logs(self._home, self._tracker.uri):
+                if not unsent_log.locked and (self._scans[0] or not unsent_log.refusal):
+                    self._add(unsent_log.id, earlier=True)
             self._scans.pop(0)
         for log in sorted(self._logs.values(), key=lambda log: log.failures):
             try:

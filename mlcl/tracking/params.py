@@ -15,8 +15,8 @@ def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
     """Returns a job's dotted keys, without those in `free`, as MLflow parameters, with derived parameters."""
     params = log_parameters(_settings(job, free))
     weight = job.objective.classifier_weight
-    mix = {GAMMA: f"{1 - round(weight, 12):.4g}"} if job.objective.heads else {}
-    return params | mix
+    gamma = {GAMMA: f"{1 - round(weight, 12):.4g}"} if job.objective.heads else {}
+    return params | gamma
 
 
 def typed_params(job: JobConfig, free: Collection[str] = ()) -> dict[str, Any]:
@@ -24,14 +24,14 @@ def typed_params(job: JobConfig, free: Collection[str] = ()) -> dict[str, Any]:
     return plain_parameters(_settings(job, free))
 
 
-def _settings(job: JobConfig, free: Collection[str]) -> dict[str, Any]:
+def _settings(job: JobConfig, free_keys: Collection[str]) -> dict[str, Any]:
     keys = flatten(
         {name: section for name, section in dump_job(job).items() if name not in ("tracking", "plugins")}
     )
     if job.plugins:
         keys["plugins"] = [plugin.label for plugin in job.plugins]
     weight = round(job.objective.classifier_weight, 12)  # rounded, since it may be 1 minus other weights
-    return {key: value for key, value in keys.items() if key not in free} | {CLASSIFIER_WEIGHT: weight}
+    return {key: value for key, value in keys.items() if key not in free_keys} | {CLASSIFIER_WEIGHT: weight}
 
 
 def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -89,10 +89,10 @@ _DERIVED = re.compile(rf"{re.escape(LOG10)}|(tau|alpha)\.|(tau|k|lambda|gamma)$"
 def _derived(key: str, value: Any) -> dict[str, str]:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return {}
-    short = short_name(key)
-    params = {} if short is None else {short: f"{value:.4g}"}
+    alias = short_name(key)
+    params = {} if alias is None else {alias: f"{value:.4g}"}
     if _is_log_scaled(key) and value > 0:
-        params[f"{LOG10}{short or key}"] = f"{math.log10(value):.4g}"
+        params[f"{LOG10}{alias or key}"] = f"{math.log10(value):.4g}"
     return params
 
 

@@ -80,10 +80,10 @@ def provenance(*folders: Path, without: Path | None = None) -> Provenance:
     """
     tags: dict[str, str] = {Tag.PYTHON: platform.python_version(), Tag.MACHINE: platform.machine()}
     tags |= {Tag.SOURCE_NAME: "mlcl", Tag.SOURCE_TYPE: "LOCAL"}
-    installed = _installed()
-    packages = "".join(f"{name}=={installed[name]}\n" for name in sorted(installed, key=str.lower))
-    tags[f"{VERSION_TAG}mlcl"] = installed["mlcl"]
-    tags[Tag.LIBRARIES] = " ".join(f"{name}=={installed[name]}" for name in LIBRARIES if name in installed)
+    versions = _installed()
+    packages = "".join(f"{name}=={versions[name]}\n" for name in sorted(versions, key=str.lower))
+    tags[f"{VERSION_TAG}mlcl"] = versions["mlcl"]
+    tags[Tag.LIBRARIES] = " ".join(f"{name}=={versions[name]}" for name in LIBRARIES if name in versions)
     tags |= submitted_tags()
     for folder in folders or (Path.cwd(), Path(__file__).parent):
         commit = _git(folder, "rev-parse", "HEAD")
@@ -94,12 +94,12 @@ def provenance(*folders: Path, without: Path | None = None) -> Provenance:
         return Provenance(record.tags | tags, record.diff, packages)
     paths = [] if without is None else _paths(folder, without.resolve())
     diff = _git(folder, "diff", "HEAD", *paths) or ""
-    untracked = _git(folder, "ls-files", "--others", "--exclude-standard", *paths) or ""
-    tags |= dict(zip(OF_GIT, (commit.strip(), str(bool(diff or untracked)).lower()), strict=True))
+    untracked_files = _git(folder, "ls-files", "--others", "--exclude-standard", *paths) or ""
+    tags |= dict(zip(OF_GIT, (commit.strip(), str(bool(diff or untracked_files)).lower()), strict=True))
     if len(diff) > MAX_DIFF:
         diff = diff[:MAX_DIFF] + "\n[cut]\n"
-    if untracked:
-        diff += "\n".join(["", "Untracked files:", *untracked.splitlines()]) + "\n"
+    if untracked_files:
+        diff += "\n".join(["", "Untracked files:", *untracked_files.splitlines()]) + "\n"
     return Provenance(tags, diff, packages)
 
 

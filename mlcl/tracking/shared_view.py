@@ -169,7 +169,7 @@ def _parallel(axes: Sequence[str]) -> dict[str, Any]:
 
 def _contour(axes: Sequence[str]) -> list[dict[str, Any]]:
     """Returns a contour plot of a temperature and a weight if both vary, else of the first two axes."""
-    mixed = [(x, y) for x in axes for y in axes if x.startswith(f"{LOG10}tau") and y.startswith("alpha.")]
+    pairs = [(x, y) for x in axes for y in axes if x.startswith(f"{LOG10}tau") and y.startswith("alpha.")]
     return [
         {
             "type": "CONTOUR",
@@ -178,7 +178,7 @@ def _contour(axes: Sequence[str]) -> list[dict[str, Any]]:
             "zaxis": {"key": SCORE, "type": "METRIC"},
             "runsCountToCompare": RUNS,
         }
-        for x, y in [*mixed, *combinations(axes, 2)][:1]
+        for x, y in [*pairs, *combinations(axes, 2)][:1]
     ]
 
 

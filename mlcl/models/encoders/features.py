@@ -317,8 +317,8 @@ class FeatureNetwork(nn.Module):
 
     def _rows(self, name: str, inputs: Mapping[str, Tensor]) -> Tensor | SparseRows:
         if name in inputs:
-            dropped: Tensor = self.input_dropout(inputs[name])
-            return dropped
+            values: Tensor = self.input_dropout(inputs[name])
+            return values
         rows = SparseRows.of(inputs[f"{name}_columns"], inputs[f"{name}_values"])
         return replace(rows, value_E=self.input_dropout(rows.value_E))
 

@@ -92,8 +92,8 @@ def _load(network: nn.Module, file: Path) -> None:
     loaded = {name: value for name, value in tensors.items() if not name.startswith("fc.")}
     state = network.state_dict()
     # Older files lack the counters of batches, which no output depends on.
-    required = {name for name in state if not name.endswith("num_batches_tracked")}
-    wrong_names = sorted((required - loaded.keys()) | (loaded.keys() - state.keys()))
+    required_names = {name for name in state if not name.endswith("num_batches_tracked")}
+    wrong_names = sorted((required_names - loaded.keys()) | (loaded.keys() - state.keys()))
     if wrong_names:
         raise UserError(
             "weights do not belong to this network", file=file, key="encoder.weights", found=wrong_names[:5]

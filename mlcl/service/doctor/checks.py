@@ -98,9 +98,9 @@ def _look(name: str, check: Check, scope: Scope) -> list[Finding]:
     return findings
 
 
-def _crash(name: str, doing: str, error: Exception) -> Finding:
+def _crash(name: str, activity: str, error: Exception) -> Finding:
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-    return Finding(f"the check {name}", f"failed while {doing}: {reason}", "see the reason")
+    return Finding(f"the check {name}", f"failed while {activity}: {reason}", "see the reason")
 
 
 def _result(name: str, finding: Finding, status: Status) -> Result:

@@ -32,10 +32,12 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
     def mend() -> None:
         deliver_all(scope.home, scope.uri, scope.announce)
 
-    if (delivered := delivered_logs(scope.home, scope.uri)) and not unreachable_reason(scope.uri):
-        lost = lost_logs(scope.home, scope.uri, MlflowClient(scope.uri)) if _has_tables(scope) else delivered
-        if lost:
-            problem = f"{counted(len(lost), 'log')} went to a store that was deleted or replaced since"
+    if (delivered_ids := delivered_logs(scope.home, scope.uri)) and not unreachable_reason(scope.uri):
+        lost_ids = (
+            lost_logs(scope.home, scope.uri, MlflowClient(scope.uri)) if _has_tables(scope) else delivered_ids
+        )
+        if lost_ids:
+            problem = f"{counted(len(lost_ids), 'log')} went to a store that was deleted or replaced since"
             yield Finding(shown(scope.uri), problem, "delivered again", mend)
     for log in undelivered_logs(scope.home):
         path, count = str(log_folder(scope.home, log.id)), f"{log.entries} entries are not delivered"
@@ -66,7 +68,7 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
     """Yields MLflow runs whose state differs from the home's; a note counts RUNNING runs of other homes."""
     if unreachable_reason(scope.uri) or not _has_tables(scope):
         return
-    client, foreign = MlflowClient(tracking_uri=scope.uri), []
+    client, foreign_ids = MlflowClient(tracking_uri=scope.uri), []
     folders = {folder.path.name: folder for folder in all_folders(scope.home)}
     for run in ClientRuns(client).tagged(Tag.OWNER, "", "!="):
         id, tags = str(run.info.run_id), run.data.tags
@@ -77,7 +79,7 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
         elif run.info.status != MLFLOW_STATUS[State.RUNNING]:
             continue
         elif owner is None:
-            foreign.append(id)
+            foreign_ids.append(id)
             continue
         else:
             state = _state_of_owner(owner, log)
@@ -89,11 +91,11 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
                 f"set to {state[0]}",
                 partial(_set_state, client, id, *state, locks),
             )
-    if foreign:
-        shown_ids = ", ".join(foreign[:SHOWN_IDS]) + (", ..." if len(foreign) > SHOWN_IDS else "")
+    if foreign_ids:
+        shown_ids = ", ".join(foreign_ids[:SHOWN_IDS]) + (", ..." if len(foreign_ids) > SHOWN_IDS else "")
         problem = "RUNNING in MLflow, of another home: nothing here says whether they live"
         yield Finding(
-            f"{counted(len(foreign), 'run')}: {shown_ids}", problem, "look from their home", note=True
+            f"{counted(len(foreign_ids), 'run')}: {shown_ids}", problem, "look from their home", note=True
         )
 
 
@@ -106,8 +108,8 @@ def _has_tables(scope: Scope) -> bool:
 def _state_of_log(home: Path, id: str) -> tuple[State, str] | None:
     """Returns state and reason of a log; None if there is no such log or it has undelivered entries."""
     log, folder = RunLog.find(home, id), log_folder(home, id)
-    undelivered = pending_entries(folder, Cursor.read(folder).offset)
-    return None if log is None or undelivered else (log.state, log.reason)
+    n_undelivered = pending_entries(folder, Cursor.read(folder).offset)
+    return None if log is None or n_undelivered else (log.state, log.reason)
 
 
 def _state_of_owner(owner: RunFolder, log: str) -> tuple[State, str] | None:

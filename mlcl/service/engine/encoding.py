@@ -88,12 +88,12 @@ class Work:
 
         `gpus` is the number of GPUs of a training, None if it is not decided yet.
         """
-        reading = [job for job in jobs if network_inputs(job)]
-        if not reading:
+        frozen_jobs = [job for job in jobs if network_inputs(job)]
+        if not frozen_jobs:
             return cls((), home, "cpu")
         if on_cluster() and not _is_only_node():
             return None
-        return cls(reading, home, "cpu" if gpus == 0 else pick_device(reading[0].train.device).type)
+        return cls(frozen_jobs, home, "cpu" if gpus == 0 else pick_device(frozen_jobs[0].train.device).type)
 
     def missing(self, splits: Iterable[str]) -> list[Missing]:
         """Returns the rows of `splits` that the cache lacks, once even if several jobs need them."""
@@ -118,8 +118,8 @@ def _is_only_node() -> bool:
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return False
-    alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-    return bool(alive == [ray.get_runtime_context().get_node_id()])
+    node_ids = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    return bool(node_ids == [ray.get_runtime_context().get_node_id()])
 
 
 def forecast(

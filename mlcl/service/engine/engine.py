@@ -164,9 +164,9 @@ class Engine:
             self._end_source()
             for source in self._sources:
                 self._source = source
-                done, total = source.start()
-                self.reporter.start_stage(source.stage, done, total, self._packing.concurrent)
-                self._exhausted = done >= total
+                n_ended, total = source.start()
+                self.reporter.start_stage(source.stage, n_ended, total, self._packing.concurrent)
+                self._exhausted = n_ended >= total
                 if not self._exhausted and not self.stop():
                     return True
                 self._end_source()

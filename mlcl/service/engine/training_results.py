@@ -92,6 +92,6 @@ class TrainingResults:
         )
 
 
-def _params_and_hash(job: Mapping[str, Any], free: Collection[str]) -> tuple[dict[str, Any], str]:
-    parsed = load_job(job)
-    return typed_params(parsed, free), job_hash(parsed)
+def _params_and_hash(job: Mapping[str, Any], free_keys: Collection[str]) -> tuple[dict[str, Any], str]:
+    config = load_job(job)
+    return typed_params(config, free_keys), job_hash(config)

@@ -206,21 +206,21 @@ def check_owner(id: str, owner: str, *, force: bool) -> None:
 
 
 def _view(id: str, attempts: list[Any]) -> JobView:
-    in_order = sorted(attempts, key=lambda job: int((job.metadata or {}).get(Metadata.ATTEMPT, "1")))
-    latest, states = in_order[-1], [_state(str(job.status.value), job.driver_exit_code) for job in in_order]
-    accepted = [job for job, state in zip(in_order, states, strict=True) if state != "REFUSED"]
+    jobs = sorted(attempts, key=lambda job: int((job.metadata or {}).get(Metadata.ATTEMPT, "1")))
+    last_job, states = jobs[-1], [_state(str(job.status.value), job.driver_exit_code) for job in jobs]
+    accepted_jobs = [job for job, state in zip(jobs, states, strict=True) if state != "REFUSED"]
     return JobView(
         id=id,
-        attempt=latest.submission_id,
+        attempt=last_job.submission_id,
         attempts=len(attempts),
         state=states[-1],
-        command=_command(latest),
-        accepted=_command(accepted[-1] if accepted else in_order[0]),
-        user=latest.metadata.get(Metadata.USER, ""),
-        started=_seconds(latest.start_time),
-        ended=_seconds(latest.end_time),
-        message=(latest.message or "").strip().expandtabs(),
-        metadata=dict(latest.metadata),
+        command=_command(last_job),
+        accepted=_command(accepted_jobs[-1] if accepted_jobs else jobs[0]),
+        user=last_job.metadata.get(Metadata.USER, ""),
+        started=_seconds(last_job.start_time),
+        ended=_seconds(last_job.end_time),
+        message=(last_job.message or "").strip().expandtabs(),
+        metadata=dict(last_job.metadata),
     )
 
 

@@ -284,12 +284,12 @@ def service_status(home: Path) -> ServiceStatus:
 
 
 def _status(server: Server, running_server: RunningServer | None) -> ServerStatus:
-    about = (server.name, server.address, str(server.log))
+    server_fields = (server.name, server.address, str(server.log))
     if running_server is None:
-        return ServerStatus(*about, "is not running", "`mlcl up`")
+        return ServerStatus(*server_fields, "is not running", "`mlcl up`")
     problem = server.problem()
     details = (problem.what, problem.mend, "") if problem else ("", "", server.version())
-    return ServerStatus(*about, *details, running_server.started, running_server.outside())
+    return ServerStatus(*server_fields, *details, running_server.started, running_server.outside())
 
 
 def mlflow_address(home: Path) -> str | None:

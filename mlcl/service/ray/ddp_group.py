@@ -124,8 +124,8 @@ def _trainer(config: dict[str, Any], scaling: ScalingConfig, folder: Path) -> To
 
 def _resources(job: JobConfig, cpus: float, gpus: float | None) -> tuple[bool, dict[str, float]]:
     """Returns whether the workers use GPUs, and the resources of each worker as Ray names them."""
-    enough = gpus is not None or ray.cluster_resources().get("GPU", 0) >= job.train.workers
-    use_gpu = gpus != 0 and (job.train.device == "cuda" or (job.train.device == "auto" and enough))
+    has_gpus = gpus is not None or ray.cluster_resources().get("GPU", 0) >= job.train.workers
+    use_gpu = gpus != 0 and (job.train.device == "cuda" or (job.train.device == "auto" and has_gpus))
     return use_gpu, {"CPU": cpus} | ({"GPU": gpus or 1} if use_gpu else {})
 
 
@@ -212,13 +212,13 @@ def _fit(
     trainer: TorchTrainer, events: Queue, folder: Path, listener: Listener, should_stop: Callable[[], bool]
 ) -> dict[str, Any]:
     """Runs `trainer.fit` in a new thread; meanwhile this thread handles signals, events and the stop file."""
-    box: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
 
     def fit() -> None:
         try:
-            box["result"] = trainer.fit()
+            outcome["result"] = trainer.fit()
         except BaseException as error:
-            box["error"] = error
+            outcome["error"] = error
 
     thread = threading.Thread(target=fit, daemon=True)
     thread.start()
@@ -228,9 +228,9 @@ def _fit(
         _pass_on(events, listener, wait=0.2)
     _pass_on(events, listener, wait=0.0)
     (folder / STOP_FILE).unlink(missing_ok=True)
-    if "error" in box:
-        raise box["error"]
-    answer: dict[str, Any] = box["result"].return_value
+    if "error" in outcome:
+        raise outcome["error"]
+    answer: dict[str, Any] = outcome["result"].return_value
     return answer
 
 

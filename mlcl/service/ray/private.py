@@ -69,7 +69,7 @@ def patch_tune() -> Iterator[None]:
 
     handle_error = Trial.handle_error
     task_failed, step_ended = RayActorManager._actor_task_failed, TuneController.on_step_end
-    forwarded = {name for name in class_cache.ENV_VARS_TO_PROPAGATE if not name.startswith("AWS_")}
+    forwarded_names = {name for name in class_cache.ENV_VARS_TO_PROPAGATE if not name.startswith("AWS_")}
 
     def died(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
         if isinstance(exception, OutOfMemoryError):
@@ -96,7 +96,7 @@ def patch_tune() -> Iterator[None]:
         _replace_attribute(RayActorManager, "_actor_task_failed", died),
         _replace_attribute(TuneController, "on_step_end", drop_ended),
         _replace_attribute(Trial, "handle_error", keep_error),
-        _replace_attribute(class_cache, "ENV_VARS_TO_PROPAGATE", forwarded),
+        _replace_attribute(class_cache, "ENV_VARS_TO_PROPAGATE", forwarded_names),
     ):
         yield
 

@@ -173,10 +173,10 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     which ends its trainings while Ray still runs. Ray's files are removed, except after an error. Raises
     MachineError if Ray does not start.
     """
-    if hopeless := hopeless_limits():
-        raise MachineError(f"Ray cannot start: {'; '.join(hopeless)}")
-    folder, narrow = short_folder(default_folder(), announce), narrow_limits()
-    for limit in narrow:
+    if fatal_messages := hopeless_limits():
+        raise MachineError(f"Ray cannot start: {'; '.join(fatal_messages)}")
+    folder, warnings = short_folder(default_folder(), announce), narrow_limits()
+    for limit in warnings:
         announce(f"Ray may fail: {limit}")
     ensure_token()
     old_processes = _children()
@@ -191,7 +191,7 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
                 raise
             load = f"load {os.getloadavg()[0]:.0f} on {usable_cpus()} CPUs"
             if attempt == ATTEMPTS:
-                reason = "; ".join([*narrow, " ".join(str(error).split())[:300]])
+                reason = "; ".join([*warnings, " ".join(str(error).split())[:300]])
                 raise MachineError(f"Ray did not start in {ATTEMPTS} attempts ({load}): {reason}") from None
             announce(f"Ray did not start ({load}): it is started again")
     failed = False

@@ -136,8 +136,8 @@ def _tuned_sweep(base: FirstJob, costs: _Costs) -> FirstSweep | None:
     seconds_left = costs.seconds - costs.encoding
     sizes = [(size, True) for size in SIZES[: SIZES.index(WITH_HEADS) + 1]]
     sizes += [(size, False) for size in SIZES]
-    fits = (option for option in sizes if _tuned_seconds(*option, costs) <= seconds_left)
-    size, heads = next(fits, (None, False))
+    options = (option for option in sizes if _tuned_seconds(*option, costs) <= seconds_left)
+    size, heads = next(options, (None, False))
     if size is None:
         return None
     job, space = tuned_job(base.job, costs.epochs, base.space if heads else None)
@@ -176,8 +176,8 @@ def _frozen_sweep(base: FirstJob, costs: _Costs, *, tunable: bool) -> FirstSweep
 
     sweeps = [(size, others) for size in SIZES for others in (words, {})]
     seconds_left = costs.seconds - costs.encoding
-    fitting = (sweep for sweep in sweeps if trainings(*sweep) * costs.training <= seconds_left)
-    size, others = next(fitting, sweeps[-1])
+    options = (sweep for sweep in sweeps if trainings(*sweep) * costs.training <= seconds_left)
+    size, others = next(options, sweeps[-1])
     other_rules = (f"beside it {name}.yaml: static vectors of words, without MiniLM" for name in others)
     rules = [*base.rules, *other_rules]
     if tunable:
@@ -224,8 +224,8 @@ def tuned_job(
     also tries a half and two thirds of `epochs`. A multi-label job starts with `pos_weight: sqrt`, and its
     space also tries `none`.
     """
-    frozen = job["encoder"]["transformer"]
-    encoder = {"name": "transformer", "pooling": "mean"} | {k: frozen[k] for k in ("model", "max_length")}
+    section = job["encoder"]["transformer"]
+    encoder = {"name": "transformer", "pooling": "mean"} | {k: section[k] for k in ("model", "max_length")}
     classifier, choices = dict(job["objective"]["classifier"]), dict[str, Any]()
     if _has_several(job):
         classifier["pos_weight"] = ROOT

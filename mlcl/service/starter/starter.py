@@ -141,10 +141,10 @@ def _write(
     }
     load_space("space.yaml", load_job(main.job), main.space)
     for name, (job, space) in sweep.others.items():
-        checked = load_job(job)
+        parsed_job = load_job(job)
         texts[f"{name}.yaml"] = f"# Searched beside job.yaml.\n{_yaml(job)}"
         if space is not None:
-            load_space(f"{name}_space.yaml", checked, space)
+            load_space(f"{name}_space.yaml", parsed_job, space)
             texts[f"{name}_space.yaml"] = f"# What to vary of {name}.yaml.\n{_yaml(space)}"
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
