@@ -36,7 +36,7 @@ def check_command(
     if name not in SUBMITTABLE:
         raise UserError("not a command to submit", found=name, allowed=SUBMITTABLE)
     with chdir(folder):
-        command_files, jobs = _read(name, given, files or {})
+        command_files, jobs = _read_jobs(name, given, files or {})
         if name != "baseline":
             cpus = 1 if given.get("cpus") is None else given["cpus"]
             options = [given.get(option) for option in ("gpus", "parallel", "budget")]
@@ -44,11 +44,11 @@ def check_command(
         plugins = dict.fromkeys(
             plugin.path for job in jobs for plugin in job.plugins if plugin.path is not None
         )
-        weights = dict.fromkeys(file for job in jobs for file in _weights(job, folder))
+        weights = dict.fromkeys(file for job in jobs for file in _weight_files(job, folder))
         return [*command_files, *(Path(os.path.relpath(path)) for path in plugins), *weights]
 
 
-def _weights(job: JobConfig, folder: Path) -> Iterator[Path]:
+def _weight_files(job: JobConfig, folder: Path) -> Iterator[Path]:
     """Yields the files of a job's pretrained weights that are uploaded from `folder`.
 
     Raises UserError if a job names weights by a relative path under which no file is uploaded.
@@ -89,7 +89,7 @@ def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
     return result
 
 
-def _read(
+def _read_jobs(
     command: str, arguments: Mapping[str, Any], files: Mapping[str, str]
 ) -> tuple[list[Path], list[JobConfig]]:
     """Returns the files that a command names, and the jobs in them. Raises UserError if one is wrong."""
@@ -119,7 +119,7 @@ def _read(
             target, [word for word in arguments["words"] or [] if "=" in word], arguments["labels"]
         )
         folder_files = [file for file in upload_files(Path()) if target in file.parents]
-        return folder_files or ([target] if target.is_dir() else _files_of([target])), [job]
+        return folder_files or ([target] if target.is_dir() else _job_files([target])), [job]
     trees = {Path(name): load_yaml(text) for name, text in files.items()}
     jobs, sources, spaces = list[JobConfig](), [arguments["job"]], list[Path]()
     jobs.append(load_job(trees.get(arguments["job"], arguments["job"]), arguments["overrides"] or []))
@@ -135,10 +135,10 @@ def _read(
                 spaces += [] if space in trees or is_packaged(space) else [space]
                 for setting in arguments.get("try_") or [] if job is jobs[0] else []:
                     asked_start(search_space, job, parse_setting(setting))
-    return [*_files_of([trees.get(file, file) for file in sources]), *spaces], jobs
+    return [*_job_files([trees.get(file, file) for file in sources]), *spaces], jobs
 
 
-def _files_of(jobs: Sequence[Path | Mapping[str, Any]]) -> list[Path]:
+def _job_files(jobs: Sequence[Path | Mapping[str, Any]]) -> list[Path]:
     """Returns the files of jobs and of their bases, without packaged files, which the cluster has already."""
     files = dict.fromkeys(name for job in jobs for name in read_job(job).files)
     return [file for file in files if not is_packaged(file)]

@@ -119,7 +119,7 @@ def model_run(runs: Runs, word: str) -> Run:
             allowed="MLflow's id of a run, a run's own id, a sweep's name or id",
         )
     sweeps = [run for run in matches if kind(run) == "sweep"]
-    run = _best(runs, sweeps, word) if sweeps else _single(matches, word)
+    run = _best_run(runs, sweeps, word) if sweeps else _single_run(matches, word)
     state = run.data.tags.get(Tag.STATE)
     if state != State.COMPLETE:
         raise UserError("not a complete run", key="RUN", found=f"{word} ({state})", allowed=State.COMPLETE)
@@ -130,7 +130,7 @@ def model_run(runs: Runs, word: str) -> Run:
     return run
 
 
-def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
+def _best_run(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
     """Returns the run of the best training of the first sweep that has one. Raises UserError if none has."""
     for sweep in sweeps:
         training = read_sweep(runs, sweep).best_training
@@ -140,7 +140,7 @@ def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
     raise UserError("this sweep has no best trial", key="RUN", found=word)
 
 
-def _single(runs: Sequence[Run], word: str) -> Run:
+def _single_run(runs: Sequence[Run], word: str) -> Run:
     complete_runs = [run for run in runs if run.data.tags.get(Tag.STATE) == State.COMPLETE]
     if len(complete_runs) > 1:
         ids = [str(run.info.run_id) for run in complete_runs]

@@ -51,7 +51,7 @@ def _copy_missing(source: Path, home: Path, announce: Callable[[str], None]) -> 
     sweeps = {record.name: record.id for _, record in [*records.values()][::-1] if record.kind == "sweeps"}
     for folder, record in complete_records[::-1]:
         if record.id not in records:
-            yield _copy(source, folder, record, home)
+            yield _copy_record(source, folder, record, home)
             if record.kind == "sweeps" and record.name in sweeps:
                 announce(f"sweep {record.name}: its name now means the copy; yours is {sweeps[record.name]}")
             continue
@@ -59,31 +59,33 @@ def _copy_missing(source: Path, home: Path, announce: Callable[[str], None]) -> 
         digest, old_digest = source_runs[record.number]["last_event"], home_runs[old.number]["last_event"]
         is_run = record.kind == "runs"  # it has no events, but a log that only grows
         is_current = (
-            old.state is State.COMPLETE if is_run else digest == old_digest or digest in _digests(home, old)
+            old.state is State.COMPLETE
+            if is_run
+            else digest == old_digest or digest in _event_digests(home, old)
         )
         if is_current:
             continue
         with copy.try_lock() as locked:
             if locked and (
-                _log_grew(source, home, old) if is_run else old_digest in _digests(source, record)
+                _has_grown(source, home, old) if is_run else old_digest in _event_digests(source, record)
             ):
-                yield _copy(source, folder, record, home, old)
+                yield _copy_record(source, folder, record, home, old)
                 continue
         reason = "was changed in both homes" if locked else "is in use"
         announce(f"{record.kind.removesuffix('s')} {record.name or record.id} {reason}: not copied")
 
 
-def _digests(home: Path, record: RunRecord) -> set[str]:
+def _event_digests(home: Path, record: RunRecord) -> set[str]:
     return {digest for _, digest in Database(home).events(record.number)}
 
 
-def _log_grew(source: Path, home: Path, record: RunRecord) -> bool:
+def _has_grown(source: Path, home: Path, record: RunRecord) -> bool:
     paths = [log_folder(root, record.log) / LOG for root in (source, home)]
     source_log, home_log = (path.read_bytes() if path.exists() else b"" for path in paths)
     return source_log.startswith(home_log)
 
 
-def _copy(
+def _copy_record(
     source: Path, folder: RunFolder, record: RunRecord, home: Path, old: RunRecord | None = None
 ) -> RunRecord:
     """Copies a record with folder and logs; `old` is its record in `home`, whose events it begins with."""
@@ -92,12 +94,12 @@ def _copy(
         shutil.rmtree(target.path, ignore_errors=True)
     starts = {path.parent.name: first_entry(path) for path in sorted((source / "logs").glob(f"[!.]*/{LOG}"))}
     own_ids = [id for id, start in starts.items() if start.get("owner") == record.id]
-    logs = list(dict.fromkeys(log for id in own_ids for log in _with_parents(source, id)))
+    logs = list(dict.fromkeys(log for id in own_ids for log in _log_lineage(source, id)))
     for id in logs:
         _copy_log(source, id, home, renew=id in own_ids)
     _copy_folder(folder.path, target.path, [LOCK])
     fields = {name: value for name, value in asdict(record).items() if name != "number"}
-    digests = set() if old is None else _digests(home, old)
+    digests = set() if old is None else _event_digests(home, old)
     last = ""
     with Database(home).transaction() as write:
         if old is None:
@@ -125,11 +127,11 @@ def _replace_file(origin: str, target: str) -> None:
         shutil.copy2(origin, partial_file)
 
 
-def _with_parents(home: Path, id: str) -> Iterator[str]:
+def _log_lineage(home: Path, id: str) -> Iterator[str]:
     """Yields the ids of the logs in which log `id` is nested, the outermost first, and then `id`."""
     parent = first_entry(log_folder(home, id) / LOG).get("parent")
     if parent:
-        yield from _with_parents(home, parent)
+        yield from _log_lineage(home, parent)
     yield id
 
 

@@ -73,7 +73,7 @@ def run_job(
     checkpoint cannot be read. MLflow must answer at the beginning; after that, only the end of the run waits
     a moment for it.
     """
-    job_data = _with_precision(JobData.of(job, home), home, gpus, fresh=fresh)
+    job_data = _resolve_precision(JobData.of(job, home), home, gpus, fresh=fresh)
     job = job_data.job
     for note in job_data.dataset.info.notes:
         announce(f"data: {note}")
@@ -100,7 +100,7 @@ def run_job(
         return replace(report, mlflow_run_id=delivery.run_id(report.log), undelivered=n_undelivered)
 
 
-def _with_precision(job_data: JobData, home: Path, gpus: float | None, *, fresh: bool) -> JobData:
+def _resolve_precision(job_data: JobData, home: Path, gpus: float | None, *, fresh: bool) -> JobData:
     """Replaces `train.precision: auto` by the precision of the run to resume, else by a measured one."""
     job, runs = job_data.job, RunFolders(home)
     if job.train.precision != AUTO:
@@ -159,11 +159,11 @@ class _Run:
         hash_ = job_hash(self.job_data.job)
         return RunReport(id, state, folder, log.id, metrics, resumed, reason, job_hash=hash_)
 
-    def _encode(self) -> None:
+    def _encode_inputs(self) -> None:
         """Encodes the frozen inputs with all CPUs, before a training in this process."""
         job = self.job_data.job
 
-        def show(done: int, total: int, _left: float | None, text: str) -> None:
+        def show(done: int, total: int, _seconds_left: float | None, text: str) -> None:
             self.listener(Event("encoding", 0, 0, done, total, note=text))
 
         work = Work([job], self.home, pick_device(job.train.device).type)
@@ -178,7 +178,7 @@ class _Run:
             return run_group(
                 job, folder, log, self.home, self.listener, self.stop, share=share, announce=announce
             )
-        self._encode()
+        self._encode_inputs()
         outcome = run_experiment(
             job_data,
             folder=folder,

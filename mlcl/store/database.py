@@ -79,7 +79,7 @@ class Database:
     def create(self) -> None:
         """Creates the file if it is missing. Raises UserError for a database written by a later mlcl."""
         self.home.mkdir(parents=True, exist_ok=True)
-        with self._connected("rwc") as connection:
+        with self._connect("rwc") as connection:
             connection.execute("BEGIN IMMEDIATE")
             if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 for statement in SCHEMA.split(";"):
@@ -92,7 +92,7 @@ class Database:
         """Raises UserError for a database that was written by a later mlcl."""
         if not self.file.exists():
             return
-        with self._connected("rw") as connection:
+        with self._connect("rw") as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
             raise UserError(
@@ -106,18 +106,18 @@ class Database:
     def check(self) -> None:
         """Reads the whole file. Raises UserError if it is damaged, or missing although runs have folders."""
         if not self.file.exists():
-            if (folder := self._left_folder()) is not None:
+            if (folder := self._find_run_folder()) is not None:
                 raise UserError(
                     "the database of this home is missing", file=self.file, found=folder, allowed=CURE
                 )
             return
         self.check_version()
-        with self._connected("rw") as connection:
+        with self._connect("rw") as connection:
             if not self._has_tables(connection):
                 return
             (answer,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if answer != "ok":
-            raise self._damaged(answer)
+            raise self._damage_error(answer)
         for run in self.runs():
             for _ in self.events(run):
                 pass
@@ -126,18 +126,18 @@ class Database:
         """Whether the file has tables. Raises UserError if it has none although runs have folders."""
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             return True
-        if self._left_folder() is not None:
-            raise self._damaged("it has no tables")
+        if self._find_run_folder() is not None:
+            raise self._damage_error("it has no tables")
         return False
 
-    def _left_folder(self) -> Path | None:
+    def _find_run_folder(self) -> Path | None:
         paths = (path for kind in KINDS for path in (self.home / kind).glob("mlcl-*"))
         return next((path for path in paths if path.is_dir()), None)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Opens a context for writes: all are on the disk when it ends, or none if it raises an exception."""
-        with self._connected("rw") as connection:
+        with self._connect("rw") as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 transaction = Transaction(self, connection)
@@ -151,7 +151,7 @@ class Database:
         """Returns the fields of all runs, sweeps and tables, keyed by number, in the order of creation."""
         if not self.file.exists():
             return {}
-        with self._connected("rw") as connection:
+        with self._connect("rw") as connection:
             connection.execute("BEGIN")
             if not self._has_tables(connection):
                 return {}
@@ -159,8 +159,8 @@ class Database:
             last_row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'runs'").fetchone()
             connection.execute("COMMIT")
         if [number for number, *_ in rows] != list(range(1, (last_row[0] if last_row else 0) + 1)):
-            raise self._damaged("rows of runs are missing")
-        return {number: self._run(number, content, sum) for number, content, sum in rows}
+            raise self._damage_error("rows of runs are missing")
+        return {number: self._read_run(number, content, sum) for number, content, sum in rows}
 
     def events(self, run: int) -> Iterator[tuple[dict[str, Any], str]]:
         """Yields the events of the sweep or table with the number `run`, in order, each with its digest.
@@ -168,7 +168,7 @@ class Database:
         Events that are added after the first one was read are left out. The database is locked for one page
         of events at a time, so that readers of a long sweep do not block the command that runs it.
         """
-        with self._connected("rw") as connection:
+        with self._connect("rw") as connection:
             connection.execute("BEGIN")
             run_row = connection.execute(
                 "SELECT content, digest FROM runs WHERE number = ?", (run,)
@@ -178,24 +178,24 @@ class Database:
             ).fetchone()
             connection.execute("COMMIT")
         if run_row is None:
-            raise self._damaged(f"run {run} is missing")
-        last_digest, current_digest, count = self._run(run, *run_row)["last_event"], "", 0
+            raise self._damage_error(f"run {run} is missing")
+        last_digest, current_digest, count = self._read_run(run, *run_row)["last_event"], "", 0
         if last_digest != (newest_row[0] if newest_row else ""):
-            raise self._damaged(f"the last events of run {run} are missing")
+            raise self._damage_error(f"the last events of run {run} are missing")
         page: list[tuple[int, str, str]] = []
         while current_digest != last_digest:
-            with self._connected("rw") as connection:
+            with self._connect("rw") as connection:
                 page = connection.execute(
                     "SELECT number, content, digest FROM events WHERE run = ? AND number > ? "
                     f"ORDER BY number LIMIT {PAGE}",
                     (run, page[-1][0] if page else 0),
                 ).fetchall()
             if not page:
-                raise self._damaged(f"the last events of run {run} are missing")
+                raise self._damage_error(f"the last events of run {run} are missing")
             for _, content, sum in page:
                 current_digest, count = digest(current_digest, content), count + 1
                 if current_digest != sum:
-                    raise self._damaged(
+                    raise self._damage_error(
                         f"event {count} of run {run} was changed, or one before it is missing"
                     )
                 yield read_event(content), current_digest
@@ -207,22 +207,22 @@ class Database:
         if not self.file.exists():
             return
         with new_file(self.home / BACKUP) as partial_file:
-            with self._connected("rw") as connection, closing(sqlite3.connect(partial_file)) as copy:
+            with self._connect("rw") as connection, closing(sqlite3.connect(partial_file)) as copy:
                 connection.backup(copy)
             with partial_file.open("rb") as file:
                 os.fsync(file.fileno())
 
-    def _run(self, number: int, content: str, sum: str) -> dict[str, Any]:
+    def _read_run(self, number: int, content: str, sum: str) -> dict[str, Any]:
         if digest(str(number), content) != sum:
-            raise self._damaged(f"run {number} was changed")
+            raise self._damage_error(f"run {number} was changed")
         fields: dict[str, Any] = json.loads(content)
         return fields
 
-    def _damaged(self, detail: object) -> UserError:
+    def _damage_error(self, detail: object) -> UserError:
         return UserError("the database of this home is damaged", file=self.file, found=detail, allowed=CURE)
 
     @contextmanager
-    def _connected(self, mode: str) -> Iterator[sqlite3.Connection]:
+    def _connect(self, mode: str) -> Iterator[sqlite3.Connection]:
         try:
             uri = f"{self.file.resolve().as_uri()}?mode={mode}"
             with closing(
@@ -232,9 +232,9 @@ class Database:
                 connection.execute("PRAGMA journal_mode=TRUNCATE")  # deleting the journal takes longer
                 yield connection
         except (sqlite3.Error, UnicodeDecodeError) as error:  # a message of SQLite quotes damaged bytes
-            raise self._readable(error) from None
+            raise self._translate_error(error) from None
 
-    def _readable(self, error: Exception) -> Exception:
+    def _translate_error(self, error: Exception) -> Exception:
         code = sqlite_code(error)
         if code in (SqliteCode.BUSY, SqliteCode.LOCKED):
             return MachineError(f"{self.file}: other commands have kept it locked for {PATIENCE:.0f} s")
@@ -242,7 +242,7 @@ class Database:
             return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.file))
         if code in (SqliteCode.CANTOPEN, SqliteCode.READONLY, SqliteCode.IOERR):
             return OSError(errno.EIO, f"{error}", str(self.file))
-        return self._damaged(error)
+        return self._damage_error(error)
 
 
 class Transaction:
@@ -255,38 +255,38 @@ class Transaction:
         """Adds a run, sweep or table with these fields; returns its number, the largest so far."""
         self._connection.execute("INSERT INTO runs (content) VALUES (NULL)")
         number = int(self._connection.execute("SELECT last_insert_rowid()").fetchone()[0])
-        self._write(number, {**fields, "last_event": ""})
+        self._write_row(number, {**fields, "last_event": ""})
         return number
 
     def change_run(self, number: int, **fields: Any) -> None:
         """Replaces the given fields of the run, sweep or table with this number."""
-        self._write(number, {**self._row(number), **fields})
+        self._write_row(number, {**self._read_row(number), **fields})
 
     def add_event(self, run: int, content: str, after: str) -> str:
         """Adds an event (JSON) after the event with the digest `after`; returns the digest of the new one."""
-        row = self._row(run)
+        row = self._read_row(run)
         if row["last_event"] != after:
-            raise self._database._damaged(f"run {run} has events that its command did not write")
+            raise self._database._damage_error(f"run {run} has events that its command did not write")
         sum = digest(after, content)
         self._connection.execute(
             "INSERT INTO events (run, content, digest) VALUES (?, ?, ?)", (run, content, sum)
         )
-        self._write(run, {**row, "last_event": sum})
+        self._write_row(run, {**row, "last_event": sum})
         return sum
 
     def commit(self) -> None:
         """Commits the transaction: all of its writes are on the disk when this returns."""
         self._connection.execute("COMMIT")
 
-    def _row(self, number: int) -> dict[str, Any]:
+    def _read_row(self, number: int) -> dict[str, Any]:
         row = self._connection.execute(
             "SELECT content, digest FROM runs WHERE number = ?", (number,)
         ).fetchone()
         if row is None:
-            raise self._database._damaged(f"run {number} is missing")
-        return self._database._run(number, *row)
+            raise self._database._damage_error(f"run {number} is missing")
+        return self._database._read_run(number, *row)
 
-    def _write(self, number: int, fields: Mapping[str, Any]) -> None:
+    def _write_row(self, number: int, fields: Mapping[str, Any]) -> None:
         content = json.dumps(fields)
         self._connection.execute(
             "UPDATE runs SET content = ?, digest = ? WHERE number = ?",

@@ -80,7 +80,7 @@ class RunFolder:
     @property
     def record(self) -> RunRecord | None:
         """The record in the home's database; None before the first command has written it."""
-        return _records(self.home).get((self.path.parent.name, self.path.name))
+        return _read_records(self.home).get((self.path.parent.name, self.path.name))
 
     @property
     def written_record(self) -> RunRecord:
@@ -168,13 +168,13 @@ class RunFolders:
 
 def home_records(home: Path) -> Iterator[tuple[RunFolder, RunRecord]]:
     """Yields the runs, sweeps and tables of a home whose folders exist, with their records, latest first."""
-    for record in sorted(_records(home).values(), key=lambda record: record.number, reverse=True):
+    for record in sorted(_read_records(home).values(), key=lambda record: record.number, reverse=True):
         folder = RunFolder(home / record.kind / record.id)
         if folder.path.is_dir():
             yield folder, record
 
 
-def _records(home: Path) -> dict[tuple[str, str], RunRecord]:
+def _read_records(home: Path) -> dict[tuple[str, str], RunRecord]:
     records = {}
     for number, row in Database(home).runs().items():
         fields = {key: value for key, value in row.items() if key != "last_event"}

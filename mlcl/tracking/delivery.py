@@ -70,41 +70,41 @@ class Delivery:
 
     def __init__(self, tracker: Tracker, announce: Callable[[str], None] = lambda _: None) -> None:
         self._tracker, self._home, self._announce = tracker, tracker.home, announce
-        self._logs: dict[str, _QueuedLog] = {}
-        self._scans: list[bool] = []
+        self._queued_logs: dict[str, _QueuedLog] = {}
+        self._requested_scans: list[bool] = []
         """The requested scans for undelivered logs: one item each, True to include refused logs."""
-        self._failures, self._failing_since = 0, 0.0
-        self._refusals: set[str] = set()
+        self._failure_count, self._failure_start = 0, 0.0
+        self._announced_reasons: set[str] = set()
         """The announced reasons of refusals. A reason that many logs have in common is announced once."""
-        self._wake, self._ended = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._work, name="delivery", daemon=True)
+        self._wake_event, self._end_event = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._deliver_repeatedly, name="delivery", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._ended.set()
-        self._wake.set()
+        self._end_event.set()
+        self._wake_event.set()
         self._thread.join(JOIN_SECONDS)
 
     def add(self, id: str) -> None:
         """Adds a log of this command, whose present and later entries are sent."""
-        self._add(id, earlier=False)
-        self._wake.set()
+        self._queue_log(id, earlier=False)
+        self._wake_event.set()
 
     def add_undelivered(self, *, refused: bool = False) -> None:
         """Adds the logs of earlier commands for this store; with `refused` also those that MLflow refused."""
-        self._scans.append(refused)
-        self._wake.set()
+        self._requested_scans.append(refused)
+        self._wake_event.set()
 
-    def _add(self, id: str, *, earlier: bool) -> None:
+    def _queue_log(self, id: str, *, earlier: bool) -> None:
         """Adds a log after the logs of its parents: MLflow needs the parent runs first."""
         folder = log_folder(self._home, id)
         parent = first_entry(folder / LOG).get("parent")
-        if parent and parent not in self._logs and Cursor.of(self._home, parent).run_id is None:
-            self._add(parent, earlier=True)
-        log = self._logs.setdefault(id, _QueuedLog(id, folder, earlier))
+        if parent and parent not in self._queued_logs and Cursor.of(self._home, parent).run_id is None:
+            self._queue_log(parent, earlier=True)
+        log = self._queued_logs.setdefault(id, _QueuedLog(id, folder, earlier))
         log.earlier = log.earlier and earlier
 
     def run_id(self, id: str) -> str | None:
@@ -114,7 +114,7 @@ class Delivery:
     def wait_run_id(self, id: str, timeout: float) -> str | None:
         """Waits up to `timeout` seconds for the log's run in MLflow; returns its id or None."""
         end = time.monotonic() + timeout
-        self._wake.set()
+        self._wake_event.set()
         while (run_id := self.run_id(id)) is None and time.monotonic() < end and self._thread.is_alive():
             time.sleep(LOOK_EVERY)
         return run_id
@@ -126,22 +126,22 @@ class Delivery:
         the wait ends at the first failure, or after `patience` seconds.
         """
         start, stop_time = time.monotonic(), None
-        for log in list(self._logs.values()):
+        for log in list(self._queued_logs.values()):
             log.elsewhere = False  # the other process may have released it: the thread looks again
-        self._wake.set()
-        while (self._scans or self.pending()) and self._thread.is_alive():
-            now, outage = time.monotonic(), self._failures > 0
+        self._wake_event.set()
+        while (self._requested_scans or self.pending()) and self._thread.is_alive():
+            now, outage = time.monotonic(), self._failure_count > 0
             if stop_time is None and stop():
                 stop_time = now
             stopped = stop_time is not None and (outage or now - stop_time > patience)
-            if stopped or (outage and now - max(self._failing_since, start) > patience):
+            if stopped or (outage and now - max(self._failure_start, start) > patience):
                 break
             time.sleep(LOOK_EVERY)
         return self.pending()
 
     def pending(self) -> int:
         """Returns the number of logs with unsent entries; logs that other processes send are not counted."""
-        logs = [log for log in list(self._logs.values()) if not log.elsewhere and not log.is_delivered]
+        logs = [log for log in list(self._queued_logs.values()) if not log.elsewhere and not log.is_delivered]
         return sum(log.pending() > 0 for log in logs)
 
     def delivered_run(self, id: str) -> str | None:
@@ -150,9 +150,9 @@ class Delivery:
         cursor = Cursor.read(folder)
         return None if pending_entries(folder, cursor.offset) else cursor.run_id
 
-    def _work(self) -> None:
+    def _deliver_repeatedly(self) -> None:
         pause = POLL
-        while not self._ended.is_set():
+        while not self._end_event.is_set():
             try:
                 self.deliver()
                 pause = POLL
@@ -161,8 +161,8 @@ class Delivery:
                     " ".join(self._tracker.safe(f"{type(error).__name__}: {error}").split())[:300]
                 )
                 pause = min(2 * pause, MAX_PAUSE)
-            self._wake.wait(pause)
-            self._wake.clear()
+            self._wake_event.wait(pause)
+            self._wake_event.clear()
         self.release()
 
     def deliver(self) -> None:
@@ -171,29 +171,29 @@ class Delivery:
         In an outage raises MLflow's exception; the next call begins with the logs that have failed least. A
         log that MLflow will never accept is marked as undeliverable and left out.
         """
-        while self._scans:
+        while self._requested_scans:
             self._forget_lost_runs()
             for unsent_log in undelivered_logs(self._home, self._tracker.uri):
-                if not unsent_log.locked and (self._scans[0] or not unsent_log.refusal):
-                    self._add(unsent_log.id, earlier=True)
-            self._scans.pop(0)
-        for log in sorted(self._logs.values(), key=lambda log: log.failures):
+                if not unsent_log.locked and (self._requested_scans[0] or not unsent_log.refusal):
+                    self._queue_log(unsent_log.id, earlier=True)
+            self._requested_scans.pop(0)
+        for log in sorted(self._queued_logs.values(), key=lambda log: log.failures):
             try:
-                sender = None if log.is_delivered else self._sender(log)
+                sender = None if log.is_delivered else self._open_sender(log)
                 if sender is None:
                     continue
                 for _ in sender.deliver():
                     self._reset_failures()
                     if sender.cursor.undeliverable:
-                        self._tell(log, sender.cursor, "all of the log")
-                    if self._ended.is_set():
+                        self._announce_refusal(log, sender.cursor, "all of the log")
+                    if self._end_event.is_set():
                         return
             except Exception as error:
                 reason = refusal(error)
                 if reason is None:
                     log.failures += 1
                     raise
-                self._put_aside(log, self._tracker.safe(reason))
+                self._mark_undeliverable(log, self._tracker.safe(reason))
                 continue
             # A log of an earlier command may be one that a living command has just started.
             if sender.cursor.ended or (log.earlier and not pending_entries(log.folder, sender.cursor.offset)):
@@ -210,7 +210,7 @@ class Delivery:
                 if locked and run_id is not None and existing_run(self._tracker.client, run_id) is None:
                     Cursor().write(folder)
 
-    def _sender(self, log: _QueuedLog) -> Sender | None:
+    def _open_sender(self, log: _QueuedLog) -> Sender | None:
         """Returns the log's sender; None while another process sends it, or its parent log has no run yet."""
         if log.sender is None:
             log.elsewhere = not log.lock.enter_context(lock_file(log.folder / LOCK))
@@ -221,48 +221,48 @@ class Delivery:
         parent = log.sender.parent
         if parent is None or self.run_id(parent) is not None:
             return log.sender
-        parent_log = self._logs.get(parent)
+        parent_log = self._queued_logs.get(parent)
         if parent_log is None or parent_log.is_delivered:
             raise Refused(f"the log that it is nested in, {parent}, has no run")
         log.elsewhere = parent_log.elsewhere
         return None
 
-    def _put_aside(self, log: _QueuedLog, reason: str) -> None:
+    def _mark_undeliverable(self, log: _QueuedLog, reason: str) -> None:
         """Marks a log that MLflow refuses as undeliverable, removes it from the queue and announces it."""
         if log.sender is not None:
             cursor = log.sender.cursor
             cursor.try_again()
             cursor.undeliverable = reason
             cursor.write(log.folder)
-            self._tell(log, cursor, "the log")
+            self._announce_refusal(log, cursor, "the log")
         log.release()
-        self._logs.pop(log.id)
+        self._queued_logs.pop(log.id)
 
-    def _tell(self, log: _QueuedLog, cursor: Cursor, subject: str) -> None:
+    def _announce_refusal(self, log: _QueuedLog, cursor: Cursor, subject: str) -> None:
         """Announces a refusal, unless a refusal for the same reason was announced before."""
         reason = cursor.undeliverable
-        if (text := reason.replace(str(cursor.run_id), "")) not in self._refusals:
-            self._refusals.add(text)
+        if (text := reason.replace(str(cursor.run_id), "")) not in self._announced_reasons:
+            self._announced_reasons.add(text)
             remedy = "it is kept, and `mlcl doctor` names it and others like it"
             self._announce(f"MLflow does not take {subject} {log.id} ({reason}); {remedy}")
 
     def release(self) -> None:
         """Releases the locks of all logs, so that other processes can send them."""
-        for log in self._logs.values():
+        for log in self._queued_logs.values():
             log.release()
 
     def _count_failure(self, reason: str) -> None:
-        if self._failures == 0:
-            self._failing_since = time.monotonic()
-        self._failures += 1
-        if self._failures == ANNOUNCE_AFTER:
+        if self._failure_count == 0:
+            self._failure_start = time.monotonic()
+        self._failure_count += 1
+        if self._failure_count == ANNOUNCE_AFTER:
             self._announce(f"MLflow does not answer ({reason}); logs are kept and delivered later")
 
     def _reset_failures(self) -> None:
         """Resets the count of failures after an entry was sent, and announces the end of an outage."""
-        if self._failures >= ANNOUNCE_AFTER:
+        if self._failure_count >= ANNOUNCE_AFTER:
             self._announce("MLflow answers again; logs are being delivered")
-        self._failures = 0
+        self._failure_count = 0
 
 
 def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:

@@ -61,9 +61,9 @@ class JobLogs:
                 Tag.FINGERPRINT: data.fingerprint,
                 Tag.STORED_FINGERPRINT: data.stored_fingerprint,
                 Tag.ROWS: json.dumps(dict(data.rows)),
-                **_notes(data),
+                **_notes_tag(data),
                 Tag.SEED: str(job.train.seed),
-                Tag.LOWER_IS_BETTER: _lower_is_better(),
+                Tag.LOWER_IS_BETTER: _minimized_metrics(),
                 **(tags or {}),
             },
             parent=parent,
@@ -95,14 +95,14 @@ class JobLogs:
         return next(id for id in ids if is_usable(self.home, id, self.uri))
 
 
-def _notes(data: DatasetInfo) -> dict[str, str]:
+def _notes_tag(data: DatasetInfo) -> dict[str, str]:
     """Returns the tag with the notes of a data set; the last notes are left out if it would be too long."""
     lengths = accumulate(len(json.dumps(note)) for note in data.notes)
     notes = [note for note, length in zip(data.notes, lengths, strict=True) if length <= MAX_NOTES]
     return {Tag.DATA_NOTES: json.dumps(notes)} if notes else {}
 
 
-def _lower_is_better() -> str:
+def _minimized_metrics() -> str:
     """Returns the names of all metrics for which lower is better, as JSON for readers without the metrics."""
     metrics = [metric for metric in registry("metrics").values() if metric.mode == "min"]
     return json.dumps([name for m in metrics for name in (m.name, *([f"{m.name}_*"] * m.per_aspect))])

@@ -101,12 +101,12 @@ class RunLog:
         self._path = self._folder / LOG
         self.state, self.reason = State.RUNNING, ""
         """The last state in the log, for MLflow; the present state of a run is in the home's database."""
-        self._params: set[str] = set()
-        self._artifacts: set[str] = set()
+        self._param_names: set[str] = set()
+        self._artifact_paths: set[str] = set()
         self._is_started = False
         for line, _ in read_lines(self._path):
             if not line.startswith(METRICS):
-                self._read(decode(line))
+                self._read_entry(decode(line))
 
     @classmethod
     def start(
@@ -141,7 +141,7 @@ class RunLog:
         log._append(
             {
                 "kind": "start",
-                "time": _now(),
+                "time": _timestamp(),
                 "uri": stored_uri(uri, home),
                 "experiment": experiment,
                 "name": name,
@@ -173,16 +173,18 @@ class RunLog:
 
     def log_params(self, params: Mapping[str, str]) -> None:
         """Logs parameters. A parameter that the log already has keeps its value."""
-        values = {name: value for name, value in params.items() if name not in self._params}
+        values = {name: value for name, value in params.items() if name not in self._param_names}
         if values:
             self._append({"kind": "params", "values": values})
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Logs metrics at a step, except those that the log has at this or a later one, as after a resume."""
-        values = {name: _number(number) for name, number in metrics.items() if self._last(name)[0] < step}
+        values = {
+            name: _to_number(number) for name, number in metrics.items() if self._last_point(name)[0] < step
+        }
         if values:
-            append(self._path, [{"kind": "metrics", "step": step, "time": _now(), "values": values}])
-            self._points |= {name: (step, value) for name, value in values.items()}
+            append(self._path, [{"kind": "metrics", "step": step, "time": _timestamp(), "values": values}])
+            self._last_points |= {name: (step, value) for name, value in values.items()}
 
     def log_final_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Logs final metrics at a step, so that the last point of each, which MLflow shows, has this value.
@@ -193,8 +195,8 @@ class RunLog:
         """
         values_by_step: dict[int, dict[str, float]] = {}
         for name, value in metrics.items():
-            last_step, last_value = self._last(name)
-            same = last_value == _number(value)
+            last_step, last_value = self._last_point(name)
+            same = last_value == _to_number(value)
             first = last_step < 0 or (last_step == 0 and same)
             values_by_step.setdefault(
                 0 if first else step if same or last_step < step else last_step + 1, {}
@@ -202,11 +204,11 @@ class RunLog:
         for metric_step, values in values_by_step.items():
             self.log_metrics(values, metric_step)
 
-    def _last(self, name: str) -> tuple[int, float | str]:
-        return self._points.get(name, (-1, ""))
+    def _last_point(self, name: str) -> tuple[int, float | str]:
+        return self._last_points.get(name, (-1, ""))
 
     @cached_property
-    def _points(self) -> dict[str, tuple[int, float | str]]:
+    def _last_points(self) -> dict[str, tuple[int, float | str]]:
         """The last point of each metric in the log, as step and value, keyed by the metric's name."""
         points: dict[str, tuple[int, float | str]] = {}
         for line, _ in read_lines(self._path):
@@ -220,13 +222,13 @@ class RunLog:
 
     def log_artifacts(self, paths: Sequence[Path]) -> None:
         """Logs files or folders as artifacts. Their content is read only when they are sent to MLflow."""
-        self._append(*({"kind": "artifact", "path": self._relative(path)} for path in paths))
+        self._append(*({"kind": "artifact", "path": self._relative_path(path)} for path in paths))
 
     def has_artifact(self, path: Path) -> bool:
         """Whether a file or folder was logged as an artifact."""
-        return self._relative(path) in self._artifacts
+        return self._relative_path(path) in self._artifact_paths
 
-    def _relative(self, path: Path) -> str:
+    def _relative_path(self, path: Path) -> str:
         """Returns the path relative to the home if it is inside of it, so that the home can be moved."""
         root, path = self.home.resolve(), path.resolve()
         return str(path.relative_to(root) if path.is_relative_to(root) else path)
@@ -246,7 +248,7 @@ class RunLog:
         """
         reason = reason[:MAX_REASON]
         if (state, reason) != (self.state, self.reason):
-            entry = {"kind": "state", "state": state.value, "time": _now()}
+            entry = {"kind": "state", "state": state.value, "time": _timestamp()}
             # An empty reason is sent only where it replaces another.
             self._append(entry | ({"reason": reason} if reason or self.reason else {}))
         if state is not State.RUNNING:
@@ -269,26 +271,26 @@ class RunLog:
     def _append(self, *entries: Entry) -> None:
         append(self._path, entries)
         for entry in entries:
-            self._read(entry)
+            self._read_entry(entry)
 
-    def _read(self, entry: Entry) -> None:
+    def _read_entry(self, entry: Entry) -> None:
         match entry.get("kind"):
             case "start":
                 self._is_started = True
-                self._params |= entry["params"].keys()
+                self._param_names |= entry["params"].keys()
             case "params":
-                self._params |= entry["values"].keys()
+                self._param_names |= entry["values"].keys()
             case "artifact":
-                self._artifacts.add(entry["path"])
+                self._artifact_paths.add(entry["path"])
             case "state":
                 self.state, self.reason = State(entry["state"]), entry.get("reason", "")
 
 
-def _now() -> int:
+def _timestamp() -> int:
     return int(time.time() * 1000)
 
 
-def _number(value: Any) -> float | str:
+def _to_number(value: Any) -> float | str:
     """Returns a float; for NaN and infinity, which JSON lacks, returns a text that `float` reads."""
     number = float(value)
     return number if math.isfinite(number) else repr(number)

@@ -13,7 +13,7 @@ from mlcl.tracking.names import CLASSIFIER_WEIGHT, GAMMA, LOG10, MAX_PARAM, SHOR
 
 def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
     """Returns a job's dotted keys, without those in `free`, as MLflow parameters, with derived parameters."""
-    params = log_parameters(_settings(job, free))
+    params = log_parameters(_job_settings(job, free))
     weight = job.objective.classifier_weight
     gamma = {GAMMA: f"{1 - round(weight, 12):.4g}"} if job.objective.heads else {}
     return params | gamma
@@ -21,10 +21,10 @@ def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
 
 def typed_params(job: JobConfig, free: Collection[str] = ()) -> dict[str, Any]:
     """Returns the parameters of `params_of` without the derived ones, as numbers, booleans and strings."""
-    return plain_parameters(_settings(job, free))
+    return plain_parameters(_job_settings(job, free))
 
 
-def _settings(job: JobConfig, free_keys: Collection[str]) -> dict[str, Any]:
+def _job_settings(job: JobConfig, free_keys: Collection[str]) -> dict[str, Any]:
     keys = flatten(
         {name: section for name, section in dump_job(job).items() if name not in ("tracking", "plugins")}
     )
@@ -42,7 +42,7 @@ def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
     """
     params: dict[str, str] = {}
     for name, value in plain_parameters(settings).items():
-        params |= {name: param_text(value), **_derived(name, value)}
+        params |= {name: param_text(value), **_derive_params(name, value)}
     return params
 
 
@@ -56,13 +56,13 @@ def plain_parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in settings.items():
         if value is None or value == {}:
             continue
-        params[key] = _plain(value)
+        params[key] = _to_plain(value)
         if isinstance(value, list | tuple) and not key.startswith("evaluation."):
-            params |= {f"{key}.{index}": _plain(item) for index, item in enumerate(value)}
+            params |= {f"{key}.{index}": _to_plain(item) for index, item in enumerate(value)}
     return params
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float) else param_text(value)
 
 
@@ -86,7 +86,7 @@ def short_name(key: str) -> str | None:
 _DERIVED = re.compile(rf"{re.escape(LOG10)}|(tau|alpha)\.|(tau|k|lambda|gamma)$")
 
 
-def _derived(key: str, value: Any) -> dict[str, str]:
+def _derive_params(key: str, value: Any) -> dict[str, str]:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return {}
     alias = short_name(key)

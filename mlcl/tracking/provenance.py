@@ -53,19 +53,19 @@ def code() -> str:
     Changes are the uncommitted diff of the package's folder, and untracked files that git does not ignore.
     """
     folder = Path(__file__).parents[1]
-    commit, diff = _git(folder, "rev-parse", "HEAD"), _git(folder, "diff", "HEAD", "--", ".")
+    commit, diff = _run_git(folder, "rev-parse", "HEAD"), _run_git(folder, "diff", "HEAD", "--", ".")
     if commit is None:
-        record = _carried((Path.cwd(),))
+        record = _uploaded_provenance((Path.cwd(),))
         commit, diff = record.tags.get(Tag.COMMIT), record.diff
-    changes = (diff or "").encode() + b"".join(_untracked(folder))
+    changes = (diff or "").encode() + b"".join(_untracked_digests(folder))
     parts = [metadata.version("mlcl"), (commit or "").strip()[:12]]
     parts.append(f"+{hashlib.sha256(changes).hexdigest()[:8]}" if changes else "")
     return " ".join(part for part in parts if part)
 
 
-def _untracked(folder: Path) -> Iterator[bytes]:
+def _untracked_digests(folder: Path) -> Iterator[bytes]:
     """Yields the name of each untracked file below the folder, and the digest of its content."""
-    names = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or ""
+    names = _run_git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or ""
     for name in sorted(filter(None, names.split("\0"))):
         yield f"\0{name}\0".encode()
         # A file that was deleted or cannot be read cannot be imported either.
@@ -80,21 +80,21 @@ def provenance(*folders: Path, without: Path | None = None) -> Provenance:
     """
     tags: dict[str, str] = {Tag.PYTHON: platform.python_version(), Tag.MACHINE: platform.machine()}
     tags |= {Tag.SOURCE_NAME: "mlcl", Tag.SOURCE_TYPE: "LOCAL"}
-    versions = _installed()
+    versions = _installed_packages()
     packages = "".join(f"{name}=={versions[name]}\n" for name in sorted(versions, key=str.lower))
     tags[f"{VERSION_TAG}mlcl"] = versions["mlcl"]
     tags[Tag.LIBRARIES] = " ".join(f"{name}=={versions[name]}" for name in LIBRARIES if name in versions)
     tags |= submitted_tags()
     for folder in folders or (Path.cwd(), Path(__file__).parent):
-        commit = _git(folder, "rev-parse", "HEAD")
+        commit = _run_git(folder, "rev-parse", "HEAD")
         if commit is not None:
             break
     else:
-        record = _carried(folders or (Path.cwd(),))
+        record = _uploaded_provenance(folders or (Path.cwd(),))
         return Provenance(record.tags | tags, record.diff, packages)
-    paths = [] if without is None else _paths(folder, without.resolve())
-    diff = _git(folder, "diff", "HEAD", *paths) or ""
-    untracked_files = _git(folder, "ls-files", "--others", "--exclude-standard", *paths) or ""
+    paths = [] if without is None else _exclude_arguments(folder, without.resolve())
+    diff = _run_git(folder, "diff", "HEAD", *paths) or ""
+    untracked_files = _run_git(folder, "ls-files", "--others", "--exclude-standard", *paths) or ""
     tags |= dict(zip(OF_GIT, (commit.strip(), str(bool(diff or untracked_files)).lower()), strict=True))
     if len(diff) > MAX_DIFF:
         diff = diff[:MAX_DIFF] + "\n[cut]\n"
@@ -103,20 +103,20 @@ def provenance(*folders: Path, without: Path | None = None) -> Provenance:
     return Provenance(tags, diff, packages)
 
 
-def _paths(folder: Path, excluded: Path) -> list[str]:
+def _exclude_arguments(folder: Path, excluded: Path) -> list[str]:
     """Returns git's arguments that leave out the folder `excluded`; none for one outside of the checkout."""
-    top = Path((_git(folder, "rev-parse", "--show-toplevel") or "").rstrip("\n")).resolve()
+    top = Path((_run_git(folder, "rev-parse", "--show-toplevel") or "").rstrip("\n")).resolve()
     if top not in excluded.parents:
         return []
     return ["--", ":/", f":(top,exclude,literal){excluded.relative_to(top).as_posix()}"]
 
 
 @cache  # reading the metadata of some hundred packages takes a tenth of a second
-def _installed() -> dict[str, str]:
+def _installed_packages() -> dict[str, str]:
     return {package.name: package.version for package in metadata.distributions()}
 
 
-def _carried(folders: tuple[Path, ...]) -> Provenance:
+def _uploaded_provenance(folders: tuple[Path, ...]) -> Provenance:
     """Returns the commit and diff that were uploaded with a cluster job; an empty provenance without them."""
     for folder in folders:
         try:
@@ -128,7 +128,7 @@ def _carried(folders: tuple[Path, ...]) -> Provenance:
     return Provenance({}, "")
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def _run_git(folder: Path, *arguments: str) -> str | None:
     try:
         process = subprocess.run(
             ["git", "-C", str(folder), *arguments],

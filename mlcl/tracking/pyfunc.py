@@ -78,7 +78,7 @@ def log_export(tracker: Tracker, run_id: str, folder: Path, index: Index, encode
             python_model=CODE,
             artifacts={"model": str(folder.resolve())},
             signature=_signature(index),
-            input_example=_example(index),
+            input_example=_input_example(index),
             pip_requirements=_requirements(encoder),
         )
         return target
@@ -143,11 +143,11 @@ def _signature(index: Index) -> ModelSignature:
     if index.task == "multi_label":
         parameters.append(ParamSpec("threshold", DataType.double, None))
     return ModelSignature(
-        Schema([ColSpec(kind, index.modality)]), Schema(_outputs(index)), ParamSchema(parameters)
+        Schema([ColSpec(kind, index.modality)]), Schema(_output_columns(index)), ParamSchema(parameters)
     )
 
 
-def _outputs(index: Index) -> list[ColSpec]:
+def _output_columns(index: Index) -> list[ColSpec]:
     text: Any = DataType.string
     number: Any = DataType.double
     if index.task == "aspects":
@@ -161,7 +161,7 @@ def _outputs(index: Index) -> list[ColSpec]:
     return [ColSpec(text, "label"), ColSpec(number, "probability"), *levels]
 
 
-def _example(index: Index) -> pd.DataFrame:
+def _input_example(index: Index) -> pd.DataFrame:
     """Returns a made-up example, since the rows of the data set may be confidential."""
     if index.modality == "text":
         return pd.DataFrame({"text": ["an example"]})

@@ -59,7 +59,7 @@ def refusal(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, MlflowException):
         return str(error) if error.error_code in REFUSED else None
-    if any(_is_outage(cause) for cause in _chain(error)):
+    if any(_is_outage(cause) for cause in _error_chain(error)):
         return None
     return f"{type(error).__name__}: {error}"
 
@@ -82,7 +82,7 @@ def _http_status(error: BaseException) -> int | None:
     return status if isinstance(status, int) else None
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _error_chain(error: BaseException | None) -> Iterator[BaseException]:
     """Yields an error and those that led to it: boto3 names the cause of a failed upload only there."""
     while error is not None:
         yield error

@@ -99,7 +99,7 @@ class Score:
 
     def tags(self) -> dict[str, str]:
         """Returns the tags that record this score at a version."""
-        job = {key: _short(value) for key, value in self.job.items() if not _is_in(NEUTRAL, key)}
+        job = {key: _shorten_value(value) for key, value in self.job.items() if not _is_covered(NEUTRAL, key)}
         return {
             "metric": self.metric,
             "score": repr(self.value),
@@ -119,7 +119,7 @@ class Score:
         keys = sorted(
             key
             for key in settings.keys() | other_settings.keys()
-            if settings.get(key) != other_settings.get(key) and not _is_in(neutral_keys, key)
+            if settings.get(key) != other_settings.get(key) and not _is_covered(neutral_keys, key)
         )
         if not keys:
             return ""
@@ -156,10 +156,10 @@ def move_best(tracker: Tracker, name: str, version: str, score: Score) -> str:
     return f"models:/{name}@{BEST} (version {version}{reason})"
 
 
-def _is_in(sections: Sequence[str], key: str) -> bool:
+def _is_covered(sections: Sequence[str], key: str) -> bool:
     return any(covers(section, key) for section in sections)
 
 
-def _short(value: Any) -> Any:
+def _shorten_value(value: Any) -> Any:
     text = json.dumps(value)
     return value if len(text) <= LONGEST else hashlib.sha256(text.encode()).hexdigest()[:16]

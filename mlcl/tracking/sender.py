@@ -58,22 +58,22 @@ class Sender:
         """
         for entries, end in _batches(self.folder / LOG, self.cursor.offset):
             entry, kind = entries[0], entries[0].get("kind")
-            with self._refusals():
+            with self._record_refusal():
                 if kind != "start" and self.cursor.run_id is None:
                     raise Refused("the log does not say where it belongs")
                 match kind:
                     case "start":
-                        self._start(entry)
+                        self._start_run(entry)
                     case "metrics":
-                        self._metrics(entries)
+                        self._log_metrics(entries)
                     case "params":
-                        self._params(entry["values"])
+                        self._log_params(entry["values"])
                     case "tags":
-                        self._tags(entry["values"])
+                        self._log_tags(entry["values"])
                     case "artifact":
-                        self._artifact(self._tracker.home / entry["path"])
+                        self._log_artifact(self._tracker.home / entry["path"])
                     case "text":
-                        self._text(entry["file"], entry["name"])
+                        self._log_text(entry["file"], entry["name"])
                     case "view":
                         self._set_view(entry["key"], entry["view"])
                     case "state":
@@ -84,7 +84,7 @@ class Sender:
             yield
 
     @contextmanager
-    def _refusals(self) -> Iterator[None]:
+    def _record_refusal(self) -> Iterator[None]:
         """Records a refusal in the context if the run exists and is not deleted; raises any other error."""
         try:
             yield
@@ -97,19 +97,19 @@ class Sender:
                 raise
             self.cursor.refuse(self._tracker.safe(reason))
 
-    def _start(self, entry: Mapping[str, Any]) -> None:
+    def _start_run(self, entry: Mapping[str, Any]) -> None:
         if self.cursor.run_id is None:
-            self._create(entry)
-        self._params(entry["params"])
+            self._create_run(entry)
+        self._log_params(entry["params"])
         self._log_dataset(entry["tags"])
         for name, file in entry["texts"].items():
-            self._text(file, name)
+            self._log_text(file, name)
 
-    def _create(self, entry: Mapping[str, Any]) -> None:
+    def _create_run(self, entry: Mapping[str, Any]) -> None:
         """Creates the run, or finds the one that was created before an answer was lost."""
         cursor = self.cursor
-        experiment = self._experiment(entry)
-        run_ids = self._runs(experiment) if cursor.creating else []
+        experiment = self._find_experiment(entry)
+        run_ids = self._find_runs(experiment) if cursor.creating else []
         if not run_ids:
             # An earlier request without an answer may still be carried out after this one.
             cursor.twice = cursor.twice or cursor.creating
@@ -129,17 +129,17 @@ class Sender:
         cursor.run_id, cursor.creating, cursor.experiment_id = run_ids[0], False, experiment
         cursor.write(self.folder)
 
-    def _experiment(self, entry: Mapping[str, Any]) -> str:
+    def _find_experiment(self, entry: Mapping[str, Any]) -> str:
         """Returns the id of the parent run's experiment, even if renamed; else of the named one."""
         home, parent = self._tracker.home, entry["parent"]
         experiment = None if parent is None else Cursor.of(home, parent).experiment_id
         return self._tracker.experiment(entry["experiment"]) if experiment is None else experiment
 
-    def _runs(self, experiment: str) -> list[str]:
+    def _find_runs(self, experiment: str) -> list[str]:
         runs = self._client.search_runs([experiment], f"tags.`{Tag.LOG}` = '{self.id}'")
         return [run.info.run_id for run in runs]
 
-    def _metrics(self, entries: list[Any]) -> None:
+    def _log_metrics(self, entries: list[Any]) -> None:
         points = [
             Metric(name, float(value), entry["time"], entry["step"])
             for entry in entries
@@ -148,11 +148,11 @@ class Sender:
         # Waits for the answer also if MLflow logs asynchronously.
         self._client.log_batch(self.cursor.run_id, metrics=points, synchronous=True)
 
-    def _params(self, values: Mapping[str, str]) -> None:
+    def _log_params(self, values: Mapping[str, str]) -> None:
         params = [Param(*item) for item in values.items()]
         self._client.log_batch(self.cursor.run_id, params=params, synchronous=True)
 
-    def _tags(self, values: Mapping[str, str]) -> None:
+    def _log_tags(self, values: Mapping[str, str]) -> None:
         tags = [RunTag(*item) for item in values.items()]
         self._client.log_batch(self.cursor.run_id, tags=tags, synchronous=True)
 
@@ -166,8 +166,8 @@ class Sender:
         context = InputTag("mlflow.data.context", "training")
         self._client.log_inputs(self.cursor.run_id, [DatasetInput(data, [context])])
 
-    def _artifact(self, path: Path) -> None:
-        if path.exists() and link_artifact(path, self._artifacts(), path.name):
+    def _log_artifact(self, path: Path) -> None:
+        if path.exists() and link_artifact(path, self._find_artifact_uri(), path.name):
             return
         if path.is_dir():
             self._client.log_artifacts(self.cursor.run_id, str(path), path.name)
@@ -176,14 +176,14 @@ class Sender:
         else:
             self._announce(f"{path} was removed before MLflow had it")
 
-    def _artifacts(self) -> str:
+    def _find_artifact_uri(self) -> str:
         if self._artifact_uri is None:
             self._artifact_uri = str(self._client.get_run(self.cursor.run_id).info.artifact_uri)
         return self._artifact_uri
 
-    def _text(self, file: str, name: str) -> None:
+    def _log_text(self, file: str, name: str) -> None:
         path = self.folder / TEXTS / file
-        if not link_artifact(path, self._artifacts(), name):
+        if not link_artifact(path, self._find_artifact_uri(), name):
             text = path.read_text(encoding="utf-8", errors="replace")
             self._client.log_text(self.cursor.run_id, text, name)
 
@@ -193,20 +193,20 @@ class Sender:
         experiment = str(run.info.experiment_id)
         self._client.set_experiment_tag(experiment, view_tag(key), view_text(view, run.info.run_id))
         if not run.data.tags.get(Tag.NOTE):
-            self._tags({Tag.NOTE: view_note(experiment, key)})
+            self._log_tags({Tag.NOTE: view_note(experiment, key)})
 
     def _set_state(self, state: State, reason: str | None, time: int) -> None:
         """Sets the run's status and tags; the tag of the reason is not changed if `reason` is None."""
         run_id = self.cursor.run_id
         tags: dict[str, str] = {Tag.STATE: state.value}
-        self._tags(tags if reason is None else {**tags, Tag.REASON: reason})
+        self._log_tags(tags if reason is None else {**tags, Tag.REASON: reason})
         if state is State.RUNNING:
             self._client.update_run(run_id, status=MLFLOW_STATUS[state])
             return
         self._client.set_terminated(run_id, MLFLOW_STATUS[state], end_time=time)
         if self.cursor.twice:
             experiment = self._client.get_run(run_id).info.experiment_id
-            for other_run in self._runs(experiment):
+            for other_run in self._find_runs(experiment):
                 if other_run != run_id:
                     self._client.delete_run(other_run)
             self.cursor.twice = False
@@ -241,13 +241,13 @@ def link_artifact(path: Path, uri: str, name: str) -> bool:
     try:
         files = [item for item in sorted(path.rglob("*")) if item.is_file()] if path.is_dir() else [path]
         for file in files:
-            _link(file, target / file.relative_to(path))
+            _link_file(file, target / file.relative_to(path))
     except OSError:  # another disk, or one without links: then MLflow copies
         return False
     return True
 
 
-def _link(file: Path, target: Path) -> None:
+def _link_file(file: Path, target: Path) -> None:
     """Replaces `target` by a hard link to `file`; readers of `target` find the old or the new content."""
     if target.exists() and target.samefile(file):
         return

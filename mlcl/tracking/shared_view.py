@@ -76,11 +76,20 @@ def trials_view(
     """
     keys = sorted(keys, key=lambda key: not key.startswith("objective."))[:MOST_AXES]
     axes = [axis(key) for key in keys]
-    return _view(
+    return _build_view(
         f"tags.{Tag.KIND} = 'trial' and tags.{Tag.OWNER} = '{owner}'",
         SCORE,
-        [f"tags.`{Tag.STATE}`", *([f"metrics.`{shared_metric}`"] if shared_metric else []), *_params(keys)],
-        [_parallel(axes), *_contour(axes), _curves(metric), *(_scatter(name) for name in axes[:MOST_CHARTS])],
+        [
+            f"tags.`{Tag.STATE}`",
+            *([f"metrics.`{shared_metric}`"] if shared_metric else []),
+            *_param_columns(keys),
+        ],
+        [
+            _parallel_chart(axes),
+            *_contour_charts(axes),
+            _curve_chart(metric),
+            *(_scatter_chart(name) for name in axes[:MOST_CHARTS]),
+        ],
         higher=mode == "max",
         title="What was searched",
     )
@@ -93,10 +102,10 @@ def cells_view(metrics: Mapping[str, bool], keys: Sequence[str]) -> dict[str, An
     differ.
     """
     first, *others = metrics
-    return _view(
+    return _build_view(
         f"tags.{Tag.KIND} = 'cell' and tags.{Tag.PARENT} = '{THE_PARENT}'",
         first,
-        [f"tags.`{Tag.CELL}`", *(f"metrics.`{name}`" for name in others), *_params(keys[:MOST_AXES])],
+        [f"tags.`{Tag.CELL}`", *(f"metrics.`{name}`" for name in others), *_param_columns(keys[:MOST_AXES])],
         [
             {"type": "BAR", "metricKey": name, "runsCountToCompare": RUNS}
             for name in list(metrics)[:MOST_CHARTS]
@@ -106,11 +115,11 @@ def cells_view(metrics: Mapping[str, bool], keys: Sequence[str]) -> dict[str, An
     )
 
 
-def _params(keys: Sequence[str]) -> list[str]:
+def _param_columns(keys: Sequence[str]) -> list[str]:
     return [f"params.`{short_name(key) or key}`" for key in keys]
 
 
-def _view(
+def _build_view(
     search_filter: str,
     metric: str,
     columns: Sequence[str],
@@ -162,12 +171,12 @@ _FIXED: dict[str, Any] = {
 }
 
 
-def _parallel(axes: Sequence[str]) -> dict[str, Any]:
+def _parallel_chart(axes: Sequence[str]) -> dict[str, Any]:
     selection = {"selectedParams": list(axes), "selectedMetrics": [SCORE]}
     return {"type": "PARALLEL", **selection, "showAllRuns": True, "runsCountToCompare": RUNS}
 
 
-def _contour(axes: Sequence[str]) -> list[dict[str, Any]]:
+def _contour_charts(axes: Sequence[str]) -> list[dict[str, Any]]:
     """Returns a contour plot of a temperature and a weight if both vary, else of the first two axes."""
     pairs = [(x, y) for x in axes for y in axes if x.startswith(f"{LOG10}tau") and y.startswith("alpha.")]
     return [
@@ -182,7 +191,7 @@ def _contour(axes: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _curves(metric: str) -> dict[str, Any]:
+def _curve_chart(metric: str) -> dict[str, Any]:
     return {
         "type": "LINE",
         "metricKey": metric,
@@ -198,7 +207,7 @@ def _curves(metric: str) -> dict[str, Any]:
     }
 
 
-def _scatter(name: str) -> dict[str, Any]:
+def _scatter_chart(name: str) -> dict[str, Any]:
     return {
         "type": "SCATTER",
         "xaxis": {"key": name, "type": "PARAM"},
@@ -227,12 +236,12 @@ def describe_experiment(tracker: Tracker, run_id: str) -> None:
         if SCORE in sweep.data.metrics and SWEEP_SCORE in sweep.data.params:
             goal = sweep.data.params[SWEEP_SCORE], sweep.data.params[SWEEP_MODE]
             groups.setdefault(goal, []).append(sweep)
-    tables = [_table(*goal, groups[goal]) for goal in sorted(groups)]
+    tables = [_sweep_table(*goal, groups[goal]) for goal in sorted(groups)]
     text = "\n\n".join([HEADING, *tables])
     tracker.client.set_experiment_tag(experiment.experiment_id, Tag.NOTE, text)
 
 
-def _table(metric: str, mode: str, sweeps: list[Run]) -> str:
+def _sweep_table(metric: str, mode: str, sweeps: list[Run]) -> str:
     ranked = sorted(sweeps, key=lambda run: run.data.metrics[SCORE], reverse=mode == "max")[:MOST]
     rows = [
         (

@@ -33,8 +33,8 @@ from mlcl.tracking.refusal import refusal
 from mlcl.tracking.uri import KEY, shown, sqlite_file, tracking_uri
 
 # MLflow reports each table of a new store.
-for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_store"):
-    logging.getLogger(_chatty).setLevel(logging.WARNING)
+for _logger_name in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_store"):
+    logging.getLogger(_logger_name).setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
 # MLflow logs, with a traceback, each database error that it also raises, such as a lock or a full disk.
 logging.getLogger("mlflow.store.db.utils").addFilter(lambda record: record.levelno < logging.ERROR)
@@ -175,14 +175,14 @@ def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str
         raise UserError("MLflow does not take these files", file=folder, key=artifact, found=detail) from None
     new_files = {f"{artifact}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*")}
     with suppress(Exception):  # each kind of store raises its own errors
-        for path in [path for path in _files(client, run_id, artifact) if path not in new_files]:
+        for path in [path for path in _artifact_files(client, run_id, artifact) if path not in new_files]:
             repository.delete_artifacts(path)
 
 
-def _files(client: MlflowClient, run_id: str, folder: str) -> Iterator[str]:
+def _artifact_files(client: MlflowClient, run_id: str, folder: str) -> Iterator[str]:
     for item in client.list_artifacts(run_id, folder):
         if item.is_dir:
-            yield from _files(client, run_id, item.path)
+            yield from _artifact_files(client, run_id, item.path)
         else:
             yield item.path
 
@@ -219,16 +219,16 @@ def trashed(client: MlflowClient, uri: str, run_id: str) -> Trashed | None:
     if experiment.lifecycle_stage == LifecycleStage.DELETED:  # its runs are deleted with it
         return trashed_experiment(uri, experiment.experiment_id)
     if run.info.lifecycle_stage == LifecycleStage.DELETED:
-        return Trashed("run", _command(uri, "runs", "restore", "--run-id", run_id))
+        return Trashed("run", _mlflow_command(uri, "runs", "restore", "--run-id", run_id))
     return None
 
 
 def trashed_experiment(uri: str, id: str) -> Trashed:
     """Returns how to restore a deleted experiment of the store `uri`."""
-    return Trashed("experiment", _command(uri, "experiments", "restore", "-x", id))
+    return Trashed("experiment", _mlflow_command(uri, "experiments", "restore", "-x", id))
 
 
-def _command(uri: str, *words: str) -> str:
+def _mlflow_command(uri: str, *words: str) -> str:
     """Returns a `mlflow` command line on this store; a server's URI stays in the environment."""
     store = f"{KEY}={shlex.quote(uri)} " if uri.startswith("sqlite:") else ""
     return f"{store}mlflow {shlex.join(words)}"

@@ -58,7 +58,7 @@ def test_events_are_read_in_pages_that_lock_the_file_for_a_moment_each(home, mon
 
 def test_a_damaged_page_is_refused_when_it_is_reached(home, monkeypatch):
     monkeypatch.setattr(database, "PAGE", 3)
-    with Database(home)._connected("rw") as connection:
+    with Database(home)._connect("rw") as connection:
         connection.execute("UPDATE events SET content = replace(content, '2.375', '2.5')")
     read = []
     with pytest.raises(UserError, match="event 41 of run 2 was changed"):
@@ -113,7 +113,7 @@ def test_a_flipped_bit_in_a_value_is_always_refused(home):
     ],
 )
 def test_rows_that_were_changed_or_taken_out_are_missed(home, statement):
-    with Database(home)._connected("rw") as connection:
+    with Database(home)._connect("rw") as connection:
         connection.execute(statement)
     changed = Database(home).file.read_bytes()
     refused(home, "damaged")
@@ -135,7 +135,7 @@ def test_a_file_that_is_gone_or_no_database_is_refused(home, content, match):
 
 
 def test_a_home_of_a_later_release_is_refused_and_left_alone(home):
-    with Database(home)._connected("rw") as connection:
+    with Database(home)._connect("rw") as connection:
         connection.execute("PRAGMA user_version=9")
     whole = Database(home).file.read_bytes()
     for look in (Database(home).check, Database(home).create, Database(home).check_version):

@@ -233,14 +233,14 @@ def test_the_end_of_a_log_that_another_command_took_is_sent_by_its_own(shared):
 
 def test_a_log_that_ends_while_another_command_sends_it_is_sent_whole(shared, monkeypatch):
     logs = shared("grows-there")
-    log, send = logs.start(), sender.Sender._metrics
+    log, send = logs.start(), sender.Sender._log_metrics
     log.log_metrics({"loss": 1.0}, 1)
 
     def send_while_it_ends(self, entries):
         send(self, entries)
         log.set_state(State.COMPLETE)
 
-    monkeypatch.setattr(sender.Sender, "_metrics", send_while_it_ends)
+    monkeypatch.setattr(sender.Sender, "_log_metrics", send_while_it_ends)
     assert drained(logs.tracker) == 0
     assert logs.run().info.status == "FINISHED"
 

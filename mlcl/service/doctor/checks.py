@@ -60,7 +60,7 @@ class Result:
 
 def run_checks(scope: Scope, checks: Mapping[str, Check], *, fix: bool = False) -> list[Result]:
     """Runs the checks in order, and with `fix` their repairs. An exception in a check becomes a finding."""
-    return [result for name, check in checks.items() for result in _run(name, check, scope, fix)]
+    return [result for name, check in checks.items() for result in _run_check(name, check, scope, fix)]
 
 
 def healthy(results: Iterable[Result]) -> bool:
@@ -68,8 +68,8 @@ def healthy(results: Iterable[Result]) -> bool:
     return all(result.status in (Status.MENDED, Status.NOTE) for result in results)
 
 
-def _run(name: str, check: Check, scope: Scope, fix: bool) -> Iterator[Result]:
-    findings = _look(name, check, scope)
+def _run_check(name: str, check: Check, scope: Scope, fix: bool) -> Iterator[Result]:
+    findings = _collect_findings(name, check, scope)
     # Each repair runs once, in the order of the findings.
     repairs = dict.fromkeys(finding.mend for finding in findings if finding.mend is not None)
     if not fix or not repairs:
@@ -80,8 +80,8 @@ def _run(name: str, check: Check, scope: Scope, fix: bool) -> Iterator[Result]:
         try:
             repair()
         except Exception as error:
-            crashes.append(_crash(name, "mending", error))
-    new_findings = _look(name, check, scope)
+            crashes.append(_crash_finding(name, "mending", error))
+    new_findings = _collect_findings(name, check, scope)
     remaining = {finding.what for finding in new_findings}  # what is still there was not repaired
     yield from (
         _result(name, finding, Status.MENDED) for finding in findings if finding.what not in remaining
@@ -89,16 +89,16 @@ def _run(name: str, check: Check, scope: Scope, fix: bool) -> Iterator[Result]:
     yield from (_result(name, finding, Status.LEFT) for finding in [*new_findings, *crashes])
 
 
-def _look(name: str, check: Check, scope: Scope) -> list[Finding]:
+def _collect_findings(name: str, check: Check, scope: Scope) -> list[Finding]:
     findings: list[Finding] = []
     try:
         findings.extend(check(scope))
     except Exception as error:
-        findings.append(_crash(name, "looking", error))
+        findings.append(_crash_finding(name, "looking", error))
     return findings
 
 
-def _crash(name: str, activity: str, error: Exception) -> Finding:
+def _crash_finding(name: str, activity: str, error: Exception) -> Finding:
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     return Finding(f"the check {name}", f"failed while {activity}: {reason}", "see the reason")
 

@@ -34,7 +34,7 @@ The lock file of an entry NAME is `.NAME.lock` beside it.
 
 def find_full_disk(scope: Scope) -> Iterator[Finding]:
     """Yields a finding if the disk of the home is nearly full."""
-    folder = _existing(scope.home.resolve())
+    folder = _nearest_folder(scope.home.resolve())
     usage = shutil.disk_usage(folder)
     if usage.free < LEAST_BYTES or usage.free < LEAST_SHARE * usage.total:
         free_space = f"{usage.free / 2**30:.1f} GiB ({usage.free / usage.total:.0%})"
@@ -43,16 +43,16 @@ def find_full_disk(scope: Scope) -> Iterator[Finding]:
 
 def find_unusable_store(scope: Scope) -> Iterator[Finding]:
     """Yields a finding if the home, or the file of MLflow's SQLite store, cannot be written."""
-    folder, file = _existing(scope.home.resolve()), sqlite_file(scope.uri)
+    folder, file = _nearest_folder(scope.home.resolve()), sqlite_file(scope.uri)
     if not os.access(folder, os.W_OK):
         cure = "give this user the right to write, or another --home"
         yield Finding(str(folder), "cannot be written", cure)
-    if file is not None and file.exists() and (reason := _unusable(file)):
+    if file is not None and file.exists() and (reason := _write_error(file)):
         problem = f"MLflow's store cannot be written ({reason})"
         yield Finding(str(file), problem, "mend its rights, or restore it")
 
 
-def _unusable(file: Path) -> str:
+def _write_error(file: Path) -> str:
     """Returns why the SQLite file cannot be written; empty if it can be, or if it is locked."""
     try:
         with closing(
@@ -66,7 +66,7 @@ def _unusable(file: Path) -> str:
     return ""
 
 
-def _existing(path: Path) -> Path:
+def _nearest_folder(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
@@ -81,13 +81,13 @@ def find_damaged_database(scope: Scope) -> Iterator[Finding]:
         if error.key == "user_version":
             cure = str(error.allowed)
         elif (scope.home / BACKUP).exists():
-            mend = partial(_restore, scope.home)
+            mend = partial(_restore_backup, scope.home)
         else:
             cure = "restore a copy, or move the home away and begin anew; the results in MLflow stay"
         yield Finding(str(database.file), problem, cure, mend)
 
 
-def _restore(home: Path) -> None:
+def _restore_backup(home: Path) -> None:
     """Replaces the database by its backup; keeps each damaged file. Raises UserError while a command runs."""
     if any(folder.is_owned for folder in all_folders(home)):
         raise UserError("a command is running in this home", file=home)
@@ -119,7 +119,7 @@ def find_partial_files(scope: Scope) -> Iterator[Finding]:
     """Yields partial files whose writing process was killed; no command reads files with such names."""
     for path, locks in _partial_files(scope.home):
         if not any_locked(*locks):
-            yield _removable(path, "half-written: its writer was killed", locks)
+            yield _removal_finding(path, "half-written: its writer was killed", locks)
 
 
 def find_stale_files(scope: Scope) -> Iterator[Finding]:
@@ -129,9 +129,9 @@ def find_stale_files(scope: Scope) -> Iterator[Finding]:
         if any_locked(*locks):
             continue
         for path in sorted(folder.path.glob("ray-*")):
-            yield _removable(path, "Ray Tune's folder of a command that was killed", locks)
+            yield _removal_finding(path, "Ray Tune's folder of a command that was killed", locks)
         for path in sorted({*folder.path.glob(STOP_FILE), *folder.path.glob(f"trials/*/{STOP_FILE}")}):
-            yield _removable(path, "a request to stop, of a command that was killed", locks)
+            yield _removal_finding(path, "a request to stop, of a command that was killed", locks)
 
 
 def _partial_files(home: Path) -> Iterator[tuple[Path, list[Path]]]:
@@ -148,11 +148,11 @@ def _partial_files(home: Path) -> Iterator[tuple[Path, list[Path]]]:
         yield path, [path.with_name(f"{path.name.rsplit('.', 2)[0]}.lock")]
 
 
-def _removable(path: Path, problem: str, locks: list[Path]) -> Finding:
-    return Finding(str(path), problem, "removed", partial(_remove, path, locks))
+def _removal_finding(path: Path, problem: str, locks: list[Path]) -> Finding:
+    return Finding(str(path), problem, "removed", partial(_remove_unlocked, path, locks))
 
 
-def _remove(path: Path, locks: list[Path]) -> None:
+def _remove_unlocked(path: Path, locks: list[Path]) -> None:
     with hold_locks(*locks) as locked:
         if not locked:
             return

@@ -46,7 +46,7 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
         elif log.uri != stored_uri(scope.uri, scope.home):
             cure = "set MLFLOW_TRACKING_URI to that store, then --fix"
             yield Finding(path, f"{count}: they are for {log.uri}", cure)
-        elif log.refusal and (trash := _trashed(scope, log.id)) is not None:
+        elif log.refusal and (trash := _find_trashed(scope, log.id)) is not None:
             problem = f"{count}: its {trash.what} was deleted in MLflow"
             yield Finding(path, problem, f"`{trash.command}`, then --fix")
         elif log.refusal:
@@ -56,7 +56,7 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
             yield Finding(path, count, "delivered", mend)
 
 
-def _trashed(scope: Scope, log: str) -> Trashed | None:
+def _find_trashed(scope: Scope, log: str) -> Trashed | None:
     """Returns how to restore a log's deleted run; None if it is not deleted or MLflow does not answer."""
     run_id = Cursor.of(scope.home, log).run_id
     if run_id is None or unreachable_reason(scope.uri) or not _has_tables(scope):

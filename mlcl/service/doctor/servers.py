@@ -68,7 +68,7 @@ def find_other_versions(_scope: Scope) -> Iterator[Finding]:
         yield Finding(f"Python {platform.python_version()}", f"{PACKAGE} needs {python}", "use such a Python")
     for line in metadata.requires(PACKAGE) or []:
         requirement = Requirement(line)
-        version = _installed(requirement.name)
+        version = _installed_version(requirement.name)
         is_optional = requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})
         if requirement.name == PACKAGE or (is_optional and version is None):
             continue
@@ -77,7 +77,7 @@ def find_other_versions(_scope: Scope) -> Iterator[Finding]:
             specifier = f"{requirement.name}{requirement.specifier}"
             yield Finding(subject, f"{PACKAGE} needs {specifier}", f"pip install '{specifier}'")
     for name, tested in TESTED.items():
-        version = _installed(name)
+        version = _installed_version(name)
         if version is not None and not SpecifierSet(tested).contains(version, prereleases=True):
             cure = f"if something fails, pip install '{name}{tested}'"
             yield Finding(
@@ -100,11 +100,11 @@ def find_server_versions(scope: Scope) -> Iterator[Finding]:
     if scope.uri.startswith(("http://", "https://")):
         answer = get(f"{without_login(scope.uri)}/version", mlflow_login())
         version = answer.text.strip() if answer.status == 200 else ""
-        yield from _compare("MLflow", version, _installed("mlflow"), parts=2)
+        yield from _compare_versions("MLflow", version, _installed_version("mlflow"), parts=2)
     host, port = ray_address()
     if host and "://" not in os.environ[RAY] and not connection_error(host, port):
         version, reason = ask_cluster(f"{host}:{port}")
-        yield from _compare("Ray", version, _installed("ray"), parts=3)
+        yield from _compare_versions("Ray", version, _installed_version("ray"), parts=3)
         if is_refused(reason):
             cure = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with it"
             yield Finding(os.environ[RAY], "the Ray cluster refuses the token", cure)
@@ -113,7 +113,9 @@ def find_server_versions(scope: Scope) -> Iterator[Finding]:
             yield Finding(os.environ[RAY], problem, f"correct {RAY}")
 
 
-def _compare(server: str, server_version: str, client_version: str | None, parts: int) -> Iterator[Finding]:
+def _compare_versions(
+    server: str, server_version: str, client_version: str | None, parts: int
+) -> Iterator[Finding]:
     numbers = [(version or "").split(".")[:parts] for version in (server_version, client_version)]
     if server_version[:1].isdigit() and numbers[0] != numbers[1]:
         yield Finding(
@@ -123,7 +125,7 @@ def _compare(server: str, server_version: str, client_version: str | None, parts
         )
 
 
-def _installed(name: str) -> str | None:
+def _installed_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -133,12 +135,12 @@ def _installed(name: str) -> str | None:
 def find_stale_address(_scope: Scope) -> Iterator[Finding]:
     """Yields a finding if Ray's address file names a cluster that does not answer; programs would wait."""
     path = Path(default_folder(), "ray_current_cluster")
-    reason = _stale(path)
+    reason = _stale_reason(path)
     if reason:
-        yield Finding(str(path), reason, "removed", partial(_remove, path))
+        yield Finding(str(path), reason, "removed", partial(_remove_stale, path))
 
 
-def _stale(path: Path) -> str:
+def _stale_reason(path: Path) -> str:
     """Returns why the address file is stale; empty if it is not, or if it does not exist."""
     try:
         address = path.read_text(errors="replace").strip()
@@ -151,7 +153,7 @@ def _stale(path: Path) -> str:
     return f"names the Ray cluster {address}, which does not answer ({reason})" if reason else ""
 
 
-def _remove(path: Path) -> None:
+def _remove_stale(path: Path) -> None:
     # Checked again, since a cluster may have been started meanwhile.
-    if _stale(path):
+    if _stale_reason(path):
         path.unlink(missing_ok=True)

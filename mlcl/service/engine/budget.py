@@ -92,23 +92,23 @@ def forecast(count: int, cost: float, used: float, budget: Budget) -> str:
     `cost` is the mean time of a training and `used` the used time, both in the unit of the budget.
     """
     budget_left, total_cost = max(0.0, budget.amount - used), count * cost
-    letter = _letter(max(total_cost, budget_left))
+    letter = _unit_letter(max(total_cost, budget_left))
     text = f"forecast: {count} trial needs" if count == 1 else f"forecast: {count} trials need"
-    text += f" {_amount(total_cost, budget.unit, letter)}"
-    text += f", the budget has {_amount(budget_left, budget.unit, letter)} left"
+    text += f" {_format_amount(total_cost, budget.unit, letter)}"
+    text += f", the budget has {_format_amount(budget_left, budget.unit, letter)} left"
     return text if total_cost <= budget_left else f"{text}: about {int(budget_left / cost)} of them"
 
 
 def amount_text(seconds: float, unit: Unit) -> str:
     """Formats seconds as `1.2 gpu-h` or `35.0 m`: in hours from 1 h on, else in minutes from 1 m on."""
-    return _amount(seconds, unit, _letter(seconds))
+    return _format_amount(seconds, unit, _unit_letter(seconds))
 
 
-def _letter(seconds: float) -> str:
+def _unit_letter(seconds: float) -> str:
     return next(letter for letter, size in SECONDS.items() if seconds >= size or letter == "s")
 
 
-def _amount(seconds: float, unit: Unit, letter: str) -> str:
+def _format_amount(seconds: float, unit: Unit, letter: str) -> str:
     prefix = "" if unit == "clock" else f"{unit}-"
     return f"{seconds / SECONDS[letter]:.1f} {prefix}{letter}"
 
@@ -127,9 +127,9 @@ class Forecasts:
         announce: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._account, self._at_once, self._announce, self._clock = account, at_once, announce, clock
-        self._first: dict[str, tuple[int, float]] = {}
-        self._from_pace = self._from_ended = account.budget is None
+        self._account, self._concurrency, self._announce, self._clock = account, at_once, announce, clock
+        self._first_reports: dict[str, tuple[int, float]] = {}
+        self._pace_announced = self._cost_announced = account.budget is None
 
     def report(self, entry: Entry, epoch: int, left: int) -> None:
         """Announces the first forecast; called at each validation, with the number `left` of trainings to go.
@@ -137,27 +137,27 @@ class Forecasts:
         The pace is measured from a training's first to its second validation, because the time before the
         first one includes the start of the process.
         """
-        if self._from_pace or self._from_ended:
+        if self._pace_announced or self._cost_announced:
             return
-        first_epoch, first_time = self._first.setdefault(entry.key, (epoch, self._clock()))
+        first_epoch, first_time = self._first_reports.setdefault(entry.key, (epoch, self._clock()))
         if epoch > first_epoch:
-            self._from_pace = True
+            self._pace_announced = True
             seconds = (self._clock() - first_time) / (epoch - first_epoch) * int(entry.job["train"]["epochs"])
             cost = entry.cost
-            self._tell([Cost(seconds, seconds * cost.cpus, seconds * cost.gpus)], left)
+            self._announce_forecast([Cost(seconds, seconds * cost.cpus, seconds * cost.gpus)], left)
 
     def on_training_end(self, trials: Iterable[Entry], left: int) -> None:
         """Announces the second forecast if AFTER_TRIALS `trials` have ended; `left` trainings are to go."""
-        costs = [] if self._from_ended else [trial.cost for trial in trials]
+        costs = [] if self._cost_announced else [trial.cost for trial in trials]
         if len(costs) >= AFTER_TRIALS:
-            self._from_ended = True
-            self._tell(costs, left)
+            self._cost_announced = True
+            self._announce_forecast(costs, left)
 
-    def _tell(self, costs: Sequence[Cost], trainings_left: int) -> None:
+    def _announce_forecast(self, costs: Sequence[Cost], trainings_left: int) -> None:
         budget = self._account.budget
         if budget is None:
             return
         mean = statistics.fmean(cost.used(budget.unit) for cost in costs)
         if budget.unit == "clock":
-            mean /= self._at_once
+            mean /= self._concurrency
         self._announce(forecast(trainings_left, mean, self._account.used(), budget))

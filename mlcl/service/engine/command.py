@@ -146,15 +146,15 @@ class Command:
         """
         with self.stop.shielded():
             try:
-                self._open(identity, asked, log or self.folder.path.name)
+                self._begin_session(identity, asked, log or self.folder.path.name)
                 yield
                 if tags := self.ledger.code_tags:
                     RunLog.attach(self.logs.home, self.record.log).log_tags(tags)
             except Exception as error:
-                self._give_up(self.reason(error))
+                self._close_failed(self.reason(error))
                 raise
 
-    def _open(self, identity: Mapping[str, object], options: Mapping[str, object], log: str) -> None:
+    def _begin_session(self, identity: Mapping[str, object], options: Mapping[str, object], log: str) -> None:
         subject, id = self.subject, self.folder.path.name
         self.folder.open(  # opened first, so that a kill leaves no folder without a record
             experiment=subject.experiment,
@@ -168,7 +168,7 @@ class Command:
             self.ledger.append(subject.kind, id=id, name=subject.name, **identity)
         self.ledger.append("session", code=code(), **options)
 
-    def _give_up(self, reason: str) -> None:
+    def _close_failed(self, reason: str) -> None:
         """Closes the sweep or table as FAILED after an error at the start; a later command may resume it."""
         record = self.folder.record
         if record is None:
@@ -192,7 +192,7 @@ class Command:
         if its text is empty, the verdicts that the block set stay. Last, the end is posted to
         `tracking.notify`, unless the sweep or table is COMPLETE and this command ended no training.
         """
-        end, n_ended = CommandEnd(), self._ended()
+        end, n_ended = CommandEnd(), self._count_ended()
         try:
             yield end
         except KeyboardInterrupt:
@@ -209,10 +209,10 @@ class Command:
                 write_end(End(end.state, end.reason), log, self.folder.path, run=self.folder)
                 reporter.end(f"{self.subject.kind} {self.subject.name} {end.state}")
                 end.undelivered = self.delivery.drain(stop=self.stop)
-                if self._ended() > n_ended or end.state is not State.COMPLETE:  # else already posted
+                if self._count_ended() > n_ended or end.state is not State.COMPLETE:  # else already posted
                     self._notify(end, reporter.note)
 
-    def _ended(self) -> int:
+    def _count_ended(self) -> int:
         return sum(entry.ended for entry in self.ledger.entries.values())
 
     def _notify(self, end: CommandEnd, announce: Callable[[str], None]) -> None:
@@ -307,7 +307,7 @@ def _lock_folder(
         with folder.try_lock(LOCK_PATIENCE) as folder_locked:
             if not folder_locked:
                 raise UserError(f"another process holds this {kind}", key=subject.option, found=name)
-            _tidy(folder.path)  # after a command that was killed
+            _remove_leftovers(folder.path)  # after a command that was killed
             move_stderr(folder.path)
             try:
                 yield folder
@@ -316,7 +316,7 @@ def _lock_folder(
                     move_stderr(home)
                 raise
             finally:
-                _tidy(folder.path)
+                _remove_leftovers(folder.path)
                 if folder.record is None:
                     shutil.rmtree(folder.path, ignore_errors=True)
 
@@ -329,7 +329,7 @@ def _check_code(ledger: Ledger, announce: Callable[[str], None], strict: bool) -
         announce(f"the code has changed since the last command: {codes[-1]}, now {version}")
 
 
-def _tidy(folder: Path) -> None:
+def _remove_leftovers(folder: Path) -> None:
     """Removes what processes of earlier commands left in a folder: Ray's folders, stop and partial files."""
     for scratch in [*folder.glob("ray-*"), *folder.glob("trials/*/ray")]:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -49,20 +49,20 @@ class Pace:
 
     def __init__(self, show: Show, clock: Callable[[], float] = time.monotonic) -> None:
         self._show, self._clock = show, clock
-        self._first: tuple[float, int] | None = None
-        self._began = clock()
-        self._shown = self._began + QUIET - EVERY
+        self._first_progress: tuple[float, int] | None = None
+        self._start_time = clock()
+        self._shown_time = self._start_time + QUIET - EVERY
         self.is_shown = False
 
     def __call__(self, done: int, total: int) -> None:
         """Shows the progress if it is due; called after each batch with the number of encoded rows."""
         now = self._clock()
-        if done == 0 or self._first is None:
-            self._first = (now, done) if done else None  # loading a network is left out of the rate
+        if done == 0 or self._first_progress is None:
+            self._first_progress = (now, done) if done else None  # loading a network is left out of the rate
             return
-        first_time, rows = self._first
-        if done > rows and now - self._shown >= EVERY:
-            self._shown, self.is_shown = now, True
+        first_time, rows = self._first_progress
+        if done > rows and now - self._shown_time >= EVERY:
+            self._shown_time, self.is_shown = now, True
             pace = (done - rows) / (now - first_time)
             seconds_left = (total - done) / pace
             text = f"encoding: {done:,} of {total:,} rows, {pace:,.0f} a second"
@@ -71,7 +71,7 @@ class Pace:
     @property
     def took(self) -> str:
         """The time since the construction as a text."""
-        return duration(self._clock() - self._began)
+        return duration(self._clock() - self._start_time)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def forecast_text(found: Mapping[str, Any] | None) -> str:
 
 def encode_for_run(work: Work, show: Show, stop: Callable[[], bool]) -> None:
     """Encodes all rows that a single training reads. Raises Stopped after a request to stop."""
-    _encode(work.missing(SPLITS), Pace(show), stop)
+    _encode_missing(work.missing(SPLITS), Pace(show), stop)
 
 
 @contextmanager
@@ -162,31 +162,31 @@ def encoded(
     """
     pace, test_rows = Pace(show), list[Missing]()
     try:
-        _encode(work.missing(AHEAD), pace, stop)
+        _encode_missing(work.missing(AHEAD), pace, stop)
         test_rows = work.missing(TEST) if test else []
         if work.device != "cpu" or seconds_to_encode(test_rows, encoding_threads()) < SHORT:
-            _encode(test_rows, pace, stop)
+            _encode_missing(test_rows, pace, stop)
             test_rows = []
     except Stopped:
         pass
     except Exception as error:
-        note(_left(error))
+        note(_fallback_note(error))
         test_rows = []
     if pace.is_shown and not stop():
         note(f"frozen inputs: {pace.took}")
     if test_rows and not stop():
         note(f"{row_count(test_rows):,} test rows are encoded beside the trainings")
-        with _beside(work, note):
+        with _encode_in_task(work, note):
             yield
     else:
         yield
 
 
-def _left(error: Exception) -> str:
+def _fallback_note(error: Exception) -> str:
     return " ".join(f"frozen inputs are left to the trainings: {type(error).__name__}: {error}".split())
 
 
-def _encode(missing: Sequence[Missing], pace: Pace, stop: Callable[[], bool]) -> None:
+def _encode_missing(missing: Sequence[Missing], pace: Pace, stop: Callable[[], bool]) -> None:
     def tell(done: int, total: int) -> None:
         if stop():
             raise Stopped
@@ -197,7 +197,7 @@ def _encode(missing: Sequence[Missing], pace: Pace, stop: Callable[[], bool]) ->
 
 
 @contextmanager
-def _beside(work: Work, note: Callable[[str], None]) -> Iterator[None]:
+def _encode_in_task(work: Work, note: Callable[[str], None]) -> Iterator[None]:
     """Encodes test rows in a Ray task while the block runs; the task is cancelled at the end of the block."""
     import ray
 
@@ -215,11 +215,11 @@ def _beside(work: Work, note: Callable[[str], None]) -> Iterator[None]:
         except (ray.exceptions.TaskCancelledError, ray.exceptions.WorkerCrashedError):
             pass
         except Exception as error:
-            note(_left(getattr(error, "cause", None) or error))
+            note(_fallback_note(getattr(error, "cause", None) or error))
 
 
 def encode_beside(jobs: Sequence[Mapping[str, Any]], home: str, cwd: str, device: str) -> None:
-    """Encodes the test rows of jobs with the lowest priority; `_beside` calls it in another process."""
+    """Encodes the test rows of jobs with the lowest priority, in the process of `_encode_in_task`."""
     enter_workdir(cwd)
     os.nice(LOWEST)
     resolve_references(worker=True)

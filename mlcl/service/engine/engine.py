@@ -44,27 +44,27 @@ class StopConditions:
         self.reason = ""
         self.file = folder / STOP_FILE
         self.file.unlink(missing_ok=True)
-        self._stop, self._account, self._max_failed = stop, account, max_failed
-        self._failed = 0
-        self._since = 0.0
+        self._stop_request, self._account, self._max_failed = stop, account, max_failed
+        self._failure_count = 0
+        self._stop_time = 0.0
 
     def shielded(self) -> AbstractContextManager[None]:
         """Returns a context in which no signal interrupts the code."""
-        return self._stop.shielded()
+        return self._stop_request.shielded()
 
     def __call__(self) -> bool:
         """Whether the command is to stop, so that no more trainings are started."""
         if self.cause is None:
-            if self._stop():
-                self._set(State.STOPPED, "")
+            if self._stop_request():
+                self._set_cause(State.STOPPED, "")
             elif self._account.over():
-                self._set(State.BUDGET, "the budget is used up")
+                self._set_cause(State.BUDGET, "the budget is used up")
         return self.cause is not None
 
     def halt(self, reason: str) -> None:
         """Stops the command for a training that cannot go on and that the same command resumes later."""
         if self.cause is None:
-            self._set(State.STOPPED, reason)
+            self._set_cause(State.STOPPED, reason)
 
     def insist(self) -> None:
         """Sets the cause to STOPPED, after a second signal has ended the trainings immediately."""
@@ -72,25 +72,25 @@ class StopConditions:
 
     def overdue(self) -> bool:
         """Whether the command is to stop and running trainings have had `GRACE` seconds to do so."""
-        return self() and time.monotonic() - self._since > GRACE
+        return self() and time.monotonic() - self._stop_time > GRACE
 
     def count(self, state: State, reason: str) -> None:
         """Counts the end of a training; more than `max_failed` failures in a row stop the command."""
         if state is State.FAILED:
-            self._failed += 1
-            if self._max_failed is not None and self._failed > self._max_failed and self.cause is None:
-                text = f"{self._failed} trainings failed in a row, the limit is {self._max_failed}"
-                self._set(State.FAILED, f"{text}; the last: {reason}")
+            self._failure_count += 1
+            if self._max_failed is not None and self._failure_count > self._max_failed and self.cause is None:
+                text = f"{self._failure_count} trainings failed in a row, the limit is {self._max_failed}"
+                self._set_cause(State.FAILED, f"{text}; the last: {reason}")
         elif state in (State.COMPLETE, State.PRUNED):
-            self._failed = 0
+            self._failure_count = 0
 
     def clear(self) -> None:
         """Removes the stop file."""
         self.file.unlink(missing_ok=True)
 
-    def _set(self, cause: State, reason: str) -> None:
+    def _set_cause(self, cause: State, reason: str) -> None:
         self.cause, self.reason = cause, reason
-        self._since = time.monotonic()
+        self._stop_time = time.monotonic()
         self.file.touch()
 
 
@@ -118,20 +118,20 @@ class Engine:
         models: bool = True,
     ) -> None:
         self.home, self.stop, self.reporter, self._reason = home, stop, reporter, reason
-        self._ledger, self._packing, self._forecasts, self._models = ledger, packing, forecasts, models
+        self._ledger, self._packing, self._forecasts, self._keeps_models = ledger, packing, forecasts, models
         self._sources: Iterator[TrainingSource]
         self._source: TrainingSource | None = None
-        self._running: set[str] = set()
-        self._pruned: set[str] = set()
-        self._handed: set[str] = set()
-        self._noted: set[str] = set()
-        self._returned: list[Entry] = []
-        self._waiting: dict[str, list[Entry]] = {}
+        self._running_keys: set[str] = set()
+        self._pruned_keys: set[str] = set()
+        self._open_keys: set[str] = set()
+        self._shown_notes: set[str] = set()
+        self._requeued_entries: list[Entry] = []
+        self._waiting_twins: dict[str, list[Entry]] = {}
         """Trainings that wait for the results of a running one with the same job, by that one's key."""
         self._exhausted = self._finished = False
-        self._unbegun: Counter[str] = Counter()
-        self._beat = time.monotonic()
-        self._unstarted: set[str] = set()
+        self._unbegun_counts: Counter[str] = Counter()
+        self._beat_time = time.monotonic()
+        self._idle_keys: set[str] = set()
         """The trainings that waited for a process at the last beat, if none ran then."""
 
     def run(self, sources: Iterable[TrainingSource], around: Around = nullcontext) -> None:
@@ -141,7 +141,7 @@ class Engine:
         when all trainings of the previous one have ended. After a request to stop, `start` and `end` of the
         remaining sources are called, but nothing is trained. No entry is left RUNNING.
         """
-        self._sources, self._returned = iter(sources), []
+        self._sources, self._requeued_entries = iter(sources), []
         try:
             with ExitStack() as stack:
                 while self._advance():
@@ -185,12 +185,12 @@ class Engine:
         status = self.interrupted()
         for entry in list(self._ledger.entries.values()):
             if entry.state is State.RUNNING:
-                self._try(partial(self._close, self._source, entry, _unfinished(entry, *status)))
-        self._try(partial(self._source.end, *status))
+                self._try_close(partial(self._close, self._source, entry, _unfinished_end(entry, *status)))
+        self._try_close(partial(self._source.end, *status))
         self._source = None
-        self._handed.clear()
+        self._open_keys.clear()
 
-    def _try(self, close: Callable[[], None]) -> None:
+    def _try_close(self, close: Callable[[], None]) -> None:
         try:
             close()
         except Exception as error:
@@ -199,17 +199,17 @@ class Engine:
     def next(self) -> TrialTask | None:
         """Returns the next training to start; None if there is none now, or the command is about to end."""
         while self._source is not None and not self.stop():
-            entry = self._returned.pop(0) if self._returned else None
+            entry = self._requeued_entries.pop(0) if self._requeued_entries else None
             if entry is None and not self._exhausted:
                 entry = self._source.next()
             if entry is not None:
                 self._source.store.open(entry)
                 if self._takes_results(self._source, entry):
                     continue
-                self._handed.add(entry.key)
-                return self._task(self._source, entry)
+                self._open_keys.add(entry.key)
+                return self._make_task(self._source, entry)
             self._exhausted = True
-            if self._handed:
+            if self._open_keys:
                 return None
             self._advance()
         self._finished = True
@@ -222,17 +222,17 @@ class Engine:
             return False
         if twin.ended:
             self._close(source, entry, twin.results)
-        elif twin.key in self._handed:
-            self._waiting.setdefault(twin.key, []).append(entry)
-        return twin.ended or twin.key in self._handed
+        elif twin.key in self._open_keys:
+            self._waiting_twins.setdefault(twin.key, []).append(entry)
+        return twin.ended or twin.key in self._open_keys
 
     def finished(self) -> bool:
         """Whether there will be no more trainings; called after `next` has returned None."""
         return self._finished
 
-    def _task(self, source: TrainingSource, entry: Entry) -> TrialTask:
+    def _make_task(self, source: TrainingSource, entry: Entry) -> TrialTask:
         packing = self._packing
-        files = source.files(entry) if self._models else Files("figures")
+        files = source.files(entry) if self._keeps_models else Files("figures")
         return TrialTask(
             key=entry.key,
             job=entry.job,
@@ -257,9 +257,9 @@ class Engine:
             raise RuntimeError(f"{entry.label} is {entry.state} and cannot begin again")
         packing = self._packing
         cpus, gpus = packing.cpus * packing.workers, packing.gpus * packing.workers
-        self._running.add(key)
+        self._running_keys.add(key)
         self._ledger.append("begin", key=key, cpus=cpus, gpus=gpus)
-        self._current.store.on_start(entry)
+        self._current_source.store.on_start(entry)
         self.reporter.tell("begin", entry)
 
     def report(self, key: str, epoch: int, score: float) -> bool:
@@ -268,70 +268,70 @@ class Engine:
         repeated = epoch in dict(entry.intermediate)  # a resumed training reports its earlier values again
         if not repeated:
             self._ledger.append("value", key=key, epoch=epoch, score=score)
-        pruned = self._current.prune(entry, epoch, score)
+        pruned = self._current_source.prune(entry, epoch, score)
         if pruned:
-            self._pruned.add(key)
+            self._pruned_keys.add(key)
         if not repeated:
             self.reporter.tell("rung", entry)
-            trainings_left = self._current.left()
+            trainings_left = self._current_source.left()
             if trainings_left is not None:
                 self._forecasts.report(entry, epoch, trainings_left)
         return pruned
 
     def note(self, key: str, text: str) -> None:
         """Shows a note of a training to the user, unless a note with this text was shown before."""
-        if text in self._noted:
+        if text in self._shown_notes:
             return
-        self._noted.add(text)
+        self._shown_notes.add(text)
         self.reporter.note(f"{self._ledger.entries[key].label}: {text}")
 
     def end(self, key: str, result: dict[str, Any]) -> None:
         """Closes a training with its last report, which is empty if it was pruned or its process ended."""
-        entry, source = self._ledger.entries[key], self._current
-        default = State.PRUNED if key in self._pruned else State.STOPPED
+        entry, source = self._ledger.entries[key], self._current_source
+        default = State.PRUNED if key in self._pruned_keys else State.STOPPED
         state = State(result[ENDED]) if result else default
         if state is State.COMPLETE and not entry.ended:
             self._close(source, entry, source.complete(entry, json.loads(result.get(VALUES, "[]"))))
         elif state is State.STOPPED:
             if reason := result.get(REASON):
                 self.stop.halt(reason)
-            self._close(source, entry, _unfinished(entry, *self.interrupted()))
+            self._close(source, entry, _unfinished_end(entry, *self.interrupted()))
         else:
-            self._close(source, entry, _unfinished(entry, state, result.get(REASON, "")))
+            self._close(source, entry, _unfinished_end(entry, state, result.get(REASON, "")))
 
     def on_died(self, key: str, reason: str) -> None:
         """Closes a training that Tune gave up on; if it never began, queues it again, MAX_RESTARTS times."""
-        entry, source = self._ledger.entries[key], self._current
-        if key in self._running or self._unbegun[key] >= MAX_RESTARTS:
+        entry, source = self._ledger.entries[key], self._current_source
+        if key in self._running_keys or self._unbegun_counts[key] >= MAX_RESTARTS:
             conflict = source.store.owner_changed(entry)
             state = State.STOPPED if conflict else State.FAILED
-            self._close(source, entry, _unfinished(entry, state, conflict or reason))
+            self._close(source, entry, _unfinished_end(entry, state, conflict or reason))
         elif entry.state is State.RUNNING:
-            self._unbegun[key] += 1
-            self._handed.discard(key)
-            self._returned.append(entry)
+            self._unbegun_counts[key] += 1
+            self._open_keys.discard(key)
+            self._requeued_entries.append(entry)
 
     def abort(self) -> bool:
         """Whether all processes must end, as a stop takes longer than `GRACE`. Also writes `beat` events."""
         now = time.monotonic()
-        if now - self._beat > BEAT_EVERY:
-            self._beat = now
+        if now - self._beat_time > BEAT_EVERY:
+            self._beat_time = now
             self._ledger.append("beat")
-            previous, self._unstarted = self._unstarted, set() if self._running else set(self._handed)
-            if previous and previous == self._unstarted:
+            previous, self._idle_keys = self._idle_keys, set() if self._running_keys else set(self._open_keys)
+            if previous and previous == self._idle_keys:
                 self.reporter.note(NONE_BEGINS)
         return self.stop.overdue()
 
     @property
-    def _current(self) -> TrainingSource:
+    def _current_source(self) -> TrainingSource:
         assert self._source is not None
         return self._source
 
     def _close(self, source: TrainingSource, entry: Entry, end: End) -> None:
-        self._handed.discard(entry.key)
+        self._open_keys.discard(entry.key)
         if entry.ended:
             return
-        self._running.discard(entry.key)
+        self._running_keys.discard(entry.key)
         source.store.close(entry, end)
         source.on_end(entry)
         self.stop.count(entry.state, entry.reason)
@@ -340,11 +340,11 @@ class Engine:
             trials = (run for run in entries if run.ended and run.confirmation is None and not run.same_as)
             self._forecasts.on_training_end(trials, trainings_left)
         self.reporter.tell("close", entry)
-        for duplicate in self._waiting.pop(entry.key, []):
+        for duplicate in self._waiting_twins.pop(entry.key, []):
             if entry.ended and not self._takes_results(source, duplicate):
-                self._returned.append(duplicate)
+                self._requeued_entries.append(duplicate)
 
 
-def _unfinished(entry: Entry, state: State, reason: str) -> End:
+def _unfinished_end(entry: Entry, state: State, reason: str) -> End:
     """Returns an end without final metrics; its score is that of the last validation, if there is one."""
     return End(state, reason, score=entry.intermediate[-1][1] if entry.intermediate else None)

@@ -86,44 +86,44 @@ class Ledger:
         """The code version of each command, without consecutive repetitions."""
         self.clock_seconds = 0.0
         self.state = State.RUNNING
-        self._jobs: dict[str, Any] = {}
+        self._last_jobs: dict[str, Any] = {}
         """The last job of each scope, whose parts the next job of the scope reuses, see `share`."""
         self._versions: dict[str, list[SpaceVersion]] = {}
-        self._trials: dict[tuple[str, int | None], list[str]] = {}
+        self._trial_keys: dict[tuple[str, int | None], list[str]] = {}
         """The keys of the trials by search and version; the version None has the trials of all versions."""
-        self._left: dict[tuple[str, int | None], set[str]] = {}
-        """The keys of the trials in `_trials` that have not ended."""
+        self._open_keys: dict[tuple[str, int | None], set[str]] = {}
+        """The keys of the trials in `_trial_keys` that have not ended."""
         self._ranks: dict[tuple[str, str], list[Entry]] = {}
         """The ranked trials by search and mode, once `ranked` has computed them."""
         self.running: dict[str, Entry] = {}
         """The trainings that run, by their keys."""
         self._session: tuple[float, float] | None = None
-        self._database, self._run, self._last = Database(RunFolder(folder).home), 0, ""
+        self._database, self._run_number, self._last_digest = Database(RunFolder(folder).home), 0, ""
         record = RunFolder(folder).record
         if record is not None:
-            self._run = record.number
+            self._run_number = record.number
             for event, digest in self._database.events(record.number):
-                self._last = digest
+                self._last_digest = digest
                 self._apply(event)
 
     def append(self, event: str, **content: Any) -> None:
         """Writes an event to the disk, then applies it to the state. The folder must have a record."""
-        if self._run == 0:
-            self._run = RunFolder(self.folder).written_record.number
+        if self._run_number == 0:
+            self._run_number = RunFolder(self.folder).written_record.number
         text = json.dumps({"event": event, "at": now(), **content}, default=str)
         with self._database.transaction() as write:
-            digest = write.add_event(self._run, text, after=self._last)
-        self._last = digest
+            digest = write.add_event(self._run_number, text, after=self._last_digest)
+        self._last_digest = digest
         self._apply(read_event(text))
 
     def open(self, training: Training) -> Entry:
         """Writes a new training, whose state is RUNNING, and returns its entry."""
-        self.append("open", **_unscoped(training))
+        self.append("open", **_dump_item(training))
         return self.entries[training.key]
 
     def open_confirmation(self, confirmation: Confirmation) -> None:
         """Writes a setting that is to be confirmed, or the new labels and roles of a known setting."""
-        self.append("confirmation", **_unscoped(confirmation))
+        self.append("confirmation", **_dump_item(confirmation))
 
     def open_version(self, version: SpaceVersion, scope: str = "") -> None:
         """Writes a new version of the search space of the search `scope`."""
@@ -179,7 +179,7 @@ class Ledger:
         self._ranks.clear()
 
     def _on_open(self, event: dict[str, Any]) -> None:
-        entry = Entry(**_fields(Training, self._shared(event)))
+        entry = Entry(**_pick_fields(Training, self._share_job(event)))
         old_entry = self.entries.get(entry.key)
         if old_entry is not None:  # this table resumes a run that another command ended
             entry.cost = old_entry.cost
@@ -189,21 +189,21 @@ class Ledger:
         self.entries[entry.key] = entry
         if entry.number is not None and old_entry is None:
             for version in (None, entry.version):
-                self._trials.setdefault((entry.scope, version), []).append(entry.key)
+                self._trial_keys.setdefault((entry.scope, version), []).append(entry.key)
         self._count_open(entry)
         self.confirmation_states.pop(event["confirmation"], None)  # it waits for one more seed
 
     def _on_confirmation(self, event: dict[str, Any]) -> None:
-        content = _fields(Confirmation, self._shared(event)) | {
+        content = _pick_fields(Confirmation, self._share_job(event)) | {
             name: tuple(event[name]) for name in ("labels", "roles")
         }
         self.confirmations[event["key"]] = Confirmation(**content)
 
-    def _shared(self, event: dict[str, Any]) -> dict[str, Any]:
+    def _share_job(self, event: dict[str, Any]) -> dict[str, Any]:
         """Returns the event, whose job shares equal parts in memory with the last job of its search."""
         scope = event.get("scope", "")
-        self._jobs[scope] = share(event["job"], self._jobs.get(scope))
-        return {**event, "job": self._jobs[scope]}
+        self._last_jobs[scope] = share(event["job"], self._last_jobs.get(scope))
+        return {**event, "job": self._last_jobs[scope]}
 
     def _on_begin(self, event: dict[str, Any]) -> None:
         entry = self.entries[event["key"]]
@@ -240,15 +240,15 @@ class Ledger:
     def _count_open(self, entry: Entry) -> None:
         if entry.number is not None:
             for version in (None, entry.version):
-                self._left.setdefault((entry.scope, version), set()).add(entry.key)
+                self._open_keys.setdefault((entry.scope, version), set()).add(entry.key)
 
     def _count_end(self, entry: Entry) -> None:
         """Counts a trial among those that have ended, and inserts it into the ranks."""
         if entry.number is None:
             return
         for version in (None, entry.version):
-            self._left[entry.scope, version].discard(entry.key)
-        if not is_ranked(entry) or not self._counts(entry):
+            self._open_keys[entry.scope, version].discard(entry.key)
+        if not is_ranked(entry) or not self._is_counted(entry):
             return
         for (scope, mode), ranks in self._ranks.items():
             if scope == entry.scope:
@@ -256,7 +256,7 @@ class Ledger:
                 insort(ranks, entry, key=lambda trial: (key(trial), trial.number or 0))
 
     def _on_stop_search(self, event: dict[str, Any]) -> None:
-        self.stops[event["scope"]] = SearchStop(**_fields(SearchStop, event))
+        self.stops[event["scope"]] = SearchStop(**_pick_fields(SearchStop, event))
 
     def _on_close_confirmation(self, event: dict[str, Any]) -> None:
         self.confirmation_states[event["key"]] = (State(event["state"]), event["reason"])
@@ -287,21 +287,21 @@ class Ledger:
 
         The first `start` trials are left out.
         """
-        return [self.entries[key] for key in self._trials.get((scope, version), [])[start:]]
+        return [self.entries[key] for key in self._trial_keys.get((scope, version), [])[start:]]
 
     def trial_count(self, version: int | None = None, scope: str = "") -> int:
         """Returns the length of `trials`."""
-        return len(self._trials.get((scope, version), ()))
+        return len(self._trial_keys.get((scope, version), ()))
 
     def left_count(self, version: int | None = None, scope: str = "") -> int:
         """Returns the number of trials that have not ended, of one version of the space or of all."""
-        return len(self._left.get((scope, version), ()))
+        return len(self._open_keys.get((scope, version), ()))
 
     def counted(self, scope: str = "") -> list[Entry]:
         """Returns the trials of the present search space, and the earlier trials that fit it."""
-        return [entry for entry in self.trials(scope=scope) if self._counts(entry)]
+        return [entry for entry in self.trials(scope=scope) if self._is_counted(entry)]
 
-    def _counts(self, entry: Entry) -> bool:
+    def _is_counted(self, entry: Entry) -> bool:
         versions = self.versions(entry.scope)[-1:]
         return any(entry.version == version.number or entry.key in version.kept for version in versions)
 
@@ -326,12 +326,12 @@ class Ledger:
         return max(self.clock_seconds, seconds_before + timestamp - start)
 
 
-def _unscoped(item: Training | Confirmation) -> dict[str, Any]:
+def _dump_item(item: Training | Confirmation) -> dict[str, Any]:
     content = asdict(item)
     if not item.scope:
         del content["scope"]
     return content
 
 
-def _fields(kind: type[Any], event: dict[str, Any]) -> dict[str, Any]:
+def _pick_fields(kind: type[Any], event: dict[str, Any]) -> dict[str, Any]:
     return {field.name: event[field.name] for field in fields(kind) if field.name in event}

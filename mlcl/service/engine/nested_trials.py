@@ -43,8 +43,8 @@ class NestedTrials(TrainingStore):
         parent: str = "",
         shared: Mapping[str, str] | None = None,
     ) -> None:
-        self._ledger, self._folder, self._logs, self._data, self._free = ledger, folder, logs, data, free
-        self._scopes, self._parent, self._shared = scopes, parent or folder.name, shared or {}
+        self._ledger, self._folder, self._logs, self._data, self._free_keys = ledger, folder, logs, data, free
+        self._scopes, self._parent, self._shared_params = scopes, parent or folder.name, shared or {}
 
     def folder(self, entry: Entry) -> Path:
         """Returns the training's folder, `trials/KEY` in the sweep's folder."""
@@ -62,21 +62,21 @@ class NestedTrials(TrainingStore):
             tags |= {Tag.ORIGIN: entry.origin} if entry.origin else {}
             tags |= {Tag.SCOPE: entry.scope} if entry.scope else {}
         parent = self._parent if entry.confirmation is None else log_id(self._folder.name, entry.confirmation)
-        self._start(entry, entry.label, parent, tags)
+        self._start_log(entry, entry.label, parent, tags)
 
     def open_confirmation(self, confirmation: Confirmation) -> None:
         """Starts the log of a confirmation, in which the logs of its seeds are nested."""
         tags: dict[str, str] = {Tag.KIND: "confirmation", Tag.ID: confirmation.label}
         name = f"{confirmation.label}{RACE if confirmation.race else FRESH}"
-        self._start(confirmation, name, self._parent, tags)
+        self._start_log(confirmation, name, self._parent, tags)
 
-    def _start(self, item: Entry | Confirmation, name: str, parent: str, tags: dict[str, str]) -> None:
+    def _start_log(self, item: Entry | Confirmation, name: str, parent: str, tags: dict[str, str]) -> None:
         id = log_id(self._folder.name, item.key)
         if RunLog.find(self._logs.home, id) is None:
             job = load_job(item.job)
-            params = params_of(job, self._free)
+            params = params_of(job, self._free_keys)
             if Tag.TRIAL in tags and Tag.SCOPE not in tags:
-                params = {key: text for key, text in params.items() if self._shared.get(key) != text}
+                params = {key: text for key, text in params.items() if self._shared_params.get(key) != text}
             seed, data = job.data.validation_seed, self._data
             if seed is not None and seed != data.validation_seed:  # the search draws its own validation rows
                 data = data.with_validation(seed, dict(data.rows))
@@ -108,7 +108,7 @@ class NestedTrials(TrainingStore):
     def open_all(self) -> None:
         """Starts logs that a killed command did not start, and logs the ends of confirmations."""
         for confirmation in self._ledger.confirmations.values():
-            if self._is_here(confirmation):
+            if self._is_in_scope(confirmation):
                 self.open_confirmation(confirmation)
                 if confirmation.key in self._ledger.confirmation_states:
                     self.close_confirmation(confirmation.key)
@@ -136,9 +136,9 @@ class NestedTrials(TrainingStore):
         return self.attach(entry.key).has_artifact(self.folder(entry) / MODEL)
 
     def _entries(self) -> list[Entry]:
-        return [entry for entry in self._ledger.entries.values() if self._is_here(entry)]
+        return [entry for entry in self._ledger.entries.values() if self._is_in_scope(entry)]
 
-    def _is_here(self, item: Entry | Confirmation) -> bool:
+    def _is_in_scope(self, item: Entry | Confirmation) -> bool:
         return self._scopes is None or item.scope in self._scopes
 
     def close_confirmation(self, key: str) -> None:

@@ -27,7 +27,7 @@ class Packing:
     workers: int
 
 
-def _gpus(nodes: Sequence[Mapping[str, float]], gpus: float | None, device: str) -> float:
+def _choose_gpus(nodes: Sequence[Mapping[str, float]], gpus: float | None, device: str) -> float:
     if gpus is not None:
         return gpus
     has_gpu = any(node.get("GPU", 0) >= 1 for node in nodes)
@@ -54,7 +54,7 @@ def _check_shares(workers: int, cpus: float, gpus: float) -> None:
         )
 
 
-def _slots(node: Mapping[str, float], cpus: float, gpus: float) -> int:
+def _count_slots(node: Mapping[str, float], cpus: float, gpus: float) -> int:
     slots = round(node.get("CPU", 0) * RESOLUTION) // _units(cpus)
     if gpus == 0:
         return slots
@@ -67,7 +67,7 @@ def _units(amount: float) -> int:
     return int(amount * RESOLUTION)
 
 
-def _too_large(
+def _room_error(
     nodes: Sequence[Mapping[str, float]], workers: int, cpus: float, gpus: float, slots: int
 ) -> UserError:
     resources = f"{cpus:g} CPUs, {gpus:g} GPUs"
@@ -125,9 +125,9 @@ class Resources:
                 allowed = f"at most {n_cpus}, the CPUs of this machine"
                 raise UserError("no room for a trial", key="--cpus", found=self.cpus, allowed=allowed)
         if self.budget is not None and self.gpus is None:
-            check_budget(self.budget, self._may_have_gpus(device))
+            check_budget(self.budget, self._estimate_gpus(device))
 
-    def _may_have_gpus(self, device: str) -> float:
+    def _estimate_gpus(self, device: str) -> float:
         """Estimates the number of GPUs of a worker before Ray starts: 1 on a cluster, which may have some."""
         if device == "cpu":
             return 0.0
@@ -155,12 +155,12 @@ class Resources:
         if most == 0:  # Ray is not started in this case
             return Packing(0, self.cpus, 0.0, workers)
         nodes = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-        gpus = _gpus(nodes, self.gpus, job.train.device)
+        gpus = _choose_gpus(nodes, self.gpus, job.train.device)
         _check_shares(workers, self.cpus, gpus)
         concurrent = most if self.parallel is None else min(self.parallel, most)
-        slots = sum(_slots(node, self.cpus, gpus) for node in nodes)
+        slots = sum(_count_slots(node, self.cpus, gpus) for node in nodes)
         if self.parallel is None or not on_cluster():
             if slots < workers:
-                raise _too_large(nodes, workers, self.cpus, gpus, slots)
+                raise _room_error(nodes, workers, self.cpus, gpus, slots)
             concurrent = min(slots // workers, concurrent)
         return Packing(concurrent, self.cpus, gpus, workers)

@@ -110,11 +110,11 @@ class Reporter:
         best: Callable[[], Entry | None] = lambda: None,
     ) -> None:
         self._ledger, self._account, self._watch = ledger, account, watch
-        self._metric, self._score, self._best = metric, score, best
+        self._metric, self._score, self._find_best = metric, score, best
         self._stage: Stage = "search"
-        self._done = self._total = self._at_once = 0
-        self._seconds: list[float] = []
-        self._found: Entry | None = None
+        self._done_count = self._total_count = self._concurrency = 0
+        self._durations: list[float] = []
+        self._best_entry: Entry | None = None
 
     def note(self, text: str) -> None:
         """Sends a message for the user."""
@@ -122,9 +122,9 @@ class Reporter:
 
     def start_stage(self, stage: Stage, done: int, total: int, at_once: int) -> None:
         """Starts a stage of `total` trainings, of which `done` were ended by earlier commands."""
-        self._stage, self._done, self._total, self._at_once = stage, done, total, at_once
-        self._seconds = []  # another stage may train another encoder
-        self._found = self._best()
+        self._stage, self._done_count, self._total_count, self._concurrency = stage, done, total, at_once
+        self._durations = []  # another stage may train another encoder
+        self._best_entry = self._find_best()
         trainings = counted(total, "training")
         text = f"{stage}: {trainings}, {done} done, up to {at_once} at once"
         if stage == "table":
@@ -140,9 +140,9 @@ class Reporter:
     def tell(self, kind: Kind, entry: Entry) -> None:
         """Sends an event of a training: `begin`, `rung` or `close`."""
         if kind == "close" and entry.ended:
-            self._found = self._best()
-            self._done += 1
-            self._seconds.append(entry.cost.seconds)
+            self._best_entry = self._find_best()
+            self._done_count += 1
+            self._durations.append(entry.cost.seconds)
         self._watch(ProgressEvent(kind, row=self._row(entry), progress=self._progress()))
 
     def end(self, text: str) -> None:
@@ -173,14 +173,14 @@ class Reporter:
 
     def _progress(self) -> Progress:
         rows = tuple(self._row(entry) for entry in self._ledger.running.values())
-        best_entry = self._found
+        best_entry = self._best_entry
         best = (
             None if best_entry is None or best_entry.score is None else (best_entry.label, best_entry.score)
         )
         return Progress(
             self._stage,
-            self._done,
-            self._total,
+            self._done_count,
+            self._total_count,
             self._metric,
             rows,
             best,
@@ -194,10 +194,10 @@ class Reporter:
         remainders = [
             row.seconds / row.epoch * (row.epochs - row.epoch) if row.epoch else 0.0 for row in rows
         ]
-        trainings = self._total - self._done
-        if self._seconds:
-            mean = sum(self._seconds) / len(self._seconds)
-            return max(mean * trainings / max(1, min(self._at_once, trainings)), *remainders, 0.0)
+        trainings = self._total_count - self._done_count
+        if self._durations:
+            mean = sum(self._durations) / len(self._durations)
+            return max(mean * trainings / max(1, min(self._concurrency, trainings)), *remainders, 0.0)
         return (
             max(remainders) if remainders and min(remainders) > 0 and trainings <= len(remainders) else None
         )

@@ -29,10 +29,10 @@ class SharedRuns(TrainingStore):
 
     def __init__(self, logs: JobLogs, ledger: Ledger | None = None, parent: str | None = None) -> None:
         self._logs, self._ledger, self._parent = logs, ledger, parent
-        self._runs = RunFolders(logs.home)
+        self._run_folders = RunFolders(logs.home)
         self._data: dict[str, DatasetInfo] = {}
-        self._held: dict[str, ExitStack] = {}
-        self._elsewhere: set[str] = set()
+        self._held_locks: dict[str, ExitStack] = {}
+        self._lost_keys: set[str] = set()
 
     def claim(self, job: JobConfig, data: DatasetInfo, *, fresh: bool = False, id: str | None = None) -> str:
         """Locks the folder of a job's interrupted run, or else of a new run, and returns the run's id.
@@ -41,17 +41,17 @@ class SharedRuns(TrainingStore):
         a lock is taken for that of a killed process. `id` is the id of a new run. With `fresh`, only an
         interrupted run with this id is continued.
         """
-        old_run = self._runs.unfinished(job_hash(job), data.fingerprint)
+        old_run = self._run_folders.unfinished(job_hash(job), data.fingerprint)
         if fresh and (old_run is None or old_run.path.name != id):
             old_run = None
-        folder, lock = old_run or self._runs.new(id), ExitStack()
+        folder, lock = old_run or self._run_folders.new(id), ExitStack()
         if not lock.enter_context(folder.try_lock()):
             # Another command has locked the folder a moment ago.
             lock.close()
-            folder = self._runs.new()
+            folder = self._run_folders.new()
             lock.enter_context(folder.try_lock())
         key = folder.path.name
-        self._held[key], self._data[key] = lock, data
+        self._held_locks[key], self._data[key] = lock, data
         folder.open(
             experiment=job.experiment,
             job_hash=job_hash(job),
@@ -61,16 +61,16 @@ class SharedRuns(TrainingStore):
         )
         return key
 
-    def _folder(self, entry: Entry) -> RunFolder:
-        return RunFolder(self._runs.root / entry.key)
+    def _run_folder(self, entry: Entry) -> RunFolder:
+        return RunFolder(self._run_folders.root / entry.key)
 
     def folder(self, entry: Entry) -> Path:
         """Returns the training's folder, `runs/ID`."""
-        return self._folder(entry).path
+        return self._run_folder(entry).path
 
     def log(self, entry: Entry) -> str:
         """Returns the id of the log in the run's record, or the training's key if there is no record."""
-        record = self._folder(entry).record
+        record = self._run_folder(entry).record
         return record.log if record else entry.key
 
     def open(self, entry: Entry) -> None:
@@ -95,18 +95,18 @@ class SharedRuns(TrainingStore):
 
     def release(self) -> None:
         """Releases the locks of all folders."""
-        for key in list(self._held):
+        for key in list(self._held_locks):
             self._release(key)
 
     def _release(self, key: str) -> None:
-        if key in self._held:
-            self._held.pop(key).close()
+        if key in self._held_locks:
+            self._held_locks.pop(key).close()
 
     def close(self, entry: Entry, end: End) -> None:
         """Writes the end to ledger, log and record; to the ledger alone if another command has the run."""
-        folder = self._folder(entry)
+        folder = self._run_folder(entry)
         record = folder.record
-        if entry.key in self._elsewhere or record is None:
+        if entry.key in self._lost_keys or record is None:
             assert self._ledger is not None
             self._ledger.close(entry.key, end)
         else:
@@ -117,9 +117,9 @@ class SharedRuns(TrainingStore):
     def owner_changed(self, entry: Entry) -> str:
         """Releases the lock; returns a text with the folder if another command trains in it, else ''."""
         self._release(entry.key)
-        folder = self._folder(entry)
+        folder = self._run_folder(entry)
         with folder.try_lock(PATIENCE) as locked:
             if locked:
                 return ""
-        self._elsewhere.add(entry.key)
+        self._lost_keys.add(entry.key)
         return f"another command trains in {folder.path}"

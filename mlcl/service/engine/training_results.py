@@ -24,10 +24,10 @@ class TrainingResults:
 
     def __init__(self, home: Path, run_id: Callable[[str], str | None]) -> None:
         self._home, self.run_id = home, run_id
-        self._starts: dict[str, dict[str, Any]] = {}
-        self._last: dict[str, Any] = {}
-        self._settings: dict[str, tuple[dict[str, Any], str]] = {}
-        self._changes: dict[str, tuple[Mapping[str, Any], dict[str, Any], str]] = {}
+        self._log_starts: dict[str, dict[str, Any]] = {}
+        self._last_start: dict[str, Any] = {}
+        self._cached_params: dict[str, tuple[dict[str, Any], str]] = {}
+        self._cached_changes: dict[str, tuple[Mapping[str, Any], dict[str, Any], str]] = {}
 
     def tags(self, log: str) -> Tags:
         """Returns the tags with which the log with the id `log` was started; empty if the log is gone."""
@@ -36,29 +36,29 @@ class TrainingResults:
 
     def start(self, log: str) -> dict[str, Any]:
         """Returns time and tags of the start of a log, see `log_start`; an empty dict if the log is gone."""
-        if not self._starts.get(log):
+        if not self._log_starts.get(log):
             content = log_start(self._home, log)
-            self._last = share(
-                {name: content[name] for name in ("time", "tags") if name in content}, self._last
+            self._last_start = share(
+                {name: content[name] for name in ("time", "tags") if name in content}, self._last_start
             )
-            self._starts[log] = self._last
-        return self._starts[log]
+            self._log_starts[log] = self._last_start
+        return self._log_starts[log]
 
     def job(self, log: str, job: Mapping[str, Any], free: Collection[str] = ()) -> tuple[dict[str, Any], str]:
         """Returns the parameters of a job, without the `free` keys, and its hash; cached by the log's id."""
-        if log not in self._settings:
-            self._settings[log] = _params_and_hash(job, free)
-        return self._settings[log]
+        if log not in self._cached_params:
+            self._cached_params[log] = _params_and_hash(job, free)
+        return self._cached_params[log]
 
     def build(
         self, entry: Entry, log: str, shared: Mapping[str, Any], free: Collection[str] = ()
     ) -> TrainingResult:
         """Returns the result of a training; its `changes` are the parameters that differ from `shared`."""
-        old_shared, differences, hash_ = self._changes.get(log, (None, {}, ""))
+        old_shared, differences, hash_ = self._cached_changes.get(log, (None, {}, ""))
         if old_shared is not shared and old_shared != shared:
             params, hash_ = _params_and_hash(entry.job, free)
             differences = changes(shared, params)
-            self._changes[log] = shared, differences, hash_
+            self._cached_changes[log] = shared, differences, hash_
         if entry.state is State.COMPLETE:
             chosen_params = plain_parameters(entry.chosen)
             job_changes = {key: value for key, value in differences.items() if key not in chosen_params}

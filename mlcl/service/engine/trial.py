@@ -112,13 +112,13 @@ def train(task: TrialTask, report: Report) -> None:
     """
     folder, home, stop = Path(task.folder), Path(task.home), _StopFile(Path(task.stop_file))
     try:
-        with _log(task) as log:
+        with _open_log(task) as log:
             if stop():
                 raise Stopped
             resolve_references(worker=True)
             job, listener = load_job(task.job), _reporter(task.metric, report)
             if job.train.workers > 1:
-                metrics = _group(task, job, log, listener, stop)
+                metrics = _train_group(task, job, log, listener, stop)
             else:
                 outcome = run_experiment(
                     JobData.of(job, home, verify=False),
@@ -149,7 +149,7 @@ def train(task: TrialTask, report: Report) -> None:
 
 
 @contextmanager
-def _log(task: TrialTask) -> Iterator[RunLog]:
+def _open_log(task: TrialTask) -> Iterator[RunLog]:
     """Yields the training's log, set to RUNNING; the traceback of an error is written to it."""
     log = RunLog.attach(Path(task.home), task.log)
     log.set_state(State.RUNNING)
@@ -164,7 +164,7 @@ def _log(task: TrialTask) -> Iterator[RunLog]:
         log.flush()
 
 
-def _group(
+def _train_group(
     task: TrialTask, job: JobConfig, log: RunLog, listener: Listener, stop: Callable[[], bool]
 ) -> dict[str, float]:
     """Trains with several workers. If Tune ends this thread by SystemExit, the workers are stopped first."""
@@ -224,12 +224,12 @@ class _StopFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._next = 0.0
-        self._there = False
+        self._next_look = 0.0
+        self._exists = False
 
     def __call__(self) -> bool:
         now = time.monotonic()
-        if not self._there and now >= self._next:
-            self._next = now + LOOK_EVERY
-            self._there = os.path.exists(self._path)  # noqa: PTH110 (half the time of Path.exists, on every step)
-        return self._there
+        if not self._exists and now >= self._next_look:
+            self._next_look = now + LOOK_EVERY
+            self._exists = os.path.exists(self._path)  # noqa: PTH110 (half the time of Path.exists, on every step)
+        return self._exists

@@ -162,7 +162,7 @@ class _Closer(_DriverOnly, TrialProgressCallback):
     def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
         key = TrialTask.of(trial.config).key
         self._actors.pop(TrialTask.of(trial.config).folder, None)
-        self._guard.ask(self._guard.callbacks.on_died, None, key, _why(last_error(trial)))
+        self._guard.ask(self._guard.callbacks.on_died, None, key, _error_reason(last_error(trial)))
 
 
 class _Abort(_DriverOnly, Stopper):
@@ -191,7 +191,7 @@ def run_trainings(
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are reported in one line
     name = f"ray-{time.time_ns()}"
     tuner = tune.Tuner(
-        tune.with_resources(run_trial, _resources(packing)),
+        tune.with_resources(run_trial, _trial_resources(packing)),
         tune_config=TuneConfig(
             search_alg=_Feed(guard),
             scheduler=_Scheduler(guard),
@@ -223,7 +223,7 @@ def run_trainings(
         raise guard.error
 
 
-def _why(error: Exception | None) -> str:
+def _error_reason(error: Exception | None) -> str:
     """Returns the reason of an error as one line; the text of a TuneError is a traceback."""
     cause = getattr(error, "cause", None) or error
     if cause is None or isinstance(cause, RayActorError):
@@ -235,7 +235,7 @@ def _why(error: Exception | None) -> str:
     return " ".join(reason.split())[:5000]
 
 
-def _resources(packing: Packing) -> dict[str, float]:
+def _trial_resources(packing: Packing) -> dict[str, float]:
     """Returns the resources of a Tune trial: none for a trial of several workers, which hold their own."""
     if packing.workers > 1:
         return {"cpu": 0, "memory": 1}  # one byte, since a trial without resources is refused

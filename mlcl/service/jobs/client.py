@@ -89,7 +89,7 @@ class JobsClient:
         headers = {}
         if ray.token is not None:
             headers["Authorization"] = f"Bearer {ray.token.resolve('ray.token')}"
-        with _without(*ADDRESSES):
+        with _unset_variables(*ADDRESSES):
             return JobSubmissionClient(ray.address, headers=headers)
 
     def jobs(self) -> list[JobView]:
@@ -99,7 +99,7 @@ class JobsClient:
             job_id = (job.metadata or {}).get(Metadata.ID)
             if job_id is not None and job.submission_id is not None:
                 attempts_by_id.setdefault(job_id, []).append(job)
-        views = [_view(id, attempts) for id, attempts in attempts_by_id.items()]
+        views = [_job_view(id, attempts) for id, attempts in attempts_by_id.items()]
         return sorted(views, key=lambda view: (view.started or 0, view.id), reverse=True)
 
     def find(self, id: str) -> JobView | None:
@@ -205,9 +205,9 @@ def check_owner(id: str, owner: str, *, force: bool) -> None:
         raise UserError("the job of another user", key="ID", found=detail, allowed="--force")
 
 
-def _view(id: str, attempts: list[Any]) -> JobView:
+def _job_view(id: str, attempts: list[Any]) -> JobView:
     jobs = sorted(attempts, key=lambda job: int((job.metadata or {}).get(Metadata.ATTEMPT, "1")))
-    last_job, states = jobs[-1], [_state(str(job.status.value), job.driver_exit_code) for job in jobs]
+    last_job, states = jobs[-1], [_attempt_state(str(job.status.value), job.driver_exit_code) for job in jobs]
     accepted_jobs = [job for job, state in zip(jobs, states, strict=True) if state != "REFUSED"]
     return JobView(
         id=id,
@@ -217,8 +217,8 @@ def _view(id: str, attempts: list[Any]) -> JobView:
         command=_command(last_job),
         accepted=_command(accepted_jobs[-1] if accepted_jobs else jobs[0]),
         user=last_job.metadata.get(Metadata.USER, ""),
-        started=_seconds(last_job.start_time),
-        ended=_seconds(last_job.end_time),
+        started=_to_seconds(last_job.start_time),
+        ended=_to_seconds(last_job.end_time),
         message=(last_job.message or "").strip().expandtabs(),
         metadata=dict(last_job.metadata),
     )
@@ -228,18 +228,18 @@ def _command(attempt: Any) -> tuple[str, ...]:
     return tuple(json.loads(attempt.metadata.get(Metadata.COMMAND, "[]")))
 
 
-def _state(status: str, code: int | None) -> str:
+def _attempt_state(status: str, code: int | None) -> str:
     if status == "SUCCEEDED":
         return "COMPLETE"
     return STATES.get(-1 if code is None else code, "FAILED") if status == "FAILED" else status
 
 
-def _seconds(milliseconds: int | None) -> float | None:
+def _to_seconds(milliseconds: int | None) -> float | None:
     return None if not milliseconds else milliseconds / 1000
 
 
 @contextmanager
-def _without(*names: str) -> Iterator[None]:
+def _unset_variables(*names: str) -> Iterator[None]:
     values = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield

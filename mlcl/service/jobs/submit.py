@@ -79,7 +79,7 @@ def submit(
         detail = f"{name}: {view.state}, mlcl {shlex.join(view.command)}"
         raise UserError("this id is taken", key="--id", found=detail, allowed="another id, or mlcl resume")
     submission = _submission(client, name, words, present_user())
-    _send(client, replace(submission, files=files or {}), 1, home, needed)
+    _send_attempt(client, replace(submission, files=files or {}), 1, home, needed)
     return name
 
 
@@ -111,7 +111,7 @@ def resume(
     submission = replace(record, words=(*words, *more), user=owner or present_user())
     number = 1 if view is None else int(view.metadata.get(Metadata.ATTEMPT, "1")) + 1
     files = check(submission.words, Path(submission.folder), submission.files)
-    _send(client, submission, number, home, files)
+    _send_attempt(client, submission, number, home, files)
     return attempt_name(id, number)
 
 
@@ -146,7 +146,7 @@ def submit_once(
 def read_submission(home: Path, id: str) -> Submission | None:
     """Returns the submission with this id; None if this home has no readable record of it."""
     try:
-        return SUBMISSION.validate_json(_record(home, check_id(id)).read_bytes())
+        return SUBMISSION.validate_json(_record_path(home, check_id(id)).read_bytes())
     except (OSError, ValueError):
         return None
 
@@ -179,7 +179,7 @@ def entrypoint(cluster: ClusterConfig, words: Sequence[str]) -> str:
     return shlex.join([cluster.python, "-m", DRIVER, *words])
 
 
-def _send(
+def _send_attempt(
     client: JobsClient, submission: Submission, number: int, home: Path, needed_files: Sequence[Path]
 ) -> None:
     cluster = client.cluster
@@ -187,7 +187,7 @@ def _send(
     with tempfile.TemporaryDirectory(prefix="mlcl-") as scratch:
         folder = stage(working_dir, Path(scratch), needed_files, submission.files)
         # The record is written first, so that every job on the cluster can be resumed from here.
-        record = _record(home, submission.id)
+        record = _record_path(home, submission.id)
         record.parent.mkdir(parents=True, exist_ok=True)
         replace_text(record, SUBMISSION.dump_json(submission, indent=2).decode() + "\n")
         client.submit(
@@ -209,7 +209,7 @@ def _submission(client: JobsClient, id: str, words: Sequence[str], user: str) ->
     )
 
 
-def _record(home: Path, id: str) -> Path:
+def _record_path(home: Path, id: str) -> Path:
     return home / "jobs" / f"{id}.json"
 
 

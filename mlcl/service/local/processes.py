@@ -51,7 +51,7 @@ class Process:
             same = abs(process.create_time() - self.created) < SAME_START
         except psutil.Error:
             return None
-        return process if same and _lives(process) else None
+        return process if same and _is_alive(process) else None
 
 
 def inherited_environment(*prefixes: str) -> dict[str, str]:
@@ -105,27 +105,27 @@ def end_processes(processes: Sequence[Process], grace: float = GRACE) -> int:
     all that still run. Processes that do not end are killed.
     """
     members = process_tree(processes)
-    first = [member for member in members if member.pid == processes[0].pid]
-    for targets, seconds in ((first, grace), (members, grace / 2)):
+    leaders = [member for member in members if member.pid == processes[0].pid]
+    for targets, seconds in ((leaders, grace), (members, grace / 2)):
         for member in targets:
             with suppress(psutil.Error):
                 member.terminate()
-        _wait(targets, seconds)
+        _wait_for_end(targets, seconds)
     survivors = {*members, *process_tree(processes)}
     for member in survivors:
         with suppress(psutil.Error):
             member.kill()
-    _wait(survivors, grace)
+    _wait_for_end(survivors, grace)
     return len(survivors)
 
 
-def _wait(members: Iterable[psutil.Process], seconds: float) -> None:
+def _wait_for_end(members: Iterable[psutil.Process], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while any(map(_lives, members)) and time.monotonic() < deadline:
+    while any(map(_is_alive, members)) and time.monotonic() < deadline:
         time.sleep(LOOK_EVERY)
 
 
-def _lives(member: psutil.Process) -> bool:
+def _is_alive(member: psutil.Process) -> bool:
     """Whether the process runs. A zombie counts as ended, since it has neither ports nor memory."""
     try:
         return bool(member.is_running() and member.status() != psutil.STATUS_ZOMBIE)
@@ -149,10 +149,10 @@ def check_free(key: str, port: int) -> None:
             probe.bind((HOST, port))
         except OSError:
             problem, allowed = f"port {port} is taken", "a port that is free"
-            raise UserError(problem, key=key, found=_owner(port), allowed=allowed) from None
+            raise UserError(problem, key=key, found=_port_owner(port), allowed=allowed) from None
 
 
-def _owner(port: int) -> str:
+def _port_owner(port: int) -> str:
     """Returns name and id of the process that listens at the port, unless it is another user's."""
     with suppress(psutil.Error):
         for conn in psutil.net_connections("tcp"):

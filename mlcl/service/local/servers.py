@@ -107,7 +107,7 @@ class Server:
     def version(self) -> str:
         """Returns the version of the server; empty if the server does not answer."""
         if self.name == RAY:
-            return str(_json(self, "api/version", {}).get("ray_version", ""))
+            return str(_get_json(self, "api/version", {}).get("ray_version", ""))
         answer = self.get("version")
         return answer.text.strip() if answer.status == 200 else ""
 
@@ -171,7 +171,7 @@ def create_ray_scratch(announce: Callable[[str], None]) -> str:
 
 def ray_jobs(head: Server) -> list[str] | None:
     """Returns the ids of Ray's jobs that have not ended; None if the head does not answer."""
-    jobs = _json(head, "api/jobs/", None)
+    jobs = _get_json(head, "api/jobs/", None)
     if jobs is None:
         return None
     return [job["submission_id"] or job["job_id"] for job in jobs if job["status"] not in ENDED]
@@ -179,12 +179,12 @@ def ray_jobs(head: Server) -> list[str] | None:
 
 def ray_nodes(head: Server) -> list[dict[str, Any]]:
     """Returns the living nodes of Ray, with their resources, as the dicts of Ray's API."""
-    answer = _json(head, "api/v0/nodes?detail=1", None)
+    answer = _get_json(head, "api/v0/nodes?detail=1", None)
     nodes = answer["data"]["result"]["result"] if answer else []
     return [node for node in nodes if node["state"] == "ALIVE"]
 
 
-def _json(server: Server, page: str, default: Any) -> Any:
+def _get_json(server: Server, page: str, default: Any) -> Any:
     answer = server.get(page)
     return json.loads(answer.text) if answer.status == 200 else default
 
@@ -234,7 +234,7 @@ def _prepare_mlflow(settings: Settings, folder: ServiceFolder) -> None:
         raise UserError("MLflow's authentication is not installed: pip install 'mlcl[service]'")
     config = CONFIG.format(users=folder.mlflow_users, user=read_secret(folder.mlflow_user))
     replace_text(folder.mlflow_config, config, mode=0o600)
-    _remove_unfinished(folder.mlflow_users)
+    _remove_empty_users(folder.mlflow_users)
     folder.mlflow_users.touch(mode=0o600)
     import mlcl.tracking.tracker  # noqa: F401 # sets what MLflow reads when it is imported
 
@@ -252,7 +252,7 @@ def _artifact_root(settings: Settings) -> str:
     return Path(settings.artifacts).as_uri() if shared else ""
 
 
-def _remove_unfinished(users: Path) -> None:
+def _remove_empty_users(users: Path) -> None:
     """Removes the database of users if a killed start left it without users, which MLflow would refuse."""
     with suppress(sqlite3.OperationalError), closing(sqlite3.connect(users)) as connection:
         if connection.execute("SELECT COUNT(*) FROM users").fetchone()[0]:

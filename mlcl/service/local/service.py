@@ -93,28 +93,28 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
         try:
             for server in missing_servers:
                 announce(f"starting {server.title}: {server.log}")
-                _start(server, state, folder, announce)
+                _start_server(server, state, folder, announce)
             for server in (*servers, *servers):  # the first may have died during the wait for the second
-                if failure := _wait_for(server, state, stop, announce):
+                if failure := _wait_for_server(server, state, stop, announce):
                     # Ray's time limit for its start, 30 seconds, is too short on a busy machine.
                     announce(f"{failure}; it is started again")
                     discard(folder, state.servers[server.name])
                     server.prepare()
-                    _start(server, state, folder, announce)
-                    if failure := _wait_for(server, state, stop, announce):
+                    _start_server(server, state, folder, announce)
+                    if failure := _wait_for_server(server, state, stop, announce):
                         raise MachineError(failure)
-            _write_cluster(folder, *servers)
+            _write_cluster_file(folder, *servers)
             write_state(folder, state)
         except BaseException:
             with stop.shielded():
-                for name in _fresh(state, living_servers):
+                for name in _started_servers(state, living_servers):
                     discard(folder, state.servers.pop(name))
                 write_state(folder, state)
             raise
     return UpResult(
         ray=servers[0].address,
         mlflow=servers[1].address,
-        started=_fresh(state, living_servers),
+        started=_started_servers(state, living_servers),
         user=read_secret(folder.mlflow_user),
         password_file=folder.mlflow_password,
         token_file=folder.ray_token,
@@ -125,13 +125,13 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
     )
 
 
-def _fresh(state: ServiceState, living_servers: Mapping[str, RunningServer]) -> tuple[str, ...]:
+def _started_servers(state: ServiceState, living_servers: Mapping[str, RunningServer]) -> tuple[str, ...]:
     """Returns the names of the servers in `state` that did not live before `up` started them."""
     old_processes = {server.processes[0] for server in living_servers.values()}
     return tuple(name for name, server in state.servers.items() if server.processes[0] not in old_processes)
 
 
-def _start(server: Server, state: ServiceState, folder: ServiceFolder, announce: Announce) -> None:
+def _start_server(server: Server, state: ServiceState, folder: ServiceFolder, announce: Announce) -> None:
     scratch = create_ray_scratch(announce) if server.name == RAY else ""
     command = [*server.command, *([f"--temp-dir={scratch}"] if scratch else [])]
     process = start_process(command, server.environment, server.log)
@@ -139,7 +139,7 @@ def _start(server: Server, state: ServiceState, folder: ServiceFolder, announce:
     write_state(folder, state)
 
 
-def _wait_for(server: Server, state: ServiceState, stop: StopRequest, announce: Announce) -> str:
+def _wait_for_server(server: Server, state: ServiceState, stop: StopRequest, announce: Announce) -> str:
     """Waits until a server answers without a problem, then adds its child processes to the state.
 
     Returns an empty text, or the end of its log if its process has ended. Raises MachineError for a wrong
@@ -165,7 +165,7 @@ def _wait_for(server: Server, state: ServiceState, stop: StopRequest, announce: 
     return ""
 
 
-def _write_cluster(folder: ServiceFolder, ray: Server, mlflow: Server) -> None:
+def _write_cluster_file(folder: ServiceFolder, ray: Server, mlflow: Server) -> None:
     """Writes the cluster file, which `mlcl submit` reads. It names the files of secrets."""
     tree = {
         "ray": {"address": ray.address, "token": {"file": str(ray.secret)}},
@@ -268,7 +268,7 @@ def service_status(home: Path) -> ServiceStatus:
         return ServiceStatus(str(folder.path))
     ray, mlflow = servers_of(state.settings, folder)
     living_servers = state.living()
-    servers = tuple(_status(server, living_servers.get(server.name)) for server in (ray, mlflow))
+    servers = tuple(_server_status(server, living_servers.get(server.name)) for server in (ray, mlflow))
     answers = not servers[0].wrong
     nodes = ray_nodes(ray) if answers else []
     return ServiceStatus(
@@ -283,7 +283,7 @@ def service_status(home: Path) -> ServiceStatus:
     )
 
 
-def _status(server: Server, running_server: RunningServer | None) -> ServerStatus:
+def _server_status(server: Server, running_server: RunningServer | None) -> ServerStatus:
     server_fields = (server.name, server.address, str(server.log))
     if running_server is None:
         return ServerStatus(*server_fields, "is not running", "`mlcl up`")

@@ -42,14 +42,23 @@ OWN_GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 def narrow_limits() -> list[str]:
     """Increases a low limit of open files; returns a message for each limit that stays too low for Ray."""
-    addresses = max(ADDRESSES, _ray_addresses())
-    messages = (_files(), _addresses(addresses), _shared(), _memory("a training", TRAINING))
+    addresses = max(ADDRESSES, _ray_address_space())
+    messages = (
+        _raise_file_limit(),
+        _address_problem(addresses),
+        _shared_memory_problem(),
+        _memory_problem("a training", TRAINING),
+    )
     return [limit for limit in messages if limit]
 
 
 def hopeless_limits() -> list[str]:
     """Returns a message for each limit that keeps Ray from starting, so that it would hang or crash."""
-    return [limit for limit in (_addresses(_ray_addresses()), _memory("Ray alone", RAY_ALONE)) if limit]
+    return [
+        limit
+        for limit in (_address_problem(_ray_address_space()), _memory_problem("Ray alone", RAY_ALONE))
+        if limit
+    ]
 
 
 def too_few_addresses(error: BaseException) -> str:
@@ -64,18 +73,18 @@ def too_few_addresses(error: BaseException) -> str:
 
 def free_memory() -> int:
     """Returns the bytes of memory, without swap, that machine and control groups (version 2) leave free."""
-    return min([psutil.virtual_memory().available, *_left_by_groups()])
+    return min([psutil.virtual_memory().available, *_free_group_memory()])
 
 
 def usable_cpus() -> int:
     """Returns the CPUs that this process's affinity and its control groups' quotas allow, at least one."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(min([affinity, *_quotas()])))
+    return max(1, int(min([affinity, *_cpu_quotas()])))
 
 
-def _quotas() -> Iterator[float]:
+def _cpu_quotas() -> Iterator[float]:
     """Yields the number of CPUs in the quota of this process's control group and of its parents."""
-    for folder in _groups():
+    for folder in _control_groups():
         try:
             quota, period = map(int, (folder / "cpu.max").read_text().split())
             yield quota / period
@@ -83,9 +92,9 @@ def _quotas() -> Iterator[float]:
             continue  # no such group, or the quota is "max"
 
 
-def _left_by_groups() -> Iterator[int]:
+def _free_group_memory() -> Iterator[int]:
     """Yields the free bytes within the memory limit of this process's control group and of its parents."""
-    for folder in _groups():
+    for folder in _control_groups():
         try:
             limit, usage = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
@@ -95,7 +104,7 @@ def _left_by_groups() -> Iterator[int]:
             continue  # no such group, or the limit is "max"
 
 
-def _groups() -> Iterator[Path]:
+def _control_groups() -> Iterator[Path]:
     try:
         lines = OWN_GROUP.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -108,11 +117,11 @@ def _groups() -> Iterator[Path]:
             yield folder
 
 
-def _ray_addresses() -> int:
+def _ray_address_space() -> int:
     return LOADED + int(STORE * free_memory())
 
 
-def _files() -> str:
+def _raise_file_limit() -> str:
     files, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files < FILES:
         files = hard_limit if hard_limit != resource.RLIM_INFINITY else FILES
@@ -120,7 +129,7 @@ def _files() -> str:
     return f"`ulimit -n` is {files}, and Ray needs {FILES} open files" if files < FILES else ""
 
 
-def _addresses(need: int) -> str:
+def _address_problem(need: int) -> str:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY or limit >= need:
         return ""
@@ -128,13 +137,13 @@ def _addresses(need: int) -> str:
     return f"{size}, and Ray reserves up to {need / 2**30:.0f} GiB of addresses; {CURE}"
 
 
-def _shared() -> str:
+def _shared_memory_problem() -> str:
     if not SHM.is_dir() or (free_bytes := shutil.disk_usage(SHM).free) >= SHARED:
         return ""
     return f"{SHM} has {free_bytes / 2**20:.0f} MiB free, and Ray's store takes {SHARED / 2**20:.0f} MiB"
 
 
-def _memory(consumer: str, need: int) -> str:
+def _memory_problem(consumer: str, need: int) -> str:
     free_bytes = free_memory()
     if free_bytes >= need:
         return ""

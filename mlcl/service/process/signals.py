@@ -25,8 +25,8 @@ class StopRequest:
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._shielded, self._at_once = False, False
-        self._time = 0.0
+        self._shielded, self._is_interruptible = False, False
+        self._request_time = 0.0
 
     def __call__(self) -> bool:
         """Whether a stop was requested."""
@@ -34,7 +34,7 @@ class StopRequest:
 
     def set(self) -> None:
         """Requests a stop."""
-        self._time = time.monotonic()
+        self._request_time = time.monotonic()
         self._event.set()
 
     @contextmanager
@@ -49,18 +49,18 @@ class StopRequest:
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Returns a context that the next signal interrupts, even in `shielded`; later signals do not."""
-        shielded, self._shielded, self._at_once = self._shielded, False, True
+        shielded, self._shielded, self._is_interruptible = self._shielded, False, True
         try:
             yield
         finally:
-            self._shielded, self._at_once = shielded, False
+            self._shielded, self._is_interruptible = shielded, False
 
     def on_signal(self) -> bool:
         """Handles a signal: requests a stop, and returns whether the running code is interrupted."""
         first = not self()
-        late = not first and time.monotonic() - self._time >= SAME
-        interrupts = not self._shielded and (late or (first and self._at_once))
-        self._shielded |= interrupts and self._at_once
+        late = not first and time.monotonic() - self._request_time >= SAME
+        interrupts = not self._shielded and (late or (first and self._is_interruptible))
+        self._shielded |= interrupts and self._is_interruptible
         if first:
             self.set()
         return interrupts
@@ -68,7 +68,7 @@ class StopRequest:
     def wait_for_second(self) -> None:
         """Waits until `SAME` seconds after a request: then a signal sent with the first one has arrived."""
         if self():
-            time.sleep(max(0.0, self._time + SAME - time.monotonic()))
+            time.sleep(max(0.0, self._request_time + SAME - time.monotonic()))
 
 
 @contextmanager

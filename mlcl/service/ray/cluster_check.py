@@ -48,15 +48,15 @@ def check_cluster(storage: Path) -> tuple[list[dict[str, Any]], list[str]]:
     nodes = sorted(
         (node for node in ray.nodes() if node["Alive"]), key=lambda node: node["NodeManagerAddress"]
     )
-    actors = [_on(node) for node in nodes]
+    actors = [_start_actor(node) for node in nodes]
     rows, problems = [], list[str]()
     for node, actor in zip(nodes, actors, strict=True):
         row = {"node": node["NodeManagerAddress"]}
         try:
             row |= {
-                "skew_s": round(_skew(actor), 3),
-                **_ask(actor.facts.remote()),
-                **_ask(actor.storage.remote(storage)),
+                "skew_s": round(_clock_skew(actor), 3),
+                **_get_answer(actor.facts.remote()),
+                **_get_answer(actor.storage.remote(storage)),
             }
         except Exception as error:
             problems.append(f"{row['node']}: {' '.join(str(error).split())[:200]}")
@@ -69,7 +69,7 @@ def check_cluster(storage: Path) -> tuple[list[dict[str, Any]], list[str]]:
     ]
     try:
         for number, rate in zip(
-            numbers, _network([actors[number] for number in numbers], kind), strict=False
+            numbers, _network_rates([actors[number] for number in numbers], kind), strict=False
         ):
             rows[number]["all_reduce_gb_s"] = rate
     except Exception as error:
@@ -135,7 +135,10 @@ class _Node:
             file.unlink(missing_ok=True)
         if not same:
             raise RuntimeError(f"{folder} returned other bytes than were written")
-        return {"write_mb_s": _rate(write_end - start), "read_mb_s": _rate(read_end - read_start)}
+        return {
+            "write_mb_s": _storage_rate(write_end - start),
+            "read_mb_s": _storage_rate(read_end - read_start),
+        }
 
     def address(self) -> str:
         with socket.socket() as sock:
@@ -161,39 +164,39 @@ class _Node:
         return round(2 * (size - 1) / size * REDUCED / min(times[1:]) / 1e9, 2)
 
 
-def _on(node: dict[str, Any]) -> Any:
+def _start_actor(node: dict[str, Any]) -> Any:
     """Starts the actor on a node, with one of the node's GPUs if it has any."""
     on_node = NodeAffinitySchedulingStrategy(str(node["NodeID"]), soft=False)
     gpus = 1 if node["Resources"].get("GPU") else 0
     return ray.remote(_Node).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=on_node).remote()
 
 
-def _ask(reference: Any) -> Any:
+def _get_answer(reference: Any) -> Any:
     return ray.get(reference, timeout=SECONDS)
 
 
-def _skew(actor: Any) -> float:
+def _clock_skew(actor: Any) -> float:
     """Returns how many seconds a node's clock is ahead of this one's, from the fastest of five answers."""
     ray.get(actor.now.remote(), timeout=START_SECONDS)
     answers = []
     for _ in range(5):
         start = time.time()
-        remote_time = _ask(actor.now.remote())
+        remote_time = _get_answer(actor.now.remote())
         end = time.time()
         answers.append((end - start, remote_time - (start + end) / 2))
     skew: float = min(answers)[1]
     return skew
 
 
-def _network(actors: Sequence[Any], kind: str) -> list[float]:
+def _network_rates(actors: Sequence[Any], kind: str) -> list[float]:
     """Returns the rate of all-reduce of each actor; an empty result for fewer than two actors."""
     if len(actors) < 2:
         return []
-    address, size = _ask(actors[0].address.remote()), len(actors)
+    address, size = _get_answer(actors[0].address.remote()), len(actors)
     references = [actor.all_reduce.remote(address, rank, size, kind) for rank, actor in enumerate(actors)]
     rates: list[float] = ray.get(references, timeout=2 * SECONDS)
     return rates
 
 
-def _rate(seconds: float) -> float:
+def _storage_rate(seconds: float) -> float:
     return round(STORED / max(seconds, 1e-9) / 1e6, 1)

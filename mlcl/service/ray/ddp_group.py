@@ -73,10 +73,10 @@ def run_group(
     """
     (folder / STOP_FILE).unlink(missing_ok=True)
     with ray_session(home, job.train.workers, announce):
-        use_gpu, resources = _resources(job, share.cpus, share.gpus)
+        use_gpu, resources = _worker_resources(job, share.cpus, share.gpus)
         if not share.wait:
             _await_resources(job, resources, should_stop, announce)
-        events = Queue(actor_options={"num_cpus": 0, "label_selector": _here()})
+        events = Queue(actor_options={"num_cpus": 0, "label_selector": _node_selector()})
         config = {
             "job": dump_job(job),
             "folder": str(folder.resolve()),
@@ -92,7 +92,9 @@ def run_group(
             num_workers=job.train.workers, use_gpu=use_gpu, resources_per_worker=resources
         )
         try:
-            answer = _fit_on(lambda: _trainer(config, scaling, folder), events, folder, listener, should_stop)
+            answer = _fit_with_restarts(
+                lambda: _build_trainer(config, scaling, folder), events, folder, listener, should_stop
+            )
         finally:
             events.shutdown()
             shutil.rmtree(folder / "ray", ignore_errors=True)  # Ray's own state, which mlcl does not read
@@ -106,7 +108,7 @@ def run_group(
     return metrics
 
 
-def _trainer(config: dict[str, Any], scaling: ScalingConfig, folder: Path) -> TorchTrainer:
+def _build_trainer(config: dict[str, Any], scaling: ScalingConfig, folder: Path) -> TorchTrainer:
     return TorchTrainer(
         work,
         train_loop_config=config,
@@ -122,7 +124,7 @@ def _trainer(config: dict[str, Any], scaling: ScalingConfig, folder: Path) -> To
     )
 
 
-def _resources(job: JobConfig, cpus: float, gpus: float | None) -> tuple[bool, dict[str, float]]:
+def _worker_resources(job: JobConfig, cpus: float, gpus: float | None) -> tuple[bool, dict[str, float]]:
     """Returns whether the workers use GPUs, and the resources of each worker as Ray names them."""
     has_gpus = gpus is not None or ray.cluster_resources().get("GPU", 0) >= job.train.workers
     use_gpu = gpus != 0 and (job.train.device == "cuda" or (job.train.device == "auto" and has_gpus))
@@ -142,7 +144,7 @@ def _await_resources(
     """
     start = last_notice = time.monotonic()
     try:
-        while shortage := _missing(job, resources):
+        while shortage := _room_error(job, resources):
             if not on_cluster() or time.monotonic() - start >= ROOM_SECONDS:
                 raise shortage
             if should_stop():
@@ -157,7 +159,7 @@ def _await_resources(
             request_resources(bundles=[])  # else Ray would keep the requested nodes
 
 
-def _missing(job: JobConfig, resources: dict[str, float]) -> UserError | None:
+def _room_error(job: JobConfig, resources: dict[str, float]) -> UserError | None:
     """Returns the error for a cluster whose nodes have no room for all workers; None if they have room."""
     workers, total = job.train.workers, ray.cluster_resources()
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -178,19 +180,19 @@ def _missing(job: JobConfig, resources: dict[str, float]) -> UserError | None:
     )
 
 
-def _here() -> dict[str, str]:
+def _node_selector() -> dict[str, str]:
     """Returns the label selector that places an actor on this process's node, so that both fail together."""
     return {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
 
 
-def _fit_on(
+def _fit_with_restarts(
     trainer: Callable[[], TorchTrainer],
     events: Queue,
     folder: Path,
     listener: Listener,
     should_stop: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Runs `_fit` with a new trainer, and again after a failure if a new checkpoint was written before it."""
+    """Runs `_fit_in_thread` with a new trainer; again after a failure that follows a new checkpoint."""
     saved_step = 0
 
     def listen(event: Event) -> None:
@@ -202,13 +204,13 @@ def _fit_on(
     while True:
         old_step = saved_step
         try:
-            return _fit(trainer(), events, folder, listen, should_stop)
+            return _fit_in_thread(trainer(), events, folder, listen, should_stop)
         except TrainingFailedError:
             if saved_step == old_step:
                 raise
 
 
-def _fit(
+def _fit_in_thread(
     trainer: TorchTrainer, events: Queue, folder: Path, listener: Listener, should_stop: Callable[[], bool]
 ) -> dict[str, Any]:
     """Runs `trainer.fit` in a new thread; meanwhile this thread handles signals, events and the stop file."""
@@ -225,8 +227,8 @@ def _fit(
     while thread.is_alive():
         if should_stop() and not (folder / STOP_FILE).exists():
             (folder / STOP_FILE).touch()
-        _pass_on(events, listener, wait=0.2)
-    _pass_on(events, listener, wait=0.0)
+        _forward_events(events, listener, wait=0.2)
+    _forward_events(events, listener, wait=0.0)
     (folder / STOP_FILE).unlink(missing_ok=True)
     if "error" in outcome:
         raise outcome["error"]
@@ -234,7 +236,7 @@ def _fit(
     return answer
 
 
-def _pass_on(events: Queue, listener: Listener, wait: float) -> None:
+def _forward_events(events: Queue, listener: Listener, wait: float) -> None:
     try:
         listener(events.get(timeout=wait) if wait else events.get_nowait())
         for event in events.get_nowait_batch(events.qsize()):

@@ -55,7 +55,7 @@ def slow_rank_notes(context: Context) -> list[str]:
     """Times a product of matrices on every rank, all of which must call this; returns `slow_notes`."""
     if context.world_size == 1:
         return []
-    measurements = context.objects((ray.util.get_node_ip_address(), _seconds_of_a_product(context.device)))
+    measurements = context.objects((ray.util.get_node_ip_address(), _time_product(context.device)))
     return slow_notes([node for node, _ in measurements], [seconds for _, seconds in measurements])
 
 
@@ -69,7 +69,7 @@ def slow_notes(nodes: Sequence[str], seconds: Sequence[float]) -> list[str]:
     ]
 
 
-def _seconds_of_a_product(device: torch.device) -> float:
+def _time_product(device: torch.device) -> float:
     """Returns the shortest time of a product of two matrices, which other processes disturb least."""
     size = 4096 if device.type == "cuda" else 256
     matrix, times = torch.ones(size, size, device=device), []
@@ -101,7 +101,7 @@ class GroupConfig(TorchConfig):
 
 class _Backend(TorchConfig().backend_cls):  # type: ignore[misc] # Ray is untyped
     def __init__(self) -> None:
-        self._failed = 0
+        self._failure_count = 0
 
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
         NODES[:] = worker_group.execute(ray.util.get_node_ip_address)
@@ -113,8 +113,8 @@ class _Backend(TorchConfig().backend_cls):  # type: ignore[misc] # Ray is untype
         except RayTaskError as error:
             # A worker fails here before Ray notices that another worker's node is lost. Ray would end the run
             # for an error, but starts the group again for a lost worker.
-            self._failed += 1
-            if self._failed > MAX_FAILURES:
+            self._failure_count += 1
+            if self._failure_count > MAX_FAILURES:
                 raise
             raise RayActorError(error_msg=str(error)) from error
 
@@ -145,11 +145,11 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     folder, home = Path(config["folder"]), Path(config["home"])
     log = None
     try:
-        job_data = _open(config["job"], home)
+        job_data = _open_data(config["job"], home)
         job = job_data.job
         context = Context.current(job.train.device, booked=config["gpu"])
-        with _only_writer(folder, context):
-            listener = _to_driver(config["events"])  # called on rank 0 alone
+        with _lock_writer(folder, context):
+            listener = _driver_listener(config["events"])  # called on rank 0 alone
             for note in slow_rank_notes(context):
                 if context.is_main:
                     listener(Event("note", 0, 0, 0, 0, note=note))
@@ -179,7 +179,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
             log.flush()
 
 
-def _open(job: Mapping[str, Any], home: Path) -> JobData:
+def _open_data(job: Mapping[str, Any], home: Path) -> JobData:
     """Opens a job's data. Raises UserError on every rank if one cannot; the others would wait for it."""
     job_data, problem = None, ""
     try:
@@ -197,7 +197,7 @@ def _open(job: Mapping[str, Any], home: Path) -> JobData:
 
 
 @contextmanager
-def _only_writer(folder: Path, context: Context) -> Iterator[None]:
+def _lock_writer(folder: Path, context: Context) -> Iterator[None]:
     """Holds the folder's lock on rank 0, for which all ranks wait: workers of a lost node may still write.
 
     Raises RuntimeError if the lock is not free within PATIENCE.
@@ -212,7 +212,7 @@ def _only_writer(folder: Path, context: Context) -> Iterator[None]:
     raise RuntimeError(f"other workers are still training in {folder}")
 
 
-def _to_driver(events: Queue) -> Listener:
+def _driver_listener(events: Queue) -> Listener:
     last = 0.0
 
     def send(event: Event) -> None:

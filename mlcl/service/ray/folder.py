@@ -70,7 +70,7 @@ def check_shared(home: Path) -> None:
     file = home.resolve() / f".seen-{word}"
     file.write_text(word)
     try:
-        blind_nodes = _blind(nodes, file, word)
+        blind_nodes = _blind_nodes(nodes, file, word)
     finally:
         file.unlink(missing_ok=True)
     if blind_nodes:
@@ -89,12 +89,12 @@ def enter_workdir(folder: str) -> None:
         os.chdir(folder)
 
 
-def _blind(nodes: list[dict[str, Any]], file: Path, word: str) -> list[str]:
+def _blind_nodes(nodes: list[dict[str, Any]], file: Path, word: str) -> list[str]:
     """Returns the addresses of the nodes that do not see the file, or do not answer in time."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    look = ray.remote(num_cpus=0, max_retries=0)(_read)
+    look = ray.remote(num_cpus=0, max_retries=0)(_read_text)
     addresses = {}
     for node in nodes:
         on_node = NodeAffinitySchedulingStrategy(str(node["NodeID"]), soft=False)
@@ -112,7 +112,7 @@ def _blind(nodes: list[dict[str, Any]], file: Path, word: str) -> list[str]:
     return sorted(blind_nodes)
 
 
-def _read(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         return Path(path).read_text()
     except OSError:

@@ -70,7 +70,7 @@ def _announce_wait(announce: Callable[[str], None], text: str) -> AbstractContex
     return _run_in_thread(say)
 
 
-def _head(address: str) -> str:
+def _find_head(address: str) -> str:
     """Returns the address of the cluster to join, for `auto` that of the last `ray start` or the only Ray.
 
     Raises UserError if no cluster answers there, or if several run and `auto` is not clear.
@@ -93,7 +93,7 @@ def _head(address: str) -> str:
     if "://" not in address:
         version, reason = ask_cluster(address)
         if not version:
-            raise _refused(address, reason)
+            raise _join_error(address, reason)
     return address
 
 
@@ -115,7 +115,9 @@ def ray_session(
         # Ray prints deaths of its processes, also while it ends, to standard output, which is for results.
         stack.enter_context(redirect_stdout(sys.stderr))
         with _restore_handlers(), without_uv():
-            stack.enter_context(_cluster(address, announce) if on_cluster() else local_ray(cpus, announce))
+            stack.enter_context(
+                _join_cluster(address, announce) if on_cluster() else local_ray(cpus, announce)
+            )
         stack.enter_context(monitor_head(ray.get_runtime_context().gcs_address, announce))
         with _announce_wait(announce, "waiting for the nodes of the Ray cluster"):
             check_shared(home)
@@ -123,15 +125,15 @@ def ray_session(
 
 
 @contextmanager
-def _cluster(address: str, announce: Callable[[str], None]) -> Iterator[None]:
-    address = _head(address)
+def _join_cluster(address: str, announce: Callable[[str], None]) -> Iterator[None]:
+    address = _find_head(address)
     try:
         with _announce_wait(announce, f"still joining the Ray cluster at {address}"):
             ray.init(
                 address=address, job_config=ImportPath(), log_to_driver=False, logging_level=logging.WARNING
             )
     except ConnectionError as error:
-        raise _refused(address, str(error.__cause__)) from None
+        raise _join_error(address, str(error.__cause__)) from None
     try:
         yield
     finally:
@@ -153,7 +155,7 @@ def _restore_handlers() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _refused(address: str, cause: str) -> UserError:
+def _join_error(address: str, cause: str) -> UserError:
     if is_refused(cause):
         return UserError(
             "the Ray cluster refuses the token",
@@ -179,14 +181,14 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     for limit in warnings:
         announce(f"Ray may fail: {limit}")
     ensure_token()
-    old_processes = _children()
+    old_processes = _child_processes()
     os.environ.setdefault("RAY_worker_niceness", "0")  # keeps the caller's niceness; Ray adds 15
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            session = _start(cpus, folder)
+            session = _start_ray(cpus, folder)
             break
         except BaseException as error:
-            _end(old_processes)
+            _shut_down_ray(old_processes)
             if not isinstance(error, Exception):
                 raise
             load = f"load {os.getloadavg()[0]:.0f} on {usable_cpus()} CPUs"
@@ -201,12 +203,12 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
         failed = True
         raise
     finally:
-        _end(old_processes)
+        _shut_down_ray(old_processes)
         if not failed:
-            _remove(session)
+            _remove_session(session)
 
 
-def _start(cpus: int, folder: str | None) -> Path:
+def _start_ray(cpus: int, folder: str | None) -> Path:
     """Starts Ray, whose processes have the signals in HELD blocked. Returns the folder of its files."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
     try:
@@ -226,7 +228,7 @@ def _start(cpus: int, folder: str | None) -> Path:
     return Path(context.address_info["session_dir"])
 
 
-def _remove(session: Path) -> None:
+def _remove_session(session: Path) -> None:
     """Removes the files of a Ray that has ended, and the link `session_latest` if it points to them."""
     shutil.rmtree(session, ignore_errors=True)
     link = session.parent / "session_latest"
@@ -234,13 +236,13 @@ def _remove(session: Path) -> None:
         link.unlink(missing_ok=True)
 
 
-def _children() -> set[psutil.Process]:
+def _child_processes() -> set[psutil.Process]:
     return set(psutil.Process().children())
 
 
-def _end(old_processes: set[psutil.Process]) -> None:
+def _shut_down_ray(old_processes: set[psutil.Process]) -> None:
     """Shuts Ray down; kills its remaining processes, which are not in `old_processes` and block SIGTERM."""
-    new_processes = _children() - old_processes
+    new_processes = _child_processes() - old_processes
     for daemon in list(new_processes):
         with suppress(psutil.NoSuchProcess):
             new_processes |= set(daemon.children(recursive=True))

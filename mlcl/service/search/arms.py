@@ -28,7 +28,7 @@ class SearchPlan:
 
     `plan` has the job and the space of this search. `scope` is the search's name in the ledger, empty for the
     first search of the swept job. If `is_searched` is False, there are no trials, and the job is trained as
-    written, see `_searches_of`.
+    written, see `_arm_searches`.
     """
 
     arm: str
@@ -106,14 +106,16 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
         return [arm_search(plan, own_arm(plan.job), Role.MODEL, 1, replace(plan, baselines=()))]
     arms = [(CONTROL, plan.control, Role.BASELINE | Role.CONTROL)] if plan.control is not None else []
     arms += [(name, job, Role.BASELINE) for name, job in plan.baselines]
-    baseline_searches = [search for name, job, role in arms for search in _searches_of(plan, name, job, role)]
+    baseline_searches = [
+        search for name, job, role in arms for search in _arm_searches(plan, name, job, role)
+    ]
     model_plan, numbers = replace(plan, baselines=(), control=None), range(1, plan.searches + 1)
     return baseline_searches + [
         arm_search(plan, own_arm(plan.job), Role.MODEL, number, model_plan) for number in numbers
     ]
 
 
-def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:
+def _arm_searches(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:
     """Returns the searches of a control or baseline, without trials if nothing is to be searched.
 
     Nothing is searched for fitted baselines, which have one seed since the seed changes nothing, for jobs

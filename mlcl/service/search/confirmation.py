@@ -51,10 +51,12 @@ class Candidate:
 def best_candidate(trial: Entry) -> Candidate:
     """Returns the setting of a trial as a candidate with the label `best found`."""
     job, name = load_job(trial.job), trial.label
-    return Candidate(_key(job), name, (f"best found ({name})",), job, dict(trial.settings), trial=name)
+    return Candidate(
+        _candidate_key(job), name, (f"best found ({name})",), job, dict(trial.settings), trial=name
+    )
 
 
-def _key(job: JobConfig) -> str:
+def _candidate_key(job: JobConfig) -> str:
     return f"confirm-{job_hash(job)[:12]}"
 
 
@@ -72,7 +74,7 @@ def planned_trials(search: SearchPlan, ledger: Ledger) -> list[Entry]:
 
 def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
     """Returns the entrants of a search's race: the job as written and the best trials, equal jobs once."""
-    count = entrant_count(search.plan.confirm, len(ranked(_distinct(trials), search.plan.space.mode)))
+    count = entrant_count(search.plan.confirm, len(ranked(_drop_repeats(trials), search.plan.space.mode)))
     candidates = confirmed_candidates(search, trials, count)
     return [replace(candidate, key=f"race-{job_hash(candidate.job)[:12]}") for candidate in candidates]
 
@@ -100,7 +102,7 @@ def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
     knn_settings = {f"evaluation.knn.{key}": value for key, value in knn.items()}
     grid = {"evaluation.knn.grid": None} if knn_settings else {}
     job = load_job(dump_job(entrant.job), {**knn_settings, **grid})
-    return replace(entrant, key=_key(job), job=job, settings={**entrant.settings, **knn_settings})
+    return replace(entrant, key=_candidate_key(job), job=job, settings={**entrant.settings, **knn_settings})
 
 
 def confirmed_candidates(
@@ -112,20 +114,20 @@ def confirmed_candidates(
     """
     plan, prefix = search.plan, f"{search.plan.name}, " if search.scope else ""
     if not search.is_searched:
-        return [_written(search, plan.name)]
-    trials = _distinct(trials)
+        return [_written_candidate(search, plan.name)]
+    trials = _drop_repeats(trials)
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
-    candidates = [_written(search, f"{prefix}{AS_WRITTEN}")]
+    candidates = [_written_candidate(search, f"{prefix}{AS_WRITTEN}")]
     best_trials = ranked(trials, plan.space.mode)[: plan.confirm if count is None else count]
     for rank, trial in enumerate(best_trials, start=1):
         name = "best found" if rank == 1 else f"no. {rank} found"
         candidate = replace(best_candidate(trial), labels=(f"{name} ({trial.label})",), role=search.role)
         candidates.append(candidate)
-    return _merged(candidates)
+    return _merge_candidates(candidates)
 
 
-def _distinct(trials: Sequence[Entry]) -> list[Entry]:
+def _drop_repeats(trials: Sequence[Entry]) -> list[Entry]:
     """Returns `trials` without repeats: of a trial and those that took its results, the first counts."""
     distinct_trials: dict[str, Entry] = {}
     for trial in trials:
@@ -133,12 +135,12 @@ def _distinct(trials: Sequence[Entry]) -> list[Entry]:
     return list(distinct_trials.values())
 
 
-def _written(search: SearchPlan, name: str) -> Candidate:
+def _written_candidate(search: SearchPlan, name: str) -> Candidate:
     job = search.plan.search_job()
-    return Candidate(_key(job), name, (name,), job, {}, search.role)
+    return Candidate(_candidate_key(job), name, (name,), job, {}, search.role)
 
 
-def _merged(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _merge_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
     merged_candidates: list[Candidate] = []
     jobs: list[dict[str, Any]] = []
     for candidate in candidates:

@@ -48,10 +48,10 @@ class ConfirmationSource(TrainingSource):
         *,
         race: bool = False,
     ) -> None:
-        self.stage, self.test, self._race = ("race" if race else "confirmation"), not race, race
+        self.stage, self.test, self._is_race = ("race" if race else "confirmation"), not race, race
         self.store, self.scores = store, plan.scores
-        self._plan, self._ledger, self._kept, self._seed_keys = plan, ledger, kept, seed_keys
-        self._chosen = [
+        self._plan, self._ledger, self._kept_files, self._seed_keys = plan, ledger, kept, seed_keys
+        self._groups = [
             replace(
                 group,
                 settings=[
@@ -61,21 +61,22 @@ class ConfirmationSource(TrainingSource):
             for group in chosen
         ]
         self._entries: list[Entry] = []
-        self._waiting: list[Entry] = []
+        self._waiting_entries: list[Entry] = []
 
     def start(self) -> tuple[int, int]:
         """Writes all confirmations and trainings to the ledger; returns the ended and the total number."""
-        for group in self._chosen:
+        for group in self._groups:
             self._open_settings(group)
-        most_seeds = max((len(group.seeds) for group in self._chosen), default=0)
+        most_seeds = max((len(group.seeds) for group in self._groups), default=0)
         for seed_index in range(most_seeds):
-            for group in self._chosen:
+            for group in self._groups:
                 if seed_index < len(group.seeds):
                     self._entries += [
-                        self._open(candidate.key, group.seeds[seed_index]) for candidate in group.settings
+                        self._open_training(candidate.key, group.seeds[seed_index])
+                        for candidate in group.settings
                     ]
-        self._waiting = [entry for entry in self._entries if entry.resumable]
-        return len(self._entries) - len(self._waiting), len(self._entries)
+        self._waiting_entries = [entry for entry in self._entries if entry.resumable]
+        return len(self._entries) - len(self._waiting_entries), len(self._entries)
 
     def _open_settings(self, group: ChosenSettings) -> None:
         """Opens the confirmations of one search; removes the labels of earlier ones that are not chosen."""
@@ -84,16 +85,16 @@ class ConfirmationSource(TrainingSource):
             if candidate.key not in ledger.confirmations:
                 job, settings = dump_job(candidate.job), dict(candidate.settings)
                 new_confirmation = Confirmation(
-                    candidate.key, candidate.name, job, settings, group.scope, race=self._race
+                    candidate.key, candidate.name, job, settings, group.scope, race=self._is_race
                 )
-                ledger.open_confirmation(_with_labels(new_confirmation, candidate))
+                ledger.open_confirmation(_replace_labels(new_confirmation, candidate))
             self.store.open_confirmation(ledger.confirmations[candidate.key])
         for confirmation in list(ledger.confirmations.values()):
-            if (confirmation.scope, confirmation.race) != (group.scope, self._race):
+            if (confirmation.scope, confirmation.race) != (group.scope, self._is_race):
                 continue
             _relabel(confirmation, candidates.get(confirmation.key), ledger, self.store)
 
-    def _open(self, confirmation_key: str, seed: int) -> Entry:
+    def _open_training(self, confirmation_key: str, seed: int) -> Entry:
         confirmation, key = self._ledger.confirmations[confirmation_key], f"{confirmation_key}-seed{seed}"
         if key not in self._ledger.entries:
             versions = self._ledger.versions(confirmation.scope)  # empty for a job that is not searched
@@ -112,31 +113,31 @@ class ConfirmationSource(TrainingSource):
 
     def next(self) -> Entry | None:
         """Returns the training of the next seed; None if there are no more."""
-        return self._waiting.pop(0) if self._waiting else None
+        return self._waiting_entries.pop(0) if self._waiting_entries else None
 
     def files(self, entry: Entry) -> Files:
         """Returns which files a training writes besides its metrics, and whether it logs them."""
-        return self._kept.files(entry)
+        return self._kept_files.files(entry)
 
     def complete(self, entry: Entry, values: list[float]) -> End:
         """Returns the `End` of a training, with its k-NN grid in a race that chooses k-NN parameters."""
         folder = self.store.folder(entry)
         end = score_training(self._plan, entry, folder, values)
-        keeps_grid = self._race and self._plan.knn_races and end.state is State.COMPLETE
+        keeps_grid = self._is_race and self._plan.knn_races and end.state is State.COMPLETE
         return replace(end, neighbours=read_neighbours(folder)) if keeps_grid else end
 
     def end(self, state: State, reason: str) -> None:
         """Closes the confirmations in the ledger, and logs their states and mean metrics over seeds."""
         for key, count in (
-            (candidate.key, len(group.seeds)) for group in self._chosen for candidate in group.settings
+            (candidate.key, len(group.seeds)) for group in self._groups for candidate in group.settings
         ):
             if key in self._ledger.confirmations:
-                outcome = self._ended(self._ledger.seeds_of(key, count), state, reason)
+                outcome = self._end_state(self._ledger.seeds_of(key, count), state, reason)
                 if self._ledger.confirmation_states.get(key) != outcome:
                     self._ledger.append("close_confirmation", key=key, state=outcome[0], reason=outcome[1])
                 self.store.close_confirmation(key)
 
-    def _ended(self, seeds: Sequence[Entry], state: State, reason: str) -> tuple[State, str]:
+    def _end_state(self, seeds: Sequence[Entry], state: State, reason: str) -> tuple[State, str]:
         if not seeds or any(seed.resumable for seed in seeds):
             return state, reason
         if all(seed.state is State.COMPLETE for seed in seeds):
@@ -160,7 +161,7 @@ def _relabel(
     confirmation: Confirmation, candidate: Candidate | None, ledger: Ledger, store: NestedTrials
 ) -> None:
     """Sets a setting's labels and roles to the candidate's, in ledger and log; None removes the labels."""
-    new_confirmation = _with_labels(confirmation, candidate)
+    new_confirmation = _replace_labels(confirmation, candidate)
     if new_confirmation != confirmation:
         ledger.open_confirmation(new_confirmation)
     store.attach(confirmation.key).log_tags(
@@ -168,7 +169,7 @@ def _relabel(
     )
 
 
-def _with_labels(confirmation: Confirmation, candidate: Candidate | None) -> Confirmation:
+def _replace_labels(confirmation: Confirmation, candidate: Candidate | None) -> Confirmation:
     if candidate is None:
         return replace(confirmation, labels=())
     return replace(confirmation, labels=candidate.labels, roles=candidate.role.names, trial=candidate.trial)

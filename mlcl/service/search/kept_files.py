@@ -28,28 +28,28 @@ class KeptFiles:
     def __init__(
         self, keep: Keep, ledger: Ledger, store: NestedTrials, searches: Iterable[SearchPlan] = ()
     ) -> None:
-        self._keep, self._ledger, self._store = keep, ledger, store
+        self._keep_rule, self._ledger, self._store = keep, ledger, store
         self._searches = {search.scope: search for search in searches if search.role is Role.MODEL}
-        self._leading: dict[str, list[Entry]] = {}
+        self._leaders: dict[str, list[Entry]] = {}
         """The best trials by search when `trim` was last called."""
 
     def files(self, entry: Entry) -> Files:
         """Returns the type of the model and embeddings that a training stores, and whether it logs them."""
-        if self._keep == "all":
+        if self._keep_rule == "all":
             return Files("float16")
         confirmation = None if entry.confirmation is None else self._ledger.confirmations[entry.confirmation]
         if confirmation is not None and not confirmation.race:
-            return Files("float16", logged=self._keep == "confirmed")
+            return Files("float16", logged=self._keep_rule == "confirmed")
         if entry.scope not in self._searches:
             return FIGURES
         # The first training of a setting in a race may be registered, if no trial has a model of it.
         if confirmation is not None and (
-            self._trained(confirmation) or self._ledger.seeds_of(confirmation.key)[0] is not entry
+            self._has_trial_model(confirmation) or self._ledger.seeds_of(confirmation.key)[0] is not entry
         ):
             return FIGURES
         return Files("float16", logged=False)
 
-    def _trained(self, confirmation: Confirmation) -> bool:
+    def _has_trial_model(self, confirmation: Confirmation) -> bool:
         """Whether a trial with the setting has a model: none if it took another's results or was trimmed."""
         trials = self._ledger.trials(scope=confirmation.scope)
         return any(trial.label == confirmation.trial and self.has_model(trial) for trial in trials)
@@ -57,16 +57,18 @@ class KeptFiles:
     def trim(self, ended: Entry) -> None:
         """Removes the files of trials that cannot enter the race, in the search of the trial `ended`."""
         scope, search = ended.scope, self._searches.get(ended.scope)
-        if self._keep == "all" or search is None:
+        if self._keep_rule == "all" or search is None:
             return
         trials = [trial for trial in self._ledger.ranked(scope, search.plan.space.mode) if not trial.same_as]
         count = entrant_count(search.plan.confirm, search.most)
         leaders = trials[:count]
         # After the first call, only the new trial and the best of the last call can have changed ranks.
-        changed_trials = [*self._leading[scope], ended] if scope in self._leading else trials
-        self._leading[scope] = list(leaders)
+        changed_trials = [*self._leaders[scope], ended] if scope in self._leaders else trials
+        self._leaders[scope] = list(leaders)
         kept_keys = {trial.key for trial in leaders}
-        self._remove([trial for trial in changed_trials if trial.key not in kept_keys and is_ranked(trial)])
+        self._remove_models(
+            [trial for trial in changed_trials if trial.key not in kept_keys and is_ranked(trial)]
+        )
 
     def log(self, best: str) -> None:
         """Logs the files of the training with the key `best` as artifacts, if it has a model."""
@@ -76,22 +78,22 @@ class KeptFiles:
 
     def clean(self, but: Collection[str]) -> None:
         """Removes the files of ended trainings, but not for keys in `but` or trials that may race later."""
-        if self._keep != "all":
+        if self._keep_rule != "all":
             trainings = [
                 entry for entry in self._ledger.entries.values() if entry.ended and entry.key not in but
             ]
-            self._remove([entry for entry in trainings if not self._enters_races(entry)])
+            self._remove_models([entry for entry in trainings if not self._may_race(entry)])
 
     def has_model(self, entry: Entry) -> bool:
         """Whether the training's folder has its model."""
         return (self._store.folder(entry) / MODEL).exists()
 
-    def _enters_races(self, entry: Entry) -> bool:
+    def _may_race(self, entry: Entry) -> bool:
         """Whether a later race may choose the trial, in which case the trial's own model is registered."""
         search = self._searches.get(entry.scope)
         return entry.number is not None and search is not None and not search.plan.knn_races
 
-    def _remove(self, entries: Sequence[Entry]) -> None:
+    def _remove_models(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             if self.has_model(entry) and not self._store.has_logged_files(entry):
                 keep_figures_alone(self._store.folder(entry))

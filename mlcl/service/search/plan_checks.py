@@ -136,7 +136,7 @@ def epochs_each(search: SearchPlan) -> int:
     return max(search.plan.job.epochs, *ends, 0)
 
 
-def _most(search: SearchPlan) -> int:
+def _max_trainings(search: SearchPlan) -> int:
     return search.most + most_raced(search) + most_confirmed(search)
 
 
@@ -149,7 +149,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     plans = search_plans(plan)
     searches = [search for search in plans if search.is_searched]
     confirmations = sum(most_raced(search) + most_confirmed(search) for search in plans)
-    epochs = sum(_most(search) * epochs_each(search) for search in plans)
+    epochs = sum(_max_trainings(search) * epochs_each(search) for search in plans)
     return {
         "sweep": {
             "name": plan.name,
@@ -174,11 +174,11 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "rungs_at_epochs": rungs(space.search, job.train.epochs, job.evaluation.every),
             "most_epochs_each": max(map(epochs_each, plans)),
             "most_epochs": epochs,
-            "disk": _disk(plan, plans, home),
+            "disk": _estimate_disk(plan, plans, home),
             "encoding": forecast(
                 [search.plan.job for search in plans], home, plan.resources.gpus, test=plan.seeds > 0
             ),
-            "time": _time(plan.name, home, epochs),
+            "time": _estimate_time(plan.name, home, epochs),
             "budget": plan.resources.budget and plan.resources.budget.text,
             "searched": describe(space, plan.job),
             "tried_first": [dict(setting) for setting in plan.try_first],
@@ -207,7 +207,7 @@ def _check_resumed(plan: SweepPlan, job_data: JobData, home: Path) -> None:
     sweep_folder(with_warm_sweep(resumed_plan, identity, home), home, identity)
 
 
-def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str, Any]:
+def _estimate_disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str, Any]:
     """Returns `tracking.keep`, the largest number of kept models, and the mean bytes of those kept so far."""
     keep, searches = plan.job.tracking.keep, [search for search in plans if search.is_searched]
     fresh_count = sum(map(most_confirmed, plans))
@@ -216,7 +216,7 @@ def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str,
     most_kept = {
         "best": raced_count + 1,
         "confirmed": raced_count + fresh_count,
-        "all": sum(map(_most, plans)),
+        "all": sum(map(_max_trainings, plans)),
     }[keep]
     folder = RunFolders(home, "sweeps").named(plan.name)
     kept_folders = (
@@ -226,7 +226,7 @@ def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str,
     return {"keep": keep, "most_trainings_kept": most_kept, "bytes_each": mean_bytes}
 
 
-def _time(name: str, home: Path, epochs: int) -> dict[str, float] | None:
+def _estimate_time(name: str, home: Path, epochs: int) -> dict[str, float] | None:
     """Estimates the seconds of `epochs` epochs from the trainings of the sweep `name`; None without any."""
     folder = RunFolders(home, "sweeps").named(name)
     entries = [] if folder is None else list(Ledger(folder.path).entries.values())

@@ -73,7 +73,7 @@ class ReplayPruner:
             direction="maximize" if mode == "max" else "minimize",
         )
         self._trials: list[optuna.Trial] = []
-        self._closed: set[int] = set()
+        self._closed_numbers: set[int] = set()
         self._decisions: dict[tuple[int, int], bool] = {}
 
     def should_prune(self, number: int, epoch: int, score: float) -> bool:
@@ -81,7 +81,7 @@ class ReplayPruner:
         if (number, epoch) not in self._decisions:
             decided = False
             if math.isfinite(score):
-                trial = self._trial(number)
+                trial = self._get_trial(number)
                 trial.report(score, epoch)
                 decided = bool(trial.should_prune())  # MedianPruner returns a bool of numpy
             self._decisions[number, epoch] = decided
@@ -90,14 +90,14 @@ class ReplayPruner:
     def tell(self, number: int, state: State, score: float | None) -> None:
         """Passes the end of a trial to Optuna; ignores an interrupted trial, since it can be resumed."""
         end = STATES[state]
-        if number in self._closed or not end.is_finished():
+        if number in self._closed_numbers or not end.is_finished():
             return
-        self._closed.add(number)
+        self._closed_numbers.add(number)
         if end is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
             end = TrialState.FAIL
-        self._study.tell(self._trial(number), score if end is TrialState.COMPLETE else None, end)
+        self._study.tell(self._get_trial(number), score if end is TrialState.COMPLETE else None, end)
 
-    def _trial(self, number: int) -> optuna.Trial:
+    def _get_trial(self, number: int) -> optuna.Trial:
         # Numbers come in any order, and some never come: Optuna has trials without reports for these.
         while len(self._trials) <= number:
             self._trials.append(self._study.ask())

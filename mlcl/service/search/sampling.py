@@ -83,7 +83,7 @@ def fit(space: Space, job: Mapping[str, Any], base: Mapping[str, Any]) -> dict[s
     for parameter in space.parameters:
         if parameter.exists(settings):
             if CLASSIFIER in parameter.keys:
-                job = _as_drawn(job, parameter.domain)
+                job = _resolve_remainder(job, parameter.domain)
             values = parameter.domain.point_of(parameter.name, job)
             point |= values
             settings |= parameter.domain.settings_at(parameter.name, values)
@@ -91,7 +91,7 @@ def fit(space: Space, job: Mapping[str, Any], base: Mapping[str, Any]) -> dict[s
     return point
 
 
-def _as_drawn(job: Mapping[str, Any], domain: Domain) -> Mapping[str, Any]:
+def _resolve_remainder(job: Mapping[str, Any], domain: Domain) -> Mapping[str, Any]:
     """Returns a flat job with the classifier's weight `remainder` as a number, unless the domain lists it."""
     if job.get(CLASSIFIER) != "remainder" or (isinstance(domain, Choice) and "remainder" in domain.values):
         return job
@@ -169,7 +169,7 @@ def describe(space: Space, job: JobConfig) -> dict[str, Any]:
             for parameter in space.parameters
         ],
         "combinations": CONTINUOUS if combinations is None else combinations,
-        "posthoc": _described_posthoc(space, job),
+        "posthoc": _describe_posthoc(space, job),
         "goals": [{"metric": goal.metric, "mode": goal.mode} for goal in space.goals],
         "prune_by": space.metric if space.search.scheduler != "none" else None,
         "sampler": space.search.sampler,
@@ -179,7 +179,7 @@ def describe(space: Space, job: JobConfig) -> dict[str, Any]:
     }
 
 
-def _described_posthoc(space: Space, job: JobConfig) -> dict[str, Any] | None:
+def _describe_posthoc(space: Space, job: JobConfig) -> dict[str, Any] | None:
     """Describes the grid of post-hoc values at which every trial is scored; None without post-hoc keys."""
     if not space.posthoc:
         return None

@@ -45,16 +45,16 @@ class Search:
         self._ledger = ledger
         self._version = ledger.versions(scope)[-1]
         self._job = plan.search_job()
-        self._flat = flatten(dump_job(self._job))
-        written_point = start(plan.space, self._flat)
-        self._written = [] if written_point is None else [Start(written_point, "as written", self._job)]
-        self._starts = list(self._written)
-        self._add_starts(Start(point, "prior") for point in prior_starts(plan.space, self._flat))
-        self._asked = list(asked_starts(plan.space, self._job, plan.try_first))
-        self._waiting: list[Entry] = []
-        self._points = {_hashable(trial.params) for trial in self._version.kept.values()}
-        self._points_read = self._jobs_read = 0
-        self._keys_of: dict[bytes, list[str]] = {}
+        self._flat_job = flatten(dump_job(self._job))
+        job_point = start(plan.space, self._flat_job)
+        self._written_starts = [] if job_point is None else [Start(job_point, "as written", self._job)]
+        self._starts = list(self._written_starts)
+        self._add_starts(Start(point, "prior") for point in prior_starts(plan.space, self._flat_job))
+        self._requested_starts = list(asked_starts(plan.space, self._job, plan.try_first))
+        self._waiting_trials: list[Entry] = []
+        self._point_cache = {_point_key(trial.params) for trial in self._version.kept.values()}
+        self._points_offset = self._jobs_offset = 0
+        self._keys_by_digest: dict[bytes, list[str]] = {}
         self.pruner = ReplayPruner(
             plan.space.search,
             plan.space.mode,
@@ -62,9 +62,9 @@ class Search:
             every=self._job.evaluation.every,
             name=plan.name,
         )
-        self._replay()
+        self._replay_history()
 
-    def _replay(self) -> None:
+    def _replay_history(self) -> None:
         entries = {entry.key: entry for entry in self._ledger.counted(self.scope)}
         stopped_keys = set()
         for event, key, epoch in list(self._ledger.history):
@@ -88,7 +88,7 @@ class Search:
 
     def stop_early(self) -> None:
         """Writes an early end to the ledger if `search.stop` is set and more trials would gain little."""
-        search, queued_count = self.plan.space.search, len(self._queued)
+        search, queued_count = self.plan.space.search, len(self._queued_starts)
         skip_count = self._room() - queued_count  # settings that the user asked for are trained in any case
         if search.stop is None or skip_count <= 0:
             return
@@ -108,10 +108,10 @@ class Search:
 
     def start_at(self, setting: Mapping[str, Any]) -> None:
         """Puts the `control_start` of a setting into the list of starts, after the job as written."""
-        point = control_start(self.plan.space, self._flat, setting)
+        point = control_start(self.plan.space, self._flat_job, setting)
         if point is not None:
-            later_starts = self._starts[len(self._written) :]
-            self._starts = list(self._written)
+            later_starts = self._starts[len(self._written_starts) :]
+            self._starts = list(self._written_starts)
             self._add_starts([Start(point, "control"), *later_starts])
 
     def _add_starts(self, starts: Iterable[Start]) -> None:
@@ -120,21 +120,23 @@ class Search:
                 self._starts.append(new_start)
 
     @property
-    def _tried(self) -> set[frozenset[tuple[str, Any]]]:
+    def _tried_points(self) -> set[frozenset[tuple[str, Any]]]:
         """The points of all trials, including trials of earlier spaces that fit the present one."""
-        new_trials = self._ledger.trials(self._version.number, self.scope, start=self._points_read)
-        self._points.update(_hashable(trial.params) for trial in new_trials)
-        self._points_read += len(new_trials)
-        return self._points
+        new_trials = self._ledger.trials(self._version.number, self.scope, start=self._points_offset)
+        self._point_cache.update(_point_key(trial.params) for trial in new_trials)
+        self._points_offset += len(new_trials)
+        return self._point_cache
 
     @property
-    def _queued(self) -> list[Start]:
-        if not self._asked:
+    def _queued_starts(self) -> list[Start]:
+        if not self._requested_starts:
             return []
-        tried_points = self._tried | {_hashable(trial_start.point) for trial_start in self._written}
+        tried_points = self._tried_points | {
+            _point_key(trial_start.point) for trial_start in self._written_starts
+        }
         starts: dict[frozenset[tuple[str, Any]], Start] = {}
-        for trial_start in self._asked:
-            starts.setdefault(_hashable(trial_start.point), trial_start)
+        for trial_start in self._requested_starts:
+            starts.setdefault(_point_key(trial_start.point), trial_start)
         return [trial_start for point, trial_start in starts.items() if point not in tried_points]
 
     @property
@@ -145,7 +147,7 @@ class Search:
     @property
     def turn(self) -> tuple[bool, int]:
         """A sort key: searches with interrupted trials come first, then those with the fewest trials."""
-        return not self._waiting, self._trial_count
+        return not self._waiting_trials, self._trial_count
 
     @property
     def _trial_count(self) -> int:
@@ -155,29 +157,29 @@ class Search:
         """Returns the number of ended trials, and the number of all trials including those still to draw."""
         self.stop_early()  # a kill may have prevented the event of an early end
         trials = self.trials
-        self._waiting = [trial for trial in trials if trial.resumable]
-        return len(trials) - len(self._waiting), len(trials) + self._room()
+        self._waiting_trials = [trial for trial in trials if trial.resumable]
+        return len(trials) - len(self._waiting_trials), len(trials) + self._room()
 
     def next(self) -> Entry | None:
         """Returns an interrupted trial, or else a newly drawn one; None if no more are to be drawn."""
-        if self._waiting:
-            return self._waiting.pop(0)
+        if self._waiting_trials:
+            return self._waiting_trials.pop(0)
         if self._room() <= 0:
             return None
-        points, queued_starts, count = self._tried, self._queued, self._trial_count
+        points, queued_starts, count = self._tried_points, self._queued_starts, self._trial_count
         due_starts = (
             queued_starts
-            if all(_hashable(trial_start.point) in points for trial_start in self._written)
+            if all(_point_key(trial_start.point) in points for trial_start in self._written_starts)
             else []
         )
         open_starts = [*due_starts, *self._starts]
         first_point = next(
-            (trial_start.point for trial_start in open_starts if _hashable(trial_start.point) not in points),
+            (trial_start.point for trial_start in open_starts if _point_key(trial_start.point) not in points),
             None,
         )
         earlier_trials = trials_to_learn(self._ledger, self.plan.space, self._version, self.scope)
         settings, trial = draw_trial(self.plan.space, self._version, earlier_trials, count, first_point)
-        all_starts = [*self._written, *queued_starts, *self._starts]
+        all_starts = [*self._written_starts, *queued_starts, *self._starts]
         trial_start = next(
             (trial_start for trial_start in all_starts if trial_start.point == trial.params),
             Start(trial.params, "drawn"),
@@ -196,7 +198,7 @@ class Search:
                 scope=self.scope,
                 params=trial.params,
                 system_attrs=trial.system_attrs,
-                origin="drawn" if _hashable(trial.params) in points else trial_start.origin,
+                origin="drawn" if _point_key(trial.params) in points else trial_start.origin,
             )
         )
 
@@ -207,11 +209,11 @@ class Search:
 
     def first_with(self, job: Mapping[str, Any]) -> Entry | None:
         """Returns the first trial with this job that has not failed; None if there is none."""
-        new_trials = self._ledger.trials(scope=self.scope, start=self._jobs_read)
-        self._jobs_read += len(new_trials)
+        new_trials = self._ledger.trials(scope=self.scope, start=self._jobs_offset)
+        self._jobs_offset += len(new_trials)
         for trial in new_trials:
-            self._keys_of.setdefault(_digest(trial.job), []).append(trial.key)
-        matches = (self._ledger.entries[key] for key in self._keys_of.get(_digest(job), ()))
+            self._keys_by_digest.setdefault(_job_digest(trial.job), []).append(trial.key)
+        matches = (self._ledger.entries[key] for key in self._keys_by_digest.get(_job_digest(job), ()))
         return next((trial for trial in matches if trial.state is not State.FAILED), None)
 
     def left(self) -> int:
@@ -226,17 +228,17 @@ class Search:
         """Returns the number of trials still to draw, at least one for each untried setting asked for."""
         room = self.plan.trials - self._trial_count
         if self.plan.points is not None:
-            room = min(room, self.plan.points - len(self._tried))
+            room = min(room, self.plan.points - len(self._tried_points))
         if stop_of(self.plan, self._ledger, self.scope) is not None:
             room = 0
-        return max(room, len(self._queued))
+        return max(room, len(self._queued_starts))
 
 
-def _hashable(point: Mapping[str, Any]) -> frozenset[tuple[str, Any]]:
+def _point_key(point: Mapping[str, Any]) -> frozenset[tuple[str, Any]]:
     return frozenset(point.items())
 
 
-def _digest(job: Mapping[str, Any]) -> bytes:
+def _job_digest(job: Mapping[str, Any]) -> bytes:
     return sha256(json.dumps(job, sort_keys=True).encode()).digest()
 
 
@@ -258,7 +260,7 @@ class SearchSource(TrainingSource):
         later: Sequence[Search] = (),
     ) -> None:
         self._searches, self._notify = {search.scope: search for search in searches}, notify
-        self._kept, self._later = kept, later
+        self._kept_files, self._later_searches = kept, later
         self.store, self.scores = store, searches[0].plan.scores
 
     def start(self) -> tuple[int, int]:
@@ -306,16 +308,16 @@ class SearchSource(TrainingSource):
         if entry.ended:
             self._searches[entry.scope].tell(entry)
             self._searches[entry.scope].stop_early()
-            self._kept.trim(entry)
+            self._kept_files.trim(entry)
         self._notify()
 
     def files(self, entry: Entry) -> Files:
         """Returns the type of the model and embeddings that a trial stores, and whether it logs them."""
-        return self._kept.files(entry)
+        return self._kept_files.files(entry)
 
     def left(self) -> int:
         """Returns the number of trials of these searches and of later ones that have not ended."""
-        return sum(search.left() for search in (*self._searches.values(), *self._later))
+        return sum(search.left() for search in (*self._searches.values(), *self._later_searches))
 
 
 def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[float]) -> End:

@@ -44,7 +44,7 @@ def open_version(
     current_hash = space_hash(space, warm_ids)
     if versions and versions[-1].space_hash == current_hash:
         return versions[-1]
-    trials, drop_reasons = _keep(plan, ledger, home, warm_ids, scope)
+    trials, drop_reasons = _keep_trials(plan, ledger, home, warm_ids, scope)
     version = SpaceVersion(
         number=len(versions),
         space_hash=current_hash,
@@ -66,7 +66,7 @@ def open_version(
     return version
 
 
-def _keep(
+def _keep_trials(
     plan: SweepPlan, ledger: Ledger, home: Path, warm_ids: Iterable[str], scope: str
 ) -> tuple[dict[str, EarlierTrial], dict[str, str]]:
     """Returns the trials of this sweep and of `warm_ids` that fit the space, and why the rest does not."""
@@ -75,27 +75,27 @@ def _keep(
     sources = {"": ledger.trials(scope=scope)}
     for name in warm_ids:
         try:
-            sources[name] = _trials_of_same_search(Ledger(find_sweep(home, name)), scope)
+            sources[name] = _same_search_trials(Ledger(find_sweep(home, name)), scope)
         except UserError:
             drop_reasons[name] = "is gone"
     for name, entries in sources.items():
         for entry in entries:
             key = f"{name}/{entry.key}" if name else entry.key
             try:
-                trials[key] = _fitted(plan, entry)
+                trials[key] = _fit_trial(plan, entry)
             except Misfit as error:
                 drop_reasons[key] = str(error)
     return trials, drop_reasons
 
 
-def _trials_of_same_search(ledger: Ledger, scope: str) -> list[Entry]:
+def _same_search_trials(ledger: Ledger, scope: str) -> list[Entry]:
     """Returns the trials of the search with this number in another sweep, whose job may differ."""
     number, _, _ = scope.rpartition("-")
     scopes = [other_scope for other_scope in ledger.searches if other_scope.rpartition("-")[0] == number]
     return [entry for other_scope in scopes for entry in ledger.trials(scope=other_scope)]
 
 
-def _fitted(plan: SweepPlan, entry: Entry) -> EarlierTrial:
+def _fit_trial(plan: SweepPlan, entry: Entry) -> EarlierTrial:
     """Returns an earlier trial with its point in the present space. Raises Misfit if it does not fit."""
     if entry.state not in TAKEN:
         raise Misfit(f"is {entry.state}")

@@ -85,9 +85,9 @@ def _least_weights(parameter: Parameter) -> dict[str, Any]:
     """Returns the head weights with the smallest sum that a parameter draws; empty for other parameters."""
     if not all(key.startswith("objective.heads.") and key.endswith(".weight") for key in parameter.keys):
         return {}
-    ends = sorted(parameter.domain.ends(parameter.name), key=_total)
-    return ends[0] if _total(ends[0]) < _total(ends[-1]) else {}
+    ends = sorted(parameter.domain.ends(parameter.name), key=_total_weight)
+    return ends[0] if _total_weight(ends[0]) < _total_weight(ends[-1]) else {}
 
 
-def _total(weights: Mapping[str, float]) -> float:
+def _total_weight(weights: Mapping[str, float]) -> float:
     return math.fsum(weights.values())

@@ -83,16 +83,16 @@ class SeededSampler(BaseSampler):
     def __init__(self, search: SearchConfig, left_out: int = 0) -> None:
         sampler = SAMPLERS[search.sampler]
         startup = {"n_startup_trials": search.startup} if sampler.startup else {}
-        self._make = partial(pkgutil.resolve_name(sampler.type), **sampler.options, **startup)
-        self._seed, self._left_out = search.seed, left_out
-        self._joint: BaseSampler | None = None
+        self._sampler_factory = partial(pkgutil.resolve_name(sampler.type), **sampler.options, **startup)
+        self._seed, self._left_out_count = search.seed, left_out
+        self._joint_sampler: BaseSampler | None = None
 
-    def _at(self, trial: FrozenTrial, name: str = "") -> BaseSampler:
-        text = f"{self._seed}/{trial.number + self._left_out}/{name}".encode()
+    def _make_sampler(self, trial: FrozenTrial, name: str = "") -> BaseSampler:
+        text = f"{self._seed}/{trial.number + self._left_out_count}/{name}".encode()
         seed = int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler: BaseSampler = self._make(seed=seed)
+            sampler: BaseSampler = self._sampler_factory(seed=seed)
             return sampler
 
     def infer_relative_search_space(
@@ -100,21 +100,21 @@ class SeededSampler(BaseSampler):
     ) -> dict[str, BaseDistribution]:
         """Returns the space that the search's sampler draws jointly; `sample_relative` uses this sampler."""
         # Optuna calls sample_relative next, which needs what this sampler computes here.
-        self._joint = self._at(trial)
-        return self._joint.infer_relative_search_space(study, trial)
+        self._joint_sampler = self._make_sampler(trial)
+        return self._joint_sampler.infer_relative_search_space(study, trial)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Draws the values of the joint space."""
-        assert self._joint is not None
-        return self._joint.sample_relative(study, trial, search_space)
+        assert self._joint_sampler is not None
+        return self._joint_sampler.sample_relative(study, trial, search_space)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Draws one value."""
-        sampler = self._at(trial, param_name)
+        sampler = self._make_sampler(trial, param_name)
         return sampler.sample_independent(study, trial, param_name, param_distribution)
 
 
@@ -160,14 +160,14 @@ def build_study(
     )
     distributions = {name: json_to_distribution(text) for name, text in version.distributions.items()}
     for key, trial in version.kept.items():
-        study.add_trial(_frozen(trial, study, distributions, {"from": key, "state": trial.state}))
+        study.add_trial(_freeze_trial(trial, study, distributions, {"from": key, "state": trial.state}))
     for entry in trials:
         attrs = {name: getattr(entry, name) for name in ("label", "settings", "state", "reason", "chosen")}
-        study.add_trial(_frozen(entry, study, distributions, attrs, entry.system_attrs))
+        study.add_trial(_freeze_trial(entry, study, distributions, attrs, entry.system_attrs))
     return study
 
 
-def _frozen(
+def _freeze_trial(
     trial: Entry | EarlierTrial,
     study: optuna.Study,
     distributions: Mapping[str, BaseDistribution],

@@ -44,10 +44,12 @@ def write_studies(ledger: Ledger, file: Path) -> None:
         storage = JournalStorage(JournalFileBackend(str(work)))
         for scope in ledger.searches:
             version, name = ledger.versions(scope)[-1], scoped(scope, ledger.head["id"])
-            build_study(*_with_values(version, ledger.trials(version.number, scope)), name, storage=storage)
+            build_study(
+                *_use_job_values(version, ledger.trials(version.number, scope)), name, storage=storage
+            )
 
 
-def _with_values(version: SpaceVersion, trials: Sequence[Entry]) -> tuple[SpaceVersion, list[Entry]]:
+def _use_job_values(version: SpaceVersion, trials: Sequence[Entry]) -> tuple[SpaceVersion, list[Entry]]:
     """Returns a version and its trials with the values of the job in place of those that Optuna drew."""
     distributions = {name: json_to_distribution(text) for name, text in version.distributions.items()}
     copy_distributions = {
@@ -57,7 +59,9 @@ def _with_values(version: SpaceVersion, trials: Sequence[Entry]) -> tuple[SpaceV
     }
 
     def values(params: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for parameter in version.parameters for key, value in _values(parameter, params)}
+        return {
+            key: value for parameter in version.parameters for key, value in _job_values(parameter, params)
+        }
 
     earlier_trials = {key: replace(trial, params=values(trial.params)) for key, trial in version.kept.items()}
     texts = {name: distribution_to_json(distribution) for name, distribution in copy_distributions.items()}
@@ -70,25 +74,25 @@ def _distributions(
 ) -> Iterator[tuple[str, BaseDistribution]]:
     name = parameter["name"]
     if parameter["kind"] == "choice":
-        yield name, CategoricalDistribution([_plain(value) for value in parameter["values"]])
+        yield name, CategoricalDistribution([_to_category(value) for value in parameter["values"]])
     elif parameter["kind"] == "simplex":
-        for key, _ in _weights(_simplex(parameter).ends(name)[0]):
+        for key, _ in _flat_weights(_simplex(parameter).ends(name)[0]):
             yield key, FloatDistribution(0.0, parameter["high"])
     else:
         yield name, distributions[name]
 
 
-def _values(parameter: Mapping[str, Any], params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _job_values(parameter: Mapping[str, Any], params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the values of a parameter at a point; none if the parameter was not drawn."""
     name = parameter["name"]
     if parameter["kind"] == "simplex":
         simplex = _simplex(parameter)
         if simplex.dimensions(name).keys() <= params.keys():
-            for key, weight in _weights(simplex.settings_at(name, params)):
+            for key, weight in _flat_weights(simplex.settings_at(name, params)):
                 yield key, min(weight, simplex.high)  # rounding may exceed the upper end of the distribution
     elif name in params:
         index = params[name]
-        yield name, _plain(parameter["values"][index]) if parameter["kind"] == "choice" else index
+        yield name, _to_category(parameter["values"][index]) if parameter["kind"] == "choice" else index
 
 
 def _simplex(parameter: Mapping[str, Any]) -> Simplex:
@@ -96,7 +100,7 @@ def _simplex(parameter: Mapping[str, Any]) -> Simplex:
     return Simplex(keys, parameter["low"], parameter["high"], count if count > len(keys) else None)
 
 
-def _weights(settings: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _flat_weights(settings: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yields the key and weight of each entry of a simplex; weights in a list get the key `key.index`."""
     for key, value in settings.items():
         if isinstance(value, list):
@@ -105,5 +109,5 @@ def _weights(settings: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield key, value
 
 
-def _plain(value: Any) -> str | float | bool | None:
+def _to_category(value: Any) -> str | float | bool | None:
     return value if isinstance(value, (str, int, float, bool, type(None))) else json.dumps(value)

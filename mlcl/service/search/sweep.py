@@ -71,7 +71,7 @@ def run_sweep(
         home,
         watch,
         lambda: sweep_folder(plan, home, identity),
-        lambda _ledger, _announce: _most(plan),
+        lambda _ledger, _announce: _max_stage_trainings(plan),
         strict_code=strict_code,
     ) as command:
         with command.start(identity, {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}):
@@ -87,14 +87,14 @@ def run_sweep(
         return result
 
 
-def _most(plan: SweepPlan) -> int:
+def _max_stage_trainings(plan: SweepPlan) -> int:
     """Returns the largest number of trainings in one stage: in the searches, the races or on fresh seeds."""
     plans = search_plans(plan)
     trial_count = sum(search.most for search in plans)
     return max(trial_count, sum(map(most_raced, plans)), sum(map(most_confirmed, plans)))
 
 
-def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, scope: str) -> None:
+def _tag_dropped_trials(ledger: Ledger, version: SpaceVersion, store: NestedTrials, scope: str) -> None:
     counted_keys = {entry.key for entry in ledger.counted(scope)}
     for entry in ledger.trials(scope=scope):
         reason = "" if entry.key in counted_keys else version.dropped.get(entry.key, "of an earlier space")
@@ -139,7 +139,7 @@ class Sweep:
         for search in (search for search in self.plans if search.is_searched):
             version = open_version(search.plan, ledger, home, reporter.note, search.scope)
             if search.role is Role.MODEL and version.number > 0:
-                _tag_dropped(ledger, version, self.store, search.scope)
+                _tag_dropped_trials(ledger, version, self.store, search.scope)
             self.searches[search.scope] = Search(search.plan, ledger, search.scope, reporter.note)
         self.store.close_all()
         run.log_request()
@@ -160,21 +160,21 @@ class Sweep:
         """
         model_searches = [search for search in self.plans if search.role is Role.MODEL]
         baseline_searches = [search for search in self.plans if search not in model_searches]
-        yield from self._search(baseline_searches, later_plans=model_searches)
-        yield from self._choose(baseline_searches)
+        yield from self._search_sources(baseline_searches, later_plans=model_searches)
+        yield from self._choose_settings(baseline_searches)
         self._start_at_control(model_searches)
-        yield from self._search(model_searches)
+        yield from self._search_sources(model_searches)
         self.finished = sum(search.left() for search in self.searches.values()) == 0
         if self.plan.seeds and self.own.best is not None:
-            yield from self._choose(model_searches)
-            yield from self._confirm()
+            yield from self._choose_settings(model_searches)
+            yield from self._confirm_settings()
 
     def encoding(self) -> AbstractContextManager[None]:
         """Returns a context in which all trainings run: their frozen inputs are encoded, see `encoded`."""
         jobs = [search.plan.job for search in self.plans]
         return self.command.encoding(self.engine, jobs, test=self.plan.seeds > 0)
 
-    def _search(
+    def _search_sources(
         self, plans: Sequence[SearchPlan], later_plans: Sequence[SearchPlan] = ()
     ) -> Iterator[TrainingSource]:
         """Yields one source for the searches with trials, if any; forecasts include `later_plans`."""
@@ -185,7 +185,7 @@ class Sweep:
         if searches:
             yield SearchSource(searches, self.store, self.kept, self.own.log_last_point, later_searches)
 
-    def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
+    def _choose_settings(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
         """Yields the source of the races, if there are any, then sets `raced` and `chosen`."""
         ledger = self.command.ledger
         trials = {search.scope: planned_trials(search, ledger) for search in plans}
@@ -197,12 +197,12 @@ class Sweep:
             for search in plans
             if needs_race(search, race_entrants.get(search.scope, []))
         ]
-        known = all(
+        is_known = all(
             scoped(race.scope, candidate.key) in ledger.confirmations
             for race in races
             for candidate in race.settings
         )
-        if races and (known or not self.engine.stop()):
+        if races and (is_known or not self.engine.stop()):
             yield ConfirmationSource(self.plan, ledger, self.store, self.kept, races, race=True)
         self.raced |= race_entrants
         for search in plans:
@@ -221,7 +221,7 @@ class Sweep:
             if search.is_searched and picks:  # without a race, the job as written is the first pick
                 self.searches[search.scope].start_at(picks[0].settings if best is None else best.settings)
 
-    def _confirm(self) -> Iterator[TrainingSource]:
+    def _confirm_settings(self) -> Iterator[TrainingSource]:
         """Yields the source that trains the chosen settings of all searches on fresh seeds."""
         ledger = self.command.ledger
         groups = [
@@ -231,8 +231,8 @@ class Sweep:
         ]
         keys = [scoped(group.scope, candidate.key) for group in groups for candidate in group.settings]
         known_keys = [key for key in keys if key in ledger.confirmations]
-        whole = self.finished and len(groups) == len(self.plans) and len(known_keys) == len(keys)
-        if not whole and self.engine.stop():
+        is_whole = self.finished and len(groups) == len(self.plans) and len(known_keys) == len(keys)
+        if not is_whole and self.engine.stop():
             # A search or a race was interrupted: the best setting so far may not be the final one.
             self.confirmed, self.finished = known_keys, False
             return

@@ -79,14 +79,14 @@ class SweepPlan:
     @property
     def scores(self) -> tuple[str, ...]:
         """The metric of each goal: `knn_best/val/...` if each training chooses its k-NN parameters."""
-        return tuple(self._scored(goal.metric) for goal in self.space.goals)
+        return tuple(self._scored_metric(goal.metric) for goal in self.space.goals)
 
     @property
     def score(self) -> str:
         """The name of the metric that the pruner compares, see `scores`."""
-        return self._scored(self.space.metric)
+        return self._scored_metric(self.space.metric)
 
-    def _scored(self, metric: str) -> str:
+    def _scored_metric(self, metric: str) -> str:
         return f"knn_best/val/{metric.rpartition('/')[2]}" if self.free else metric
 
     @property
@@ -163,7 +163,7 @@ def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
     """
     if plan.space.multi or not plan.posthoc:
         return plan
-    race_plan, folder = replace(plan, knn_races=True), _known_folder(plan, home)
+    race_plan, folder = replace(plan, knn_races=True), _find_folder(plan, home)
     head, race_seeds = {} if folder is None else Ledger(folder.path).head, plan.space.search.race_seeds
     can_race = plan.seeds > 0 and race_seeds > 0
     if not (head.get("scores") == list(race_plan.scores) if head else can_race):
@@ -199,12 +199,12 @@ def complete_plan(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
 
 def is_begun(plan: SweepPlan, precision: Precision, home: Path) -> bool:
     """Whether the sweep that the command resumes has the plan's job in this precision."""
-    folder = _known_folder(plan, home)
+    folder = _find_folder(plan, home)
     stored_hash = None if folder is None else Ledger(folder.path).head.get("job_hash")
     return stored_hash == job_hash(in_precision(plan.job, precision))
 
 
-def _known_folder(plan: SweepPlan, home: Path) -> RunFolder | None:
+def _find_folder(plan: SweepPlan, home: Path) -> RunFolder | None:
     """Returns the folder of the sweep that the command resumes; None for a new sweep."""
     folders = RunFolders(home, "sweeps")
     # A submitted job that is restarted resumes its own sweep, even with --fresh.
@@ -231,7 +231,7 @@ def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) ->
 
     Raises UserError if the sweep's identity differs, or if it is itself the sweep `plan.warm_start`.
     """
-    folder = _known_folder(plan, home)
+    folder = _find_folder(plan, home)
     if folder is None:
         return RunFolders(home, "sweeps").new(submitted_id())
     head = Ledger(folder.path).head

@@ -75,14 +75,14 @@ class SweepRun:
         self.log.log_params(plan.shared_params())
         self.log.log_text(job_yaml(plan.job), JOB)
         self.log.log_text(plan.space_text, space_file(version))
-        self._view(None)
+        self._log_view(None)
 
-    def _view(self, metric: str | None) -> None:
+    def _log_view(self, metric: str | None) -> None:
         plan, id = self._plan, self.log.id
         space, keys = plan.space, [*plan.searched, *plan.free]
         self.log.log_view(id, trials_view(id, keys, space.metric, space.mode, metric))
 
-    def _counted(self) -> list[Entry]:
+    def _counted_trials(self) -> list[Entry]:
         """Returns the comparable trials of the swept job's searches, see `Ledger.counted`."""
         return [trial for scope in self._scopes for trial in self._ledger.counted(scope)]
 
@@ -93,13 +93,14 @@ class SweepRun:
         best_trials = [trial for scope in self._scopes for trial in self._ledger.ranked(scope, mode)[:1]]
         return next(iter(ranked(best_trials, mode)), None)
 
-    def _ended(self) -> int:
+    def _count_ended(self) -> int:
         ledger = self._ledger
         return sum(ledger.trial_count(scope=scope) - ledger.left_count(scope=scope) for scope in self._scopes)
 
     def log_intermediate(self) -> None:
         """Logs the value of each ended trial at the last epoch that all reported, if a trial was pruned."""
-        trials = [trial for trial in self._counted() if trial.intermediate]  # a repeated trial has none
+        # A repeated trial has no intermediate values.
+        trials = [trial for trial in self._counted_trials() if trial.intermediate]
         ended_trials = [trial for trial in trials if trial.state in (State.COMPLETE, State.PRUNED)]
         epochs = (
             set.intersection(*(set(dict(trial.intermediate)) for trial in ended_trials))
@@ -114,13 +115,13 @@ class SweepRun:
             log = RunLog.attach(self._logs.home, log_id(self.log.id, trial.key))
             log.log_metrics({name: dict(trial.intermediate)[last_epoch]}, step=0)
             self._logs.deliver(log.id)
-        self._view(name)
+        self._log_view(name)
 
     def log_curve(self) -> None:
         """Logs the best score so far, in the present space, at the number of each ended trial as the step."""
         best: float | None = None
         better = max if self._plan.space.mode == "max" else min
-        counted_keys = {entry.key for entry in self._counted()}
+        counted_keys = {entry.key for entry in self._counted_trials()}
         ledger = self._ledger
         closed_entries = [ledger.entries[key] for event, key, _ in ledger.history if event == "close"]
         trials = (
@@ -134,13 +135,13 @@ class SweepRun:
 
     def log_last_point(self) -> None:
         """Logs the last point of the curve: the best score so far, at the number of ended trials."""
-        count, best = self._ended(), self.best
+        count, best = self._count_ended(), self.best
         if best is not None and best.score is not None and count:
             self.log.log_metrics({SWEEP_BEST: best.score}, count)
 
     def conclude(self, *, run_id: str | None, spent: str, verdict: str) -> None:
         """Logs the counts of trials by state, the used time, the verdict, and the best trial's metrics."""
-        trials, best = self._counted(), self.best
+        trials, best = self._counted_trials(), self.best
         # As tags and not as metrics, since the counts of a later command replace them.
         counts = Counter(trial.state for trial in trials)
         self.log.log_tags({count_tag(state): str(counts[state]) for state in State})
@@ -151,7 +152,7 @@ class SweepRun:
             settings: Mapping[str, Any] = {**best.settings, **best.chosen}
             self.log.log_tags({Tag.BEST: best.label, **({Tag.BEST_RUN_ID: run_id} if run_id else {})})
             self.log.log_text(json.dumps(settings, indent=2), BEST_SETTINGS)
-        self.log.log_final_metrics(metrics, step=self._ended())
+        self.log.log_final_metrics(metrics, step=self._count_ended())
 
 
 LATER_SEARCH = re.compile(r"search_\d+-[0-9a-f]{8}")
@@ -171,7 +172,7 @@ class SweepReader:
         run_id: Callable[[str], str | None],
         test_rows: int = 0,
     ) -> None:
-        self._plan, self._ledger, self._id = plan, ledger, ledger.head["id"]
+        self._plan, self._ledger, self._sweep_id = plan, ledger, ledger.head["id"]
         self._searches, self._test_rows = search_plans(plan), test_rows
         self._trainings = TrainingResults(home, run_id)
         self._params = typed_params(plan.search_job(), plan.free)
@@ -193,16 +194,16 @@ class SweepReader:
         training whose model is registered.
         """
         plan, ledger = self._plan, self._ledger
-        model_trials, baseline_trials = self._counted(model=True), self._counted(model=False)
-        own_scopes = self._own_scopes()
+        model_trials, baseline_trials = self._counted_trials(model=True), self._counted_trials(model=False)
+        scopes = self._model_scopes()
         counted_keys = {entry.key for entry in (*model_trials, *baseline_trials)}
         race_keys = [key for key, confirmation in ledger.confirmations.items() if confirmation.race]
         trials = [entry for entry in ledger.entries.values() if entry.number is not None]
-        settings = self._settings()
-        tags = [self._trainings.tags(log_id(self._id, key)) for key in ledger.entries]
-        sweep_tags = {**self._trainings.tags(self._id), **ledger.code_tags}
+        settings = self._build_settings()
+        tags = [self._trainings.tags(log_id(self._sweep_id, key)) for key in ledger.entries]
+        sweep_tags = {**self._trainings.tags(self._sweep_id), **ledger.code_tags}
         return SweepResult(
-            id=self._id,
+            id=self._sweep_id,
             name=plan.name,
             state=state,
             reason=reason,
@@ -211,24 +212,24 @@ class SweepReader:
             score=plan.score,
             fresh_score=plan.fresh_score,
             mode=plan.space.mode,
-            trials=self._built(model_trials),
+            trials=self._build_results(model_trials),
             confirmations=tuple(settings[key] for key in confirmed),
             registered=ledger.registered.get(model, ""),
             spent=spent,
             undelivered=undelivered,
-            run_id=self._trainings.run_id(self._id),
-            baseline_trials=self._built(baseline_trials),
-            earlier_baseline_trials=self._built(
-                [entry for entry in trials if entry.scope not in own_scopes and entry.key not in counted_keys]
+            run_id=self._trainings.run_id(self._sweep_id),
+            baseline_trials=self._build_results(baseline_trials),
+            earlier_baseline_trials=self._build_results(
+                [entry for entry in trials if entry.scope not in scopes and entry.key not in counted_keys]
             ),
-            dropped=self._built(
-                [entry for entry in trials if entry.scope in own_scopes and entry.key not in counted_keys]
+            dropped=self._build_results(
+                [entry for entry in trials if entry.scope in scopes and entry.key not in counted_keys]
             ),
             earlier=tuple(setting for key, setting in settings.items() if key not in confirmed),
             arms=arms,
-            race_trainings=self._built([seed for key in race_keys for seed in ledger.seeds_of(key)]),
-            asked=self._asked(),
-            data=self._data(sweep_tags, tags),
+            race_trainings=self._build_results([seed for key in race_keys for seed in ledger.seeds_of(key)]),
+            asked=self._request(),
+            data=self._data_summary(sweep_tags, tags),
             job=dump_job(plan.job),
             params=self._params,
             space=plan.space_text,
@@ -237,24 +238,24 @@ class SweepReader:
             provenance=provenance_of(sweep_tags, tags),
         )
 
-    def _own_scopes(self) -> set[str]:
+    def _model_scopes(self) -> set[str]:
         """Returns the scopes of the swept job's searches, with those that only earlier commands had."""
         baseline_scopes = {search.scope for search in self._searches if search.role is not Role.MODEL}
         earlier_scopes = set(filter(LATER_SEARCH.fullmatch, self._ledger.searches)) - baseline_scopes
         return earlier_scopes | {search.scope for search in self._searches if search.role is Role.MODEL}
 
-    def _asked(self) -> SweepRequest:
+    def _request(self) -> SweepRequest:
         plan, budget = self._plan, self._plan.resources.budget
         return SweepRequest(
             plan.trials, plan.seeds, plan.confirm, budget.text if budget else "", plan.searches
         )
 
-    def _counted(self, *, model: bool) -> list[Entry]:
+    def _counted_trials(self, *, model: bool) -> list[Entry]:
         """Returns the comparable trials of the swept job's searches (`model`), or of all other searches."""
         scopes = [search.scope for search in self._searches if (search.role is Role.MODEL) == model]
         return [entry for scope in scopes for entry in self._ledger.counted(scope)]
 
-    def _data(self, sweep_tags: Tags, tags: Sequence[Tags]) -> DataSummary:
+    def _data_summary(self, sweep_tags: Tags, tags: Sequence[Tags]) -> DataSummary:
         return DataSummary(
             name=next(iter(tags), sweep_tags).get(Tag.DATA, ""),
             fingerprint=sweep_tags.get(Tag.FINGERPRINT, ""),
@@ -262,14 +263,16 @@ class SweepReader:
             test_rows=self._test_rows,
         )
 
-    def _built(
+    def _build_results(
         self, entries: Collection[Entry], params: Mapping[str, Any] | None = None
     ) -> tuple[TrainingResult, ...]:
         build, free = self._trainings.build, self._plan.free
         shared_params = self._params if params is None else params
-        return tuple(build(entry, log_id(self._id, entry.key), shared_params, free) for entry in entries)
+        return tuple(
+            build(entry, log_id(self._sweep_id, entry.key), shared_params, free) for entry in entries
+        )
 
-    def _settings(self) -> dict[str, SettingResult]:
+    def _build_settings(self) -> dict[str, SettingResult]:
         """Returns the confirmed settings by key; equal names get the suffix `, baseline` or a number."""
         models = {AS_WRITTEN, *(trial.label for trial in self._ledger.trials())}
         confirmations = [
@@ -277,15 +280,15 @@ class SweepReader:
         ]
         name_counts, settings = Counter[str](), {}
         for order, confirmation in enumerate(confirmations):
-            setting, name = self._setting(confirmation, order), confirmation.label
+            setting, name = self._build_setting(confirmation, order), confirmation.label
             name += ", baseline" if setting.role == Role.BASELINE and name in models else ""
             name_counts[name] += 1
             name += f" ({name_counts[name]})" if name_counts[name] > 1 else ""
             settings[confirmation.key] = replace(setting, name=name)
         return settings
 
-    def _setting(self, confirmation: Confirmation, order: int) -> SettingResult:
-        log = log_id(self._id, confirmation.key)
+    def _build_setting(self, confirmation: Confirmation, order: int) -> SettingResult:
+        log = log_id(self._sweep_id, confirmation.key)
         params, hash_ = self._trainings.job(log, confirmation.job, self._plan.free)
         search = next((search for search in self._searches if search.scope == confirmation.scope), None)
         state, _ = self._ledger.confirmation_states.get(confirmation.key, (State.RUNNING, ""))
@@ -295,7 +298,7 @@ class SweepReader:
             order=order,
             state=state,
             settings=confirmation.settings,
-            seeds=self._built(self._ledger.seeds_of(confirmation.key), params),
+            seeds=self._build_results(self._ledger.seeds_of(confirmation.key), params),
             name=confirmation.label,
             role=Role.named(confirmation.roles),
             arm="" if search is None else search.arm,

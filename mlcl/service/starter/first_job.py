@@ -64,13 +64,13 @@ def first_job(
     sections of the job. Raises UserError for too few rows, an unknown label space, or a single class.
     """
     _check_rows(info)
-    target = _target(info, description, labels)
+    target = _choose_target(info, description, labels)
     if info.space(target).n_classes < 2:
         problem, classes = "only one class: there is nothing to learn", info.space(target).classes
         raise UserError(problem, key="labels", found=classes, allowed="2 or more")
     multi_label, train = info.space(target).kind == "multi_label", info.rows["train"]
-    encoder_section, rule = _encoder(info, description, encoder, gpu=gpu)
-    heads = _heads(info, target)
+    encoder_section, rule = _choose_encoder(info, description, encoder, gpu=gpu)
+    heads = _contrastive_heads(info, target)
     loss = {"loss": "cross_entropy"}
     if multi_label:
         loss = {"loss": "bce", "reduction": "sum_labels", "pos_weight": ROOT}
@@ -119,7 +119,7 @@ def _check_rows(info: DatasetInfo) -> None:
             raise UserError(problem, key="rows", found=rows, allowed=f"{minimum} or more")
 
 
-def _target(info: DatasetInfo, description: Description, labels: str | None) -> str:
+def _choose_target(info: DatasetInfo, description: Description, labels: str | None) -> str:
     """Returns the label space to predict; of a hierarchy, the finest level that most training rows have."""
     if labels is not None:
         info.space(labels)
@@ -132,7 +132,7 @@ def _target(info: DatasetInfo, description: Description, labels: str | None) -> 
     return (levels or tree.levels[-1:])[-1]
 
 
-def _encoder(
+def _choose_encoder(
     info: DatasetInfo, description: Description, section: Mapping[str, Any] | None, *, gpu: bool
 ) -> tuple[dict[str, Any], str]:
     if section is not None:
@@ -190,7 +190,7 @@ def _image_size(description: Description) -> int:
     return 64 if description.content["width_q50"] > 48 else 32
 
 
-def _heads(info: DatasetInfo, target: str) -> dict[str, Any]:
+def _contrastive_heads(info: DatasetInfo, target: str) -> dict[str, Any]:
     """Returns the contrastive heads: for the target or each of its aspects, and for each coarser level."""
     space = info.space(target)
     if space.kind == "multi_label":

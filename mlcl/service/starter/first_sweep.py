@@ -122,8 +122,8 @@ def first_sweep(made: FirstJob, info: DatasetInfo, description: Description, bud
     if encoder["name"] != "features":
         rule = f"time: not estimated for {encoder['name']}, so --budget changes nothing"
         return FirstSweep(replace(made, rules=(*made.rules, rule)))
-    costs = _costs(made, info, description, limit, gpu=gpu)
-    tunable = "transformer" in encoder["inputs"] and info.rows["train"] >= _fewest_tuned(made.job)
+    costs = _estimate_costs(made, info, description, limit, gpu=gpu)
+    tunable = "transformer" in encoder["inputs"] and info.rows["train"] >= _fewest_tuned_rows(made.job)
     sweep = _tuned_sweep(made, costs) if tunable else None
     return sweep or _frozen_sweep(made, costs, tunable=tunable)
 
@@ -141,7 +141,7 @@ def _tuned_sweep(base: FirstJob, costs: _Costs) -> FirstSweep | None:
     if size is None:
         return None
     job, space = tuned_job(base.job, costs.epochs, base.space if heads else None)
-    number, target = _tunings(size), job["objective"]["classifier"]["labels"]
+    number, target = _count_tunings(size), job["objective"]["classifier"]["labels"]
     views = 2 if heads else 1  # also the number of arms: the heads and their control
     names = ", ".join(job["objective"].get("heads", {}))
     encoder, *_, metric = base.rules
@@ -169,26 +169,26 @@ def _tuned_sweep(base: FirstJob, costs: _Costs) -> FirstSweep | None:
 def _frozen_sweep(base: FirstJob, costs: _Costs, *, tunable: bool) -> FirstSweep:
     """Returns a sweep of the job on frozen inputs, beside the job on static words if that fits, too."""
     encoded = "transformer" in base.job["encoder"]["inputs"]
-    words = {"words": (_on_words(base.job), None)} if encoded and first_job.has_words() else {}
+    words = {"words": (_use_static_words(base.job), None)} if encoded and first_job.has_words() else {}
 
-    def trainings(size: SweepSize, others: Mapping[str, Any]) -> int:
+    def count_trainings(size: SweepSize, others: Mapping[str, Any]) -> int:
         return size.trainings(RACE_SEEDS) * (2 + len(others))  # the job and its control
 
     sweeps = [(size, others) for size in SIZES for others in (words, {})]
     seconds_left = costs.seconds - costs.encoding
-    options = (sweep for sweep in sweeps if trainings(*sweep) * costs.training <= seconds_left)
+    options = (sweep for sweep in sweeps if count_trainings(*sweep) * costs.training <= seconds_left)
     size, others = next(options, sweeps[-1])
     other_rules = (f"beside it {name}.yaml: static vectors of words, without MiniLM" for name in others)
     rules = [*base.rules, *other_rules]
     if tunable:
         least_seconds = _tuned_seconds(SIZES[-1], False, costs) + costs.encoding
         rules.append(f"fine-tuning MiniLM: with --budget {math.ceil(least_seconds / costs.processors / 60)}m")
-    number = trainings(size, others)
+    number = count_trainings(size, others)
     rules.append(costs.line(number * costs.training, f"{number} trainings of {costs.training:.0f} seconds"))
     return FirstSweep(replace(base, rules=tuple(rules)), others, size)
 
 
-def _tunings(size: SweepSize) -> int:
+def _count_tunings(size: SweepSize) -> int:
     """Returns the number of fine-tunings of an arm, whose space has one race seed and no k-NN keys."""
     return size.trainings(1, neighbours=False)
 
@@ -196,14 +196,14 @@ def _tunings(size: SweepSize) -> int:
 def _tuned_seconds(size: SweepSize, heads: bool, costs: _Costs) -> float:
     """Returns the seconds of a sweep with a fine-tuned encoder; `heads` double its arms and their views."""
     setting_seconds = costs.tuning * (2 * 2 if heads else 1)
-    return _tunings(size) * setting_seconds + size.trainings(RACE_SEEDS) * costs.training
+    return _count_tunings(size) * setting_seconds + size.trainings(RACE_SEEDS) * costs.training
 
 
-def _fewest_tuned(job: Mapping[str, Any]) -> float:
+def _fewest_tuned_rows(job: Mapping[str, Any]) -> float:
     """Returns the least number of training rows with which the frozen transformer of `job` is fine-tuned."""
     if job["encoder"]["transformer"]["max_length"] > SHORT:
-        return math.inf if _has_several(job) else FEWEST_TUNED_LONG
-    return FEWEST_TUNED_OF_SEVERAL if _has_several(job) else FEWEST_TUNED
+        return math.inf if _is_multi_label(job) else FEWEST_TUNED_LONG
+    return FEWEST_TUNED_OF_SEVERAL if _is_multi_label(job) else FEWEST_TUNED
 
 
 def tuned_epochs(rows: int) -> int:
@@ -211,7 +211,7 @@ def tuned_epochs(rows: int) -> int:
     return min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(ROWS_READ / rows)))
 
 
-def _has_several(job: Mapping[str, Any]) -> bool:
+def _is_multi_label(job: Mapping[str, Any]) -> bool:
     return "pos_weight" in job["objective"]["classifier"]
 
 
@@ -227,7 +227,7 @@ def tuned_job(
     section = job["encoder"]["transformer"]
     encoder = {"name": "transformer", "pooling": "mean"} | {k: section[k] for k in ("model", "max_length")}
     classifier, choices = dict(job["objective"]["classifier"]), dict[str, Any]()
-    if _has_several(job):
+    if _is_multi_label(job):
         classifier["pos_weight"] = ROOT
         choices = {"objective.classifier.pos_weight": {"choice": [ROOT, "none"]}}
     head_section = {} if heads is None else {"heads": job["objective"]["heads"]}
@@ -246,7 +246,7 @@ def tuned_job(
     return result, space
 
 
-def _on_words(job: Mapping[str, Any]) -> dict[str, Any]:
+def _use_static_words(job: Mapping[str, Any]) -> dict[str, Any]:
     inputs = ["words" if name == "transformer" else name for name in job["encoder"]["inputs"]]
     encoder = {k: v for k, v in job["encoder"].items() if k != "transformer"} | {"inputs": inputs}
     evaluation = dict(job["evaluation"])
@@ -256,7 +256,7 @@ def _on_words(job: Mapping[str, Any]) -> dict[str, Any]:
     return {**job, "encoder": encoder, "objective": objective, "evaluation": evaluation}
 
 
-def _costs(
+def _estimate_costs(
     base: FirstJob, info: DatasetInfo, description: Description, budget: Budget, *, gpu: bool
 ) -> _Costs:
     rows, content, encoder = info.rows, description.content, base.job["encoder"]

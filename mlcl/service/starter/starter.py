@@ -84,25 +84,25 @@ def start(
     lines = (*data.found, *in_words(description))
     name = sweep.made.job["experiment"]
     baselines = "".join(
-        f" --baseline {shlex.quote(f'{to / job_name}.yaml{_own(sweep, job_name, to)}')}"
+        f" --baseline {shlex.quote(f'{to / job_name}.yaml{_space_suffix(sweep, job_name, to)}')}"
         for job_name in sweep.others
     )
     job, space = (shlex.quote(str(to / file)) for file in FILES[:2])
     home_flag = home_option(home)
     sweep_command = f"mlcl sweep {job} {space} --name {name} {sweep.size.options}{baselines}{home_flag}"
-    predict = " ".join(["mlcl predict model", shlex.quote(str(paths[-1])), *_reading(data.options)])
+    predict = " ".join(["mlcl predict model", shlex.quote(str(paths[-1])), *_reading_options(data.options)])
     export = f"mlcl export {name} --to model{home_flag}"
-    commands = (sweep_command, f"mlcl report {name}{home_flag}", export, predict, _serve(name, home))
-    files = _write(sweep, to, commands, lines)
+    commands = (sweep_command, f"mlcl report {name}{home_flag}", export, predict, _serve_command(name, home))
+    files = _write_files(sweep, to, commands, lines)
     return StarterFiles(lines, sweep.made.rules, files, data.folder, sweep_command)
 
 
-def _own(sweep: FirstSweep, name: str, folder: Path) -> str:
+def _space_suffix(sweep: FirstSweep, name: str, folder: Path) -> str:
     """Returns the part of `--baseline` that names a job's own space; empty without one."""
     return "" if sweep.others[name][1] is None else f":{folder / name}_space.yaml"
 
 
-def _reading(options: Mapping[str, Any]) -> list[str]:
+def _reading_options(options: Mapping[str, Any]) -> list[str]:
     """Returns the options with which `mlcl predict` reads a file as the job's source reads it."""
     words = []
     for key in ("text", "image", "vectors", "id", "encoding", "delimiter"):
@@ -113,7 +113,7 @@ def _reading(options: Mapping[str, Any]) -> list[str]:
     return words if header is None else [*words, "--header" if header else "--no-header"]
 
 
-def _serve(experiment: str, home: Path) -> str:
+def _serve_command(experiment: str, home: Path) -> str:
     """Returns the command that serves the best model, which a sweep registers under its experiment's name."""
     file = sqlite_file(tracking_uri(home))
     store = "" if file is None else f"MLFLOW_TRACKING_URI={shlex.quote(f'sqlite:///{file}')} "
@@ -121,7 +121,7 @@ def _serve(experiment: str, home: Path) -> str:
     return f"{store}mlflow models serve -m {model} --env-manager local --port 5001"
 
 
-def _write(
+def _write_files(
     sweep: FirstSweep, folder: Path, commands: Sequence[str], lines: Sequence[str]
 ) -> tuple[Path, ...]:
     """Writes the files and returns their paths. Raises UserError if a space does not fit its job."""
@@ -135,22 +135,22 @@ def _write(
         verdicts="whether the heads help, and " if heads else "",
     )  # fmt: skip
     texts = {
-        "job.yaml": f"# As `mlcl init` began it.\n#\n{rules}{_yaml(main.job)}",
-        "space.yaml": f"# What to vary of job.yaml.\n#\n#   {commands[0]}\n{_yaml(main.space)}",
+        "job.yaml": f"# As `mlcl init` began it.\n#\n{rules}{_to_yaml(main.job)}",
+        "space.yaml": f"# What to vary of job.yaml.\n#\n#   {commands[0]}\n{_to_yaml(main.space)}",
         "README.md": readme,
     }
     load_space("space.yaml", load_job(main.job), main.space)
     for name, (job, space) in sweep.others.items():
         parsed_job = load_job(job)
-        texts[f"{name}.yaml"] = f"# Searched beside job.yaml.\n{_yaml(job)}"
+        texts[f"{name}.yaml"] = f"# Searched beside job.yaml.\n{_to_yaml(job)}"
         if space is not None:
             load_space(f"{name}_space.yaml", parsed_job, space)
-            texts[f"{name}_space.yaml"] = f"# What to vary of {name}.yaml.\n{_yaml(space)}"
+            texts[f"{name}_space.yaml"] = f"# What to vary of {name}.yaml.\n{_to_yaml(space)}"
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         replace_text(folder / name, text)
     return tuple(folder / name for name in texts)
 
 
-def _yaml(tree: dict[str, Any]) -> str:
+def _to_yaml(tree: dict[str, Any]) -> str:
     return dump_yaml(tree, default_flow_style=None, width=110, allow_unicode=True)

@@ -145,7 +145,7 @@ class _ColumnChoice:
         texts, images, vectors = (self.roles.of(kind) for kind in ("text", "image", "vectors"))
         if options.text:
             suffix = ", which are joined" if len(options.text) > 1 else ""
-            return "text", options.text, [f"text: the {_columns(options.text)}{suffix}"]
+            return "text", options.text, [f"text: the {_column_text(options.text)}{suffix}"]
         for key, roles, column in (("image", images, options.image), ("vectors", vectors, options.vectors)):
             if column or (roles and not texts):
                 names = [role.name for role in roles]
@@ -159,7 +159,7 @@ class _ColumnChoice:
             )  # fmt: skip
         names = [role.name for role in texts]
         if len(texts) > 1 and (texts[0].named or texts[0].words > 2 * texts[1].words):
-            first, *others = map(_unnumbered, names)
+            first, *others = map(_strip_number, names)
             names = names if texts[0].named and first in others else names[:1]
         name = self._ask_column("text", "Which column has the texts?", names)
         return "text", (name,), [f"text: the column {name}"]
@@ -196,7 +196,7 @@ class _ColumnChoice:
         named_roles = [role for role in other_roles if role.named]
         if len(flags) < FEWEST_FLAGS:
             named_roles += [role for role in flags if role.named]
-        self._check_numbered(named_roles)
+        self._check_siblings(named_roles)
         if self._are_levels(candidates, named_roles[0].name if len(named_roles) == 1 else ""):
             return candidates
         if flags and (not other_roles or (len(flags) >= FEWEST_FLAGS and not named_roles)):
@@ -209,7 +209,7 @@ class _ColumnChoice:
         name = self._ask_column("labels", question, [role.name for role in candidates])
         return [role for role in candidates if role.name == name]
 
-    def _check_numbered(self, roles: Sequence[ColumnRole]) -> None:
+    def _check_siblings(self, roles: Sequence[ColumnRole]) -> None:
         """Raises UserError if `roles` is one column of several such as `label1 label2`."""
         if len(roles) == 1 and (stem := roles[0].name.rstrip("0123456789")) != roles[0].name:
             names = [role.name for role in self.roles.columns if role.kind != "constant"]
@@ -302,7 +302,7 @@ class _ColumnChoice:
         for suffix, kinds in UNUSED.items():
             roles = self.roles.of(*kinds) if kinds == ("text",) else self.roles.columns
             names = [r.name for r in roles if r.kind in kinds and r.name not in {*used, *repeats}]
-            lines += [f"not read: the {_columns(names)}{suffix}"] if names else []
+            lines += [f"not read: the {_column_text(names)}{suffix}"] if names else []
         return lines
 
 
@@ -316,12 +316,12 @@ UNUSED: dict[str, tuple[Kind, ...]] = {
 """Kinds of columns that are not read, keyed by the end of the line that names such columns."""
 
 
-def _unnumbered(name: str) -> str:
+def _strip_number(name: str) -> str:
     """Returns a column's name in small letters without a number, or a letter a or b, at its end."""
     return re.sub(r"[_-]?([ab]|\d+)$", "", name.lower())
 
 
-def _columns(names: Sequence[str]) -> str:
+def _column_text(names: Sequence[str]) -> str:
     return f"{'column' if len(names) == 1 else 'columns'} {', '.join(names)}"
 
 

@@ -39,35 +39,35 @@ class CellResults:
     def __init__(
         self, table: TableTrainings, failed: Mapping[Key, Entry], run_id: Callable[[str], str | None]
     ) -> None:
-        self._plan, self._home, self._failed = table.plan, table.home, failed
-        self._runs = {run.key[0]: run for run in table.runs}
-        self._done = finished(table.home)
+        self._plan, self._home, self._failed_entries = table.plan, table.home, failed
+        self._runs_by_hash = {run.key[0]: run for run in table.runs}
+        self._finished_runs = finished(table.home)
         self._job_data_cache: dict[str, JobData] = {}
         self.trainings = TrainingResults(table.home, run_id)
 
     def plain(self, cell: Cell) -> CellResult:
         """Returns the result of a cell that is not tuned, with reasons why runs or metrics are missing."""
-        runs = [self._runs[job_hash(job)] for job in cell.jobs]
-        reasons = [self._failed[run.key].reason for run in runs if run.key in self._failed]
+        runs = [self._runs_by_hash[job_hash(job)] for job in cell.jobs]
+        reasons = [self._failed_entries[run.key].reason for run in runs if run.key in self._failed_entries]
         params = typed_params(cell.asked(0))
         names, metrics, trainings = list[str | None](), list[Metrics](), list[TrainingResult]()
         for seed, run in enumerate(runs):
-            folder, run_metrics = self._done.get(run.key), Metrics()
+            folder, run_metrics = self._finished_runs.get(run.key), Metrics()
             names.append(None if folder is None else folder.path.name)
             if folder is not None:
                 try:
-                    run_metrics = self._metrics(cell, seed, folder.path)
+                    run_metrics = self._read_metrics(cell, seed, folder.path)
                 except UserError as error:
                     reasons.append(error.line())
-                trainings.append(self._training(cell, seed, folder, run_metrics, params))
-            elif run.key in self._failed:
-                entry = self._failed[run.key]
+                trainings.append(self._training_result(cell, seed, folder, run_metrics, params))
+            elif run.key in self._failed_entries:
+                entry = self._failed_entries[run.key]
                 trainings.append(self.trainings.build(entry, entry.key, params))
             metrics.append(run_metrics)
         seeds = [run.job.train.seed for run in runs]
-        return self._result(cell, runs[0].data, seeds, metrics, names, reasons, params, trainings)
+        return self._cell_result(cell, runs[0].data, seeds, metrics, names, reasons, params, trainings)
 
-    def _training(
+    def _training_result(
         self, cell: Cell, seed: int, folder: RunFolder, metrics: Metrics, shared_params: Mapping[str, Any]
     ) -> TrainingResult:
         """Returns the result of a finished run, which this table or another command has trained."""
@@ -78,7 +78,7 @@ class CellResults:
             label=f"{cell.row}, {cell.column}, seed {job.train.seed}",
             state=State.COMPLETE,
             metrics=metrics,
-            blocks=_blocks(cell, folder.path, metrics),
+            blocks=_read_blocks(cell, folder.path, metrics),
             seed=job.train.seed,
             changes=changes(shared_params, typed_params(cell.asked(seed))),
             job_hash=job_hash(job),
@@ -96,21 +96,25 @@ class CellResults:
         logs = {seed.key: log for seed, log in seeds if seed.state is State.COMPLETE}
         names = [None if slot is None else logs.get(slot.key) for slot in slots]
         params = self.trainings.job(seeds[0][1], seeds[0][0].job)[0] if seeds else {}
-        trainings = [self._seed(tuned.cell, ledger, seed, log, params) for seed, log in seeds if seed.ended]
+        trainings = [
+            self._seed_result(tuned.cell, ledger, seed, log, params) for seed, log in seeds if seed.ended
+        ]
         reasons = tuned.reasons(ledger)
         slot_seeds = [None if slot is None else slot.job["train"]["seed"] for slot in slots]
-        result = self._result(tuned.cell, tuned.data, slot_seeds, metrics, names, reasons, params, trainings)
+        result = self._cell_result(
+            tuned.cell, tuned.data, slot_seeds, metrics, names, reasons, params, trainings
+        )
         return replace(result, settings=tuned.settings(ledger), search=tuned.result(ledger))
 
-    def _seed(
+    def _seed_result(
         self, cell: Cell, ledger: Ledger, seed: Entry, log: str, shared_params: Mapping[str, Any]
     ) -> TrainingResult:
         """Returns the result of a tuned cell's training on a fresh seed, with the blocks of all figures."""
         result = self.trainings.build(seed, log, shared_params)
-        blocks = _blocks(cell, training_folder(ledger.folder, seed.key), dict(result.metrics))
+        blocks = _read_blocks(cell, training_folder(ledger.folder, seed.key), dict(result.metrics))
         return replace(result, blocks={**result.blocks, **blocks})
 
-    def _result(
+    def _cell_result(
         self,
         cell: Cell,
         data: DatasetInfo,
@@ -164,7 +168,7 @@ class CellResults:
             neighbours=bool(cell.neighbours),
         )
 
-    def _metrics(self, cell: Cell, seed: int, folder: Path) -> Metrics:
+    def _read_metrics(self, cell: Cell, seed: int, folder: Path) -> Metrics:
         """Returns a run's metrics; k-NN with `cell.neighbours` is computed from stored embeddings."""
         try:
             tree = json.loads((folder / RESULT).read_text())
@@ -185,7 +189,7 @@ class CellResults:
         return self._job_data_cache[name]
 
 
-def _blocks(cell: Cell, folder: Path, metrics: Metrics) -> dict[str, tuple[float, ...]]:
+def _read_blocks(cell: Cell, folder: Path, metrics: Metrics) -> dict[str, tuple[float, ...]]:
     """Returns the jackknife blocks of the cell's metrics, but those of neighbours other than the run's."""
     blocks = blocks_of(folder, [figure.metric for figure in cell.figures if figure.metric in metrics])
     return {

@@ -94,7 +94,7 @@ class CellSearch:
     @property
     def seeds(self) -> list[Entry]:
         """The trainings of the picked setting on fresh seeds that have been started, one per seed."""
-        return self._started(self.confirmation)
+        return self._started_trainings(self.confirmation)
 
     @property
     def slots(self) -> list[Entry | None]:
@@ -124,9 +124,9 @@ class CellSearch:
     @property
     def race_trainings(self) -> list[Entry]:
         """The trainings of the race that have been started."""
-        return self._started(self.race)
+        return self._started_trainings(self.race)
 
-    def _started(self, group: ChosenSettings) -> list[Entry]:
+    def _started_trainings(self, group: ChosenSettings) -> list[Entry]:
         keys = [scoped(group.scope, candidate.key) for candidate in group.settings]
         return [seed for key in keys for seed in self.ledger.seeds_of(key, len(group.seeds))]
 
@@ -136,12 +136,12 @@ class CellSearch:
         plan, trials = self.search.plan, max(0, self.search.plan.most - self.ended)
         race_count = most_raced(self.search)
         if trials == 0 and self.best is not None:
-            race_count = self._open(self.race)
+            race_count = self._count_open(self.race)
         pick = self.confirmation
-        return trials + race_count + (self._open(pick) if pick.settings else plan.seeds)
+        return trials + race_count + (self._count_open(pick) if pick.settings else plan.seeds)
 
-    def _open(self, group: ChosenSettings) -> int:
-        ended_count = sum(entry.ended for entry in self._started(group))
+    def _count_open(self, group: ChosenSettings) -> int:
+        ended_count = sum(entry.ended for entry in self._started_trainings(group))
         return len(group.settings) * len(group.seeds) - ended_count
 
     @property
@@ -155,7 +155,7 @@ class CellSearch:
         """Whether all trainings of the settings have ended, and each setting is closed in the ledger."""
         keys = [scoped(chosen.scope, candidate.key) for candidate in chosen.settings]
         states = [self.ledger.confirmation_states.get(key, (State.RUNNING, ""))[0] for key in keys]
-        return self._open(chosen) == 0 and not any(state in RESUMABLE for state in states)
+        return self._count_open(chosen) == 0 and not any(state in RESUMABLE for state in states)
 
     @property
     def result(self) -> ArmSearch:

@@ -58,7 +58,7 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
         count = cell.remaining(ledger)
         times = [_mean_seconds(cell, trainings)] * count
         seconds += times
-        searches[cell.cell.id] = {**cell.cost, "left": count, "time_one_at_a_time": _time(times, "clock")}
+        searches[cell.cell.id] = {**cell.cost, "left": count, "time_one_at_a_time": _sum_text(times, "clock")}
     missing_count, job = table.remaining(ledgers), plan.cells[0].jobs[0]
     jobs = [estimate.run.job for estimate in estimates] + [job for cell in table.tuned for job in cell.jobs]
     figures = [figure.name for cell in plan.cells for figure in cell.figures]
@@ -81,11 +81,13 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             "all": table.count,
             "done": table.count - missing_count,
             "missing": missing_count,
-            **_amount(estimates),
-            "time_one_at_a_time": _time(seconds, "clock"),
+            **_sum_estimates(estimates),
+            "time_one_at_a_time": _sum_text(seconds, "clock"),
             "frozen_inputs": forecast_text(forecast(jobs, home, plan.resources.gpus)),
-            "cpu_time": _time([value * plan.resources.cpus * job.train.workers for value in seconds], "cpu"),
-            "kinds": _kinds(estimates),
+            "cpu_time": _sum_text(
+                [value * plan.resources.cpus * job.train.workers for value in seconds], "cpu"
+            ),
+            "kinds": _kind_summaries(estimates),
             **({"tuned": searches} if searches else {}),
             "share": {
                 "cpus": plan.resources.cpus,
@@ -113,19 +115,19 @@ def _estimates(runs: Sequence[TableRun], folders: Mapping[Key, RunFolder], home:
         split = f"{run.data.fingerprint} {size} {run.job.objective.classifier.labels}"
         if split not in samples:
             samples[split] = len(JobData.of(run.job, home, verify=False).train)
-        rows[run.key] = _rows(run.job, samples[split])
-        if run.key in folders and (seconds := _seconds(home, folders[run.key])) is not None:
-            rates.setdefault(_kind(run), []).append(seconds / rows[run.key])
+        rows[run.key] = _count_rows(run.job, samples[split])
+        if run.key in folders and (seconds := _run_seconds(home, folders[run.key])) is not None:
+            rates.setdefault(_run_kind(run), []).append(seconds / rows[run.key])
     for run in runs:
-        kind, count = _kind(run), rows[run.key]
+        kind, count = _run_kind(run), rows[run.key]
         yield _Estimate(run, kind, count, statistics.median(rates.get(kind, [math.nan])) * count)
 
 
-def _kind(run: TableRun) -> str:
+def _run_kind(run: TableRun) -> str:
     return f"{run.job.baseline} {dump_job(run.job)['encoder']} {run.data.name}"
 
 
-def _rows(job: JobConfig, samples: int) -> int:
+def _count_rows(job: JobConfig, samples: int) -> int:
     """Returns the number of rows that a training encodes: samples times views times epochs.
 
     A fitted baseline reads each sample once.
@@ -138,7 +140,7 @@ def _rows(job: JobConfig, samples: int) -> int:
     return train.epochs * min(samples, epoch_samples) * job.views
 
 
-def _seconds(home: Path, folder: RunFolder) -> float | None:
+def _run_seconds(home: Path, folder: RunFolder) -> float | None:
     """Returns the duration of a finished run in seconds, read from its log; None if it is not there."""
     record, values = folder.record, dict[str, float]()
     if record is None:
@@ -156,27 +158,27 @@ def _mean_seconds(cell: TunedCell, trainings: Sequence[Entry]) -> float:
     those with as many heads, and then those of the cell's own searches.
     """
     job = dump_job(cell.cell.jobs[0])
-    peers = [entry for entry in trainings if _task(entry.job) == _task(job)]
+    peers = [entry for entry in trainings if _task_key(entry.job) == _task_key(job)]
     heads = len(job["objective"]["heads"])
     peers = [entry for entry in peers if len(entry.job["objective"]["heads"]) == heads] or peers
     peers = [entry for entry in peers if entry.scope in cell.scopes] or peers
     return statistics.fmean(entry.cost.seconds for entry in peers) if peers else math.nan
 
 
-def _task(job: Mapping[str, Any]) -> tuple[Any, str]:
+def _task_key(job: Mapping[str, Any]) -> tuple[Any, str]:
     return without_empty(job["data"]), job["objective"]["classifier"]["labels"]
 
 
-def _amount(estimates: Sequence[_Estimate]) -> dict[str, Any]:
+def _sum_estimates(estimates: Sequence[_Estimate]) -> dict[str, Any]:
     """Returns the total epochs, rows and time of runs. Early stopping on validation may make them fewer."""
     return {
         "epochs": sum(estimate.run.job.epochs for estimate in estimates),
         "rows_to_encode": sum(estimate.rows for estimate in estimates),
-        "time_one_at_a_time": _time([estimate.seconds for estimate in estimates], "clock"),
+        "time_one_at_a_time": _sum_text([estimate.seconds for estimate in estimates], "clock"),
     }
 
 
-def _time(seconds: Sequence[float], unit: Unit) -> str:
+def _sum_text(seconds: Sequence[float], unit: Unit) -> str:
     """Formats the sum of the seconds of trainings, with the number of trainings whose seconds are nan."""
     known_seconds = [value for value in seconds if not math.isnan(value)]
     if seconds and not known_seconds:
@@ -186,7 +188,7 @@ def _time(seconds: Sequence[float], unit: Unit) -> str:
     return text if not unknown_count else f"{text}, without {unknown_count:,} trainings of unknown time"
 
 
-def _kinds(estimates: Sequence[_Estimate]) -> list[dict[str, Any]]:
+def _kind_summaries(estimates: Sequence[_Estimate]) -> list[dict[str, Any]]:
     kinds: dict[str, list[_Estimate]] = {}
     for estimate in estimates:
         kinds.setdefault(estimate.kind, []).append(estimate)
@@ -195,7 +197,7 @@ def _kinds(estimates: Sequence[_Estimate]) -> list[dict[str, Any]]:
             "encoder": _encoder_text(group[0].run.job),
             "data": group[0].run.data.name,
             "trainings": len(group),
-            **_amount(group),
+            **_sum_estimates(group),
         }
         for group in kinds.values()
     ]

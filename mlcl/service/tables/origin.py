@@ -52,7 +52,7 @@ def check_committed(file: Path, written: Path | None) -> None:
     tags = provenance(without=written).tags
     if tags.get(Tag.DIRTY) != "false":
         state = f"uncommitted changes at {tags[Tag.COMMIT][:12]}" if Tag.COMMIT in tags else "no git checkout"
-        raise _not_committed(file, state)
+        raise _uncommitted_error(file, state)
 
 
 def check_origins(cells: Iterable[CellResult], file: Path) -> None:
@@ -60,10 +60,10 @@ def check_origins(cells: Iterable[CellResult], file: Path) -> None:
     for cell in cells:
         commit = "" if cell.origin is None else cell.origin.commit
         if any(part in ("", NO_COMMIT) or part.endswith("+") for part in commit.split(", ")):
-            raise _not_committed(file, f"{cell.id} at {commit or 'no commit'}")
+            raise _uncommitted_error(file, f"{cell.id} at {commit or 'no commit'}")
 
 
-def _not_committed(file: Path, state: str) -> UserError:
+def _uncommitted_error(file: Path, state: str) -> UserError:
     problem = "this table's figures come from committed code alone"
     allowed = "a checkout without changes or untracked files"
     return UserError(problem, file=file, key="clean", found=state, allowed=allowed)
@@ -72,9 +72,9 @@ def _not_committed(file: Path, state: str) -> UserError:
 def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
     """Returns a hash of sixteen hex digits of a cell's job and search, without seeds and paths of data."""
     job = cell.jobs[0]
-    tree = _without_places(job)
+    tree = _drop_places(job)
     for key in ("experiment", *seed_keys):
-        _drop(tree, key)
+        _drop_key(tree, key)
     tuning = cell.tuning
     search = None if tuning is None else [tuning.text, tuning.trials]
     if tuning is not None and tuning.control is not None:
@@ -86,9 +86,9 @@ def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
 
 def rows_seen(job: JobConfig, seed_keys: Sequence[str], fingerprint: str) -> str:
     """Returns a hash, equal for jobs that with equal seeds see the same rows and predict the same labels."""
-    tree = _without_places(job)
+    tree = _drop_places(job)
     for key in seed_keys:
-        _drop(tree, key)
+        _drop_key(tree, key)
     return digest([tree["data"], job.objective.classifier.labels, fingerprint])
 
 
@@ -98,13 +98,13 @@ def without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value not in (None, {}, [], ())}
 
 
-def _without_places(job: JobConfig) -> dict[str, Any]:
+def _drop_places(job: JobConfig) -> dict[str, Any]:
     """Returns the job as a tree without the keys that say where its data and its tracking store are."""
     tree = without_empty(dump_job(job))
     tree.pop("tracking", None)
     for section in ("data", "evaluation.transfer_to"):
         for key in PLACE:
-            _drop(tree, f"{section}.{key}")
+            _drop_key(tree, f"{section}.{key}")
     return tree
 
 
@@ -113,7 +113,7 @@ def digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _drop(tree: dict[str, Any], key: str) -> None:
+def _drop_key(tree: dict[str, Any], key: str) -> None:
     *sections, name = key.split(".")
     node: Any = tree
     for section in sections:

@@ -60,13 +60,13 @@ class TablePlan:
     @property
     def command(self) -> str:
         """The command line that reproduces this table, without options for resources."""
-        known = self.file in table_files()
-        words = ["mlcl", "reproduce", self.file.stem if known else str(self.file)]
+        is_packaged = self.file in table_files()
+        words = ["mlcl", "reproduce", self.file.stem if is_packaged else str(self.file)]
         words += [] if self.scale is None else ["--scale", self.scale]
         words += [] if self.seeds is None else ["--seeds", str(self.seeds)]
         for option, values in (("--only", self.only), ("--data", map("=".join, self.data.items()))):
             words += [word for value in values for word in (option, value)]
-        words += [f"{key}={_text(value)}" for key, value in self.overrides.items()]
+        words += [f"{key}={_quote_value(value)}" for key, value in self.overrides.items()]
         return shlex.join(words)
 
     @property
@@ -104,7 +104,7 @@ class TablePlan:
         )
 
 
-def _text(value: Any) -> str:
+def _quote_value(value: Any) -> str:
     """Returns a text that is read back as this value; one that would be read as another value is quoted."""
     with suppress(UserError):
         if isinstance(value, str) and parse_override(f"key={value}")[1] == value:
@@ -120,7 +120,7 @@ def check_metrics(cell: Cell, job_data: JobData, file: Path, *, races_choose: bo
     names = [name for name in run_metrics(job_data) if not (races_choose and name.startswith("knn_best/"))]
     if cell.neighbours:
         # Metrics at other neighbour settings are computed from stored embeddings, but not for coarser levels.
-        coarse_names = {f"accuracy_{level}" for level in _coarser(job_data)}
+        coarse_names = {f"accuracy_{level}" for level in _coarser_levels(job_data)}
         names = [
             name
             for name in names
@@ -140,7 +140,7 @@ def check_metrics(cell: Cell, job_data: JobData, file: Path, *, races_choose: bo
 def run_metrics(job_data: JobData) -> list[str]:
     """Returns the names of the metrics that a run of a job will have on validation and test."""
     job = job_data.job
-    names = [*_names(job_data), *(f"accuracy_{level}" for level in _coarser(job_data))]
+    names = [*_classifier_metrics(job_data), *(f"accuracy_{level}" for level in _coarser_levels(job_data))]
     if job.baseline is not None:
         return [f"{split}/{name}" for split in SPLITS for name in names]
     neighbour_names = [*names, "neighbour_overlap"] if job_data.task == "multi_label" else names
@@ -163,7 +163,7 @@ def run_metrics(job_data: JobData) -> list[str]:
     ]
 
 
-def _names(job_data: JobData) -> tuple[str, ...]:
+def _classifier_metrics(job_data: JobData) -> tuple[str, ...]:
     space = job_data.dataset.info.space(job_data.job.objective.classifier.labels)
     groups = job_data.job.evaluation.metrics
     names = metric_names(job_data.task, space.aspects, space.n_classes, groups)
@@ -172,7 +172,7 @@ def _names(job_data: JobData) -> tuple[str, ...]:
     return (*names, *(f"{name}{HALF_SUFFIX}" for name in names if METRICS[name].thresholded))
 
 
-def _coarser(job_data: JobData) -> list[str]:
+def _coarser_levels(job_data: JobData) -> list[str]:
     """Returns the coarser levels, if the classifier's labels are a level of a hierarchy."""
     info: DatasetInfo = job_data.dataset.info
     labels = info.own_name(job_data.job.objective.classifier.labels)
@@ -184,7 +184,7 @@ def _coarser(job_data: JobData) -> list[str]:
 
 def check_sources(jobs: Sequence[JobConfig], data: Mapping[str, str], file: Path) -> None:
     """Raises UserError if `data` lacks the files of a source, or has files for a source that takes none."""
-    for source, options in (pair for job in jobs for pair in _sources(job)):
+    for source, options in (pair for job in jobs for pair in _job_sources(job)):
         if source in data and "path" in options and not _takes_files(source):
             raise UserError(
                 "this source comes with its package and takes no files",
@@ -193,7 +193,7 @@ def check_sources(jobs: Sequence[JobConfig], data: Mapping[str, str], file: Path
                 allowed="a prepared folder",
             )
     missing_by_job = [
-        [source for source, options in _sources(job) if _lacks_files(source, options)] for job in jobs
+        [source for source, options in _job_sources(job) if _lacks_files(source, options)] for job in jobs
     ]
     missing_sources = list(dict.fromkeys(source for sources in missing_by_job for source in sources))
     if missing_sources:
@@ -226,7 +226,9 @@ def check_prepared(job_data: JobData, data: Mapping[str, str]) -> None:
 
 def download_hint(job: JobConfig) -> str | None:
     """Returns the `--data` options that replace downloads of a job by files; None if it downloads nothing."""
-    sources = [source for source, options in _sources(job) if _takes_files(source) and "path" not in options]
+    sources = [
+        source for source, options in _job_sources(job) if _takes_files(source) and "path" not in options
+    ]
     return places(sources) or None
 
 
@@ -235,7 +237,7 @@ def places(sources: Sequence[str]) -> str:
     return " ".join(f"--data {source}=PLACE" for source in sources)
 
 
-def _sources(job: JobConfig) -> list[tuple[str, Mapping[str, object]]]:
+def _job_sources(job: JobConfig) -> list[tuple[str, Mapping[str, object]]]:
     sections = (job.data, job.evaluation.transfer_to)
     return [
         (section.source, section.options)

@@ -56,12 +56,12 @@ def markdown(report: TableResult) -> str:
     for sentence in report.conclusions:
         lines += [markup.markdown(sentence), ""]
     lines += [f"{one_line(report.source)}; `{report.command}`.", ""]
-    lines += [_markdown_table(*_grid(report)), "", *caption(report), *_missing(report)]
+    lines += [_markdown_table(*_grid(report)), "", *caption(report), *_missing_lines(report)]
     if report.gains in report.rows:  # `--only` may leave the row out
         lines += ["", f"### Gains of {markup.markdown(report.gains)}", ""]
         lines += [_markdown_table(*gains_grid(report, report.gains))]
     for ranks in report.ranks:
-        lines += ["", *_ranks(ranks)]
+        lines += ["", *_rank_lines(ranks)]
     if len(report.verdicts) > MOST_SENTENCES:
         sentences = (f"- {markup.markdown(sentence)}" for sentence in sentences_of(report.verdicts))
         lines += ["", "### Verdicts", "", *sentences]
@@ -73,7 +73,7 @@ def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return markup.markdown_table(escaped_rows[0], escaped_rows[1:])
 
 
-def _missing(report: TableResult) -> list[str]:
+def _missing_lines(report: TableResult) -> list[str]:
     """Returns a line for each reason for missing values, with its cells, or whole rows and columns."""
     cells_by_reason: dict[str, list[CellResult]] = {}
     for cell in report.cells:
@@ -91,7 +91,7 @@ def _missing(report: TableResult) -> list[str]:
     return lines
 
 
-def _ranks(ranks: Mapping[str, Any]) -> list[str]:
+def _rank_lines(ranks: Mapping[str, Any]) -> list[str]:
     lines = [f"### {markup.markdown(ranks['metric'])} over data sets"]
     for sentence in ranks["sentences"]:
         lines += ["", markup.markdown(sentence)]
@@ -122,46 +122,48 @@ def gains_grid(report: TableResult, row: str) -> tuple[list[str], list[list[str]
     A gain is the difference of the means, in the table's unit and as a share of the other mean. Values in
     parentheses are computed from the printed figures. The last row has the deviation over all rows.
     """
-    places, figures = _places(report), _figures(report)
+    places, figures = _column_heads(report), _figures_by_place(report)
     other_rows = [name for name in report.rows if name != row]
     body = []
     for other in other_rows:
         pairs = ((figures.get((row, *place)), figures.get((other, *place))) for place in places)
-        body.append([f"over {other}", *("" if a is None or b is None else _gain(a, b) for a, b in pairs)])
+        body.append(
+            [f"over {other}", *("" if a is None or b is None else _gain_text(a, b) for a, b in pairs)]
+        )
     columns = [[figures.get((name, *place)) for name in report.rows] for place in places]
-    body.append(["deviation over the rows", *map(_spread, columns)])
+    body.append(["deviation over the rows", *map(_spread_text, columns)])
     return ["", *places.values()], body
 
 
-def _gain(figure: FigureResult, other: FigureResult) -> str:
-    def between(value: float | None, base: float | None) -> str:
+def _gain_text(figure: FigureResult, other: FigureResult) -> str:
+    def difference(value: float | None, base: float | None) -> str:
         if value is None or base is None:
             return "-"
         share = "" if base == 0 else f", {100 * (value - base) / base:+.1f} %"
         return f"{value - base:+.{figure.digits}f}{share}"
 
-    printed = between(figure.printed, other.printed)
-    return between(figure.mean, other.mean) + ("" if printed == "-" else f" ({printed})")
+    printed = difference(figure.printed, other.printed)
+    return difference(figure.mean, other.mean) + ("" if printed == "-" else f" ({printed})")
 
 
-def _spread(figures: Sequence[FigureResult | None]) -> str:
+def _spread_text(figures: Sequence[FigureResult | None]) -> str:
     known_figures = [figure for figure in figures if figure is not None]
 
-    def over(values: Sequence[float | None]) -> str:
+    def deviation(values: Sequence[float | None]) -> str:
         numbers = [value for value in values if value is not None]
         if len(numbers) < max(2, len(values)):
             return "-"
         return f"{statistics.stdev(numbers):.{known_figures[0].digits}f}"
 
-    printed = over([figure.printed for figure in known_figures])
-    return over([figure.mean for figure in known_figures]) + ("" if printed == "-" else f" ({printed})")
+    printed = deviation([figure.printed for figure in known_figures])
+    return deviation([figure.mean for figure in known_figures]) + ("" if printed == "-" else f" ({printed})")
 
 
-def _figures(report: TableResult) -> dict[tuple[str, str, str], FigureResult]:
+def _figures_by_place(report: TableResult) -> dict[tuple[str, str, str], FigureResult]:
     return {(cell.row, cell.column, figure.name): figure for cell in report.cells for figure in cell.figures}
 
 
-def _places(report: TableResult) -> dict[tuple[str, str], str]:
+def _column_heads(report: TableResult) -> dict[tuple[str, str], str]:
     """Returns the head of each column of cells and each of its metrics, keyed by column and metric."""
     places = dict[tuple[str, str], str]()
     for column in report.columns:
@@ -173,7 +175,7 @@ def _places(report: TableResult) -> dict[tuple[str, str], str]:
 
 def _grid(report: TableResult) -> tuple[list[str], list[list[str]]]:
     """Returns the heads and the rows of a table; a column of cells is split into one column per metric."""
-    places, figures = _places(report), _figures(report)
+    places, figures = _column_heads(report), _figures_by_place(report)
     body = []
     for row in report.rows:
         row_figures = [figures.get((row, *place)) for place in places]

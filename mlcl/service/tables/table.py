@@ -78,7 +78,7 @@ def run_table(
             sources = _sources(source, ledgers, command, engine, log.id)
             engine.run(sources, lambda: command.encoding(engine, jobs))
             end.state, end.reason = _outcome(table, ledgers, engine.stop)
-            report = _result(table, ledgers, source, command, log, end.state, end.reason)
+            report = _build_result(table, ledgers, source, command, log, end.state, end.reason)
             with command.stop.shielded():
                 if ledgers:
                     tags = TrainingResults(home, command.delivery.run_id).tags
@@ -113,7 +113,7 @@ def _outcome(
     return State.FAILED, f"{missing_count} of {table.count} runs are missing"
 
 
-def _result(
+def _build_result(
     table: TableTrainings,
     ledgers: Mapping[TunedCell, Ledger],
     source: CellsSource,

@@ -45,7 +45,7 @@ def start_log(plan: TablePlan, command: Command) -> RunLog:
     log = logs.start_group("table", record, params, tags)
     figures = (figure for cell in plan.cells for figure in cell.figures)
     metrics = {figure.metric: plan.table.is_better_higher(figure.name) for figure in figures}
-    log.log_view(record.id, cells_view(metrics, _differing(plan)))
+    log.log_view(record.id, cells_view(metrics, _differing_keys(plan)))
     logs.deliver(log.id)
     return log
 
@@ -57,7 +57,7 @@ def write_files(report: TableResult, log: RunLog) -> None:
     write_result(report)
     log.log_artifacts([report.folder / name for name in (TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON)])
     run_count = sum(run is not None for cell in report.cells for run in cell.runs)
-    log.log_final_metrics(_metrics(report), step=run_count)
+    log.log_final_metrics(_figure_metrics(report), step=run_count)
     if report.limits:
         limits = ", ".join(f"{name} {limit:g}" for name, limit in report.limits.items())
         log.log_tags({Tag.OUTSIDE: str(len(report.outside)), Tag.TOLERANCE: limits})
@@ -101,7 +101,7 @@ def write_cells(report: TableResult, folder: Path, plan: TablePlan) -> list[Path
     return files
 
 
-def _differing(plan: TablePlan) -> list[str]:
+def _differing_keys(plan: TablePlan) -> list[str]:
     """Returns the job keys in which the cells differ, those with a short name first."""
     jobs = [flatten(dump_job(cell.jobs[0])) for cell in plan.cells]
     keys = dict.fromkeys(key for job in jobs for key in job)
@@ -109,7 +109,7 @@ def _differing(plan: TablePlan) -> list[str]:
     return sorted(differing_keys, key=lambda key: short_name(key) is None)
 
 
-def _metrics(report: TableResult) -> dict[str, float]:
+def _figure_metrics(report: TableResult) -> dict[str, float]:
     """Returns the means and the printed values (`NAME/printed`) under names that MLflow accepts."""
     values: dict[str, float] = {}
     for cell in report.cells:
@@ -157,7 +157,7 @@ def write_trials(
     rows = [
         {"table": report.name, **row}
         for cell, ledger in searches.items()
-        for row in _rows(cell, ledger, tags)
+        for row in _training_rows(cell, ledger, tags)
     ]
     commits = sorted({row["commit"] for row in rows})
     clean = bool(commits) and all(commit and not commit.endswith("+") for commit in commits)
@@ -174,7 +174,7 @@ def write_trials(
         pq.write_table(table, path, compression="zstd")
 
 
-def _rows(cell: TunedCell, ledger: Ledger, tags: Callable[[str], Tags]) -> Iterator[dict[str, Any]]:
+def _training_rows(cell: TunedCell, ledger: Ledger, tags: Callable[[str], Tags]) -> Iterator[dict[str, Any]]:
     for search in cell.searches(ledger):
         stages = {"search": search.trials, "race": search.race_trainings, "confirmation": search.seeds}
         for stage, entries in stages.items():
@@ -185,11 +185,11 @@ def _rows(cell: TunedCell, ledger: Ledger, tags: Callable[[str], Tags]) -> Itera
                         **place,
                         "search": search.search.number,
                         "stage": stage,
-                        **_row(entry, ledger, tags),
+                        **_training_row(entry, ledger, tags),
                     }
 
 
-def _row(entry: Entry, ledger: Ledger, tags: Callable[[str], Tags]) -> dict[str, Any]:
+def _training_row(entry: Entry, ledger: Ledger, tags: Callable[[str], Tags]) -> dict[str, Any]:
     folder = ledger.folder
     predictions = training_folder(folder, entry.key) / PREDICTIONS
     return {

@@ -131,21 +131,21 @@ class CellsSource(TrainingSource):
 
     def __init__(self, missing: Sequence[TableRun], ledger: Ledger, store: SharedRuns) -> None:
         self.store, self.failed = store, dict[Key, Entry]()
-        self._ledger, self._waiting, self._total = ledger, list(missing), len(missing)
-        self._runs: dict[str, TableRun] = {}
-        self._ended = 0
+        self._ledger, self._waiting_runs, self._total_count = ledger, list(missing), len(missing)
+        self._runs_by_key: dict[str, TableRun] = {}
+        self._ended_count = 0
 
     def start(self) -> tuple[int, int]:
         """Returns zero as the number of ended runs, and the number of missing runs."""
-        return 0, self._total
+        return 0, self._total_count
 
     def next(self) -> Entry | None:
         """Returns the entry of the next run, which is resumed if it was interrupted; None if none is left."""
-        if not self._waiting:
+        if not self._waiting_runs:
             return None
-        run = self._waiting.pop(0)
+        run = self._waiting_runs.pop(0)
         key = self.store.claim(run.job, run.data)
-        self._runs[key] = run
+        self._runs_by_key[key] = run
         entry = self._ledger.entries.get(key)
         if entry is None or entry.ended:
             return self._ledger.open(Training(key, run.label, dump_job(run.job), settings={}))
@@ -157,14 +157,14 @@ class CellsSource(TrainingSource):
 
     def on_end(self, entry: Entry) -> None:
         """Counts a run that has ended, and keeps its entry in `failed` if it has a reason."""
-        self._ended += entry.ended
-        run = self._runs.get(entry.key)
+        self._ended_count += entry.ended
+        run = self._runs_by_key.get(entry.key)
         if run is not None and entry.reason:
             self.failed[run.key] = entry
 
     def left(self) -> int:
         """Returns the number of runs that have not ended."""
-        return self._total - self._ended
+        return self._total_count - self._ended_count
 
 
 def _tuned_cells(plan: TablePlan, home: Path) -> list[TunedCell]:

@@ -54,7 +54,7 @@ class TunedCell:
                 "a table gives all methods equally many trials", key="search.stop", allowed="null"
             )
         self.cell, self.scope = cell, cell.id.replace("/", "_")  # no id contains an underscore
-        self.control, self._follows, self._tuning = control, control is None, cell.tuning
+        self.control, self._is_ready, self._tuning = control, control is None, cell.tuning
         self._seed_keys = table.table.seed_keys
         plan = SweepPlan(
             job=cell.jobs[0],
@@ -68,18 +68,24 @@ class TunedCell:
             knn_races=cell.tuning.race_seeds > 0 and bool(cell.tuning.space.posthoc),
             resources=table.resources,
         )
-        self._data = check_plan(plan, home)
-        check_metrics(cell, self._data, table.file, races_choose=plan.knn_races)
-        self._plan = replace(plan, redraws=redraws_validation(self._data.dataset))
-        self._written = [cell.id, job_hash(plan.job), self._data.fingerprint, plan.space_text, plan.score]
+        self._job_data = check_plan(plan, home)
+        check_metrics(cell, self._job_data, table.file, races_choose=plan.knn_races)
+        self._plan = replace(plan, redraws=redraws_validation(self._job_data.dataset))
+        self._identity = [
+            cell.id,
+            job_hash(plan.job),
+            self._job_data.fingerprint,
+            plan.space_text,
+            plan.score,
+        ]
         placeholder = None if control is None else dump_job(plan.job)  # a placeholder, with as many points
-        self._searches = self._planned([placeholder] * plan.searches)
+        self._searches = self._plan_searches([placeholder] * plan.searches)
 
-    def _planned(self, controls: Sequence[Mapping[str, Any] | None]) -> list[SearchPlan]:
+    def _plan_searches(self, controls: Sequence[Mapping[str, Any] | None]) -> list[SearchPlan]:
         """Returns the cell's searches: one for each of `controls`, the control's picked jobs or None."""
-        return [self._search(number, job) for number, job in enumerate(controls, start=1)]
+        return [self._plan_search(number, job) for number, job in enumerate(controls, start=1)]
 
-    def _search(self, number: int, control: Mapping[str, Any] | None) -> SearchPlan:
+    def _plan_search(self, number: int, control: Mapping[str, Any] | None) -> SearchPlan:
         job, tuning = self.cell.jobs[0], self._tuning
         if control is not None:
             job, tuning = tuning.follow(job, control)
@@ -101,10 +107,10 @@ class TunedCell:
         if self.control is not None:
             ledger = ledgers[self.control]
             picks = [] if ledger is None else self.control.picks(ledger)
-            self._follows = bool(picks)
+            self._is_ready = bool(picks)
             if picks:
-                self._searches = self._planned([dump_job(pick.job) for pick in picks])
-        return self._follows
+                self._searches = self._plan_searches([dump_job(pick.job) for pick in picks])
+        return self._is_ready
 
     def picks(self, ledger: Ledger) -> list[Candidate]:
         """Returns the picked setting of each search; an empty list until all trials and races have ended."""
@@ -116,7 +122,7 @@ class TunedCell:
     @property
     def data(self) -> DatasetInfo:
         """The data set of the cell."""
-        return self._data.dataset.info
+        return self._job_data.dataset.info
 
     @property
     def jobs(self) -> list[JobConfig]:
@@ -132,8 +138,8 @@ class TunedCell:
     def identity(self) -> list[Any]:
         """Id, job, data, space, score and control of the cell; the numbers of trials and seeds may change."""
         if self.control is None:
-            return self._written
-        return [*self._written, self.control.identity, self._tuning.hold, self._tuning.start]
+            return self._identity
+        return [*self._identity, self.control.identity, self._tuning.hold, self._tuning.start]
 
     @property
     def identity_hash(self) -> str:
@@ -155,13 +161,13 @@ class TunedCell:
         repeated for them.
         """
 
-        def used(plan: SweepPlan, version: SpaceVersion) -> bool:
-            alike = not starts and version.space_hash == space_hash(plan.space, ())
-            return alike or version.space == plan.space_text
+        def is_used(plan: SweepPlan, version: SpaceVersion) -> bool:
+            is_alike = not starts and version.space_hash == space_hash(plan.space, ())
+            return is_alike or version.space == plan.space_text
 
         version_pairs = [(search.plan, ledger.versions(search.scope)) for search in self._searches]
-        return self._follows and all(
-            versions and used(plan, versions[-1]) for plan, versions in version_pairs
+        return self._is_ready and all(
+            versions and is_used(plan, versions[-1]) for plan, versions in version_pairs
         )
 
     @property
@@ -215,7 +221,7 @@ class TunedCell:
         entries = [
             entry for search in searches for entry in search.seeds or ledger.trials(scope=search.search.scope)
         ]
-        if self.control is not None and not self._follows and not entries:
+        if self.control is not None and not self._is_ready and not entries:
             return [f"its control {self.control.cell.id} has no best trial"]
         return [entry.reason for entry in entries if entry.reason and not entry.same_as]
 

@@ -115,7 +115,7 @@ def test_servers_that_answer_are_not(home, monkeypatch, ray):
 )
 def test_a_server_of_another_version_is_named(home, monkeypatch, mlflow, ray, named):
     monkeypatch.setattr(servers, "ask_cluster", lambda _: (ray, ""))
-    monkeypatch.setattr(servers, "_installed", {"mlflow": "3.17.2", "ray": "2.60.0"}.get)
+    monkeypatch.setattr(servers, "_installed_version", {"mlflow": "3.17.2", "ray": "2.60.0"}.get)
     with listening() as port, web({"/version": mlflow} if mlflow else {}) as uri:
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
         found = look(home, "server-versions", uri=uri)
@@ -161,7 +161,7 @@ def test_packages_outside_of_their_ranges_are_named(home, monkeypatch):
     there = {"ray": "2.61.0", "optuna": "5.0.0", "torch": "2.15.0+cu130"}
     monkeypatch.setattr(servers.metadata, "requires", lambda _: lines)
     monkeypatch.setattr(servers.metadata, "metadata", lambda _: {"Requires-Python": ">=4"})
-    monkeypatch.setattr(servers, "_installed", there.get)
+    monkeypatch.setattr(servers, "_installed_version", there.get)
     found = look(home, "versions", fix=True)
     assert [result.what for result in found][1:] == ["ray 2.61.0", "absent is not installed", "ray 2.61.0"]
     assert found[0].what.startswith("Python ")
@@ -171,7 +171,7 @@ def test_packages_outside_of_their_ranges_are_named(home, monkeypatch):
 def test_packages_of_extras_are_looked_at_where_they_are_installed(home, monkeypatch):
     lines = ["pandas>=2.2; extra == 'train'", "boto3>=1; extra == 'service'", "mlcl[train]; extra == 'sweep'"]
     monkeypatch.setattr(servers.metadata, "requires", lambda _: lines)
-    monkeypatch.setattr(servers, "_installed", {"pandas": "1.5.3"}.get)
+    monkeypatch.setattr(servers, "_installed_version", {"pandas": "1.5.3"}.get)
     (found,) = look(home, "versions")
     assert (found.what, found.why) == ("pandas 1.5.3", "mlcl needs pandas>=2.2")
 
@@ -179,7 +179,7 @@ def test_packages_of_extras_are_looked_at_where_they_are_installed(home, monkeyp
 @pytest.mark.parametrize(("name", "version"), [("ray", "2.61.1"), ("mlflow", "3.15.2"), ("mlflow", "4.0.0")])
 def test_a_version_whose_private_parts_are_untested_is_a_note(home, monkeypatch, name, version):
     monkeypatch.setattr(servers.metadata, "requires", lambda _: [])
-    monkeypatch.setattr(servers, "_installed", {name: version}.get)
+    monkeypatch.setattr(servers, "_installed_version", {name: version}.get)
     found = look(home, "versions", fix=True)
     assert [(result.status, result.what) for result in found] == [("NOTE", f"{name} {version}")]
     assert servers.TESTED[name] in found[0].why

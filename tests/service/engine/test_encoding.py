@@ -102,7 +102,7 @@ def test_test_rows_that_take_longer_are_encoded_beside_the_trainings(work, said,
         begun.append("left")
 
     monkeypatch.setattr(encoding, "SHORT", 0.0)
-    monkeypatch.setattr(encoding, "_beside", beside)
+    monkeypatch.setattr(encoding, "_encode_in_task", beside)
     with ahead(work, said):
         assert begun == [["test"]]
     assert begun == [["test"], "left"]

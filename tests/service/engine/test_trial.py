@@ -235,7 +235,7 @@ def test_the_failure_of_a_group_does_not_name_the_node_of_its_driver(task, monke
     def group(*_):
         raise RuntimeError("rank 1 failed")
 
-    monkeypatch.setattr("mlcl.service.engine.trial._group", group)
+    monkeypatch.setattr("mlcl.service.engine.trial._train_group", group)
     reports, job = [], dump_job(tiny_job(task.job["data"]["path"], workers=2))
     train(replace(task, job=job), reports.append)
     assert reports == [{ENDED: State.FAILED, REASON: "RuntimeError: rank 1 failed"}]

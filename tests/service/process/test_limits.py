@@ -62,7 +62,7 @@ def test_low_limits_are_named_and_some_are_hopeless(machine, found, narrow, hope
 
 def test_ray_is_not_started_where_it_is_hopeless(monkeypatch):
     monkeypatch.setattr(session, "hopeless_limits", lambda: ["a", "b"])
-    monkeypatch.setattr(session, "_start", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(session, "_start_ray", lambda *_: pytest.fail("started"))
     with pytest.raises(MachineError, match=r"^Ray cannot start: a; b$"), session.local_ray(1, print):
         pass
 
@@ -125,4 +125,4 @@ def test_cpus_are_those_of_the_affinity_and_the_lowest_quota_not_the_machines(
         return SimpleNamespace(address_info={"session_dir": str(num_cpus)})
 
     monkeypatch.setattr(session.ray, "init", init)
-    assert session._start(1, None).name == str(cpus)
+    assert session._start_ray(1, None).name == str(cpus)

@@ -16,7 +16,7 @@ from ray.train.torch import TorchConfig
 from mlcl.errors import UserError
 from mlcl.files import is_locked, lock_file
 from mlcl.service.ray import ddp_group, ddp_worker
-from mlcl.service.ray.ddp_group import _missing, _resources
+from mlcl.service.ray.ddp_group import _room_error, _worker_resources
 from mlcl.service.ray.ddp_worker import FailureNotes, interface
 from mlcl.tracking import RunLog
 from mlcl.training.events import Event, Stopped
@@ -52,11 +52,11 @@ def test_gpus_are_used_where_there_are_enough_and_a_group_that_does_not_fit_is_r
 ):
     has_nodes(monkeypatch, total)
     job = tiny_job(".", *overrides, workers=2)
-    found = _resources(job, *share)
+    found = _worker_resources(job, *share)
     if not isinstance(expected, str):
         assert found == expected
         return
-    assert expected in _missing(job, found[1]).line()
+    assert expected in _room_error(job, found[1]).line()
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_gpus_are_used_where_there_are_enough_and_a_group_that_does_not_fit_is_r
 )
 def test_a_worker_fits_on_one_node_and_not_on_the_sum_of_several(monkeypatch, nodes, share, room):
     has_nodes(monkeypatch, *nodes)
-    assert room < 1 or _missing(tiny_job(".", workers=room), share) is None
-    line = _missing(tiny_job(".", workers=2), share)
+    assert room < 1 or _room_error(tiny_job(".", workers=room), share) is None
+    line = _room_error(tiny_job(".", workers=2), share)
     assert (line is None) == (room >= 2)
     if line is not None:
         each = " and ".join(f"{amount:g} {kind}" for kind, amount in share.items())
@@ -89,10 +89,12 @@ def test_the_network_is_told_by_an_address():
 def test_who_knows_that_there_was_room_waits_for_it(monkeypatch, tmp_path):
     has_nodes(monkeypatch, {"CPU": 1})
     monkeypatch.setattr(ddp_group, "ray_session", lambda *_: nullcontext())
-    monkeypatch.setattr(ddp_group, "_here", dict)
+    monkeypatch.setattr(ddp_group, "_node_selector", dict)
     monkeypatch.setattr(ddp_group, "Queue", lambda **_: SimpleNamespace(shutdown=lambda: None))
     monkeypatch.setattr(ddp_group, "TorchTrainer", lambda *_, **__: None)
-    monkeypatch.setattr(ddp_group, "_fit", lambda *_: {"ended": "complete", "metrics": {"val/accuracy": 1.0}})
+    monkeypatch.setattr(
+        ddp_group, "_fit_in_thread", lambda *_: {"ended": "complete", "metrics": {"val/accuracy": 1.0}}
+    )
     log = RunLog.start(
         tmp_path, "run", uri="sqlite:///x.db", experiment="e", name="r", owner="r", params={}, tags={}
     )
@@ -224,9 +226,9 @@ def test_a_training_goes_on_as_long_as_it_writes_new_checkpoints(monkeypatch, tm
         made.append(len(made))
         return made[-1]
 
-    monkeypatch.setattr(ddp_group, "_fit", lost)
+    monkeypatch.setattr(ddp_group, "_fit_in_thread", lost)
     with pytest.raises(TrainingFailedError):
-        ddp_group._fit_on(trainer, None, tmp_path, told.append, lambda: False)
+        ddp_group._fit_with_restarts(trainer, None, tmp_path, told.append, lambda: False)
     assert len(made) == fits
     assert [event.step for event in told] == [step for each in checkpoints[:fits] for step in each]
 
@@ -245,7 +247,7 @@ def test_a_second_group_does_not_write_beside_the_first(tmp_path, monkeypatch, m
         if writer:
             stack.enter_context(lock_file(file))
         stack.enter_context(busy)
-        with ddp_worker._only_writer(tmp_path, rank):
+        with ddp_worker._lock_writer(tmp_path, rank):
             assert is_locked(file) == main
     assert asked == [writer]  # all ranks are told and wait
 
@@ -292,9 +294,9 @@ def test_data_that_one_rank_cannot_open_are_an_error_on_all(monkeypatch, tmp_pat
     monkeypatch.setattr(ddp_worker, "JobData", opened)
     monkeypatch.setattr(ddp_worker, "load_job", lambda job: job)
     monkeypatch.setattr(ddp_worker, "resolve_references", lambda worker: None)
-    assert ddp_worker._open({"a": 1}, tmp_path) == ({"a": 1}, tmp_path)
+    assert ddp_worker._open_data({"a": 1}, tmp_path) == ({"a": 1}, tmp_path)
     monkeypatch.setattr(ddp_worker.dist, "is_initialized", lambda: True)
     monkeypatch.setattr(ddp_worker.dist, "get_world_size", lambda: 2)
     monkeypatch.setattr(ddp_worker.dist, "all_gather_object", gather)
     with pytest.raises(UserError, match="/secret: no such file"):
-        ddp_worker._open({}, tmp_path)
+        ddp_worker._open_data({}, tmp_path)

@@ -320,6 +320,7 @@ def test_a_draw_learns_from_the_best_and_the_latest_of_many_trials(tmp_path, sam
     ends = range(300, 400) if mode == "max" else [*range(7), *range(8, 101)]
     assert found[:BEST] == list(ends)
     seeds = [
-        SeededSampler(its.search, left)._at(SimpleNamespace(number=5 - left))._rng.rng for left in (0, 3)
+        SeededSampler(its.search, left)._make_sampler(SimpleNamespace(number=5 - left))._rng.rng
+        for left in (0, 3)
     ]
     assert seeds[0].random() == seeds[1].random()

@@ -7,7 +7,7 @@ from mlcl.config import load_space
 from mlcl.errors import UserError
 from mlcl.service.search.arms import control_job
 from mlcl.service.search.plan_checks import check_plan, plan_sweep
-from mlcl.service.search.sweep import _most
+from mlcl.service.search.sweep import _max_stage_trainings
 from mlcl.service.search.sweep_plan import SweepPlan, with_scores
 
 HEADLESS = ("objective.heads.detail.weight=0", "objective.heads.topic.weight=0")
@@ -91,7 +91,7 @@ def test_the_most_trainings_at_once_are_those_of_search_race_or_confirmation(
     tiny, tmp_path, race_seeds, most
 ):
     text = f"space: {{train.lr: {{log_float: [0.001, 0.1]}}}}\nsearch: {{race_seeds: {race_seeds}}}"
-    assert _most(plan_of(tmp_path, tiny_job(tiny), text, trials=7, seeds=3, confirm=2)) == most
+    assert _max_stage_trainings(plan_of(tmp_path, tiny_job(tiny), text, trials=7, seeds=3, confirm=2)) == most
 
 
 def test_a_plan_counts_a_control_on_the_validation_rows_of_every_search(tiny, tmp_path):

@@ -210,7 +210,7 @@ def test_a_dry_run_counts_and_starts_nothing(tables):
 
 
 def test_a_dry_run_tells_encoders_apart(tables, monkeypatch):
-    monkeypatch.setattr(cost, "_seconds", lambda *_: 9.6)
+    monkeypatch.setattr(cost, "_run_seconds", lambda *_: 9.6)
     encoder = {"name": "cnn_text", "width": 8, "max_length": 1024}
     tables.run(tables.plan({"rows": {"Cold": {}}, "seeds": 1}))
     smaller = {"train.batch_size": 32, "train.drop_last": True}  # the last batch, of 16 rows, is dropped
@@ -228,7 +228,7 @@ def test_a_dry_run_tells_encoders_apart(tables, monkeypatch):
 
 def test_a_dry_run_tells_fitted_baselines_from_trainings(tables, monkeypatch):
     names = {}  # the seconds of a training and of a fit
-    monkeypatch.setattr(cost, "_seconds", lambda _, folder: names[folder.record.job_hash])
+    monkeypatch.setattr(cost, "_run_seconds", lambda _, folder: names[folder.record.job_hash])
     rows = {"Cold": {}, "Fit": {"set": {"baseline": "tfidf_svm"}}}
     first, both = (
         tables.plan({"rows": rows, "seeds": 1}),
