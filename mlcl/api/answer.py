@@ -97,7 +97,7 @@ class Answer:
         from mlcl.service.export_run import MODELS, export_run
         from mlcl.training.export import load_model
 
-        run_id = self._best_run()
+        run_id = self._best_run_id()
         folder = self.home / MODELS / run_id
         if not folder.exists():
             export_run(self._tracker(), run_id)
@@ -117,17 +117,17 @@ class Answer:
         """
         from mlcl.service.export_run import export_run
 
-        export = export_run(self._tracker(), self._best_run(), formats=also, push=repo, public=public)
+        export = export_run(self._tracker(), self._best_run_id(), formats=also, push=repo, public=public)
         return str(export.pushed)
 
     def _tracker(self) -> Tracker:
         return Tracker.existing(self.home, self._uri)
 
-    def _best_run(self) -> str:
+    def _best_run_id(self) -> str:
         """Returns the MLflow id of the best model's run. Raises UserError if no training is complete."""
         result = self.result
         best = result.best_training if isinstance(result, SweepResult) else None
-        run_id = _best_of_table(result) if isinstance(result, TableResult) else best.run_id if best else None
+        run_id = _best_table_run(result) if isinstance(result, TableResult) else best.run_id if best else None
         if run_id is None:
             raise UserError("has no model yet", key="best", found=f"{self.name} ({self.state})")
         return run_id
@@ -145,7 +145,7 @@ class Answer:
         if not target.absolute().parent.is_dir():
             raise UserError("its folder does not exist", file=target, key="to_job")
         runs = Runs(self._tracker())
-        run = runs.get(self._best_run())
+        run = runs.get(self._best_run_id())
         assert run is not None
         target.write_text(runs.text(run, f"{MODEL}/{JOB}"), encoding="utf-8")
         return target
@@ -167,7 +167,7 @@ class Answer:
         return "\n".join([head, *self.verdict.splitlines(), pages])
 
     def _repr_html_(self) -> str:
-        state, *lines, pages = (f"<p>{_with_link(line)}</p>" for line in repr(self).splitlines())
+        state, *lines, pages = (f"<p>{_link_address(line)}</p>" for line in repr(self).splitlines())
         if not self.verdicts:
             return state + pages
         from mlcl.report.plots.charts import to_svg
@@ -178,14 +178,14 @@ class Answer:
         return "".join([state, to_svg(plot.figure()), *lines, table, pages])
 
 
-def _with_link(line: str) -> str:
+def _link_address(line: str) -> str:
     """Returns a line as HTML in which the address of a server, its last word, is a link."""
     *words, last_word = html.escape(line).split(" ")
     is_address = last_word.startswith(("http://", "https://"))
     return " ".join([*words, f'<a href="{last_word}">{last_word}</a>' if is_address else last_word])
 
 
-def _best_of_table(table: TableResult) -> str | None:
+def _best_table_run(table: TableResult) -> str | None:
     """Returns the MLflow id of the best seed of the cell with the best mean on validation.
 
     Cells of baselines are left out. Returns None if no cell has a value.

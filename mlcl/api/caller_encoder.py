@@ -84,7 +84,7 @@ class CallerEncoder:
         since only the data have the length of the vectors.
         """
         with own_process_state(None):  # the module may draw random numbers
-            sizes: dict[str, Any] = {"vocabulary_size": _vocabulary(job)}
+            sizes: dict[str, Any] = {"vocabulary_size": _vocabulary_size(job)}
             if self.reads == "vectors" and home is not None:
                 info = open_dataset(job, home, verify=False).info
                 check_job(job, info)
@@ -110,17 +110,17 @@ def caller_encoder_of(
     """
     if not isinstance(encoder, nn.Module) and not callable(encoder):
         raise UserError("no encoder", key="encoder", found=repr(encoder)[:60], allowed=ALLOWED)
-    input_kind: Reads = "vectors" if modality == "vectors" else _reads(encoder, tokenizer)
-    words = _tokenizer(tokenizer)
-    class_name = re.sub(r"\W", "_", _title(encoder))
+    input_kind: Reads = "vectors" if modality == "vectors" else _detect_modality(encoder, tokenizer)
+    words = _serialise_tokenizer(tokenizer)
+    class_name = re.sub(r"\W", "_", _encoder_title(encoder))
     if collate is None:
         _check_tokenizer(encoder, input_kind, words)
     else:
         input_kind = modality or input_kind
         _check_collate(collate, input_kind, words)
-    identity = _identity([encoder, input_kind, words, *([] if collate is None else [collate])])
+    identity = _identify([encoder, input_kind, words, *([] if collate is None else [collate])])
     base = home.absolute() / FOLDER / f"{class_name}_{identity.digest[:12]}"
-    bare_encoder, weights = _without_weights(encoder) if isinstance(encoder, nn.Module) else (encoder, None)
+    bare_encoder, weights = _strip_weights(encoder) if isinstance(encoder, nn.Module) else (encoder, None)
     section = {"name": base.name}
     for key, suffix, content in (("weights", ".safetensors", weights), ("tokenizer", ".json", words)):
         if content is not None:
@@ -131,10 +131,10 @@ def caller_encoder_of(
     if not file.exists() and (text := text_that_ran(file.name)) is not None:
         write_if_missing(file, text.encode())
     if not file.exists():
-        own_modules = _own_modules(identity)
-        payload = pack(bare_encoder, own_modules)
+        caller_modules = _caller_modules(identity)
+        payload = pack(bare_encoder, caller_modules)
         batches = (
-            "" if collate is None else pack(collate, own_modules, key="collate", allowed=COLLATE_ALLOWED)
+            "" if collate is None else pack(collate, caller_modules, key="collate", allowed=COLLATE_ALLOWED)
         )
         text = TEXT.format(
             name=base.name,
@@ -143,8 +143,8 @@ def caller_encoder_of(
             weights=None if weights is None else hashlib.sha256(weights).hexdigest(),
             tokenizer=None if input_kind != "text" or batches else "file" if words else "words",
             python=PYTHON if identity.own else None,
-            pickled=_lines(payload),
-            collate=f"\n    collate=(\n{_lines(batches)}\n    )," if batches else "",
+            pickled=_quote_lines(payload),
+            collate=f"\n    collate=(\n{_quote_lines(batches)}\n    )," if batches else "",
         )
         write_if_missing(file, text.encode())
     source = file.read_text(encoding="utf-8")
@@ -152,7 +152,7 @@ def caller_encoder_of(
     plugin = PluginFile(file=file.name, sha256=sha256, source=source).model_dump(exclude={"path"})
     size = SIZES.get(input_kind, "") if collate is None else ""
     return CallerEncoder(
-        section, plugin, input_kind, _note(class_name, identity, section.get("weights")), size
+        section, plugin, input_kind, _requirements_note(class_name, identity, section.get("weights")), size
     )
 
 
@@ -161,17 +161,17 @@ def modality_of(job: JobConfig) -> Reads:
     return ENCODERS[job.encoder.name].reads(job.encoder)
 
 
-def _own_modules(identity: Identity) -> list[ModuleType]:
+def _caller_modules(identity: Identity) -> list[ModuleType]:
     """Returns the modules of the caller's own classes and functions, which pickles hold by value."""
     names = {code.__name__ if isinstance(code, ModuleType) else code.__module__ for code in identity.own}
     return [sys.modules[name] for name in names - {"__main__"} if name in sys.modules]
 
 
-def _lines(text: str) -> str:
+def _quote_lines(text: str) -> str:
     return "\n".join(f"        {line!r}" for line in re.findall(".{1,90}", text))
 
 
-def _identity(
+def _identify(
     value: Any, key: str = "encoder", allowed: str = f"{ALLOWED}; not compiled, lazy or on meta"
 ) -> Identity:
     try:
@@ -181,20 +181,20 @@ def _identity(
         raise UserError("cannot be hashed", key=key, found=reason, allowed=allowed) from error
 
 
-def _vocabulary(job: JobConfig) -> int:
+def _vocabulary_size(job: JobConfig) -> int:
     file = getattr(job.encoder, "tokenizer", None)
     if file is None:
         return int(getattr(job.encoder, "vocabulary", 8))
     return int(load_tokenizer(Path(file).read_text(encoding="utf-8")).get_vocab_size())
 
 
-def _title(encoder: Any) -> str:
+def _encoder_title(encoder: Any) -> str:
     while isinstance(encoder, partial):
         encoder = encoder.func
     return str(getattr(encoder, "__name__", type(encoder).__name__)).strip("<>")
 
 
-def _reads(encoder: Any, tokenizer: Any) -> Reads:
+def _detect_modality(encoder: Any, tokenizer: Any) -> Reads:
     """Returns `text` for a module with a tokenizer or whose forward takes `input_ids`, else `image`."""
     maker = encoder
     while isinstance(maker, partial):
@@ -204,7 +204,7 @@ def _reads(encoder: Any, tokenizer: Any) -> Reads:
     return "text" if tokenizer is not None or takes_ids else "image"
 
 
-def _tokenizer(tokenizer: Any) -> bytes | None:
+def _serialise_tokenizer(tokenizer: Any) -> bytes | None:
     if tokenizer is None:
         return None
     if getattr(tokenizer, "is_fast", False):
@@ -240,10 +240,10 @@ def _check_collate(collate: Any, input_kind: Reads, words: bytes | None) -> None
         raise UserError(problem, key="tokenizer", found="a tokenizer", allowed=allowed)
     # The function is called before its digest is computed: a call may change settings of its tokenizer.
     CallerCollate(input_kind, lambda: collate).check()
-    _identity(collate, "collate", f"{COLLATE_ALLOWED}; without open files and the like")
+    _identify(collate, "collate", f"{COLLATE_ALLOWED}; without open files and the like")
 
 
-def _without_weights(module: Any) -> tuple[Any, bytes]:
+def _strip_weights(module: Any) -> tuple[Any, bytes]:
     """Returns a copy of a module without its weights, and the content of a file with the weights."""
     try:
         copy = deepcopy(module).cpu()
@@ -253,7 +253,7 @@ def _without_weights(module: Any) -> tuple[Any, bytes]:
     return copy, save(without_weights(copy))
 
 
-def _note(name: str, identity: Identity, weights: str | None) -> str:
+def _requirements_note(name: str, identity: Identity, weights: str | None) -> str:
     """Returns a line on what a machine needs to run jobs with the encoder or to open their models."""
     classes = [code.__qualname__ for code in identity.own if isinstance(code, type)]
     names = classes or [code.__qualname__ for code in identity.own if isinstance(code, FunctionType)]

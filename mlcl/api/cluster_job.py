@@ -49,7 +49,7 @@ class ClusterResults:
     @classmethod
     def of(cls, cluster: ClusterConfig, file: Path, home: Path) -> ClusterResults:
         """Returns the store: MLFLOW_TRACKING_URI, else the file's MLflow, else SQLite in the storage."""
-        storage, uri = Path(cluster.storage), os.environ.get(KEY) or _uri(cluster)
+        storage, uri = Path(cluster.storage), os.environ.get(KEY) or _tracking_uri(cluster)
         if uri is None and not storage.is_dir():
             problem, allowed = "its results cannot be read from this machine", f"mlflow.uri, or {KEY}"
             raise UserError(problem, file=file, key="storage", found=storage, allowed=allowed)
@@ -107,7 +107,7 @@ def submit_sweep(on: ReadCluster, command: ClusterCommand, home: Path, say: Call
     from mlcl.results.documents import read_sweep
 
     job, store = _submit_and_follow(on, command, home, say)
-    return Answer(read_sweep(*_run_of(job, store, SWEEP)), store.home, store.uri)
+    return Answer(read_sweep(*_find_run(job, store, SWEEP)), store.home, store.uri)
 
 
 def submit_run(on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]) -> RunReport:
@@ -116,7 +116,7 @@ def submit_run(on: ReadCluster, command: ClusterCommand, home: Path, say: Callab
     from mlcl.store import RunFolders
 
     job, store = _submit_and_follow(on, command, home, say)
-    runs, run = _run_of(job, store, PLAIN)
+    runs, run = _find_run(job, store, PLAIN)
     tags, state = run.data.tags, State(run.data.tags[Tag.STATE])
     id = tags[Tag.ID]
     return RunReport(
@@ -153,7 +153,7 @@ def _submit_and_follow(
     return EndedJob(id, client.get(id).state, lines), store
 
 
-def _run_of(job: EndedJob, store: ClusterResults, kind: str) -> tuple[Runs, Run]:
+def _find_run(job: EndedJob, store: ClusterResults, kind: str) -> tuple[Runs, Run]:
     """Returns a job's sweep or run in MLflow. Raises `job.error` if it is missing or has another state."""
     from mlcl.results.runs import Runs
 
@@ -168,7 +168,7 @@ def _run_of(job: EndedJob, store: ClusterResults, kind: str) -> tuple[Runs, Run]
     return runs, job_runs[0]
 
 
-def _uri(cluster: ClusterConfig) -> str | None:
+def _tracking_uri(cluster: ClusterConfig) -> str | None:
     """Returns the address of the cluster file's MLflow, with user and password if this machine has them."""
     server = cluster.mlflow
     if server is None:

@@ -75,7 +75,7 @@ def with_encoder(
     user_overrides = checked_overrides(overrides)
     if encoder is None and tokenizer is None and collate is None:
         return user_overrides
-    written_job = read_job(_given(source)).with_overrides(user_overrides)
+    written_job = read_job(_to_plain_source(source)).with_overrides(user_overrides)
     section = written_job.tree.get("encoder") or {}
     modality: Reads | None = "vectors" if list(section.get("inputs") or ()) == ["column"] else None
     if collate is not None and "name" in section:
@@ -89,10 +89,10 @@ def with_encoder(
 
 def job_of(source: JobSource, overrides: Overrides = None) -> JobConfig:
     """Returns the checked job of a source with overrides. Raises UserError for an invalid job."""
-    return load_job(_given(source), overrides or {})
+    return load_job(_to_plain_source(source), overrides or {})
 
 
-def _given(source: JobSource) -> str | Path | Mapping[str, Any]:
+def _to_plain_source(source: JobSource) -> str | Path | Mapping[str, Any]:
     """Returns a loaded job as plain data, without defaults that depend on keys that overrides may set."""
     if not isinstance(source, JobConfig):
         return source

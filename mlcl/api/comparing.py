@@ -118,13 +118,13 @@ def compare(
     check_name(name, "name")
     say, root, overrides = say_of(progress), home_of(home), checked_overrides(overrides)
     inputs, modules = prepare_user_data(data, columns, root), (encoder, tokenizer, collate)
-    start = _first_job(inputs, columns.get("labels"), modules, overrides, root, say, name)
+    start = _make_first_job(inputs, columns.get("labels"), modules, overrides, root, say, name)
     table = comparison_table(start.job, start.space, losses, inputs, trials, seeds, baselines=baselines)
     plan = TablePlan(*_write_table(root, start.job, table), overrides=overrides)
     return Answer(run_table(plan, home=root, watch=listener_of(progress)), root)
 
 
-def _without_keys(parameters: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def _drop_keys(parameters: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Returns a space's parameters, except those that vary one of `keys`. `*` matches any part of a key."""
 
     def overlap(key: str, other: str) -> bool:
@@ -134,7 +134,7 @@ def _without_keys(parameters: Mapping[str, Any], keys: Iterable[str]) -> dict[st
     return {key: value for key, value in parameters.items() if not any(overlap(key, name) for name in keys)}
 
 
-def _first_job(
+def _make_first_job(
     data: UserData,
     labels: Any,
     module: tuple[Any, Any, Any],
@@ -158,7 +158,7 @@ def _first_job(
         )
     section = None if caller_encoder is None else caller_encoder.section
     spec = data.first_job(named_space(data, labels), data.description(), section)
-    spec.space["space"] = _without_keys(spec.space["space"], overrides or {})
+    spec.space["space"] = _drop_keys(spec.space["space"], overrides or {})
     spec.job["experiment"] = name or re.sub(r"[^A-Za-z0-9._-]+", "_", spec.job["experiment"])
     # Averaging each arm with the same baseline would make the losses' differences smaller.
     spec.job["evaluation"].pop("ensemble", None)
@@ -186,7 +186,7 @@ def prepare_user_data(data: Any, columns: Mapping[str, Any], home: Path) -> User
             raise UserError(f"no such option{did_you_mean(key, fields)}", key=key, allowed=sorted(fields))
     data, options = in_columns(data, columns)
     lists = {key: options[key] for key in ("text", "labels", "classes") if key in options}
-    options |= {key: _names(key, value) for key, value in lists.items()}
+    options |= {key: _as_names(key, value) for key, value in lists.items()}
     user_options = UserOptions(**options)
     paths = [path.absolute() for path in data_paths(data, home)]
     return prepare_user_data(paths, home, user_options)
@@ -199,10 +199,10 @@ def named_space(data: UserData, labels: Any) -> str | None:
     """
     if labels is None or data.options:
         return None
-    return data.named_space(_names("labels", labels))
+    return data.named_space(_as_names("labels", labels))
 
 
-def _names(key: str, value: Any) -> tuple[str, ...]:
+def _as_names(key: str, value: Any) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) or not hasattr(value, "__iter__") else tuple(value)
     if bad_names := [name for name in names if not isinstance(name, str)]:
         raise UserError("no name", key=key, found=repr(bad_names[0]), allowed="a text, or a list of texts")
@@ -242,15 +242,15 @@ def comparison_table(
     tune = control_tune | {"control": control, "hold": [key for key in HOLD if key in searched_keys]}
     tune["start"] = [key for key in searched_keys if key not in HOLD]
     rows: dict[str, Any] = {control: {"set": {"objective.heads": {}, "train.views": 2}, "tune": control_tune}}
-    loss_names = list(_names("losses", losses))
+    loss_names = list(_as_names("losses", losses))
     for loss in dict.fromkeys(loss_names):
         if loss != control:
-            rows[loss] = _row(loss, job, data, space, tune)
+            rows[loss] = _loss_row(loss, job, data, space, tune)
     if len(rows) < 2:
         problem = f"nothing to compare with {control}"
         raise UserError(problem, key="losses", found=loss_names, allowed="see `mlcl losses`")
     names, _ = fitting_baselines(load_job(job), data.info, in_sweeps=True) if baselines else ([], {})
-    metrics = _metrics("micro_f1" if control == "bce" else "accuracy", "knn" if races else "knn_best")
+    metrics = _table_metrics("micro_f1" if control == "bce" else "accuracy", "knn" if races else "knn_best")
     baseline_metrics = {figure: metric[metric.index("test/") :] for figure, metric in metrics.items()}
     rows |= {name: {"tune": False, "set": {"baseline": name}, "metrics": baseline_metrics} for name in names}
     return {
@@ -265,7 +265,7 @@ def comparison_table(
     }
 
 
-def _row(
+def _loss_row(
     loss: str, job: Mapping[str, Any], data: UserData, space: Mapping[str, Any], tune: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns the row of a loss in the table file: the heads with the loss, and the search."""
@@ -277,8 +277,8 @@ def _row(
             return {"set": settings, "tune": dict(tune)}
         keys = {key: domain for key, domain in tune["space"]["space"].items() if key != POS_WEIGHT}
         tune_keys = {name: [key for key in tune[name] if key != POS_WEIGHT] for name in ("hold", "start")}
-        own_tune = {**tune, **tune_keys, "space": {**tune["space"], "space": keys}}
-        return {"set": {**settings, POS_WEIGHT: "none"}, "tune": own_tune}
+        loss_tune = {**tune, **tune_keys, "space": {**tune["space"], "space": keys}}
+        return {"set": {**settings, POS_WEIGHT: "none"}, "tune": loss_tune}
     if loss not in LOSSES:
         names = sorted([*LOSSES, "asl"])
         raise UserError(f"no such loss{did_you_mean(loss, names)}", key="losses", found=loss, allowed=names)
@@ -288,24 +288,24 @@ def _row(
     if spec.labels == "none":
         heads = {"views": {key: value for key, value in first_head.items() if key != "labels"}}
     elif spec.labels == "path":
-        heads = {"path": {**first_head, "labels": _hierarchy(loss, data)}}
+        heads = {"path": {**first_head, "labels": _find_hierarchy(loss, data)}}
     ranges = {key: domain for key, domain in space["space"].items() if key.startswith(HEAD)}
     if spec.similarity != "dot":
-        heads = {name: _scaled(head) for name, head in heads.items()}
+        heads = {name: _scale_head(head) for name, head in heads.items()}
         ranges = {
             key: {kind: [BY_DISTANCE * end for end in ends] for kind, ends in domain.items()}
             for key, domain in ranges.items()
         }
-    own_space = {**tune["space"], "space": {**tune["space"]["space"], **ranges}}
-    return {"set": {"objective.heads": heads}, "tune": {**tune, "space": own_space}}
+    loss_space = {**tune["space"], "space": {**tune["space"]["space"], **ranges}}
+    return {"set": {"objective.heads": heads}, "tune": {**tune, "space": loss_space}}
 
 
-def _scaled(head: Mapping[str, Any]) -> dict[str, Any]:
+def _scale_head(head: Mapping[str, Any]) -> dict[str, Any]:
     values = {key: BY_DISTANCE * head[key] for key in ("temperature", "weight")}
     return {**head, **values, "projection": {"kind": "identity"}}
 
 
-def _hierarchy(loss: str, data: UserData) -> str:
+def _find_hierarchy(loss: str, data: UserData) -> str:
     spaces = data.info.label_spaces
     hierarchy = next((name for name, space in spaces.items() if space.kind == "hierarchy"), None)
     if hierarchy is None:
@@ -314,7 +314,7 @@ def _hierarchy(loss: str, data: UserData) -> str:
     return hierarchy
 
 
-def _metrics(main_metric: str, neighbours: str) -> dict[str, str]:
+def _table_metrics(main_metric: str, neighbours: str) -> dict[str, str]:
     """Returns the metrics of the table, with and without k-NN, by the name that the table shows.
 
     `neighbours` is `knn` for the k-NN settings that a race chose, or `knn_best` for the best of each seed.

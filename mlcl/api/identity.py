@@ -48,13 +48,15 @@ class Identity:
     @property
     def packages(self) -> list[str]:
         """The names of the packages of the code, except those in `ALWAYS` and the standard library."""
-        names = {str(_module(code)).partition(".")[0] for code in self.code if is_imported(_module(code))}
+        names = {
+            str(_module_name(code)).partition(".")[0] for code in self.code if is_imported(_module_name(code))
+        }
         return sorted(names - {*sys.stdlib_module_names, *ALWAYS})
 
     @property
     def own(self) -> list[Code]:
         """The classes, functions and modules that are not from an installed package."""
-        return [code for code in self.code if not is_imported(_module(code))]
+        return [code for code in self.code if not is_imported(_module_name(code))]
 
 
 def identity_of(value: Any) -> Identity:
@@ -80,7 +82,7 @@ def _is_distribution(name: str) -> bool:
         return False
 
 
-def _module(code: Code) -> str | None:
+def _module_name(code: Code) -> str | None:
     name: str | None = code.__name__ if isinstance(code, ModuleType) else code.__module__
     return name
 
@@ -137,7 +139,7 @@ def _parts_of_code(value: Any, objects: dict[int, Any]) -> Iterator[str | bytes]
         yield f"function {value.__qualname__}"
         yield from _parts((value.__defaults__, value.__kwdefaults__, value.__code__), objects)
         yield from _parts(getclosurevars(value).nonlocals, objects)
-        yield from _parts({key: value.__globals__.get(key) for key in _globals(value.__code__)}, objects)
+        yield from _parts({key: value.__globals__.get(key) for key in _global_names(value.__code__)}, objects)
     elif isinstance(value, CodeType):
         yield value.co_code
         yield from _parts((value.co_names, value.co_varnames, value.co_consts), objects)
@@ -163,17 +165,17 @@ def _parts_of_code(value: Any, objects: dict[int, Any]) -> Iterator[str | bytes]
     else:
         yield f"object {name}"
         yield from _parts(type(value), objects)
-        yield from _parts(_state(value), objects)
+        yield from _parts(_object_state(value), objects)
 
 
-def _state(value: Any) -> Any:
+def _object_state(value: Any) -> Any:
     """Returns the attributes of an object; if it has no `__dict__`, the state that a pickle would have."""
     if isinstance(value, nn.Module) or hasattr(value, "__dict__"):
         return {key: item for key, item in vars(value).items() if key != "training"}
     return [list(item) if isinstance(item, Iterator) else item for item in value.__reduce_ex__(4)[1:]]
 
 
-def _globals(code: CodeType) -> list[str]:
+def _global_names(code: CodeType) -> list[str]:
     """Returns the names of the global variables that the code and its nested functions read."""
     names = [
         instruction.argval
@@ -181,4 +183,4 @@ def _globals(code: CodeType) -> list[str]:
         if instruction.opname == "LOAD_GLOBAL"
     ]
     bodies = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return list(dict.fromkeys([*names, *(name for body in bodies for name in _globals(body))]))
+    return list(dict.fromkeys([*names, *(name for body in bodies for name in _global_names(body))]))

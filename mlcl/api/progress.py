@@ -23,19 +23,19 @@ class TrainingText:
     """The latest loss, throughput and validation of a training as texts."""
 
     def __init__(self) -> None:
-        self._latest = {"loss": "", "pace": ""}
+        self._latest_texts = {"loss": "", "pace": ""}
 
     def details(self, event: Event) -> list[str]:
         """Updates the texts from an event, and returns the texts that are known so far."""
         metrics = event.metrics
         if "train/loss" in metrics:
-            self._latest["loss"] = f"loss {metrics['train/loss']:.4f}"
+            self._latest_texts["loss"] = f"loss {metrics['train/loss']:.4f}"
         if "train/rows_per_second" in metrics:
-            self._latest["pace"] = f"{metrics['train/rows_per_second']:,.0f} rows/s"
+            self._latest_texts["pace"] = f"{metrics['train/rows_per_second']:,.0f} rows/s"
         # The first metric on validation is the job's `evaluation.metric`.
         scores = (f"{name} {value:.4f}" for name, value in metrics.items() if "val/" in name)
         validation = next(scores, "") if event.kind == "validation" else ""
-        return [text for text in (*self._latest.values(), validation) if text]
+        return [text for text in (*self._latest_texts.values(), validation) if text]
 
 
 class TrainingLines:
@@ -46,20 +46,20 @@ class TrainingLines:
 
     def __init__(self, write: Callable[[str], None], bar: NotebookBar | None = None) -> None:
         self._write, self._bar, self._text = write, bar, TrainingText()
-        self._began: tuple[float, int] | None = None
-        self._last = time.monotonic()
+        self._start_point: tuple[float, int] | None = None
+        self._last_time = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         """Shows an event, unless it is a checkpoint, or a step or encoding too soon after the last one."""
         now, details = time.monotonic(), self._text.details(event)
-        start_time, first_step = self._began = self._began or (now, event.step)
+        start_time, first_step = self._start_point = self._start_point or (now, event.step)
         interval = PLAIN_EVERY if self._bar is None else REDRAW_EVERY
-        too_soon = event.kind in ("step", "encoding") and now - self._last < interval
+        too_soon = event.kind in ("step", "encoding") and now - self._last_time < interval
         if event.kind == "saving" or too_soon:
             return
-        self._last = now
+        self._last_time = now
         if event.kind == "encoding":
-            self._began = None  # the training has its own estimate of the time left
+            self._start_point = None  # the training has its own estimate of the time left
             if self._bar is None:
                 self._write(event.note)
             else:
@@ -171,10 +171,10 @@ class NotebookBar:
     """A bar with a text, redrawn by `IPython.display`."""
 
     def __init__(self, display: Any) -> None:
-        self._draw, self._bar = display.HTML, display.display(display.HTML(""), display_id=True)
+        self._to_html, self._bar = display.HTML, display.display(display.HTML(""), display_id=True)
 
     def redraw(self, done: int, total: int, text: str) -> None:
         """Shows that `done` of `total` are done, with a text beside the bar."""
         self._bar.update(
-            self._draw(f'<progress max="{total}" value="{done}"></progress> {html.escape(text)}')
+            self._to_html(f'<progress max="{total}" value="{done}"></progress> {html.escape(text)}')
         )

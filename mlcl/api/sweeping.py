@@ -136,12 +136,12 @@ def sweep(
     folder = home_of(home)
     numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
     _check_options(numbers, options)
-    options["try_first"] = _settings(options.get("try_first"))
+    options["try_first"] = _read_settings(options.get("try_first"))
     files = [Path(source).stem for source in (job, space) if isinstance(source, (str, Path))]
     sweep_name = name if name is not None else "-".join(files) or job_of(job).experiment
     module, say = (options.get("encoder"), options.get("tokenizer")), say_of(progress)
     if (cluster_file := options.get("on")) is not None:
-        return _sweep_on(cluster_file, job, space, overrides, sweep_name, folder, options, numbers, say)
+        return _submit_sweep(cluster_file, job, space, overrides, sweep_name, folder, options, numbers, say)
     overrides = with_encoder(*module, job, overrides, folder, say, collate=options.get("collate"))
     args: dict[str, Any] = {**numbers, **{key: item for key, item in options.items() if key not in OF_CALLS}}
     config, shared = job_of(job, overrides), shared_overrides(overrides)
@@ -170,7 +170,7 @@ def _check_options(numbers: Mapping[str, object], options: Mapping[str, object])
             raise UserError("not a number", key=key, found=repr(value), allowed="such as 1 or 0.5")
 
 
-def _settings(value: Any) -> list[Mapping[str, Any]]:
+def _read_settings(value: Any) -> list[Mapping[str, Any]]:
     """Returns the settings of `try_first`, none for None. Raises UserError unless they are mappings."""
     if value is None:
         return []
@@ -182,7 +182,7 @@ def _settings(value: Any) -> list[Mapping[str, Any]]:
     return settings
 
 
-def _sweep_on(
+def _submit_sweep(
     cluster_file: str | Path,
     job: JobSource,
     space: str | Path | Mapping[str, Any],
@@ -247,7 +247,7 @@ def sweep_plan(
     else:
         checked_space, text = load_space(space, job), find_file("space", space).read_text(encoding="utf-8")
     reference = None if control is False else control_job(job) if control is None else job_of(control, shared)
-    baseline_jobs, spaces = _baselines(baselines, shared, checked_space, own_arm(job))
+    baseline_jobs, spaces = _load_baselines(baselines, shared, checked_space, own_arm(job))
     if fitted and seeds:
         info = open_dataset(job, home, verify=False).info
         for baseline in fitting_baselines(job, info, in_sweeps=True)[0]:
@@ -266,7 +266,7 @@ def sweep_plan(
     )
 
 
-def _baselines(
+def _load_baselines(
     baselines: Sequence[str | Path] | None, overrides: Mapping[str, Any], space: Space, arm_name: str
 ) -> tuple[dict[str, JobConfig], dict[str, tuple[Space, str]]]:
     """Returns the jobs of baselines, and the spaces of those that have one, by the names of their files.
@@ -288,7 +288,7 @@ def _baselines(
     for path, file in files:
         jobs[path.stem] = load_job(path, overrides)
         if file is not None:
-            own_space = load_space(file, jobs[path.stem])
+            arm_space = load_space(file, jobs[path.stem])
             text = find_file("space", file).read_text(encoding="utf-8")
-            spaces[path.stem] = replace(space, parameters=own_space.parameters, prior=own_space.prior), text
+            spaces[path.stem] = replace(space, parameters=arm_space.parameters, prior=arm_space.prior), text
     return jobs, spaces

@@ -40,7 +40,7 @@ def in_columns(data: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, An
     too. Raises UserError if `labels` has no values, or two columns have one name.
     """
     _check_dense("data", data)
-    kind = _kind_of(data)
+    kind = _content_kind(data)
     if kind is None:
         return data, dict(columns)
     labels = columns.get("labels")
@@ -64,7 +64,7 @@ def _check_dense(key: str, values: Any) -> None:
         raise UserError("sparse", key=key, found=type(values).__name__, allowed="its toarray(), a dense one")
 
 
-def _kind_of(data: Any) -> str | None:
+def _content_kind(data: Any) -> str | None:
     """Returns `text`, `image` or `vectors` for a list of these; None for other data and lists of files."""
     if isinstance(data, (str, Mapping)) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         return None
@@ -100,26 +100,26 @@ def data_paths(data: Any, home: Path) -> list[Path]:
         return [Path(data)]
     if isinstance(data, (list, tuple)) and data and all(isinstance(path, (str, Path)) for path in data):
         return [Path(path) for path in data]
-    return [_write_parquet(_frame(data), home)]
+    return [_write_parquet(_to_frame(data), home)]
 
 
-def _frame(data: Any) -> pd.DataFrame:
+def _to_frame(data: Any) -> pd.DataFrame:
     if isinstance(data, pd.DataFrame):
         return data
     if hasattr(data, "features") and hasattr(data, "to_pandas"):
-        return _named(data.to_pandas(), data.features)
+        return _name_classes(data.to_pandas(), data.features)
     if isinstance(data, Mapping):
         if data and all(
             isinstance(part, pd.DataFrame) or hasattr(part, "to_pandas") for part in data.values()
         ):
-            return pd.concat([_frame(part).assign(**{SPLIT: name}) for name, part in data.items()])
-        return pd.DataFrame(_columns(data))
+            return pd.concat([_to_frame(part).assign(**{SPLIT: name}) for name, part in data.items()])
+        return pd.DataFrame(_list_columns(data))
     if isinstance(data, (list, tuple)) and all(isinstance(row, Mapping) for row in data):
         return pd.DataFrame(list(data))
     raise UserError("no data", key="data", found=type(data).__name__, allowed=ALLOWED)
 
 
-def _columns(data: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _list_columns(data: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Returns the values of each column as a list. Raises UserError for columns of different lengths."""
     from mlcl.evaluation.tasks import array
 
@@ -135,7 +135,7 @@ def _columns(data: Mapping[str, Any]) -> dict[str, list[Any]]:
     return columns
 
 
-def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
+def _name_classes(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
     """Returns a frame of a Hugging Face data set with the names of classes in place of their indices."""
     for column, feature in features.items():
         inner_feature = getattr(feature, "feature", None)
@@ -151,13 +151,13 @@ def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+def _to_plain_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns the frame with cells that Parquet can store, images as PNG; a named index becomes a column.
 
     Raises UserError for images that cannot be read.
     """
     index_names = [name for name in frame.index.names if isinstance(name, str) and name not in frame.columns]
-    result = frame.reset_index(level=index_names).reset_index(drop=True).map(_plain_cell)
+    result = frame.reset_index(level=index_names).reset_index(drop=True).map(_to_plain_cell)
     for position, column in enumerate(result.columns):
         cells = result.iloc[:, position].tolist()
         places = [row for row, value in enumerate(cells) if isinstance(value, Image.Image)]
@@ -178,7 +178,7 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
     return result
 
 
-def _plain_cell(value: Any) -> Any:
+def _to_plain_cell(value: Any) -> Any:
     """Returns a cell as Parquet stores it: sets and tuples as lists, paths of images as absolute paths."""
     if isinstance(value, (set, frozenset)):
         return sorted(value, key=repr)
@@ -196,7 +196,7 @@ def _write_parquet(frame: pd.DataFrame, home: Path) -> Path:
     if frame.empty:
         raise UserError("no rows", key="data", allowed=ALLOWED)
     try:
-        content = _plain(frame).to_parquet(index=False)
+        content = _to_plain_frame(frame).to_parquet(index=False)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise UserError("cannot be a Parquet table", key="data", found=error) from None
     return write_if_missing(home / FRAMES / f"{hashlib.sha256(content).hexdigest()[:16]}.parquet", content)

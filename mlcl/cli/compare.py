@@ -67,7 +67,7 @@ def compare(
 
     if metric == "":
         raise UserError("names no metric", key="--metric", found=metric)
-    comparison = compare_settings(find_settings(Runs.quickly(home), what), metric or "", _blocks_of)
+    comparison = compare_settings(find_settings(Runs.quickly(home), what), metric or "", _jackknife_blocks)
     if json:
         print_json(as_dict(comparison))
     elif markdown or latex:
@@ -78,7 +78,7 @@ def compare(
             tell(line)
 
 
-def _blocks_of(folder: Path, names: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
+def _jackknife_blocks(folder: Path, names: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
     """Returns the jackknife blocks of each test metric in `names`; none if the training's folder is gone."""
     test_names = [name for name in names if "test/" in name]
     if not test_names or not folder.is_dir():
@@ -119,7 +119,8 @@ def posthoc(
     heads = ("setting", "seeds", "which", "k", "lambda", "tau", "threshold", "validation", "test")
     rows = [
         (str(setting), str(seeds), str(label), f"{k:g}", f"{share:g}", f"{tau:g}",
-         "" if threshold != threshold else f"{threshold:.3g}", _figure(*figures[:2]), _figure(*figures[2:]))
+         "" if threshold != threshold else f"{threshold:.3g}", _format_figure(*figures[:2]),
+         _format_figure(*figures[2:]))
         for setting, seeds, label, k, share, tau, threshold, *figures in result.chosen.itertuples(index=False)
     ]  # fmt: skip
     title = f"{result.metric} with neighbours: mean over the seeds; chosen on validation"
@@ -138,7 +139,7 @@ def _print_costs(costs: Sequence[NeighbourCost]) -> None:
     results.print(boxed_table(heads, rows, "cost of the neighbours", right={*heads} - {"setting", "on"}))
 
 
-def _figure(mean: float, spread: float) -> str:
+def _format_figure(mean: float, spread: float) -> str:
     if mean != mean:
         return ""
     return f"{mean:.4f}" + ("" if spread != spread else f" ± {spread:.4f}")
@@ -164,13 +165,15 @@ def effect(
         raise UserError("is no sweep", key="SWEEP", found=run.name)
     result = local_sweep(run.folder)
     score, mode = result.score, result.mode
-    frame = _frame([trial for trial in result.trials if trial.state is State.COMPLETE])
-    axis = _key(key, frame)
-    point = {_key(name, frame): _number(name, value) for name, value in map(parse_override, at or [])}
+    frame = _trial_frame([trial for trial in result.trials if trial.state is State.COMPLETE])
+    axis = _find_key(key, frame)
+    point = {
+        _find_key(name, frame): _parse_number(name, value) for name, value in map(parse_override, at or [])
+    }
     if axis in point:
         raise UserError("is the key of the curve", key="--at", found=axis, allowed="another key")
     names = [axis, *point]
-    curve, count = _curve(frame, names, point)
+    curve, count = _fit_curve(frame, names, point)
     if json:
         rows = curve.to_dict("records")
         print_json({"key": axis, "at": point, "score": score, "mode": mode, "trials": count, "curve": rows})
@@ -192,7 +195,7 @@ def effect(
     tell(f"best near {axis} {best['value']:.4g}: {best['expected']:.4f} ± {best['deviation']:.4f}")
 
 
-def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
+def _trial_frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
     """Returns a frame with SCORE and the numeric keys that differ, a row for each trial with a score."""
     import pandas as pd
 
@@ -210,7 +213,7 @@ def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
     return frame[[str(name) for name in frame if name == SCORE or frame[str(name)].nunique() > 1]]
 
 
-def _curve(frame: pd.DataFrame, names: list[str], point: Mapping[str, float]) -> tuple[pd.DataFrame, int]:
+def _fit_curve(frame: pd.DataFrame, names: list[str], point: Mapping[str, float]) -> tuple[pd.DataFrame, int]:
     """Returns the expected score over `names[0]`, the other keys at `point`, and the number of trials."""
     import numpy as np
     import pandas as pd
@@ -233,13 +236,13 @@ def _curve(frame: pd.DataFrame, names: list[str], point: Mapping[str, float]) ->
     return pd.DataFrame({"value": grid, "expected": mean, "deviation": deviation}), len(rows)
 
 
-def _number(name: str, value: Any) -> float:
+def _parse_number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise UserError("not a number", key="--at", found=f"{name}={value}", allowed="a finite number")
     return float(value)
 
 
-def _key(word: str, frame: pd.DataFrame) -> str:
+def _find_key(word: str, frame: pd.DataFrame) -> str:
     """Returns the key that is `word` or ends with `.word`. Raises UserError if there are none or several."""
     keys = [str(name) for name in frame if name != SCORE]
     matches = [key for key in keys if key == word or key.endswith(f".{word}")]

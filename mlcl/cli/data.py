@@ -34,14 +34,14 @@ def sources(name: plugins.Name = None, json: Json = False) -> None:
         return
     declarations = sorted(SOURCES.values(), key=lambda source: source.needs_input)
     tree = {
-        source.name: {"title": source.title, "licence": source.licence, "needs": _needs(source)}
+        source.name: {"title": source.title, "licence": source.licence, "needs": _required_input(source)}
         for source in declarations
     }
     rows = ((name, *entry.values()) for name, entry in tree.items())
     answer(tree, boxed_table(("name", "what", "licence", "needs"), rows), as_json=json)
 
 
-def _needs(source: Any) -> str:
+def _required_input(source: Any) -> str:
     if not source.needs_input:
         return "nothing"
     required = source.options.model_fields["path"].is_required()
@@ -85,8 +85,8 @@ def prepare(
     folder = prepare_source(name, home / "data", settings, split_seed)
     info = Dataset.open(folder).info
     tree = {"path": folder, "fingerprint": info.fingerprint, "rows": dict(info.rows), "notes": info.notes}
-    text = f"{folder}\n{_counts(info.rows)}; fingerprint {info.fingerprint}"
-    answer(tree, text, *_notes(info.notes), as_json=json)
+    text = f"{folder}\n{_format_counts(info.rows)}; fingerprint {info.fingerprint}"
+    answer(tree, text, *_format_notes(info.notes), as_json=json)
 
 
 @app.command()
@@ -99,15 +99,15 @@ def check(
     from mlcl.data.validation import check as check_data
 
     report = check_data(path, allow_untrained)
-    text = f"{report.name} is sound: {_counts(report.rows)} rows in {counted(report.shards, 'shard')}"
-    answer(asdict(report), printable(text), *_notes(report.warnings), as_json=json)
+    text = f"{report.name} is sound: {_format_counts(report.rows)} rows in {counted(report.shards, 'shard')}"
+    answer(asdict(report), printable(text), *_format_notes(report.warnings), as_json=json)
 
 
-def _counts(rows: Mapping[Any, int]) -> str:
+def _format_counts(rows: Mapping[Any, int]) -> str:
     return ", ".join(f"{split} {count:,}" for split, count in rows.items())
 
 
-def _notes(notes: Iterable[str]) -> list[str]:
+def _format_notes(notes: Iterable[str]) -> list[str]:
     return [printable(f"note: {note}") for note in notes]
 
 

@@ -96,7 +96,7 @@ def init(
 
     user_options = UserOptions(
         encoding, delimiter, header, tuple(text or ()), image, vectors, tuple(labels or ()), kind, separator,
-        _names(names), threshold, missing, uncertain, id, split, group, twins, allow_untrained,
+        _read_names(names), threshold, missing, uncertain, id, split, group, twins, allow_untrained,
     )  # fmt: skip
     ask = None if yes or json or not sys.stdin.isatty() else _ask
     result = start(paths, to, home, user_options, ask, budget)
@@ -105,7 +105,7 @@ def init(
     answer(tree, *map(printable, lines), f"next: {result.next}", as_json=json)
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def _read_names(text: str | None) -> tuple[str, ...]:
     """Returns the names in a text, a line of CSV, or in the file of that path."""
     if text is None:
         return ()
@@ -113,13 +113,13 @@ def _names(text: str | None) -> tuple[str, ...]:
     if file.suffix and "," not in text and not file.is_file():
         raise UserError("no such file", file=file, key="names", allowed="a file, or names as a,b,c")
     try:
-        words = _names_in(file) if file.is_file() else next(csv.reader([text], skipinitialspace=True))
+        words = _read_name_file(file) if file.is_file() else next(csv.reader([text], skipinitialspace=True))
     except (OSError, UnicodeError, csv.Error) as error:
         raise UserError("cannot be read", file=file, key="names", found=error) from None
     return tuple(word.strip() for word in words if word.strip())
 
 
-def _names_in(file: Path) -> list[str]:
+def _read_name_file(file: Path) -> list[str]:
     """Returns the names in a file of one name per line or of JSON. Raises UserError for any other file."""
     text = file.read_text(encoding="utf-8-sig").strip()
     lines, kind = text.splitlines(), file.suffix.lower()

@@ -55,10 +55,10 @@ class SubmitCommand(TyperCommand):
             for name in option.opts
             if name != "--json"
         }
-        return super().parse_args(ctx, _options_first(args, takes_value))
+        return super().parse_args(ctx, _move_options_first(args, takes_value))
 
 
-def _options_first(words: Sequence[str], takes_value: Mapping[str, bool]) -> list[str]:
+def _move_options_first(words: Sequence[str], takes_value: Mapping[str, bool]) -> list[str]:
     """Returns the words with the options in `takes_value`, and their values, before all others."""
     options, other_words, iterator = list[str](), list[str](), iter(words)
     for word in iterator:
@@ -101,7 +101,7 @@ def submit(
         words = cluster_check_words(context.args, slices or [], client.cluster, as_json=json)
         needed_files = list[Path]()
     else:
-        needed_files = check_words(_app(context), context.args, client.cluster.working_dir.root)
+        needed_files = check_words(_root_app(context), context.args, client.cluster.working_dir.root)
         words = with_share(context.args, client.cluster.trial)
     if dry_run:
         print_tree(_submission_plan(client.cluster, words, needed_files), as_json=json)
@@ -128,9 +128,9 @@ def status(
     if id is None:
         raise typer.Exit(print_service_status(home, as_json=json))
     client = client_of(cluster, home)
-    view = _job(client, id, home)
+    view = _find_job(client, id, home)
     exit = EXIT_OF.get(view.state, Exit.DONE)
-    lines = (printable(f"{name:9} {text}") for name, text in _described(view, client).items())
+    lines = (printable(f"{name:9} {text}") for name, text in _describe_job(view, client).items())
     answer({"cluster": client.cluster.ray.address, **job_tree(view)}, *lines, as_json=json)
     if exit and view.message and not json:
         errors.print("\n".join(map(printable, view.message.splitlines())), style="red", markup=False)
@@ -145,7 +145,7 @@ def logs(
 ) -> None:
     """Print the output of a job. Ctrl-C ends the printing, not the job."""
     client = client_of(cluster, home)
-    view = _job(client, id, home)
+    view = _find_job(client, id, home)
     if follow:
         _follow(client, id)
     else:
@@ -159,7 +159,7 @@ def stop(
     from mlcl.service.jobs.client import check_owner
 
     client = client_of(cluster, home)
-    view = _job(client, id, home)
+    view = _find_job(client, id, home)
     check_owner(id, view.user, force=force)
     if view.is_active:
         client.stop(view)
@@ -184,12 +184,12 @@ def resume(
     from mlcl.service.jobs import resume as resume_job
 
     client = client_of(cluster, home)
-    check = partial(check_words, _app(context))
+    check = partial(check_words, _root_app(context))
     attempt = resume_job(client, id, context.args, home=home, check=check, force=force)
     answer({"id": id, "attempt": attempt, "cluster": client.cluster.ray.address}, id, as_json=json)
 
 
-def _app(context: typer.Context) -> TyperGroup:
+def _root_app(context: typer.Context) -> TyperGroup:
     """Returns the command line `mlcl`, which also parses the submitted command."""
     app = context.find_root().command
     assert isinstance(app, TyperGroup)
@@ -258,7 +258,7 @@ def client_of(given: Path | None, home: Path) -> JobsClient:
     return JobsClient(load_cluster(file), file)
 
 
-def _job(client: JobsClient, id: str, home: Path) -> JobView:
+def _find_job(client: JobsClient, id: str, home: Path) -> JobView:
     """Returns the job with this id. Raises UserError if the cluster does not know it or has forgotten it."""
     from mlcl.service.jobs import known_submissions
 
@@ -292,8 +292,8 @@ def jobs_table(views: Iterable[JobView]) -> Table:
             view.state,
             shlex.join(view.command),
             view.user,
-            _time(view.started),
-            _took(view),
+            _format_time(view.started),
+            _format_duration(view),
             str(view.attempts),
         )
         for view in views
@@ -301,15 +301,15 @@ def jobs_table(views: Iterable[JobView]) -> Table:
     return boxed_table(heads, (map(printable, row) for row in rows))
 
 
-def _described(view: JobView, client: JobsClient) -> dict[str, object]:
+def _describe_job(view: JobView, client: JobsClient) -> dict[str, object]:
     return {
         "id": view.id,
         "state": view.state,
         "command": f"mlcl {shlex.join(view.command)}",
         "user": view.user,
         "cluster": client.cluster.ray.address,
-        "started": f"{_time(view.started)} UTC",
-        "took": _took(view),
+        "started": f"{_format_time(view.started)} UTC",
+        "took": _format_duration(view),
         "attempts": view.attempts,
         "results": f"{client.cluster.storage} on the cluster, tag mlcl.job = {view.id} in MLflow",
     }
@@ -320,11 +320,11 @@ def job_tree(view: JobView) -> dict[str, Any]:
     return {name: value for name, value in asdict(view).items() if name not in ("metadata", "accepted")}
 
 
-def _time(seconds: float | None) -> str:
+def _format_time(seconds: float | None) -> str:
     return "-" if seconds is None else f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
-def _took(view: JobView) -> str:
+def _format_duration(view: JobView) -> str:
     if view.started is None:
         return "-"
     end = view.ended or datetime.now(timezone.utc).timestamp()

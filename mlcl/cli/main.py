@@ -120,7 +120,7 @@ for _name, _part in {"jobs": packaged, "data": data, "models": models, "space": 
     app.add_typer(_part.app, name=_name, rich_help_panel=PARTS)
 
 
-def _version(value: bool) -> None:
+def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"mlcl {__version__}")
         raise typer.Exit
@@ -128,8 +128,8 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _options(
-    _version_asked: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    _show_version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
     """Declares the options of `mlcl` itself, which typer passes here."""
@@ -157,7 +157,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(Exit.STOPPED)
     except Exception as error:
-        problem = "; ".join([_problem(error), *getattr(error, "__notes__", ())])
+        problem = "; ".join([_describe_error(error), *getattr(error, "__notes__", ())])
         sys.exit(fail(problem, as_json="--json" in sys.argv))
     finally:
         # A Ctrl-C while the interpreter ends must not change the exit status.
@@ -165,7 +165,7 @@ def main() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
-def _problem(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Returns the error as one line. Prints an unexpected error's traceback, unless a note names its file."""
     if isinstance(error, MachineError):
         return str(error)

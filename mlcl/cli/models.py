@@ -136,7 +136,7 @@ def predict(
         for path in (input, Path(model)):
             check_place(out, path)
     with ExitStack() as stack:
-        exported_model = load_model(_folder(model, home, stack), device)
+        exported_model = load_model(_model_folder(model, home, stack), device)
         columns = TableColumns(tuple(text or ()), id, Dialect(encoding, delimiter, header))
         labelling = Labelling(
             exported_model, input, split, predictor, threshold, batch_size, probabilities, columns
@@ -173,7 +173,7 @@ def fetch(
     answer({"model": name, "place": place}, f"encoder.model={place}", as_json=json)
 
 
-def _folder(model: str, home: Path, stack: ExitStack) -> Path:
+def _model_folder(model: str, home: Path, stack: ExitStack) -> Path:
     """Returns the folder of a model. A registered model is downloaded to a folder that `stack` removes."""
     if not model.startswith("models:"):
         return Path(model)

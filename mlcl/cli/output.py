@@ -125,14 +125,14 @@ def finish(report: Report, name: str, home: Path, complete: str = "", *, failed:
 
 def print_json(tree: Mapping[str, Any]) -> None:
     """Prints one JSON document, with null for numbers that are not finite."""
-    typer.echo(json.dumps(_finite(tree), indent=2, default=str, allow_nan=False))
+    typer.echo(json.dumps(_replace_nonfinite(tree), indent=2, default=str, allow_nan=False))
 
 
-def _finite(value: Any) -> Any:
+def _replace_nonfinite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_nonfinite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [_replace_nonfinite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -246,12 +246,12 @@ def fitted_table(
 
     rank = [*ranks, *[0] * len(heads)]
     columns = sorted(range(len(heads)), key=lambda column: rank[column])
-    while not (fits := _width(table(columns)) <= console.width) and rank[columns[-1]]:
+    while not (fits := _minimum_width(table(columns)) <= console.width) and rank[columns[-1]]:
         columns.pop()
     return table(sorted(columns), title, fold=not fits)
 
 
-def _width(table: Table) -> int:
+def _minimum_width(table: Table) -> int:
     """Returns the smallest width of a table, which does not depend on the width of the terminal."""
     console = Console(width=10_000)
     return Measurement.get(console, console.options, table).minimum

@@ -21,7 +21,7 @@ def list_files(context: typer.Context, json: Json = False) -> None:
     """List packaged jobs, spaces, tables and cluster files. Commands accept the names of the first three."""
     if context.invoked_subcommand is not None:
         return
-    files = _known()
+    files = _known_files()
     rows = [(file.kind, file.name, file.about) for file in files.values()]
     tree = {
         name: {"kind": file.kind, "about": file.about, "file": str(file.shown)}
@@ -38,7 +38,7 @@ def copy(
     json: Json = False,
 ) -> None:
     """Copy packaged files, and the packaged files that they name, so that you can change them."""
-    known_files, root = _known(), packaged_root()
+    known_files, root = _known_files(), packaged_root()
     for name in names:
         if name not in known_files:
             problem = f"no packaged file of this name{did_you_mean(name, known_files)}"
@@ -60,5 +60,5 @@ def copy(
     answer({"files": files}, *files, as_json=json)
 
 
-def _known() -> dict[str, PackagedFile]:
+def _known_files() -> dict[str, PackagedFile]:
     return {name: file for kind in FOLDERS for name, file in packaged_files(kind).items()}

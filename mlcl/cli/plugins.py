@@ -39,24 +39,24 @@ def show(plural: str, name: str | None, *, as_json: bool) -> None:
     """Prints all plugins of a kind, or the one that is named. Raises UserError for an unknown name."""
     kind = registry(plural)
 
-    def described(plugin: str) -> dict[str, Any]:
-        return {**_described(plural, kind[plugin]), "from": kind.origins()[plugin]}
+    def describe_plugin(plugin: str) -> dict[str, Any]:
+        return {**_describe(plural, kind[plugin]), "from": kind.origins()[plugin]}
 
     if name is not None:
         try:
-            print_tree({name: described(name)}, as_json=as_json)
+            print_tree({name: describe_plugin(name)}, as_json=as_json)
         except UnknownPluginError as error:
             raise UserError(f"{error}{error.hint}", key="NAME", found=name, allowed=error.allowed) from None
         return
     descriptions = dict[str, dict[str, Any]]()
     for plugin in kind:
         try:
-            descriptions[plugin] = described(plugin)
+            descriptions[plugin] = describe_plugin(plugin)
         except PluginError as error:  # the list also has plugins that cannot be used
             descriptions[plugin] = {"what": f"cannot be used: {error}", "from": kind.origins()[plugin]}
     columns = dict.fromkeys(column for description in descriptions.values() for column in description)
     rows = (
-        [_cell(name), *(_cell(description.get(column)) for column in columns)]
+        [_format_cell(name), *(_format_cell(description.get(column)) for column in columns)]
         for name, description in descriptions.items()
     )
     answer(descriptions, boxed_table(("name", *columns), rows), as_json=as_json)
@@ -70,12 +70,12 @@ def options_table(title: str, section: type[BaseModel]) -> None:
             "" if option["default"] is None else str(option["default"]),
             option.get("what") or option["allowed"],
         )
-        for name, option in _keys(section, excluded="").items()
+        for name, option in _describe_keys(section, excluded="").items()
     ]
     results.print(boxed_table(("key", "default", "what"), rows, title, box=None))
 
 
-def _described(plural: str, plugin: Any) -> dict[str, Any]:
+def _describe(plural: str, plugin: Any) -> dict[str, Any]:
     if plural == "losses":
         options = {
             name: {"default": option.default, "allowed": str(option.allowed)}
@@ -91,17 +91,20 @@ def _described(plural: str, plugin: Any) -> dict[str, Any]:
         return {"what": plugin.title, "reads": ", ".join(plugin.reads) or "nothing"}
     if plural == "encoders":
         entry = {"what": plugin.title, "reads": plugin.modality or "text, image or vectors"}
-        options = _keys(plugin.section)
+        options = _describe_keys(plugin.section)
     else:
-        entry, options = {"what": plugin.title, "licence": plugin.licence}, _keys(plugin.options, excluded="")
+        entry, options = (
+            {"what": plugin.title, "licence": plugin.licence},
+            _describe_keys(plugin.options, excluded=""),
+        )
     return {**entry, "options": options, "needs": list(plugin.packages)}
 
 
-def _keys(section: type[BaseModel], excluded: str = "name") -> dict[str, Any]:
+def _describe_keys(section: type[BaseModel], excluded: str = "name") -> dict[str, Any]:
     """Returns the keys of a section, except the key `excluded`, with their defaults, types and meanings."""
     return {
         field.alias or name: {
-            "default": _default(field),
+            "default": _default_value(field),
             "allowed": type_in_words(field.annotation).replace("`", ""),
             **({"what": field.description} if field.description else {}),
         }
@@ -110,7 +113,7 @@ def _keys(section: type[BaseModel], excluded: str = "name") -> dict[str, Any]:
     }
 
 
-def _default(field: FieldInfo) -> Any:
+def _default_value(field: FieldInfo) -> Any:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
@@ -119,5 +122,5 @@ def _default(field: FieldInfo) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     return printable(", ".join(value) if isinstance(value, (list, dict)) else str(value or ""))

@@ -101,9 +101,9 @@ class SweepTable(AbstractContextManager["SweepTable"]):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told = clock()
+        self._last_update = clock()
         self._progress: SweepProgress | None = None
-        self._ended: tuple[Row, ...] = ()
+        self._ended_rows: tuple[Row, ...] = ()
         self._encoding = ""
         self._live = Live(
             console=errors,
@@ -122,12 +122,12 @@ class SweepTable(AbstractContextManager["SweepTable"]):
         row = event.row
         self._encoding = event.text if event.kind == "encoding" else ""
         if event.kind == "stage":
-            self._ended = ()
+            self._ended_rows = ()
         if event.kind == "close" and row is not None:
             # The tuple is replaced, since the thread that redraws may be reading it.
-            self._ended = (*self._ended, row)[-ENDED_SHOWN:]
+            self._ended_rows = (*self._ended_rows, row)[-ENDED_SHOWN:]
         if event.progress is not None:
-            self._told = self._clock()
+            self._last_update = self._clock()
             self._progress = event.progress
             self._live.start()
         if not self._encoding and (row is None or row.state is State.FAILED):
@@ -145,8 +145,8 @@ class SweepTable(AbstractContextManager["SweepTable"]):
         console = self._live.console
         room = max(1, console.height - AROUND)
         running_rows = progress.running[:room]
-        ended_rows = self._ended[-(room - len(running_rows)) :] if room > len(running_rows) else ()
-        elapsed, rows = self._clock() - self._told, (*ended_rows, *running_rows)
+        ended_rows = self._ended_rows[-(room - len(running_rows)) :] if room > len(running_rows) else ()
+        elapsed, rows = self._clock() - self._last_update, (*ended_rows, *running_rows)
         width = console.width - BESIDE - max((len(row.label) for row in rows), default=0)
         width = width if width >= LEAST and any(row.settings for row in rows) else 0
         table = Table(title=progress.stage, title_justify="left")

@@ -46,7 +46,7 @@ def reproduce(
 ) -> None:
     """Run the missing trainings of a paper's table, and print our figures beside the paper's."""
     if list_ or name is None:
-        _list(as_json=json)
+        _list_tables(as_json=json)
         return
     file = find_table(name)
     from mlcl.service.engine.packing import Resources
@@ -70,8 +70,8 @@ def reproduce(
         _run(plan, home, strict_code=strict_code, as_json=json)
 
 
-def _list(*, as_json: bool) -> None:
-    tables = {file.stem: _about(load_table(file), file) for file in table_files()}
+def _list_tables(*, as_json: bool) -> None:
+    tables = {file.stem: _describe_table(load_table(file), file) for file in table_files()}
     rows = [
         (name, row["source"], row["title"], str(row["cells"]), str(row["seeds"]), ", ".join(row["data"]),
          ", ".join(row["scales"]))
@@ -81,7 +81,7 @@ def _list(*, as_json: bool) -> None:
     answer(tables, boxed_table(heads, rows), as_json=as_json)
 
 
-def _about(table: Table, file: Path) -> dict[str, Any]:
+def _describe_table(table: Table, file: Path) -> dict[str, Any]:
     jobs = [cell.jobs[0] for cell in cells_of(table, file, seeds=1)]
     places = [place for job in jobs for place in (job.data, job.evaluation.transfer_to) if place is not None]
     return {

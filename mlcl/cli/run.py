@@ -122,7 +122,7 @@ def _run_baselines(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:
         document = {"metric": metric, "best": best, "baselines": trees, "left_out": plan.left_out}
         print_json({**document, "redrawn": mean_scores})
     else:
-        results.print(_table(reports, metric))
+        results.print(_baseline_table(reports, metric))
         for name, reason in plan.left_out.items():
             typer.echo(f"{name} left out: {reason}")
         if best is not None:
@@ -134,7 +134,7 @@ def _run_baselines(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:
     finish(last_report, last_report.id, home, failed=len(reports) < len(plan.jobs))
 
 
-def _table(reports: Mapping[str, RunReport], metric: str) -> Table:
+def _baseline_table(reports: Mapping[str, RunReport], metric: str) -> Table:
     known_metrics = {name for report in reports.values() for name in report.metrics}
     main_name = metric.rpartition("/")[2]
     names = [main_name, *(name for name in FIGURES if name != main_name and f"val/{name}" in known_metrics)]

@@ -212,9 +212,9 @@ def local_runs(home: Path) -> list[LocalRun]:
     if not records:
         Database(home).check()
     return [
-        _read(home, folder, record)
+        _read_run(home, folder, record)
         for folder, record in records
-        if _kind(folder) != "run" or not first_entry(log_folder(home, record.log) / LOG).get("parent")
+        if _folder_kind(folder) != "run" or not first_entry(log_folder(home, record.log) / LOG).get("parent")
     ]
 
 
@@ -256,22 +256,22 @@ def trial_keys(context: typer.Context, incomplete: str) -> list[str]:
     return beginning(incomplete, (key for trial in trials for key in flatten(trial.settings)))
 
 
-def _kind(folder: RunFolder) -> str:
+def _folder_kind(folder: RunFolder) -> str:
     return folder.path.parent.name.removesuffix("s")
 
 
-def _read(home: Path, folder: RunFolder, record: RunRecord) -> LocalRun:
-    kind, state = _kind(folder), str(record.state)
+def _read_run(home: Path, folder: RunFolder, record: RunRecord) -> LocalRun:
+    kind, state = _folder_kind(folder), str(record.state)
     if record.state is State.RUNNING and not folder.is_owned:
         state = "KILLED"
     best = ""
     with suppress(OSError, ValueError, LookupError, TypeError):
-        best = _best(kind, folder.path, first_entry(log_folder(home, record.log) / LOG))
+        best = _format_best(kind, folder.path, first_entry(log_folder(home, record.log) / LOG))
     return LocalRun(kind, record.id, record.name or record.id, state, record.created, folder.path, best)
 
 
-def _best(kind: str, folder: Path, log: dict[str, Any]) -> str:
-    """Returns the main metric as text; if there is none yet, raises an error that `_read` suppresses."""
+def _format_best(kind: str, folder: Path, log: dict[str, Any]) -> str:
+    """Returns the main metric as text; if there is none yet, raises an error that `_read_run` suppresses."""
     file = folder / {"run": "result.json", "sweep": SWEEP_JSON, "table": TABLE_JSON}[kind]
     tree = text_json.loads(file.read_text(encoding="utf-8"))
     if kind == "run":

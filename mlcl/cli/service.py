@@ -54,7 +54,7 @@ def up(
         f"MLflow  {service.mlflow}  user {service.user}, password in {service.password_file}",
         f"store   {service.store}; artifacts in {service.artifacts}",
         f"jobs    `mlcl submit` finds it by {service.cluster_file}; `mlcl down` ends it",
-        *_outside(service.outside),
+        *_outside_notes(service.outside),
     ]
     answer(asdict(service), *lines, as_json=json)
 
@@ -90,7 +90,7 @@ def _status_lines(status: ServiceStatus) -> list[str]:
         state = (
             f"{server.wrong}: {server.mend}; log {server.log}" if server.wrong else f"well, {server.version}"
         )
-        lines += [f"{TITLES[server.name]:<7} {server.address}  {state}", *_outside(server.outside)]
+        lines += [f"{TITLES[server.name]:<7} {server.address}  {state}", *_outside_notes(server.outside)]
     if status.nodes:
         nodes = counted(status.nodes, "node")
         lines.append(f"        {nodes}, {status.cpus:g} CPUs, {status.gpus:g} GPUs")
@@ -98,7 +98,7 @@ def _status_lines(status: ServiceStatus) -> list[str]:
     return [*lines, f"store   {status.store}; artifacts in {status.artifacts}"]
 
 
-def _outside(addresses: list[str]) -> list[str]:
+def _outside_notes(addresses: list[str]) -> list[str]:
     """Returns a line with the addresses that other machines can reach; none if there are none."""
     if not addresses:
         return []

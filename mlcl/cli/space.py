@@ -40,18 +40,18 @@ def describe(
     tables, heads = [], ("parameter", "kind", "values", "scale", "when")
     if description["parameters"]:
         rows = [
-            ("\n".join(row["keys"]) if row["kind"] == "simplex" else row["name"], row["kind"], _values(row),
-             row.get("scale", ""), row["when"] or "")
+            ("\n".join(row["keys"]) if row["kind"] == "simplex" else row["name"], row["kind"],
+             _format_values(row), row.get("scale", ""), row["when"] or "")
             for row in description["parameters"]
         ]  # fmt: skip
         tables.append(boxed_table(heads, rows, str(space), fold=True))
     if description["posthoc"]:
-        tables.append(_posthoc(description["posthoc"]))
+        tables.append(_posthoc_table(description["posthoc"]))
     tree = {"space": str(space), "job": str(job), **description}
-    answer(tree, *tables, *_lines(description), as_json=json)
+    answer(tree, *tables, *_summary_lines(description), as_json=json)
 
 
-def _values(parameter: Mapping[str, Any]) -> str:
+def _format_values(parameter: Mapping[str, Any]) -> str:
     if parameter["kind"] == "choice":
         return ", ".join(map(str, parameter["values"]))
     low, high = parameter["low"], parameter["high"]
@@ -59,7 +59,7 @@ def _values(parameter: Mapping[str, Any]) -> str:
     return f"{parameter['weights']} weights, total {text}" if parameter["kind"] == "simplex" else text
 
 
-def _posthoc(posthoc: Mapping[str, Any]) -> Table:
+def _posthoc_table(posthoc: Mapping[str, Any]) -> Table:
     rows = []
     for key, values in posthoc["grid"].items():
         origin = "" if key in posthoc["varied"] else " (the job's grid)"
@@ -71,7 +71,7 @@ def _posthoc(posthoc: Mapping[str, Any]) -> Table:
     return boxed_table(("key", "points", "values"), rows, title, right=("points",), fold=True)
 
 
-def _lines(tree: Mapping[str, Any]) -> list[str]:
+def _summary_lines(tree: Mapping[str, Any]) -> list[str]:
     goals = ", ".join(f"{goal['metric']} ({goal['mode']})" for goal in tree["goals"])
     suffix = f" by {tree['prune_by']}" if tree["prune_by"] else ""
     combinations = tree["combinations"]
@@ -82,11 +82,11 @@ def _lines(tree: Mapping[str, Any]) -> list[str]:
     ]
     if tree["example"]:
         lines.append("one draw:")
-        lines += [f"  {key}: {_short(value)}" for key, value in tree["example"].items()]
+        lines += [f"  {key}: {_format_value(value)}" for key, value in tree["example"].items()]
     return lines
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(map(_short, value))}]"
+        return f"[{', '.join(map(_format_value, value))}]"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -55,7 +55,7 @@ def print_conclusions(report: SweepResult) -> None:
 
 def trials_table(report: SweepResult, console: Console = results) -> Table:
     """Returns a table of the best complete trials; with several goals, of the Pareto front."""
-    title = f"{report.name}: {_counts(report.trials)}"
+    title = f"{report.name}: {_count_states(report.trials)}"
     if len(report.goals) > 1:
         title += f"; Pareto front of {len(report.front)}"
         names = [f"{goal.metric} ({goal.mode})" for goal in report.goals]
@@ -84,10 +84,10 @@ def failures(report: SweepResult) -> list[str]:
 
 def confirmation_table(report: SweepResult, console: Console = results) -> Table:
     """Returns a table of the confirmed settings with the mean metrics over their fresh seeds."""
-    groups, columns = report.confirmations, _figures(report)
+    groups, columns = report.confirmations, _figure_titles(report)
     prefix = report.score.rpartition("/")[2] + ", " if len(report.goals) == 1 else ""
     title = f"{prefix}mean ± standard deviation over fresh seeds (none used by a search)"
-    rows = [(group.label, *(_mean(group, metric) for metric in columns)) for group in groups]
+    rows = [(group.label, *(_format_mean(group, metric) for metric in columns)) for group in groups]
     ranks = (0, *reversed(range(len(columns))))
     return fitted_table(("setting", *columns.values()), rows, title, ranks=ranks, console=console)
 
@@ -102,20 +102,20 @@ def settings_text(trial: TrainingResult) -> str:
 def drawn_text(settings: Mapping[str, Any]) -> str:
     """Returns settings as text, without `objective.heads.` in their keys."""
     return ", ".join(
-        f"{key.removeprefix('objective.heads.')} {_short(value)}" for key, value in settings.items()
+        f"{key.removeprefix('objective.heads.')} {_format_value(value)}" for key, value in settings.items()
     )
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _counts(trials: Sequence[TrainingResult]) -> str:
+def _count_states(trials: Sequence[TrainingResult]) -> str:
     states = [trial.state.value for trial in trials]
     return ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))) or "no trial"
 
 
-def _figures(report: SweepResult) -> dict[str, str]:
+def _figure_titles(report: SweepResult) -> dict[str, str]:
     """Returns the titles of the confirmation table's columns by metric, for metrics that any seed has."""
     known_metrics = {
         metric for group in report.confirmations for seed in group.seeds for metric in seed.metrics
@@ -125,9 +125,11 @@ def _figures(report: SweepResult) -> dict[str, str]:
     columns: dict[str, str] = {}
     for name in names:
         # Metrics with the job's own neighbours are shown only if one is a goal, or if races chose them.
-        own_shown = f"knn/val/{name}" in goal_metrics or raced
+        is_knn_shown = f"knn/val/{name}" in goal_metrics or raced
         kinds = {
-            prefix: title for prefix, title in FIGURES.items() if own_shown or not prefix.startswith("knn/")
+            prefix: title
+            for prefix, title in FIGURES.items()
+            if is_knn_shown or not prefix.startswith("knn/")
         }
         if raced:
             kinds |= {prefix: title.replace(", job's kNN", " + kNN") for prefix, title in kinds.items()}
@@ -139,7 +141,7 @@ def _figures(report: SweepResult) -> dict[str, str]:
     return {metric: title for metric, title in columns.items() if metric in known_metrics}
 
 
-def _mean(group: SettingResult, metric: str) -> str:
+def _format_mean(group: SettingResult, metric: str) -> str:
     values = group.metric_values(metric)
     if not values:
         return "-"

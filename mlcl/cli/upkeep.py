@@ -79,7 +79,7 @@ def remove(found: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bo
         for entry in found:
             typer.echo(printable(f"{entry.bytes / 1e6:10,.1f} MB  {entry.path}  {entry.about}".rstrip()))
         must_ask = ask and found and not dry_run and sys.stdin.isatty()
-        if must_ask and answer_to(f"remove {_size(found)}? [y/N]").lower() not in ("y", "yes"):
+        if must_ask and answer_to(f"remove {_format_size(found)}? [y/N]").lower() not in ("y", "yes"):
             return
     removed_entries = [entry for entry in found if dry_run or remove_entry(entry)]
     if as_json:
@@ -87,10 +87,10 @@ def remove(found: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bo
         print_json({"bytes": sum(entry.bytes for entry in removed_entries), "entries": trees})
         return
     note = f"; {len(found) - len(removed_entries)} in use: kept" if len(removed_entries) < len(found) else ""
-    typer.echo(f"{'would remove' if dry_run else 'removed'} {_size(removed_entries)}{note}")
+    typer.echo(f"{'would remove' if dry_run else 'removed'} {_format_size(removed_entries)}{note}")
 
 
-def _size(entries: Sequence[CacheEntry]) -> str:
+def _format_size(entries: Sequence[CacheEntry]) -> str:
     megabytes = sum(entry.bytes for entry in entries) / 1e6
     return f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}, {megabytes:,.1f} MB"
 

@@ -43,7 +43,7 @@ class Reference(Section):
     )
     file: Path | None = Field(None, description="file with the secret alone")
 
-    _one = exactly_one("env", "file")
+    _check_one_source = exactly_one("env", "file")
 
     def resolve(self, key: str) -> str:
         """Returns the secret. If it is missing or empty, raises UserError with `key`."""
@@ -70,7 +70,7 @@ class RayHead(Section):
 
     @field_validator("address")
     @classmethod
-    def _http(cls, address: str) -> str:
+    def _check_address(cls, address: str) -> str:
         if not re.fullmatch(r"https?://[^/\s:@]+(:\d{1,5})?/?", address):
             raise ValueError("not an http(s)://HOST:PORT, without user or password")
         return address.rstrip("/")
@@ -85,11 +85,11 @@ class MlflowServer(Section):
 
     @field_validator("uri")
     @classmethod
-    def _no_password(cls, uri: str) -> str:
+    def _check_uri(cls, uri: str) -> str:
         return check_url(uri).rstrip("/")
 
     @model_validator(mode="after")
-    def _both(self) -> Self:
+    def _check_login(self) -> Self:
         if (self.username is None) != (self.password is None):
             raise ValueError("give both username and password, or none")
         return self
@@ -141,21 +141,21 @@ class ClusterConfig(Section):
 
     @field_validator("storage")
     @classmethod
-    def _no_uri(cls, storage: str) -> str:
+    def _check_storage(cls, storage: str) -> str:
         if "://" in storage:
             raise ValueError("folders of runs have locks: a file system that all nodes share is needed")
         return storage
 
     @field_validator("storage", "cache", "scratch")
     @classmethod
-    def _absolute(cls, folder: str | None) -> str | None:
+    def _check_absolute(cls, folder: str | None) -> str | None:
         if folder is not None and not PurePosixPath(folder).is_absolute():
             raise ValueError("not an absolute path")
         return folder
 
     @field_validator("env")
     @classmethod
-    def _by_reference(cls, env: dict[str, str | Reference]) -> dict[str, str | Reference]:
+    def _check_env(cls, env: dict[str, str | Reference]) -> dict[str, str | Reference]:
         for name, value in env.items():
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise ValueError(f"not the name of a variable: {name}")

@@ -36,7 +36,7 @@ def built_in() -> list[Any]:
     return sorted(declarations, key=lambda encoder: (encoder.order, encoder.name))
 
 
-def _read(value: Any, _: ValidatorFunctionWrapHandler) -> EncoderConfig:
+def _read_section(value: Any, _: ValidatorFunctionWrapHandler) -> EncoderConfig:
     """Reads a section as the class of its encoder. Errors are like those of a union with a discriminator."""
     if isinstance(value, EncoderConfig):
         return value
@@ -57,4 +57,4 @@ def _read(value: Any, _: ValidatorFunctionWrapHandler) -> EncoderConfig:
     return section.model_validate(value)
 
 
-EncoderSection = Annotated[SerializeAsAny[EncoderConfig], WrapValidator(_read)]
+EncoderSection = Annotated[SerializeAsAny[EncoderConfig], WrapValidator(_read_section)]

@@ -35,7 +35,7 @@ class SubsetConfig(Section):
     labels: str | None = Field(None, description="label space to stratify by; default: the classifier's")
     seed: int = Field(0, ge=0, description="which subset of that size")
 
-    _one_size = exactly_one("per_class", "n")
+    _check_one_size = exactly_one("per_class", "n")
 
 
 class LabelNoiseConfig(Section):
@@ -74,7 +74,7 @@ class _DataReference(Section):
     path: str | None = Field(None, description="folder or URI of a prepared data set")
     options: dict[str, Any] = Field(default_factory=dict, description="the source's own options")
 
-    _one_reference = exactly_one("source", "path")
+    _check_one_reference = exactly_one("source", "path")
 
 
 class DataConfig(_DataReference):
@@ -92,7 +92,7 @@ class DataConfig(_DataReference):
     augment: AugmentConfig = AugmentConfig()
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_options(self) -> Self:
         if self.path is not None and self.options:
             raise ValueError("options go with source: a prepared data set has none")
         if self.hold_out is not None and self.label_noise is not None:
@@ -109,7 +109,7 @@ class KnnGrid(Section):
 
     @field_validator("k", "lambda_", "temperature")
     @classmethod
-    def _sorted(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+    def _sort_values(cls, values: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(sorted(set(values)))
 
 
@@ -187,12 +187,12 @@ class EvaluationConfig(Section):
 
     @field_validator("metrics")
     @classmethod
-    def _groups_sorted(cls, groups: tuple[str, ...]) -> tuple[str, ...]:
+    def _sort_groups(cls, groups: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(sorted(set(groups)))
 
     @field_validator("bands")
     @classmethod
-    def _bands_ascend(cls, bands: tuple[int, int]) -> tuple[int, int]:
+    def _check_bands(cls, bands: tuple[int, int]) -> tuple[int, int]:
         if bands[0] > bands[1] + 1:
             raise ValueError("a label would be in the tail and in the head: the first number is too large")
         return bands
@@ -218,7 +218,7 @@ class TrackingConfig(Section):
     )
 
 
-def _of_a_file(value: Any) -> Any:
+def _reject_value(value: Any) -> Any:
     """Returns the value if it is empty, else raises ValueError, since `read_job` removes this key."""
     if value:
         raise ValueError("belongs in a job file")
@@ -228,13 +228,13 @@ def _of_a_file(value: Any) -> Any:
 class JobConfig(Section):
     """One experiment."""
 
-    base: Annotated[str | None, BeforeValidator(_of_a_file)] = Field(
+    base: Annotated[str | None, BeforeValidator(_reject_value)] = Field(
         None,
         exclude=True,
         description="job file, relative to this one, that this one changes: mappings are merged; lists and "
         "single values, null among them, replace the base's",
     )
-    drop: Annotated[tuple[str, ...], BeforeValidator(_of_a_file)] = Field(
+    drop: Annotated[tuple[str, ...], BeforeValidator(_reject_value)] = Field(
         (), exclude=True, description="dotted keys of the base that are left out, such as a head"
     )
     experiment: ExperimentName
@@ -252,7 +252,7 @@ class JobConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _metric(self) -> Self:
+    def _set_default_metric(self) -> Self:
         """Sets the default metric of a classifier that predicts several labels per row."""
         if "metric" not in self.evaluation.model_fields_set and self.objective.classifier.of_labels:
             evaluation = self.evaluation.model_copy(update={"metric": "val/micro_f1"})
@@ -261,7 +261,7 @@ class JobConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _views(self) -> Self:
+    def _set_default_views(self) -> Self:
         """Sets the default number of views, so that the number is logged and hashed, and not null."""
         if self.train.views is None:
             contrastive = any(head.weight > 0 for head in self.objective.heads.values())
@@ -283,7 +283,7 @@ class JobConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _plugins_first(cls, tree: Any) -> Any:
+    def _run_plugins(cls, tree: Any) -> Any:
         if isinstance(tree, Mapping):
             run_plugins(tree.get("plugins"))
         return tree

@@ -52,8 +52,8 @@ class WrittenJob:
         """
         check_stars([self.tree], overrides)
         tree = apply_overrides(self.tree, overrides)
-        override_origins = dict.fromkeys(_without_stars(self.tree, overrides), KeyOrigin(None))
-        return replace(self, tree=tree, origins=_without(self.origins, override_origins) | override_origins)
+        override_origins = dict.fromkeys(_expand_stars(self.tree, overrides), KeyOrigin(None))
+        return replace(self, tree=tree, origins=_drop_keys(self.origins, override_origins) | override_origins)
 
     def origin_of(self, key: str | None) -> KeyOrigin | None:
         """Returns the origin of a dotted key; None if neither a file nor the command line sets it.
@@ -88,7 +88,7 @@ def read_job(source: str | Path | Mapping[str, Any]) -> WrittenJob:
     Raises:
         UserError: A file cannot be read, the bases form a cycle, or `drop` has a key that the base lacks.
     """
-    layers = _layers(source)
+    layers = _read_layers(source)
     tree: dict[str, Any] = {}
     origins: dict[str, KeyOrigin] = {}
     for depth, (file, content, lines) in enumerate(reversed(layers)):
@@ -98,7 +98,7 @@ def read_job(source: str | Path | Mapping[str, Any]) -> WrittenJob:
         content = {key: value for key, value in content.items() if key not in ("base", "drop")}
         file_origins = {} if file is None else {key: KeyOrigin(file, line) for key, line in lines.items()}
         leaves = [key for key in file_origins if not isinstance(value_at(content, key), Mapping)]
-        origins = _without(origins, leaves) | file_origins
+        origins = _drop_keys(origins, leaves) | file_origins
         tree = _merge(tree, content)
     return WrittenJob(tree, tuple(file for file, _, _ in layers if file is not None), origins)
 
@@ -164,7 +164,7 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
     there. Raises UserError for a key below a value that is not a section.
     """
     result = _merge({}, tree)
-    for dotted, value in _without_stars(tree, overrides).items():
+    for dotted, value in _expand_stars(tree, overrides).items():
         node = result
         *parents, name = dotted.split(".")
         for depth, part in enumerate(parents):
@@ -208,7 +208,7 @@ def yaml_with_origins(job: JobConfig, written: WrittenJob) -> str:
     return "\n".join([*lines, ""])
 
 
-def _layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
+def _read_layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
     """Returns (file or None, content, line of each key) of the job, its base, the base's base and so on."""
     layers: list[_Layer] = []
     if isinstance(source, Mapping):
@@ -263,7 +263,7 @@ def plain_data(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _without(origins: Mapping[str, KeyOrigin], keys: Iterable[str]) -> dict[str, KeyOrigin]:
+def _drop_keys(origins: Mapping[str, KeyOrigin], keys: Iterable[str]) -> dict[str, KeyOrigin]:
     """Returns the origins of all keys but `keys` and the keys below them."""
     key_set = set(keys)
     parts = {key: key.split(".") for key in origins}
@@ -281,18 +281,18 @@ def value_at(tree: Any, dotted: str) -> Any:
     return tree
 
 
-def _without_stars(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for pattern, value in overrides.items() for key in _keys_for(tree, pattern)}
+def _expand_stars(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for pattern, value in overrides.items() for key in _matching_keys(tree, pattern)}
 
 
 def check_stars(jobs: Sequence[Mapping[str, Any]], overrides: Mapping[str, Any]) -> None:
     """Raises UserError for a key with `*` that matches no key of any of the jobs."""
     for key, value in overrides.items():
-        if not any(_keys_for(job, key) for job in jobs):
+        if not any(_matching_keys(job, key) for job in jobs):
             raise UserError("its * matches no key of the job", key=key, found=value)
 
 
-def _keys_for(tree: Mapping[str, Any], dotted: str) -> list[str]:
+def _matching_keys(tree: Mapping[str, Any], dotted: str) -> list[str]:
     """Returns the keys of `tree` that a dotted key with `*` matches; one without `*` matches itself.
 
     Raises UserError if no section stands where `*` is.
@@ -303,7 +303,7 @@ def _keys_for(tree: Mapping[str, Any], dotted: str) -> list[str]:
     node = value_at(tree, prefix)
     if not isinstance(node, Mapping):
         raise UserError("has no keys that * could stand for", key=prefix, found=f"override of {dotted}")
-    return [key for name in node for key in _keys_for(tree, f"{prefix}.{name}.{suffix}")]
+    return [key for name in node for key in _matching_keys(tree, f"{prefix}.{name}.{suffix}")]
 
 
 def _check_heads(tree: Mapping[str, Any], overrides: Mapping[str, Any], error: UserError) -> None:

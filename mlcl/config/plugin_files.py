@@ -42,7 +42,7 @@ class PluginFile(Section):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        if _digest(self.source) != self.sha256:
+        if _hash_source(self.source) != self.sha256:
             raise ValueError(f"{self.file}: the text has another SHA-256")
         return self
 
@@ -69,27 +69,27 @@ def read_plugins(tree: Mapping[str, Any], job_file: Path | None) -> dict[str, An
 
 
 def _read(name: str, job_file: Path | None) -> dict[str, Any]:
-    def refused(problem: str, found: str = name, allowed: str | None = None) -> UserError:
+    def refusal(problem: str, found: str = name, allowed: str | None = None) -> UserError:
         return UserError(problem, file=job_file, key=KEY, found=found, allowed=allowed)
 
     folder = Path.cwd() if job_file is None else job_file.parent
     path = (folder / name).resolve()
     if path.suffix != ".py" or not name.isprintable():
-        raise refused("is no Python file", allowed="a path that ends in .py")
+        raise refusal("is no Python file", allowed="a path that ends in .py")
     inside = any(path.is_relative_to(root.resolve()) for root in (folder, Path.cwd()))
     if Path(name).is_absolute() or not inside:
         allowed = "a relative path, below the job file's folder or the working directory"
-        raise refused("lies elsewhere", allowed=allowed)
+        raise refusal("lies elsewhere", allowed=allowed)
     if not path.is_file():
-        raise refused("no such file")
+        raise refusal("no such file")
     try:
         content = path.read_bytes()
         source = content.decode("utf-8")
     except (OSError, ValueError) as error:
-        raise refused("cannot be read", f"{name}: {error}") from None
+        raise refusal("cannot be read", f"{name}: {error}") from None
     if len(content) > MOST_BYTES:
-        raise refused("is too large", f"{name}: {len(content):,} bytes", f"{MOST_BYTES:,} bytes")
-    return {"file": name, "sha256": _digest(source), "source": source, "path": str(path)}
+        raise refusal("is too large", f"{name}: {len(content):,} bytes", f"{MOST_BYTES:,} bytes")
+    return {"file": name, "sha256": _hash_source(source), "source": source, "path": str(path)}
 
 
 def run_plugins(plugins: Any) -> None:
@@ -153,5 +153,5 @@ def _register(plugin: PluginFile, module: ModuleType) -> None:
         raise UserError("declares no plugin", found="nothing", allowed=list(REGISTRIES))
 
 
-def _digest(source: str) -> str:
+def _hash_source(source: str) -> str:
     return hashlib.sha256(source.encode()).hexdigest()

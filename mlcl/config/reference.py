@@ -39,9 +39,9 @@ and line of each value.
 
 def reference() -> str:
     """Returns the reference as Markdown: a heading for each section of a file, and a line for each key."""
-    parts = [HEADER, *(_section(model) for model in models_of(job.JobConfig, []))]
+    parts = [HEADER, *(_format_section(model) for model in models_of(job.JobConfig, []))]
     parts.append("# Space reference\n\n" + SPACE_KEYS)
-    parts.append(_section(SearchConfig))
+    parts.append(_format_section(SearchConfig))
     return "\n".join(parts)
 
 
@@ -50,16 +50,16 @@ SPACE_KEYS = """A space file has `space`, which maps keys of the job to [what ma
 """
 
 
-def _section(model: type[BaseModel]) -> str:
+def _format_section(model: type[BaseModel]) -> str:
     description = (model.__doc__ or "").strip()
-    keys = "\n".join(_line(field.alias or name, field) for name, field in model.model_fields.items())
+    keys = "\n".join(_format_key(field.alias or name, field) for name, field in model.model_fields.items())
     return f"## {model.__name__.removesuffix('Config')}\n\n{description}\n\n{keys}\n"
 
 
-def _line(name: str, field: FieldInfo) -> str:
+def _format_key(name: str, field: FieldInfo) -> str:
     names = [name for check in field.metadata if isinstance(check, PluginName) for name in check.built_in()]
     kind = ", ".join(f"`{plugin}`" for plugin in names) or type_in_words(field.annotation)
-    default = _default(field)
+    default = _format_default(field)
     if default == "null":
         kind, default = kind.removesuffix(" or null"), "optional"
     meaning = f": {field.description}" if field.description else ""
@@ -86,7 +86,7 @@ def type_in_words(annotation: Any) -> str:
     return getattr(annotation, "__name__", "any")
 
 
-def _default(field: FieldInfo) -> str:
+def _format_default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.default if field.default is not PydanticUndefined else {}

@@ -132,7 +132,7 @@ class _Loader(yaml.SafeLoader):
 
     def get_single_node(self) -> yaml.Node | None:
         self.root = super().get_single_node()
-        if self.root is not None and _count(self.root, {}) > MOST_VALUES:
+        if self.root is not None and _count_values(self.root, {}) > MOST_VALUES:
             raise ConstructorError(None, None, f"more than {MOST_VALUES:,} values", self.root.start_mark)
         return self.root
 
@@ -193,14 +193,14 @@ class _Loader(yaml.SafeLoader):
         raise ConstructorError(None, None, "no key has a date: quote a text", node.start_mark)
 
 
-def _count(node: yaml.Node, counts: dict[int, int]) -> int:
+def _count_values(node: yaml.Node, counts: dict[int, int]) -> int:
     """Counts the values in a node. A node that contains itself counts once: PyYAML refuses it later."""
     if id(node) not in counts:
         counts[id(node)] = 1
         parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else []
         if isinstance(node, yaml.SequenceNode):
             parts = node.value
-        counts[id(node)] = 1 + sum(_count(part, counts) for part in parts)
+        counts[id(node)] = 1 + sum(_count_values(part, counts) for part in parts)
     return counts[id(node)]
 
 
@@ -213,6 +213,6 @@ _Loader.add_constructor(f"{_TAG}timestamp", _Loader.no_date)
 _Loader.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+0123456789"))
 # The first call above has copied the table of SafeLoader's resolvers, which PyYAML's other loaders share.
 for _start, _resolvers in _Loader.yaml_implicit_resolvers.items():
-    _kept = [resolver for resolver in _resolvers if resolver[0] != f"{_TAG}bool"]
-    _Loader.yaml_implicit_resolvers[_start] = _kept
+    _kept_resolvers = [resolver for resolver in _resolvers if resolver[0] != f"{_TAG}bool"]
+    _Loader.yaml_implicit_resolvers[_start] = _kept_resolvers
 _Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))

@@ -50,7 +50,7 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _known_keys(cls, value: Any) -> Any:
+    def _reject_unknown_keys(cls, value: Any) -> Any:
         names = cls.__pydantic_fields__
         if isinstance(value, Mapping) and not value.keys() <= names.keys():
             known_keys = sorted(field.alias or name for name, field in names.items())
@@ -63,7 +63,7 @@ class Section(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _no_truth_for_a_number(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _reject_booleans(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         section = handler(value)
         if isinstance(value, Mapping):
             for name, field in cls.__pydantic_fields__.items():
@@ -169,13 +169,13 @@ def validation_metric(text: Any) -> Any:
     return f"{'knn/val' if family == 'knn' else family}/{metric_name(name)}"
 
 
-def _on_validation(name: str) -> str:
+def _check_metric_split(name: str) -> str:
     if not re.fullmatch(r"(knn/)?val/\w+", name):
         raise ValueError("selection uses validation only: val/METRIC or knn/val/METRIC, see `mlcl metrics`")
     return name
 
 
-ValidationMetric = Annotated[str, BeforeValidator(validation_metric), AfterValidator(_on_validation)]
+ValidationMetric = Annotated[str, BeforeValidator(validation_metric), AfterValidator(_check_metric_split)]
 
 
 def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | None) -> Model:
@@ -188,28 +188,28 @@ def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | Non
 
 def _user_error(tree: Mapping[str, Any], errors: list[ErrorDetails]) -> UserError:
     detail = next((error for error in errors if error["type"] == "unknown_key"), errors[0])
-    path, context = _written_path(tree, detail), detail.get("ctx", {})
+    path, context = _key_path(tree, detail), detail.get("ctx", {})
     dotted = ".".join(path) or None
     if detail["type"] == "unknown_key":
         key = context["key"]
         dotted = ".".join([*path, key])
         return UserError(detail["msg"], key=dotted, found=key, allowed=context["expected"])
     # All alternatives of a union fail at one key. A list with a wrong item is itself reported as wrong.
-    errors_at_key = [error for error in errors if _written_path(tree, error) == path]
-    count = sum(_written_path(tree, error) != path[: len(_written_path(tree, error))] for error in errors)
+    errors_at_key = [error for error in errors if _key_path(tree, error) == path]
+    count = sum(_key_path(tree, error) != path[: len(_key_path(tree, error))] for error in errors)
     suffix = f" (and {count} more)" if count else ""
     if detail["type"] == "missing":
         return UserError(f"missing key{suffix}", key=dotted)
     value = detail["input"]
     return UserError(
-        _problem(errors_at_key) + suffix,
+        _merge_problems(errors_at_key) + suffix,
         key=dotted,
         found=None if isinstance(value, Mapping) and detail["type"] == "value_error" else value,
         allowed=context.get("expected") or context.get("expected_tags"),
     )
 
 
-def _problem(alternatives: Sequence[ErrorDetails]) -> str:
+def _merge_problems(alternatives: Sequence[ErrorDetails]) -> str:
     """Returns one message for the errors of all alternatives that a key allows."""
     if len(alternatives) == 1:
         message = alternatives[0]["msg"].removeprefix("Value error, ")
@@ -223,7 +223,7 @@ def _problem(alternatives: Sequence[ErrorDetails]) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _written_path(tree: Any, error: ErrorDetails) -> list[str]:
+def _key_path(tree: Any, error: ErrorDetails) -> list[str]:
     """Returns the path of the key of an error, without the parts that pydantic adds for a union."""
     path = []
     for part in error["loc"]:

@@ -74,7 +74,7 @@ class HeadConfig(Section):
     options: dict[str, Any] = Field(default_factory=dict, description="the loss's own options")
 
     @model_validator(mode="after")
-    def _labels(self) -> Self:
+    def _check_labels(self) -> Self:
         spec = registry("losses").get(self.loss)
         if spec is None:  # a loss of a plugin file that was not run
             return self
@@ -133,7 +133,7 @@ class ClassifierConfig(Section):
     distortion: NonNegative = Field(1.0, description="of guided: weight of its regulariser")
 
     @model_validator(mode="after")
-    def _weighted(self) -> Self:
+    def _check_loss_options(self) -> Self:
         for key, loss in OF_ONE_LOSS.items():
             if self.loss != loss and getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key} is for {loss}, not for {self.loss}")
@@ -152,7 +152,7 @@ class ObjectiveConfig(Section):
     classifier: ClassifierConfig
 
     @model_validator(mode="after")
-    def _weights(self) -> Self:
+    def _check_weights(self) -> Self:
         if "classifier" in self.heads:
             raise ValueError("a head may not be named classifier")
         total = math.fsum(head.weight for head in self.heads.values())
@@ -208,11 +208,11 @@ class SamplerConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def _expand_short_form(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _keys_fit(self) -> Self:
+    def _check_keys(self) -> Self:
         for key, names in USED_BY.items():
             if getattr(self, key) is not None and self.name not in names:
                 raise ValueError(f"{key} goes with {' and '.join(names)}, not with {self.name}")

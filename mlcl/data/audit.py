@@ -209,11 +209,11 @@ def find_unlabelled(table: LabelTable) -> list[str]:
     shares_text = ", ".join(
         f"{format_percent(s)} of {split}" for split, s in zip(table.rows, shares_S, strict=True) if s
     )
-    difference = ": the splits differ" if _differ(table.empty, table.sizes) else ""
+    difference = ": the splits differ" if _has_different_shares(table.empty, table.sizes) else ""
     return [f"{table.name}: rows without a label are {shares_text}{difference}"]
 
 
-def _differ(counts_S: NDArray[np.int64], sizes_S: NDArray[np.int64]) -> bool:
+def _has_different_shares(counts_S: NDArray[np.int64], sizes_S: NDArray[np.int64]) -> bool:
     """Whether `counts_S / sizes_S` differs between splits by `MIN_DIFFERENCE`, and by more than chance."""
     from scipy.stats import chi2_contingency
 
@@ -244,13 +244,13 @@ def content_notes(data: Dataset, tables: Sequence[LabelTable]) -> list[str]:
         names = Names(tables)
         texts_by_split = {split: ReadTexts.of(data.split(split).texts(), names) for split in splits}
         copies = {split: texts.copies.tolist() for split, texts in texts_by_split.items()}
-        return [*_copies(copies), *find_twins(texts_by_split), *find_leaks(texts_by_split, names)]
+        return [*_find_copies(copies), *find_twins(texts_by_split), *find_leaks(texts_by_split, names)]
     if data.info.modality == "image":
-        return _copies({s: list(in_threads(image_digest, data.split(s).images())) for s in splits})
-    return _copies({s: [vector.tobytes() for vector in data.split(s).vectors()] for s in splits})
+        return _find_copies({s: list(in_threads(image_digest, data.split(s).images())) for s in splits})
+    return _find_copies({s: [vector.tobytes() for vector in data.split(s).vectors()] for s in splits})
 
 
-def _copies(contents: dict[str, list[bytes]] | dict[str, list[int]]) -> list[str]:
+def _find_copies(contents: dict[str, list[bytes]] | dict[str, list[int]]) -> list[str]:
     rows = [(content, split) for split, split_contents in contents.items() for content in split_contents]
     return copies_between(*zip(*rows, strict=True))
 
@@ -265,19 +265,19 @@ class Names:
         names = {number: words_of(name.replace("_", " ")) for number, name in enumerate(classes)}
         long_names = {n: name for n, name in names.items() if sum(map(str.isalpha, name)) >= MIN_LETTERS}
         word_counts = Counter(word for name in long_names.values() for word in set(name.split()))
-        self._of_word: dict[str, list[tuple[int, str]]] = {}
+        self._word_names: dict[str, list[tuple[int, str]]] = {}
         for number, name in long_names.items():
             # Names are indexed by their rarest word, so that few names are compared with each text.
             rarest_word = min(name.split(), key=lambda word: word_counts[word])
-            self._of_word.setdefault(rarest_word, []).append((number, f" {name} "))
+            self._word_names.setdefault(rarest_word, []).append((number, f" {name} "))
 
     def within(self, words: str) -> list[int]:
         """Returns the numbers of the classes whose names occur in `words`, the result of `words_of`."""
-        if not self._of_word:
+        if not self._word_names:
             return []
         text = f" {words} "
-        indexed_words = self._of_word.keys() & set(words.split())
-        return [number for word in indexed_words for number, name in self._of_word[word] if name in text]
+        indexed_words = self._word_names.keys() & set(words.split())
+        return [number for word in indexed_words for number, name in self._word_names[word] if name in text]
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def read_cached(
             return read(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(_lock_of(path)):
+        with FileLock(_lock_path(path)):
             if path.exists():  # either damaged or just written by another process
                 with suppress(*DAMAGED):
                     return read(path)
@@ -69,21 +69,21 @@ def read_cached(
 def cache_entries(home: Path) -> list[CacheEntry]:
     """Returns all entries of the cache, the largest first."""
     paths = [path for path in (home / "cache").glob("*/*") if not path.name.startswith(".")]
-    entries = [CacheEntry(path, path.parent.name, _about(path), _size(path)) for path in paths]
+    entries = [CacheEntry(path, path.parent.name, _describe(path), _total_bytes(path)) for path in paths]
     return sorted(entries, key=lambda entry: (-entry.bytes, entry.path))
 
 
 def remove_entry(entry: CacheEntry) -> bool:
     """Removes an entry and returns True; False if another process is writing it. Open files stay readable."""
     try:
-        with FileLock(_lock_of(entry.path), blocking=False):
+        with FileLock(_lock_path(entry.path), blocking=False):
             _remove(entry.path)
     except Timeout:
         return False
     return True
 
 
-def _lock_of(path: Path) -> Path:
+def _lock_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.lock")
 
 
@@ -98,13 +98,13 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _about(path: Path) -> str:
+def _describe(path: Path) -> str:
     with suppress(OSError, ValueError, KeyError, TypeError):
         description = json.loads((path / ABOUT).read_text(encoding="utf-8"))
         return f"{description['extractor']} of {description['data']}"
     return ""
 
 
-def _size(path: Path) -> int:
+def _total_bytes(path: Path) -> int:
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())

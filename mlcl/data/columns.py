@@ -94,10 +94,12 @@ class ImageColumn(Sequence[bytes]):
         self._reader = reader
         self._rows: list[int] = rows.tolist()
         footers = [reader.parquet(shard).metadata for shard in range(len(reader.info.shards))]
-        self._places = [(shard, i) for shard, meta in enumerate(footers) for i in range(meta.num_row_groups)]
-        sizes = [footers[shard].row_group(i).num_rows for shard, i in self._places]
-        self._first = np.cumsum([0, *sizes])
-        self._group = lru_cache(ROW_GROUPS_KEPT)(self._read)
+        self._group_places = [
+            (shard, i) for shard, meta in enumerate(footers) for i in range(meta.num_row_groups)
+        ]
+        sizes = [footers[shard].row_group(i).num_rows for shard, i in self._group_places]
+        self._first_rows = np.cumsum([0, *sizes])
+        self._load_group = lru_cache(ROW_GROUPS_KEPT)(self._read_group)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -108,16 +110,16 @@ class ImageColumn(Sequence[bytes]):
     def __getitem__(self, item: slice) -> list[bytes]: ...
     def __getitem__(self, item: int | slice) -> bytes | list[bytes]:
         if isinstance(item, slice):
-            return [self._image(row) for row in self._rows[item]]
-        return self._image(self._rows[item])
+            return [self._read_image(row) for row in self._rows[item]]
+        return self._read_image(self._rows[item])
 
-    def _image(self, row: int) -> bytes:
-        group = int(np.searchsorted(self._first, row, side="right")) - 1
-        image: bytes = self._group(group)[row - int(self._first[group])].as_py() or b""
+    def _read_image(self, row: int) -> bytes:
+        group = int(np.searchsorted(self._first_rows, row, side="right")) - 1
+        image: bytes = self._load_group(group)[row - int(self._first_rows[group])].as_py() or b""
         return image
 
-    def _read(self, group: int) -> Any:
-        shard, number = self._places[group]
+    def _read_group(self, group: int) -> Any:
+        shard, number = self._group_places[group]
         with self._reader.reading(shard):
             return self._reader.parquet(shard).read_row_group(number, columns=["image"]).column(0)
 

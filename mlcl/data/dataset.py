@@ -51,7 +51,7 @@ class Dataset:
     def __init__(self, reader: ShardReader, drawn: Mapping[str, NDArray[np.int64]] | None = None) -> None:
         """`drawn` maps each redrawn split to its ascending row numbers; other splits are as stored."""
         self.reader = reader
-        self._drawn = drawn or {}
+        self._drawn_rows = drawn or {}
         self.place = reader.place
         self.info = reader.info
         self._splits: dict[tuple[str, bool], SplitRows | None] = {}
@@ -76,7 +76,7 @@ class Dataset:
         data = cls(ShardReader(str(place), filesystem, folder, info))
         for number, shard in enumerate(info.shards):
             data._check_footer(number, shard)
-        note = notes / f".verified-{_version(filesystem, folder, info)}" if notes is not None else None
+        note = notes / f".verified-{_hash_shards(filesystem, folder, info)}" if notes is not None else None
         if not verify or (note is not None and note.exists()):
             return data
         for number, shard in enumerate(info.shards):
@@ -97,7 +97,7 @@ class Dataset:
         Only evaluation reads the test split. Raises UserError if the data set has no such split, or if every
         row of it has a held-out class.
         """
-        rows = self._rows(name, unseen=False)
+        rows = self._split_rows(name, unseen=False)
         if rows is None:
             raise UserError(
                 "every row has a held-out class", file=self.place, key="data.hold_out", found=name
@@ -106,12 +106,12 @@ class Dataset:
 
     def unseen(self, name: str) -> Split | None:
         """Returns the rows of a split that have a held-out class; None if there are no such rows."""
-        rows = self._rows(name, unseen=True) if self.info.held_out is not None else None
+        rows = self._split_rows(name, unseen=True) if self.info.held_out is not None else None
         return None if rows is None else Split(rows)
 
     def without(self, classes: HeldOut) -> Dataset:
         """Returns the data set with these classes held out: `split` omits their rows, `unseen` has them."""
-        return Dataset(self.reader.with_info(self.info.without(classes)), self._drawn)
+        return Dataset(self.reader.with_info(self.info.without(classes)), self._drawn_rows)
 
     def with_validation(self, seed: int, drawn: Mapping[str, NDArray[np.int64]]) -> Dataset:
         """Returns the data set with other train and validation rows, which were drawn with `seed`.
@@ -121,19 +121,19 @@ class Dataset:
         rows = {name: len(drawn[name]) if name in drawn else n for name, n in self.info.rows.items()}
         return Dataset(self.reader.with_info(self.info.with_validation(seed, rows)), drawn)
 
-    def _rows(self, name: str, *, unseen: bool) -> SplitRows | None:
+    def _split_rows(self, name: str, *, unseen: bool) -> SplitRows | None:
         if name not in SPLITS or not self.info.rows.get(name):
             splits = [split for split, rows in self.info.rows.items() if rows]
             raise UserError("the data set has no such split", file=self.place, found=name, allowed=splits)
         if (name, unseen) not in self._splits:
-            rows, held_out = SplitRows(self.reader, name, self._numbers(name)), self.info.held_out
+            rows, held_out = SplitRows(self.reader, name, self._row_numbers(name)), self.info.held_out
             self._splits[name, unseen] = rows if held_out is None else rows.only(held_out, unseen=unseen)
         return self._splits[name, unseen]
 
-    def _numbers(self, name: str) -> NDArray[np.int64]:
+    def _row_numbers(self, name: str) -> NDArray[np.int64]:
         """Returns the row numbers of a split in the whole data set, ascending."""
-        if name in self._drawn:
-            return self._drawn[name]
+        if name in self._drawn_rows:
+            return self._drawn_rows[name]
         split_columns = [self.reader.column(number, "split") for number in range(len(self.info.shards))]
         rows = np.flatnonzero(np.concatenate([equal_texts(column, name) for column in split_columns]))
         declared_count = self.info.rows[name]  # type: ignore[index]
@@ -159,7 +159,7 @@ class Dataset:
                 raise UserError("wrong column type", file=file, key=name, found=types[name], allowed=type_)
 
 
-def _version(filesystem: Any, folder: str, info: DatasetInfo) -> str:
+def _hash_shards(filesystem: Any, folder: str, info: DatasetInfo) -> str:
     """Returns a hash of the paths, recorded SHA-256, sizes and modification times of all shards."""
     files = filesystem.get_file_info([f"{folder}/{shard.file}" for shard in info.shards])
     state = [

@@ -100,15 +100,15 @@ def in_words(description: Description) -> list[str]:
     lines = [
         f"{description.name}: {plural(description.modality)}, {rows}",
         f"from {description.source}; licence: {description.licence}",
-        _content_in_words(description.content),
+        _format_content(description.content),
     ]
     for name, labels in description.labels.items():
-        lines.append(_labels_in_words(name, labels))
+        lines.append(_format_labels(name, labels))
     lines += [f"{name}: the levels {' > '.join(levels)}" for name, levels in description.hierarchies.items()]
     return [*lines, *(f"note: {note}" for note in description.notes)]
 
 
-def _content_in_words(content: Mapping[str, float]) -> str:
+def _format_content(content: Mapping[str, float]) -> str:
     names = {"words": "words a text", "norm": "length of a vector"}
     parts = []
     for quantity in dict.fromkeys(key.partition("_q")[0] for key in content):
@@ -118,7 +118,7 @@ def _content_in_words(content: Mapping[str, float]) -> str:
     return "; ".join(parts)
 
 
-def _labels_in_words(name: str, labels: LabelDescription) -> str:
+def _format_labels(name: str, labels: LabelDescription) -> str:
     is_multi_label = labels.kind == "multi_label"
     most_frequent = ", ".join(f"{label} {count:,}" for label, count in labels.most_frequent.items())
     rarest_label, count = next(iter(labels.least_frequent.items()), ("none", 0))

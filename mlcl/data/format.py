@@ -54,7 +54,7 @@ class LabelSpace(Section):
     unknown: bool = Field(False, exclude_if=lambda value: not value)
 
     @model_validator(mode="after")
-    def _parts(self) -> Self:
+    def _check_fields(self) -> Self:
         field_name = {"hierarchy": "levels", "aspects": "aspects"}.get(self.kind, "classes")
         names = getattr(self, field_name)
         if not names:
@@ -135,7 +135,7 @@ class DatasetInfo(Section):
         return info
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_spaces(self) -> Self:
         if (self.modality == "vectors") != (self.dim is not None):
             raise ValueError("dim goes with modality vectors, and with no other")
         for name, space in self.label_spaces.items():

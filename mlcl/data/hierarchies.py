@@ -120,7 +120,7 @@ def check_class_parents(data: Dataset, splits: Iterable[str] = PARENT_SPLITS) ->
         if not space.parents:
             for coarse, fine in combinations(space.levels, 2):
                 split_classes.parent_of(fine, coarse)
-            notes += [_blanks(data, split_classes, *levels) for levels in pairwise(space.levels)]
+            notes += [_note_blanks(data, split_classes, *levels) for levels in pairwise(space.levels)]
     return [note for note in notes if note]
 
 
@@ -167,10 +167,10 @@ class _SplitClasses:
         for conflict in np.flatnonzero(parent_K != parent_C[class_K])[:1]:
             label, sizes = class_K[conflict], np.bincount(parent_K[class_K == class_K[conflict]])
             rows = {int(parent): int(sizes[parent]) for parent in (parent_C[label], parent_K[conflict])}
-            raise self._two_parents(int(row_K[conflict]), fine, int(label), coarse, rows)
+            raise self._second_parent_error(int(row_K[conflict]), fine, int(label), coarse, rows)
         return torch.from_numpy(parent_C)
 
-    def _two_parents(
+    def _second_parent_error(
         self, row: int, fine: str, label: int, coarse: str, rows: Mapping[int, int]
     ) -> UserError:
         """Returns the error for `row`, numbered over all splits; `rows` maps each parent to its row count."""
@@ -190,7 +190,7 @@ class _SplitClasses:
         )
 
 
-def _blanks(data: Dataset, split_classes: _SplitClasses, coarse: str, fine: str) -> str:
+def _note_blanks(data: Dataset, split_classes: _SplitClasses, coarse: str, fine: str) -> str:
     """Returns a note on rows with a class of `fine` and none of `coarse`; empty if there are none."""
     fine_N = split_classes.labels(fine)
     class_K = fine_N[(fine_N >= 0) & (split_classes.labels(coarse) < 0)]
@@ -207,7 +207,7 @@ def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
     for split in map(data.split, splits):
         for space in data.info.label_spaces.values():
             for (coarse, fine), parents in zip(pairwise(space.levels), space.parents, strict=False):
-                ending_counts[coarse, fine] += _ending_rows(split, coarse, fine, parents)
+                ending_counts[coarse, fine] += _count_ending_rows(split, coarse, fine, parents)
     return [
         f"{coarse}: {rows} rows have a class of it without one of {fine} below"
         for (coarse, fine), rows in ending_counts.items()
@@ -215,7 +215,7 @@ def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
     ]
 
 
-def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -> int:
+def _count_ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -> int:
     """Counts rows with a coarse label but no child of it. Raises UserError for a label without its parent."""
     fine_rows, coarse_rows = split.labels(fine), split.labels(coarse)
     assert isinstance(fine_rows, LabelRows)

@@ -163,17 +163,17 @@ def load_upright(data: bytes | Image.Image, side: int | None = None) -> Image.Im
     channel, since the range of such values is not known.
     """
     if isinstance(data, Image.Image):
-        return _upright(data)
+        return _to_upright_rgb(data)
     try:
         with Image.open(io.BytesIO(data)) as image:
-            return _upright(image, side)
+            return _to_upright_rgb(image, side)
     except UnidentifiedImageError:
         raise ValueError("not an image format that Pillow reads") from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(str(error)) from None
 
 
-def _upright(image: Image.Image, side: int | None = None) -> Image.Image:
+def _to_upright_rgb(image: Image.Image, side: int | None = None) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS}")
     # Of 16-bit colours Pillow keeps the upper byte, which turns 12-bit values nearly black.
@@ -224,10 +224,10 @@ def augment(
     if crop < 1:
         image = _crop(image, crop, mirrored_B, draws[1:5])
     else:
-        image = torch.where(_each(mirrored_B), image.flip(-1), image)
+        image = torch.where(_image_values(mirrored_B), image.flip(-1), image)
     if jitter > 0:
         image = _jitter(image, 1 + jitter * (2 * draws[5:8] - 1))
-    image = torch.where(_each(draws[8] < grayscale), _gray(image).expand_as(image), image)
+    image = torch.where(_image_values(draws[8] < grayscale), _to_gray(image).expand_as(image), image)
     return _standardise(image)
 
 
@@ -249,22 +249,22 @@ def _crop(image: Tensor, min_area: float, mirrored_B: Tensor, draws: Tensor) -> 
 
 
 def _jitter(image: Tensor, factors: Tensor) -> Tensor:
-    brightness, contrast, saturation = (_each(factor_B) for factor_B in factors)
+    brightness, contrast, saturation = (_image_values(factor_B) for factor_B in factors)
     image = (image * brightness).clamp(0, 1)
-    mean = _gray(image).mean(dim=(1, 2, 3), keepdim=True)
+    mean = _to_gray(image).mean(dim=(1, 2, 3), keepdim=True)
     image = torch.lerp(mean, image, contrast).clamp(0, 1)
-    return torch.lerp(_gray(image), image, saturation).clamp(0, 1)
+    return torch.lerp(_to_gray(image), image, saturation).clamp(0, 1)
 
 
-def _gray(image: Tensor) -> Tensor:
-    return (image * _per_channel(LUMA, image)).sum(dim=1, keepdim=True)
+def _to_gray(image: Tensor) -> Tensor:
+    return (image * _channel_values(LUMA, image)).sum(dim=1, keepdim=True)
 
 
 def _standardise(image: Tensor) -> Tensor:
-    return (image - _per_channel(MEAN, image)) / _per_channel(STD, image)
+    return (image - _channel_values(MEAN, image)) / _channel_values(STD, image)
 
 
-def _per_channel(values: Sequence[float], image: Tensor) -> Tensor:
+def _channel_values(values: Sequence[float], image: Tensor) -> Tensor:
     """Returns a tensor (1, 3, 1, 1) of one number per channel.
 
     The tensor is filled on the device, since a GPU would wait for numbers from the host.
@@ -272,5 +272,5 @@ def _per_channel(values: Sequence[float], image: Tensor) -> Tensor:
     return torch.stack([image.new_full((), value) for value in values]).view(1, 3, 1, 1)
 
 
-def _each(values_B: Tensor) -> Tensor:
+def _image_values(values_B: Tensor) -> Tensor:
     return values_B.view(-1, 1, 1, 1)

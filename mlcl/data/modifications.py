@@ -60,10 +60,10 @@ def subset(
             raise UserError(
                 "more rows than there are", key="data.subset.n", found=n, allowed=f"1 to {len(split)}"
             )
-        indices = _in_proportion(rows, rank_N)[:n]
+        indices = _order_in_proportion(rows, rank_N)[:n]
     else:
         assert per_class is not None
-        indices = _rounds(rows, rank_N, per_class)
+        indices = _choose_in_rounds(rows, rank_N, per_class)
     return split.take(torch.from_numpy(np.sort(indices)))
 
 
@@ -86,9 +86,9 @@ def label_sets(split: Split, name: str) -> LabelRows:
     return rows_of_entries(row_E.numpy(), label_E.numpy(), len(labels), scale * len(space.aspects))
 
 
-def _in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:
+def _order_in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:
     """Orders all rows so that, for every n, the rarest labels of the first n rows are in proportion."""
-    stratum_N = _rarest(rows)
+    stratum_N = _rarest_labels(rows)
     order = np.lexsort((rank_N, stratum_N))
     ordered_N = stratum_N[order]
     first_N = np.searchsorted(ordered_N, ordered_N)
@@ -98,7 +98,7 @@ def _in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:
     return result
 
 
-def _rarest(rows: LabelRows) -> Indices:
+def _rarest_labels(rows: LabelRows) -> Indices:
     """Returns the rarest label (N,) of each row; -1 for a row without a label."""
     columns, counts = rows.columns.numpy(), rows.counts().numpy()
     rarity_E = np.bincount(columns, minlength=rows.width)[columns]
@@ -110,7 +110,7 @@ def _rarest(rows: LabelRows) -> Indices:
     return stratum_N
 
 
-def _rounds(rows: LabelRows, rank_N: Indices, per_class: int) -> Indices:
+def _choose_in_rounds(rows: LabelRows, rank_N: Indices, per_class: int) -> Indices:
     """Chooses rows in the order of `rank_N`: in round r, rows until each label has r of them.
 
     A larger `per_class` only adds rows to the result.
@@ -159,9 +159,9 @@ def hold_out(data: Dataset, labels: str, share: float, seed: int, stored: Datase
         UserError: For an unknown label space, for aspects, if fewer than two classes would be held out, and
             if fewer than two classes, or no rows of train or validation, would stay.
     """
-    name = _finest(data, labels)
+    name = _finest_level(data, labels)
     rows = as_rows((stored or data).split("train").labels(name), data.info.space(name))
-    count_C, group_C = np.bincount(rows.columns, minlength=rows.width), _groups(data, labels, name)
+    count_C, group_C = np.bincount(rows.columns, minlength=rows.width), _parent_classes(data, labels, name)
     rng = np.random.default_rng([seed, 0x40D])
     classes: list[int] = []
     for group in np.unique(group_C):
@@ -182,7 +182,7 @@ def hold_out(data: Dataset, labels: str, share: float, seed: int, stored: Datase
     return part
 
 
-def _finest(data: Dataset, labels: str) -> str:
+def _finest_level(data: Dataset, labels: str) -> str:
     """Returns `labels`, or a hierarchy's finest level. Raises UserError for aspects and unknown names."""
     try:
         space = data.info.space(labels)
@@ -196,7 +196,7 @@ def _finest(data: Dataset, labels: str) -> str:
     return space.levels[-1] if space.kind == "hierarchy" else labels
 
 
-def _groups(data: Dataset, labels: str, name: str) -> Indices:
+def _parent_classes(data: Dataset, labels: str, name: str) -> Indices:
     """Returns the parent (C,) of each class in the hierarchy `labels`, -1 unknown; zeros in other spaces."""
     hierarchy = None if name == labels else data.info.label_spaces[labels]
     if hierarchy is None or len(hierarchy.levels) < 2:
@@ -246,15 +246,15 @@ def add_label_noise(part: Split, name: str, rate: float, seed: int, data: Datase
     space, labels = part.info.space(name), part.whole.labels(name)
     rng = np.random.default_rng([seed, 0x401])
     if isinstance(labels, LabelRows):
-        rows = _noisy_rows(labels, rate, rng)
+        rows = _add_row_noise(labels, rate, rng)
         hierarchies = [hierarchy for hierarchy in part.info.label_spaces.values() if name in hierarchy.levels]
         coarser_labels = {
             level: level_rows
             for hierarchy in hierarchies
-            for level, level_rows in _levels_above(part, hierarchy, rows)
+            for level, level_rows in _coarser_levels(part, hierarchy, rows)
         }
         return replace(part, changed={**part.changed, name: rows, **coarser_labels})
-    noisy_labels = _noisy(labels, space, rate, rng)
+    noisy_labels = _add_noise(labels, space, rate, rng)
     changed: dict[str, Tensor | LabelRows] = {**part.changed, name: noisy_labels}
     for level, parent_C in class_parents(data or Dataset(part.whole.reader), name).items():
         level_labels = part.whole.labels(level)
@@ -263,7 +263,7 @@ def add_label_noise(part: Split, name: str, rate: float, seed: int, data: Datase
     return replace(part, changed=changed)
 
 
-def _noisy(labels: Tensor, space: LabelSpace, rate: float, rng: np.random.Generator) -> Tensor:
+def _add_noise(labels: Tensor, space: LabelSpace, rate: float, rng: np.random.Generator) -> Tensor:
     """Replaces some of the classes (N,) or ratings (N, A) by random ones, each with probability `rate`."""
     values = torch.tensor(space.scale or range(space.n_classes), dtype=labels.dtype)
     is_hit = torch.from_numpy(rng.random(labels.shape) < rate)
@@ -272,18 +272,18 @@ def _noisy(labels: Tensor, space: LabelSpace, rate: float, rng: np.random.Genera
     return torch.where(is_hit & (labels != missing_value), noise, labels)
 
 
-def _noisy_rows(labels: LabelRows, rate: float, rng: np.random.Generator) -> LabelRows:
+def _add_row_noise(labels: LabelRows, rate: float, rng: np.random.Generator) -> LabelRows:
     """Replaces some entries of label rows by random labels; a label that a row then has twice counts once."""
     is_hit_E = rng.random(len(labels.columns)) < rate
     noise_E = rng.integers(labels.width, size=len(labels.columns))
     row_E, column_E = labels.row_index().numpy(), np.where(is_hit_E, noise_E, labels.columns.numpy())
     if labels.unknown is not None:
-        known_E = ~np.isin(row_E * labels.width + column_E, labels.unknown.cells().numpy())
-        row_E, column_E = row_E[known_E], column_E[known_E]
+        is_known_E = ~np.isin(row_E * labels.width + column_E, labels.unknown.cells().numpy())
+        row_E, column_E = row_E[is_known_E], column_E[is_known_E]
     return replace(rows_of_entries(row_E, column_E, len(labels), labels.width), unknown=labels.unknown)
 
 
-def _levels_above(part: Split, hierarchy: LabelSpace, rows: LabelRows) -> Iterator[tuple[str, LabelRows]]:
+def _coarser_levels(part: Split, hierarchy: LabelSpace, rows: LabelRows) -> Iterator[tuple[str, LabelRows]]:
     """Yields the coarser levels of a hierarchy, fine to coarse, for the finest labels `rows`.
 
     A level has the parents of the new labels of the next finer level. Since paths may end early, a row also

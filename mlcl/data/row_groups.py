@@ -26,7 +26,9 @@ def row_groups(split: Split) -> NDArray[np.int64]:
     images, or equal vectors.
     """
     group_index: dict[Hashable, int] = {}
-    return np.array([group_index.setdefault(key, len(group_index)) for key in _keys(split)], dtype=np.int64)
+    return np.array(
+        [group_index.setdefault(key, len(group_index)) for key in _group_keys(split)], dtype=np.int64
+    )
 
 
 def content_keys(split: Split) -> Iterable[Hashable]:
@@ -38,7 +40,7 @@ def content_keys(split: Split) -> Iterable[Hashable]:
     return (vector.tobytes() for vector in split.vectors())
 
 
-def _keys(split: Split) -> Iterable[Hashable]:
+def _group_keys(split: Split) -> Iterable[Hashable]:
     if split.info.grouped:
         return split.groups()
     # Imported here: a plugin that declares a source may itself import this module.

@@ -95,11 +95,11 @@ class Source(Generic[Options]):
             try:
                 check(folder, audited=False)
             except UserError as error:
-                raise _in_users_file(error, dataset.place_of, getattr(options, "path", folder)) from None
+                raise _locate_error(error, dataset.place_of, getattr(options, "path", folder)) from None
         return info
 
 
-def _in_users_file(
+def _locate_error(
     error: UserError, place_of: Callable[[str], tuple[Path, str]] | None, path: Path | tuple[Path, ...]
 ) -> UserError:
     """Returns an error of `check` with the user's file, and the line there if it names a row of a table."""

@@ -39,7 +39,7 @@ class SplitRows:
         self.unseen = unseen
         self.rows = torch.from_numpy(rows)
         self._shards = reader.by_shard(rows)
-        self._kept: dict[str, Tensor | LabelRows] = {}
+        self._cached_labels: dict[str, Tensor | LabelRows] = {}
 
     def chunks(self, column: str) -> list[Any]:
         """Returns the values of a column in these rows, as one Arrow array per shard."""
@@ -79,15 +79,15 @@ class SplitRows:
             return torch.stack(levels, dim=1)
         labels = (changed or {}).get(space_name)
         if labels is None:
-            if space_name not in self._kept:
-                self._kept[space_name] = self._read(space_name, space)
-            labels = self._kept[space_name]
+            if space_name not in self._cached_labels:
+                self._cached_labels[space_name] = self._read_labels(space_name, space)
+            labels = self._cached_labels[space_name]
         if part:
             assert isinstance(labels, Tensor)
             return columns.rating_classes(labels[:, space.aspects.index(part)], space.scale)
         return labels
 
-    def _read(self, name: str, space: LabelSpace) -> Tensor | LabelRows:
+    def _read_labels(self, name: str, space: LabelSpace) -> Tensor | LabelRows:
         column_chunks = [self.chunks(column) for column in label_columns(name, space)]
         for (shard, numbers), *chunks in zip(self._shards, *column_chunks, strict=True):
             file = self.reader.shard_file(shard)
@@ -183,7 +183,7 @@ class Split:
     @property
     def ids(self) -> list[str]:
         """The ids of the rows."""
-        return self._pick(self.whole.ids)
+        return self._select(self.whole.ids)
 
     def id_column(self, rows: range) -> Any:
         """Returns the ids of a range of the rows as an Arrow column, which is not kept in memory."""
@@ -193,21 +193,21 @@ class Split:
 
     def groups(self) -> list[str]:
         """Returns the group of each row; only a data set with `grouped` has them."""
-        return self._pick(self.whole.strings(GROUP))
+        return self._select(self.whole.strings(GROUP))
 
     def texts(self) -> list[str]:
         """Returns the texts of the rows. Raises UserError unless the rows are texts."""
-        self._need("text")
-        return self._pick(self.whole.strings("text"))
+        self._require_modality("text")
+        return self._select(self.whole.strings("text"))
 
     def images(self) -> ImageColumn:
         """Returns the encoded images of the rows, read on demand. Raises UserError unless rows are images."""
-        self._need("image")
+        self._require_modality("image")
         return ImageColumn(self.whole.reader, self.rows)
 
     def vectors(self) -> NDArray[np.float32]:
         """Returns the vectors (N, F) float32 of the rows. Raises UserError unless the rows are vectors."""
-        self._need("vectors")
+        self._require_modality("vectors")
         values = np.concatenate([columns.vectors(chunk) for chunk in self.whole.chunks("vectors")])
         return values if self.index is None else values[self.index.numpy()]
 
@@ -236,10 +236,10 @@ class Split:
         index = indices if self.index is None else self.index[indices]
         return replace(self, index=index)
 
-    def _pick(self, values: list[str]) -> list[str]:
+    def _select(self, values: list[str]) -> list[str]:
         return values if self.index is None else [values[i] for i in self.index.tolist()]
 
-    def _need(self, modality: str) -> None:
+    def _require_modality(self, modality: str) -> None:
         if self.info.modality != modality:
             problem, place = f"{self.info.name} has no {plural(modality)}", self.whole.reader.place
             raise UserError(problem, file=place, found=self.info.modality)

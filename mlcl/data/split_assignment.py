@@ -193,7 +193,7 @@ class RowKeys:
     twins: Sequence[str] = ()
 
 
-def _words_of_name(name: str) -> list[str]:
+def _name_words(name: str) -> list[str]:
     return [word.lower().removesuffix("set") for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", name)]
 
 
@@ -202,7 +202,7 @@ def with_eval_as_test(found: Mapping[str, str | None]) -> dict[str, str | None]:
 
     `found` maps names to splits. If all other names are train, `eval` stays validation.
     """
-    eval_names = {name for name in found if {"eval", "evaluation"} & set(_words_of_name(name))}
+    eval_names = {name for name in found if {"eval", "evaluation"} & set(_name_words(name))}
     candidates = {name for name in eval_names if found[name] == "validation"}
     other_splits = {split for name, split in found.items() if name not in candidates}
     is_test = "validation" in other_splits and "test" not in other_splits
@@ -214,7 +214,7 @@ def split_of_name(name: str) -> str | None:
 
     `train_val` and `trainval` count as train.
     """
-    words = _words_of_name(name)
+    words = _name_words(name)
     for end in reversed(range(1, len(words))):
         if words[end] and words[end - 1] and words[end - 1] + words[end] in SPLIT_NAMES:  # as in PublicTest
             words[end - 1 : end + 1] = [words[end - 1] + words[end]]
@@ -237,12 +237,12 @@ def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: in
     """
     keys = least_names(rows.groups or rows.ids, rows.contents, rows.twins)
     if rows.splits:
-        return _complete(rows, keys, classes, fractions, seed)
+        return _complete_splits(rows, keys, classes, fractions, seed)
     rows.splits = stratify(classes, keys, fractions, seed)
     train_every_class(rows.splits, classes, keys, seed)
     copies = sum(count for count in Counter(rows.contents).values() if count > 1)
     note = f"rows with the content of another row, which lie in one split with it: {copies:,}"
-    note += _contradicting(rows, classes)
+    note += _note_contradictions(rows, classes)
     reason = "each class has a training row, and rows that belong together share a split"
     return [*([note] if copies else []), *shares_note(rows.splits, fractions, reason)]
 
@@ -287,7 +287,7 @@ def stratify(classes: Classes, keys: Sequence[str], fractions: Sequence[float], 
     return [by_hash[unit] if unit in by_hash else SPLITS[split[unit]] for unit in unit_N]
 
 
-def _contradicting(rows: RowKeys, classes: Classes) -> str:
+def _note_contradictions(rows: RowKeys, classes: Classes) -> str:
     """Returns the end of a note on rows with the content of an earlier row but other labels, or ""."""
     first_row = dict.fromkeys(rows.contents, -1)
     count = 0
@@ -298,7 +298,7 @@ def _contradicting(rows: RowKeys, classes: Classes) -> str:
     return f", {count:,} of them with other labels than the first of their kind" if count else ""
 
 
-def _complete(
+def _complete_splits(
     rows: RowKeys, keys: Sequence[str], classes: Classes, fractions: Sequence[float], seed: int
 ) -> list[str]:
     first_row: dict[str, int] = {}
@@ -331,7 +331,7 @@ def least_names(names: Sequence[str], *keys: Sequence[Hashable]) -> list[str]:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    pairs = [pair for values in (names, *keys) for pair in _with_first(values)]
+    pairs = [pair for values in (names, *keys) for pair in _pair_with_first(values)]
     entries = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     graph = coo_array((np.ones(len(entries)), (entries[:, 0], entries[:, 1])), shape=(len(names),) * 2)
     parts = connected_components(graph, directed=False)[1].tolist()
@@ -341,7 +341,7 @@ def least_names(names: Sequence[str], *keys: Sequence[Hashable]) -> list[str]:
     return [least_name[part] for part in parts]
 
 
-def _with_first(values: Sequence[Hashable]) -> list[tuple[int, int]]:
+def _pair_with_first(values: Sequence[Hashable]) -> list[tuple[int, int]]:
     """Pairs each row that repeats the value of an earlier row with the first row of that value."""
     firsts: dict[Hashable, int] = {}
     return [(row, firsts[value]) for row, value in enumerate(values) if firsts.setdefault(value, row) != row]

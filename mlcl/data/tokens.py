@@ -125,12 +125,12 @@ def encode(
     identified by its `fingerprint`, so that its texts are not read if their ids are in the cache.
     """
     if cache is None:
-        return _encode(tokenizer, _texts(texts), max_length)
+        return _encode(tokenizer, _as_texts(texts), max_length)
     key = texts.fingerprint if isinstance(texts, Split) else _hash(*texts)
     folder = cache / "tokens" / _hash(tokenizer.to_str(), key, str(max_length))
 
     def write(work_folder: Path) -> None:
-        rows = _encode(tokenizer, _texts(texts), max_length)
+        rows = _encode(tokenizer, _as_texts(texts), max_length)
         np.save(work_folder / "offsets.npy", rows.offsets)
         np.save(work_folder / "tokens.npy", rows.tokens)
 
@@ -148,7 +148,7 @@ def pad_id(tokenizer: Tokenizer) -> int:
     return tokenizer.token_to_id(PAD) or 0
 
 
-def _texts(texts: Split | Sequence[str]) -> Sequence[str]:
+def _as_texts(texts: Split | Sequence[str]) -> Sequence[str]:
     return texts.texts() if isinstance(texts, Split) else texts
 
 

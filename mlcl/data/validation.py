@@ -55,10 +55,15 @@ def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = T
                 pass
     tree_notes = [*check_class_trees(data, splits), *check_class_parents(data, splits)]
     tables = label_tables(data)
-    findings = [*tree_notes, *_untrained(data, tables, allow_untrained or data.info.allow_untrained)]
+    findings = [*tree_notes, *_untrained_notes(data, tables, allow_untrained or data.info.allow_untrained)]
     if audited:
         absent_notes = [f"no row is for {split}" for split in SPLITS if not data.info.rows.get(split)]
-        findings += [*_unknown(tables), *absent_notes, *label_notes(tables), *content_notes(data, tables)]
+        findings += [
+            *_unknown_notes(tables),
+            *absent_notes,
+            *label_notes(tables),
+            *content_notes(data, tables),
+        ]
     warnings = tuple(dict.fromkeys((*data.info.notes, *findings)))
     return CheckReport(data.info.name, data.info.fingerprint, dict(splits), len(data.info.shards), warnings)
 
@@ -67,31 +72,33 @@ def _check_shard(data: Dataset, number: int, shard_of_id: dict[str, int]) -> Cou
     file = data.reader.shard_file(number)
     ids = data.reader.column(number, "id").to_pylist()
 
-    def bad(row: int, problem: str, key: str, found: object = None, allowed: object = None) -> UserError:
+    def row_error(
+        row: int, problem: str, key: str, found: object = None, allowed: object = None
+    ) -> UserError:
         message = f"{problem} at row {row}, id {ids[row]}"
         return UserError(message, file=file, key=key, found=found, allowed=allowed)
 
     for row, row_id in enumerate(ids):
         if not row_id:
-            raise bad(row, "id is empty", "id")
+            raise row_error(row, "id is empty", "id")
         if row_id in shard_of_id:
-            raise bad(row, f"id is also in shard {shard_of_id[row_id]}", "id")
+            raise row_error(row, f"id is also in shard {shard_of_id[row_id]}", "id")
         shard_of_id[row_id] = number
     if data.info.grouped:
         for row in np.flatnonzero(data.reader.column(number, GROUP).is_null())[:1].tolist():
-            raise bad(row, "group is missing", GROUP)
+            raise row_error(row, "group is missing", GROUP)
     splits = data.reader.column(number, "split").to_pylist()
     for row, split in enumerate(splits):
         if split not in SPLITS:
-            raise bad(row, "unknown split", "split", split, SPLITS)
+            raise row_error(row, "unknown split", "split", split, SPLITS)
     if data.info.modality == "text":
         for row, text in enumerate(data.reader.column(number, "text").to_pylist()):
             if not (text and text.strip()):
-                raise bad(row, "text is empty", "text")
+                raise row_error(row, "text is empty", "text")
     if data.info.modality == "vectors":
         finite = np.isfinite(columns.vectors(data.reader.column(number, "vectors"))).all(axis=1)
         for row in np.flatnonzero(~finite)[:1].tolist():
-            raise bad(row, "vector has numbers that are not finite", "vectors")
+            raise row_error(row, "vector has numbers that are not finite", "vectors")
     for name, space in data.info.label_spaces.items():
         space_columns = [data.reader.column(number, column) for column in label_columns(name, space)]
         check_labels(name, space, space_columns, file, lambda row: f"row {row}, id {ids[row]}")
@@ -108,7 +115,7 @@ def _check_counts(data: Dataset, splits: Counter[str]) -> None:
         raise UserError("no row is for training", file=data.place, key="split", found=dict(splits))
 
 
-def _unknown(tables: Sequence[LabelTable]) -> Iterator[str]:
+def _unknown_notes(tables: Sequence[LabelTable]) -> Iterator[str]:
     """Yields a note on the number of unknown entries for each label space that has some."""
     for table in tables:
         count = sum(len(rows.unknown.columns) for rows in table.rows.values() if rows.unknown is not None)
@@ -117,20 +124,20 @@ def _unknown(tables: Sequence[LabelTable]) -> Iterator[str]:
             yield f"{table.name}: {count:,} of {cells:,} entries are unknown ({count / cells:.1%})"
 
 
-def _untrained(data: Dataset, tables: Sequence[LabelTable], allowed: bool) -> Iterator[str]:
+def _untrained_notes(data: Dataset, tables: Sequence[LabelTable], allowed: bool) -> Iterator[str]:
     for table in tables:
         train, validation, test = (table.count_of(split) > 0 for split in SPLITS)
         only_test = [table.space.classes[c] for c in np.flatnonzero(test & ~train & ~validation)]
         # A rating without a training row is still a point of the known scale, so it is no error.
         if only_test and not allowed and not table.is_aspect:
-            raise _test_only(data, table, only_test[0], len(only_test))
+            raise _test_only_error(data, table, only_test[0], len(only_test))
         untrained_classes = [table.space.classes[c] for c in np.flatnonzero(~train & (test | validation))]
         if untrained_classes:
             examples = ", ".join(untrained_classes[:5]) + (", ..." if len(untrained_classes) > 5 else "")
             yield f"{table.name}: {len(untrained_classes)} classes have no training row: {examples}"
 
 
-def _test_only(data: Dataset, table: LabelTable, label: str, count: int) -> UserError:
+def _test_only_error(data: Dataset, table: LabelTable, label: str, count: int) -> UserError:
     test, rows = data.split("test"), table.rows["test"]
     entry = int((rows.columns == table.space.classes.index(label)).nonzero()[0])
     row = int(rows.row_index()[entry])

@@ -72,7 +72,7 @@ def _draw(data: Dataset, seed: int) -> dict[str, NDArray[np.int64]]:
     splits = [data.split(name) for name in ("train", "validation")]
     numbers_N = np.concatenate([split.rows.numpy() for split in splits])
     names = [name for split in splits for name in (split.groups() if data.info.grouped else split.ids)]
-    keys = least_names(names, *_shared_contents(splits))
+    keys = least_names(names, *_row_content_keys(splits))
     classes = [
         [labels for split in splits for labels in as_rows(split.labels(name), space).lists()]
         for name, space in data.info.class_spaces().items()
@@ -89,7 +89,7 @@ def _draw(data: Dataset, seed: int) -> dict[str, NDArray[np.int64]]:
     return {"train": np.sort(numbers_N[~is_validation_N]), "validation": np.sort(numbers_N[is_validation_N])}
 
 
-def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
+def _row_content_keys(splits: Sequence[Split]) -> list[list[Hashable]]:
     """Returns lists of a key for each row; rows with an equal key in a list stay in one split.
 
     The keys are the contents and, for texts, their twin forms, unless train and validation share a twin form.

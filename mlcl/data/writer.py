@@ -32,49 +32,49 @@ class SplitWriter:
         self.rows = 0
         self._folder, self._split, self._schema = folder, split, schema
         self._group_rows, self._shard_rows = min(group_rows, shard_rows), shard_rows
-        self._waiting: Any = schema.empty_table()
+        self._waiting_rows: Any = schema.empty_table()
         self._shards: list[Shard] = []
         self._writer: pq.ParquetWriter | None = None
-        self._written = 0
+        self._n_written = 0
 
     def add(self, table: Any) -> None:
         """Adds rows of this split, as an Arrow table."""
         self.rows += len(table)
-        self._waiting = pa.concat_tables([self._waiting, table])
-        while len(self._waiting) >= self._group_rows:
-            self._write(self._group_rows)
+        self._waiting_rows = pa.concat_tables([self._waiting_rows, table])
+        while len(self._waiting_rows) >= self._group_rows:
+            self._write_group(self._group_rows)
 
     def close(self) -> list[Shard]:
         """Writes the rows that are still buffered, and returns the shards."""
-        if len(self._waiting):
-            self._write(len(self._waiting))
+        if len(self._waiting_rows):
+            self._write_group(len(self._waiting_rows))
         self._end_shard()
         return self._shards
 
-    def _path(self) -> Path:
+    def _shard_path(self) -> Path:
         return self._folder / f"{self._split}-{len(self._shards):05d}.parquet"
 
-    def _write(self, rows: int) -> None:
-        if self._written + rows > self._shard_rows:
+    def _write_group(self, rows: int) -> None:
+        if self._n_written + rows > self._shard_rows:
             self._end_shard()
         if self._writer is None:
             # Encoded images do not compress further. Only `split` has a dictionary: its values repeat.
             compression = "none" if "image" in self._schema.names else "zstd"
             self._writer = pq.ParquetWriter(
-                self._path(), self._schema, compression=compression, use_dictionary=["split"]
+                self._shard_path(), self._schema, compression=compression, use_dictionary=["split"]
             )
-        self._writer.write_table(self._waiting.slice(0, rows), row_group_size=rows)
-        self._waiting = self._waiting.slice(rows)
-        self._written += rows
+        self._writer.write_table(self._waiting_rows.slice(0, rows), row_group_size=rows)
+        self._waiting_rows = self._waiting_rows.slice(rows)
+        self._n_written += rows
 
     def _end_shard(self) -> None:
         if self._writer is not None:
             self._writer.close()
-            path = self._path()
+            path = self._shard_path()
             with path.open("rb") as file:
                 digest = sha256_of(file)
-            self._shards.append(Shard(file=path.name, rows=self._written, sha256=digest))
-            self._writer, self._written = None, 0
+            self._shards.append(Shard(file=path.name, rows=self._n_written, sha256=digest))
+            self._writer, self._n_written = None, 0
 
 
 RowBatch = Mapping[str, Sequence[Any]]
@@ -163,7 +163,9 @@ def _write_shards(
     schema = pa.schema(list(types.items()))
     writers = {split: SplitWriter(folder, split, schema, group_rows, shard_rows) for split in SPLITS}
     for batch in batches:
-        table = pa.table([_column(batch, name, type_) for name, type_ in types.items()], schema=schema)
+        table = pa.table(
+            [_convert_column(batch, name, type_) for name, type_ in types.items()], schema=schema
+        )
         for split in table["split"].unique().to_pylist():
             if split not in SPLITS:
                 raise UserError("unknown split", key="split", found=split, allowed=SPLITS)
@@ -174,7 +176,7 @@ def _write_shards(
     return {split: writer.rows for split, writer in writers.items() if writer.rows}, tuple(shards)
 
 
-def _column(batch: RowBatch, name: str, arrow_type: Any) -> Any:
+def _convert_column(batch: RowBatch, name: str, arrow_type: Any) -> Any:
     try:
         convert = vectors_to_arrow if name == "vectors" else to_arrow
         return convert(batch[name], arrow_type)

@@ -93,16 +93,16 @@ class Document:
     @property
     def plots(self) -> list[Plot]:
         """All plots of the report, including hidden ones."""
-        return [plot for section in self.sections for plot in _plots(section.blocks)]
+        return [plot for section in self.sections for plot in _collect_plots(section.blocks)]
 
 
-def _plots(blocks: Sequence[Block]) -> list[Plot]:
+def _collect_plots(blocks: Sequence[Block]) -> list[Plot]:
     plots: list[Plot] = []
     for block in blocks:
         if isinstance(block, Picture):
             plots.append(block.plot)
         elif isinstance(block, Details):
-            plots += _plots(block.blocks)
+            plots += _collect_plots(block.blocks)
     return plots
 
 

@@ -94,7 +94,7 @@ class EmbeddingPlots:
         if not self._announced:
             self.announce("plots of embeddings: the data set is opened, t-SNE takes a while")
         self._announced = True
-        available_ids, missing = _with_embeddings(self.runs, ids)
+        available_ids, missing = _find_embedded_runs(self.runs, ids)
         if not available_ids:
             return [], missing
         try:
@@ -112,7 +112,7 @@ class EmbeddingPlots:
         return [*curves, *pictures], [*missing, *curve_reasons, *skipped]
 
 
-def _with_embeddings(
+def _find_embedded_runs(
     runs: Runs, ids: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
     """Returns each setting's runs that left embeddings, and a reason for each setting that lacks some."""

@@ -108,12 +108,12 @@ def make_report(
         UserError: The sweep, class or row is unknown, the sweep's artifacts are gone, or `folder` has other
             files.
     """
-    group = _reported(runs, word)
+    group = _find_run(runs, word)
     link = partial(run_link, server or pages_address(runs.tracker.uri), str(group.info.experiment_id))
     timestamp = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     folder = report_folder(folder or home / REPORTS / group.data.tags[Tag.ID])
     with embedding_plots(runs, home, announce, embeddings) as draw_embeddings:
-        build_document = {"sweep": _sweep, "table": _table}.get(kind(group), _run)
+        build_document = {"sweep": _sweep_report, "table": _table_report}.get(kind(group), _run_report)
         document = build_document(runs, group, draw_embeddings)
         with lock_folder(folder, home / REPORTS):
             write_report(document, folder, link, timestamp)
@@ -124,7 +124,7 @@ def make_report(
     return WrittenReport(folder, str(group.info.run_id), log, names, document.missing, document.conclusions)
 
 
-def _reported(runs: Runs, word: str) -> Run:
+def _find_run(runs: Runs, word: str) -> Run:
     """Returns the sweep, table, or outermost parent of the run that `word` names; UserError for none."""
     group = runs.group(word)
     if group is not None:
@@ -138,7 +138,7 @@ def _reported(runs: Runs, word: str) -> Run:
     return run
 
 
-def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
+def _sweep_report(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     sweep = SweepData.of(read_sweep(runs, group), runs.history)
     setting = setting_to_use(sweep)
     complete_runs = sweep.complete_runs
@@ -152,12 +152,12 @@ def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     return sweep_document(sweep, setting, (plots, missing), draw_embeddings.knn, runs.tracker.shown)
 
 
-def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
+def _table_report(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     table = read_table(runs, group)
     return table_document(table, group_plots(table, draw_embeddings, runs.history), runs.tracker.shown)
 
 
-def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
+def _run_report(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
     """Returns the report of a single run, with its metrics, learning curve, embeddings and provenance."""
     run_id, tags = str(run.info.run_id), run.data.tags
     metric = run.data.params.get("evaluation.metric", "")
@@ -169,7 +169,7 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
     sentences += [f"The best neighbours on validation: {knn}."] if knn else []
     params = dict(sorted(without_derived(run.data.params).items()))
     sections = (
-        ReportSection("Result", (*sentences, _metrics(run))),
+        ReportSection("Result", (*sentences, _metrics_table(run))),
         ReportSection("Plots", plot_blocks([*curves, *pictures], [*skipped, *missing])),
         ReportSection("What was asked", (Details("The job", (Code(dump_yaml(params)),)),)),
         *data_sections(data_notes([tags])),
@@ -181,7 +181,7 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
     return Document(f"Run of {tags.get(Tag.DATA, 'its data')}", about, sections, (*skipped, *missing))
 
 
-def _metrics(run: Run) -> ReportTable:
+def _metrics_table(run: Run) -> ReportTable:
     """Returns a table with one row for each metric, and columns for its values on validation and test."""
     split_metrics = by_split(run.data.metrics)
     if not split_metrics:

@@ -46,7 +46,7 @@ def report_folder(folder: Path) -> Path:
     if folder.exists() and not folder.is_dir():
         raise UserError("is no folder", file=folder, key="--to")
     paths = [*folder.glob("*"), *folder.glob(f"{PICTURES}/*")]
-    own_names = _earlier(folder / PAGE)
+    own_names = _earlier_files(folder / PAGE)
     other_names = sorted(name for path in paths if (name := str(path.relative_to(folder))) not in own_names)
     if other_names:
         problem = "holds files that the report would take the place of"
@@ -60,7 +60,7 @@ def report_folder(folder: Path) -> Path:
     return folder
 
 
-def _earlier(page: Path) -> set[str]:
+def _earlier_files(page: Path) -> set[str]:
     """Returns the file names of the report whose HTML page is `page`; empty if `page` is not of a report."""
     try:
         text = page.read_text(encoding="utf-8")
@@ -123,12 +123,12 @@ def as_html(document: Document, images: Mapping[str, str], link: Callable[[str],
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
         kind=lambda block: type(block).__name__,
-        images={name: _address(image) for name, image in images.items()},
+        images={name: _to_data_url(image) for name, image in images.items()},
         frame_rows=lambda table: [text_row(*row) for row in frame_rows(table)],
     )
 
 
-def _address(image: str) -> Markup:
+def _to_data_url(image: str) -> Markup:
     """Returns the SVG as a data URL for a quoted attribute; escaped angle brackets would take more room."""
     for character, escape in (("%", "%25"), ("#", "%23"), ('"', "%22"), ("\n", " "), ("&", "&amp;")):
         image = image.replace(character, escape)
@@ -139,20 +139,20 @@ def as_markdown(document: Document, link: Callable[[str], str]) -> str:
     """Returns the document as Markdown; `link` gives the URL of a run."""
     parts = [f"# {markdown(document.title)}", markdown(document.about)]
     for section in document.sections:
-        parts += [f"## {markdown(section.title)}", *_blocks(section.blocks, link, 3)]
+        parts += [f"## {markdown(section.title)}", *_render_blocks(section.blocks, link, 3)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def blocks_as_markdown(blocks: Sequence[Block], link: Callable[[str], str]) -> list[str]:
     """Returns the blocks as Markdown paragraphs, without pictures; `link` gives the URL of a run."""
-    return _blocks([block for block in blocks if not isinstance(block, Picture)], link, 3)
+    return _render_blocks([block for block in blocks if not isinstance(block, Picture)], link, 3)
 
 
-def _blocks(blocks: Sequence[Block], link: Callable[[str], str], level: int) -> list[str]:
-    return [part for block in blocks for part in _block(block, link, level)]
+def _render_blocks(blocks: Sequence[Block], link: Callable[[str], str], level: int) -> list[str]:
+    return [part for block in blocks for part in _render_block(block, link, level)]
 
 
-def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
+def _render_block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
     match block:
         case str(text):
             return [markdown(text)]
@@ -163,17 +163,17 @@ def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
         case ReportTable(heads, rows, left):
             if not rows:
                 return []
-            cells = [[_cell(cell, link) for cell in row] for row in rows]
+            cells = [[_render_cell(cell, link) for cell in row] for row in rows]
             return [markdown_table([markdown(head) for head in heads], cells, left)]
         case Picture(plot):
             title, file = markdown(plot.title), f"{PICTURES}/{plot.name}"
             figures = f"Its figures: [{plot.name}.csv]({file}.csv)"
             return [f"{'#' * level} {title}", f"![{title}]({file}.svg)", markdown(plot.caption), figures]
         case Details(title, inner_blocks):
-            return [f"{'#' * level} {markdown(title)}", *_blocks(inner_blocks, link, level + 1)]
+            return [f"{'#' * level} {markdown(title)}", *_render_blocks(inner_blocks, link, level + 1)]
 
 
-def _cell(cell: ReportCell, link: Callable[[str], str]) -> str:
+def _render_cell(cell: ReportCell, link: Callable[[str], str]) -> str:
     text = f"**{markdown(cell.text)}**" if cell.best else markdown(cell.text)
     return f"[{text}]({link(cell.run_id)})" if cell.run_id and text else text
 

@@ -52,7 +52,9 @@ class SweepData:
         job = load_job(result.job)
         space = load_space(space_file(0), job, load_yaml(result.space))
         frames = {stage: frame_of(trainings) for stage, trainings in sweep_trainings(result).items()}
-        return cls(result, job, space, **frames, varied=_varied(space, frames["search"]), history=history)
+        return cls(
+            result, job, space, **frames, varied=_varied_columns(space, frames["search"]), history=history
+        )
 
     @property
     def pruned_by(self) -> str:
@@ -102,7 +104,7 @@ class SweepData:
         return {str(name): list(runs["run_id"]) for name, runs in trainings.groupby("setting", sort=False)}
 
 
-def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
+def _varied_columns(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
     """Returns the columns of `search` for the keys that the space varies, and for keys nested in these."""
     columns: list[str] = []
     for key in (key for parameter in space.parameters for key in parameter.keys):

@@ -55,12 +55,12 @@ def sweep_document(
     plots, missing = collection
     result = data.result
     sections = [
-        ReportSection("Result", _result(data, setting, knn)),
-        ReportSection("On fresh seeds", _fresh(data)),
-        ReportSection("Found by the search", _search(data)),
+        ReportSection("Result", _result_blocks(data, setting, knn)),
+        ReportSection("On fresh seeds", _confirmation_blocks(data)),
+        ReportSection("Found by the search", _search_blocks(data)),
         ReportSection("Plots", plot_blocks(plots, missing)),
-        ReportSection("What was asked", _request(data)),
-        ReportSection("What it took", _costs(data)),
+        ReportSection("What was asked", _request_blocks(data)),
+        ReportSection("What it took", _cost_blocks(data)),
         *data_sections({result.data.name: result.data.notes} if result.data else {}),
         ReportSection(
             "Where it comes from", (provenance_table(result.provenance, result.run_id or "", store),)
@@ -71,11 +71,11 @@ def sweep_document(
     return Document(f"Sweep {result.name}", about, tuple(sections), tuple(missing), conclusions)
 
 
-def _result(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tuple[Block, ...]:
+def _result_blocks(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tuple[Block, ...]:
     """Returns the verdicts, a plot of their differences, the setting to use, and the next command."""
     if setting is None:
         return ("No search trial is complete: there is no best setting.",)
-    blocks: list[Block] = [*(verdict.sentence for verdict in data.result.verdicts), *_front(data)]
+    blocks: list[Block] = [*(verdict.sentence for verdict in data.result.verdicts), *_front_blocks(data)]
     if not len(data.confirmation):
         blocks.append("No setting was trained again on fresh seeds (--seeds).")
     if data.result.verdicts:
@@ -87,7 +87,7 @@ def _result(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tup
     return (*blocks, f"{step}:", Code(command))
 
 
-def _front(data: SweepData) -> list[Block]:
+def _front_blocks(data: SweepData) -> list[Block]:
     """Returns a sentence with the trials on the Pareto front; empty for a single goal."""
     if len(data.result.goals) < 2:
         return []
@@ -96,7 +96,7 @@ def _front(data: SweepData) -> list[Block]:
     return [f"On the Pareto front of {goals}: {labels}."]
 
 
-def _called(data: SweepData, best: pd.Series) -> list[Block]:
+def _name_blocks(data: SweepData, best: pd.Series) -> list[Block]:
     """Returns a sentence if the best trial was confirmed under another name or not at all, else nothing."""
     name = data.confirmed.get(best["setting"])
     if name is None:
@@ -106,7 +106,7 @@ def _called(data: SweepData, best: pd.Series) -> list[Block]:
     return []
 
 
-def _shrinkage(data: SweepData) -> list[Block]:
+def _shrinkage_blocks(data: SweepData) -> list[Block]:
     """Returns a table with the best trial's score in the search, its mean on fresh seeds, and the change."""
     best = data.best
     rows = data.confirmation[data.confirmation["state"] == State.COMPLETE]
@@ -121,7 +121,7 @@ def _shrinkage(data: SweepData) -> list[Block]:
     return [f"{data.result.score} of {best['setting']}:", ReportTable(heads, (row,), left=())]
 
 
-def _request(data: SweepData) -> tuple[Block, ...]:
+def _request_blocks(data: SweepData) -> tuple[Block, ...]:
     request, goals = data.result.asked, data.result.goals
     rows = {"score": f"{data.result.score} ({data.result.mode})"}
     if len(goals) > 1:
@@ -138,7 +138,7 @@ def _request(data: SweepData) -> tuple[Block, ...]:
     )
 
 
-def _fresh(data: SweepData) -> tuple[Block, ...]:
+def _confirmation_blocks(data: SweepData) -> tuple[Block, ...]:
     best = data.best
     if not len(data.confirmation) or best is None:
         return ("Nothing was trained on fresh seeds.",)
@@ -146,15 +146,15 @@ def _fresh(data: SweepData) -> tuple[Block, ...]:
     groups = {setting.name: setting.run_id or "" for setting in data.result.settings}
     return (
         settings_table(data.confirmation, [data.result.fresh_score, *metrics], groups),
-        *_called(data, best),
-        *_shrinkage(data),
+        *_name_blocks(data, best),
+        *_shrinkage_blocks(data),
         Details("Every seed", (seeds_table(data.confirmation, metrics),)),
         Details("All figures on test", (metrics_table(data.confirmation),)),
-        *_failures(data.confirmation),
+        *_failure_blocks(data.confirmation),
     )
 
 
-def _races(data: SweepData) -> list[Block]:
+def _race_blocks(data: SweepData) -> list[Block]:
     """Returns a table with one row for each search that had a race; empty if no search had one."""
     rows = tuple(
         text_row(arm.name, str(search.number), search.sentence)
@@ -168,7 +168,7 @@ def _races(data: SweepData) -> list[Block]:
     return [intro, ReportTable(("arm", "search", "picked"), rows, left=(0, 2))]
 
 
-def _search(data: SweepData) -> tuple[Block, ...]:
+def _search_blocks(data: SweepData) -> tuple[Block, ...]:
     counts = ", ".join(f"{number} {state}" for state, number in data.search["state"].value_counts().items())
     sentence = f"{counted(len(data.search), 'search trial')}: {counts}."
     if len(data.dropped):
@@ -184,9 +184,9 @@ def _search(data: SweepData) -> tuple[Block, ...]:
         f"Each was trained on one and the same seed. A pruned one's score is of its last validation{suffix}.",
         trials_table(data.best_first.head(TOP), *columns),
         *(f"{line}." for arm in data.result.arms for line in arm.stops),
-        *_races(data),
+        *_race_blocks(data),
         _all_trials(data, columns),
-        *_failures(data.search),
+        *_failure_blocks(data.search),
     )
 
 
@@ -198,7 +198,7 @@ def _all_trials(data: SweepData, columns: tuple[str, list[str], tuple[str, ...]]
     return Details(f"The best {MOST:,}", (sentence, trials_table(data.best_first.head(MOST), *columns)))
 
 
-def _failures(runs: pd.DataFrame) -> list[Block]:
+def _failure_blocks(runs: pd.DataFrame) -> list[Block]:
     """Returns a hidden table with the reasons of failed trainings; empty if none failed."""
     failed = runs[runs["state"] == State.FAILED]
     rows = [
@@ -210,7 +210,7 @@ def _failures(runs: pd.DataFrame) -> list[Block]:
     return [Details("Why trainings failed", (ReportTable(("training", "reason"), tuple(rows), left=(0, 1)),))]
 
 
-def _costs(data: SweepData) -> tuple[Block, ...]:
+def _cost_blocks(data: SweepData) -> tuple[Block, ...]:
     budget, spent = data.result.asked and data.result.asked.budget, data.result.spent
     sentence = f"Asked: {budget or 'no budget'}. Spent: {spent or 'not recorded'}."
     hours = "Hours are those of the trainings, which ran side by side; CPU and GPU hours are what they held."

@@ -26,10 +26,10 @@ def settings_table(
         runs = complete[complete["setting"] == setting]
         figures = (cell for metric in metrics for cell in mean_and_spread(runs, metric))
         rows.append((ReportCell(setting, groups.get(setting, "")), ReportCell(str(len(runs))), *figures))
-    return ReportTable(("setting", "seeds", *_with_spreads(metrics)), tuple(rows))
+    return ReportTable(("setting", "seeds", *_add_spread_heads(metrics)), tuple(rows))
 
 
-def _with_spreads(names: Sequence[str]) -> list[str]:
+def _add_spread_heads(names: Sequence[str]) -> list[str]:
     return [head for name in names for head in (name, "± sd")]
 
 
@@ -74,7 +74,7 @@ def metrics_table(confirmation: pd.DataFrame) -> ReportTable:
         (ReportCell(name), *(cell for runs in settings.values() for cell in mean_and_spread(runs, name)))
         for name in names
     ]
-    return ReportTable(("metric", *_with_spreads(list(settings))), tuple(rows))
+    return ReportTable(("metric", *_add_spread_heads(list(settings))), tuple(rows))
 
 
 def run_figure(run: pd.Series, column: str, metric: str = "") -> ReportCell:
@@ -89,7 +89,7 @@ def budget_table(data: SweepData) -> ReportTable:
     parts = list(_parts(data))
     all_runs = pd.concat([runs for _, runs in parts]) if parts else data.search
     heads = ("part", "trainings", "hours", "cpu-h", "gpu-h", "hours each")
-    return ReportTable(heads, tuple(_costs(part, runs) for part, runs in [*parts, ("all", all_runs)]))
+    return ReportTable(heads, tuple(_cost_row(part, runs) for part, runs in [*parts, ("all", all_runs)]))
 
 
 def _parts(data: SweepData) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -106,7 +106,7 @@ def _parts(data: SweepData) -> Iterator[tuple[str, pd.DataFrame]]:
         yield f"confirmation, {setting}", confirmation[confirmation["setting"] == setting]
 
 
-def _costs(part: str, runs: pd.DataFrame) -> tuple[ReportCell, ...]:
+def _cost_row(part: str, runs: pd.DataFrame) -> tuple[ReportCell, ...]:
     if not len(runs) or runs["seconds"].isna().any():
         return text_row(part, str(len(runs)), *[""] * 4)
     hours = [float(runs[name].sum()) / HOURS for name in COSTS]

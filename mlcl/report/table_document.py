@@ -66,8 +66,8 @@ def table_document(table: TableResult, collection: PlotCollection, store: str) -
         ),
         ReportSection("Verdicts", verdict_blocks(table.verdicts)),
         *search_sections(table),
-        ReportSection("Every cell", (_results(table), *map(Picture, cell_plots(table)))),
-        ReportSection("Every seed", (_seeds(table),)),
+        ReportSection("Every cell", (_results_table(table), *map(Picture, cell_plots(table)))),
+        ReportSection("Every seed", (_seeds_table(table),)),
         ReportSection("Plots", plot_blocks(plots, missing)),
         *data_sections(table.notes),
         ReportSection("Where it comes from", (provenance, Details("The command", (Code(table.command),)))),
@@ -100,7 +100,7 @@ def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
     highlights = zip(frame["best"].tolist(), frame["shade"].tolist(), strict=True)
     grid = {key: _matrix_cell(*figures[key], *marks) for key, marks in zip(figures, highlights, strict=True)}
     rows, columns = (list(dict.fromkeys(frame[side])) for side in ("row", "column"))
-    row_ranks, column_ranks = _ranks(frame, "row", "column"), _ranks(frame, "column", "row")
+    row_ranks, column_ranks = _average_ranks(frame, "row", "column"), _average_ranks(frame, "column", "row")
     body = []
     for row in rows:
         cells = (grid.get((row, column), ReportCell("")) for column in columns)
@@ -113,7 +113,7 @@ def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
     return (about, ReportTable(heads, tuple(map(tuple, body))))
 
 
-def _ranks(frame: pd.DataFrame, methods: str, sets: str) -> pd.Series[float]:
+def _average_ranks(frame: pd.DataFrame, methods: str, sets: str) -> pd.Series[float]:
     """Returns the average ranks of `methods` (`row` or `column`) over `sets`, the other side.
 
     Empty if a set has cells with different data or the data of another set, a cell has no mean, or a side has
@@ -192,10 +192,10 @@ def _rank_blocks(ranking: Mapping[str, Any]) -> tuple[Block, ...]:
     tables = [
         ReportTable(tuple(t["heads"]), tuple(text_row(*row) for row in t["rows"])) for t in ranking["tables"]
     ]
-    return (*sentences, Picture(_diagram(ranking)), *tables)
+    return (*sentences, Picture(_rank_diagram(ranking)), *tables)
 
 
-def _diagram(ranking: Mapping[str, Any]) -> Plot:
+def _rank_diagram(ranking: Mapping[str, Any]) -> Plot:
     test = ranking["test"]
     groups = tuple(tuple(group) for group in test["groups"])
     return rank_plot(
@@ -207,19 +207,19 @@ def _diagram(ranking: Mapping[str, Any]) -> Plot:
     )
 
 
-def _label(table: TableResult, cell: CellResult, figure: FigureResult) -> str:
+def _figure_label(table: TableResult, cell: CellResult, figure: FigureResult) -> str:
     return cell.label + (f", {figure.name}" if len(table.figure_names) > 1 else "")
 
 
-def _results(table: TableResult) -> ReportTable:
+def _results_table(table: TableResult) -> ReportTable:
     heads = ("cell", "seeds", f"mean ({table.unit})", "± sd", "printed", "difference", "verdict")
-    return ReportTable(heads, tuple(_result(table, *pair) for pair in table.figures), left=(0, 6))
+    return ReportTable(heads, tuple(_result_row(table, *pair) for pair in table.figures), left=(0, 6))
 
 
-def _result(table: TableResult, cell: CellResult, figure: FigureResult) -> tuple[ReportCell, ...]:
+def _result_row(table: TableResult, cell: CellResult, figure: FigureResult) -> tuple[ReportCell, ...]:
     form, runs = f".{figure.digits}f", cell.run_ids(figure)
     return (
-        ReportCell(_label(table, cell, figure)),
+        ReportCell(_figure_label(table, cell, figure)),
         ReportCell(f"{len(figure.by_seed)} of {len(figure.values)}"),
         number_cell(figure.mean, figure.metric, runs, "mean", form=form),
         number_cell(figure.deviation, figure.metric, runs, "sd", form=form),
@@ -229,11 +229,11 @@ def _result(table: TableResult, cell: CellResult, figure: FigureResult) -> tuple
     )
 
 
-def _seeds(table: TableResult) -> ReportTable:
+def _seeds_table(table: TableResult) -> ReportTable:
     n_seeds = max(len(figure.values) for _, figure in table.figures)
     rows = []
     for cell, figure in table.figures:
-        cells = [ReportCell(_label(table, cell, figure))]
+        cells = [ReportCell(_figure_label(table, cell, figure))]
         for seed, value in enumerate(figure.values):
             runs = [run_id] if (run_id := cell.run_id(seed)) else []
             cells.append(number_cell(value, figure.metric, runs, form=f".{figure.digits}f"))

@@ -61,10 +61,10 @@ def comparable_cells(table: TableResult) -> list[CellGroup]:
     for cell in table.cells:
         if cell.figures[0].by_seed:
             groups.setdefault(cell.data, []).append(cell)
-    return [_group(cells) for cells in groups.values()]
+    return [_make_group(cells) for cells in groups.values()]
 
 
-def _group(cells: Sequence[CellResult]) -> CellGroup:
+def _make_group(cells: Sequence[CellResult]) -> CellGroup:
     rows, columns = {cell.row for cell in cells}, {cell.column for cell in cells}
     if len(rows) == 1:
         return CellGroup(rows.pop(), {cell.column: cell for cell in cells})
@@ -90,7 +90,7 @@ def group_plots(table: TableResult, draw_embeddings: EmbeddingPlots, history: Hi
     groups = comparable_cells(table)
     for number, group in enumerate(groups[:MOST_GROUPS], start=1):
         embeddings = draw_embeddings(group.runs_to_draw(table.higher, MOST_SETTINGS))
-        for drawn_plots, reasons in (_learning(group, history), embeddings):
+        for drawn_plots, reasons in (_learning_plots(group, history), embeddings):
             several = len(groups) > 1
             for plot in drawn_plots:
                 name, title = f"{plot.name}-{number}", f"{plot.title}: {group.title}"
@@ -102,7 +102,7 @@ def group_plots(table: TableResult, draw_embeddings: EmbeddingPlots, history: Hi
     return plots, skipped + [(f"what was learnt: {group.title}", limit) for group in groups[MOST_GROUPS:]]
 
 
-def _learning(group: CellGroup, history: Histories) -> PlotCollection:
+def _learning_plots(group: CellGroup, history: Histories) -> PlotCollection:
     runs = {name: cell.run_ids(cell.figures[0]) for name, cell in group.cells.items()}
     settings = {name: ids for name, ids in runs.items() if ids}
     metric = str(next(iter(group.cells.values())).params.get("evaluation.metric", ""))
@@ -172,19 +172,19 @@ def _draw_row(groups: Sequence[Sequence[CellPoint]], cells: Sequence[str], panel
     lines = {name: position for position, name in enumerate(cells)}
     for axes, points in zip(panels, groups, strict=False):
         _draw_panel(axes, points, lines)
-        axes.set_title(_wrapped(points[0].group, _TITLE))
+        axes.set_title(_wrap_label(points[0].group, _TITLE))
     for axes in panels[len(groups) :]:
         axes.axis("off")
-    panels[0].set_yticks(range(len(lines)), [_wrapped(name, _NAME) for name in lines])
+    panels[0].set_yticks(range(len(lines)), [_wrap_label(name, _NAME) for name in lines])
     panels[0].set_ylim(len(lines) - 0.5, -0.5)
 
 
-def _wrapped(text: str, letters: int) -> str:
+def _wrap_label(text: str, letters: int) -> str:
     return "\n".join(textwrap.wrap(style.as_text(text), letters))
 
 
 def _draw_panel(axes: Axes, points: Sequence[CellPoint], lines: Mapping[str, int]) -> None:
-    low, high = _limits(points)
+    low, high = _axis_limits(points)
     axes.set_xlim(low, high)
     axes.tick_params(labelsize=style.FONT_SIZE - 2)
     for point in points:
@@ -201,7 +201,7 @@ def _draw_panel(axes: Axes, points: Sequence[CellPoint], lines: Mapping[str, int
             axes.text(edge, y, text, ha=side, va="center", fontsize=style.FONT_SIZE - 2)
 
 
-def _limits(points: Sequence[CellPoint]) -> tuple[float, float]:
+def _axis_limits(points: Sequence[CellPoint]) -> tuple[float, float]:
     """Returns the limits of the axis, which contain all points of a panel except the outliers."""
     means = [point.mean for point in points]
     middle = median(means)

@@ -121,31 +121,33 @@ def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     for setting in settings:
         if setting.optional and setting.arm and (setting.sweep, setting.arm) not in joined_arms:
             groups.setdefault((setting.sweep, setting.arm), {}).setdefault(setting.search, []).append(setting)
-    picks = {key: [max(group, key=_validation) for _, group in sorted(groups[key].items())] for key in groups}
-    joined = [_joined(arm, arm_picks) for (_, arm), arm_picks in picks.items()]
+    picks = {
+        key: [max(group, key=_validation_score) for _, group in sorted(groups[key].items())] for key in groups
+    }
+    joined = [_join_picks(arm, arm_picks) for (_, arm), arm_picks in picks.items()]
     pick_ids = {id(pick) for arm_picks in picks.values() for pick in arm_picks}
     rest = [setting for setting in settings if id(setting) not in pick_ids]
     position = settings.index(next(iter(picks.values()))[0]) if picks else 0
     merged = [*rest[:position], *joined, *rest[position:]]
     words = groupby(merged, key=lambda setting: (setting.sweep, setting.optional))
-    return [setting for _, word_settings in words for setting in sorted(word_settings, key=_place)]
+    return [setting for _, word_settings in words for setting in sorted(word_settings, key=_control_rank)]
 
 
-def _place(setting: ComparedSetting) -> int:
+def _control_rank(setting: ComparedSetting) -> int:
     """Returns 0 for the joined control of a named sweep, 1 for its other settings of the control, else 2."""
     if not setting.optional or Role.CONTROL not in setting.role:
         return 2
     return 0 if setting.searches else 1
 
 
-def _validation(setting: ComparedSetting) -> float:
+def _validation_score(setting: ComparedSetting) -> float:
     """Returns the mean score on validation, negated where lower is better; -inf if a run has none."""
     sign, runs = -1.0 if setting.mode == "min" else 1.0, setting.runs.values()
     scores = [run.metrics.get(figure_name(setting.score, run.metrics), math.nan) for run in runs]
     return fmean(sign * score if math.isfinite(score) else -math.inf for score in scores)
 
 
-def _joined(arm: str, picks: Sequence[ComparedSetting]) -> ComparedSetting:
+def _join_picks(arm: str, picks: Sequence[ComparedSetting]) -> ComparedSetting:
     """Returns the arm as one setting, with all runs of its picks and the job keys in which they agree."""
     shared = set.intersection(*(set(pick.job.items()) for pick in picks))
     return replace(
@@ -168,7 +170,7 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
     subtracted first. Raises UserError where the data differs, no seed is shared, or a value is not finite.
     """
     settings = (reference, other)
-    paired = all(map(_draw_by_seed, settings))
+    paired = all(map(_has_seeded_draws, settings))
     shared_seeds = reference.runs.keys() & other.runs.keys()
     if paired and not shared_seeds:
         seeds = "; ".join(
@@ -184,16 +186,18 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
     ]
     if bad_runs:  # without such seeds the setting that failed there would look better
         raise UserError(f"{metric} is not a number in some runs", key="--metric", found=bad_runs)
-    (difference,) = differences_of(_arm(reference, metric), [_arm(other, metric)], metric, mode, seeds=paired)
+    (difference,) = differences_of(
+        _to_arm(reference, metric), [_to_arm(other, metric)], metric, mode, seeds=paired
+    )
     return difference
 
 
-def _arm(setting: ComparedSetting, metric: str) -> Arm:
+def _to_arm(setting: ComparedSetting, metric: str) -> Arm:
     """Returns the setting's runs as an arm, by search; a fitted baseline of equal values has one outcome."""
-    own_rows = len({run.data_seeds.get(SPLIT_SEED) for run in setting.runs.values()}) > 1
+    splits_differ = len({run.data_seeds.get(SPLIT_SEED) for run in setting.runs.values()}) > 1
     outcomes = {}
     for seed, run in setting.runs.items():
-        blocks = () if own_rows else tuple(run.blocks.get(metric, ()))
+        blocks = () if splits_differ else tuple(run.blocks.get(metric, ()))
         outcomes[seed] = Outcome(run.seed, run.metrics[metric], blocks, run.job_hash)
     searches = tuple(
         tuple(outcomes[seed] for seed in seeds) for seeds in setting.searches or (tuple(setting.runs),)
@@ -204,12 +208,12 @@ def _arm(setting: ComparedSetting, metric: str) -> Arm:
     return Arm(setting.label, arm_searches, fixed, setting.searched, deviation)
 
 
-def _draws(run: SeedRun) -> tuple[tuple[str, str], ...]:
+def _data_draws(run: SeedRun) -> tuple[tuple[str, str], ...]:
     """Returns the (job key, seed) pairs of a run's draws from the data, except the seed of the split."""
     return tuple(sorted((key, seed) for key, seed in run.data_seeds.items() if key != SPLIT_SEED))
 
 
-def _draw_by_seed(setting: ComparedSetting) -> bool:
+def _has_seeded_draws(setting: ComparedSetting) -> bool:
     """Whether the runs of a setting differ in a seed of data sampling other than `data.validation_seed`."""
     data_seeds = ({**run.data_seeds, VALIDATION_SEED: ""} for run in setting.runs.values())
     return len({tuple(sorted(seeds.items())) for seeds in data_seeds}) > 1
@@ -217,7 +221,7 @@ def _draw_by_seed(setting: ComparedSetting) -> bool:
 
 def shares_draws(a: ComparedSetting, b: ComparedSetting) -> bool:
     """Whether a run of each setting drew from the data with the same seeds, except that of the split."""
-    draws_a, draws_b = ({_draws(run) for run in setting.runs.values()} for setting in (a, b))
+    draws_a, draws_b = ({_data_draws(run) for run in setting.runs.values()} for setting in (a, b))
     return bool(draws_a & draws_b)
 
 
@@ -226,18 +230,18 @@ def _check_data(a: ComparedSetting, b: ComparedSetting) -> None:
 
     Where each seed has its own split, the runs of each shared seed must have the same draws and data.
     """
-    runs_a, runs_b = ({_draws(run): run for run in setting.runs.values()} for setting in (a, b))
+    runs_a, runs_b = ({_data_draws(run): run for run in setting.runs.values()} for setting in (a, b))
     pairs = [(a.runs[seed], b.runs[seed]) for seed in sorted(a.runs.keys() & b.runs.keys())]
-    same_draws = [pair for pair in pairs if _draws(pair[0]) == _draws(pair[1])]
+    same_draws = [pair for pair in pairs if _data_draws(pair[0]) == _data_draws(pair[1])]
     clashes = [pair for pair in pairs if pair not in same_draws]
-    if not shares_draws(a, b) or (clashes and _draw_by_seed(a)):
+    if not shares_draws(a, b) or (clashes and _has_seeded_draws(a)):
         runs = clashes[0] if clashes else [next(iter(setting.runs.values())) for setting in (a, b)]
-        draws_a, draws_b = (dict(_draws(run)) for run in runs)
+        draws_a, draws_b = (dict(_data_draws(run)) for run in runs)
         key = next(key for key in sorted({*draws_a, *draws_b}) if draws_a.get(key) != draws_b.get(key))
         problem = "these settings drew from the data with different seeds, and cannot be compared"
         values = f"{a.label} {draws_a.get(key, 'none')}, {b.label} {draws_b.get(key, 'none')}"
         raise UserError(problem, key=key, found=values)
-    if not all(map(_draw_by_seed, (a, b))):
+    if not all(map(_has_seeded_draws, (a, b))):
         same_draws += [(runs_a[draws], runs_b[draws]) for draws in runs_a.keys() & runs_b.keys()]
     for one_run, other_run in same_draws:
         if one_run.data != other_run.data:

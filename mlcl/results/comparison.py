@@ -91,8 +91,8 @@ def compare_settings(
     where no two runs share their draws from the data.
     """
     settings = join_searches(settings)
-    metric = metric or _goal(settings)
-    with_metric = [setting for setting in settings if _has(setting, metric)]
+    metric = metric or _default_metric(settings)
+    with_metric = [setting for setting in settings if _has_metric(setting, metric)]
     left_out = [
         setting
         for setting in settings
@@ -107,15 +107,15 @@ def compare_settings(
     if len(settings) < 2:
         problem = "needs two settings or more" + (f" that have {metric}" if left_out else "")
         raise UserError(problem, key="WHAT", found=settings[0].label if settings else "none")
-    name = _metric(settings, metric)
-    settings = [_with_metric(setting, name, blocks_of) for setting in settings]
-    mode = _mode(name, settings)
+    name = _find_metric(settings, metric)
+    settings = [_add_metric(setting, name, blocks_of) for setting in settings]
+    mode = _metric_mode(name, settings)
     reference, *others = settings
     pairs = [compare_pair(reference, other, name, mode or "max") for other in others]
-    verdicts, rows = _verdicts(reference, others, pairs, name, mode), []
+    verdicts, rows = _make_verdicts(reference, others, pairs, name, mode), []
     for other, pair, verdict in zip(others, pairs, verdicts, strict=True):
         unpaired = tuple(sorted(set(reference.runs) ^ set(other.runs))) if pair.paired else ()
-        rows.append(ComparisonRow(other, verdict, _differing(reference.job, other.job), unpaired))
+        rows.append(ComparisonRow(other, verdict, _differing_keys(reference.job, other.job), unpaired))
     labels = (tuple(setting.label for setting in group) for group in (left_out, other_draws))
     return Comparison(name, mode, reference, tuple(rows), *labels)
 
@@ -124,7 +124,7 @@ def _is_elsewhere(setting: ComparedSetting, reference: ComparedSetting) -> bool:
     return setting.sweep == reference.sweep and not shares_draws(reference, setting)
 
 
-def _verdicts(
+def _make_verdicts(
     reference: ComparedSetting,
     others: Sequence[ComparedSetting],
     pairs: Sequence[Difference],
@@ -153,7 +153,7 @@ def _verdicts(
     return [verdicts[index] for index in range(len(others))]
 
 
-def _goal(settings: Sequence[ComparedSetting]) -> str:
+def _default_metric(settings: Sequence[ComparedSetting]) -> str:
     """Returns the first setting's score on test or, if a trained setting lacks it, the score's last part."""
     score = settings[0].score if settings else ""
     if not score:
@@ -163,7 +163,7 @@ def _goal(settings: Sequence[ComparedSetting]) -> str:
     return name if all(name in setting.metrics for setting in trained) else score.rpartition("/")[2]
 
 
-def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
+def _metric_mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
     """Returns max or min for metrics of an evaluation, losses and seconds; None for a temperature and others.
 
     Runs record for which metrics lower is better; without such a record, the metric's declaration decides.
@@ -183,44 +183,44 @@ def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
     return None
 
 
-def _names(metric: str) -> list[str]:
+def _possible_names(metric: str) -> list[str]:
     path, slash, name = metric.rpartition("/")
     spellings = dict.fromkeys((metric, f"{path}{slash}{metric_name(name)}"))
     return [prefix + spelling for spelling in spellings for prefix in ("", *PREFIXES)]
 
 
-def _has(setting: ComparedSetting, metric: str) -> bool:
-    return any(_own_name(name, setting) in setting.metrics for name in _names(metric))
+def _has_metric(setting: ComparedSetting, metric: str) -> bool:
+    return any(_recorded_name(name, setting) in setting.metrics for name in _possible_names(metric))
 
 
-def _own_name(name: str, setting: ComparedSetting) -> str:
+def _recorded_name(name: str, setting: ComparedSetting) -> str:
     """Returns the name of a metric in a setting: a fitted baseline has it only without the `knn` prefix."""
     return figure_name(name, setting.metrics) if setting.is_fitted else name
 
 
-def _with_metric(setting: ComparedSetting, name: str, blocks_of: BlocksOf | None) -> ComparedSetting:
+def _add_metric(setting: ComparedSetting, name: str, blocks_of: BlocksOf | None) -> ComparedSetting:
     """Returns the setting with the metric as `name`, also if a fitted baseline has another name for it.
 
     `blocks_of` computes the blocks of local runs that have not recorded them.
     """
-    own_name, runs = _own_name(name, setting), {}
+    recorded_name, runs = _recorded_name(name, setting), {}
     for seed, run in setting.runs.items():
         blocks = dict(run.blocks)
-        if blocks_of is not None and run.folder is not None and own_name not in blocks:
-            blocks |= blocks_of(run.folder, [own_name])
-        if own_name in blocks:
-            blocks[name] = blocks[own_name]
-        runs[seed] = replace(run, metrics={**run.metrics, name: run.metrics[own_name]}, blocks=blocks)
+        if blocks_of is not None and run.folder is not None and recorded_name not in blocks:
+            blocks |= blocks_of(run.folder, [recorded_name])
+        if recorded_name in blocks:
+            blocks[name] = blocks[recorded_name]
+        runs[seed] = replace(run, metrics={**run.metrics, name: run.metrics[recorded_name]}, blocks=blocks)
     return replace(setting, runs=runs)
 
 
-def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
-    for name in _names(metric):
-        if all(_own_name(name, setting) in setting.metrics for setting in settings):
+def _find_metric(settings: Sequence[ComparedSetting], metric: str) -> str:
+    for name in _possible_names(metric):
+        if all(_recorded_name(name, setting) in setting.metrics for setting in settings):
             return name
     shared_names = set.intersection(*(setting.metrics for setting in settings))
     problem, allowed = "no metric of this name that all have", sorted(shared_names)
-    lacking_setting = next((setting for setting in settings if not _has(setting, metric)), None)
+    lacking_setting = next((setting for setting in settings if not _has_metric(setting, metric)), None)
     if lacking_setting is not None:
         hint = did_you_mean(metric, sorted(lacking_setting.metrics))
         problem = f"{lacking_setting.label} has no such metric{hint}"
@@ -228,14 +228,14 @@ def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
     raise UserError(problem, key="--metric", found=metric, allowed=allowed)
 
 
-def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
+def _differing_keys(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the keys in which two jobs differ; of a section that one of them lacks, the section alone."""
     keys = {key for key, _ in set(a.items()) ^ set(b.items())} - {CLASSIFIER_WEIGHT}
     top_keys = (key for key in keys if key.rpartition(".")[0] not in keys)
-    return tuple(sorted({_section(key, a if key in b else b) for key in top_keys}))
+    return tuple(sorted({_missing_section(key, a if key in b else b) for key in top_keys}))
 
 
-def _section(key: str, other: Mapping[str, str]) -> str:
+def _missing_section(key: str, other: Mapping[str, str]) -> str:
     """Returns the outermost section of `key` that the job `other` lacks entirely, or the key itself."""
     parts = key.split(".")
     sections = (".".join(parts[:count]) for count in range(1, len(parts)))

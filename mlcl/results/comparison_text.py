@@ -61,28 +61,30 @@ def notes(found: Comparison) -> list[str]:
     baselines, the picks of joined searches, and settings with several names.
     """
     lines = []
-    shared_rows = _alike(found)
+    shared_rows = _tied_baselines(found)
     for row in found.rows:
         if row not in shared_rows:
             lines.append(row.verdict.sentence)
         if row.differs and not row.setting.is_fitted:
-            lines.append(f"{row.setting.label} differs in {_listed(row.differs)}.")
+            lines.append(f"{row.setting.label} differs in {_join_keys(row.differs)}.")
         if row.unpaired:
             seeds = ", ".join(map(str, row.unpaired))
             lines.append(f"{row.setting.label}: seeds without a partner, not in the difference: {seeds}.")
     for answer in dict.fromkeys(row.answer for row in shared_rows):
-        names = _listed(tuple(row.setting.label for row in shared_rows if row.answer == answer))
+        names = _join_keys(tuple(row.setting.label for row in shared_rows if row.answer == answer))
         no_difference = answer == Conclusion.NO_DIFFERENCE
         claim = "make no difference to" if no_difference else f"are {answer} than"
         lines.append(f"Fitted baselines that {claim} {found.reference.label}: {names}.")
     settings = (found.reference, *(row.setting for row in found.rows))
     fitted_labels = tuple(setting.label for setting in settings if setting.is_fitted)
     if fitted_labels and found.metric.startswith(NEIGHBOURS):
-        lines.append(f"{_listed(fitted_labels)}: without neighbours, which a fitted baseline does not have.")
+        lines.append(
+            f"{_join_keys(fitted_labels)}: without neighbours, which a fitted baseline does not have."
+        )
     if found.left_out:
-        lines.append(f"Left out, for a fitted baseline has no {found.metric}: {_listed(found.left_out)}.")
+        lines.append(f"Left out, for a fitted baseline has no {found.metric}: {_join_keys(found.left_out)}.")
     if found.other_draws:
-        names = _listed(found.other_draws, "; ")  # such as `control, search 2, as written`
+        names = _join_keys(found.other_draws, "; ")  # such as `control, search 2, as written`
         lines.append(f"Left out, for they are of other draws from the data: {names}.")
     lines += [f"{setting.label} found {'; '.join(setting.picks)}." for setting in settings if setting.picks]
     aliased_settings = (setting for setting in settings if len(setting.names) > 1)
@@ -92,7 +94,7 @@ def notes(found: Comparison) -> list[str]:
     ]
 
 
-def _alike(comparison: Comparison) -> list[ComparisonRow]:
+def _tied_baselines(comparison: Comparison) -> list[ComparisonRow]:
     """Returns the fitted baselines whose answer is decided and equals that of another fitted baseline."""
     decided = [
         row
@@ -103,7 +105,7 @@ def _alike(comparison: Comparison) -> list[ComparisonRow]:
     return [row for row in decided if counts[row.answer] > 1]
 
 
-def _listed(keys: tuple[str, ...], divider: str = ", ") -> str:
+def _join_keys(keys: tuple[str, ...], divider: str = ", ") -> str:
     more = len(keys) - MOST_KEYS
     return divider.join(keys[:MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
 
@@ -117,30 +119,42 @@ def title(found: Comparison) -> str:
 def grid(found: Comparison) -> list[list[str]]:
     """Returns the table as rows of text, the reference first, with the columns of `HEADS`."""
     reference, metric = found.reference, found.metric
-    reference_row = [reference.label, _seeds(reference), _mean(reference, metric), "", "", "", "reference"]
-    return [reference_row, *(_cells(row, metric) for row in found.rows)]
+    reference_row = [
+        reference.label,
+        _format_seeds(reference),
+        _format_mean(reference, metric),
+        "",
+        "",
+        "",
+        "reference",
+    ]
+    return [reference_row, *(_row_cells(row, metric) for row in found.rows)]
 
 
-def _cells(row: ComparisonRow, metric: str) -> list[str]:
+def _row_cells(row: ComparisonRow, metric: str) -> list[str]:
     verdict = row.verdict
     interval, shares = "", ""
     if verdict.interval is not None:
         interval = f"{verdict.interval[0]:+.{DIGITS}f} to {verdict.interval[1]:+.{DIGITS}f}"
         shares = ", ".join(f"{verdict.shares[part]:.0%}" for part in ("searches", "seeds", "rows"))
-    seeds = f"{verdict.treated.trainings} of {_seeds(row.setting)}" if row.unpaired else _seeds(row.setting)
+    seeds = (
+        f"{verdict.treated.trainings} of {_format_seeds(row.setting)}"
+        if row.unpaired
+        else _format_seeds(row.setting)
+    )
     return [
-        row.setting.label, seeds, _mean(row.setting, metric), f"{verdict.difference:+.{DIGITS}f}", interval,
-        shares, row.answer,
+        row.setting.label, seeds, _format_mean(row.setting, metric), f"{verdict.difference:+.{DIGITS}f}",
+        interval, shares, row.answer,
     ]  # fmt: skip
 
 
-def _seeds(setting: ComparedSetting) -> str:
+def _format_seeds(setting: ComparedSetting) -> str:
     """Returns the number of a setting's seeds, and of its searches if it has several: `6 in 2 searches`."""
     searches = f" in {len(setting.searches)} searches" if len(setting.searches) > 1 else ""
     return f"{len(setting.runs)}{searches}"
 
 
-def _mean(setting: ComparedSetting, metric: str) -> str:
+def _format_mean(setting: ComparedSetting, metric: str) -> str:
     """Returns mean ± standard deviation over all seeds of a setting; empty where a value is not finite."""
     values = [run.metrics[metric] for run in setting.runs.values()]
     if not all(map(math.isfinite, values)):

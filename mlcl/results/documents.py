@@ -94,17 +94,17 @@ def stop_sweep(folder: Path, reason: str) -> None:
     """
     file = folder / SWEEP_JSON
     with suppress(FileNotFoundError, ValueError, TypeError):
-        tree = _stopped(json.loads(file.read_text(encoding="utf-8")))
+        tree = _mark_stopped(json.loads(file.read_text(encoding="utf-8")))
         _write(file, {**tree, "reason": reason})
 
 
-def _stopped(tree: Any) -> Any:
+def _mark_stopped(tree: Any) -> Any:
     if isinstance(tree, list):
-        return [_stopped(item) for item in tree]
+        return [_mark_stopped(item) for item in tree]
     if not isinstance(tree, dict):
         return tree
     state = {"state": State.STOPPED} if tree.get("state") == State.RUNNING else {}
-    return {key: _stopped(value) for key, value in tree.items()} | state
+    return {key: _mark_stopped(value) for key, value in tree.items()} | state
 
 
 def read_sweep(runs: Runs, run: Run) -> SweepResult:
@@ -124,13 +124,13 @@ def read_sweep(runs: Runs, run: Run) -> SweepResult:
     return replace(
         result,
         run_id=str(run.info.run_id),
-        trials=_with_runs(result.trials, runs_by_log),
-        dropped=_with_runs(result.dropped, runs_by_log),
-        baseline_trials=_with_runs(result.baseline_trials, runs_by_log),
-        earlier_baseline_trials=_with_runs(result.earlier_baseline_trials, runs_by_log),
-        race_trainings=_with_runs(result.race_trainings, runs_by_log),
-        confirmations=tuple(_setting(setting, runs_by_log) for setting in result.confirmations),
-        earlier=tuple(_setting(setting, runs_by_log) for setting in result.earlier),
+        trials=_add_runs(result.trials, runs_by_log),
+        dropped=_add_runs(result.dropped, runs_by_log),
+        baseline_trials=_add_runs(result.baseline_trials, runs_by_log),
+        earlier_baseline_trials=_add_runs(result.earlier_baseline_trials, runs_by_log),
+        race_trainings=_add_runs(result.race_trainings, runs_by_log),
+        confirmations=tuple(_add_setting_runs(setting, runs_by_log) for setting in result.confirmations),
+        earlier=tuple(_add_setting_runs(setting, runs_by_log) for setting in result.earlier),
     )
 
 
@@ -148,7 +148,7 @@ def read_table(runs: Runs, run: Run, only: str | None = None) -> TableResult:
         else {}
     )
     cells = tuple(
-        replace(cell, trainings=_with_runs(cell.trainings, runs_by_log, neighbours=not cell.neighbours))
+        replace(cell, trainings=_add_runs(cell.trainings, runs_by_log, neighbours=not cell.neighbours))
         for cell in result.cells
     )
     return replace(result, run_id=str(run.info.run_id), cells=cells)
@@ -161,12 +161,12 @@ def _read(runs: Runs, run: Run, kind: type[ResultT], folder: str, name: str) -> 
     return read_result(kind, runs.text(run, name), Path(name))
 
 
-def _setting(setting: SettingResult, runs_by_log: Mapping[str, Run]) -> SettingResult:
+def _add_setting_runs(setting: SettingResult, runs_by_log: Mapping[str, Run]) -> SettingResult:
     run = runs_by_log.get(setting.log)
-    return replace(setting, run_id=run and str(run.info.run_id), seeds=_with_runs(setting.seeds, runs_by_log))
+    return replace(setting, run_id=run and str(run.info.run_id), seeds=_add_runs(setting.seeds, runs_by_log))
 
 
-def _with_runs(
+def _add_runs(
     trainings: Iterable[TrainingResult], runs_by_log: Mapping[str, Run], *, neighbours: bool = True
 ) -> tuple[TrainingResult, ...]:
     """Adds the ids and metrics of the trainings' runs; without `neighbours`, no metrics that begin `knn/`."""

@@ -38,7 +38,7 @@ def frame_of(trainings: Iterable[LabelledTraining]) -> pd.DataFrame:
         params = training.params(shared)
         param_names |= dict.fromkeys(params)
         metric_names |= set(training.metrics)
-        rows.append({**params, **training.metrics, **_row(kind, setting, training)})
+        rows.append({**params, **training.metrics, **_training_row(kind, setting, training)})
     names = [*COLUMNS, *param_names, *sorted(metric_names - {"score"})]
     frame = pd.DataFrame(rows, columns=pd.Index(names))
     dtypes = {"number": "Int64", "seed": "Int64"} | dict.fromkeys(("score", *COSTS), "float64")
@@ -47,7 +47,7 @@ def frame_of(trainings: Iterable[LabelledTraining]) -> pd.DataFrame:
     return frame.astype(dtypes).assign(started=started, run_id=ids)
 
 
-def _row(kind: str, setting: str, training: TrainingResult) -> dict[str, Any]:
+def _training_row(kind: str, setting: str, training: TrainingResult) -> dict[str, Any]:
     fields = ("number", "seed", "reason", "run_id", "started", *COSTS)
     score = None if training.state in RESUMABLE else training.score
     return {

@@ -56,7 +56,7 @@ class JobDataCache:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._known: dict[str, JobData] = {}
+        self._job_data: dict[str, JobData] = {}
 
     def __call__(self, folder: Path) -> JobData:
         """Returns the data of the run in `folder`. Raises UserError where it cannot be loaded."""
@@ -64,9 +64,9 @@ class JobDataCache:
         if job.plugins and not files_are_run():
             raise UserError("its job has plugin files, which are not run here", key="plugins")
         name = job.model_copy(update={"train": job.train.model_copy(update={"seed": 0})}).model_dump_json()
-        if name not in self._known:
-            self._known[name] = JobData.of(job, self._home, recorded=True)
-        return self._known[name]
+        if name not in self._job_data:
+            self._job_data[name] = JobData.of(job, self._home, recorded=True)
+        return self._job_data[name]
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ def knn_table(run: StoredRun) -> Array:
     metric has no value.
     """
     grid = knn_grid(run.job_data.job)
-    own_grid = _own(run.job_data.job) or grid
-    lambdas, temperatures = [*grid.lambda_, *own_grid.lambda_], [*grid.temperature, *own_grid.temperature]
-    return run.grid([*grid.k, *own_grid.k], lambdas, temperatures)
+    job_grid = _job_grid(run.job_data.job) or grid
+    lambdas, temperatures = [*grid.lambda_, *job_grid.lambda_], [*grid.temperature, *job_grid.temperature]
+    return run.grid([*grid.k, *job_grid.k], lambdas, temperatures)
 
 
 def knn_scores(tables: Sequence[Array], jobs: Sequence[JobConfig]) -> KnnScores:
@@ -127,17 +127,17 @@ def knn_scores(tables: Sequence[Array], jobs: Sequence[JobConfig]) -> KnnScores:
         value_SP = np.stack([frame.loc[common, split] for frame in frames])
         points[split] = value_SP.mean(axis=0)
         points[f"{split}_sd"] = value_SP.std(axis=0, ddof=1) if len(tables) > 1 else np.nan
-    points["in_grid"] = _inside(points, knn_grid(jobs[0]))
+    points["in_grid"] = _is_in_grid(points, knn_grid(jobs[0]))
     sign = 1 if default_mode(jobs[0].evaluation.metric) == "max" else -1
     rounded = np.round(sign * points["val"], DIGITS + 2)  # of equal means, the first point is the best
     best = np.nanargmax(np.where(points["in_grid"], rounded, np.nan))
-    own_grid = _own(jobs[0])
-    if own_grid is None or any(_own(job) != own_grid for job in jobs):
+    job_grid = _job_grid(jobs[0])
+    if job_grid is None or any(_job_grid(job) != job_grid for job in jobs):
         return KnnScores(points, int(best), None, len(tables))
-    return KnnScores(points, int(best), int(_inside(points, own_grid).argmax()), len(tables))
+    return KnnScores(points, int(best), int(_is_in_grid(points, job_grid).argmax()), len(tables))
 
 
-def _own(job: JobConfig) -> KnnGrid | None:
+def _job_grid(job: JobConfig) -> KnnGrid | None:
     """Returns the k-NN parameters of the job as a grid of one point; None if the job sets none."""
     knn = job.evaluation.knn
     if knn is None:
@@ -148,9 +148,9 @@ def _own(job: JobConfig) -> KnnGrid | None:
     )
 
 
-def _inside(points: pd.DataFrame, grid: KnnGrid) -> Array:
+def _is_in_grid(points: pd.DataFrame, grid: KnnGrid) -> Array:
     """Whether each point is in the grid, (P,) bool. A k above the largest k in `points` counts as that k."""
     largest_k = points["k"].max()
     k = points["k"].isin([min(k, largest_k) for k in grid.k])
-    inside = k & points["lambda"].isin(grid.lambda_) & points["temperature"].isin(grid.temperature)
-    return np.asarray(inside)
+    is_inside = k & points["lambda"].isin(grid.lambda_) & points["temperature"].isin(grid.temperature)
+    return np.asarray(is_inside)

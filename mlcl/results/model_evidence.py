@@ -24,12 +24,12 @@ def model_evidence(result: SweepResult | TableResult, run_id: str) -> str:
     verdicts: a trial of a search, for example, has no fresh seeds.
     """
     if isinstance(result, SweepResult):
-        kind, (label, searches), metrics = "sweep", _setting(result, run_id), None
+        kind, (label, searches), metrics = "sweep", _find_setting(result, run_id), None
         sentences = [verdict.sentence for verdict in result.verdicts]
     else:
-        kind, (label, searches, metrics, sentences) = "table", _cell(result, run_id)
+        kind, (label, searches, metrics, sentences) = "table", _find_cell(result, run_id)
     parts = []
-    rows = _figures(searches, metrics)
+    rows = _figure_rows(searches, metrics)
     if rows:
         seeds = counted(sum(map(len, searches)), "seed")
         heading = f"{markdown(label)} of the {kind} {markdown(result.name)}, {seeds}:"
@@ -44,15 +44,15 @@ Searches = Sequence[Sequence[TrainingResult]]
 """The complete trainings of each search."""
 
 
-def _setting(sweep: SweepResult, run_id: str) -> tuple[str, Searches]:
+def _find_setting(sweep: SweepResult, run_id: str) -> tuple[str, Searches]:
     """Returns the label and the complete seeds of the confirmed setting that the run is a seed of."""
     for setting in sweep.settings:
         if any(seed.run_id == run_id for seed in setting.seeds):
-            return setting.label or setting.name, _complete([setting.seeds])
+            return setting.label or setting.name, _complete_trainings([setting.seeds])
     return "", ()
 
 
-def _cell(table: TableResult, run_id: str) -> tuple[str, Searches, list[str], list[str]]:
+def _find_cell(table: TableResult, run_id: str) -> tuple[str, Searches, list[str], list[str]]:
     """Returns the label, complete trainings, metrics and verdicts of the cell that the run belongs to."""
     for cell in table.cells:
         if any(training.run_id == run_id for training in cell.trainings):
@@ -66,28 +66,28 @@ def _cell(table: TableResult, run_id: str) -> tuple[str, Searches, list[str], li
                 [training for position in group if (training := cell.training(position))]
                 for group in cell.searches
             ]
-            return cell.label, _complete(searches), metrics, sentences_of(cell_verdicts)
+            return cell.label, _complete_trainings(searches), metrics, sentences_of(cell_verdicts)
     return "", (), [], []
 
 
-def _complete(searches: Searches) -> Searches:
+def _complete_trainings(searches: Searches) -> Searches:
     complete = [[training for training in search if training.state is State.COMPLETE] for search in searches]
     return [search for search in complete if search]
 
 
-def _figures(searches: Searches, metrics: Sequence[str] | None) -> list[tuple[str, str, str]]:
+def _figure_rows(searches: Searches, metrics: Sequence[str] | None) -> list[tuple[str, str, str]]:
     """Returns a row for each metric; `metrics` are by default all test metrics that every training has."""
     if not searches:
         return []
     seeds = [training for search in searches for training in search]
-    own_rows = any(SPLIT_SEED in training.changes for training in seeds)
+    splits_differ = any(SPLIT_SEED in training.changes for training in seeds)
     if metrics is None:
         metrics = [name for name in seeds[0].metrics if "test/" in name]
     rows = []
     for name in metrics:
         if all(name in training.metrics for training in seeds):
             outcomes = [[training.outcome(name) for training in search] for search in searches]
-            if own_rows:
+            if splits_differ:
                 outcomes = [[replace(outcome, blocks=()) for outcome in search] for search in outcomes]
             arm = Arm(name, tuple(map(tuple, outcomes)))
             if arm.complete:

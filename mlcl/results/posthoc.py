@@ -57,17 +57,17 @@ def score_posthoc(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -
     settings = [setting for setting in settings if not setting.is_fitted]
     if not settings:
         raise UserError("a fitted baseline has no embeddings", key="WHAT", found=fitted_words)
-    metric = _metric(settings)
+    metric = _selection_metric(settings)
     rows, points = [], []
     for setting in settings:
-        scores, stored_runs = _scored(runs, setting, home)
-        rows += _rows(setting, metric, scores, stored_runs)
+        scores, stored_runs = _score_grid(runs, setting, home)
+        rows += _chosen_rows(setting, metric, scores, stored_runs)
         points.append(scores.points.assign(setting=setting.label))
     chosen = pd.DataFrame(rows, columns=pd.Index(COLUMNS)).astype({"k": int})
     return PosthocScores(metric, chosen, pd.concat(points))
 
 
-def _metric(settings: Sequence[ComparedSetting]) -> str:
+def _selection_metric(settings: Sequence[ComparedSetting]) -> str:
     """Returns the last part of the metric that selects the jobs' models: `accuracy` of `knn/val/accuracy`."""
     metrics = {setting.job.get("evaluation.metric", "").rpartition("/")[2] for setting in settings}
     if len(metrics) > 1:
@@ -75,7 +75,7 @@ def _metric(settings: Sequence[ComparedSetting]) -> str:
     return metrics.pop()
 
 
-def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores, list[StoredRun]]:
+def _score_grid(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores, list[StoredRun]]:
     """Returns the scores of the grid over the setting's seeds, and its runs, loaded into memory."""
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         folders = [fetch(runs, run.run_id, Path(scratch)) for run in setting.runs.values()]
@@ -88,7 +88,7 @@ def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores
             raise UserError(str(reason), key="WHAT", found=setting.word) from None
 
 
-def _rows(
+def _chosen_rows(
     setting: ComparedSetting, metric: str, scores: KnnScores, stored_runs: Sequence[StoredRun]
 ) -> list[tuple[object, ...]]:
     """Returns the rows of `PosthocScores.chosen` for one setting, from its runs' metrics at these points."""

@@ -42,14 +42,14 @@ def provenance_of(own: Tags, trainings: Iterable[Tags]) -> dict[str, tuple[str, 
     """
     all_tags = [own, *trainings]
     provenance = {
-        title: _values(tag, all_tags if tag in OF_TRAININGS else [own]) for tag, title in TITLES.items()
+        title: _tag_values(tag, all_tags if tag in OF_TRAININGS else [own]) for tag, title in TITLES.items()
     }
     versions = sorted({tag for tags in all_tags for tag in tags if tag.startswith(VERSION_TAG)})
-    provenance |= {tag.removeprefix(VERSION_TAG): _values(tag, all_tags) for tag in versions}
+    provenance |= {tag.removeprefix(VERSION_TAG): _tag_values(tag, all_tags) for tag in versions}
     return {title: values for title, values in provenance.items() if values}
 
 
-def _values(tag: str, all_tags: Iterable[Tags]) -> tuple[str, ...]:
+def _tag_values(tag: str, all_tags: Iterable[Tags]) -> tuple[str, ...]:
     return tuple(sorted({tags[tag] for tags in all_tags if tags.get(tag)}))
 
 

@@ -55,7 +55,7 @@ class Runs:
         home: Path | None = None,
     ) -> None:
         self._open = tracker if callable(tracker) else lambda: tracker
-        self._given, self._home = source, home
+        self._given_source, self._home = source, home
 
     @classmethod
     def quickly(cls, home: Path) -> Self:
@@ -67,9 +67,9 @@ class Runs:
         uri = tracking_uri(home)
         file = sqlite_file(uri)
         if file is None or not file.is_file() or not file.stat().st_size:
-            return cls(_existing(home))
+            return cls(_existing_tracker(home))
         check_sqlite(file)
-        return cls(partial(_existing, home), FileRuns(file), home)
+        return cls(partial(_existing_tracker, home), FileRuns(file), home)
 
     @cached_property
     def tracker(self) -> Tracker:
@@ -83,7 +83,7 @@ class Runs:
 
     @cached_property
     def _source(self) -> ClientRuns | FileRuns:
-        return self._given or ClientRuns(self.tracker.client)
+        return self._given_source or ClientRuns(self.tracker.client)
 
     def get(self, run_id: str) -> Run | None:
         """Returns the run with this MLflow id; None where it does not exist or was deleted."""
@@ -111,7 +111,7 @@ class Runs:
         if by_id is not None:
             return [by_id]
         if word == LAST:
-            return self._last()
+            return self._latest_runs()
         matches = [run for tag in NAMES for run in self.ordered(self.tagged(tag, word))]
         if matches or len(word) < LEAST:
             return matches
@@ -128,7 +128,7 @@ class Runs:
 
     def ordered(self, runs: Sequence[Run]) -> list[Run]:
         """Returns runs, given latest first, with those of this home sorted by number: clocks may be wrong."""
-        numbers = [self._numbers.get(run.data.tags.get(Tag.OWNER, "")) for run in runs]
+        numbers = [self._run_numbers.get(run.data.tags.get(Tag.OWNER, "")) for run in runs]
         numbered_runs = [
             (number, run) for number, run in zip(numbers, runs, strict=True) if number is not None
         ]
@@ -136,18 +136,18 @@ class Runs:
         return [run if number is None else next(latest)[1] for number, run in zip(numbers, runs, strict=True)]
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
+    def _run_numbers(self) -> dict[str, int]:
         """The numbers of this home's runs, sweeps and tables in order of creation, keyed by their id."""
         return {record.id: record.number for _, record in home_records(self.home)}
 
-    def _last(self) -> list[Run]:
+    def _latest_runs(self) -> list[Run]:
         """Returns the latest run by MLflow's start time or, if that is of this home, the home's latest."""
         top_runs = (run for run in self._source.latest() if Tag.PARENT not in run.data.tags)
         latest = list(islice(top_runs, 1))
-        if latest and latest[0].data.tags.get(Tag.OWNER) in self._numbers:
+        if latest and latest[0].data.tags.get(Tag.OWNER) in self._run_numbers:
             logs = (record.log for _, record in home_records(self.home))
-            own_logs = (log for log in logs if not log_start(self.home, log).get("parent"))
-            return list(islice((run for log in own_logs for run in self.tagged(Tag.LOG, log)), 1)) or latest
+            home_logs = (log for log in logs if not log_start(self.home, log).get("parent"))
+            return list(islice((run for log in home_logs for run in self.tagged(Tag.LOG, log)), 1)) or latest
         return latest
 
     def group(self, word: str) -> Run | None:
@@ -207,7 +207,7 @@ class Runs:
         return any(item.path == artifact for item in self.tracker.client.list_artifacts(run.info.run_id))
 
 
-def _existing(home: Path) -> Tracker:
+def _existing_tracker(home: Path) -> Tracker:
     from mlcl.tracking import Tracker
 
     return Tracker.existing(home)

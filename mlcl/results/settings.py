@@ -42,7 +42,7 @@ MOST_KEYS = 3
 def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> ComparedSetting:
     """Returns a confirmed setting of a sweep for a comparison, named by `word`."""
     return replace(
-        _of_trainings(setting.name, word, setting.seeds, setting.params, sweep.free, sweep.folder),
+        _build_setting(setting.name, word, setting.seeds, setting.params, sweep.free, sweep.folder),
         lower_is_better=frozenset(sweep.lower_is_better) or None,
         names=setting.labels or ("no longer",),
         score=sweep.fresh_score,
@@ -59,11 +59,11 @@ def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> 
 def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) -> ComparedSetting:
     """Returns a table's cell for a comparison; seeds of data draws are left out of its job keys."""
     left_out = {key for key in cell.params if SEEDS.fullmatch(key)}
-    searches = _by_search(cell)
+    searches = _seeds_by_search(cell)
     if searches:  # the keys in which the picks differ are left out
         left_out.update(key for training in cell.trainings for key in training.changes)
     return replace(
-        _of_trainings(cell.label, word, cell.trainings, cell.params, left_out),
+        _build_setting(cell.label, word, cell.trainings, cell.params, left_out),
         lower_is_better=frozenset(lower_is_better) or None,
         searched=cell.search is not None,
         method=cell.search is not None,
@@ -72,7 +72,7 @@ def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) ->
     )
 
 
-def _by_search(cell: CellResult) -> tuple[tuple[int, ...], ...]:
+def _seeds_by_search(cell: CellResult) -> tuple[tuple[int, ...], ...]:
     """Returns the seeds of each search of a tuned cell; empty for a cell with a single search or none."""
     if len(cell.searches) == 1:
         return ()
@@ -83,7 +83,7 @@ def _by_search(cell: CellResult) -> tuple[tuple[int, ...], ...]:
     return tuple(search for search in searches if search)
 
 
-def _of_trainings(
+def _build_setting(
     label: str,
     word: str,
     trainings: Iterable[TrainingResult],
@@ -150,12 +150,12 @@ def same_setting(one: Run, other: Run) -> bool:
     """Whether two runs are of one experiment and the same setting: their jobs differ at most in the seeds."""
     return (
         one.info.experiment_id == other.info.experiment_id
-        and _data_of(one, other) == _data_of(other, one)
+        and _fingerprint(one, other) == _fingerprint(other, one)
         and setting_keys(one) == setting_keys(other)
     )
 
 
-def _data_of(run: Run, other: Run) -> str | None:
+def _fingerprint(run: Run, other: Run) -> str | None:
     """Returns the fingerprint of a run's data that another run on the same data must have.
 
     If both runs redraw validation rows with different seeds, it is the fingerprint of the stored data set. If
@@ -193,7 +193,7 @@ def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
     only in the seed (the latest run of each seed). Raises UserError for a word that names nothing, or no
     complete run, or a run that another word names.
     """
-    settings = [setting for word in words for setting in _find(runs, word)]
+    settings = [setting for word in words for setting in _find_settings(runs, word)]
     labels = [setting.label for setting in settings]
     seen_ids: set[str] = set()
     for setting in settings:
@@ -207,7 +207,7 @@ def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
         seen_ids |= ids
     # Settings of two sweeps may have equal labels, but the words of the command line differ.
     repeats = {label for label in labels if labels.count(label) > 1}
-    return _named_by_job(
+    return _label_by_job(
         [
             replace(setting, label=setting.word) if setting.label in repeats else setting
             for setting in settings
@@ -215,7 +215,7 @@ def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
     )
 
 
-def _named_by_job(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
+def _label_by_job(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     """Labels settings of plain runs by the job keys in which they differ, if that makes labels unique."""
     plain = [setting for setting in settings if setting.plain]
     if len(plain) < 2:
@@ -231,8 +231,8 @@ def _named_by_job(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     ]
 
 
-def _find(runs: Runs, word: str) -> list[ComparedSetting]:
-    for form in (_sweep, _list, _cell, _run):
+def _find_settings(runs: Runs, word: str) -> list[ComparedSetting]:
+    for form in (_find_in_sweep, _find_in_list, _find_cell, _find_run):
         settings = form(runs, word)
         if settings:
             return settings
@@ -240,7 +240,7 @@ def _find(runs: Runs, word: str) -> list[ComparedSetting]:
     raise UserError(f"names no run and no sweep{runs.hint(word)}", key=WHAT, found=word, allowed=FORMS)
 
 
-def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
+def _find_in_sweep(runs: Runs, word: str) -> list[ComparedSetting]:
     parts = word.split(":")
     names = [":".join(parts[:count]) for count in range(len(parts), 0, -1)]  # names may have colons
     name, group = next(((name, group) for name in names if (group := runs.group(name))), ("", None))
@@ -268,7 +268,7 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
     return selection
 
 
-def _cell(runs: Runs, word: str) -> list[ComparedSetting]:
+def _find_cell(runs: Runs, word: str) -> list[ComparedSetting]:
     """Returns the cell named `word` in the latest table that has it; empty where no table has one."""
     if "," not in word:
         return []
@@ -283,8 +283,8 @@ def _cell(runs: Runs, word: str) -> list[ComparedSetting]:
     return []
 
 
-def _run(runs: Runs, word: str) -> list[ComparedSetting]:
-    run = _single(runs, word)
+def _find_run(runs: Runs, word: str) -> list[ComparedSetting]:
+    run = _find_single(runs, word)
     if run is None:
         return []
     label, log = str(run.info.run_name), run.data.tags.get(Tag.LOG, "")
@@ -293,10 +293,10 @@ def _run(runs: Runs, word: str) -> list[ComparedSetting]:
         others = [other for other in candidates if kind(other) == "run" and same_setting(other, run)]
         # The named run comes first, so that it is taken even where a later one has its seed.
         return [replace(read_setting(label, word, [run, *others]), plain=True)]
-    return [_of_group(runs, run, word, log) or read_setting(label, word, [run])]
+    return [_find_in_group(runs, run, word, log) or read_setting(label, word, [run])]
 
 
-def _of_group(runs: Runs, run: Run, word: str, log: str) -> ComparedSetting | None:
+def _find_in_group(runs: Runs, run: Run, word: str, log: str) -> ComparedSetting | None:
     """Returns the setting, trial or cell that a run of a sweep or table belongs to; None if unknown."""
     ancestor: Run | None = run
     while ancestor is not None and kind(ancestor) not in GROUPS:
@@ -317,13 +317,13 @@ def _of_group(runs: Runs, run: Run, word: str, log: str) -> ComparedSetting | No
     if trial is None:
         return None
     params = trial.params(sweep.params)
-    setting = _of_trainings(trial.label, word, [trial], params, left_out=sweep.free)
+    setting = _build_setting(trial.label, word, [trial], params, left_out=sweep.free)
     return replace(setting, lower_is_better=frozenset(sweep.lower_is_better) or None)
 
 
-def _list(runs: Runs, word: str) -> list[ComparedSetting]:
+def _find_in_list(runs: Runs, word: str) -> list[ComparedSetting]:
     ids = word.split(",")
-    matches = [_single(runs, id.strip()) for id in ids]
+    matches = [_find_single(runs, id.strip()) for id in ids]
     if len(ids) < 2 or None in matches:
         return []
     named_runs = [run for run in matches if run is not None]
@@ -331,7 +331,7 @@ def _list(runs: Runs, word: str) -> list[ComparedSetting]:
     differing = sorted({key for other in settings[1:] for key, _ in settings[0] ^ other})
     if differing:
         raise UserError("these runs differ in more than the seed", key=WHAT, found=word, allowed=differing)
-    if any(_data_of(run, named_runs[0]) != _data_of(named_runs[0], run) for run in named_runs):
+    if any(_fingerprint(run, named_runs[0]) != _fingerprint(named_runs[0], run) for run in named_runs):
         data = sorted({str(run.data.tags.get(Tag.FINGERPRINT)) for run in named_runs})
         problem = "these runs were trained on different data"
         raise UserError(problem, key=WHAT, found=data, allowed="one data set")
@@ -346,5 +346,5 @@ def _list(runs: Runs, word: str) -> list[ComparedSetting]:
     return [read_setting(str(named_runs[0].info.run_name), word, named_runs)]
 
 
-def _single(runs: Runs, word: str) -> Run | None:
+def _find_single(runs: Runs, word: str) -> Run | None:
     return next((run for run in runs.named(word) if kind(run) not in GROUPS), None)

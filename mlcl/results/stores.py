@@ -30,7 +30,9 @@ class ClientRuns:
 
     def __init__(self, client: MlflowClient) -> None:
         self._client = client
-        self._experiments = [str(experiment.experiment_id) for experiment in _all(client.search_experiments)]
+        self._experiments = [
+            str(experiment.experiment_id) for experiment in _all_pages(client.search_experiments)
+        ]
 
     def get(self, run_id: str) -> Run | None:
         """Returns the run with this MLflow id; None where it does not exist or was deleted."""
@@ -56,10 +58,12 @@ class ClientRuns:
         return self._search("")
 
     def _search(self, where: str) -> Iterator[Run]:
-        return _all(partial(self._client.search_runs, self._experiments, where, order_by=[LATEST_FIRST]))
+        return _all_pages(
+            partial(self._client.search_runs, self._experiments, where, order_by=[LATEST_FIRST])
+        )
 
 
-def _all(search: Callable[..., Any]) -> Iterator[Any]:
+def _all_pages(search: Callable[..., Any]) -> Iterator[Any]:
     token = None
     while True:
         page = search(page_token=token)

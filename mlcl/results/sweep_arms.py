@@ -116,14 +116,14 @@ class ArmResult:
     @property
     def sentences(self) -> list[str]:
         """A line of text for each race of the arm that has ended."""
-        return self._lines([search.sentence for search in self.searches])
+        return self._label_lines([search.sentence for search in self.searches])
 
     @property
     def stops(self) -> list[str]:
         """A line of text for each search of the arm that stopped early."""
-        return self._lines([search.stopped for search in self.searches])
+        return self._label_lines([search.stopped for search in self.searches])
 
-    def _lines(self, texts: Sequence[str]) -> list[str]:
+    def _label_lines(self, texts: Sequence[str]) -> list[str]:
         """Returns the texts that are not empty, each preceded by the arm's name and the search's number."""
         several = len(self.searches) > 1
         names = [f"{self.name}, search {search.number}" if several else self.name for search in self.searches]
@@ -147,7 +147,7 @@ def sweep_verdicts(
     rows, 0 if unknown, `given` the arms whose settings no search chose. An arm with one search has the error
     of searches that `search_deviation` assumes.
     """
-    arms = _arms(settings, score, mode, given)
+    arms = _confirmed_arms(settings, score, mode, given)
     metric = score.replace("val/", "test/")
 
     def compare(question: Question, reference: str, treated: str) -> Verdict:
@@ -178,21 +178,25 @@ def best_setting(
     settings: Iterable[SettingResult], score: str, mode: str, *, role: Role = Role.MODEL
 ) -> SettingResult | None:
     """Returns the setting of a role with the best mean on validation; None without a training."""
-    return _best((setting for setting in settings if role in setting.role), score, mode)
+    return _best_setting((setting for setting in settings if role in setting.role), score, mode)
 
 
-def _best(settings: Iterable[SettingResult], score: str, mode: str) -> SettingResult | None:
-    candidates = [setting for setting in settings if _complete(setting.seeds, score)]
+def _best_setting(settings: Iterable[SettingResult], score: str, mode: str) -> SettingResult | None:
+    candidates = [setting for setting in settings if _complete_trainings(setting.seeds, score)]
     sign = 1 if mode == "max" else -1
     return max(
-        candidates, key=lambda setting: sign * _mean(_complete(setting.seeds, score), score), default=None
+        candidates,
+        key=lambda setting: sign * _mean_value(_complete_trainings(setting.seeds, score), score),
+        default=None,
     )
 
 
 def best_seed(setting: SettingResult, score: str, mode: str) -> TrainingResult:
     """Returns the complete training of a setting with the best score on validation."""
     sign = 1 if mode == "max" else -1
-    return max(_complete(setting.seeds, score), key=lambda training: sign * _value(training, score))
+    return max(
+        _complete_trainings(setting.seeds, score), key=lambda training: sign * _metric_value(training, score)
+    )
 
 
 def only_treated_has_heads(reference: Mapping[str, Any], treated: Mapping[str, Any]) -> bool:
@@ -208,7 +212,7 @@ def _has_heads(job: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Confirmed:
+class _ConfirmedArm:
     """An arm with the complete trainings of the best setting of each of its searches.
 
     `params` are the parameters of the first of these settings.
@@ -223,7 +227,7 @@ class _Confirmed:
 
     def validation(self, score: str) -> float:
         """Returns the mean score on validation: the mean over searches of their means over trainings."""
-        return fmean(_mean(search, score) for search in self.searches)
+        return fmean(_mean_value(search, score) for search in self.searches)
 
     def tested(self, score: str) -> Arm:
         """Returns the arm with the test values of the metric whose validation values are the `score`."""
@@ -236,37 +240,41 @@ class _Confirmed:
         return Arm(self.name, tuple(searches), self.fitted, self.searched, deviation)
 
 
-def _arms(
+def _confirmed_arms(
     settings: Iterable[SettingResult], score: str, mode: str, given_arms: Container[str]
-) -> dict[str, _Confirmed]:
+) -> dict[str, _ConfirmedArm]:
     """Returns, by name, the arms with complete trainings, with the best setting of each search by `score`."""
     groups: dict[str, dict[int, list[SettingResult]]] = {}
     for setting in settings:
         groups.setdefault(setting.arm or setting.name, {}).setdefault(setting.search, []).append(setting)
     arms = {}
     for name, searches in groups.items():
-        picks = [_best(candidates, score, mode) for _, candidates in sorted(searches.items())]
+        picks = [_best_setting(candidates, score, mode) for _, candidates in sorted(searches.items())]
         valid_picks = [pick for pick in picks if pick is not None]
         if valid_picks:
-            trainings, first = tuple(_complete(pick.seeds, score) for pick in valid_picks), valid_picks[0]
+            trainings, first = (
+                tuple(_complete_trainings(pick.seeds, score) for pick in valid_picks),
+                valid_picks[0],
+            )
             searched = bool(first.arm) and name not in given_arms
-            arms[name] = _Confirmed(name, first.role, first.is_fitted, searched, trainings, first.params)
+            arms[name] = _ConfirmedArm(name, first.role, first.is_fitted, searched, trainings, first.params)
     return arms
 
 
-def _complete(seeds: Sequence[TrainingResult], score: str) -> tuple[TrainingResult, ...]:
+def _complete_trainings(seeds: Sequence[TrainingResult], score: str) -> tuple[TrainingResult, ...]:
     """Returns the complete trainings that have a finite score on validation and on test."""
     names = (score, score.replace("val/", "test/"))
     return tuple(
         training
         for training in seeds
-        if training.state is State.COMPLETE and all(math.isfinite(_value(training, name)) for name in names)
+        if training.state is State.COMPLETE
+        and all(math.isfinite(_metric_value(training, name)) for name in names)
     )
 
 
-def _value(training: TrainingResult, name: str) -> float:
+def _metric_value(training: TrainingResult, name: str) -> float:
     return training.metrics.get(figure_name(name, training.metrics), math.nan)
 
 
-def _mean(trainings: Sequence[TrainingResult], score: str) -> float:
-    return fmean(_value(training, score) for training in trainings)
+def _mean_value(trainings: Sequence[TrainingResult], score: str) -> float:
+    return fmean(_metric_value(training, score) for training in trainings)

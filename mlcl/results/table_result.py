@@ -104,13 +104,13 @@ class TableResult:
     @property
     def outside(self) -> list[str]:
         """The figures whose mean is out of tolerance, each as `CELL_ID FIGURE_NAME`."""
-        return self._with_verdict("outside")
+        return self._figures_with_verdict("outside")
 
     @computed_field
     @property
     def missing(self) -> list[str]:
         """The figures that lack the value of a seed, each as `CELL_ID FIGURE_NAME`."""
-        return self._with_verdict("missing")
+        return self._figures_with_verdict("missing")
 
     @computed_field
     @property
@@ -140,7 +140,7 @@ class TableResult:
     @property
     def judged(self) -> int:
         """The number of figures that were compared with a number from the paper."""
-        return len(self._with_verdict("within", "outside"))
+        return len(self._figures_with_verdict("within", "outside"))
 
-    def _with_verdict(self, *verdicts: Agreement) -> list[str]:
+    def _figures_with_verdict(self, *verdicts: Agreement) -> list[str]:
         return [f"{cell.id} {figure.name}" for cell, figure in self.figures if figure.verdict in verdicts]

@@ -58,9 +58,9 @@ def table_verdicts(
     return [
         (shared, verdict)
         for group in groups.values()
-        for shared in [_shared(group)]
+        for shared in [_shared_name(group)]
         for name in dict.fromkeys(figure.name for cell in group for figure in cell.figures)
-        for verdict in _family(group, name, shared, control, unit, higher=higher[name])
+        for verdict in _compare_family(group, name, shared, control, unit, higher=higher[name])
     ]
 
 
@@ -84,7 +84,7 @@ def sentences_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
     return [f"{shared}: {verdict.sentence}" if shared else verdict.sentence for shared, verdict in verdicts]
 
 
-def _family(
+def _compare_family(
     cells: Sequence[CellResult], name: str, shared: str, control: str, unit: str, *, higher: bool
 ) -> tuple[Verdict, ...]:
     """Returns the verdicts on one figure of cells with the same data; none if the reference has no value."""
@@ -94,13 +94,13 @@ def _family(
         for figure in cell.figures
         if figure.name == name and figure.by_seed
     }
-    reference_label = control or _reference(figures, higher=higher)
+    reference_label = control or _choose_reference(figures, higher=higher)
     if reference_label not in figures:
         return ()
     (cell, figure), mode = figures.pop(reference_label), "max" if higher else "min"
-    reference = _arm(reference_label, cell, figure, unit)
-    others = [_arm(label, *entry, unit, like=cell) for label, entry in figures.items()]
-    seeds = _draw_by_seed(cell)
+    reference = _to_arm(reference_label, cell, figure, unit)
+    others = [_to_arm(label, *entry, unit, like=cell) for label, entry in figures.items()]
+    seeds = _has_seeded_draws(cell)
     pairs = differences_of(reference, others, figure.metric, mode, searches=True, seeds=seeds)
     margin = margin_of(cell.params, figure.metric)
     return compare_family(
@@ -108,7 +108,7 @@ def _family(
     )
 
 
-def _shared(cells: Sequence[CellResult]) -> str:
+def _shared_name(cells: Sequence[CellResult]) -> str:
     """Returns the name of the column that all cells share, else of the row; empty if they share neither."""
     columns, rows = ({getattr(cell, side) for cell in cells} for side in ("column", "row"))
     return next((names.pop() for names in (columns, rows) if len(names) == 1), "")
@@ -119,7 +119,7 @@ def label_in(cell: CellResult, shared: str) -> str:
     return ", ".join(name for name in (cell.row, cell.column) if name != shared) or cell.row
 
 
-def _reference(figures: Mapping[str, tuple[CellResult, FigureResult]], *, higher: bool) -> str:
+def _choose_reference(figures: Mapping[str, tuple[CellResult, FigureResult]], *, higher: bool) -> str:
     """Returns the label of the fitted baseline with the best validation mean, or else of the first cell."""
     scores = {
         label: fmean(figure.validation_by_seed.values()) * (1 if higher else -1)
@@ -129,7 +129,7 @@ def _reference(figures: Mapping[str, tuple[CellResult, FigureResult]], *, higher
     return max(scores, key=lambda label: scores[label], default=next(iter(figures), ""))
 
 
-def _arm(
+def _to_arm(
     label: str, cell: CellResult, figure: FigureResult, unit: str, *, like: CellResult | None = None
 ) -> Arm:
     """Returns the cell as an arm, with the outcomes of its seeds grouped by search.
@@ -138,17 +138,17 @@ def _arm(
     has the seeds of `like` is grouped by the searches of `like`.
     """
     scale = 100.0 if unit == "percent" else 1.0
-    own_rows = any(SPLIT_SEED in training.changes for training in cell.trainings)
+    splits_differ = any(SPLIT_SEED in training.changes for training in cell.trainings)
     outcomes = {}
     for position, value in figure.by_seed.items():
         training = cell.training(position)
-        blocks = () if training is None or own_rows else training.blocks.get(figure.metric, ())
+        blocks = () if training is None or splits_differ else training.blocks.get(figure.metric, ())
         seed = position if training is None or training.seed is None else training.seed
         job = "" if training is None else training.job_hash
         outcomes[position] = Outcome(seed, value / scale, tuple(blocks), job)
     if cell.baseline and len({outcome.value for outcome in outcomes.values()}) == 1:
         return Arm(label, (tuple(outcomes.values())[:1],), fitted=True, searched=False)
-    same_seeds = like is not None and cell.search is None and _same_seeds(cell, like)
+    same_seeds = like is not None and cell.search is None and _has_same_seeds(cell, like)
     groups = like.searches if same_seeds and like is not None else cell.searches
     searches = tuple(
         tuple(outcomes[position] for position in positions if position in outcomes) for positions in groups
@@ -157,7 +157,7 @@ def _arm(
     return Arm(label, searches, searched=cell.search is not None, search_deviation=deviation)
 
 
-def _same_seeds(cell: CellResult, other: CellResult) -> bool:
+def _has_same_seeds(cell: CellResult, other: CellResult) -> bool:
     """Whether both cells list the same seeds in the same order, apart from missing runs."""
     positions = range(min(len(cell.runs), len(other.runs)))
     pairs = [(cell.training(position), other.training(position)) for position in positions]
@@ -176,7 +176,7 @@ def _same_seeds(cell: CellResult, other: CellResult) -> bool:
     )
 
 
-def _draw_by_seed(cell: CellResult) -> bool:
+def _has_seeded_draws(cell: CellResult) -> bool:
     """Whether the trainings of a cell differ in a seed of data sampling other than `data.validation_seed`."""
     keys = {key for training in cell.trainings for key in training.changes if SEEDS.fullmatch(key)}
     return bool(keys - {VALIDATION_SEED})
@@ -193,10 +193,12 @@ def ranked_figures(
     better.
     """
     names = dict.fromkeys(figure.name for cell in cells for figure in cell.figures)
-    return tuple(_ranked(cells, name, ranks, higher=higher[name]) for name in names)
+    return tuple(_rank_methods(cells, name, ranks, higher=higher[name]) for name in names)
 
 
-def _ranked(cells: Sequence[CellResult], name: str, ranks: RankTests, *, higher: bool) -> dict[str, Any]:
+def _rank_methods(
+    cells: Sequence[CellResult], name: str, ranks: RankTests, *, higher: bool
+) -> dict[str, Any]:
     rows, columns = ([*dict.fromkeys(getattr(cell, side) for cell in cells)] for side in ("row", "column"))
     control = ranks.control or next((row for row in rows if row not in ranks.leave_out), "")
     incomplete_rows = {

@@ -20,11 +20,11 @@ NAMES = ("sport", "new music", "law")
 )
 def test_the_names_in_a_file_are_read_in_order(tmp_path, file, content):
     (tmp_path / file).write_text(content, encoding="utf-8")
-    assert init._names(str(tmp_path / file)) == NAMES
+    assert init._read_names(str(tmp_path / file)) == NAMES
 
 
 def test_names_with_commas_stand_in_quotes():
-    assert init._names('sport, "music, new",5" law') == ("sport", "music, new", '5" law')
+    assert init._read_names('sport, "music, new",5" law') == ("sport", "music, new", '5" law')
 
 
 @pytest.mark.parametrize(
@@ -43,5 +43,5 @@ def test_names_with_commas_stand_in_quotes():
 def test_a_file_with_more_than_names_is_refused(tmp_path, file, content, message):
     (tmp_path / file).write_text(content)
     with pytest.raises(UserError) as caught:
-        init._names(str(tmp_path / file))
+        init._read_names(str(tmp_path / file))
     assert f"{file}, key names: {message}" in caught.value.line()

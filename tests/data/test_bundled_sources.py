@@ -82,13 +82,13 @@ def test_digits_of_held_out_scenes_are_in_no_training_scene(tmp_path, monkeypatc
     from mlcl.data.sources import digits
 
     used = {}
-    real = digits._scene
+    real = digits._draw_scene
 
     def scene(pixels, target, own, size, rng):
         used.setdefault(tuple(own.tolist()), None)
         return real(pixels, target, own, size, rng)
 
-    monkeypatch.setattr(digits, "_scene", scene)
+    monkeypatch.setattr(digits, "_draw_scene", scene)
     SOURCE.write(tmp_path / "digits", Options(scenes=100), 0)
     train, validation, test = map(set, used)
     assert not train & validation | train & test | validation & test

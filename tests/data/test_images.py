@@ -95,7 +95,7 @@ def test_lazy_images_come_in_order_from_any_shard(write_images, image_batch, mon
     assert column[3:6] == wanted[3:6]
     assert column[-1] == wanted[-1]
     assert list(split.take(torch.tensor([11, 0, 4])).images()) == [wanted[11], wanted[0], wanted[4]]
-    assert column._group.cache_info().currsize <= columns.ROW_GROUPS_KEPT
+    assert column._load_group.cache_info().currsize <= columns.ROW_GROUPS_KEPT
 
 
 def test_texts_of_images_are_refused(write_images, image_batch, text_set):

@@ -44,7 +44,7 @@ def _is_distinct(values: Sequence[Any]) -> bool:
     return len(set(map(repr, values))) == len(values)
 
 
-def _ends(value: Any) -> tuple[float, float]:
+def _parse_range(value: Any) -> tuple[float, float]:
     numbers = value if isinstance(value, (list, tuple)) else ()
     if len(numbers) != 2 or not all(map(_is_number, numbers)):
         _refuse("not a range, which has two finite numbers", _RANGE)
@@ -53,42 +53,42 @@ def _ends(value: Any) -> tuple[float, float]:
     return numbers[0], numbers[1]
 
 
-def _float(value: Any) -> Float:
-    low, high = _ends(value)
+def _parse_float(value: Any) -> Float:
+    low, high = _parse_range(value)
     return Float(float(low), float(high))
 
 
-def _log_float(value: Any) -> Float:
-    domain = replace(_float(value), log=True)
+def _parse_log_float(value: Any) -> Float:
+    domain = replace(_parse_float(value), log=True)
     if domain.low <= 0:
         _refuse("a logarithmic range starts above 0")
     return domain
 
 
-def _int(value: Any) -> Int:
-    low, high = _ends(value)
+def _parse_int(value: Any) -> Int:
+    low, high = _parse_range(value)
     if low != int(low) or high != int(high):
         _refuse("both ends of int are whole numbers", "float: [low, high] for the numbers between")
     return Int(int(low), int(high))
 
 
-def _choice(values: Any) -> Choice:
+def _parse_choice(values: Any) -> Choice:
     if not isinstance(values, (list, tuple)) or not values or not _is_distinct(values):
         _refuse(_NOT_DISTINCT)
     return Choice(tuple(values))
 
 
-def _total(value: Any) -> tuple[float, float]:
+def _parse_total(value: Any) -> tuple[float, float]:
     is_range = isinstance(value, (list, tuple))
     if not is_range and not (_is_number(value) and value > 0):
         _refuse("needs a total above 0", _TOTAL)
-    low, high = _ends(value) if is_range else (value, value)
+    low, high = _parse_range(value) if is_range else (value, value)
     if low < 0:
         _refuse("weights are not negative")
     return float(low), float(high)
 
 
-def _term(condition: Any) -> Term:
+def _parse_term(condition: Any) -> Term:
     """Parses the value, list of values or bounds that a condition has for a key. The term's key is empty."""
     if isinstance(condition, Mapping):
         if not condition or set(condition) - _BOUNDS or not all(map(_is_number, condition.values())):
@@ -101,12 +101,12 @@ def _term(condition: Any) -> Term:
 
 
 class _Simplex(Section):
-    total: Annotated[Any, AfterValidator(_total)]
+    total: Annotated[Any, AfterValidator(_parse_total)]
     with_: Annotated[tuple[str, ...], Field(alias="with")] = ()
     size: Annotated[int, Field(ge=2, strict=True)] | None = None
 
     @model_validator(mode="after")
-    def _one(self) -> _Simplex:
+    def _check_one_form(self) -> _Simplex:
         if self.size and self.with_:
             _refuse("weights are either a list of a size or with other keys, not both")
         return self
@@ -115,15 +115,15 @@ class _Simplex(Section):
 class _SpaceEntry(Section):
     """An entry of a space file: one kind of domain, and the condition under which the parameter is drawn."""
 
-    float_: Annotated[Any, AfterValidator(_float), Field(alias="float")] = None
-    log_float: Annotated[Any, AfterValidator(_log_float)] = None
-    int_: Annotated[Any, AfterValidator(_int), Field(alias="int")] = None
-    choice: Annotated[Any, AfterValidator(_choice)] = None
+    float_: Annotated[Any, AfterValidator(_parse_float), Field(alias="float")] = None
+    log_float: Annotated[Any, AfterValidator(_parse_log_float)] = None
+    int_: Annotated[Any, AfterValidator(_parse_int), Field(alias="int")] = None
+    choice: Annotated[Any, AfterValidator(_parse_choice)] = None
     simplex: _Simplex | None = None
-    when: Annotated[dict[str, Annotated[Any, AfterValidator(_term)]], Field(min_length=1)] | None = None
+    when: Annotated[dict[str, Annotated[Any, AfterValidator(_parse_term)]], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
-    def _one_kind(self) -> _SpaceEntry:
+    def _check_one_kind(self) -> _SpaceEntry:
         kinds = self.model_fields_set - {"when"}
         if len(kinds) != 1 or getattr(self, next(iter(kinds))) is None:
             _refuse("give exactly one kind", ", ".join(KINDS))
@@ -144,7 +144,7 @@ class _SpaceFile(Section):
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Draft:
     """A parameter, the pattern and the entry that it comes from, and the texts that `*` matched."""
 
     parameter: Parameter
@@ -176,25 +176,25 @@ def load_space(path: str | Path, job: JobConfig, tree: Mapping[str, Any] | None 
 def _resolve(space_file: _SpaceFile, job: JobConfig, path: Path) -> Space:
     tree = dump_job(job)
     job_keys = list(dict.fromkeys([*nodes(tree), *_keys_of_choices(space_file.space, tree)]))
-    drafts: list[_Found] = []
+    drafts: list[_Draft] = []
     posthoc: dict[str, tuple[Any, ...]] = {}
     for pattern, entry in space_file.space.items():
         keys = matches(pattern, pattern, [*job_keys, *POSTHOC])
-        posthoc |= {POSTHOC[key]: _grid(pattern, entry) for key in keys if key in POSTHOC}
+        posthoc |= {POSTHOC[key]: _posthoc_grid(pattern, entry) for key in keys if key in POSTHOC}
         search_keys = {key: stars for key, stars in keys.items() if key not in POSTHOC}
         if entry.simplex and not entry.simplex.size:
             with_keys = [key for other in entry.simplex.with_ for key in matches(pattern, other, job_keys)]
-            drafts.append(_Found(Parameter(pattern, entry.domain(*search_keys, *with_keys)), pattern, entry))
+            drafts.append(_Draft(Parameter(pattern, entry.domain(*search_keys, *with_keys)), pattern, entry))
         else:
             for key, stars in search_keys.items():
-                parameter = Parameter(key, _domain(pattern, entry, key, tree))
-                drafts.append(_Found(parameter, pattern, entry, stars))
+                parameter = Parameter(key, _resolve_domain(pattern, entry, key, tree))
+                drafts.append(_Draft(parameter, pattern, entry, stars))
     knn = job.evaluation.knn
     if posthoc and knn is not None and knn.grid is None:
         job_values = {grid: (value_at(tree, key),) for key, grid in POSTHOC.items()}
         posthoc = job_values | posthoc
     _check_overlap(drafts)
-    parameters = _conditioned(drafts, job_keys, tree)
+    parameters = _add_conditions(drafts, job_keys, tree)
     goals, prune_by = read_goals(space_file.search, job.evaluation.metric)
     name = space_file.search.prior
     prior = () if name is None else read_prior(name, path.parent).points
@@ -212,10 +212,10 @@ def _keys_of_choices(entries: Mapping[str, _SpaceEntry], tree: Mapping[str, Any]
         sections = [item for item in entry.choice.values if isinstance(item, Mapping)] if entry.choice else []
         for key in matches(pattern, pattern, job_keys) if sections else ():
             for section in sections:
-                yield from nodes(_resolved_value(tree, key, section), f"{key}.")
+                yield from nodes(_resolve_value(tree, key, section), f"{key}.")
 
 
-def _resolved_value(tree: Mapping[str, Any], key: str, value: Any) -> Any:
+def _resolve_value(tree: Mapping[str, Any], key: str, value: Any) -> Any:
     """Returns a value as a job resolves it: a section with its defaults, a number with the key's type."""
     try:
         return setting_of(dump_job(load_job(tree, {key: value})), key, value)
@@ -223,20 +223,20 @@ def _resolved_value(tree: Mapping[str, Any], key: str, value: Any) -> Any:
         return value  # it may be valid only with other settings, see _check_corners
 
 
-def _domain(pattern: str, entry: _SpaceEntry, key: str, tree: Mapping[str, Any]) -> Domain:
+def _resolve_domain(pattern: str, entry: _SpaceEntry, key: str, tree: Mapping[str, Any]) -> Domain:
     """Returns the domain of a key, with listed values as a job resolves them."""
     domain = entry.domain(key)
-    if isinstance(domain, Float) and isinstance(_resolved_value(tree, key, float(domain.low)), int):
+    if isinstance(domain, Float) and isinstance(_resolve_value(tree, key, float(domain.low)), int):
         raise entry_error(pattern, "is a whole number, and the range has others", "float", "int, or choice")
     if not isinstance(domain, Choice):
         return domain
-    values = tuple(_resolved_value(tree, key, value) for value in domain.values)
+    values = tuple(_resolve_value(tree, key, value) for value in domain.values)
     if not _is_distinct(values):
         raise entry_error(pattern, _NOT_DISTINCT, values)
     return Choice(values)
 
 
-def _grid(pattern: str, entry: _SpaceEntry) -> tuple[Any, ...]:
+def _posthoc_grid(pattern: str, entry: _SpaceEntry) -> tuple[Any, ...]:
     """Returns the values of a post-hoc key that are scored."""
     if entry.when:
         problem = "has no condition: it is not drawn, every trial is scored at all its values"
@@ -247,7 +247,7 @@ def _grid(pattern: str, entry: _SpaceEntry) -> tuple[Any, ...]:
     raise entry_error(pattern, "not a set of weights", "simplex", KINDS[:-1])
 
 
-def _check_overlap(drafts: Sequence[_Found]) -> None:
+def _check_overlap(drafts: Sequence[_Draft]) -> None:
     """Raises UserError if two entries vary a key, unless one of them chooses a whole section around it."""
     keys = [(key, draft) for draft in drafts for key in draft.parameter.keys]
     for index, (key, draft) in enumerate(keys):
@@ -257,8 +257,8 @@ def _check_overlap(drafts: Sequence[_Found]) -> None:
                 raise entry_error(draft.pattern, "is varied twice", key)
 
 
-def _conditioned(
-    drafts: Sequence[_Found], job_keys: Sequence[str], tree: Mapping[str, Any]
+def _add_conditions(
+    drafts: Sequence[_Draft], job_keys: Sequence[str], tree: Mapping[str, Any]
 ) -> tuple[Parameter, ...]:
     """Returns the parameters with their conditions, each after those that it needs.
 
@@ -288,7 +288,7 @@ def _conditioned(
 
 
 def _terms(
-    draft: _Found, parameters: Sequence[Parameter], job_keys: Sequence[str], tree: Mapping[str, Any]
+    draft: _Draft, parameters: Sequence[Parameter], job_keys: Sequence[str], tree: Mapping[str, Any]
 ) -> Iterator[Term]:
     """Yields the terms of a parameter's condition on keys that the space varies.
 

@@ -66,8 +66,8 @@ def begin_at(
     """
     result = dict(job)
     for parameter in parameters:
-        values = {key: _value(key, point) for key in parameter.keys}
-        changes = {key: _clipped(parameter, value) for key, value in values.items() if value is not None}
+        values = {key: _matching_value(key, point) for key in parameter.keys}
+        changes = {key: _clip(parameter, value) for key, value in values.items() if value is not None}
         try:
             parameter.domain.point_of(parameter.name, {**result, **changes})
         except Misfit:
@@ -76,11 +76,11 @@ def begin_at(
     return result
 
 
-def _value(key: str, point: Mapping[str, Any]) -> Any:
+def _matching_value(key: str, point: Mapping[str, Any]) -> Any:
     return next((value for pattern, value in point.items() if fnmatchcase(key, pattern)), None)
 
 
-def _clipped(parameter: Parameter, value: Any) -> Any:
+def _clip(parameter: Parameter, value: Any) -> Any:
     domain = parameter.domain
     if isinstance(domain, (Float, Int)) and isinstance(value, (int, float)) and not isinstance(value, bool):
         return type(domain.low)(min(max(value, domain.low), domain.high))

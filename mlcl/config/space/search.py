@@ -53,7 +53,7 @@ SamplerName = Literal["tpe", "gp", "cmaes", "random", "brute_force"]
 Mode = Literal["max", "min"]
 
 
-def _metrics(value: Any) -> Any:
+def _parse_metrics(value: Any) -> Any:
     metrics = listed(value)
     return tuple(map(validation_metric, metrics)) if isinstance(metrics, list | tuple) else metrics
 
@@ -65,7 +65,7 @@ class SearchConfig(Section):
     scheduler: Literal["asha", "hyperband", "median", "none"] = Field(
         "asha", description="which trials stop early"
     )
-    metric: Annotated[tuple[str, ...], BeforeValidator(_metrics), Field(min_length=1)] | None = Field(
+    metric: Annotated[tuple[str, ...], BeforeValidator(_parse_metrics), Field(min_length=1)] | None = Field(
         None, description="one, or several for a Pareto front; default: the job's evaluation.metric"
     )
     mode: Annotated[tuple[Mode, ...], BeforeValidator(listed), Field(min_length=1)] | None = Field(
@@ -145,10 +145,10 @@ def read_goals(search: SearchConfig, default: str) -> tuple[tuple[Goal, ...], Go
     if len(metrics) > 1 and search.stop is not None:
         raise UserError("looks at one metric only", key="search.stop", found=search.stop, allowed="null")
     goals = tuple(Goal(metric, mode) for metric, mode in zip(metrics, modes, strict=True))
-    return goals, _prune_by(search, goals)
+    return goals, _pruning_goal(search, goals)
 
 
-def _prune_by(search: SearchConfig, goals: tuple[Goal, ...]) -> Goal:
+def _pruning_goal(search: SearchConfig, goals: tuple[Goal, ...]) -> Goal:
     metrics = [goal.metric for goal in goals]
     if search.prune_by is None:
         if len(goals) > 1 and search.scheduler != "none":

@@ -131,20 +131,22 @@ def corners(space: Space) -> list[dict[str, Any]]:
     value, and the ends of each parameter that has a condition. Their number grows with the sum of the numbers
     of values, and not with the product.
     """
-    overrides = [_filled(space, {}, 0), _filled(space, {}, -1), dict(space.posthoc)]
+    overrides = [_fill_settings(space, {}, 0), _fill_settings(space, {}, -1), dict(space.posthoc)]
     for parameter in space.parameters:
         if not parameter.terms and not isinstance(parameter.domain, Choice):
             continue
         branch = branch_to(parameter, space.parameters) or {}
-        overrides += [_filled(space, {**branch, **end}, -1) for end in parameter.domain.ends(parameter.name)]
+        overrides += [
+            _fill_settings(space, {**branch, **end}, -1) for end in parameter.domain.ends(parameter.name)
+        ]
     return overrides
 
 
-def _filled(space: Space, values: dict[str, Any], end: int) -> dict[str, Any]:
+def _fill_settings(space: Space, values: dict[str, Any], end: int) -> dict[str, Any]:
     """Returns the settings in `values` and, of each other parameter that exists, `domain.ends(name)[end]`."""
     settings: dict[str, Any] = {}
     for parameter in space.parameters:
         if parameter.exists(settings):
-            own_values = {key: values[key] for key in parameter.keys if key in values}
-            settings |= own_values or parameter.domain.ends(parameter.name)[end]
+            known_values = {key: values[key] for key in parameter.keys if key in values}
+            settings |= known_values or parameter.domain.ends(parameter.name)[end]
     return settings

@@ -52,7 +52,7 @@ class Cell:
     @property
     def id(self) -> str:
         """The name of the cell on the command line: `row/column`, see `slug`."""
-        return _id((self.row, self.column))
+        return _cell_id((self.row, self.column))
 
     def asked(self, seed: int) -> JobConfig:
         """Returns the job of the seed at index `seed`, with the values in `neighbours`."""
@@ -101,17 +101,17 @@ def cells_of(
     """
     data, overrides = data or {}, overrides or {}
     _check_overrides(table, overrides)
-    preset = _scale(table, file, scale)
-    rows, columns = preset.rows or _printed(table.rows), preset.columns or _printed(table.columns)
+    preset = _find_scale(table, file, scale)
+    rows, columns = preset.rows or _printed_names(table.rows), preset.columns or _printed_names(table.columns)
     pairs = table.pairs(rows, columns)
     if not pairs:
         raise UserError("no row has a cell in these columns", file=file, key="rows", found=list(rows))
     tunes = {(row, column): tune_of(table, row, column, preset) for row, column in pairs}
-    trees = _trees(table, file, with_controls(_only(pairs, only, file), tunes, file), preset)
+    trees = _cell_trees(table, file, with_controls(_select_pairs(pairs, only, file), tunes, file), preset)
     check_stars([tree for tree, _ in trees.values()], overrides)
     if data:
         # Paths for sources that only other cells need are accepted.
-        all_trees = _trees(table, file, table.pairs(table.rows, table.columns), PAPER)
+        all_trees = _cell_trees(table, file, table.pairs(table.rows, table.columns), PAPER)
         selected_trees, accepted_trees = (
             [apply_overrides(tree, overrides) for tree, _ in group.values()] for group in (trees, all_trees)
         )
@@ -123,20 +123,20 @@ def cells_of(
         searches = [search for (_, name), search in tunes.items() if name == column and search is not None]
         column_tune = searches[0] if searches and tree.get("baseline") is not None else None
         jobs = tuple(
-            _job(tree, table, seed, paths, overrides, file, _id((row, column)))
-            for seed in _seeds(tune, column_tune, seeds, preset.seeds or table.seeds)
+            _build_job(tree, table, seed, paths, overrides, file, _cell_id((row, column)))
+            for seed in _cell_seeds(tune, column_tune, seeds, preset.seeds or table.seeds)
         )
         tuning = None if tune is None else tuning_of(tune, row, table, file, jobs[0])
         # An override replaces the post-hoc values that the table sets.
         replaced = [name for name in neighbours for key in overrides if covers(key, f"evaluation.knn.{name}")]
         cell_neighbours = {name: value for name, value in neighbours.items() if name not in replaced}
         cells.append(Cell(row, column, jobs, _figures(table, row, column, file), cell_neighbours, tuning))
-        _check(cells[-1], file)
+        _check_neighbours(cells[-1], file)
     check_controls({(cell.row, cell.column): cell.tuning for cell in cells if cell.tuning is not None}, file)
     return cells
 
 
-def _seeds(tune: Tune | None, column_tune: Tune | None, seeds: int | None, count: int) -> Sequence[int]:
+def _cell_seeds(tune: Tune | None, column_tune: Tune | None, seeds: int | None, count: int) -> Sequence[int]:
     """Returns the seeds of a cell from 0 on: as many as `seeds`, else as its search has, else `count`.
 
     For a fitted baseline, `column_tune` is the search of another cell in its column. The baseline gets the
@@ -147,11 +147,11 @@ def _seeds(tune: Tune | None, column_tune: Tune | None, seeds: int | None, count
     return range(seeds or (tune and tune.seeds) or count)
 
 
-def _id(pair: tuple[str, str]) -> str:
+def _cell_id(pair: tuple[str, str]) -> str:
     return "/".join(map(slug, pair))
 
 
-def _trees(
+def _cell_trees(
     table: Table, file: Path, pairs: Sequence[tuple[str, str]], scale: Scale
 ) -> dict[tuple[str, str], tuple[dict[str, Any], dict[str, float]]]:
     return {
@@ -160,7 +160,7 @@ def _trees(
     }
 
 
-def _scale(table: Table, file: Path, name: str | None) -> Scale:
+def _find_scale(table: Table, file: Path, name: str | None) -> Scale:
     if name is None:
         return PAPER
     if name not in table.scales:
@@ -169,21 +169,21 @@ def _scale(table: Table, file: Path, name: str | None) -> Scale:
     return table.scales[name]
 
 
-def _printed(lines: Mapping[str, TableLine]) -> tuple[str, ...]:
+def _printed_names(lines: Mapping[str, TableLine]) -> tuple[str, ...]:
     return tuple(name for name, line in lines.items() if not line.alternative)
 
 
-def _only(pairs: list[tuple[str, str]], patterns: Sequence[str], file: Path) -> list[tuple[str, str]]:
+def _select_pairs(pairs: list[tuple[str, str]], patterns: Sequence[str], file: Path) -> list[tuple[str, str]]:
     matches = {pattern: [pair for pair in pairs if _matches(pair, pattern)] for pattern in patterns}
     for pattern, group in matches.items():
         if not group:
-            allowed = list(map(_id, pairs))
+            allowed = list(map(_cell_id, pairs))
             raise UserError("no such cell", file=file, key="--only", found=pattern, allowed=allowed)
     return [pair for pair in pairs if not patterns or any(pair in group for group in matches.values())]
 
 
 def _matches(pair: tuple[str, str], pattern: str) -> bool:
-    names = (_id(pair), *map(slug, pair))
+    names = (_cell_id(pair), *map(slug, pair))
     return pattern in pair or any(fnmatch.fnmatchcase(name, pattern.lower()) for name in names)
 
 
@@ -197,7 +197,7 @@ def _check_overrides(table: Table, overrides: Mapping[str, Any]) -> None:
                 )
 
 
-def _job(
+def _build_job(
     tree: dict[str, Any],
     table: Table,
     seed: int,
@@ -211,10 +211,10 @@ def _job(
         return validate(JobConfig, with_data(apply_overrides(tree, {**settings, **overrides}), data), None)
     except UserError as error:
         # An error in an override is not an error in the file.
-        raise _of_cell(error, cell, None if error.key in overrides else file) from None
+        raise _cell_error(error, cell, None if error.key in overrides else file) from None
 
 
-def _check(cell: Cell, file: Path) -> None:
+def _check_neighbours(cell: Cell, file: Path) -> None:
     """Raises UserError if `neighbours` cannot be applied after training."""
     job = cell.jobs[0]
     if not cell.neighbours:
@@ -232,10 +232,10 @@ def _check(cell: Cell, file: Path) -> None:
     try:
         cell.asked(0)
     except UserError as error:
-        raise _of_cell(error, cell.id, file) from None
+        raise _cell_error(error, cell.id, file) from None
 
 
-def _of_cell(error: UserError, cell: str, file: Path | None) -> UserError:
+def _cell_error(error: UserError, cell: str, file: Path | None) -> UserError:
     return error.but(problem=f"{error.problem} (cell {cell})", file=file)
 
 

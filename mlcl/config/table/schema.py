@@ -24,13 +24,15 @@ Digits = Annotated[int, Field(ge=0, le=6)]
 Tolerance = Positive | dict[str, Positive]
 
 
-def _listed(value: Any) -> Any:
+def _as_sequence(value: Any) -> Any:
     if value is None:
         return ()
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
-Printed = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)] | None, ...], BeforeValidator(_listed)]
+Printed = Annotated[
+    tuple[Annotated[float, Field(allow_inf_nan=False)] | None, ...], BeforeValidator(_as_sequence)
+]
 """The paper's numbers for a cell, one for each metric. A single number is read as a tuple, null as ()."""
 
 
@@ -68,7 +70,7 @@ class Tune(Section):
     start: tuple[str, ...] = Field((), description="keys that have it in the first trial")
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_control(self) -> Self:
         keys = (*self.hold, *self.start)
         if bool(keys) != (self.control is not None):
             raise ValueError("control goes with hold or start")
@@ -182,13 +184,13 @@ class Table(Section):
 
     @field_validator("seed_keys")
     @classmethod
-    def _pairs_runs(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_seed_keys(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
         if "train.seed" not in keys:
             raise ValueError("lacks train.seed, by which runs are told apart and paired")
         return keys
 
     @model_validator(mode="after")
-    def _known(self) -> Self:
+    def _check_known_names(self) -> Self:
         for row, line in self.rows.items():
             _check_names(f"rows.{row}.columns", "column", line.columns or (), self.columns)
         for row, figures in self.paper.items():
@@ -218,11 +220,11 @@ class Table(Section):
         options |= {f"scales.{name}.tolerance": scale.tolerance for name, scale in self.scales.items()}
         for key, value in options.items():
             if isinstance(value, dict):
-                _check_names(key, "figure", value, self._metric_of())
+                _check_names(key, "figure", value, self._metrics_by_figure())
         lines: dict[str, TableLine] = {f"rows.{name}": table_line for name, table_line in self.rows.items()}
         lines |= {f"columns.{name}": table_line for name, table_line in self.columns.items()}
         for key, table_line in lines.items():
-            _check_names(f"{key}.without", "figure", table_line.without, self._metric_of())
+            _check_names(f"{key}.without", "figure", table_line.without, self._metrics_by_figure())
         _check_distinct("rows", self.rows)
         _check_distinct("columns", self.columns)
         for metrics in self._all_metrics():
@@ -233,7 +235,7 @@ class Table(Section):
         lines = (*self.rows.values(), *self.columns.values())
         return [self.metrics, *(line.metrics for line in lines if line.metrics)]
 
-    def _metric_of(self) -> dict[str, str]:
+    def _metrics_by_figure(self) -> dict[str, str]:
         """Returns the metric of each figure, keyed by its name. The metrics of the table have priority."""
         return dict(ChainMap(*self._all_metrics()))
 
@@ -264,7 +266,7 @@ class Table(Section):
             return self.better[figure] == "higher"
         if isinstance(self.better, str) and "better" in self.model_fields_set:
             return self.better == "higher"
-        return default_mode(self._metric_of()[figure]) == "max"
+        return default_mode(self._metrics_by_figure()[figure]) == "max"
 
     def digits_of(self, figure: str) -> int:
         """Returns the number of decimals of a figure."""

@@ -31,19 +31,21 @@ def cell_tree(
         raise UserError("neither the table nor its rows or columns name a job", file=file, key="job")
     changes: tuple[Change, ...] = (row, column, scale)
     names = {key: value for change in changes for key, value in change.vars.items()}
-    job = read_job((file.parent / _filled(name, names, file)).resolve())
-    tree = _set(job.tree, table.set, file)
+    job = read_job((file.parent / _fill_name(name, names, file)).resolve())
+    tree = _set_values(job.tree, table.set, file)
     neighbours: dict[str, float] = {}
     for change in changes:
         for key in change.drop:
             drop_key(tree, key, file)
         posthoc = {key: value for key, value in change.set.items() if key in POSTHOC}
         neighbours |= {key.rpartition(".")[2]: value for key, value in posthoc.items()}
-        tree = _set(tree, {key: value for key, value in change.set.items() if key not in posthoc}, file)
+        tree = _set_values(
+            tree, {key: value for key, value in change.set.items() if key not in posthoc}, file
+        )
     return job.with_plugins(tree), neighbours
 
 
-def _filled(name: str, names: Mapping[str, str], file: Path) -> str:
+def _fill_name(name: str, names: Mapping[str, str], file: Path) -> str:
     """Returns the name of a job file, with the names in braces replaced by their values."""
 
     def value(match: re.Match[str]) -> str:
@@ -55,7 +57,7 @@ def _filled(name: str, names: Mapping[str, str], file: Path) -> str:
     return re.sub(r"{(.*?)}", value, name)
 
 
-def _set(tree: dict[str, Any], values: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _set_values(tree: dict[str, Any], values: Mapping[str, Any], file: Path) -> dict[str, Any]:
     try:
         return apply_overrides(tree, values)
     except UserError as error:
@@ -65,7 +67,7 @@ def _set(tree: dict[str, Any], values: Mapping[str, Any], file: Path) -> dict[st
 def with_data(tree: dict[str, Any], data: Mapping[str, str]) -> dict[str, Any]:
     """Returns the tree with the paths that `data` gives for sources: their files, or prepared data sets."""
     for section in DATA_SECTIONS:
-        source = _source_of(tree, section)
+        source = _data_source(tree, section)
         if source is not None and source in data:
             # A path with `~` and the full path give the same job hash.
             path = data[source] if "://" in data[source] else str(Path(data[source]).expanduser())
@@ -85,7 +87,7 @@ def data_of(tree: dict[str, Any], column: str, data: Mapping[str, str]) -> Mappi
     """
     if column not in data:
         return data
-    source = _source_of(tree, "data")
+    source = _data_source(tree, "data")
     if source is None:
         found = f"{column}={data[column]}"
         problem = "a job of this column names a prepared data set and no source"
@@ -105,7 +107,7 @@ def check_data(
     Raises UserError for a name that is neither a column nor a source of a cell, and for a prepared data set
     of a source that the cells prepare with different options.
     """
-    sources = {_source_of(tree, section) for tree in (*asked, *others) for section in DATA_SECTIONS}
+    sources = {_data_source(tree, section) for tree in (*asked, *others) for section in DATA_SECTIONS}
     known_sources = sorted(source for source in sources if source is not None)
     for source, path in data.items():
         if source in columns:
@@ -114,7 +116,7 @@ def check_data(
             allowed = [*known_sources, *columns]
             raise UserError("no cell takes this source", key="--data", found=source, allowed=allowed)
         sections = [(tree, section) for tree in asked for section in DATA_SECTIONS]
-        versions = {_version_of(*location) for location in sections if _source_of(*location) == source}
+        versions = {_data_version(*location) for location in sections if _data_source(*location) == source}
         if _is_prepared(path) and len(versions) > 1:
             raise UserError(
                 "the cells take several versions of this source, and a prepared folder is one",
@@ -129,13 +131,13 @@ def _is_prepared(path: str) -> bool:
     return "://" in path or (Path(path).expanduser() / "dataset.json").is_file()
 
 
-def _version_of(tree: dict[str, Any], section: str) -> str:
+def _data_version(tree: dict[str, Any], section: str) -> str:
     """Returns the options and the seed with which a source prepares the data set of a section, as text."""
     node = value_at(tree, section) or {}
     options = {key: value for key, value in (node.get("options") or {}).items() if key != "path"}
     return json.dumps([options, node.get("split_seed")], sort_keys=True, default=str)
 
 
-def _source_of(tree: dict[str, Any], section: str) -> str | None:
+def _data_source(tree: dict[str, Any], section: str) -> str | None:
     source = value_at(tree, f"{section}.source")
     return source if isinstance(source, str) else None

@@ -59,9 +59,9 @@ def prepare(
         UserError: For an unknown source, wrong options and bad input. No folder is left then.
     """
     source = find_source(source_name)
-    source_options = _options(source, options or {})
+    source_options = _validate_options(source, options or {})
     state = None if source.state is None else source.state(source_options)
-    folder = home / f"{_stem(source, source_options, split_seed)}-{_digest(state)}"
+    folder = home / f"{_cache_stem(source, source_options, split_seed)}-{_hash_content(state)}"
     if (folder / INFO_FILE).exists():
         return folder
     try:
@@ -86,19 +86,19 @@ def find_prepared(
     Returns None if there is no such folder. The arguments are those of `prepare`.
     """
     source = find_source(source_name)
-    stem = _stem(source, _options(source, options or {}), split_seed)
+    stem = _cache_stem(source, _validate_options(source, options or {}), split_seed)
     info_files = list(home.glob(f"{stem}-*/{INFO_FILE}"))
     return max(info_files, key=lambda file: file.stat().st_mtime).parent if info_files else None
 
 
-def _name(source: Source[Any], options: Any) -> str:
+def _data_name(source: Source[Any], options: Any) -> str:
     if "name" not in source.options.model_fields:
         return source.name
     path = options.path[0] if isinstance(options.path, tuple) else options.path.resolve()
     return re.sub(r"[^\w.-]+", "_", options.name or path.stem).strip("._-")[:LONGEST_NAME] or source.name
 
 
-def _options(source: Source[Any], options: Mapping[str, Any]) -> BaseModel:
+def _validate_options(source: Source[Any], options: Mapping[str, Any]) -> BaseModel:
     try:
         model: BaseModel = validate(source.options, options, None)
     except UserError as error:
@@ -106,12 +106,12 @@ def _options(source: Source[Any], options: Mapping[str, Any]) -> BaseModel:
     return model
 
 
-def _stem(source: Source[Any], options: BaseModel, split_seed: int) -> str:
+def _cache_stem(source: Source[Any], options: BaseModel, split_seed: int) -> str:
     content = [source.full_version(), options.model_dump(mode="json"), split_seed]
-    return f"{_name(source, options)}-{_digest(content)}"
+    return f"{_data_name(source, options)}-{_hash_content(content)}"
 
 
-def _digest(content: Any) -> str:
+def _hash_content(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 

@@ -120,7 +120,7 @@ class Cifar:
                     yield {
                         "id": ids,
                         "split": splits,
-                        "image": [_png(record[len(spaces) :]) for record in records],
+                        "image": [_encode_png(record[len(spaces) :]) for record in records],
                         **{space: records[:, column].tolist() for column, space in enumerate(spaces)},
                     }
         if options.check_counts:
@@ -144,7 +144,7 @@ def _records(files: Distribution, name: str, spaces: dict[str, LabelSpace]) -> I
             start += len(records)
 
 
-def _png(pixels: NDArray[np.uint8]) -> bytes:
+def _encode_png(pixels: NDArray[np.uint8]) -> bytes:
     planes = pixels.reshape(3, SIDE, SIDE).transpose(1, 2, 0)
     with io.BytesIO() as file:
         Image.fromarray(np.ascontiguousarray(planes)).save(file, "PNG")

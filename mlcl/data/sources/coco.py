@@ -58,7 +58,7 @@ def release(options: Options) -> Release:
     """Returns the files of a year's release: title, annotation files and image folders."""
     title = f"MS COCO {options.year} (annotations_trainval{options.year}.zip of the COCO Consortium)"
     folders = [f"{parent}{part}{options.year}" for part in ("train", "val") for parent in ("", "images/")]
-    return Release(title, [_instances(options, part) for part in ("train", "val")], lambda _: folders)
+    return Release(title, [_instances_file(options, part) for part in ("train", "val")], lambda _: folders)
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
@@ -70,7 +70,7 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     rows = sorted(picture for picture in pictures if picture.labels or options.unlabelled == "keep")
     columns: dict[str, list[Any]] = {
         "id": [row.file for row in rows],
-        "split": _splits(options, rows, split_seed),
+        "split": _assign_splits(options, rows, split_seed),
         "objects": [row.labels for row in rows],
     }
     names = [f"{row.part}{options.year}/{row.file}" for row in rows]
@@ -84,7 +84,7 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     )
 
 
-def _instances(options: Options, part: str) -> str:
+def _instances_file(options: Options, part: str) -> str:
     return f"annotations/instances_{part}{options.year}.json"
 
 
@@ -93,7 +93,7 @@ def _read(files: Distribution, options: Options) -> tuple[tuple[str, ...], list[
     classes: tuple[str, ...] = ()
     pictures = []
     for part in ("train", "val"):
-        name = _instances(options, part)
+        name = _instances_file(options, part)
         # Nine tenths of the file are outlines, which are dropped as they are read.
         tree = files.json(name, lambda entry: {key: entry[key] for key in entry if key != "segmentation"})
         try:
@@ -122,7 +122,7 @@ def _parse(tree: dict[str, Any], part: str, file: Path) -> tuple[tuple[str, ...]
     return distinct((name for _, name in categories), file), pictures
 
 
-def _splits(options: Options, pictures: list[CocoImage], seed: int) -> list[str]:
+def _assign_splits(options: Options, pictures: list[CocoImage], seed: int) -> list[str]:
     val = [picture.file for picture in pictures if picture.part == "val"]
     if options.split == "paper":
         val_splits = halves(val, seed)

@@ -46,12 +46,13 @@ class Options(DistributionOptions):
 def read(options: Options, _split_seed: int, work: Workspace) -> NewDataset:
     """Returns the data set with the spaces `type` and `category` and the hierarchy `path`."""
     files = work.enter_context(RELEASE.open(options.path))
-    cloth = _table(files, CLOTH)
-    types = [_number(files, CLOTH, line, value, len(TYPES)) for line, _, value in cloth]
+    cloth = _read_table(files, CLOTH)
+    types = [_parse_number(files, CLOTH, line, value, len(TYPES)) for line, _, value in cloth]
     category = {
-        image: _number(files, IMAGES, line, value, len(cloth)) for line, image, value in _table(files, IMAGES)
+        image: _parse_number(files, IMAGES, line, value, len(cloth))
+        for line, image, value in _read_table(files, IMAGES)
     }
-    split = {image: _split(files, line, value) for line, image, value in _table(files, PARTITION)}
+    split = {image: _parse_split(files, line, value) for line, image, value in _read_table(files, PARTITION)}
     if category.keys() != split.keys():
         image = min(category.keys() ^ split.keys())
         raise files.error(PARTITION, "one list has an image that another lacks", image)
@@ -74,7 +75,7 @@ def read(options: Options, _split_seed: int, work: Workspace) -> NewDataset:
     return NewDataset("image", spaces, batches, allow_untrained=True)
 
 
-def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[int, str, str]]:
+def _read_table(files: Distribution, names: tuple[str, ...]) -> list[tuple[int, str, str]]:
     """Returns (line, name, value) of each row. Raises UserError for a repeated name or a wrong row count."""
     declared_count = next((" ".join(words) for _, words in files.fields(*names)), "")
     rows: dict[str, tuple[int, str, str]] = {}
@@ -87,14 +88,14 @@ def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[int, str, 
     return list(rows.values())
 
 
-def _number(files: Distribution, names: tuple[str, ...], line: int, value: str, count: int) -> int:
+def _parse_number(files: Distribution, names: tuple[str, ...], line: int, value: str, count: int) -> int:
     """Converts a number from 1 to `count` to an index from 0. Raises UserError for other values."""
     if not (value.isascii() and value.isdigit() and 1 <= int(value) <= count):
         raise files.error(names, f"not a number of the list at line {line}", value, f"1 to {count}")
     return int(value) - 1
 
 
-def _split(files: Distribution, line: int, value: str) -> str:
+def _parse_split(files: Distribution, line: int, value: str) -> str:
     if value not in SPLIT_NAMES:
         raise files.error(PARTITION, f"unknown split at line {line}", value, ["train", "val", "test"])
     return SPLIT_NAMES[value]

@@ -46,7 +46,7 @@ def _batches(options: Options, seed: int) -> Iterator[dict[str, list[Any]]]:
         indices = np.flatnonzero(digit_split == split)
         rng = np.random.default_rng([seed, number])
         count = round(options.scenes * share)
-        scenes = [_scene(pixels, target, indices, options.size, rng) for _ in range(count)]
+        scenes = [_draw_scene(pixels, target, indices, options.size, rng) for _ in range(count)]
         yield {
             "id": [f"{split}-{i}" for i in range(count)],
             "split": [split] * count,
@@ -68,7 +68,7 @@ def divided(images: int, seed: int) -> NDArray[np.str_]:
     return np.array([assign(str(i), seed) for i in range(images)])
 
 
-def _scene(
+def _draw_scene(
     pixels: Pixels,
     target: NDArray[np.int64],
     indices: NDArray[np.int64],

@@ -43,7 +43,7 @@ def read(options: DistributionOptions, _split_seed: int, work: Workspace) -> New
     """Returns the data set in its published split."""
     files = work.enter_context(RELEASE.open(options.path))
     emotions = files.class_names("emotions.txt")
-    groups = {space: _groups(files, name, emotions) for space, name in GROUPS.items()}
+    groups = {space: _read_groups(files, name, emotions) for space, name in GROUPS.items()}
     comments = list(chain.from_iterable(_comments(files, name, emotions) for name in PARTS))
     ids, splits, names = ([getattr(c, f) for c in comments] for f in ("id", "split", "emotions"))
     options.compare(COUNTS, count(splits, names))
@@ -59,7 +59,7 @@ def read(options: DistributionOptions, _split_seed: int, work: Workspace) -> New
     return NewDataset("text", spaces, batches, allow_untrained=not options.check_counts)
 
 
-def _groups(files: Distribution, name: str, emotions: Sequence[str]) -> dict[str, str]:
+def _read_groups(files: Distribution, name: str, emotions: Sequence[str]) -> dict[str, str]:
     """Maps each emotion to its group, in the order of the file; neutral is a group of its own, the last."""
     groups = files.json(name)
     try:

@@ -49,7 +49,7 @@ def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
     spaces["full_path"] = LabelSpace(kind="hierarchy", levels=("chapter", "section", "category"))
     splits = split_of(rows, split_seed, options.twins)
     notes = shares_note(splits, FRACTIONS, "categories, and what is worded like one, are for training")
-    return NewDataset("text", spaces, [_batch(rows, classes, splits)], notes)
+    return NewDataset("text", spaces, [_make_batch(rows, classes, splits)], notes)
 
 
 def diagnoses() -> tuple[list[str], list[Diagnosis]]:
@@ -86,7 +86,7 @@ def split_of(rows: list[Diagnosis], seed: int, twins: Literal["apart", "together
     return ["train" if key in headings else assign(key, seed) for key in keys]
 
 
-def _batch(rows: list[Diagnosis], classes: dict[str, list[str]], splits: list[str]) -> RowBatch:
+def _make_batch(rows: list[Diagnosis], classes: dict[str, list[str]], splits: list[str]) -> RowBatch:
     index = {level: {name: i for i, name in enumerate(names)} for level, names in classes.items()}
     labels = {level: [index[level][getattr(row, level)] for row in rows] for level in classes}
     texts = {"id": [row.code for row in rows], "text": [row.text for row in rows]}

@@ -137,16 +137,16 @@ def find(root: Path) -> tuple[list[FoundImage], list[str]]:
     Raises UserError for no images, depths that differ, and a class folder without an image.
     """
     files, others = image_files(root)
-    unlabelled = [file for file in files if _unlabelled(file.relative_to(root).parts[0])]
+    unlabelled = [file for file in files if _is_unlabelled(file.relative_to(root).parts[0])]
     files = sorted(set(files) - set(unlabelled))
     if not files:
         raise UserError("no image files", file=root, allowed=sorted(SUFFIXES))
     folders = [list(file.relative_to(root).parts[:-1]) for file in files]
-    split_depth = _split_depth(root, folders)
+    split_depth = _find_split_depth(root, folders)
     split_names = ["" if split_depth is None else parts.pop(split_depth) for parts in folders]
     split_of = {name: split_of_name(name) for name in split_names}
     splits = [split_of[name] for name in split_names]
-    while all(len(parts) > 1 for parts in folders) and _repeats(folders, splits):
+    while all(len(parts) > 1 for parts in folders) and _is_redundant(folders, splits):
         for parts in folders:
             parts.pop(0)
     while all(len(parts) > 1 for parts in folders) and len({parts[-1] for parts in folders}) == 1:
@@ -176,11 +176,11 @@ def find(root: Path) -> tuple[list[FoundImage], list[str]]:
     return images, notes
 
 
-def _unlabelled(folder: str) -> bool:
+def _is_unlabelled(folder: str) -> bool:
     return bool(UNLABELLED & set(folder.lower().replace("-", "_").split("_")))
 
 
-def _split_depth(root: Path, folders: list[list[str]]) -> int | None:
+def _find_split_depth(root: Path, folders: list[list[str]]) -> int | None:
     """Returns the depth at which folders are named after splits; None if there is no such depth.
 
     One of these folders must be named after train. Raises UserError if only some folders of a depth are
@@ -206,7 +206,7 @@ def _split_depth(root: Path, folders: list[list[str]]) -> int | None:
     return None
 
 
-def _repeats(folders: list[list[str]], splits: list[str | None]) -> bool:
+def _is_redundant(folders: list[list[str]], splits: list[str | None]) -> bool:
     """Whether the first folder is the same for all images, or only repeats the split of each image."""
     is_common = len({parts[0] for parts in folders}) == 1
     repeats_split = all(
@@ -233,7 +233,7 @@ def _check_classes(root: Path, files: list[Path]) -> None:
     for place, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not _is_hidden(name)]
         folder = Path(place).relative_to(root)
-        if not folders and folder not in parents and not _unlabelled((folder.parts or ("",))[0]):
+        if not folders and folder not in parents and not _is_unlabelled((folder.parts or ("",))[0]):
             examples = [name for name in sorted(names) if not name.startswith(".")][:3] or "no files"
             raise UserError("no image is in the folder of a class", file=Path(place), found=examples)
 

@@ -53,27 +53,27 @@ ICD10_DIAGNOSIS_CHAPTERS = (
 
 def icd9_diagnosis(code: str) -> str:
     """Writes a diagnosis code with its dot: after three characters, or after four of an E code."""
-    return _dotted(code, 4 if code.startswith("E") else 3)
+    return _insert_dot(code, 4 if code.startswith("E") else 3)
 
 
 def icd9_procedure(code: str) -> str:
     """Writes a procedure code with its dot, after two digits."""
-    return _dotted(code, 2)
+    return _insert_dot(code, 2)
 
 
 def icd9_diagnosis_chapter(code: str) -> str:
     """Returns the chapter of a diagnosis code such as 428.0, by its range ("390-459")."""
-    return _chapter_of(code.partition(".")[0], ICD9_DIAGNOSIS_CHAPTERS)
+    return _find_chapter(code.partition(".")[0], ICD9_DIAGNOSIS_CHAPTERS)
 
 
 def icd9_procedure_chapter(code: str) -> str:
     """Returns the chapter of a procedure code such as 38.93 ("procedures 35-39")."""
-    return f"procedures {_chapter_of(code.partition('.')[0], ICD9_PROCEDURE_CHAPTERS)}"
+    return f"procedures {_find_chapter(code.partition('.')[0], ICD9_PROCEDURE_CHAPTERS)}"
 
 
 def icd10_diagnosis_chapter(code: str) -> str:
     """Returns the chapter of a diagnosis code such as I2510, by its range ("I00-I99")."""
-    return _chapter_of(code[:3], ICD10_DIAGNOSIS_CHAPTERS)
+    return _find_chapter(code[:3], ICD10_DIAGNOSIS_CHAPTERS)
 
 
 def icd10_procedure_section(code: str) -> str:
@@ -81,7 +81,7 @@ def icd10_procedure_section(code: str) -> str:
     return f"procedures {code[0]}"
 
 
-def _chapter_of(category: str, chapters: str) -> str:
+def _find_chapter(category: str, chapters: str) -> str:
     """Returns the range of `chapters` ("first-last" or one category) that has `category`, else "other"."""
     for chapter in chapters.split():
         first, _, last = chapter.partition("-")
@@ -90,34 +90,34 @@ def _chapter_of(category: str, chapters: str) -> str:
     return "other"
 
 
-def _dotted(code: str, digits: int) -> str:
+def _insert_dot(code: str, digits: int) -> str:
     bare_code = code.replace(".", "")
     return f"{bare_code[:digits]}.{bare_code[digits:]}" if len(bare_code) > digits else bare_code
 
 
 COUNTED = ("train", "validation", "test", "codes", "codes a row")
-"""The names of the published counts, in the order of the arguments of `_published`."""
+"""The names of the published counts, in the order of the arguments of `_published_counts`."""
 
 
-def _names(*names: str) -> tuple[str, ...]:
+def _file_names(*names: str) -> tuple[str, ...]:
     """Returns the names that a file may have, with or without `.gz`."""
     return tuple(f"{name}.csv{end}" for name in names for end in (".gz", ""))
 
 
-def _published(*counts: float) -> dict[str, float]:
+def _published_counts(*counts: float) -> dict[str, float]:
     return dict(zip(COUNTED, counts, strict=True))
 
 
 TITLE_3 = "MIMIC-III v1.4 (PhysioNet)"
-NOTES_3 = _names("NOTEEVENTS")
+NOTES_3 = _file_names("NOTEEVENTS")
 TABLES_3 = (
-    clinical.CodeTable(_names("DIAGNOSES_ICD"), icd9_diagnosis, icd9_diagnosis_chapter),
-    clinical.CodeTable(_names("PROCEDURES_ICD"), icd9_procedure, icd9_procedure_chapter),
+    clinical.CodeTable(_file_names("DIAGNOSES_ICD"), icd9_diagnosis, icd9_diagnosis_chapter),
+    clinical.CodeTable(_file_names("PROCEDURES_ICD"), icd9_procedure, icd9_procedure_chapter),
 )
 RELEASE_3 = Release(TITLE_3, [NOTES_3, *(table.names for table in TABLES_3)])
 PUBLISHED_3 = {
-    "full": _published(47_723, 1_631, 3_372, 8_692, 15.7),
-    "50": _published(8_066, 1_573, 1_729, 50, 5.7),
+    "full": _published_counts(47_723, 1_631, 3_372, 8_692, 15.7),
+    "50": _published_counts(8_066, 1_573, 1_729, 50, 5.7),
 }
 TOP_50 = """
 401.9 38.93 428.0 427.31 414.01 96.04 96.6 584.9 250.00 96.71 272.4 518.81 99.04 39.61 599.0 530.81
@@ -166,9 +166,9 @@ MIMIC3 = Source(
 )
 
 TITLE_4, NOTE_TITLE_4 = "MIMIC-IV v2.2 (PhysioNet)", "MIMIC-IV-Note v2.2 (PhysioNet)"
-NOTES_4 = _names("note/discharge", "discharge")
-DIAGNOSES_4 = _names("hosp/diagnoses_icd", "diagnoses_icd")
-PROCEDURES_4 = _names("hosp/procedures_icd", "procedures_icd")
+NOTES_4 = _file_names("note/discharge", "discharge")
+DIAGNOSES_4 = _file_names("hosp/diagnoses_icd", "diagnoses_icd")
+PROCEDURES_4 = _file_names("hosp/procedures_icd", "procedures_icd")
 RELEASE_4, NOTE_RELEASE_4 = Release(TITLE_4, [DIAGNOSES_4, PROCEDURES_4]), Release(NOTE_TITLE_4, [NOTES_4])
 TABLES_4 = {
     9: (
@@ -181,10 +181,10 @@ TABLES_4 = {
     ),
 }
 PUBLISHED_4 = {
-    (9, "full"): _published(188_533, 7_110, 13_709, 11_145, 13.4),
-    (9, "50"): _published(170_664, 6_406, 12_405, 50, 4.7),
-    (10, "full"): _published(110_442, 4_017, 7_851, 25_230, 16.1),
-    (10, "50"): _published(104_077, 3_805, 7_368, 50, 5.4),
+    (9, "full"): _published_counts(188_533, 7_110, 13_709, 11_145, 13.4),
+    (9, "50"): _published_counts(170_664, 6_406, 12_405, 50, 4.7),
+    (10, "full"): _published_counts(110_442, 4_017, 7_851, 25_230, 16.1),
+    (10, "50"): _published_counts(104_077, 3_805, 7_368, 50, 5.4),
 }
 
 

@@ -66,15 +66,15 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     """Returns the data set with the multi-label space `concepts`."""
     files = work.enter_context(RELEASE.open(options.path))
     concepts = files.class_names(*CONCEPTS)
-    images = _images(files, LIST)
-    parts = _parts(files, images)
-    labels = _labels(files, concepts, images)
+    images = _read_images(files, LIST)
+    parts = _read_parts(files, images)
+    labels = _read_labels(files, concepts, images)
     rows = [row for row in labels.values() if row]
     counts = count(list(parts.values()), rows) | {"images": len(labels), "labelled": len(rows)}
     options.compare(COUNTS, counts | {"concepts": len(concepts)})
     candidates = [image for image in sorted(images) if labels[image] or options.unlabelled == "keep"]
-    ids = _with_file(files, options, candidates)
-    splits = [_split(options, image, parts[image], split_seed) for image in ids]
+    ids = _select_present_images(files, options, candidates)
+    splits = [_assign_split(options, image, parts[image], split_seed) for image in ids]
     columns: dict[str, list[Any]] = {"id": ids, "split": splits, "concepts": [labels[i] for i in ids]}
     reason = "of few photos a hash gives other shares"
     notes = shares_note(splits, PAPER, reason) if options.split == "paper" else []
@@ -87,13 +87,13 @@ def _label_file(concept: str) -> str:
     return f"Groundtruth/AllLabels/Labels_{concept}.txt"
 
 
-def _images(files: Distribution, name: str) -> list[str]:
+def _read_images(files: Distribution, name: str) -> list[str]:
     return [line.strip().replace("\\", "/") for _, line in files.lines(name) if line.strip()]
 
 
-def _parts(files: Distribution, images: list[str]) -> dict[str, str]:
+def _read_parts(files: Distribution, images: list[str]) -> dict[str, str]:
     """Maps each image to its list, `train` or `test`. Raises UserError for one in neither or in both."""
-    train, test = (set(_images(files, name)) for name in (TRAIN, TEST))
+    train, test = (set(_read_images(files, name)) for name in (TRAIN, TEST))
     if unlisted_images := set(images) - train - test:
         problem = f"{len(unlisted_images)} images are neither in {TRAIN} nor in {TEST}"
         raise files.error(LIST, problem, min(unlisted_images))
@@ -102,16 +102,16 @@ def _parts(files: Distribution, images: list[str]) -> dict[str, str]:
     return dict.fromkeys(train, "train") | dict.fromkeys(test, "test")
 
 
-def _labels(files: Distribution, concepts: tuple[str, ...], images: list[str]) -> dict[str, list[int]]:
+def _read_labels(files: Distribution, concepts: tuple[str, ...], images: list[str]) -> dict[str, list[int]]:
     """Maps each image to the indices of its concepts."""
     labels: dict[str, list[int]] = {image: [] for image in images}
     for index, concept in enumerate(concepts):
-        for row in np.flatnonzero(_marks(files, _label_file(concept), len(images))):
+        for row in np.flatnonzero(_read_marks(files, _label_file(concept), len(images))):
             labels[images[row]].append(index)
     return labels
 
 
-def _marks(files: Distribution, name: str, rows: int) -> NDArray[np.bool_]:
+def _read_marks(files: Distribution, name: str, rows: int) -> NDArray[np.bool_]:
     """Reads a mask (rows,) of the images that have the concept of a file."""
     marks = [line.strip() for _, line in files.lines(name)]
     while marks and not marks[-1]:
@@ -124,7 +124,7 @@ def _marks(files: Distribution, name: str, rows: int) -> NDArray[np.bool_]:
     return np.array([mark == "1" for mark in marks], dtype=np.bool_)
 
 
-def _with_file(files: Distribution, options: Options, images: list[str]) -> list[str]:
+def _select_present_images(files: Distribution, options: Options, images: list[str]) -> list[str]:
     present_images = [image for image in images if files.first(f"Flickr/{image}") is not None]
     if len(present_images) < len(images) and options.missing == "error":
         missing = sorted(set(images) - set(present_images))
@@ -135,7 +135,7 @@ def _with_file(files: Distribution, options: Options, images: list[str]) -> list
     return present_images
 
 
-def _split(options: Options, image: str, part: str, seed: int) -> str:
+def _assign_split(options: Options, image: str, part: str, seed: int) -> str:
     photo = PurePosixPath(image).stem.rpartition("_")[2]
     if options.split == "paper":
         return assign(photo, seed, PAPER)

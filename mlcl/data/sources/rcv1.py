@@ -58,14 +58,14 @@ class TokenStory(NamedTuple):
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     """Returns the data set with the multi-label space `topics`."""
     files = work.enter_context(RELEASE.open(options.path))
-    topics = _topics(files)
+    topics = _read_topics(files)
     names, ids = list(topics.values()), list(topics)
     splits = ["train" if int(number) <= LAST_TRAINING else "test" for number in ids]
     options.compare(COUNTS, count(splits, names))
     space = space_of_rows(names, files.file(TOPICS[0]))
     labels = indices(names, space)
     if options.split == "random":
-        _check_enough(len(ids), options)
+        _check_story_count(len(ids), options)
         split_of = draw(ids, split_seed, RANDOM)
         splits = [split_of.get(number, "train") for number in ids]
     else:
@@ -74,7 +74,7 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     return NewDataset("text", {"topics": space}, _batches(files, rows), allow_untrained=True)
 
 
-def _check_enough(stories: int, options: Options) -> None:
+def _check_story_count(stories: int, options: Options) -> None:
     """Raises UserError where the random split would leave no story for training."""
     if stories <= sum(RANDOM.values()):
         sizes = " and ".join(f"{size:,} for {split}" for split, size in RANDOM.items())
@@ -87,7 +87,7 @@ def _check_enough(stories: int, options: Options) -> None:
         )
 
 
-def _topics(files: Distribution) -> dict[str, list[str]]:
+def _read_topics(files: Distribution) -> dict[str, list[str]]:
     """Returns the topics of each story, in the order of the file."""
     topics: dict[str, list[str]] = {}
     for line, text in files.lines(*TOPICS, encoding="latin-1"):
@@ -106,7 +106,7 @@ def _batches(files: Distribution, rows: dict[str, tuple[str, list[int]]]) -> Ite
     """
     stories = chain.from_iterable(_stories(files, *names) for names in STORIES)
     while chunk := list(islice(stories, ROWS_AT_ONCE)):
-        chunk_rows = [_take(rows, story) for story in chunk]
+        chunk_rows = [_pop_story(rows, story) for story in chunk]
         yield {
             "id": [story.number for story in chunk],
             "text": [story.words for story in chunk],
@@ -118,7 +118,7 @@ def _batches(files: Distribution, rows: dict[str, tuple[str, list[int]]]) -> Ite
         raise UserError(problem, file=files.path, found=list(islice(rows, 5)))
 
 
-def _take(rows: dict[str, tuple[str, list[int]]], story: TokenStory) -> tuple[str, list[int]]:
+def _pop_story(rows: dict[str, tuple[str, list[int]]], story: TokenStory) -> tuple[str, list[int]]:
     if story.number not in rows:
         problem = f"the story at line {story.line} has no topics or is there twice"
         raise UserError(problem, file=story.file, found=story.number)

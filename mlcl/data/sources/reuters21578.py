@@ -53,7 +53,7 @@ class Story(NamedTuple):
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     """Returns the data set with the multi-label space `topics`."""
     files = work.enter_context(RELEASE.open(options.path))
-    stories = _in_both(list(chain.from_iterable(_modapte(files, name) for name in FILES)))
+    stories = _keep_shared_topics(list(chain.from_iterable(_modapte_stories(files, name) for name in FILES)))
     ids, splits, names = ([getattr(s, f) for s in stories] for f in ("id", "split", "topics"))
     options.compare(COUNTS, count(splits, names))
     space = space_of_rows(names, options.path)
@@ -67,7 +67,7 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     )
 
 
-def _in_both(stories: list[Story]) -> list[Story]:
+def _keep_shared_topics(stories: list[Story]) -> list[Story]:
     """Keeps the topics that occur in train and in test, and the stories that have such a topic."""
     train, test = (
         {topic for story in stories if story.split == split for topic in story.topics}
@@ -77,7 +77,7 @@ def _in_both(stories: list[Story]) -> list[Story]:
     return [story for story in reduced if story.topics]
 
 
-def _modapte(files: Distribution, name: str) -> Iterator[Story]:
+def _modapte_stories(files: Distribution, name: str) -> Iterator[Story]:
     content = files.read(name).decode("latin-1")
     for number, part in enumerate(content.split("<REUTERS")[1:], 1):
         story, end, _ = part.partition("</REUTERS>")
@@ -88,19 +88,19 @@ def _modapte(files: Distribution, name: str) -> Iterator[Story]:
             problem = f"story {number} of the file lacks an attribute"
             raise files.error(name, problem, list(attributes), sorted(NEEDED))
         if attributes.get("TOPICS") == "YES" and attributes.get("LEWISSPLIT") in SPLITS:
-            topics = list(_inside("".join(_inside(story, "TOPICS")), "D"))
-            yield Story(attributes["NEWID"], SPLITS[attributes["LEWISSPLIT"]], topics, _text(story))
+            topics = list(_tag_contents("".join(_tag_contents(story, "TOPICS")), "D"))
+            yield Story(attributes["NEWID"], SPLITS[attributes["LEWISSPLIT"]], topics, _story_text(story))
 
 
-def _text(story: str) -> str:
-    section = "".join(_inside(story, "TEXT"))
-    parts = [*_inside(section, "TITLE"), *_inside(section, "BODY")] or [section]
+def _story_text(story: str) -> str:
+    section = "".join(_tag_contents(story, "TEXT"))
+    parts = [*_tag_contents(section, "TITLE"), *_tag_contents(section, "BODY")] or [section]
     # A character reference becomes its character, but one to a control character becomes nothing.
     clean_parts = [html.unescape(part).translate(CONTROL).strip() for part in parts]
     return "\n".join(part for part in clean_parts if part)
 
 
-def _inside(text: str, tag: str) -> Iterator[str]:
+def _tag_contents(text: str, tag: str) -> Iterator[str]:
     """Yields the text between each `<tag>`, with or without attributes, and `</tag>`, in linear time."""
     for part in text.split(f"<{tag}")[1:]:
         attributes, _, rest = part.partition(">")

@@ -58,7 +58,7 @@ class Shares(Section):
     nested: Fraction = Field(description="R4 and R5: one has all digits of the other, and more")
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_sum(self) -> Self:
         total = self.disjoint + self.equal + self.overlap + self.nested
         if abs(total - 1) > 1e-6:
             raise ValueError(f"the shares of a mix add up to {total:g}: they must add up to 1")
@@ -91,20 +91,20 @@ class Options(Section):
 def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
     """Returns the data set with the multi-label space `digits`. Raises UserError for an impossible mix."""
     p = fitted(options.shares, options.digits, options.digits_a_scene)
-    _check(p, options)
+    _check_mix(p, options)
     rng = np.random.default_rng([split_seed, len(SPLITS)])
     label_sets: dict[str, Drawn] = {
         split: _draw_sets(p, round(options.scenes * share), rng)
         for split, share in zip(SPLITS, FRACTIONS, strict=True)
     }
-    mix = _in_words(shares_of(map(frozenset, label_sets["train"])))
+    mix = _format_shares(shares_of(map(frozenset, label_sets["train"])))
     size = np.mean([len(label_set) for label_set in label_sets["train"]])
     notes = [f"pairs of training scenes: {mix}; {size:.2f} digits a scene"]
     spaces = {"digits": LabelSpace(kind="multi_label", classes=tuple(map(str, range(options.digits))))}
     return NewDataset("image", spaces, _batches(options, split_seed, label_sets), notes)
 
 
-def _check(p: Mapping[LabelSet, float], options: Options) -> None:
+def _check_mix(p: Mapping[LabelSet, float], options: Options) -> None:
     """Raises UserError if label sets of the probabilities `p` are far from what is asked."""
     shares = dict.fromkeys(RELATIONS, 0.0)
     for one, share in p.items():
@@ -117,12 +117,12 @@ def _check(p: Mapping[LabelSet, float], options: Options) -> None:
             f"no scenes of 1 to 4 of {options.digits} equally frequent digits, {options.digits_a_scene:g} on "
             "average, have this mix",
             key="data.options.mix",
-            found=_in_words(options.shares),
-            allowed=f"such as {_in_words(shares)}, with {size:.2f} digits a scene",
+            found=_format_shares(options.shares),
+            allowed=f"such as {_format_shares(shares)}, with {size:.2f} digits a scene",
         )
 
 
-def _in_words(shares: Mapping[str, float]) -> str:
+def _format_shares(shares: Mapping[str, float]) -> str:
     codes = ("R1", "R2", "R3", "R4 or R5")
     parts = zip(shares.items(), codes, strict=True)
     return ", ".join(f"{name} ({code}) {100 * share:.1f} %" for (name, share), code in parts)
@@ -141,7 +141,7 @@ def _batches(options: Options, seed: int, label_sets: Mapping[str, Drawn]) -> It
     digit_split = divided(len(pixels), seed)
     for number, (split, sets) in enumerate(label_sets.items()):
         rng = np.random.default_rng([seed, number])
-        of_digit: list[NDArray[np.int64]] = [
+        digit_rows: list[NDArray[np.int64]] = [
             np.flatnonzero((digit_split == split) & (target == digit)) for digit in range(options.digits)
         ]
         missing = options.missing if split != "test" else 0.0
@@ -149,7 +149,7 @@ def _batches(options: Options, seed: int, label_sets: Mapping[str, Drawn]) -> It
             "id": [f"{split}-{i}" for i in range(len(sets))],
             "split": [split] * len(sets),
             "image": [
-                draw(pixels[[rng.choice(of_digit[digit]) for digit in label_set]], options.size, rng)
+                draw(pixels[[rng.choice(digit_rows[digit]) for digit in label_set]], options.size, rng)
                 for label_set in sets
             ],
             "digits": [[digit for digit in label_set if rng.random() >= missing] for label_set in sets],
@@ -188,7 +188,7 @@ def fitted(shares: Mapping[str, float], labels: int, size: float) -> dict[LabelS
     from scipy.special import softmax
 
     orbits = _orbits(labels)
-    pairs_KOO = _pairs(orbits)
+    pairs_KOO = _relation_probabilities(orbits)
     target_K = np.array([shares[name] for name in RELATIONS])
     sizes_O = np.array([len(orbit[0]) for orbit in orbits], dtype=float)
 
@@ -229,7 +229,7 @@ def _orbits(labels: int) -> list[list[LabelSet]]:
     return orbits
 
 
-def _pairs(orbits: list[list[LabelSet]]) -> Array:
+def _relation_probabilities(orbits: list[list[LabelSet]]) -> Array:
     """Returns the probability (K, O, O) of each relation between random sets of one orbit and another."""
     pairs_KOO = np.zeros((len(RELATIONS), len(orbits), len(orbits)))
     for i, one in enumerate(orbits):

@@ -90,14 +90,14 @@ def state(options: TableOptions) -> list[Any]:
 
 def _image_files(options: TableOptions) -> Iterator[Path]:
     """Yields the image files that the tables name; none for tables that hold the images themselves."""
-    for image in _contents(options, _tables(options)):
+    for image in _contents(options, _open_tables(options)):
         if isinstance(image, bytes):
             return
         if isinstance(image, Path):
             yield image
 
 
-def _tables(options: TableOptions) -> list[TableFile]:
+def _open_tables(options: TableOptions) -> list[TableFile]:
     dialect = Dialect(**options.model_dump(include={"encoding", "delimiter", "header"}))
     tables = [open_table(path, dialect) for path in options.path]
     for table in tables:
@@ -107,7 +107,7 @@ def _tables(options: TableOptions) -> list[TableFile]:
 
 def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset:
     """Returns the data set of tables. Raises UserError with file, line (or row) and column of a bad value."""
-    tables = _tables(options)
+    tables = _open_tables(options)
     check_levels(options)
     columns = options.columns(tables[0].columns)
     other_columns = {column for key, column in columns.items() if key.partition(".")[0] != options.modality}
@@ -116,7 +116,7 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
         raise UserError("no rows", file=options.path[0])
     content = _read_contents(options, rows)
     kept_rows = [row for row in range(len(rows)) if row not in content.problems]
-    left_out = _left_out(rows, content.problems, options) if content.problems else []
+    left_out = _note_left_out(rows, content.problems, options) if content.problems else []
     labels = read_columns(options, rows.only(kept_rows))
     dropped = {row for item in labels.values() if isinstance(item, Labels) for row in item.left_out}
     indices = [row for row in range(len(kept_rows)) if row not in dropped]
@@ -128,7 +128,7 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
             raise UserError("no row with a label is left", file=options.path[0], key=f"labels.{name}")
     spaces = spaces_of(options, rows, labels)
     sets = {name: item for name, item in labels.items() if isinstance(item, Labels)}
-    keys = _row_keys(options, rows, kept_rows, content)
+    keys = _make_row_keys(options, rows, kept_rows, content)
     notes = divide(keys, [item.indices(spaces[n]) for n, item in sets.items()], options.fractions, split_seed)
     notes += [note for item in sets.values() for note in item.notes]
     read_from = [name for key, name in columns.items() if key.startswith("labels.")]
@@ -148,7 +148,7 @@ def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset
     return NewDataset(
         options.modality,
         spaces,
-        in_batches(data_columns, options.modality, _kept_contents(options, tables, set(kept_rows))),
+        in_batches(data_columns, options.modality, _contents_of_rows(options, tables, set(kept_rows))),
         list(dict.fromkeys([*notes, *left_out])),
         options.allow_untrained,
         content.dim,
@@ -236,7 +236,7 @@ def _contents(options: TableOptions, tables: Sequence[TableFile]) -> Iterator[Co
             yield from read_contents(frame, options.modality, options.content, files)
 
 
-def _kept_contents(
+def _contents_of_rows(
     options: TableOptions, tables: Sequence[TableFile], numbers: set[int]
 ) -> Iterator[str | bytes | list[float]]:
     """Yields the contents of the rows `numbers`, which are read a second time."""
@@ -245,7 +245,7 @@ def _kept_contents(
             yield content.read_bytes() if isinstance(content, Path) else content
 
 
-def _left_out(rows: TableRows, problems: dict[int, Unreadable], options: TableOptions) -> list[str]:
+def _note_left_out(rows: TableRows, problems: dict[int, Unreadable], options: TableOptions) -> list[str]:
     """Returns a note on rows without a text or an image file. Raises UserError if nearly all lack one."""
     first, modality = min(problems), options.modality
     if len(problems) > MOST_LEFT_OUT * len(rows):
@@ -258,10 +258,12 @@ def _left_out(rows: TableRows, problems: dict[int, Unreadable], options: TableOp
     return [note + more]
 
 
-def _row_keys(options: TableOptions, rows: TableRows, numbers: Sequence[int], content: _Contents) -> RowKeys:
+def _make_row_keys(
+    options: TableOptions, rows: TableRows, numbers: Sequence[int], content: _Contents
+) -> RowKeys:
     """Returns the `RowKeys` of the kept rows. Raises UserError for an empty id or group or a repeated id."""
     places = [rows.place(row) for row in range(len(rows))]
-    ids = list(map(str, numbers)) if options.id is None else _filled(rows, options.id)
+    ids = list(map(str, numbers)) if options.id is None else _read_filled_cells(rows, options.id)
     first_row: dict[str, int] = {}
     for row, row_id in enumerate(ids):
         if first_row.setdefault(row_id, row) != row:
@@ -271,13 +273,13 @@ def _row_keys(options: TableOptions, rows: TableRows, numbers: Sequence[int], co
         ids,
         places,
         [content.digests[row] for row in numbers],
-        [] if options.group is None else _groups(rows, options.group),
-        _given_splits(options, rows),
+        [] if options.group is None else _read_groups(rows, options.group),
+        _read_splits(options, rows),
         [content.twins[row] for row in numbers] if content.twins else [],
     )
 
 
-def _split_names(rows: TableRows, column: str) -> list[str]:
+def _read_split_names(rows: TableRows, column: str) -> list[str]:
     """Returns the cells of a column of splits. Raises UserError for one that is no text or number."""
     names = []
     for row, value in enumerate(rows.frame[column]):
@@ -288,10 +290,10 @@ def _split_names(rows: TableRows, column: str) -> list[str]:
     return names
 
 
-def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
+def _read_splits(options: TableOptions, rows: TableRows) -> list[str]:
     """Returns each row's split by the split column or file or folder names; empty if they name no splits."""
     if options.split is not None:
-        names = _split_names(rows, options.split)
+        names = _read_split_names(rows, options.split)
         split_of = with_eval_as_test({name: SPLIT_NAMES.get(name.lower()) for name in set(names)})
         flags = {name: state_of(name) for name in split_of}
         if set(flags.values()) <= {0, 1} and (flag_split := split_of_name(options.split)) is not None:
@@ -301,8 +303,8 @@ def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
             if split_of[name] is None:
                 raise rows.error(row, "unknown split", options.split, name, SPLITS)
         return [str(split_of[name]) for name in names]
-    by_file = _of_names([path.name for path in options.path]) if len(options.path) > 1 else [None]
-    by_folder = _of_names([path.parent.name for path in options.path])
+    by_file = _splits_of_names([path.name for path in options.path]) if len(options.path) > 1 else [None]
+    by_folder = _splits_of_names([path.parent.name for path in options.path])
     if len(by_file) > 1 and set(by_file) == {None} and None not in by_folder:
         by_file = by_folder
     if None in by_file and set(by_file) != {None}:
@@ -314,13 +316,13 @@ def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
     return [] if unclear else [str(by_file[table]) for table, _ in rows.keys]
 
 
-def _of_names(names: Sequence[str]) -> list[str | None]:
+def _splits_of_names(names: Sequence[str]) -> list[str | None]:
     """Returns the split that each name contains, or None."""
     split_of = with_eval_as_test({name: split_of_name(name) for name in names})
     return [split_of[name] for name in names]
 
 
-def _filled(rows: TableRows, column: str) -> list[str]:
+def _read_filled_cells(rows: TableRows, column: str) -> list[str]:
     values = list(rows.frame[column])
     for row, value in enumerate(values):
         if value is None or value != value or (isinstance(value, str) and not value.strip()):
@@ -330,19 +332,19 @@ def _filled(rows: TableRows, column: str) -> list[str]:
     return [str(value).strip() for value in values]
 
 
-def _groups(rows: TableRows, column: str) -> list[str]:
+def _read_groups(rows: TableRows, column: str) -> list[str]:
     """Returns the group of each row. A number and its float form, such as `1` and `1.0`, are one group."""
-    return [re.sub(r"(?<=\d)\.0+$", "", value) for value in _filled(rows, column)]
+    return [re.sub(r"(?<=\d)\.0+$", "", value) for value in _read_filled_cells(rows, column)]
 
 
-def _source(name: str, title: str, options: type[TableOptions]) -> Source[Any]:
+def _make_source(name: str, title: str, options: type[TableOptions]) -> Source[Any]:
     return Source(
         name=name, title=title, licence="the file's own", version="4", options=options, read=read, state=state
     )
 
 
 COLUMNS = "of texts, images or vectors, labels by column"
-CSV = _source("csv", f"CSV files {COLUMNS}", CsvOptions)
-JSONL = _source("jsonl", f"JSON objects, one a line or in an array, {COLUMNS}", TextFileOptions)
-PARQUET = _source("parquet", f"Parquet files {COLUMNS}", TableOptions)
-TXT = _source("txt", "text files, a row a line, its labels before it as fastText has them", CsvOptions)
+CSV = _make_source("csv", f"CSV files {COLUMNS}", CsvOptions)
+JSONL = _make_source("jsonl", f"JSON objects, one a line or in an array, {COLUMNS}", TextFileOptions)
+PARQUET = _make_source("parquet", f"Parquet files {COLUMNS}", TableOptions)
+TXT = _make_source("txt", "text files, a row a line, its labels before it as fastText has them", CsvOptions)

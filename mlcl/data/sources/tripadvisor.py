@@ -74,7 +74,7 @@ def _reviews(path: Path) -> Iterator[reviews.Review]:
             content = reviews.decode_western(file.read_bytes())
         except OSError as error:
             raise UserError("cannot be read", file=file, found=error) from None
-        entries = _from_json(content, file) if file.suffix == ".json" else _from_tags(content)
+        entries = _json_reviews(content, file) if file.suffix == ".json" else _tagged_reviews(content)
         for number, (place, values) in enumerate(entries):
             title = str(values.get("Title") or "").strip('“”" ')
             body = SCRIPT.sub(" ", str(values.get("Content") or "")).strip()
@@ -83,7 +83,7 @@ def _reviews(path: Path) -> Iterator[reviews.Review]:
             yield reviews.Review(f"{file.stem}/{number}", text, tuple(ratings))
 
 
-def _from_tags(text: str) -> Iterator[Fields]:
+def _tagged_reviews(text: str) -> Iterator[Fields]:
     """Yields the reviews of a `.dat` file; lines before the first author are about the hotel, and skipped."""
     tag, place, values = "", "", dict[str, list[str]]()
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
@@ -100,7 +100,7 @@ def _from_tags(text: str) -> Iterator[Fields]:
         yield place, reviews.join_lines(values)
 
 
-def _from_json(text: str, file: Path) -> Iterator[Fields]:
+def _json_reviews(text: str, file: Path) -> Iterator[Fields]:
     try:
         for number, review in enumerate(json.loads(text)["Reviews"]):
             yield f"Reviews[{number}]", {**review, **review["Ratings"]}

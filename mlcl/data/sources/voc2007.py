@@ -51,8 +51,8 @@ class Options(DistributionOptions):
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     """Returns the data set with the multi-label space `objects`."""
     files = work.enter_context(RELEASE.open(options.path))
-    sets = _sets(files)
-    labels = _labels(files, sets, options.difficult)
+    sets = _read_sets(files)
+    labels = _read_labels(files, sets, options.difficult)
     options.compare(COUNTS, count([name for name in sets for _ in sets[name]], list(labels.values())))
     split_of = {image: SETS[name] for name in sets for image in sets[name]}
     if options.split == "paper":
@@ -66,7 +66,7 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     return NewDataset("image", spaces, batches, allow_untrained=not options.check_counts)
 
 
-def _sets(files: Distribution) -> dict[str, list[str]]:
+def _read_sets(files: Distribution) -> dict[str, list[str]]:
     """Returns the images of each set. Raises UserError for an image that is listed twice."""
     sets: dict[str, list[str]] = {name: [] for name in SETS}
     set_of: dict[str, str] = {}
@@ -80,7 +80,7 @@ def _sets(files: Distribution) -> dict[str, list[str]]:
     return sets
 
 
-def _labels(files: Distribution, sets: dict[str, list[str]], difficult: bool) -> dict[str, list[int]]:
+def _read_labels(files: Distribution, sets: dict[str, list[str]], difficult: bool) -> dict[str, list[int]]:
     """Maps each image to the indices of its classes."""
     present_marks = ("1", "0") if difficult else ("1",)
     labels: dict[str, list[int]] = {image: [] for images in sets.values() for image in images}

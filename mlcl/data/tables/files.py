@@ -113,7 +113,7 @@ def open_text(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
 
 def text_lines(path: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]]:
     """Yields the number and the text of each line. Raises UserError with the line that is not text."""
-    line, encoding = [1], _marked(path, encoding)
+    line, encoding = [1], _resolve_encoding(path, encoding)
     with _decoding(path, line, encoding), open_text(path, encoding) as file:
         for line[0], text in enumerate(file, 1):
             _check_no_nul(path, line[0], [text])
@@ -148,7 +148,7 @@ def _decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
         raise UserError("cannot be read", file=path, found=error) from None
 
 
-def _marked(path: Path, encoding: str) -> str:
+def _resolve_encoding(path: Path, encoding: str) -> str:
     """Returns `utf-16` if the file has its byte order mark and `encoding` is the default, else `encoding`."""
     with _decoding(path, [1], encoding), open_bytes(path) as file:
         is_utf16 = encoding == ENCODING and file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -161,8 +161,8 @@ def csv_table(path: Path, dialect: Dialect) -> TableFile:
     Raises UserError, with the line, for text that is not CSV and for a record with another number of fields;
     also, unless `dialect.header` is given, for a first line that looks like data.
     """
-    encoding = _marked(path, dialect.encoding)
-    delimiter = dialect.delimiter or _delimiter(path, encoding)
+    encoding = _resolve_encoding(path, dialect.encoding)
+    delimiter = dialect.delimiter or _detect_delimiter(path, encoding)
     if len(delimiter) != 1 or delimiter in '"\r\n':
         problem = "no sign between fields"
         raise UserError(problem, file=path, key="delimiter", found=delimiter, allowed="one sign")
@@ -187,7 +187,7 @@ def csv_table(path: Path, dialect: Dialect) -> TableFile:
     return TableFile(path, tuple(columns), lambda names: frames(rows(), {c: columns.index(c) for c in names}))
 
 
-def _delimiter(path: Path, encoding: str) -> str:
+def _detect_delimiter(path: Path, encoding: str) -> str:
     """Returns the delimiter that gives the first records the same, largest number of fields.
 
     If no delimiter gives them an equal number above 1, it is the one most frequent in the first line.
@@ -206,7 +206,7 @@ def _delimiter(path: Path, encoding: str) -> str:
             return sign
     best = max(counts, key=lambda sign: counts[sign], default=",")
     if counts.get(best, 0) > 1:
-        if len(signs := [sign for sign in counts if counts[sign] > 1 and _rival(rows, sign, best)]) > 1:
+        if len(signs := [sign for sign in counts if counts[sign] > 1 and _is_rival(rows, sign, best)]) > 1:
             problem = "two signs divide each of the first lines alike"
             raise UserError(problem, file=path, key="delimiter", found=" ".join(signs), allowed="one of them")
         return best
@@ -214,7 +214,7 @@ def _delimiter(path: Path, encoding: str) -> str:
         return max(",;\t|", key=file.readline(LONGEST_FIELD).count)
 
 
-def _rival(rows: Mapping[str, Sequence[Sequence[str]]], one: str, other: str) -> bool:
+def _is_rival(rows: Mapping[str, Sequence[Sequence[str]]], one: str, other: str) -> bool:
     """Whether two signs that fit may both be the delimiter.
 
     They give equally many fields, or each occurs in at most one field of a record that the other one divides.
@@ -249,10 +249,12 @@ def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, 
     csv.field_size_limit(LONGEST_FIELD)
     line, quoted_lines = [1], _QuotedLines(path, delimiter)
     with _decoding(path, line, encoding), open_text(path, encoding, newline="") as file:
-        bare = delimiter == "\t" and _unquoted(path, encoding)
-        quoting: Any = csv.QUOTE_NONE if bare else csv.QUOTE_MINIMAL
-        spaced = not bare and _is_spaced(path, encoding, delimiter)
-        reader = csv.reader(file, delimiter=delimiter, strict=True, quoting=quoting, skipinitialspace=spaced)
+        is_unquoted = delimiter == "\t" and _is_unquoted(path, encoding)
+        quoting: Any = csv.QUOTE_NONE if is_unquoted else csv.QUOTE_MINIMAL
+        is_spaced = not is_unquoted and _is_spaced(path, encoding, delimiter)
+        reader = csv.reader(
+            file, delimiter=delimiter, strict=True, quoting=quoting, skipinitialspace=is_spaced
+        )
         for fields in reader:
             if fields and not (line[0] == 1 and fields == ["sep=", ""]):
                 _check_no_nul(path, line[0], fields)
@@ -270,33 +272,35 @@ class _QuotedLines:
 
     def __init__(self, path: Path, delimiter: str) -> None:
         self._path, self._delimiter = path, delimiter
-        self._records = 0
-        self._values: dict[int, set[str]] = defaultdict(set)
-        self._found: list[tuple[int, int, list[str]]] = []
+        self._n_records = 0
+        self._column_values: dict[int, set[str]] = defaultdict(set)
+        self._suspects: list[tuple[int, int, list[str]]] = []
 
     def add(self, line: int, fields: Sequence[str]) -> None:
         """Keeps `ROWS_TRIED` short values of each column, and the fields whose lines look like records."""
-        self._records += 1
+        self._n_records += 1
         for column, text in enumerate(fields):
-            if len(text) < LONG and len(values := self._values[column]) < ROWS_TRIED:
+            if len(text) < LONG and len(values := self._column_values[column]) < ROWS_TRIED:
                 values.add(text.strip())
             lines = text.split("\n")[1:-1] if "\n" in text and len(fields) > 1 else []
             if len(lines) >= SWALLOWED and {row.count(self._delimiter) for row in lines} == {len(fields) - 1}:
-                self._found.append((line, column, lines))
+                self._suspects.append((line, column, lines))
 
     def check(self) -> None:
         """Raises UserError for a kept field whose lines have values of other records."""
-        for line, column, lines in self._found:
+        for line, column, lines in self._suspects:
             columns = zip(*(row.split(self._delimiter) for row in lines), strict=True)
-            if any(self._fits(other, values) for other, values in enumerate(columns) if other != column):
+            if any(
+                self._has_values(other, values) for other, values in enumerate(columns) if other != column
+            ):
                 problem = f"a quote at or after line {line} is closed {len(lines) + 1} lines later"
                 allowed = '" within quotes as ""'
                 raise UserError(problem, file=self._path, found=lines[0].strip(), allowed=allowed)
 
-    def _fits(self, column: int, fields: Sequence[str]) -> bool:
+    def _has_values(self, column: int, fields: Sequence[str]) -> bool:
         """Whether a column has these values; numbers in them may differ if no value occurs twice in it."""
-        known_values, values = self._values[column], {text.strip() for text in fields} - {""}
-        if len(known_values) >= min(self._records, ROWS_TRIED):
+        known_values, values = self._column_values[column], {text.strip() for text in fields} - {""}
+        if len(known_values) >= min(self._n_records, ROWS_TRIED):
             known_values, values = (
                 {re.sub(r"\d+", "0", text) for text in texts} for texts in (known_values, values)
             )
@@ -316,7 +320,7 @@ def _is_spaced(path: Path, encoding: str, delimiter: str) -> bool:
         return False
 
 
-def _unquoted(path: Path, encoding: str) -> bool:
+def _is_unquoted(path: Path, encoding: str) -> bool:
     """Whether quotes in a file with tabs are plain characters, which do not enclose fields.
 
     This is so if all lines have the same number of tabs, and some field begins with a quote that it does not

@@ -50,9 +50,9 @@ def json_table(path: Path, dialect: files.Dialect) -> files.TableFile:
         lines = files.text_lines(path, dialect.encoding)
         values: files.Records
         if unit == "row":
-            values = enumerate(_json(path, "line 1 and after", "".join(text for _, text in lines)))
+            values = enumerate(_parse_json(path, "line 1 and after", "".join(text for _, text in lines)))
         else:
-            values = ((line, _json(path, f"line {line}", text)) for line, text in lines if text.strip())
+            values = ((line, _parse_json(path, f"line {line}", text)) for line, text in lines if text.strip())
         for number, value in values:
             if not isinstance(value, dict):
                 problem = f"not an object at {unit} {number}"
@@ -83,15 +83,15 @@ def _check_spellings(path: Path, columns: Sequence[str], key_sets: Collection[Se
             raise UserError("one key in two spellings", file=path, found=f"{other!r} and {key!r}")
 
 
-def _json(path: Path, place: str, text: str) -> Any:
+def _parse_json(path: Path, place: str, text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_unique)
+        return json.loads(text, object_pairs_hook=_build_object)
     except (ValueError, RecursionError) as error:
         allowed = "an object a line, or one array of objects"
         raise UserError(f"not valid JSON at {place}", file=path, found=error, allowed=allowed) from None
 
 
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Builds a JSON object. Raises ValueError for a repeated key, of which json would keep the last value."""
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
@@ -131,26 +131,26 @@ def lines_table(path: Path, dialect: files.Dialect) -> files.TableFile:
 
 def parquet_table(path: Path, _dialect: files.Dialect) -> files.TableFile:
     """Opens a Parquet file. Raises UserError if it is damaged."""
-    with _whole(path):
+    with _reading_parquet(path):
         schema = pq.read_schema(path)
 
     def read(names: Collection[str]) -> Iterator[files.Frame]:
         start = 0
-        with _whole(path), pq.ParquetFile(path, memory_map=True) as file:
+        with _reading_parquet(path), pq.ParquetFile(path, memory_map=True) as file:
             for batch in file.iter_batches(files.ROWS_AT_ONCE, columns=list(names)):
-                columns = {name: _values(path, batch, name) for name in names}
+                columns = {name: _read_values(path, batch, name) for name in names}
                 yield files.object_frame(columns, pd.RangeIndex(start, start + len(batch)))
                 start += len(batch)
 
     return files.TableFile(path, tuple(schema.names), read, "row", _class_names(schema.metadata or {}))
 
 
-def _values(path: Path, batch: pa.RecordBatch, name: str) -> list[Any]:
+def _read_values(path: Path, batch: pa.RecordBatch, name: str) -> list[Any]:
     """Returns the values of the first column with this name, with pandas periods as text."""
     place = batch.schema.names.index(name)
     try:
-        values = list(_with_fewest_digits(batch.column(place)).to_pylist())
-        freq = _frequency(batch.schema.field(place))
+        values = list(_shorten_floats(batch.column(place)).to_pylist())
+        freq = _period_frequency(batch.schema.field(place))
         if freq is None:
             return values
         return [None if value is None else str(pd.Period(ordinal=value, freq=freq)) for value in values]
@@ -158,7 +158,7 @@ def _values(path: Path, batch: pa.RecordBatch, name: str) -> list[Any]:
         raise UserError("a value that Python cannot represent", file=path, key=name, found=error) from None
 
 
-def _with_fewest_digits(column: pa.Array) -> pa.Array:
+def _shorten_floats(column: pa.Array) -> pa.Array:
     """Returns float32 numbers, or lists of float32 shares, as doubles with the fewest digits, such as 0.7.
 
     Returns any other column as it is.
@@ -173,7 +173,7 @@ def _with_fewest_digits(column: pa.Array) -> pa.Array:
     return column
 
 
-def _frequency(field: pa.Field) -> str | None:
+def _period_frequency(field: pa.Field) -> str | None:
     """Returns the frequency of a column of pandas' periods, which are integers in Parquet; else None."""
     metadata = field.metadata or {}
     if metadata.get(b"ARROW:extension:name") == b"pandas.period":
@@ -198,7 +198,7 @@ def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[None]:
+def _reading_parquet(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:

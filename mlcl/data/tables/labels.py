@@ -57,12 +57,12 @@ class Labels:
 
     def space(self) -> LabelSpace:
         """Returns the label space of these labels, with the given classes or those that occur, sorted."""
-        classes = self.classes or tuple(_sorted({name for row in self.names for name in row}))
+        classes = self.classes or tuple(_sort_labels({name for row in self.names for name in row}))
         return LabelSpace(kind=self.kind, classes=classes, unknown=self.unknown is not None)
 
     def indices(self, space: LabelSpace) -> list[list[int]]:
         """Returns the class indices of every row."""
-        return _indices(self.names, space)
+        return _class_indices(self.names, space)
 
     def only(self, rows: Sequence[int]) -> Labels:
         """Returns the labels of some of the rows."""
@@ -75,17 +75,17 @@ class Labels:
         rows = self.indices(space)
         if self.kind == "single":
             return {name: [row[0] if row else None for row in rows]}
-        unknown = {} if self.unknown is None else {unknown_column(name): _indices(self.unknown, space)}
+        unknown = {} if self.unknown is None else {unknown_column(name): _class_indices(self.unknown, space)}
         return {name: rows, **unknown}
 
 
-def _indices(names: Sequence[tuple[str, ...]], space: LabelSpace) -> list[list[int]]:
+def _class_indices(names: Sequence[tuple[str, ...]], space: LabelSpace) -> list[list[int]]:
     index = {name: i for i, name in enumerate(space.classes)}
     indices_of = {labels: [index[name] for name in labels] for labels in set(names)}
     return [indices_of[labels] for labels in names]
 
 
-def _sorted(labels: Iterable[str]) -> list[str]:
+def _sort_labels(labels: Iterable[str]) -> list[str]:
     """Sorts labels by number where all are numbers, so that 10 follows 9."""
     numbers = {label: number_of(label) for label in labels}
     if None in numbers.values():
@@ -148,9 +148,9 @@ class CellColumn:
         column = cls(name, rows, first_row, of_row, tuple(notes), names)
         if not names or ((notation := recognise(first_row)) is not None and notation.form == "indicators"):
             return column
-        return column._named(names)
+        return column._replace_numbers(names)
 
-    def _named(self, names: Sequence[str]) -> CellColumn:
+    def _replace_numbers(self, names: Sequence[str]) -> CellColumn:
         """Returns the column with numbers, from 0 on, replaced by class names; -1 becomes a missing value."""
         name_of_number = {**{str(i): name for i, name in enumerate(names)}, "-1": ""}
 
@@ -205,11 +205,11 @@ def notation_of(
     if label.separator and has_labels and (notation is None or notation.separator != label.separator):
         return Notation("divided", label.separator)
     if notation is None:
-        raise _unclear(column, texts)
+        raise _ambiguity_error(column, texts)
     return notation
 
 
-def _unclear(column: CellColumn, texts: Sequence[str]) -> UserError:
+def _ambiguity_error(column: CellColumn, texts: Sequence[str]) -> UserError:
     """Creates the error for the first text without tags, if most have tags, or that may be several labels."""
     for pattern in TAGGED.values():
         others = [text for text in texts if text not in MISSING and not pattern.fullmatch(text)]
@@ -234,7 +234,7 @@ def named_labels(
     numbers = {str(i): name for i, name in enumerate(given)}
     if "0" not in parts or not parts <= numbers.keys() or parts & set(given):
         numbers = {}
-    labels = _by_cell(column, notation, given, numbers, several=isinstance(label, MultiLabelColumn))
+    labels = _labels_by_cell(column, notation, given, numbers, several=isinstance(label, MultiLabelColumn))
     if not any(labels.values()):
         raise UserError("no row has a label", file=column.rows.tables[0].path, key=column.name)
     notes = [f"{column.name}: the numbers are read as the given classes, from 0 on"] if numbers else []
@@ -243,11 +243,11 @@ def named_labels(
         notes.append(f"{column.name}: no row has the number of {count}, such as {unused_names[0]}")
     if isinstance(label, MultiLabelColumn) and not label.separator and notation.in_words():
         notes.insert(0, f"{column.name}: {notation.in_words()}")
-    notes += [*_odd_cells(column, notation, given), *column.notes]
+    notes += [*_note_odd_cells(column, notation, given), *column.notes]
     return Labels(label.kind, [labels[cell] for cell in column.of_row], given or None, tuple(notes))
 
 
-def _by_cell(
+def _labels_by_cell(
     column: CellColumn, notation: Notation, names: Sequence[str], numbers: Mapping[str, str], *, several: bool
 ) -> dict[Cell, tuple[str, ...]]:
     """Returns the labels of each distinct cell; `numbers` maps class numbers in cells to class names."""
@@ -280,7 +280,7 @@ def _by_cell(
     return labels_of_cell
 
 
-def _odd_cells(column: CellColumn, notation: Notation, names: Sequence[str]) -> list[str]:
+def _note_odd_cells(column: CellColumn, notation: Notation, names: Sequence[str]) -> list[str]:
     """Returns notes on classes that consist of other classes, and on cells that are read as no label."""
     notes = []
     texts = [cell for cell in column.first if isinstance(cell, str)]

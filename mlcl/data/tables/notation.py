@@ -90,28 +90,28 @@ class Notation:
 def cell_of(value: Any) -> Cell:
     """Converts a value to a text, or a list or object to a tuple of labels. Raises ValueError for others."""
     if isinstance(value, list | tuple):
-        return tuple(map(_item, value))
+        return tuple(map(_parse_item, value))
     if isinstance(value, Mapping):
-        return _flagged(value)
+        return _flagged_names(value)
     lines = value.split("\n") if isinstance(value, str) else [value]
     text = re.sub(r"\n?([;|,])\n?", r"\1", "\n".join(filter(None, map(text_of, lines))))
     if array := _ARRAY.fullmatch(text):
         text = array[1]
     if text.startswith("[{"):
-        return tuple(map(_item, _parsed(text, list)))
+        return tuple(map(_parse_item, _parse_literal(text, list)))
     if text in ("{}", "set()", "()", "frozenset()"):
         return ()
     if _QUOTED.match(text):
         with suppress(ValueError):
-            values = _parsed(text, tuple if text[0] == "(" else set)
-            return tuple(map(_item, values if text[0] == "(" else sorted(values, key=text_of)))
+            values = _parse_literal(text, tuple if text[0] == "(" else set)
+            return tuple(map(_parse_item, values if text[0] == "(" else sorted(values, key=text_of)))
     if text.startswith("{") and ":" in text:
-        return _flagged(_parsed(text, dict))
+        return _flagged_names(_parse_literal(text, dict))
     items = items_of(text)
-    return text if items is None else tuple(map(_item, items))
+    return text if items is None else tuple(map(_parse_item, items))
 
 
-def _parsed(text: str, kind: type[Any]) -> Any:
+def _parse_literal(text: str, kind: type[Any]) -> Any:
     for parse in (json.loads, ast.literal_eval):
         try:
             value = parse(text)
@@ -122,17 +122,17 @@ def _parsed(text: str, kind: type[Any]) -> Any:
     raise ValueError(f"begins with {text[0]} and is no {'list' if kind is list else 'object'} of labels")
 
 
-def _flagged(value: Mapping[str, Any]) -> tuple[str, ...]:
+def _flagged_names(value: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the names with 1 in an object of a 0 or 1 for each class, or Label Studio's `choices`."""
     if value.keys() == {"choices"} and isinstance(value["choices"], list):
-        return tuple(map(_item, value["choices"]))
-    states = {_item(name): FLAGS.get(text_of(flag).lower()) for name, flag in value.items()}
+        return tuple(map(_parse_item, value["choices"]))
+    states = {_parse_item(name): FLAGS.get(text_of(flag).lower()) for name, flag in value.items()}
     if None in states.values() or len(states) < len(value):
         raise ValueError("an object without a 0 or 1 for each class")
     return tuple(name for name, state in states.items() if state)
 
 
-def _item(value: Any) -> str:
+def _parse_item(value: Any) -> str:
     if isinstance(value, Mapping):
         # A list of objects, such as {"id": 28, "name": "Action"}.
         if not {"name", "label"} & value.keys():
@@ -211,17 +211,17 @@ def items_of(text: str) -> list[str] | None:
     while place < end and (match := _TOKEN.match(text, place, end)):
         tokens.append(match[1])
         place = match.end()
-    groups = _between_commas(tokens) if "," in tokens else [[token] for token in tokens]
+    groups = _split_at_commas(tokens) if "," in tokens else [[token] for token in tokens]
     bare_tokens = [token for token in tokens if token[0] not in "'\","]
     names = [token for token in bare_tokens if number_of(token) is None and token not in ("True", "False")]
     is_text = "," not in tokens and len(tokens) > 1 and bool(names)
     is_mixed = any(len(group) > 1 and not set(group) <= set(bare_tokens) for group in groups)
     if text[end] != "]" or place < end or not all(groups) or is_text or is_mixed or "..." in bare_tokens:
         raise ValueError("begins with [ but is not a list of labels")
-    return [" ".join(map(_unquoted, group)) for group in groups]
+    return [" ".join(map(_unquote, group)) for group in groups]
 
 
-def _between_commas(tokens: list[str]) -> list[list[str]]:
+def _split_at_commas(tokens: list[str]) -> list[list[str]]:
     groups: list[list[str]] = [[]]
     for token in tokens:
         if token == ",":
@@ -231,7 +231,7 @@ def _between_commas(tokens: list[str]) -> list[list[str]]:
     return groups if groups[-1] else groups[:-1]
 
 
-def _unquoted(token: str) -> str:
+def _unquote(token: str) -> str:
     try:
         if token[0] == '"':
             return str(json.loads(token, strict=False))
@@ -252,7 +252,7 @@ def number_of(text: str) -> float | None:
 def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation | None:
     """Returns the notation of the distinct `cells`, except the class names `given`; None if it is unclear."""
     lists = [cell for cell in cells if isinstance(cell, tuple)]
-    if form := _numbers(lists, given):
+    if form := _number_form(lists, given):
         return Notation(form)
     texts = [cell for cell in cells if isinstance(cell, str) and cell not in MISSING and cell not in given]
     for tag_form, pattern in TAGGED.items():
@@ -268,7 +268,7 @@ def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation 
         return None
     sign = signs[0] if signs else " "
     part_lists = [tuple(part.strip() for part in text.split(sign)) for text in texts]
-    if all(len(parts) > 1 for parts in part_lists) and (form := _numbers(part_lists, given)):
+    if all(len(parts) > 1 for parts in part_lists) and (form := _number_form(part_lists, given)):
         return Notation(form, sign)
     if (sign in ",\n" and not divides(texts, sign)) or (sign == " " and not given and divides(texts, " ")):
         return None
@@ -280,7 +280,7 @@ def without_entities(text: str) -> str:
     return ENTITY.sub("&", text)
 
 
-def _numbers(
+def _number_form(
     lists: Sequence[tuple[str, ...]], class_names: Collection[str]
 ) -> Literal["indicators", "shares"] | None:
     """Returns the form of lists of a number for each class, equally long or with repeats; None for others."""

@@ -16,27 +16,27 @@ from mlcl.data.format import RESERVED, Modality, SpaceName
 from mlcl.data.split_assignment import FRACTIONS
 
 
-def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+def _check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError("a name comes twice")
     return names
 
 
-def _ascending(scale: tuple[float, ...]) -> tuple[float, ...]:
+def _check_ascending(scale: tuple[float, ...]) -> tuple[float, ...]:
     if not all(low < high for low, high in pairwise((0.0, *scale))):
         raise ValueError("a scale ascends and lies above 0, which stands for missing")
     return scale
 
 
-def _whole(fractions: tuple[float, float, float]) -> tuple[float, float, float]:
+def _check_fractions(fractions: tuple[float, float, float]) -> tuple[float, float, float]:
     if min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9 or fractions[0] == 0:
         raise ValueError("fractions must add up to 1, with some for train")
     return fractions
 
 
-Names = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)]
-Scale = Annotated[tuple[float, ...], Field(min_length=1), AfterValidator(_ascending)]
-Fractions = Annotated[tuple[float, float, float], AfterValidator(_whole)]
+Names = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_check_distinct)]
+Scale = Annotated[tuple[float, ...], Field(min_length=1), AfterValidator(_check_ascending)]
+Fractions = Annotated[tuple[float, float, float], AfterValidator(_check_fractions)]
 """The fractions of train, validation and test."""
 
 
@@ -45,11 +45,11 @@ class _Label(Section):
         """Maps option keys to the columns that they name; patterns are matched against `columns`."""
         column, patterns = getattr(self, "column", None), getattr(self, "columns", None) or ()
         named_columns = {} if column is None else {"column": column}
-        matches = dict.fromkeys(c for pattern in patterns for c in _matching(pattern, columns))
+        matches = dict.fromkeys(c for pattern in patterns for c in _matching_columns(pattern, columns))
         return named_columns | {f"columns.{i}": name for i, name in enumerate(matches)}
 
 
-def _matching(pattern: str, columns: Sequence[str]) -> Sequence[str]:
+def _matching_columns(pattern: str, columns: Sequence[str]) -> Sequence[str]:
     """Returns the columns that match `pattern`, such as `is_*`; [pattern] if it is a column or none match."""
     return (pattern not in columns and fnmatch.filter(columns, pattern)) or [pattern]
 
@@ -93,10 +93,10 @@ class MultiLabelColumn(_Label):
     )
     uncertain: Treatment | None = Field(None, description="-1 among 0 and 1, likewise; default: an error")
 
-    _one_way = exactly_one("column", "columns")
+    _check_one_way = exactly_one("column", "columns")
 
     @model_validator(mode="after")
-    def _classes_of_a_column(self) -> Self:
+    def _check_column_options(self) -> Self:
         if self.columns is not None and (self.classes or self.separator):
             raise ValueError("classes and separator go with column")
         return self
@@ -137,7 +137,7 @@ LabelColumn = Annotated[
 ]
 
 
-def _free(labels: dict[str, LabelColumn]) -> dict[str, LabelColumn]:
+def _check_free_names(labels: dict[str, LabelColumn]) -> dict[str, LabelColumn]:
     paths = [re.escape(name) for name, label in labels.items() if isinstance(label, PathColumn)]
     levels = {name for name in labels if any(re.fullmatch(rf"{path}_level\d+", name) for path in paths)}
     if taken_names := levels | (set(RESERVED) & labels.keys()):
@@ -145,14 +145,14 @@ def _free(labels: dict[str, LabelColumn]) -> dict[str, LabelColumn]:
     return labels
 
 
-LabelColumns = Annotated[dict[SpaceName, LabelColumn], AfterValidator(_free)]
+LabelColumns = Annotated[dict[SpaceName, LabelColumn], AfterValidator(_check_free_names)]
 
 
-def _single(columns: tuple[str, ...]) -> Any:
+def _unwrap_single(columns: tuple[str, ...]) -> Any:
     return columns[0] if len(columns) == 1 else columns
 
 
-Columns = Annotated[Names, BeforeValidator(listed), PlainSerializer(_single)]
+Columns = Annotated[Names, BeforeValidator(listed), PlainSerializer(_unwrap_single)]
 Paths = Annotated[tuple[UserPath, ...], BeforeValidator(listed), Field(min_length=1)]
 
 
@@ -182,7 +182,7 @@ class TableOptions(Section):
     allow_untrained: bool = Field(False, description="accept labels that only the test split has")
 
     @model_validator(mode="after")
-    def _one_content(self) -> Self:
+    def _check_one_content(self) -> Self:
         if sum(column is not None for column in (self.text, self.image, self.vectors)) > 1:
             raise ValueError("give exactly one of text, image and vectors")
         return self

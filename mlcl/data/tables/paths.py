@@ -26,7 +26,7 @@ def path_sign(cells: Iterable[Cell]) -> str | None:
         parts = [part for path in deep_paths.values() for part in path]
         is_short = sum(len(part.split()) for part in parts) <= 5 * len(parts)
         is_frequent = sum(texts[text] for text in deep_paths) >= 0.8 * texts.total()
-        is_tree = 2 * len(top_names) <= len(deep_paths) and not _on_several_levels(deep_paths)
+        is_tree = 2 * len(top_names) <= len(deep_paths) and not _has_recurring_names(deep_paths)
         if is_short and is_frequent and len(texts) > 2 and is_tree:
             return None if several_paths(texts, sign) else sign
     return None
@@ -57,7 +57,7 @@ def two_spellings(paths: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str
                 yield other, path[:depth]
 
 
-def _on_several_levels(paths: Mapping[str, Sequence[str]]) -> bool:
+def _has_recurring_names(paths: Mapping[str, Sequence[str]]) -> bool:
     """Whether at least half of the names occur at several levels, as in label sets but not in a tree.
 
     A name that a path repeats counts at its first level.

@@ -111,7 +111,7 @@ class ColumnRoles:
         # A path may end early, so a column with fewer blanks is coarser, even if it has more classes.
         for ordered in (sorted(by_classes, key=lambda column: -int((_codes(column) >= 0).sum())), by_classes):
             is_chain = all(
-                _determines(_codes(fine), _codes(coarse)) and not _share_classes(fine, coarse)
+                _determines(_codes(fine), _codes(coarse)) and not _has_shared_classes(fine, coarse)
                 for coarse, fine in pairwise(ordered)
             )
             if len(ordered) > 1 and is_chain:
@@ -147,8 +147,8 @@ def roles_of(
     id_name = next((name for name in rest if name not in given and _is_id(name, rows)), None)
     split = next((name for name in rest if name not in given and _is_split(name, rows)), None)
     states = (0, 1, UNCERTAIN) if uncertain else (0, 1)
-    labels = [_label(rows, name, name in given, states) for name in rest if name not in (id_name, split)]
-    return ColumnRoles((*contents, *labels), rows, id_name, split, _repeats(rows, labels))
+    labels = [_label_role(rows, name, name in given, states) for name in rest if name not in (id_name, split)]
+    return ColumnRoles((*contents, *labels), rows, id_name, split, _find_redundant(rows, labels))
 
 
 def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole | None:
@@ -158,7 +158,7 @@ def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole
     if isinstance(first, bytes) or (isinstance(first, dict) and "bytes" in first):
         return ColumnRole(name, "image", named=True)
     if isinstance(first, list):
-        return _content_of_lists(name, items)
+        return _list_role(name, items)
     texts = [value.strip() for value in items if isinstance(value, str) and value.strip() not in MISSING]
     cells = list(dict.fromkeys(texts))
     words = sum(len(text.split()) for text in texts) / max(1, len(texts))
@@ -170,9 +170,9 @@ def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole
     n_lists = sum(text.startswith("[") and text.endswith("]") for text in texts)
     if 2 * n_lists > len(texts) or all(number_of(text) is not None for text in cells[:100]):
         return None
-    named = _named(name, TEXT_NAMES)
+    named = _has_word(name, TEXT_NAMES)
     rare = len(cells) > min(MOST_CLASSES, len(texts) / 2) or (named and words >= 3 and len(cells) > 20)
-    if rare and not _are_labels(cells, words, _named(name, LABEL_NAMES)) and (named or words >= 3):
+    if rare and not _are_labels(cells, words, _has_word(name, LABEL_NAMES)) and (named or words >= 3):
         return ColumnRole(name, "text", named, words, example=cells[0])
     return None
 
@@ -194,12 +194,12 @@ def _are_labels(cells: Sequence[str], words: float, named: bool) -> bool:
     return named and words < 8
 
 
-def _content_of_lists(name: str, lists: Sequence[list[Any]]) -> ColumnRole | None:
+def _list_role(name: str, lists: Sequence[list[Any]]) -> ColumnRole | None:
     items = [item for cell in lists[:1_000] for item in cell]
     longest = max(map(len, lists), default=0)
     if items and all(isinstance(item, str) for item in items):
         are_tokens = len(set(items)) > MOST_CLASSES or any(len(cell) > len(set(cell)) + 3 for cell in lists)
-        if are_tokens or (_named(name, TEXT_NAMES) and not _named(name, LABEL_NAMES)):
+        if are_tokens or (_has_word(name, TEXT_NAMES) and not _has_word(name, LABEL_NAMES)):
             return ColumnRole(name, "text", True, longest, example=" ".join(map(str, lists[0]))[:80])
     are_floats = bool(items) and all(isinstance(item, float) for item in items)
     if are_floats and all(len(cell) == longest for cell in lists) and not set(items) <= {0.0, 1.0, -1.0}:
@@ -208,12 +208,12 @@ def _content_of_lists(name: str, lists: Sequence[list[Any]]) -> ColumnRole | Non
     return None
 
 
-def _label(rows: TableRows, name: str, is_label: bool, states: Collection[int]) -> ColumnRole:
+def _label_role(rows: TableRows, name: str, is_label: bool, states: Collection[int]) -> ColumnRole:
     """Determines the role of a column that holds no content, from all of its rows.
 
     It is a column of 0 and 1 if nine in ten filled cells are in one of the `states` of `state_of`.
     """
-    named = _named(name, LABEL_NAMES)
+    named = _has_word(name, LABEL_NAMES)
     try:
         column = CellColumn.of(rows, name)
     except UserError as error:
@@ -280,7 +280,7 @@ def _determines(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
     return bool(len(pairs)) and not pairs["fine"].duplicated().any()
 
 
-def _share_classes(fine: ColumnRole, coarse: ColumnRole) -> bool:
+def _has_shared_classes(fine: ColumnRole, coarse: ColumnRole) -> bool:
     """Whether half of the fine classes, and at least two, are coarse classes too and below another class."""
     assert fine.column is not None
     assert coarse.column is not None
@@ -290,7 +290,7 @@ def _share_classes(fine: ColumnRole, coarse: ColumnRole) -> bool:
     return len(shared) > 1 and 2 * len(shared) >= fine.distinct
 
 
-def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:
+def _find_redundant(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:
     """Maps each redundant column to the column that has its labels, or to `the columns A, B` of flags.
 
     If a column of names and a column of numbers have the same labels, the column of numbers is redundant.
@@ -318,14 +318,14 @@ def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:
     return repeats
 
 
-def _named(column: str, names: Collection[str]) -> bool:
+def _has_word(column: str, names: Collection[str]) -> bool:
     """Whether a word in the column's name, in the plural or singular, is one of `names`."""
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+\d*|[A-Z]+\d*", column)]
-    forms = {form for word in words for form in _singular(re.sub(r"(?<!^y)\d+$", "", word))}
+    forms = {form for word in words for form in _singular_forms(re.sub(r"(?<!^y)\d+$", "", word))}
     return bool(forms & set(names))
 
 
-def _singular(word: str) -> set[str]:
+def _singular_forms(word: str) -> set[str]:
     return {word, word.removesuffix("s"), word.removesuffix("es"), word.removesuffix("ies") + "y"}
 
 

@@ -93,12 +93,12 @@ def read_contents(
     """Yields the text (of several columns joined), image or vector of each row, or why it cannot be read."""
     for values in zip(*(frame[column] for column in columns), strict=True):
         if modality == "text":
-            yield _text(values)
+            yield _read_text(values)
         else:
-            yield _image(values[0], files) if modality == "image" else _vector(values[0])
+            yield _read_image(values[0], files) if modality == "image" else _read_vector(values[0])
 
 
-def _text(values: Sequence[Any]) -> str | Unreadable:
+def _read_text(values: Sequence[Any]) -> str | Unreadable:
     parts = []
     for value in values:
         joined_blank = len(values) > 1 and isinstance(value, str) and value.strip() in MISSING
@@ -117,7 +117,7 @@ def _text(values: Sequence[Any]) -> str | Unreadable:
     return "\n".join(parts) if parts else Unreadable(EMPTY)
 
 
-def _vector(value: Any) -> list[float] | Unreadable:
+def _read_vector(value: Any) -> list[float] | Unreadable:
     with suppress(TypeError, ValueError):
         numbers = json.loads(value) if isinstance(value, str) else value
         if not isinstance(numbers, bytes | Mapping):
@@ -125,7 +125,7 @@ def _vector(value: Any) -> list[float] | Unreadable:
     return Unreadable("no list of numbers", f"{value!s:.60}")
 
 
-def _image(value: Any, files: ImageFiles) -> bytes | Path | Unreadable:
+def _read_image(value: Any, files: ImageFiles) -> bytes | Path | Unreadable:
     if isinstance(value, Mapping):
         # The usual way to keep an image in Parquet: {"bytes": ..., "path": ...}.
         value = value.get("bytes") or value.get("path")
@@ -137,7 +137,7 @@ def _image(value: Any, files: ImageFiles) -> bytes | Path | Unreadable:
     return Unreadable("no such image file", value) if file is None else file
 
 
-def _file(path: Path) -> Path | None:
+def _find_file(path: Path) -> Path | None:
     with suppress(OSError, ValueError):  # the text cannot be a file name
         return path if path.is_file() else None
     return None
@@ -155,11 +155,11 @@ class ImageFiles:
         The name is a path from the table's folder. A name without a folder, with or without suffix, may also
         be that of one file anywhere below. Otherwise the name is a path from the folder above the table's.
         """
-        if file := _file(self._folder / name):
+        if file := _find_file(self._folder / name):
             return file
-        if "/" not in name and name in self._by_name:
-            return self._by_name[name]
-        return _file(self._folder.parent / name)
+        if "/" not in name and name in self._files_by_name:
+            return self._files_by_name[name]
+        return _find_file(self._folder.parent / name)
 
     def has(self, name: str) -> bool:
         """Whether a cell names a file with the suffix of an image."""
@@ -167,7 +167,7 @@ class ImageFiles:
         return file is not None and IMAGE.search(file.name) is not None
 
     @cached_property
-    def _by_name(self) -> dict[str, Path | None]:
+    def _files_by_name(self) -> dict[str, Path | None]:
         """Maps file names below the folder, with and without suffix, to files; None for several files."""
         files: dict[str, Path | None] = {}
         for folder, folders, names in os.walk(self._folder):

@@ -67,15 +67,15 @@ def read_columns(options: TableOptions, rows: TableRows) -> dict[str, Labels | R
     columns: dict[str, Labels | Ratings] = {}
     for name, label in options.labels.items():
         if isinstance(label, AspectColumns):
-            columns[name] = _ratings(rows, label)
+            columns[name] = _read_ratings(rows, label)
         elif isinstance(label, PathColumn):
-            columns |= _levels_of(rows, name, label)
+            columns |= _split_paths(rows, name, label)
         elif isinstance(label, SingleColumn | MultiLabelColumn):
-            columns[name] = _labels(rows, label)
+            columns[name] = _read_labels(rows, label)
     for label in options.labels.values():
-        levels = _levels(label, columns)
+        levels = _hierarchy_levels(label, columns)
         if levels and all(level.kind == "single" for level in levels.values()):
-            columns |= _tell_apart(levels, rows)
+            columns |= _disambiguate(levels, rows)
     return columns
 
 
@@ -86,7 +86,7 @@ def spaces_of(
     column_spaces = {name: column.space() for name, column in columns.items()}
     spaces: dict[str, LabelSpace] = {}
     for name, label in options.labels.items():
-        levels = _levels(label, columns)
+        levels = _hierarchy_levels(label, columns)
         if isinstance(label, PathColumn):
             names = [level for level in column_spaces if re.fullmatch(rf"{re.escape(name)}_level\d+", level)]
             spaces |= {level: column_spaces[level] for level in names}
@@ -110,7 +110,7 @@ def spaces_of(
     return spaces
 
 
-def _levels(label: object, columns: Mapping[str, Labels | Ratings]) -> dict[str, Labels]:
+def _hierarchy_levels(label: object, columns: Mapping[str, Labels | Ratings]) -> dict[str, Labels]:
     """Returns the labels of a hierarchy's levels, coarse first; empty for any other label space."""
     by_level = {level: columns[level] for level in label.levels} if isinstance(label, HierarchyOf) else {}
     return {level: labels for level, labels in by_level.items() if isinstance(labels, Labels)}
@@ -129,28 +129,28 @@ def check_levels(options: TableOptions) -> None:
                 raise UserError(problem, file=options.path[0], key=key, found=level, allowed=allowed)
 
 
-def _labels(rows: TableRows, label: SingleColumn | MultiLabelColumn) -> Labels:
+def _read_labels(rows: TableRows, label: SingleColumn | MultiLabelColumn) -> Labels:
     """Reads the labels of one label space. Raises UserError with the first row that is ambiguous."""
     if isinstance(label, MultiLabelColumn) and label.columns is not None:
-        return _from_columns(rows, label, list(label.wanted(rows.tables[0].columns).values()))
+        return _read_columns(rows, label, list(label.wanted(rows.tables[0].columns).values()))
     class_names = tuple(map(text_of, label.classes or ()))  # normalised like the cells
     column = CellColumn.of(rows, label.column or "", class_names)
     notation = notation_of(column, label, class_names)
     if isinstance(label, MultiLabelColumn):
         if notation.form in ("indicators", "shares"):
-            return _from_lists(column, label, notation, class_names or tuple(column.class_names))
+            return _read_lists(column, label, notation, class_names or tuple(column.class_names))
         states = {state_of(cell) if isinstance(cell, str) else None for cell in column.first}
         if not class_names and states >= {0, 1} and None not in states:
-            return _from_columns(rows, label.model_copy(update={"column": None}), [column.name])
+            return _read_columns(rows, label.model_copy(update={"column": None}), [column.name])
     return named_labels(column, label, notation, class_names)
 
 
-def _from_columns(rows: TableRows, label: MultiLabelColumn, names: Sequence[str]) -> Labels:
+def _read_columns(rows: TableRows, label: MultiLabelColumn, names: Sequence[str]) -> Labels:
     """Reads labels from one column for each class, whose cells are 0, 1 or a share."""
-    return _indicated(rows, label, names, [_texts_of(rows, name) for name in names], names)
+    return _build_labels(rows, label, names, [_read_texts(rows, name) for name in names], names)
 
 
-def _from_lists(
+def _read_lists(
     column: CellColumn, label: MultiLabelColumn, notation: Notation, class_names: tuple[str, ...]
 ) -> Labels:
     """Reads labels from lists, or texts with separators, that hold 0, 1 or a share for each class."""
@@ -165,13 +165,13 @@ def _from_lists(
             raise column.error(cell, "a number for each class, but not as many", len(items), f"{size}{more}")
     names = class_names or tuple(map(str, range(size)))
     texts = [[items[i] if (items := lists[cell]) else "" for cell in column.of_row] for i in range(size)]
-    labels = _indicated(column.rows, label, [column.name] * size, texts, names)
+    labels = _build_labels(column.rows, label, [column.name] * size, texts, names)
     numbering = "" if class_names else f", numbered 0 to {size - 1}: name them with classes"
     note = f"{column.name}: {size} numbers a row are 0 and 1 for each of {size} classes{numbering}"
     return replace(labels, notes=(note, *labels.notes))
 
 
-def _indicated(
+def _build_labels(
     rows: TableRows, label: MultiLabelColumn, columns: Sequence[str], texts: Sequence[Sequence[str]],
     names: Sequence[str],
 ) -> Labels:  # fmt: skip
@@ -180,7 +180,9 @@ def _indicated(
     `columns` are the classes' columns, for messages. Raises UserError if no cell is 1, and for a blank or -1
     for which the options name no treatment.
     """
-    states = [_states(rows, name, cells, label.threshold) for name, cells in zip(columns, texts, strict=True)]
+    states = [
+        _read_states(rows, name, cells, label.threshold) for name, cells in zip(columns, texts, strict=True)
+    ]
     state_NL = np.stack(states, axis=1)
     if not (state_NL == 1).any():
         raise UserError("no row has a label", file=rows.tables[0].path, key=columns[0])
@@ -211,21 +213,21 @@ def _indicated(
         notes.append(f"{subject}: shares from {label.threshold:g} on are labels")
     return Labels(
         "multi_label",
-        _names_of(state_NL == 1, names),
+        _label_names(state_NL == 1, names),
         tuple(names),
         tuple(notes),
-        _names_of(unsure_NL, names) if unsure_NL.any() else None,
+        _label_names(unsure_NL, names) if unsure_NL.any() else None,
         frozenset(left_out),
     )
 
 
-def _names_of(label_NL: np.ndarray[Any, Any], names: Sequence[str]) -> list[tuple[str, ...]]:
+def _label_names(label_NL: np.ndarray[Any, Any], names: Sequence[str]) -> list[tuple[str, ...]]:
     patterns, number_N = np.unique(label_NL, axis=0, return_inverse=True)
     labels = [tuple(names[i] for i in np.flatnonzero(row).tolist()) for row in patterns]
     return [labels[number] for number in number_N.ravel().tolist()]
 
 
-def _states(
+def _read_states(
     rows: TableRows, column: str, texts: Sequence[str], threshold: float | None
 ) -> np.ndarray[Any, np.dtype[np.int8]]:
     """Returns each row's state (N,): 1, ABSENT, BLANK or UNCERTAIN. Raises UserError for other cells."""
@@ -253,7 +255,7 @@ def state_of(text: str) -> int | None:
     return {0.0: ABSENT, 1.0: 1, -1.0: UNCERTAIN}.get(number_of(text))  # type: ignore[arg-type]
 
 
-def _texts_of(rows: TableRows, column: str) -> list[str]:
+def _read_texts(rows: TableRows, column: str) -> list[str]:
     """Converts a column's values to texts. Raises UserError for a value that is no text or number."""
     texts = []
     for row, value in enumerate(rows.frame[column]):
@@ -264,12 +266,12 @@ def _texts_of(rows: TableRows, column: str) -> list[str]:
     return texts
 
 
-def _ratings(rows: TableRows, label: AspectColumns) -> Ratings:
+def _read_ratings(rows: TableRows, label: AspectColumns) -> Ratings:
     """Reads the ratings of every row. Raises UserError for a value that is not on the scale."""
     aspects = tuple(label.wanted(rows.tables[0].columns).values())
     column_ratings = []
     for column in aspects:
-        texts = _texts_of(rows, column)
+        texts = _read_texts(rows, column)
         values = {text: 0.0 if text in MISSING else number_of(text) for text in dict.fromkeys(texts)}
         for text, value in values.items():
             if value is None or (value != 0 and value not in label.scale):
@@ -279,7 +281,7 @@ def _ratings(rows: TableRows, label: AspectColumns) -> Ratings:
     return Ratings(aspects, label.scale, [list(row) for row in zip(*column_ratings, strict=True)])
 
 
-def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Labels]:
+def _split_paths(rows: TableRows, name: str, label: PathColumn) -> dict[str, Labels]:
     """Splits a column of paths, of which some may end early, into spaces `<name>_level1` and so on."""
     column = CellColumn.of(rows, label.column)
     paths: dict[Cell, list[str]] = {}
@@ -311,10 +313,10 @@ def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Label
         f"{name}_level{level + 1}": Labels("single", values, None, tuple(notes))
         for level, values in enumerate(columns)
     }
-    return _tell_apart(levels, rows)
+    return _disambiguate(levels, rows)
 
 
-def _tell_apart(levels: Mapping[str, Labels], rows: TableRows) -> dict[str, Labels]:
+def _disambiguate(levels: Mapping[str, Labels], rows: TableRows) -> dict[str, Labels]:
     """Renames classes below several parents to whole paths; rows without the coarser class lose the finer."""
     labels = dict(levels)
     for coarse, fine in pairwise(levels):

@@ -64,19 +64,21 @@ def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> 
         indices.append(space.classes.index(class_name))
     labels = split.labels(name)
     if isinstance(labels, LabelRows):
-        return _by_label(labels, space.classes, indices)
+        return _group_by_label(labels, space.classes, indices)
     levels = class_parents(job_data.dataset, name)
     class_N = array(labels)
     if not levels:
-        candidates = _frequent(class_N, space.n_classes)
+        candidates = _frequent_classes(class_N, space.n_classes)
         if job_data.task == "aspects":
             aspect = name.rpartition(".")[2]
-            return _by_class(class_N, indices or sorted(candidates), [f"{aspect} {r}" for r in space.classes])
-        return _by_class(class_N, indices or candidates[:HANDFUL], space.classes)
+            return _group_by_class(
+                class_N, indices or sorted(candidates), [f"{aspect} {r}" for r in space.classes]
+            )
+        return _group_by_class(class_N, indices or candidates[:HANDFUL], space.classes)
     level, parent_C = list(levels.items())[-1]
-    shown_indices = indices or _relatives(class_N, array(parent_C))
+    shown_indices = indices or _related_classes(class_N, array(parent_C))
     parent_names = [f"{level} {parent}" for parent in job_data.dataset.info.space(level).classes]
-    return _by_superclass(class_N, shown_indices, space.classes, array(parent_C), parent_names)
+    return _group_by_superclass(class_N, shown_indices, space.classes, array(parent_C), parent_names)
 
 
 def picture_labels(job_data: JobData) -> str:
@@ -102,16 +104,16 @@ def sample(job_data: JobData, split: Split, groups: Sequence[RowGroup], cap: int
     return np.sort(array(sample_split.index))
 
 
-def _frequent(class_N: Array, n_classes: int) -> list[int]:
+def _frequent_classes(class_N: Array, n_classes: int) -> list[int]:
     """Returns the classes that occur, most frequent first; equally frequent ones in their order."""
     count_C = np.bincount(class_N[class_N >= 0], minlength=n_classes)
     order = np.argsort(-count_C, kind="stable")
     return [int(c) for c in order if count_C[c]]
 
 
-def _relatives(class_N: Array, parent_C: Array) -> list[int]:
+def _related_classes(class_N: Array, parent_C: Array) -> list[int]:
     """Returns up to `HANDFUL` frequent classes: of the largest superclass, then at least one of another."""
-    candidates = _frequent(class_N, len(parent_C))
+    candidates = _frequent_classes(class_N, len(parent_C))
     known_N = class_N[class_N >= 0]
     largest = np.bincount(parent_C[known_N][parent_C[known_N] >= 0], minlength=1).argmax()
     family = [c for c in candidates if parent_C[c] == largest]
@@ -120,7 +122,7 @@ def _relatives(class_N: Array, parent_C: Array) -> list[int]:
     return family + others[: HANDFUL - len(family)]
 
 
-def _by_class(
+def _group_by_class(
     class_N: Array, classes: Sequence[int], names: Sequence[str], colours: Sequence[int] | None = None
 ) -> tuple[RowGroup, ...]:
     """Returns a group for each of `classes`; by default each has a colour of its own."""
@@ -130,21 +132,21 @@ def _by_class(
     )
 
 
-def _by_superclass(
+def _group_by_superclass(
     class_N: Array, classes: Sequence[int], names: Sequence[str], parent_C: Array, parent_names: Sequence[str]
 ) -> tuple[RowGroup, ...]:
     parents = [int(parent_C[c]) for c in classes]
     colours = list(dict.fromkeys(parents))
-    groups = _by_class(class_N, classes, names, [colours.index(parent) for parent in parents])
+    groups = _group_by_class(class_N, classes, names, [colours.index(parent) for parent in parents])
     return tuple(
         replace(group, name=f"{group.name} ({parent_names[parent]})") if parent >= 0 else group
         for parent, group in zip(parents, groups, strict=True)
     )
 
 
-def _by_label(labels: LabelRows, names: Sequence[str], indices: Sequence[int]) -> tuple[RowGroup, ...]:
+def _group_by_label(labels: LabelRows, names: Sequence[str], indices: Sequence[int]) -> tuple[RowGroup, ...]:
     columns, row_V = array(labels.columns), array(labels.row_index())
-    classes = indices or _frequent(columns, labels.width)[:HANDFUL]
+    classes = indices or _frequent_classes(columns, labels.width)[:HANDFUL]
     count_N = np.bincount(row_V[np.isin(columns, classes)], minlength=len(labels))
     groups = [
         RowGroup(names[c], colour, row_V[(columns == c) & (count_N[row_V] == 1)])

@@ -121,43 +121,43 @@ def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
     if all(len(grid.along(axis)) < 2 for grid in scores.values()):
         raise PlotSkipped(f"the grid has one {SHOWN[axis][0]} alone")
     rows = [
-        _line(SPLITS[split] if len(scores) == 1 else f"{setting}, {SPLITS[split]}", grid, axis, split)
+        _line_series(SPLITS[split] if len(scores) == 1 else f"{setting}, {SPLITS[split]}", grid, axis, split)
         for setting, grid in scores.items()
         for split in SPLITS
         if grid.points[split].notna().any()
     ]
     require_change(value for line in rows for value in line["y"])
     best_points = [grid.points.loc[[grid.best]] for grid in scores.values()]
-    rows.append(_marks(BEST, axis, best_points))
+    rows.append(_mark_series(BEST, axis, best_points))
     own_points = [
         grid.points.loc[[grid.own]] for grid in scores.values() if grid.own not in (None, grid.best)
     ]
     if own_points:
-        rows.append(_marks(OWN, axis, own_points))
+        rows.append(_mark_series(OWN, axis, own_points))
     axis_name, ruler = SHOWN[axis]
     title, caption = f"{metric} by {axis_name} of the neighbours", _caption(axis, scores)
     return chart_plot(f"knn_{axis}", title, caption, rows, ruler, Axis(metric), points=(BEST, OWN))
 
 
-def _line(name: str, scores: KnnScores, axis: str, split: str) -> pd.DataFrame:
+def _line_series(name: str, scores: KnnScores, axis: str, split: str) -> pd.DataFrame:
     points = scores.along(axis)
     deviation = None if points[f"{split}_sd"].isna().all() else points[f"{split}_sd"]
-    return series(name, points[axis], points[split], deviation, _texts(points))
+    return series(name, points[axis], points[split], deviation, _point_texts(points))
 
 
-def _marks(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def _mark_series(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Returns a series with the validation and test metric of these points of the grid."""
     points = pd.concat([row.assign(value=row[split]) for split in SPLITS for row in rows])
     points = points.dropna(subset="value")
-    return series(name, points[axis], points["value"], texts=_texts(points))
+    return series(name, points[axis], points["value"], texts=_point_texts(points))
 
 
 def best_words(scores: KnnScores) -> str:
     """Returns the best point of the grid in words: `k 50, lambda 0.3, tau 1`."""
-    return _texts(scores.points.loc[[scores.best]])[0]
+    return _point_texts(scores.points.loc[[scores.best]])[0]
 
 
-def _texts(points: pd.DataFrame) -> list[str]:
+def _point_texts(points: pd.DataFrame) -> list[str]:
     return [
         ", ".join(f"{SHOWN[axis][0]} {value:.3g}" for axis, value in zip(AXES, row, strict=True))
         for row in points[list(AXES)].itertuples(index=False)

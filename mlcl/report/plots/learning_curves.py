@@ -44,15 +44,15 @@ def learning_plot(metric: str, settings: Mapping[str, Sequence[str]], history: H
     # A metric with kNN is known only at the end; the same metric of the model is drawn instead.
     metric = metric.removeprefix("knn/")
     curves = [mean_curve(name, [history(run_id, metric) for run_id in ids]) for name, ids in settings.items()]
-    return _plot("learning", f"{metric} during training", Axis(metric), curves)
+    return _make_plot("learning", f"{metric} during training", Axis(metric), curves)
 
 
 def temperature_plot(data: SweepData) -> Plot:
     """Returns a plot of each head's temperature over steps. Raises PlotSkipped where all are constant."""
-    curves = _by_head(data, curve_runs(data), "temperature")
+    curves = _curves_by_head(data, curve_runs(data), "temperature")
     if all(curve["y"].nunique() == 1 for curve in curves):
         raise PlotSkipped("every temperature is constant during training")
-    return _plot("temperatures", "Temperatures during training", Axis("temperature", log=True), curves)
+    return _make_plot("temperatures", "Temperatures during training", Axis("temperature", log=True), curves)
 
 
 def positives_plot(data: SweepData) -> Plot:
@@ -62,9 +62,9 @@ def positives_plot(data: SweepData) -> Plot:
     """
     # One setting is enough: the number depends on the batches, hardly on the settings.
     *_, (setting, run_ids) = curve_runs(data).items()
-    curves = _by_head(data, {setting: run_ids}, "positives_per_anchor")
+    curves = _curves_by_head(data, {setting: run_ids}, "positives_per_anchor")
     title = f"Positives per anchor during training: {setting}"
-    return _plot("positives", title, Axis("positives per anchor"), curves)
+    return _make_plot("positives", title, Axis("positives per anchor"), curves)
 
 
 def curve_runs(data: SweepData) -> dict[str, list[str]]:
@@ -83,7 +83,7 @@ def mean_curve(name: str, histories: Sequence[Sequence[tuple[int, float]]]) -> p
     return series(name, steps, mean, values.std(axis=0, ddof=1) if len(runs) > 1 else None)
 
 
-def _by_head(data: SweepData, settings: Mapping[str, list[str]], figure: str) -> list[pd.DataFrame]:
+def _curves_by_head(data: SweepData, settings: Mapping[str, list[str]], figure: str) -> list[pd.DataFrame]:
     curves = []
     for head in data.job.objective.heads:
         for setting, ids in settings.items():
@@ -92,7 +92,7 @@ def _by_head(data: SweepData, settings: Mapping[str, list[str]], figure: str) ->
     return curves
 
 
-def _plot(name: str, title: str, axis: Axis, curves: Sequence[pd.DataFrame]) -> Plot:
+def _make_plot(name: str, title: str, axis: Axis, curves: Sequence[pd.DataFrame]) -> Plot:
     drawn_curves = [curve for curve in curves if len(curve) > 1]
     if not drawn_curves:
         raise PlotSkipped("fewer than two steps of it were logged")

@@ -76,10 +76,10 @@ def pareto_plots(data: SweepData) -> list[Plot]:
     require_complete(data)
     pairs = list(combinations((goal.metric for goal in data.result.goals), 2))
     names = ["pareto"] if len(pairs) == 1 else [f"pareto_{number}" for number in range(1, len(pairs) + 1)]
-    return [_pareto(data, name, *pair) for name, pair in zip(names, pairs, strict=True)]
+    return [_pareto_plot(data, name, *pair) for name, pair in zip(names, pairs, strict=True)]
 
 
-def _pareto(data: SweepData, name: str, x: str, y: str) -> Plot:
+def _pareto_plot(data: SweepData, name: str, x: str, y: str) -> Plot:
     front_labels = {trial.label for trial in data.result.front}
     columns = {"number": "trial", **{goal.metric: goal.metric for goal in data.result.goals}}
     table = data.complete[list(columns)].rename(columns=columns)
@@ -102,7 +102,7 @@ def response_plots(data: SweepData) -> list[Plot]:
     ]
     if not keys:
         raise PlotSkipped("no number differs between complete trials")
-    return [_plot(data, _name(key), _axis(data, key), data.search[key]) for key in keys]
+    return [_response_plot(data, _plot_name(key), _key_axis(data, key), data.search[key]) for key in keys]
 
 
 def gamma_plot(data: SweepData) -> Plot:
@@ -111,7 +111,7 @@ def gamma_plot(data: SweepData) -> Plot:
     gamma = heads_weight(data.search)
     if gamma.nunique() < 2:
         raise PlotSkipped("the weight of all heads together is the same in all trials")
-    return _plot(data, "gamma", Axis("weight of all heads"), gamma)
+    return _response_plot(data, "gamma", Axis("weight of all heads"), gamma)
 
 
 def heads_weight(frame: pd.DataFrame) -> pd.Series[float]:
@@ -124,12 +124,12 @@ def heads_weight(frame: pd.DataFrame) -> pd.Series[float]:
     return frame[[key for key in frame.columns if head_key(key, "weight")]].astype(float).sum(axis=1)
 
 
-def _name(key: str) -> str:
+def _plot_name(key: str) -> str:
     head = head_key(key, "temperature")
     return f"tau_{head}" if head else "response_" + "".join(s if s.isalnum() else "-" for s in short(key))
 
 
-def _axis(data: SweepData, key: str) -> Axis:
+def _key_axis(data: SweepData, key: str) -> Axis:
     head = head_key(key, "temperature")
     dimension = next(
         (p.domain.dimensions(key).get(key) for p in data.space.parameters if key in p.keys), None
@@ -138,21 +138,21 @@ def _axis(data: SweepData, key: str) -> Axis:
     return Axis(label, log=bool(head) or (dimension is not None and dimension.log))
 
 
-def _plot(data: SweepData, name: str, axis: Axis, x: pd.Series[float]) -> Plot:
-    stages = {title: _points(data, x, scores) for title, scores in score_stages(data).items()}
+def _response_plot(data: SweepData, name: str, axis: Axis, x: pd.Series[float]) -> Plot:
+    stages = {title: _stage_points(data, x, scores) for title, scores in score_stages(data).items()}
     require_change([score for points in stages.values() for score in points["score"]])
     caption = "Other keys differ between the trials too."
     if len(stages) > 1:
         caption += " Each panel compares trials after equally many epochs."
     table = pd.concat(points.assign(stage=title) for title, points in stages.items())
-    if any(_curve(points, axis) for points in stages.values()):
+    if any(_fit_curve(points, axis) for points in stages.values()):
         caption += " Line and band: a Gaussian process and one standard deviation of its mean."
     table = table[["stage", "state", "setting", "x", "score"]].rename(columns={"x": axis.label})
     title = f"{data.result.score} by the {axis.label}"
     return Plot(name, title, caption, table, partial(_draw, stages, axis))
 
 
-def _points(data: SweepData, x: pd.Series[float], scores: pd.Series[float]) -> pd.DataFrame:
+def _stage_points(data: SweepData, x: pd.Series[float], scores: pd.Series[float]) -> pd.DataFrame:
     """Returns a frame with a row for each trial that has a score at a stage and a value of x."""
     frame = data.search.loc[scores.index, ["number", "setting", "state"]].assign(x=x, score=scores)
     best = None if data.best is None else data.best.name  # the index: trial numbers repeat in each search
@@ -160,7 +160,7 @@ def _points(data: SweepData, x: pd.Series[float], scores: pd.Series[float]) -> p
     return frame.assign(state=state).dropna(subset="x")
 
 
-def _curve(points: pd.DataFrame, axis: Axis) -> Curve | None:
+def _fit_curve(points: pd.DataFrame, axis: Axis) -> Curve | None:
     return fitted_curve(points["x"], points["score"], log=axis.log)
 
 
@@ -179,7 +179,7 @@ def _draw(stages: dict[str, pd.DataFrame], axis: Axis) -> Figure:
 
 
 def _draw_stage(axes: Axes, points: pd.DataFrame, axis: Axis) -> None:
-    curve = _curve(points, axis)
+    curve = _fit_curve(points, axis)
     if curve is not None:
         axes.plot(curve.x, curve.mean, color=style.MEANINGS["complete"], linewidth=style.LINE_WIDTH)
         low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
@@ -223,7 +223,7 @@ def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
     metric = data.pruned_by.removeprefix("knn/")
     rows = [*data.complete.index, *pruned.index] if len(pruned) else []
     stages: dict[str, pd.Series[float]] = {}
-    for length in _spread({len(values[row]) for row in pruned.index} - {0}):
+    for length in _spread_lengths({len(values[row]) for row in pruned.index} - {0}):
         scores = {row: values[row][length - 1] for row in rows if len(values[row]) >= length}
         epoch = length * data.job.evaluation.every
         title = f"{metric} at epoch {epoch}: {counted(len(scores), 'trial')}"
@@ -232,7 +232,7 @@ def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
     return stages
 
 
-def _spread(lengths: set[int]) -> list[int]:
+def _spread_lengths(lengths: set[int]) -> list[int]:
     """Returns at most `MOST` of the lengths, evenly spread, with the smallest and the largest; ascending."""
     ordered = sorted(lengths)
     indices = np.linspace(0, len(ordered) - 1, min(MOST, len(ordered))).round().astype(int)

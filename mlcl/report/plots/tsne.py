@@ -179,7 +179,7 @@ def label_overlap(run: StoredRun, split: str, row: int) -> tuple[list[str], Arra
     if job_data.task == "single":
         levels = [*class_parents(job_data.dataset, name), name]
         names = [f"another {levels[0]}", *(f"same {level}" for level in levels)]
-        return names, _depth(job_data.train, run.split(split), levels, row)
+        return names, _shared_depth(job_data.train, run.split(split), levels, row)
     query = run.labels(split).take(torch.tensor([row]))
     shared_N = label_similarity(query, run.labels("train"))
     n_labels = int(query.counts()[0])
@@ -191,7 +191,7 @@ def label_overlap(run: StoredRun, split: str, row: int) -> tuple[list[str], Arra
     return [f"no {word} shared", *names], np.minimum(shared_N, max_shared)
 
 
-def _depth(train: Split, split: Split, levels: Sequence[str], row: int) -> Array:
+def _shared_depth(train: Split, split: Split, levels: Sequence[str], row: int) -> Array:
     """Returns the number (N,) of the finest level at which training rows have the class of `row`, or 0."""
     depth_N = np.zeros(len(train), dtype=np.int64)
     for number, level in enumerate(levels, start=1):

@@ -133,14 +133,14 @@ class Distribution(AbstractContextManager["Distribution"]):
     def __init__(self, path: Path, title: str, expected: Sequence[str | tuple[str, ...]]) -> None:
         self.path = path
         self._title = title
-        self._expected = [(names,) if isinstance(names, str) else names for names in expected]
+        self._expected_names = [(names,) if isinstance(names, str) else names for names in expected]
         self._store = _open_store(path)
-        names = self._expected[0]
+        names = self._expected_names[0]
         bases = (
             base for base in self._store.folders() if any(self._store.has(base + name) for name in names)
         )
-        self._base = next(bases, "")
-        missing = [" or ".join(names) for names in self._expected if self.first(*names) is None]
+        self._base_folder = next(bases, "")
+        missing = [" or ".join(names) for names in self._expected_names if self.first(*names) is None]
         if missing:
             self._store.close()
             raise UserError(f"files of {title} are missing", file=path, found=f"no {', '.join(missing)}")
@@ -150,7 +150,7 @@ class Distribution(AbstractContextManager["Distribution"]):
 
     def first(self, *names: str) -> str | None:
         """Returns the first of several names for which there is a file, or None."""
-        return next((name for name in names if self._store.has(self._base + name)), None)
+        return next((name for name in names if self._store.has(self._base_folder + name)), None)
 
     @contextmanager
     def open(self, *names: str) -> Iterator[IO[bytes]]:
@@ -164,7 +164,7 @@ class Distribution(AbstractContextManager["Distribution"]):
             raise UserError(problem, file=self.path, found=f"no {' or '.join(names)}")
         try:
             with (
-                self._store.open(self._base + name) as raw,
+                self._store.open(self._base_folder + name) as raw,
                 cast(IO[bytes], gzip.open(raw) if name.endswith(".gz") else raw) as file,
             ):
                 yield file
@@ -215,7 +215,7 @@ class Distribution(AbstractContextManager["Distribution"]):
 
     def file(self, *names: str) -> Path:
         """Returns the path of the first of several names for which there is a file, for messages."""
-        return self.path / (self._base + (self.first(*names) or names[0]))
+        return self.path / (self._base_folder + (self.first(*names) or names[0]))
 
     def error(
         self, names: str | Sequence[str], problem: str, found: object = None, allowed: object = None
@@ -232,7 +232,7 @@ class Distribution(AbstractContextManager["Distribution"]):
         """
         if self.path.is_file():
             return [file_state(self.path)]
-        candidates = [self.file(name) for names in (*self._expected, more) for name in names]
+        candidates = [self.file(name) for names in (*self._expected_names, more) for name in names]
         files = [file for file in candidates if _exists(file)]
         for folder in [file for file in files if file.is_dir()]:
             with os.scandir(folder) as entries:

@@ -91,7 +91,7 @@ def draw_reviews(
     """
     sizes = {"test": options.test, "train": options.train, "validation": options.validation}
     options.compare(PUBLISHED, sizes)
-    split_of = draw((review.id for review in _usable(reviews(), options)), split_seed, sizes)
+    split_of = draw((review.id for review in _usable_reviews(reviews(), options)), split_seed, sizes)
     if len(split_of) < sum(sizes.values()):
         problem = "fewer reviews than train, test and validation ask for"
         raise UserError(problem, file=options.path, found=len(split_of), allowed=sum(sizes.values()))
@@ -112,7 +112,7 @@ def join_lines(fields: Mapping[str, Sequence[str]]) -> dict[str, str]:
     return {name: "\n".join(lines) for name, lines in fields.items()}
 
 
-def _usable(reviews: Iterable[Review], options: ReviewOptions) -> Iterator[Review]:
+def _usable_reviews(reviews: Iterable[Review], options: ReviewOptions) -> Iterator[Review]:
     is_rated = all if options.complete else any
     digests: set[bytes] = set()
     for review in reviews:
