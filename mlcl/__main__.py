@@ -21,8 +21,8 @@ def main() -> None:
     """Runs the command line. Ctrl-C or SIGTERM outside of a training prints `stopped` and exits with 130."""
     if "--dry-run" in sys.argv:  # garbage collection would take a fifth of the time of a dry run
         gc.disable()
-        atexit.register(_keep_objects)
-    _open_closed()
+        atexit.register(_skip_exit_collection)
+    _open_closed_streams()
     stderr = os.dup(2)  # descriptor 2 is a file while the output of libraries is redirected
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for names that the locale cannot print
@@ -39,13 +39,13 @@ def main() -> None:
     run_command()
 
 
-def _keep_objects() -> None:
+def _skip_exit_collection() -> None:
     """Skips the garbage collection at exit, except with Triton, which would report uncollected objects."""
     if "triton" not in sys.modules:
         gc.freeze()
 
 
-def _open_closed() -> None:
+def _open_closed_streams() -> None:
     """Opens closed standard streams (`>&-`) on `os.devnull`, so that no other file gets their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

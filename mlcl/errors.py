@@ -32,27 +32,27 @@ class UserError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Ray pickles exceptions, and by default pickle drops keyword arguments.
-        return partial(UserError, **self._parts()), ()
+        return partial(UserError, **self._fields()), ()
 
     def line(self) -> str:
         """Returns the error on one line, in the order file, key, problem, found, allowed."""
         location = ", ".join(part for part in (self.file, f"key {self.key}" if self.key else None) if part)
         text = f"{location}: {self.problem}" if location else self.problem
         if self.found is not None:
-            text += f"; found: {_short(self.found)}"
+            text += f"; found: {_shorten(self.found)}"
         if self.allowed is not None:
-            text += f"; allowed: {_short(self.allowed)}"
+            text += f"; allowed: {_shorten(self.allowed)}"
         return printable(" ".join(text.split()))
 
     def as_dict(self) -> dict[str, str | None]:
         """Returns the parts of the error as a dict for JSON."""
-        return {name: None if value is None else _short(value) for name, value in self._parts().items()}
+        return {name: None if value is None else _shorten(value) for name, value in self._fields().items()}
 
     def but(self, **parts: Any) -> "UserError":
         """Returns a copy of the error with other parts, such as `key` or `file`."""
-        return UserError(**{**self._parts(), **parts})
+        return UserError(**{**self._fields(), **parts})
 
-    def _parts(self) -> dict[str, Any]:
+    def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("problem", "file", "key", "found", "allowed")}
 
 
@@ -60,7 +60,7 @@ class MachineError(Exception):
     """A fault of the machine, in one line. The command line prints it and exits with status 3."""
 
 
-def _short(value: object, limit: int = 300) -> str:
+def _shorten(value: object, limit: int = 300) -> str:
     if isinstance(value, list | tuple | set | frozenset):
         value = ", ".join(map(str, value))
     text = str(value)

@@ -41,7 +41,7 @@ def missing_extra(error: ImportError) -> str:
     if not isinstance(error, ModuleNotFoundError) or (module and find_spec(module) is not None):
         return ""
     extra = next((name for name, modules in EXTRAS.items() if module in modules), "")
-    return _line(module, extra) if extra else ""
+    return _install_hint(module, extra) if extra else ""
 
 
 def missing_modules(extra: str) -> str:
@@ -52,8 +52,8 @@ def missing_modules(extra: str) -> str:
         names += EXTRAS[part]
         part = INCLUDED.get(part)
     module = next((name for name in names if find_spec(name) is None), "")
-    return _line(module, extra) if module else ""
+    return _install_hint(module, extra) if module else ""
 
 
-def _line(module: str, extra: str) -> str:
+def _install_hint(module: str, extra: str) -> str:
     return f"needs the package {module}: pip install 'mlcl[{extra}]'"

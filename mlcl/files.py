@@ -33,7 +33,7 @@ def sha256_of(stream: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def _partial(final: Path) -> Path:
+def _partial_path(final: Path) -> Path:
     return final.with_name(f".{final.name}.{secrets.token_hex(8)}.partial")
 
 
@@ -55,7 +55,7 @@ def remove_partial(folder: Path, name: str | None = None) -> None:
 @contextmanager
 def new_file(final: Path) -> Iterator[Path]:
     """Yields a path for a file, which is renamed to `final` at the end, or removed after an exception."""
-    work = _partial(final)
+    work = _partial_path(final)
     try:
         yield work
         work.replace(final)
@@ -88,7 +88,7 @@ def write_if_missing(file: Path, content: bytes) -> Path:
 @contextmanager
 def scratch_beside(final: Path) -> Iterator[Path]:
     """Yields an empty folder beside `final`, on the same disk, and removes it when the context ends."""
-    work = _partial(final)
+    work = _partial_path(final)
     work.mkdir(parents=True)
     try:
         yield work

@@ -91,10 +91,10 @@ class GradCache(Generic[Chunk]):
         if not len(chunks):
             raise ValueError("no micro-batch")
         self._chunks, self._encode, self._module = chunks, encode, module
-        self._states: list[dict[str, Tensor]] = []
+        self._rng_states: list[dict[str, Tensor]] = []
         self._sizes: list[int] = []
         self._last_ND: Tensor
-        self._after: dict[str, Tensor]
+        self._final_rng_state: dict[str, Tensor]
 
     def forward(self) -> Tensor:
         """Returns the embeddings (R, D) of all rows, without a graph."""
@@ -102,7 +102,7 @@ class GradCache(Generic[Chunk]):
         parts = []
         with torch.no_grad():
             for chunk in self._chunks:
-                self._states.append(rng_state())
+                self._rng_states.append(rng_state())
                 # A CUDA graph writes every output to the same memory, so that the next pass overwrites this.
                 parts.append(self._encode(chunk).clone())
         # Older versions of PyTorch would use weights that were cast without a graph in the next pass, too.
@@ -114,9 +114,9 @@ class GradCache(Generic[Chunk]):
 
     def backward_first(self, gradient_RD: Tensor) -> None:
         """Adds the gradients of all micro-batches but the last, given dL/dz of all rows."""
-        self._after = rng_state()
+        self._final_rng_state = rng_state()
         *gradients, self._last_ND = torch.split(gradient_RD, self._sizes)
-        for chunk, state, gradient_ND in zip(self._chunks, self._states, gradients, strict=False):
+        for chunk, state, gradient_ND in zip(self._chunks, self._rng_states, gradients, strict=False):
             set_rng_state(state)
             backward([(self._encode(chunk), gradient_ND)])
 
@@ -129,9 +129,9 @@ class GradCache(Generic[Chunk]):
             encode: Encodes the last micro-batch; with DistributedDataParallel the wrapper of the model.
             others: Further pairs of a tensor and its gradient, from which the same backward pass starts.
         """
-        set_rng_state(self._states[-1])
+        set_rng_state(self._rng_states[-1])
         backward([(encode(self._chunks[-1]), self._last_ND), *others])
-        set_rng_state(self._after)
+        set_rng_state(self._final_rng_state)
 
 
 def loss_gradients(

@@ -83,21 +83,21 @@ class Registry(Mapping[str, P]):
     def __init__(self, kind: str, group: str, folder: str, type_: type[P]) -> None:
         self.kind, self.group = kind, group
         self._folder, self._type = folder, type_
-        self._loaded: dict[str, P] = {}
+        self._loaded_plugins: dict[str, P] = {}
         self._origins: dict[str, str] = {}
-        self._scanned: set[str] = set()
-        self._known: dict[str, str] | None = None
+        self._scanned_modules: set[str] = set()
+        self._known_origins: dict[str, str] | None = None
 
     def __getitem__(self, name: str) -> P:
         """Returns the plugin `name`. Raises UnknownPluginError, which is a KeyError, or PluginError."""
-        if name not in self._loaded:
-            self._find(name)
-        if name not in self._loaded:
+        if name not in self._loaded_plugins:
+            self._import_plugin(name)
+        if name not in self._loaded_plugins:
             raise UnknownPluginError(self.kind, name, self.origins())
-        return self._loaded[name]
+        return self._loaded_plugins[name]
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (name in self._loaded or name in self.origins())
+        return isinstance(name, str) and (name in self._loaded_plugins or name in self.origins())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.origins())
@@ -107,14 +107,16 @@ class Registry(Mapping[str, P]):
 
     def origins(self) -> dict[str, str]:
         """Returns the origin of each plugin, by name: built-in plugins first, both groups sorted by name."""
-        if self._known is None:
+        if self._known_origins is None:
             for module in self._modules:
-                self._scan(module)
+                self._scan_module(module)
             origins = dict(self._origins)
             for name, point in self._entry_points.items():
                 origins.setdefault(name, _distribution(point))
-            self._known = dict(sorted(origins.items(), key=lambda item: (item[1] != BUILT_IN, item[0])))
-        return dict(self._known)
+            self._known_origins = dict(
+                sorted(origins.items(), key=lambda item: (item[1] != BUILT_IN, item[0]))
+            )
+        return dict(self._known_origins)
 
     def add(self, module: ModuleType, origin: str) -> list[str]:
         """Registers the plugins of this kind that a module declares; adding a module again changes nothing.
@@ -123,40 +125,40 @@ class Registry(Mapping[str, P]):
         except those that the module imported from another origin. If a name is taken, registers none of them
         and raises PluginError.
         """
-        plugins = self._declared(module)
+        plugins = self._collect_plugins(module)
         self._accept(plugins, origin)
         return [plugin.name for plugin in plugins if self._origins[plugin.name] == origin]
 
     def remove(self, origin: str) -> None:
         """Removes the plugins that were added with this origin."""
         for name in [name for name, plugin_origin in self._origins.items() if plugin_origin == origin]:
-            del self._origins[name], self._loaded[name]
-        self._known = None
+            del self._origins[name], self._loaded_plugins[name]
+        self._known_origins = None
 
-    def _find(self, name: str) -> None:
+    def _import_plugin(self, name: str) -> None:
         """Imports and registers the plugin `name`, if there is one.
 
         It is looked for in the built-in module of this name, then in all built-in modules, and at last among
         the entry points.
         """
         if name in self._modules:
-            self._scan(name)
-        for module in self._modules if name not in self._loaded else ():
-            self._scan(module)
+            self._scan_module(name)
+        for module in self._modules if name not in self._loaded_plugins else ():
+            self._scan_module(module)
         point = self._entry_points.get(name)
         if point is not None and name not in self._origins:
-            self._load(point)
+            self._load_entry_point(point)
 
     @cached_property
     def _modules(self) -> list[str]:
         package = import_module(self._folder)
         return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
 
-    def _scan(self, module: str) -> None:
-        if module not in self._scanned:
-            for plugin in self._declared(import_module(f"{self._folder}.{module}")):
-                self._keep(plugin, BUILT_IN)
-            self._scanned.add(module)
+    def _scan_module(self, module: str) -> None:
+        if module not in self._scanned_modules:
+            for plugin in self._collect_plugins(import_module(f"{self._folder}.{module}")):
+                self._register(plugin, BUILT_IN)
+            self._scanned_modules.add(module)
 
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
@@ -165,7 +167,7 @@ class Registry(Mapping[str, P]):
             points.setdefault(point.name, point)
         return points
 
-    def _load(self, point: EntryPoint) -> None:
+    def _load_entry_point(self, point: EntryPoint) -> None:
         origin = _distribution(point)
         subject = f"{self.kind} {point.name} of {origin}"
         rivals = {_distribution(rival) for rival in entry_points(group=self.group, name=point.name)}
@@ -175,40 +177,40 @@ class Registry(Mapping[str, P]):
             value = point.load()
         except Exception as error:  # foreign code may raise anything
             raise PluginError(f"{subject}: {type(error).__name__}: {error}") from error
-        plugins = self._declared(value) if isinstance(value, ModuleType) else [value]
+        plugins = self._collect_plugins(value) if isinstance(value, ModuleType) else [value]
         for plugin in plugins:
             if not isinstance(plugin, self._type):
                 type_name = type(plugin).__name__
                 raise PluginError(f"{subject}: found a {type_name}, allowed: a {self._type.__name__}")
         self._accept(plugins, origin)
-        if point.name not in self._loaded:
+        if point.name not in self._loaded_plugins:
             names = ", ".join(plugin.name for plugin in plugins) or "none"
             raise PluginError(f"{subject}: it declares {names}")
 
-    def _declared(self, module: ModuleType) -> list[P]:
+    def _collect_plugins(self, module: ModuleType) -> list[P]:
         plugins = {id(value): value for value in vars(module).values() if isinstance(value, self._type)}
         return list(plugins.values())
 
     def _accept(self, plugins: Sequence[P], origin: str) -> None:
         """Registers plugins that are not built in: all, or none if a name is taken (PluginError)."""
         origins = self.origins()
-        new_plugins = [plugin for plugin in plugins if self._loaded.get(plugin.name) is not plugin]
+        new_plugins = [plugin for plugin in plugins if self._loaded_plugins.get(plugin.name) is not plugin]
         for plugin in new_plugins:
-            if plugin.name in self._loaded or origins.get(plugin.name, origin) != origin:
+            if plugin.name in self._loaded_plugins or origins.get(plugin.name, origin) != origin:
                 conflict = f"the name is taken by {origins[plugin.name]}"
                 raise PluginError(f"{self.kind} {plugin.name} of {origin}: {conflict}")
         for plugin in new_plugins:
-            self._keep(plugin, origin)
+            self._register(plugin, origin)
 
-    def _keep(self, plugin: P, origin: str) -> None:
-        registered = self._loaded.setdefault(plugin.name, plugin)
+    def _register(self, plugin: P, origin: str) -> None:
+        registered = self._loaded_plugins.setdefault(plugin.name, plugin)
         if registered is not plugin:
             raise PluginError(f"{self.kind} {plugin.name} is declared twice by {origin}")
         self._origins.setdefault(plugin.name, origin)
-        self._known = None
+        self._known_origins = None
 
 
-_files_run = ContextVar("files_run", default=True)
+_may_run_files = ContextVar("files_run", default=True)
 
 
 @contextmanager
@@ -217,16 +219,16 @@ def only_reading() -> Iterator[None]:
 
     Unknown names of plugins are accepted in the context. Other threads run plugin files as before.
     """
-    token = _files_run.set(False)
+    token = _may_run_files.set(False)
     try:
         yield
     finally:
-        _files_run.reset(token)
+        _may_run_files.reset(token)
 
 
 def files_are_run() -> bool:
     """Whether loading a job runs its plugin files, see `only_reading`."""
-    return _files_run.get()
+    return _may_run_files.get()
 
 
 def registry(plural: str) -> Registry[Any]:

@@ -76,7 +76,7 @@ class Decision:
             return predicted
         if len(self.thresholds) not in (1, probabilities_NL.shape[1]):
             raise ValueError(f"{len(self.thresholds)} thresholds for {probabilities_NL.shape[1]} labels")
-        scores = _scores(probabilities_NL, at_least_one=self.at_least_one)
+        scores = _threshold_scores(probabilities_NL, at_least_one=self.at_least_one)
         return np.asarray(scores >= np.asarray(self.thresholds))
 
 
@@ -122,7 +122,7 @@ def choose(
     if mode == "top_k":
         known_NL = np.ones(p_NL.shape, dtype=bool) if known_NL is None else known_NL
         return Decision("top_k", k=_best_k(p_NL, true_NL, known_NL, optimised_metric))
-    scores_NL = _scores(p_NL, at_least_one=at_least_one)
+    scores_NL = _threshold_scores(p_NL, at_least_one=at_least_one)
     if known_NL is not None:
         scores_NL[~known_NL] = UNKNOWN
     if mode == "global":
@@ -132,7 +132,7 @@ def choose(
     return Decision("per_label", tuple(threshold_L.tolist()), at_least_one=at_least_one)
 
 
-def _scores(probabilities_NL: Array, *, at_least_one: bool) -> Array:
+def _threshold_scores(probabilities_NL: Array, *, at_least_one: bool) -> Array:
     """Returns float64 scores (N, L) for thresholds; with `at_least_one` a row's best label has infinity."""
     scores = probabilities_NL.astype(np.float64)
     if at_least_one:

@@ -67,13 +67,13 @@ class EmbeddedRows:
         # A row with many duplicates may be missing among its own nearest rows; then the last one is dropped.
         is_self_MK[~is_self_MK.any(axis=1), -1] = True
         near_MK = index_MK[~is_self_MK].reshape(-1, n_nearest)
-        label_ML = _matrix(self.labels)
+        label_ML = _to_sparse(self.labels)
         unknown = None if self.labels.known() is None else self.labels.unknown
-        unknown_ML = None if unknown is None else _matrix(unknown)
+        unknown_ML = None if unknown is None else _to_sparse(unknown)
         found, ideal = np.empty((rows, n_nearest)), np.empty((rows, n_nearest))
         for first in range(0, rows, CHUNK):
             query_B = np.arange(first, min(first + CHUNK, rows))
-            jaccard_BM = _jaccard(label_ML, unknown_ML, query_B)
+            jaccard_BM = _jaccard_coefficients(label_ML, unknown_ML, query_B)
             found[query_B] = np.take_along_axis(jaccard_BM, near_MK[query_B], axis=1)
             jaccard_BM[np.arange(len(query_B)), query_B] = -1
             ideal[query_B] = -np.sort(-jaccard_BM, axis=1)[:, :n_nearest]
@@ -98,13 +98,13 @@ class EmbeddedRows:
             return np.asarray(model.fit_predict(array(self.embeddings).astype(np.float64)))
 
 
-def _matrix(rows: LabelRows) -> scipy.sparse.csr_array:
+def _to_sparse(rows: LabelRows) -> scipy.sparse.csr_array:
     """Returns label rows as a sparse matrix (M, L) with a one for each label."""
     entries = np.ones(len(rows.columns)), array(rows.columns), array(rows.offsets)
     return scipy.sparse.csr_array(entries, shape=(len(rows), rows.width))
 
 
-def _jaccard(
+def _jaccard_coefficients(
     label_ML: scipy.sparse.csr_array, unknown_ML: scipy.sparse.csr_array | None, query_B: Array
 ) -> Array:
     """Returns the Jaccard coefficients (B, M) of the label sets of the rows `query_B` with all label sets.

@@ -54,7 +54,7 @@ class FewShot:
         """
         neighbours = retrieve(self.embeddings, queries_MD, 1)
         votes = knn_probabilities(neighbours, self.targets, self.task, 1, 1.0, self.n_classes)
-        return self._metrics(votes, targets)
+        return self._score_predictions(votes, targets)
 
     def probe(
         self, queries_MD: Tensor, targets: Targets, *, shots: int, draws: int, seed: int
@@ -73,10 +73,10 @@ class FewShot:
             rng = np.random.default_rng([seed, draw])
             samples = [rng.permutation(row_E[class_E == c])[:shots] for c in range(self.n_classes)]
             row_S = np.unique(np.concatenate(samples))
-            values.append(self._metrics(self._fit_and_predict(row_S, queries_MD), targets))
+            values.append(self._score_predictions(self._fit_and_predict(row_S, queries_MD), targets))
         return {name: float(np.mean([metrics[name] for metrics in values])) for name in values[0]}
 
-    def _metrics(self, probabilities: Tensor, targets: Targets) -> dict[str, float]:
+    def _score_predictions(self, probabilities: Tensor, targets: Targets) -> dict[str, float]:
         decision = Decision.fixed(0.5, at_least_one=True)
         return evaluate(self.task, probabilities, targets, decision, only=FEW_SHOT_METRICS[self.task])
 

@@ -122,33 +122,33 @@ class _BlockMetrics:
                 columns = self.probabilities.shape[1] if self.task == "aspects" else 1
                 metric, aspect = metric_of(name, self.task, self.aspects, columns)
                 if metric.hits is not None or metric.class_counts is not None:
-                    return self._of_classes(metric, columns, aspect)
+                    return self._class_values(metric, columns, aspect)
         blocks = (np.flatnonzero(self.block_N != b) for b in range(self.blocks))
-        return np.array([self._remaining(name, rows) for rows in blocks])
+        return np.array([self._evaluate_rows(name, rows) for rows in blocks])
 
-    def _of_classes(self, metric: Metric, columns: int, aspect: int | None) -> Array:
+    def _class_values(self, metric: Metric, columns: int, aspect: int | None) -> Array:
         """Computes a class metric without each block (B,): of one aspect, or if None the columns' mean."""
-        value_AB = np.stack([self._of_column(metric, column) for column in range(columns)])
+        value_AB = np.stack([self._column_values(metric, column) for column in range(columns)])
         if aspect is not None:
             return np.asarray(value_AB[aspect])
         finite_AB = np.isfinite(value_AB)
         return np.asarray(np.where(finite_AB, value_AB, 0).sum(0) / finite_AB.sum(0))
 
-    def _of_column(self, metric: Metric, column: int) -> Array:
+    def _column_values(self, metric: Metric, column: int) -> Array:
         target_N, predicted_N = (class_NA[:, column] for class_NA in self._class_columns)
         known_N = target_N >= 0
         block, target, predicted = self.block_N[known_N], target_N[known_N], predicted_N[known_N]
         right = target == predicted
-        known_B = _without(np.bincount(block, minlength=self.blocks))
+        known_B = _sum_other_blocks(np.bincount(block, minlength=self.blocks))
         if metric.hits is not None:
-            right_B = _without(np.bincount(block[right], minlength=self.blocks))
+            right_B = _sum_other_blocks(np.bincount(block[right], minlength=self.blocks))
             return np.asarray(metric.hits(right_B, known_B), dtype=np.float64)
         assert metric.class_counts is not None
         n = self.probabilities.shape[-1]
         counts = Counts(
-            right=self._entries(block[right], target[right], n),
-            predicted=self._entries(block, predicted, n),
-            true=self._entries(block, target, n),
+            right=self._count_entries(block[right], target[right], n),
+            predicted=self._count_entries(block, predicted, n),
+            true=self._count_entries(block, target, n),
             cells=known_B,
         )
         return np.where(known_B > 0, metric.class_counts(counts), np.nan)
@@ -159,10 +159,10 @@ class _BlockMetrics:
         predicted, target = array(self.probabilities).argmax(-1), as_classes(self.targets)
         return target.reshape(len(target), -1), predicted.reshape(len(target), -1)
 
-    def _entries(self, block: Array, label: Array, n_labels: int) -> Array:
+    def _count_entries(self, block: Array, label: Array, n_labels: int) -> Array:
         """Returns the numbers of entries of each label without each block (B, L)."""
         cells = np.bincount(block * n_labels + label, minlength=self.blocks * n_labels)
-        return _without(cells.reshape(self.blocks, n_labels))
+        return _sum_other_blocks(cells.reshape(self.blocks, n_labels))
 
     @cached_property
     def _label_counts(self) -> Counts:
@@ -176,10 +176,10 @@ class _BlockMetrics:
         right_P = predicted_NL[row_P, label_P]
         block_P, (row, label) = self.block_N[row_P], np.nonzero(predicted_NL)
         return Counts(
-            right=self._entries(block_P[right_P], label_P[right_P], rows.width),
-            predicted=self._entries(self.block_N[row], label, rows.width),
-            true=self._entries(block_P, label_P, rows.width),
-            cells=_without(np.bincount(self.block_N, known_N, self.blocks)),
+            right=self._count_entries(block_P[right_P], label_P[right_P], rows.width),
+            predicted=self._count_entries(self.block_N[row], label, rows.width),
+            true=self._count_entries(block_P, label_P, rows.width),
+            cells=_sum_other_blocks(np.bincount(self.block_N, known_N, self.blocks)),
         )
 
     @cached_property
@@ -188,7 +188,7 @@ class _BlockMetrics:
         true_NL = rows.dense().numpy() > 0
         return LabelBlocks(array(self.probabilities), true_NL, self.block_N, self.blocks, known_entries(rows))
 
-    def _remaining(self, name: str, rows: Array) -> float:
+    def _evaluate_rows(self, name: str, rows: Array) -> float:
         if not len(rows):
             return float("nan")
         index = torch.from_numpy(rows)
@@ -200,6 +200,6 @@ class _BlockMetrics:
         return metrics.get(name, float("nan"))
 
 
-def _without(value_B: Array) -> Array:
+def _sum_other_blocks(value_B: Array) -> Array:
     """Returns for each block the sum of the values of all other blocks; the first axis is the block."""
     return np.asarray(value_B.sum(0) - value_B)

@@ -140,7 +140,7 @@ def search(
         >>> search(rows, labels, task="single", scoring=Scoring("accuracy", "max"), **grid).best
         Setting(k=1, lambda_=1.0, temperature=1.0)
     """
-    grid = _grid(rows.neighbours.index.shape[1], ks, lambdas, temperatures)
+    grid = _build_grid(rows.neighbours.index.shape[1], ks, lambdas, temperatures)
     splits = [queries.with_target(task) for queries in (rows, held_out) if queries is not None]
     query = _Query(splits, train_labels, task, scoring)
     for split in splits:  # refuses a wrong name of a metric, and shapes that do not fit
@@ -156,7 +156,7 @@ def search(
     return PosthocResult(best.setting, best.decision, metrics, table, held_out_values)
 
 
-class _Decided(NamedTuple):
+class _DecidedSetting(NamedTuple):
     """A setting, its blended probabilities, the rule that says which labels are predicted, and the metric.
 
     The metric is negated if less is better, so the largest `value` is best.
@@ -182,19 +182,19 @@ class _Query:
         metrics = evaluate(self.task, probabilities, rows.targets, decision, aspects, [name], rows.facts)
         return metrics.get(name, math.nan)  # an aspect of a split may have no known target
 
-    def decide(self, setting: Setting) -> _Decided:
+    def decide(self, setting: Setting) -> _DecidedSetting:
         """Chooses which labels are predicted at a setting, and computes the metric, on the first split."""
         rows, scoring = self.splits[0], self.scoring
         probabilities = blend(self._votes(rows, setting.k, setting.temperature), rows.model, setting.lambda_)
         decision = scoring.decide(self.task, probabilities, rows.targets)
-        return _Decided(
+        return _DecidedSetting(
             setting, probabilities, decision, scoring.sign * self.value(rows, probabilities, decision)
         )
 
     def values(self, grid: Grid) -> Array:
         """Returns the metric at every setting, for every split (S, K, G, T)."""
         shape = (len(grid.temperatures), len(grid.ks), len(self.splits), len(grid.lambdas))
-        return np.array(list(self._values(grid))).reshape(shape).transpose(2, 1, 3, 0)
+        return np.array(list(self._grid_values(grid))).reshape(shape).transpose(2, 1, 3, 0)
 
     def candidates(self, grid: Grid, value_KGT: Array) -> list[Setting]:
         """Returns the settings for which thresholds are chosen exactly, to find the best of them.
@@ -222,19 +222,19 @@ class _Query:
         model_only = [Setting(*grid.settings[0])] if grid.lambdas[0] == 0 else []
         return [*model_only, *settings]
 
-    def _values(self, grid: Grid) -> Iterator[Array]:
+    def _grid_values(self, grid: Grid) -> Iterator[Array]:
         """Yields the metric (S, G) of each split at each lambda, for every temperature and then every k."""
         width = self.splits[0].model.shape[1]
         metric, aspect = metric_of(self.scoring.metric, self.task, self.scoring.aspects, width)
         fixed = isinstance(self.scoring.threshold, float)
         if self.task == "multi_label" and metric.counts is not None and not fixed:
-            return self._of_thresholds(metric, grid)
+            return self._values_from_thresholds(metric, grid)
         if self.task == "multi_label" and metric.counts is not None and not self.scoring.at_least_one:
-            split_values = [self._of_counts(rows, metric, grid) for rows in self.splits]
+            split_values = [self._values_from_counts(rows, metric, grid) for rows in self.splits]
         elif self.task != "multi_label" and metric.hits is not None:
-            split_values = [self._of_hits(rows, metric, aspect, grid) for rows in self.splits]
+            split_values = [self._values_from_hits(rows, metric, aspect, grid) for rows in self.splits]
         else:
-            return self._one_by_one(grid)
+            return self._values_per_setting(grid)
         return map(np.stack, zip(*split_values, strict=True))
 
     def _votes(self, rows: QueryRows, k: int, temperature: float) -> Tensor:
@@ -244,14 +244,14 @@ class _Query:
     def _ballot(self, rows: QueryRows, grid: Grid) -> Ballot:
         return ballot(rows.neighbours, self.train_labels, self.task, grid.ks[-1], rows.model.shape[-1])
 
-    def _of_counts(self, rows: QueryRows, metric: Metric, grid: Grid) -> Iterator[Array]:
+    def _values_from_counts(self, rows: QueryRows, metric: Metric, grid: Grid) -> Iterator[Array]:
         assert metric.counts is not None
         limit, votes = float(np.float32(self.scoring.threshold)), self._ballot(rows, grid)
         targets, model = as_rows(rows.targets), array(rows.model)
         return map(metric.counts, sweep_counts(votes, targets, model, grid, limit, pooled=metric.pooled))
 
-    def _of_thresholds(self, metric: Metric, grid: Grid) -> Iterator[Array]:
-        """Yields what `_values` yields; the threshold at each lambda is chosen on the first split."""
+    def _values_from_thresholds(self, metric: Metric, grid: Grid) -> Iterator[Array]:
+        """Yields what `_grid_values` yields; the threshold at each lambda is chosen on the first split."""
         inputs = [(as_rows(rows.targets), array(rows.model)) for rows in self.splits]
         levels = Levels(*inputs[0], metric)
         ballots = [self._ballot(rows, grid) for rows in self.splits]
@@ -263,18 +263,20 @@ class _Query:
             best_G1 = (self.scoring.sign * values[0]).argmax(1)[:, None]
             yield np.stack([np.take_along_axis(value_GJ, best_G1, 1)[:, 0] for value_GJ in values])
 
-    def _of_hits(self, rows: QueryRows, metric: Metric, aspect: int | None, grid: Grid) -> Iterator[Array]:
-        of_hits, n_classes = metric.hits, rows.model.shape[-1]
-        assert of_hits is not None
+    def _values_from_hits(
+        self, rows: QueryRows, metric: Metric, aspect: int | None, grid: Grid
+    ) -> Iterator[Array]:
+        metric_of_hits, n_classes = metric.hits, rows.model.shape[-1]
+        assert metric_of_hits is not None
         target_MA = as_classes(rows.targets).reshape(len(rows.targets), -1)
         known_A = (target_MA >= 0).sum(0)
         aspects = np.flatnonzero(known_A) if aspect is None else np.array([aspect])
         model_RC = array(rows.model).reshape(-1, n_classes)
         aspect_R = np.tile(np.arange(len(known_A)), len(target_MA))
         sweep = sweep_hits(self._ballot(rows, grid), target_MA.reshape(-1), model_RC, aspect_R, grid)
-        return (np.mean(of_hits(right_GA[:, aspects], known_A[aspects]), axis=1) for right_GA in sweep)
+        return (np.mean(metric_of_hits(right_GA[:, aspects], known_A[aspects]), axis=1) for right_GA in sweep)
 
-    def _one_by_one(self, grid: Grid) -> Iterator[Array]:
+    def _values_per_setting(self, grid: Grid) -> Iterator[Array]:
         """Yields the metric (S, G) for every temperature and every k, with thresholds of each setting."""
         names, targets = [self.scoring.metric], self.splits[0].targets
         for temperature, k in itertools.product(grid.temperatures, grid.ks):
@@ -287,7 +289,9 @@ class _Query:
             yield np.array(values).T
 
 
-def _grid(largest: int, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]) -> Grid:
+def _build_grid(
+    largest: int, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]
+) -> Grid:
     k_values, lambda_values = sorted({min(k, largest) for k in ks}), sorted(set(map(float, lambdas)))
     if max(ks, default=0) > largest:
         logger.warning("k up to %d instead of %d: there are no more neighbours", largest, max(ks))

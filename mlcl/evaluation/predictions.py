@@ -54,7 +54,9 @@ def rank_labels(
         for label, column_N in enumerate(columns, start=first):
             positives = positives_P[bounds[label] : bounds[label + 1]]
             if len(positives):
-                precision_L[label], auc_L[label] = _rank(column_N[: count_L[label]], np.sort(positives))
+                precision_L[label], auc_L[label] = _precision_and_auc(
+                    column_N[: count_L[label]], np.sort(positives)
+                )
     return LabelRanking(precision_L, auc_L)
 
 
@@ -63,10 +65,10 @@ def micro_auc(scores_NL: Array, row_P: Array, label_P: Array, known_NL: Array | 
     if not len(row_P):
         return float("nan")
     cells = scores_NL if known_NL is None else scores_NL[known_NL]
-    return _rank(np.sort(cells, axis=None), np.sort(scores_NL[row_P, label_P]))[1]
+    return _precision_and_auc(np.sort(cells, axis=None), np.sort(scores_NL[row_P, label_P]))[1]
 
 
-def _rank(all_N: Array, positives_P: Array) -> tuple[float, float]:
+def _precision_and_auc(all_N: Array, positives_P: Array) -> tuple[float, float]:
     """Returns average precision and AUC from all scores and the positives' scores, both ascending.
 
     AP = mean over positives of (positives at least as high) / (all at least as high);

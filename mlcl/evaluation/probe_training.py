@@ -34,9 +34,9 @@ class ProbeLayers:
         self._weight_HOD = torch.zeros(settings, outputs, dim, device=device)
         self._bias_HO = torch.zeros(settings, outputs, device=device)
         self.weights, self.biases = list(self._weight_HOD), list(self._bias_HO)
-        self._place()
+        self._set_views()
 
-    def _place(self) -> None:
+    def _set_views(self) -> None:
         """Makes the kept settings' weights and their gradients views of the stacked tensors."""
         self._gradients = torch.zeros_like(self._weight_HOD), torch.zeros_like(self._bias_HO)
         for place, number in enumerate(self.kept):
@@ -57,7 +57,7 @@ class ProbeLayers:
         places = [self.kept.index(number) for number in numbers]
         self.kept = list(numbers)
         self._weight_HOD, self._bias_HO = self._weight_HOD[places], self._bias_HO[places]
-        self._place()
+        self._set_views()
 
     def logits(self, x: Tensor) -> Tensor:
         """Returns the logits (b, H, O) of the kept layers for features (b, D), or label vectors (b, O, D)."""
@@ -199,7 +199,7 @@ class GridTraining:
         x = rows.features
         self._x = x.detach() if isinstance(x, Tensor) else x
         self._device = rows.device if len(x.shape) == 2 else x.device
-        self._mean, self._scale = self._standard(known_N[self._is_own(known_N)])
+        self._mean, self._scale = self._mean_and_scale(known_N[self._is_own(known_N)])
         large = len(grid.pairs()) * outputs * self._x.shape[-1] >= LARGE
         self._rungs = {math.ceil(grid.epochs * share) for share in RUNGS} - {grid.epochs} if large else set()
 
@@ -219,9 +219,11 @@ class GridTraining:
         weight_HOD, bias_HO = (
             torch.cat(tensors) for tensors in zip(*(result[:2] for result in results), strict=True)
         )
-        return *self._plain(weight_HOD, bias_HO), list(itertools.chain(*(ended for *_, ended in results)))
+        return *self._undo_scaling(weight_HOD, bias_HO), list(
+            itertools.chain(*(ended for *_, ended in results))
+        )
 
-    def _plain(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    def _undo_scaling(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Returns layers for features that are not standardised, from layers for standardised ones."""
         plain_weight = weight / self._scale
         shift = plain_weight @ self._mean if self._mean.ndim == 1 else (plain_weight * self._mean).sum(-1)
@@ -242,19 +244,20 @@ class GridTraining:
                 optimizer.step()
                 schedule.step()
             if epoch in self._rungs:
-                layers.keep(self._best(epoch, layers))
+                layers.keep(self._best_layers(epoch, layers))
             if not layers.kept:
                 break
         ended = [number in layers.kept for number in range(len(pairs))]
         return torch.stack(layers.weights), torch.stack(layers.biases), ended
 
-    def _best(self, epoch: int, layers: ProbeLayers) -> list[int]:
+    def _best_layers(self, epoch: int, layers: ProbeLayers) -> list[int]:
         """Returns the numbers of the layers in the better half of all scores at this epoch.
 
         The scores of earlier parts of the grid count, too.
         """
         scores = [
-            self._score(*self._plain(layers.weights[number], layers.biases[number])) for number in layers.kept
+            self._score(*self._undo_scaling(layers.weights[number], layers.biases[number]))
+            for number in layers.kept
         ]
         # The average scores are equal in all processes, which must stop the same settings.
         totals = self._rows.sum(torch.tensor([*scores, 1.0], dtype=torch.float64))
@@ -268,22 +271,22 @@ class GridTraining:
         total = self._rows.total
         rows_b = rows_B if total is None else rows_B[self._is_own(rows_B)]
         layers.clear()
-        for rows in self._parts(rows_b):
-            x = (self._read(rows) - self._mean) / self._scale
-            y = self._targets(rows).to(x.device)
+        for rows in self._split_rows(rows_b):
+            x = (self._read_features(rows) - self._mean) / self._scale
+            y = self._take_targets(rows).to(x.device)
             logits = layers.logits(x).requires_grad_()
             loss = _loss(logits, y)
             if len(rows) < len(rows_B):
-                loss = loss * (_known_entries(y) / _known_entries(self._targets(rows_B)))
+                loss = loss * (_count_known(y) / _count_known(self._take_targets(rows_B)))
             layers.add(x, *torch.autograd.grad(loss, logits))
         if total is not None:
             layers.sum(total)
 
-    def _read(self, rows: Tensor) -> Tensor:
+    def _read_features(self, rows: Tensor) -> Tensor:
         """Returns the features of this process's rows in float32 on the device."""
         return self._x[rows - self._rows.first].to(self._device, torch.float32, non_blocking=True)
 
-    def _standard(self, rows_n: Tensor) -> tuple[Tensor, Tensor]:
+    def _mean_and_scale(self, rows_n: Tensor) -> tuple[Tensor, Tensor]:
         """Returns mean and standard deviation, (D,) or (L, D), of the features of all processes' rows.
 
         `rows_n` has the numbers of this process's rows with a target. The scale of a constant feature is 1.
@@ -291,21 +294,21 @@ class GridTraining:
         """
         shape, rows = tuple(self._x.shape[1:]), self._rows
         sums = torch.zeros(2, *shape, dtype=torch.float64, device=self._device)
-        for part in self._parts(rows_n):
-            x = self._read(part).double()
+        for part in self._split_rows(rows_n):
+            x = self._read_features(part).double()
             sums += torch.stack([x.sum(0), x.square().sum(0)])
         count = rows.sum(torch.tensor(float(len(rows_n)), dtype=torch.float64))
         mean, square = rows.sum(sums) / float(count)
         scale = (square - mean.square()).clamp(min=0).sqrt().float()
         return mean.float(), torch.where(scale > 1e-6 * (1 + mean.abs()), scale, 1)
 
-    def _parts(self, rows: Tensor) -> Sequence[Tensor]:
+    def _split_rows(self, rows: Tensor) -> Sequence[Tensor]:
         return parts(rows, self._x) if len(rows) else ()
 
     def _is_own(self, rows: Tensor) -> Tensor:
         return (rows >= self._rows.first) & (rows < self._rows.first + self._x.shape[0])
 
-    def _targets(self, rows: Tensor) -> Targets:
+    def _take_targets(self, rows: Tensor) -> Targets:
         return self._y.take(rows) if isinstance(self._y, LabelRows) else self._y[rows]
 
 
@@ -325,7 +328,7 @@ def _loss(logits_BHO: Tensor, y: Targets) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, 2), y_BHA.reshape(-1), ignore_index=-1) * configurations
 
 
-def _known_entries(y: Targets) -> int:
+def _count_known(y: Targets) -> int:
     """Returns the number of known targets, over which `_loss` takes each configuration's mean."""
     if not isinstance(y, LabelRows):
         return int((y >= 0).sum())

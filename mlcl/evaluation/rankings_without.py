@@ -73,8 +73,10 @@ def average_precision_without(score_n: Array, true_n: Array, block_n: Array, blo
         inside = (block >= first) & (block < first + width)
         place, column = np.flatnonzero(inside), block[inside] - first
         positive = true[inside]
-        all_PB = from_P[:, None] - _counts(place, column, from_P, width)
-        positives_PB = positives_from_P[:, None] - _counts(place[positive], column[positive], from_P, width)
+        all_PB = from_P[:, None] - _count_per_block(place, column, from_P, width)
+        positives_PB = positives_from_P[:, None] - _count_per_block(
+            place[positive], column[positive], from_P, width
+        )
         precision_PB = np.divide(positives_PB, all_PB, out=np.zeros(all_PB.shape), where=all_PB > 0)
         inside_P = (block_P >= first) & (block_P < first + width)
         precision_PB[np.flatnonzero(inside_P), block_P[inside_P] - first] = 0
@@ -84,7 +86,7 @@ def average_precision_without(score_n: Array, true_n: Array, block_n: Array, blo
     return value_B
 
 
-def _counts(place: Array, column: Array, from_P: Array, width: int) -> Array:
+def _count_per_block(place: Array, column: Array, from_P: Array, width: int) -> Array:
     """Returns how many of the first `from_P` rows of a ranking are in each block (P, width).
 
     `place` and `column` are the rank and the block of each row; `from_P` (P,) ascends.
@@ -104,10 +106,10 @@ def auc_without(score_n: Array, true_n: Array, block_n: Array, blocks: int) -> A
     _, rank_n = np.unique(score_n, return_inverse=True)
     key_n = block_n * (int(rank_n.max(initial=0)) + 1) + rank_n
     block_P, block_M = block_n[true_n], block_n[~true_n]
-    above_P = _lower(rank_n[true_n], rank_n[~true_n])
-    below_M = len(block_P) - _lower(rank_n[~true_n], rank_n[true_n])
+    above_P = _count_lower(rank_n[true_n], rank_n[~true_n])
+    below_M = len(block_P) - _count_lower(rank_n[~true_n], rank_n[true_n])
     earlier_P = np.searchsorted(np.sort(block_M), block_P, side="left")
-    within_P = _lower(key_n[true_n], key_n[~true_n]) - earlier_P
+    within_P = _count_lower(key_n[true_n], key_n[~true_n]) - earlier_P
     won_B = above_P.sum() - np.bincount(block_P, above_P - within_P, blocks)
     won_B -= np.bincount(block_M, below_M, blocks)
     positives_B = len(block_P) - np.bincount(block_P, minlength=blocks)
@@ -117,8 +119,8 @@ def auc_without(score_n: Array, true_n: Array, block_n: Array, blocks: int) -> A
         return np.where(pairs_B > 0, won_B / pairs_B, np.nan)
 
 
-def _lower(values: Array, other: Array) -> Array:
-    """Returns, for each of `values`, how many values of `other` are lower; equal values count half."""
-    ordered = np.sort(other)
+def _count_lower(values: Array, other_values: Array) -> Array:
+    """Returns, for each of `values`, how many of `other_values` are lower; equal values count half."""
+    ordered = np.sort(other_values)
     sides = np.searchsorted(ordered, values, side="left") + np.searchsorted(ordered, values, side="right")
     return np.asarray(sides / 2)

@@ -72,11 +72,11 @@ def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours
     shapes = tuple(datastore_ND.shape), tuple(queries_MD.shape)
     if not len(shapes[0]) == len(shapes[1]) == 2 or shapes[0][1] != shapes[1][1]:
         raise ValueError(f"embeddings (N, D) and (M, D) do not fit; found: {shapes[0]} and {shapes[1]}")
-    q_MD = _matrix(queries_MD)
+    q_MD = _to_matrix(queries_MD)
     k = available(len(datastore_ND), k_max)
     nearest: list[Neighbours] = []
     for first in range(0, len(datastore_ND), BLOCK):
-        block_nD = _matrix(datastore_ND[first : first + BLOCK])
+        block_nD = _to_matrix(datastore_ND[first : first + BLOCK])
         distance_MK, index_MK = _search(block_nD, q_MD, min(k, len(block_nD)))
         block_nearest = Neighbours(torch.from_numpy(distance_MK), torch.from_numpy(index_MK + first))
         nearest = [merge([*nearest, block_nearest], k)]
@@ -131,7 +131,7 @@ def _search(x_nD: Array, q_MD: Array, k: int) -> tuple[Array, Array]:
         index_MK[rows] = np.take_along_axis(index_BF, order_BK, 1)
     if index_MF.shape[1] < len(x_nD) or (index_MF < 0).any():
         # A row that faiss did not propose may be as near as the K-th. faiss gives -1 where squares overflow.
-        least_M = approximate_MF[:, -1] - _rounding(x_nD, q_MD, np.float32)
+        least_M = approximate_MF[:, -1] - _rounding_bound(x_nD, q_MD, np.float32)
         unsafe_U = np.flatnonzero(least_M <= distance_MK[:, -1].astype(np.float64) ** 2 * (1 + 1e-6))
         if len(unsafe_U):
             results = _search_float64(x_nD, q_MD[unsafe_U], k)
@@ -157,7 +157,7 @@ def _search_float64(x_nD: Array, q_UD: Array, k: int) -> Iterator[tuple[Array, A
     for first in range(0, len(q_UD), CHUNK):
         q_BD = q_UD[first : first + CHUNK].astype(np.float64)
         length_Bn = length_n + np.einsum("bd,bd->b", q_BD, q_BD)[:, None]
-        square_Bn, rounding_B = length_Bn - 2 * q_BD @ x_nD.T, _rounding(x_nD, q_BD, np.float64)
+        square_Bn, rounding_B = length_Bn - 2 * q_BD @ x_nD.T, _rounding_bound(x_nD, q_BD, np.float64)
         for q_D, square_n, rounding in zip(q_BD, square_Bn, rounding_B, strict=True):
             kth = np.partition(square_n, k - 1)[k - 1]
             # 1e-6 covers rows whose distances differ in float64 and are equal in float32.
@@ -168,14 +168,14 @@ def _search_float64(x_nD: Array, q_UD: Array, k: int) -> Iterator[tuple[Array, A
             yield distance_F[order_F], index_F[order_F]
 
 
-def _rounding(x_nD: Array, q_MD: Array, dtype: type[np.floating]) -> Array:
+def _rounding_bound(x_nD: Array, q_MD: Array, dtype: type[np.floating]) -> Array:
     """Returns a bound on the error of |x|^2 - 2 x.q + |q|^2 in `dtype`, for every query."""
     largest = np.sqrt(np.einsum("nd,nd->n", x_nD, x_nD).max())
     size_M = np.sqrt(np.einsum("md,md->m", q_MD, q_MD)) + largest
     return np.asarray((x_nD.shape[1] + 8) * float(np.finfo(dtype).eps) * size_M.astype(np.float64) ** 2)
 
 
-def _matrix(embeddings: Tensor) -> Array:
+def _to_matrix(embeddings: Tensor) -> Array:
     values = np.ascontiguousarray(array(embeddings), dtype=np.float32)
     if not np.isfinite(values).all():
         raise ValueError("embeddings are not finite")

@@ -147,7 +147,7 @@ def metric_of(name: str, task: Task, aspects: Sequence[str] | None, count: int) 
     unknown name, and ValueError if `aspects` are not `count` names.
     """
     if task == "aspects":
-        for number, aspect in enumerate(_aspects(aspects, count)):
+        for number, aspect in enumerate(_aspect_names(aspects, count)):
             for metric in metrics_of(task):
                 if metric.per_aspect and name == aspect_metric(metric.name, aspect):
                     return metric, number
@@ -198,17 +198,17 @@ def evaluate(
     _check_shapes(task, p, targets)
     check_probabilities(p)
     if task == "aspects":
-        aspects = _aspects(aspects, p.shape[1])
+        aspects = _aspect_names(aspects, p.shape[1])
     names = metric_names(task, aspects, p.shape[1], groups=() if only is None else None)
     unknown_names = [name for name in only or () if name not in names]
     if unknown_names:
         raise UserError("no such metric for this task", found=unknown_names, allowed=names)
     names = tuple(name for name in names if only is None or name in only)
     if task == "multi_label":
-        return _of_labels(p, as_rows(targets), decision, names, facts)
+        return _evaluate_labels(p, as_rows(targets), decision, names, facts)
     if task == "single":
-        return _of_classes(p, as_classes(targets), names, facts)
-    return _of_aspects(p, as_classes(targets), aspects or (), names, facts)
+        return _evaluate_classes(p, as_classes(targets), names, facts)
+    return _evaluate_aspects(p, as_classes(targets), aspects or (), names, facts)
 
 
 def embedding_metrics(groups: Collection[str]) -> list[EmbeddingMetric]:
@@ -271,7 +271,7 @@ def _check_shapes(task: Task, p: Array, targets: Targets) -> None:
         raise ValueError(f"class {largest} among the targets of {p.shape[-1]} classes")
 
 
-def _of_labels(
+def _evaluate_labels(
     p_NL: Array, targets: LabelRows, decision: Decision, names: Sequence[str], facts: LabelFacts
 ) -> dict[str, float]:
     if p_NL.shape[1] != targets.width:
@@ -288,7 +288,9 @@ def _of_labels(
     return {metric.name: metric.of_labels(prediction) for metric in metrics}
 
 
-def _of_classes(p_NC: Array, target_N: Array, names: Sequence[str], facts: LabelFacts) -> dict[str, float]:
+def _evaluate_classes(
+    p_NC: Array, target_N: Array, names: Sequence[str], facts: LabelFacts
+) -> dict[str, float]:
     known_N = target_N >= 0
     if not known_N.any():
         raise ValueError("no row has a target")
@@ -296,14 +298,14 @@ def _of_classes(p_NC: Array, target_N: Array, names: Sequence[str], facts: Label
     return {name: METRICS[name].of_classes(prediction) for name in names}
 
 
-def _of_aspects(
+def _evaluate_aspects(
     p_NAC: Array, target_NA: Array, aspects: Sequence[str], names: Sequence[str], facts: LabelFacts
 ) -> dict[str, float]:
     """Returns the metrics `names`: means over the aspects with a value, or values of single aspects."""
     by_name = {name: metric_of(name, "aspects", aspects, len(aspects)) for name in names}
     base_names = dict.fromkeys(metric.name for metric, _ in by_name.values())
     aspect_scores = {
-        a: _of_classes(p_NAC[:, a], target_NA[:, a], list(base_names), facts.of_aspect(a))
+        a: _evaluate_classes(p_NAC[:, a], target_NA[:, a], list(base_names), facts.of_aspect(a))
         for a in range(len(aspects))
         if (target_NA[:, a] >= 0).any()
     }
@@ -321,7 +323,7 @@ def _of_aspects(
     return values
 
 
-def _aspects(names: Sequence[str] | None, count: int) -> Sequence[str]:
+def _aspect_names(names: Sequence[str] | None, count: int) -> Sequence[str]:
     if names is None:
         return [str(number) for number in range(count)]
     if len(names) != count:

@@ -103,7 +103,7 @@ def global_threshold(cells: SortedScores, metric: Metric) -> float:
     values = []
     for first in range(0, len(threshold_T), step):
         chunk_T = threshold_T[first : first + step]
-        right_TL, predicted_TL = _from_each(positives, chunk_T), _from_each(columns, chunk_T)
+        right_TL, predicted_TL = _count_each_column(positives, chunk_T), _count_each_column(columns, chunk_T)
         counts = Counts(right_TL, predicted_TL, cells.true_counts, len(cells.score))
         values.append(signed_values(metric, counts))
     return _best_threshold(np.concatenate(values), threshold_T)
@@ -171,7 +171,7 @@ class LabelCandidates:
         threshold, right, predicted = (np.concatenate(part) for part in zip(*parts, strict=True))
         first = np.cumsum([0, *(len(part[0]) for part in parts[:-1])])
         p, true_L, n = int(cells.true.sum()), cells.true_counts, len(cells.score)
-        pooled = [_count_from(scores, threshold) / p for scores in (cells.positives, cells.score)]
+        pooled = [_count_at_least(scores, threshold) / p for scores in (cells.positives, cells.score)]
         return cls(metric, common, first, threshold, right, predicted, pooled[0], pooled[1], true_L, n)
 
     def best(self, strength: float) -> Array:
@@ -191,27 +191,27 @@ class LabelCandidates:
         predicted_X = self.predicted + strength * self.pooled_predicted
         true_L = self.true + strength
         if not self.metric.pooled:
-            value_X = self._values(right_X, predicted_X, true_L[label_X])
-            return np.asarray(self.threshold[self._best(value_X, label_X)])
+            value_X = self._label_values(right_X, predicted_X, true_L[label_X])
+            return np.asarray(self.threshold[self._best_candidates(value_X, label_X)])
         index_L, best_value = self.first, -np.inf
         for _ in range(STEPS):
             right, predicted, true = right_X[index_L].sum(), predicted_X[index_L].sum(), true_L.sum()
-            value = float(self._values(right, predicted, true))
+            value = float(self._label_values(right, predicted, true))
             if value <= best_value:
                 break
             best_value, best_index_L = value, index_L
             others_right_X = (right - right_X[index_L])[label_X]
             others_predicted_X = (predicted - predicted_X[index_L])[label_X]
-            value_X = self._values(right_X + others_right_X, predicted_X + others_predicted_X, true)
-            index_L = self._best(value_X, label_X)
+            value_X = self._label_values(right_X + others_right_X, predicted_X + others_predicted_X, true)
+            index_L = self._best_candidates(value_X, label_X)
         return np.asarray(self.threshold[best_index_L])
 
-    def _values(self, right: Array, predicted: Array, true: Array) -> Array:
+    def _label_values(self, right: Array, predicted: Array, true: Array) -> Array:
         """Returns the metric of a single label that has these counts, for each entry of the arrays."""
         right, predicted, true = (np.expand_dims(count, -1) for count in (right, predicted, true))
         return signed_values(self.metric, Counts(right, predicted, true, self.cells))
 
-    def _best(self, value_X: Array, label_X: Array) -> Array:
+    def _best_candidates(self, value_X: Array, label_X: Array) -> Array:
         """Returns the index of each label's best candidate (L,).
 
         Of equally good candidates the closest to `common` wins, then the first.
@@ -250,8 +250,8 @@ def _label_candidates(scores_N: Array, positives_P: Array, common: float) -> tup
     threshold_T, predicted_T, right_T = _candidates(scores_N, positives_P)
     return (
         np.append(common, threshold_T),
-        np.append(_count_from(positives_P, np.array(common)), right_T),
-        np.append(_count_from(scores_N, np.array(common)), predicted_T),
+        np.append(_count_at_least(positives_P, np.array(common)), right_T),
+        np.append(_count_at_least(scores_N, np.array(common)), predicted_T),
     )
 
 
@@ -261,11 +261,11 @@ def _best_threshold(value_T: Array, threshold_T: Array) -> float:
     return float(best_T[np.abs(best_T - HALF).argmin()])
 
 
-def _from_each(columns_L: Sequence[Array], threshold_T: Array) -> Array:
+def _count_each_column(columns_L: Sequence[Array], threshold_T: Array) -> Array:
     """Returns, for each ascending column, how many of its values are at or above each threshold (T, L)."""
-    return np.stack([_count_from(column, threshold_T) for column in columns_L], axis=1)
+    return np.stack([_count_at_least(column, threshold_T) for column in columns_L], axis=1)
 
 
-def _count_from(scores_E: Array, threshold_T: Array) -> Array:
+def _count_at_least(scores_E: Array, threshold_T: Array) -> Array:
     """Returns how many of the ascending scores are at or above each threshold (T,)."""
     return len(scores_E) - np.searchsorted(scores_E, threshold_T, side="left")

@@ -43,10 +43,10 @@ class LabelNumbers:
     def __init__(self, classes: Labels | None = None, levels: Sequence[Labels] | None = None) -> None:
         if classes is not None and levels is not None:
             raise ValueError("classes and levels; found: both; allowed: one of them")
-        self._classes = None if classes is None else _numbers(classes, "classes")
+        self._classes = None if classes is None else _number_labels(classes, "classes")
         self._levels = None
         if levels is not None:
-            self._levels = [_numbers(level, f"level {depth}") for depth, level in enumerate(levels)]
+            self._levels = [_number_labels(level, f"level {depth}") for depth, level in enumerate(levels)]
 
     def __call__(self, rows: Sequence[Any]) -> Tensor:
         """Returns the labels of B rows as a tensor: multi-hot bool (B, L), or numbers (B,) or (B, H)."""
@@ -56,28 +56,28 @@ class LabelNumbers:
             raise ValueError("labels of several kinds; found: lists and single labels; allowed: one kind")
         if self._levels is not None:
             return torch.tensor(
-                [self._path(row, index) for index, row in enumerate(values)], dtype=torch.int64
+                [self._number_path(row, index) for index, row in enumerate(values)], dtype=torch.int64
             ).view(len(values), len(self._levels))
         if self._classes is None:
-            return _plain(values)
+            return _to_tensor(values)
         if kinds == {False}:
             numbers = [
-                -1 if label is None else _number(self._classes, label, index)
+                -1 if label is None else _find_number(self._classes, label, index)
                 for index, label in enumerate(values)
             ]
             return torch.tensor(numbers)
         y_BL = torch.zeros(len(values), len(self._classes), dtype=torch.bool)
         for index, row in enumerate(values):
             _check_list(row, index)
-            y_BL[index, [_number(self._classes, label, index) for label in row]] = True
+            y_BL[index, [_find_number(self._classes, label, index) for label in row]] = True
         return y_BL
 
-    def _path(self, row: Any, index: int) -> list[int]:
+    def _number_path(self, row: Any, index: int) -> list[int]:
         assert self._levels is not None
         if not isinstance(row, (list, tuple)) or len(row) != len(self._levels):
             raise ValueError(f"path of row {index}; found: {row!r}; allowed: {len(self._levels)} classes")
         pairs = zip(self._levels, row, strict=True)
-        return [-1 if label is None else _number(numbers, label, index) for numbers, label in pairs]
+        return [-1 if label is None else _find_number(numbers, label, index) for numbers, label in pairs]
 
 
 def sampler_labels(rows: Iterable[Any], kind: RowKind) -> list[Any]:
@@ -115,7 +115,7 @@ def _check_list(row: Any, index: int) -> None:
         )
 
 
-def _numbers(labels: Labels, name: str) -> dict[Hashable, int]:
+def _number_labels(labels: Labels, name: str) -> dict[Hashable, int]:
     if isinstance(labels, (str, set, frozenset)) or not hasattr(labels, "__iter__"):
         raise ValueError(f"{name} must be a list of labels, in a fixed order; found: {labels!r}")
     items = list(labels)
@@ -125,7 +125,7 @@ def _numbers(labels: Labels, name: str) -> dict[Hashable, int]:
     return numbers
 
 
-def _number(numbers: dict[Hashable, int], label: Hashable, index: int) -> int:
+def _find_number(numbers: dict[Hashable, int], label: Hashable, index: int) -> int:
     try:
         return numbers[label]
     except (KeyError, TypeError):
@@ -137,7 +137,7 @@ def _number(numbers: dict[Hashable, int], label: Hashable, index: int) -> int:
         ) from None
 
 
-def _plain(rows: list[Any]) -> Tensor:
+def _to_tensor(rows: list[Any]) -> Tensor:
     try:
         return torch.tensor(rows)
     except (TypeError, ValueError, RuntimeError):

@@ -36,7 +36,7 @@ class GradCacheMixin:
         ...             self.log("loss", value, sync_dist=True)
     """
 
-    _collected: Sequence[Any] = ()
+    _collected_batches: Sequence[Any] = ()
 
     def collect(self: Any, batch: Any, every: int) -> list[Any]:
         """Keeps a batch. Returns [], or all kept batches if there are `every` or the epoch ends.
@@ -49,12 +49,12 @@ class GradCacheMixin:
         if every < 1:
             raise ValueError(f"every; found: {every}; allowed: 1 or more")
         if self.trainer.fit_loop.epoch_loop.batch_idx == 0:
-            self._collected = []
-        self._collected = [*self._collected, batch]
-        if len(self._collected) < every and not self.trainer.is_last_batch:
+            self._collected_batches = []
+        self._collected_batches = [*self._collected_batches, batch]
+        if len(self._collected_batches) < every and not self.trainer.is_last_batch:
             return []
-        batches: list[Any] = self._collected
-        self._collected = []
+        batches: list[Any] = self._collected_batches
+        self._collected_batches = []
         return batches
 
     def cached_backward(
@@ -79,13 +79,13 @@ class GradCacheMixin:
         gradient_RD, loss_pairs = loss_gradients(scaled, z_RD, self.parameters())
         cache.backward_first(gradient_RD)
 
-        def last(chunk: Any) -> Tensor:
+        def encode_last(chunk: Any) -> Tensor:
             z_ND = encode(chunk)
             # After this call DDP averages the gradients of the next backward.
             strategy.pre_backward([z_ND, *(parameter for parameter, _ in loss_pairs)])
             return z_ND
 
-        cache.backward_last(last, loss_pairs)
+        cache.backward_last(encode_last, loss_pairs)
         strategy.precision_plugin.post_backward(value, self)
         strategy.post_backward(value)
         return value.detach()

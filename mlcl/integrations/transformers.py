@@ -159,7 +159,7 @@ class LabelCollator:
         classes: Labels | None = None,
         levels: Sequence[Labels] | None = None,
     ) -> None:
-        self._pad = DataCollatorWithPadding(pad) if hasattr(pad, "pad") else pad
+        self._collator = DataCollatorWithPadding(pad) if hasattr(pad, "pad") else pad
         self._numbers = LabelNumbers(classes, levels)
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
@@ -167,4 +167,4 @@ class LabelCollator:
         if bad_row := next((row for row in features if "labels" not in row), None):
             raise ValueError(f"columns of a row; found: {', '.join(bad_row)}; allowed: labels among them")
         inputs = [{name: value for name, value in row.items() if name != "labels"} for row in features]
-        return {**self._pad(inputs), "labels": self._numbers([row["labels"] for row in features])}
+        return {**self._collator(inputs), "labels": self._numbers([row["labels"] for row in features])}

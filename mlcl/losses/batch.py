@@ -80,12 +80,14 @@ class LossRows:
 
     def with_labels(self, labels: Labels | None) -> LossRows:
         """Returns a copy with the given labels; for None, returns the object unchanged."""
-        return self if labels is None else replace(self, labels=_near(labels, self.embeddings.device))
+        return (
+            self if labels is None else replace(self, labels=_move_off_device(labels, self.embeddings.device))
+        )
 
 
 def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> LossRows:
     """Returns the rows of this process alone, without labels."""
-    samples = None if sample_ids is None else _near(sample_ids, z_ND.device)
+    samples = None if sample_ids is None else _move_off_device(sample_ids, z_ND.device)
     return LossRows(z_ND, None, samples, BatchRanks(len(z_ND), z_ND.dtype, z_ND.device))
 
 
@@ -100,7 +102,7 @@ def whole_batches(
     """
     carrier = torch.device("cpu") if gathers_on_host(group) else own.embeddings.device
     label_parts = [part.to(carrier) for part in (own.sample_ids, *labels) if part is not None]
-    sizes = _rank_sizes(own.ranks.own, label_parts, carrier, group)
+    sizes = _gather_sizes(own.ranks.own, label_parts, carrier, group)
     counts = [size[0] for size in sizes]
     ranks = ManyRanks(counts, group, own.embeddings)
     if gradient:
@@ -125,7 +127,7 @@ def gathers_on_host(group: Group | None) -> bool:
     return "cpu:" in dist.get_backend_config(group)
 
 
-def _near(values: Any, device: torch.device) -> Any:
+def _move_off_device(values: Any, device: torch.device) -> Any:
     """Returns labels or ids in the host's memory unchanged; moves those on a device to `device`."""
     return values if values.device.type == "cpu" else values.to(device)
 
@@ -161,14 +163,15 @@ class _GatherRows(torch.autograd.Function):
         return grad_BD[ctx.own], None, None
 
 
-def _rank_sizes(
+def _gather_sizes(
     rows: int, parts: Sequence[Labels], device: torch.device, group: Group | None
 ) -> list[list[int]]:
     """Gathers the sizes of each rank in one collective, and returns a list of them for each rank.
 
-    They are the rank's number of rows and, for each part, the width of its rows and the length of `_words`.
+    They are the rank's number of rows and, for each part, the width of its rows and the length of
+    `_to_words`.
     """
-    own_sizes = [rows, *(size for part in parts for size in (_width(part), len(_words(part))))]
+    own_sizes = [rows, *(size for part in parts for size in (_width(part), len(_to_words(part))))]
     local_sizes = torch.tensor(own_sizes, dtype=torch.int64, device=device)
     rank_sizes = [torch.empty_like(local_sizes) for _ in range(world(group))]
     dist.all_gather(rank_sizes, local_sizes, group=group)
@@ -177,7 +180,7 @@ def _rank_sizes(
 
 
 def _gather_parts(parts: Sequence[Labels], sizes: list[list[int]], group: Group | None) -> list[Labels]:
-    """Gathers labels or ids of all ranks in one collective; `sizes` are those that `_rank_sizes` returns.
+    """Gathers labels or ids of all ranks in one collective; `sizes` are those that `_gather_sizes` returns.
 
     Raises ValueError if label rows of the ranks differ in width.
     """
@@ -187,7 +190,7 @@ def _gather_parts(parts: Sequence[Labels], sizes: list[list[int]], group: Group 
         widths = [size[1 + 2 * index] for size in sizes]
         if len(set(widths)) > 1:
             raise ValueError(f"label rows of different widths on the ranks: {widths}")
-    local_words = torch.cat([_words(part) for part in parts])
+    local_words = torch.cat([_to_words(part) for part in parts])
     words = _gather_tensor(local_words, [sum(size[2::2]) for size in sizes], group)
     chunks = iter(torch.split(words, [count for size in sizes for count in size[2::2]]))
     ranks = [[next(chunks) for _ in parts] for _ in sizes]
@@ -202,7 +205,7 @@ def _width(part: Labels) -> int:
     return part.width if isinstance(part, LabelRows) else math.prod(part.shape[1:])
 
 
-def _words(part: Labels) -> Tensor:
+def _to_words(part: Labels) -> Tensor:
     """Returns all values as one int64 vector; of label rows, each row's number of labels, then the labels."""
     if isinstance(part, LabelRows):
         return torch.cat([part.counts(), part.columns])
@@ -211,7 +214,7 @@ def _words(part: Labels) -> Tensor:
 
 
 def _from_words(template: Labels, words: Sequence[Tensor], counts: Sequence[int]) -> Labels:
-    """Inverts `_words`: joins the vectors of ranks with `counts` rows to one value typed as `template`."""
+    """Inverts `_to_words`: joins the vectors of ranks with `counts` rows to one value typed as `template`."""
     if isinstance(template, LabelRows):
         pairs = list(zip(words, counts, strict=True))
         count_B = torch.cat([word[:count] for word, count in pairs])

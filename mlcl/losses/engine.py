@@ -106,13 +106,13 @@ def solve(
         if gradient or tau_gradient or similarities.euclidean:
             softmax.set_rows(_row_values(parts, lse_TN, ratios, candidates))
             softmax.add_gradient(gradients)
-        value_P = _values(parts, lse_TN, ratios, gradients.weighted)
+        value_P = _part_values(parts, lse_TN, ratios, gradients.weighted)
         if tau_gradient:
             tau_gradient_T = _tau_gradients(parts, taus, value_P, softmax.entropies())
         else:
             tau_gradient_T = z_BD.new_zeros(len(taus))
         return Solution(
-            _with_constants(parts, value_P).to(z_BD.dtype),
+            _add_constants(parts, value_P).to(z_BD.dtype),
             gradients.gradient.div_(similarities.scale).to(z_BD.dtype),
             tau_gradient_T,
             gradients.prototype_gradient.div_(similarities.scale).to(z_BD.dtype),
@@ -134,7 +134,7 @@ def _row_values(
     return F.pad(candidates.ranks.share(value_N2T).permute(1, 2, 0), (0, candidates.prototypes)).contiguous()
 
 
-def _values(
+def _part_values(
     parts: Sequence[LossPart], lse_TN: Tensor, ratios: Sequence[Number], weighted_P: Tensor
 ) -> Tensor:
     """Computes sum_i R_i lse_i - sum_ip W_ip s_ip / tau (P,), in float64, since large terms may cancel."""
@@ -147,7 +147,7 @@ def _values(
     )
 
 
-def _with_constants(parts: Sequence[LossPart], value_P: Tensor) -> Tensor:
+def _add_constants(parts: Sequence[LossPart], value_P: Tensor) -> Tensor:
     constants = [0.0 if part.weights.constant is None else part.weights.constant.sum() for part in parts]
     return torch.stack([value + constant for value, constant in zip(value_P, constants, strict=True)])
 

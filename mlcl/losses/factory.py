@@ -68,7 +68,7 @@ def build_loss(
         >>> loss(embeddings, labels).backward()
     """
     return ContrastiveLoss(
-        _spec(name),
+        _find_spec(name),
         as_temperature(temperature),
         reduction=reduction,
         normalize=normalize,
@@ -84,7 +84,7 @@ def build_loss(
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
     """Raises ValueError, which names the allowed values, if `build_loss` would refuse these options."""
-    _spec(name).resolve(options)
+    _find_spec(name).resolve(options)
 
 
 def positive_weights(
@@ -111,7 +111,7 @@ def positive_weights(
         >>> positive_weights("supcon", torch.tensor([0, 0, 1])).tolist()
         [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
-    spec = _spec(name)
+    spec = _find_spec(name)
     rows = labels if labels is not None else sample_ids
     rows_B0 = torch.empty(0 if rows is None else len(rows), 0)
     check_shapes(name, spec.labels, rows_B0, labels, sample_ids)
@@ -120,7 +120,7 @@ def positive_weights(
     return spec.weighting(rule_labels(spec, batch), batch.anchors, torch.float64, arguments).weights
 
 
-def _spec(name: str) -> LossSpec:
+def _find_spec(name: str) -> LossSpec:
     try:
         return LOSSES[name]
     except UnknownPluginError as error:

@@ -123,7 +123,7 @@ class DistanceGradients(PairGradients):
             self.weighted[index] += total_product(weight_IJ, u_IJ) / (1 if once else 2)
             add_scaled(derivative_IJ, weight_IJ, -part.factor * ratio)
         q_IJ = derivative_IJ.div_(u_IJ)
-        self._add_close(q_IJ, u_IJ, rows, cols, mirrored)
+        self._add_close_pairs(q_IJ, u_IJ, rows, cols, mirrored)
         self._add_tile(q_IJ, rows, cols)
         if mirrored:
             self._add_tile(q_IJ.T, cols, rows)
@@ -132,7 +132,7 @@ class DistanceGradients(PairGradients):
         self.gradient[rows].addcmul_(q_IJ.sum(1, keepdim=True), self._z[rows])
         self.gradient[rows].addmm_(q_IJ, self._z[cols], alpha=-1)
 
-    def _add_close(self, q_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+    def _add_close_pairs(self, q_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
         """Adds the gradient of close pairs from z_i - z_j, and sets their Q to 0 for `_add_tile`.
 
         `_add_tile` adds Q z_i and -Q z_j separately: for close pairs their digits would cancel.

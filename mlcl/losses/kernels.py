@@ -23,7 +23,7 @@ EXCLUDED = tl.constexpr(-1e30)
 
 
 @triton.jit
-def _block(z, row_I, last, dim, D: tl.constexpr):
+def _load_block(z, row_I, last, dim, D: tl.constexpr):
     """Loads rows of z, with zeros from row `last` and from column `dim` on."""
     d_D = tl.arange(0, D)
     offset_ID = row_I.to(tl.int64)[:, None] * dim + d_D[None, :]
@@ -44,14 +44,14 @@ def _logsumexp(
     t = tl.program_id(1)
     ratio = tl.load(ratio_T + t)
     i_I = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    left_ID = _block(z, i_I, own, dim, D)
+    left_ID = _load_block(z, i_I, own, dim, D)
     top_I = tl.full((ROWS,), EXCLUDED, tl.float32)
     sum_I = tl.zeros((ROWS,), tl.float32)
     moment_I = tl.zeros((ROWS,), tl.float32)
     for start in range(0, total, COLS):
         j_J = start + tl.arange(0, COLS)
         bias_J = tl.where(j_J < rows, bias * LOG2_E, 0.0)
-        right_JD = _block(z, j_J, total, dim, D)
+        right_JD = _load_block(z, j_J, total, dim, D)
         u_IJ = tl.dot(left_ID, tl.trans(right_JD), input_precision=FORM)
         x_IJ = _logits(u_IJ, i_I, j_J, ratio, bias_J, total)
         new_top_I = tl.maximum(top_I, tl.max(x_IJ, 1))
@@ -75,11 +75,11 @@ def _gradient(
     T: tl.constexpr, FORM: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     i_I = first + tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    left_ID = _block(z, i_I, last, dim, D)
+    left_ID = _load_block(z, i_I, last, dim, D)
     total_ID = tl.zeros((ROWS, D), tl.float32)
     for column in range(start, stop, COLS):
         j_J = column + tl.arange(0, COLS)
-        right_JD = _block(z, j_J, stop, dim, D)
+        right_JD = _load_block(z, j_J, stop, dim, D)
         bias_J = tl.where(j_J < rows, bias * LOG2_E, 0.0)
         u_IJ = tl.dot(left_ID, tl.trans(right_JD), input_precision=FORM)
         slope_IJ = tl.zeros((ROWS, COLS), tl.float32)

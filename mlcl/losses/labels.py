@@ -31,7 +31,7 @@ def check_shapes(
         layout = getattr(embeddings, "layout", type(embeddings).__name__)
         raise TypeError(f"embeddings must be a dense tensor (B, D); found: {layout}")
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
-        raise ValueError(f"embeddings must be floating (B, D); found: {_shape(embeddings)}")
+        raise ValueError(f"embeddings must be floating (B, D); found: {_describe_shape(embeddings)}")
     if sample_ids is not None:
         if not isinstance(sample_ids, Tensor) or sample_ids.layout is not torch.strided:
             layout = getattr(sample_ids, "layout", type(sample_ids).__name__)
@@ -52,7 +52,7 @@ def _check_kind(name: str, kind: LabelKind, labels: Labels) -> None:
     if isinstance(labels, LabelRows):
         if kind == "class" or (kind == "path" and not labels.levels):
             shapes = "(B,)" if kind == "class" else "(B, H) or LabelRows with levels"
-            raise ValueError(f"{name} needs {kind} labels {shapes}; found: {_shape(labels)}")
+            raise ValueError(f"{name} needs {kind} labels {shapes}; found: {_describe_shape(labels)}")
         _check_levels(len(labels.levels))
         return
     if not isinstance(labels, Tensor):
@@ -70,7 +70,9 @@ def _check_kind(name: str, kind: LabelKind, labels: Labels) -> None:
         _check_levels(labels.shape[1])
     elif labels.ndim != 2:
         shapes = "(B,), (B, L)" if kind == "multi_label" else "(B, A)"
-        raise ValueError(f"{name} needs {kind} labels {shapes} or LabelRows; found: {_shape(labels)}")
+        raise ValueError(
+            f"{name} needs {kind} labels {shapes} or LabelRows; found: {_describe_shape(labels)}"
+        )
 
 
 def _check_levels(levels: int) -> None:
@@ -82,16 +84,18 @@ def _check_integers(name: str, values: Tensor, dims: int = 1) -> None:
     integer = not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
     if values.ndim != dims or not integer or (dims == 2 and values.shape[1] == 0):
         raise ValueError(
-            f"{name} must be integers {'(B,)' if dims == 1 else '(B, H)'}; found: {_shape(values)}"
+            f"{name} must be integers {'(B,)' if dims == 1 else '(B, H)'}; found: {_describe_shape(values)}"
         )
 
 
 def _check_rows(name: str, values: Labels, embeddings: Tensor) -> None:
     if len(values) != len(embeddings):
-        raise ValueError(f"{name} {_shape(values)} do not fit embeddings {_shape(embeddings)}")
+        raise ValueError(
+            f"{name} {_describe_shape(values)} do not fit embeddings {_describe_shape(embeddings)}"
+        )
 
 
-def _shape(values: Labels) -> str:
+def _describe_shape(values: Labels) -> str:
     if isinstance(values, LabelRows):
         return f"LabelRows ({len(values)}, {values.width})"
     return f"{tuple(values.shape)} {values.dtype}"
@@ -105,13 +109,13 @@ def to_rule(kind: LabelKind, labels: Labels) -> RuleLabels:
     if isinstance(labels, LabelRows):
         return LabelSets.of_rows(labels)
     if kind in ("class", "path"):
-        return _at_least_missing(labels, "paths" if kind == "path" else "class labels")
+        return _check_numbers(labels, "paths" if kind == "path" else "class labels")
     if kind == "ratings":
-        return LabelSets.of_ratings(_ratings(labels))
-    return LabelSets.of_rows(_one_hot(labels) if labels.ndim == 1 else _multi_hot(labels))
+        return LabelSets.of_ratings(_check_ratings(labels))
+    return LabelSets.of_rows(_class_rows(labels) if labels.ndim == 1 else _multi_hot_rows(labels))
 
 
-def _at_least_missing(number: Tensor, name: str = "class labels") -> Tensor:
+def _check_numbers(number: Tensor, name: str = "class labels") -> Tensor:
     number = number.long()
     if bool((number < -1).any()):
         raise ValueError(f"{name} must be -1 (missing) or more; found: {int(number.min())}")
@@ -120,28 +124,28 @@ def _at_least_missing(number: Tensor, name: str = "class labels") -> Tensor:
 
 def classes_as_rows(class_B: Tensor, width: int) -> LabelRows:
     """Converts classes below `width` to one-hot rows, -1 to an empty row; raises ValueError for others."""
-    class_B = _at_least_missing(class_B)
+    class_B = _check_numbers(class_B)
     if bool((class_B >= width).any()):
         raise ValueError(f"class labels must be below {width}; found: {int(class_B.max())}")
     return LabelRows.from_classes(class_B, width)
 
 
-def _one_hot(class_B: Tensor) -> LabelRows:
+def _class_rows(class_B: Tensor) -> LabelRows:
     """Converts classes to label rows with a column for each class that occurs, however large its index."""
-    class_B = _at_least_missing(class_B)
+    class_B = _check_numbers(class_B)
     known_B = class_B >= 0
     class_L, index = torch.unique(class_B[known_B], return_inverse=True)
     number_B = class_B.new_full((len(class_B),), -1).masked_scatter_(known_B, index)
     return LabelRows.from_classes(number_B, len(class_L))
 
 
-def _multi_hot(y_BL: Tensor) -> LabelRows:
+def _multi_hot_rows(y_BL: Tensor) -> LabelRows:
     if bool(((y_BL != 0) & (y_BL != 1)).any()):
         raise ValueError("multi-hot labels must be 0 or 1; found other values")
     return LabelRows.from_dense(y_BL)
 
 
-def _ratings(rating_BA: Tensor) -> Tensor:
+def _check_ratings(rating_BA: Tensor) -> Tensor:
     rating_BA = rating_BA.double()
     if not bool(((rating_BA >= 0) & rating_BA.isfinite()).all()):
         raise ValueError("ratings must be finite and 0 (missing) or more; found other values")

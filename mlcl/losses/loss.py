@@ -92,7 +92,7 @@ class ContrastiveLoss(nn.Module):
         self.group = group
         self.engine = engine
         self.products = products
-        self.prototypes = _new_prototypes(spec, prototypes)
+        self.prototypes = _init_prototypes(spec, prototypes)
         if queue is not None and not spec.queue:
             raise ValueError(f"{spec.name} takes no queue; found: {queue}; allowed: None")
         self.queue = None if queue is None else Queue(queue)
@@ -140,9 +140,9 @@ class ContrastiveLoss(nn.Module):
             batch = rows or self.batches(z_ND, [labels], sample_ids)[0]
             if self.queue is not None:
                 batch = self.queue.join(batch)
-            small = self.engine == "auto" and self._in_one_matrix(batch) and batch.ranks.own <= SMALL
+            small = self.engine == "auto" and self._has_one_matrix(batch) and batch.ranks.own <= SMALL
             if not self.tiled or small:
-                return self._by_definition(batch)
+                return self._dense_value(batch)
             tau_1, prototype_LD = self.temperature.value().view(1), self._prepare_prototypes(z_ND)
             candidates = self.candidates(batch, embeddings_ND.dtype, prototype_LD)
             tau = self.temperature.engine_value()
@@ -234,7 +234,7 @@ class ContrastiveLoss(nn.Module):
             return max(len(batch.embeddings) - batch.ranks.queued, 1)
         return batch.ranks.share(has_positive()).sum().clamp(min=1).to(batch.embeddings.dtype)
 
-    def _by_definition(self, batch: LossRows) -> Tensor:
+    def _dense_value(self, batch: LossRows) -> Tensor:
         labels, tau = self._rule_labels(batch), self.temperature.value()
         z_BD, anchors, similarity = batch.embeddings, batch.anchors, self.spec.similarity
         if not (self.spec.on_host and batch.ranks.own <= SMALL):
@@ -243,7 +243,7 @@ class ContrastiveLoss(nn.Module):
         self._keep_stats(batch, labels, self.temperature.engine_value())
         terms = self.spec.terms
         plain = terms is None and not self.spec.prototypes and self.reduction != "none"
-        if plain and self._in_one_matrix(batch) and batch.ranks.own > 1:
+        if plain and self._has_one_matrix(batch) and batch.ranks.own > 1:
             return small_sum(z_BD, tau, weighting) / self._divisor(lambda: weighting.valid, batch)
         prototype_LD = self._prepare_prototypes(z_BD)
         if terms is None:
@@ -261,7 +261,7 @@ class ContrastiveLoss(nn.Module):
             return term_N
         return batch.ranks.size * term_N.sum() / self._divisor(lambda: weighting.valid, batch)
 
-    def _in_one_matrix(self, batch: LossRows) -> bool:
+    def _has_one_matrix(self, batch: LossRows) -> bool:
         alone = batch.ranks.size == 1 and not batch.ranks.queued
         return self.engine != "dense" and alone and self.spec.similarity == "dot"
 
@@ -282,7 +282,7 @@ def rule_labels(spec: LossSpec, batch: LossRows) -> RuleLabels:
     return labels
 
 
-def _new_prototypes(spec: LossSpec, shape: tuple[int, int] | None) -> nn.Parameter | None:
+def _init_prototypes(spec: LossSpec, shape: tuple[int, int] | None) -> nn.Parameter | None:
     """Returns new prototypes (L, D), initialised with random unit rows; None if no shape is given."""
     if shape is None:
         return None

@@ -34,14 +34,14 @@ class Queue:
             raise ValueError(f"queue; found: {size!r}; allowed: 1 or more rows")
         self.size = size
         self._rows: LossRows | None = None
-        self._last: LossRows | None = None
+        self._last_batch: LossRows | None = None
 
     def __len__(self) -> int:
         return 0 if self._rows is None else len(self._rows.embeddings)
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled queue is empty: workers get a loss as it was built.
-        return {"size": self.size, "_rows": None, "_last": None}
+        return {"size": self.size, "_rows": None, "_last_batch": None}
 
     def join(self, batch: LossRows) -> LossRows:
         """Appends the queue's rows to the batch, except those of the batch's samples; keeps it for `push`.
@@ -52,14 +52,14 @@ class Queue:
         if batch.sample_ids is None:
             raise ValueError("a loss with a queue needs sample_ids (B,): the sample of each row; found: None")
         labels = batch.labels.without_unknown() if isinstance(batch.labels, LabelRows) else batch.labels
-        self._last = replace(batch, embeddings=batch.embeddings.detach(), labels=labels)
+        self._last_batch = replace(batch, embeddings=batch.embeddings.detach(), labels=labels)
         if self._rows is None:
             return batch
-        self._rows = _moved(self._rows, self._last)
+        self._rows = _move_rows(self._rows, self._last_batch)
         assert self._rows.sample_ids is not None
         kept_Q = ~torch.isin(self._rows.sample_ids, batch.sample_ids)
-        queue_rows = _take(self._rows, kept_Q.nonzero()[:, 0])
-        all_rows = _cat(replace(batch, labels=labels), queue_rows)
+        queue_rows = _take_rows(self._rows, kept_Q.nonzero()[:, 0])
+        all_rows = _cat_rows(replace(batch, labels=labels), queue_rows)
         return replace(all_rows, ranks=batch.ranks.with_queue(len(queue_rows.embeddings)))
 
     def push(self) -> None:
@@ -67,17 +67,17 @@ class Queue:
 
         The order does not depend on which process had which samples, and is unrelated to that of the data.
         """
-        batch, self._last = self._last, None
+        batch, self._last_batch = self._last_batch, None
         if batch is None:
             return
         assert batch.sample_ids is not None
         order_B = batch.ranks.local_rows(torch.arange(len(batch.embeddings), device=batch.sample_ids.device))
         order_B = order_B[mix(batch.sample_ids[order_B].long()).argsort(stable=True)]
-        new_rows = _take(batch, order_B[-self.size :])
+        new_rows = _take_rows(batch, order_B[-self.size :])
         if self._rows is not None:
-            new_rows = _cat(self._rows, new_rows)
+            new_rows = _cat_rows(self._rows, new_rows)
             rows = len(new_rows.embeddings)
-            new_rows = _take(new_rows, torch.arange(max(0, rows - self.size), rows))
+            new_rows = _take_rows(new_rows, torch.arange(max(0, rows - self.size), rows))
         self._rows = replace(new_rows, ranks=BatchRanks())
 
     def state(self) -> dict[str, Any]:
@@ -96,14 +96,14 @@ class Queue:
 
     def load(self, state: dict[str, Any]) -> None:
         """Replaces the rows by those that `state` returned."""
-        self._last = self._rows = None
+        self._last_batch = self._rows = None
         if state:
             labels = state["labels"]
             labels = LabelRows(**labels) if isinstance(labels, dict) else labels
             self._rows = LossRows(state["embeddings"], labels, state["sample_ids"], BatchRanks())
 
 
-def _changed(rows: LossRows, change: Callable[[str, Any], Any]) -> LossRows:
+def _map_values(rows: LossRows, change: Callable[[str, Any], Any]) -> LossRows:
     """Returns a copy with embeddings, labels and sample ids changed by `change(name, value)`, if not None."""
     names = ("embeddings", "labels", "sample_ids")
     values: dict[str, Any] = {
@@ -112,18 +112,18 @@ def _changed(rows: LossRows, change: Callable[[str, Any], Any]) -> LossRows:
     return replace(rows, **values)
 
 
-def _take(rows: LossRows, index: Tensor) -> LossRows:
-    return _changed(rows, lambda _, value: value[index.to(value.device)])
+def _take_rows(rows: LossRows, index: Tensor) -> LossRows:
+    return _map_values(rows, lambda _, value: value[index.to(value.device)])
 
 
-def _cat(first: LossRows, last: LossRows) -> LossRows:
-    def joined(name: str, value: Any) -> Any:
+def _cat_rows(first: LossRows, last: LossRows) -> LossRows:
+    def cat_values(name: str, value: Any) -> Any:
         parts = [value, getattr(last, name)]
         return LabelRows.cat(parts) if isinstance(value, LabelRows) else torch.cat(parts)
 
-    return _changed(first, joined)
+    return _map_values(first, cat_values)
 
 
-def _moved(rows: LossRows, batch: LossRows) -> LossRows:
+def _move_rows(rows: LossRows, batch: LossRows) -> LossRows:
     """Moves rows to the devices of `batch`: rows from a checkpoint are in the host's memory."""
-    return _changed(rows, lambda name, value: value.to(getattr(batch, name).device))
+    return _map_values(rows, lambda name, value: value.to(getattr(batch, name).device))

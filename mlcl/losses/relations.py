@@ -61,8 +61,8 @@ def label_counts(anchors: LabelRows | Tensor, candidates: LabelRows | Tensor | N
         >>> label_counts(torch.tensor([[1, 1, 0]]), torch.tensor([[0, 1, 1], [1, 1, 0]])).shared.tolist()
         [[1.0, 2.0]]
     """
-    y_NL = _dense(anchors)
-    y_BL = y_NL if candidates is None else _dense(candidates)
+    y_NL = _to_dense(anchors)
+    y_BL = y_NL if candidates is None else _to_dense(candidates)
     if y_NL.ndim != 2 or y_BL.ndim != 2 or y_NL.shape[1] != y_BL.shape[1]:
         raise ValueError(
             f"label rows do not fit: anchors {tuple(y_NL.shape)}, candidates {tuple(y_BL.shape)}"
@@ -70,7 +70,7 @@ def label_counts(anchors: LabelRows | Tensor, candidates: LabelRows | Tensor | N
     return LabelCounts(y_NL @ y_BL.T, y_NL.sum(1)[:, None], y_BL.sum(1)[None, :])
 
 
-def _dense(labels: LabelRows | Tensor) -> Tensor:
+def _to_dense(labels: LabelRows | Tensor) -> Tensor:
     if isinstance(labels, LabelRows):
         return labels.dense(torch.float64)
     if not isinstance(labels, Tensor) or labels.is_complex():

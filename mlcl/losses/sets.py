@@ -107,7 +107,7 @@ class LabelSets:
         same_B = torch.unique(hash_B, return_inverse=True)[1]
         first_U = first_rows(same_B)
         if not bool(self.equal_to(first_U[same_B]).all()):
-            same_B, first_U = self._distinct_slowly(queued)
+            same_B, first_U = self._group_exactly(queued)
         order_U = first_U.argsort()
         index_U = torch.empty_like(order_U)
         index_U[order_U] = torch.arange(len(order_U), device=order_U.device)
@@ -135,7 +135,7 @@ class LabelSets:
         aspect_A = torch.arange(1, self.ratings.shape[1] + 1, device=self.ratings.device)
         return mix(self.ratings.view(torch.int64) + mix(aspect_A)).sum(1)
 
-    def _distinct_slowly(self, queued: int) -> tuple[Tensor, Tensor]:
+    def _group_exactly(self, queued: int) -> tuple[Tensor, Tensor]:
         """Returns each row's group (B,) and the groups' first rows (U,), even if unequal sets hash alike."""
         lists = [] if self.ratings is None else self.ratings.tolist()
         lists = lists if self.rows is None else self.rows.lists()

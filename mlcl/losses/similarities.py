@@ -69,25 +69,25 @@ class Operand:
         elif z_BD.dtype == torch.float32 and products == "tf32" and not tiling.is_host(z_BD.device):
             self.narrow = round_to_tf32(z_BD)
         self.z = z_BD if self.narrow is None else self.narrow.float()
-        self._half = self.narrow if products == "bf16" and multiplies_into_float32(z_BD.device) else None
+        self._half_z = self.narrow if products == "bf16" and multiplies_into_float32(z_BD.device) else None
 
     def dots(self, rows: slice, cols: slice, out_IJ: Tensor) -> None:
         """Writes z_i . z_j of a tile into `out_IJ`."""
-        if self._half is None:
+        if self._half_z is None:
             torch.mm(self.z[rows], self.z[cols].T, out=out_IJ)
         else:
-            torch.mm(self._half[rows], self._half[cols].T, out_dtype=torch.float32, out=out_IJ)
+            torch.mm(self._half_z[rows], self._half_z[cols].T, out_dtype=torch.float32, out=out_IJ)
 
     def weights(self, weight_IJ: Tensor) -> Tensor:
         """Converts weights to the dtype that `add` multiplies."""
-        return weight_IJ if self._half is None else weight_IJ.bfloat16()
+        return weight_IJ if self._half_z is None else weight_IJ.bfloat16()
 
     def add(self, sum_ID: Tensor, weight_IJ: Tensor, cols: slice) -> None:
         """Adds sum_j weight_ij z_j to `sum_ID`."""
-        if self._half is None:
+        if self._half_z is None:
             sum_ID.addmm_(weight_IJ, self.z[cols])
         else:
-            sum_ID.add_(torch.mm(weight_IJ, self._half[cols], out_dtype=torch.float32))
+            sum_ID.add_(torch.mm(weight_IJ, self._half_z[cols], out_dtype=torch.float32))
 
 
 def round_to_tf32(z_BD: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class Similarities:
         weights: PairWeights | None = None,
     ) -> None:
         z_BD = candidates.z
-        self._excluded = weights.excluded if weights and weights.excludes else None
+        self._excluded_pairs = weights.excluded if weights and weights.excludes else None
         self._largest_factor = weights.largest_factor if weights else 1.0
         self._factors = weights.factors if weights and self._largest_factor != 1 else None
         self.euclidean = candidates.similarity == "euclidean"
@@ -150,12 +150,12 @@ class Similarities:
         scaled_BD = (z_BD - z_BD.mean(0) if self.euclidean else z_BD) / self.scale
         self.operand = Operand(scaled_BD, "exact" if self.euclidean else candidates.products)
         self.z = self.operand.z
-        self._given_BD = z_BD
+        self._input_BD = z_BD
         self.own, self.prototypes = candidates.ranks.own, candidates.prototypes
         self.rows = len(z_BD) - self.prototypes
         self.batch = self.rows - candidates.ranks.queued
         self._square_B = self.z.square().sum(1)
-        self._unit = candidates.unit and not self.euclidean
+        self._is_unit = candidates.unit and not self.euclidean
         self.close: tuple[Tensor, ...] = ()
 
     @functools.cached_property
@@ -167,13 +167,13 @@ class Similarities:
         shape = rows.stop - rows.start, cols.stop - cols.start
         u_IJ = self._buffer[: shape[0] * shape[1]].view(shape)
         if self.euclidean:
-            self._distances(u_IJ, rows, cols)
+            self._write_distances(u_IJ, rows, cols)
         else:
             self.operand.dots(rows, cols, u_IJ)
         if self._factors is not None:
             u_IJ.mul_(self._factors(rows, cols))
-        if self._excluded is not None:
-            u_IJ.masked_fill_(self._excluded(rows, cols), EXCLUDED)
+        if self._excluded_pairs is not None:
+            u_IJ.masked_fill_(self._excluded_pairs(rows, cols), EXCLUDED)
         return u_IJ.fill_diagonal_(EXCLUDED) if rows == cols else u_IJ
 
     def by_products(self, derivative_IJ: Tensor, rows: slice, cols: slice) -> Tensor:
@@ -186,7 +186,7 @@ class Similarities:
 
     def bound(self) -> float:
         """Returns an upper bound of |u|; infinity if the host would have to wait for its value."""
-        if self._unit and not isinstance(self.scale, Tensor):
+        if self._is_unit and not isinstance(self.scale, Tensor):
             return self._largest_factor * ROUNDING / self.scale**2
         if not tiling.is_host(self.z.device):
             return math.inf
@@ -198,9 +198,9 @@ class Similarities:
 
         The rows are those from which the mean was not subtracted, so that no digits are lost.
         """
-        return (self._given_BD[i] - self._given_BD[j]) / self.scale
+        return (self._input_BD[i] - self._input_BD[j]) / self.scale
 
-    def _distances(self, u_IJ: Tensor, rows: slice, cols: slice) -> None:
+    def _write_distances(self, u_IJ: Tensor, rows: slice, cols: slice) -> None:
         """Writes -|z_i - z_j|, from |z_i|^2 + |z_j|^2 - 2 z_i . z_j, or for close rows from z_i - z_j."""
         square_I1 = self._square_B[rows, None]
         torch.addmm(self._square_B[cols], self.z[rows], self.z[cols].T, alpha=-2, out=u_IJ)
@@ -215,7 +215,7 @@ class Similarities:
             return
         i, j = self.close = (u_IJ <= CLOSE * square_I1).nonzero(as_tuple=True)
         if len(i) > u_IJ.numel() // 32:
-            exact_IJ = torch.cdist(self._given_BD[rows], self._given_BD[cols], compute_mode=_BY_DIFFERENCE)
+            exact_IJ = torch.cdist(self._input_BD[rows], self._input_BD[cols], compute_mode=_BY_DIFFERENCE)
             torch.mul(exact_IJ, -1 / self.scale, out=u_IJ)
             return
         u_IJ[i, j] = self.difference(rows.start + i, cols.start + j).square().sum(1)

@@ -40,7 +40,7 @@ class Softmax:
         bound = largest * similarities.bound() + abs(self._bias)
         self._bounded = bound < (300 if similarities.z.dtype == torch.float64 else 40)
         self._moments = moments
-        self._keep = moments or len(ratios) > 1 or similarities.euclidean
+        self._keeps_similarities = moments or len(ratios) > 1 or similarities.euclidean
         self._rows: list[tuple[Tensor, Tensor]] = []
         self._factors: list[Tensor] = []
         self._entropy_T = similarities.z.new_zeros(len(ratios), dtype=torch.float64)
@@ -55,7 +55,9 @@ class Softmax:
         for rows, cols, mirrored in self._similarities.tiles():
             u_IJ = self._similarities.tile(rows, cols)
             for sum_N, ratio in zip(sum_TN, self._ratios, strict=True):
-                add(sum_N, self._logit(u_IJ, ratio, cols, keep=len(sum_TN) > 1), rows, cols, mirrored)
+                add(
+                    sum_N, self._compute_logits(u_IJ, ratio, cols, keep=len(sum_TN) > 1), rows, cols, mirrored
+                )
         return sum_TN.log_() if self._bounded else sum_TN
 
     def set_rows(self, value_2TB: Tensor) -> None:
@@ -80,7 +82,7 @@ class Softmax:
         """
         total_IJ = None
         for index, ratio in enumerate(self._ratios):
-            logit_IJ = self._logit(u_IJ, ratio, cols, self._keep)
+            logit_IJ = self._compute_logits(u_IJ, ratio, cols, self._keeps_similarities)
             if self._bounded:
                 term_IJ = self._bounded_derivative(index, u_IJ, logit_IJ, rows, cols, mirrored)
             else:
@@ -88,7 +90,7 @@ class Softmax:
             if len(self._ratios) == 1:
                 return term_IJ
             total_IJ = (
-                _shaped(self._total, u_IJ).copy_(term_IJ) if total_IJ is None else total_IJ.add_(term_IJ)
+                _view_like(self._total, u_IJ).copy_(term_IJ) if total_IJ is None else total_IJ.add_(term_IJ)
             )
         assert total_IJ is not None
         return total_IJ
@@ -112,7 +114,7 @@ class Softmax:
         self, index: int, u_IJ: Tensor, logit_IJ: Tensor, rows: slice, cols: slice, mirrored: bool
     ) -> Tensor:
         factor_B = self._factors[index]
-        factor_IJ = torch.add(factor_B[rows, None], factor_B[cols], out=_shaped(self._scales, u_IJ))
+        factor_IJ = torch.add(factor_B[rows, None], factor_B[cols], out=_view_like(self._scales, u_IJ))
         derivative_IJ = logit_IJ.exp_().mul_(factor_IJ)
         if self._moments:
             # A pair of anchors occurs twice, here or in another process; one with a queue or prototype, once.
@@ -125,25 +127,25 @@ class Softmax:
     ) -> Tensor:
         lse_B, sum_B = self._rows[index]
         # p is at most 1, but without the limit rounding could exceed this at large logits.
-        log_ji_IJ = torch.sub(logit_IJ, lse_B[cols], out=_shaped(self._scales, logit_IJ)).clamp_(max=0)
+        log_ji_IJ = torch.sub(logit_IJ, lse_B[cols], out=_view_like(self._scales, logit_IJ)).clamp_(max=0)
         log_ij_IJ = logit_IJ.sub_(lse_B[rows, None]).clamp_(max=0)
         if not self._moments:
             ij_IJ = log_ij_IJ.exp_().mul_(sum_B[rows, None])
             return ij_IJ.add_(log_ji_IJ.exp_().mul_(sum_B[cols]))
         ij_IJ, ji_IJ = log_ij_IJ.exp() * sum_B[rows, None], log_ji_IJ.exp() * sum_B[cols]
-        bias = self._bias_of(cols)
+        bias = self._column_bias(cols)
         entropy = total_product(ij_IJ, log_ij_IJ.sub_(bias))
         if mirrored:
             entropy = entropy + total_product(ji_IJ, log_ji_IJ.sub_(bias))
         self._entropy_T[index] -= entropy / self._ratios[index]
         return ij_IJ.add_(ji_IJ)
 
-    def _logit(self, u_IJ: Tensor, ratio: Number, cols: slice, keep: bool) -> Tensor:
-        logit_IJ = torch.mul(u_IJ, ratio, out=_shaped(self._logits, u_IJ)) if keep else u_IJ
-        bias = self._bias_of(cols)
+    def _compute_logits(self, u_IJ: Tensor, ratio: Number, cols: slice, keep: bool) -> Tensor:
+        logit_IJ = torch.mul(u_IJ, ratio, out=_view_like(self._logits, u_IJ)) if keep else u_IJ
+        bias = self._column_bias(cols)
         return logit_IJ.add_(bias) if bias else logit_IJ
 
-    def _bias_of(self, cols: slice) -> float:
+    def _column_bias(self, cols: slice) -> float:
         return self._bias if cols.start < self._similarities.rows else 0.0
 
 
@@ -160,5 +162,5 @@ def _add_in_logarithms(sum_N: Tensor, logit_IJ: Tensor, rows: slice, cols: slice
         sum_N[cols] = torch.logaddexp(sum_N[cols], logit_IJ.logsumexp(0))
 
 
-def _shaped(buffer: Tensor, template: Tensor) -> Tensor:
+def _view_like(buffer: Tensor, template: Tensor) -> Tensor:
     return buffer[: template.numel()].view(template.shape)

@@ -100,13 +100,13 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
         if required and name != "prototypes":
             raise TypeError(f"option {name} of {function.__name__}; found: no default; allowed: {name}=VALUE")
     return {
-        name: Option(parameter.default, _allowed(function, name, hints.get(name)))
+        name: Option(parameter.default, _allowed_values(function, name, hints.get(name)))
         for name, parameter in signature(function).parameters.items()
         if parameter.kind is Parameter.KEYWORD_ONLY and parameter.default is not Parameter.empty
     }
 
 
-def _allowed(function: Callable[..., Any], name: str, hint: Any) -> Allowed:
+def _allowed_values(function: Callable[..., Any], name: str, hint: Any) -> Allowed:
     if hint is bool:
         return Choices((True, False))
     if get_origin(hint) is Literal:

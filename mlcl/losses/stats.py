@@ -71,7 +71,7 @@ class LossStats:
         if self.sample_ids is None or not (total_n > 0).any():
             return 0.0
         id_B = self.sample_ids.to(weight_nB.device)
-        own_n = (weight_nB * (id_B[self._part, None] == id_B)).sum(1)
+        own_n = (weight_nB * (id_B[self._sampled_anchors, None] == id_B)).sum(1)
         return float((own_n / total_n)[total_n > 0].double().mean())
 
     @property
@@ -83,7 +83,10 @@ class LossStats:
         """
         if not self.anchors or len(self.embeddings) < 2:
             return 0.0
-        logit_nB = similarities(self.embeddings[self._part], self.embeddings, self.spec.similarity) / self.tau
+        logit_nB = (
+            similarities(self.embeddings[self._sampled_anchors], self.embeddings, self.spec.similarity)
+            / self.tau
+        )
         negative_nB = (self._weighting.weights == 0) & self._candidates
         log_p_nB = logit_nB.masked_fill(~negative_nB, -torch.inf).log_softmax(1)
         entropy_n = -(log_p_nB.exp() * log_p_nB.masked_fill(~negative_nB, 0)).sum(1)
@@ -96,7 +99,7 @@ class LossStats:
         Source: T. Wang and Isola 2020, section 4.1, without weights.
         """
         total = float(self._weighting.weights.sum())
-        return float((self._weighting.weights * self._distances).sum()) / total if total else 0.0
+        return float((self._weighting.weights * self._squared_distances).sum()) / total if total else 0.0
 
     @property
     def uniformity(self) -> float:
@@ -106,7 +109,7 @@ class LossStats:
         """
         if not self.anchors or len(self.embeddings) < 2:
             return 0.0
-        return float((-2 * self._distances)[self._candidates].exp().mean().log())
+        return float((-2 * self._squared_distances)[self._candidates].exp().mean().log())
 
     @property
     def zero_rows(self) -> float:
@@ -127,22 +130,22 @@ class LossStats:
         return {name: float(getattr(self, name)) for name in names}
 
     @cached_property
-    def _part(self) -> slice:
+    def _sampled_anchors(self) -> slice:
         return slice(0, min(self.anchors, SAMPLE, max(1, PAIRS // max(1, len(self.embeddings)))))
 
     @cached_property
     def _weighting(self) -> Weighting:
         arguments = self.spec.arguments(self.options)
         labels = self.labels.to(self.embeddings.device)
-        return self.spec.weighting(labels, self._part, self.embeddings.dtype, arguments)
+        return self.spec.weighting(labels, self._sampled_anchors, self.embeddings.dtype, arguments)
 
     @cached_property
     def _candidates(self) -> Tensor:
-        return candidate_mask(self._part, len(self.embeddings), self.embeddings.device)
+        return candidate_mask(self._sampled_anchors, len(self.embeddings), self.embeddings.device)
 
     @cached_property
-    def _distances(self) -> Tensor:
+    def _squared_distances(self) -> Tensor:
         unit_BD = unit_rows(self.embeddings)
         square_B = unit_BD.any(1).to(unit_BD.dtype)  # 1, but 0 for a zero row
-        square_nB = square_B[self._part, None] + square_B
-        return (square_nB - 2 * unit_BD[self._part] @ unit_BD.T).clamp(min=0)
+        square_nB = square_B[self._sampled_anchors, None] + square_B
+        return (square_nB - 2 * unit_BD[self._sampled_anchors] @ unit_BD.T).clamp(min=0)

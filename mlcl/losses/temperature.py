@@ -15,7 +15,7 @@ from mlcl.losses import tiling
 Schedule = Literal["linear", "cosine"]
 
 
-def _positive(value: float, name: str) -> float:
+def _check_positive(value: float, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not (0 < value < math.inf):
         raise ValueError(f"{name} must be a finite number above 0; found: {value!r}")
     return float(value)
@@ -54,7 +54,7 @@ class ConstantTemperature(Temperature):
 
     def __init__(self, value: float) -> None:
         super().__init__()
-        self._number = _positive(value, "temperature")
+        self._number = _check_positive(value, "temperature")
         # A zero-dimensional float64 never widens float32 logits, and holds 0.07 as Python does.
         self.register_buffer("tau", torch.tensor(self._number, dtype=torch.float64))
 
@@ -96,9 +96,9 @@ class ScheduledTemperature(ConstantTemperature):
     """
 
     def __init__(self, start: float, end: float, schedule: Schedule = "cosine") -> None:
-        super().__init__(_positive(start, "start of the temperature"))
+        super().__init__(_check_positive(start, "start of the temperature"))
         self.start = self._number
-        self.end = _positive(end, "end of the temperature")
+        self.end = _check_positive(end, "end of the temperature")
         if schedule not in ("linear", "cosine"):
             raise ValueError(f"schedule of the temperature; found: {schedule!r}; allowed: linear, cosine")
         self.schedule = schedule
@@ -125,7 +125,7 @@ class LearnedTemperature(Temperature):
 
     def __init__(self, initial: float) -> None:
         super().__init__()
-        self.log_tau = nn.Parameter(torch.tensor(math.log(_positive(initial, "temperature"))))
+        self.log_tau = nn.Parameter(torch.tensor(math.log(_check_positive(initial, "temperature"))))
 
     def value(self) -> Tensor:
         """Returns the temperature, with its graph."""

@@ -29,25 +29,25 @@ class CallerCollate:
     """
 
     def __init__(self, reads: Reads, opened: Callable[[], Any]) -> None:
-        self._reads, self._opened = reads, opened
+        self._reads, self._open_function = reads, opened
 
     @cached_property
     def function(self) -> Callable[[list[Any]], Any]:
         """The function itself."""
-        function: Callable[[list[Any]], Any] = self._opened()
+        function: Callable[[list[Any]], Any] = self._open_function()
         return function
 
     @cached_property
     def example(self) -> dict[str, Tensor]:
         """The batch of two texts or two gray images; all batches must have tensors of its names and types."""
-        return self._check_batch(self._two)
+        return self._check_batch(self._example_contents)
 
     def check(self) -> None:
         """Raises UserError if batches of one and of two examples are wrong, or differ in names or types."""
-        self(self._two[:1])
+        self(self._example_contents[:1])
 
     @property
-    def _two(self) -> list[Any]:
+    def _example_contents(self) -> list[Any]:
         if self._reads == "text":
             return ["a text", "another text, which is longer"]
         return [Image.new("RGB", (SIDE, SIDE), "gray") for _ in range(2)]
@@ -57,11 +57,11 @@ class CallerCollate:
 
         Raises UserError if the function fails, or returns other names or types than for `example`.
         """
-        expected = _types(self.example)
+        expected = _dtype_names(self.example)
         tensors = self._check_batch(contents)
-        if _types(tensors) != expected:
+        if _dtype_names(tensors) != expected:
             problem = f"returns other names or types for {len(contents)} rows than for two examples"
-            raise UserError(problem, key=KEY, found=_types(tensors), allowed=expected)
+            raise UserError(problem, key=KEY, found=_dtype_names(tensors), allowed=expected)
         return tensors
 
     def _check_batch(self, contents: list[Any]) -> dict[str, Tensor]:
@@ -86,5 +86,5 @@ class CallerCollate:
         return dict(batch)
 
 
-def _types(batch: Mapping[str, Tensor]) -> dict[str, str]:
+def _dtype_names(batch: Mapping[str, Tensor]) -> dict[str, str]:
     return {name: str(batch[name].dtype).removeprefix("torch.") for name in sorted(batch)}

@@ -134,31 +134,35 @@ def caller_encoder(
     `pack` of a function that computes the forward's inputs. `python` is the version of Python that code in
     the pickles is for; None for pickles without code.
     """
-    fields = _fields(name, None if collate else reads, tokenizer, weights)
+    fields = _section_fields(name, None if collate else reads, tokenizer, weights)
     batches = CallerCollate(reads, partial(_unpickle, name, collate, python)) if collate else None
     make = partial(_make_module, name, pickled, weights, python)
 
-    def of_images(image_size: int, weights: str | None = None) -> nn.Module:
+    def make_image_module(image_size: int, weights: str | None = None) -> nn.Module:
         return CallerModule(make(weights), reads, example_of(reads, image_size))
 
-    def of_vectors(input_columns: Mapping[str, int], weights: str | None = None) -> nn.Module:
+    def make_vector_module(input_columns: Mapping[str, int], weights: str | None = None) -> nn.Module:
         (columns,) = input_columns.values()
         return CallerModule(make(weights, in_features=columns), reads, example_of(reads, columns))
 
-    def of_texts(vocabulary_size: int, max_length: int, weights: str | None = None) -> nn.Module:
+    def make_text_module(vocabulary_size: int, max_length: int, weights: str | None = None) -> nn.Module:
         module = make(weights, vocabulary_size=vocabulary_size)
         return CallerModule(module, reads, example_of(reads, max_length, vocabulary_size))
 
-    def of_batches(weights: str | None = None) -> nn.Module:
+    def make_batch_module(weights: str | None = None) -> nn.Module:
         assert batches is not None
         return CallerModule(make(weights), "batch", batches.example)
 
-    builds: dict[Reads, Maker] = {"image": of_images, "text": of_texts, "vectors": of_vectors}
+    builds: dict[Reads, Maker] = {
+        "image": make_image_module,
+        "text": make_text_module,
+        "vectors": make_vector_module,
+    }
     return Encoder(
         name=name,
         title=title,
         section=create_model(f"{name}Config", __base__=EncoderConfig, **fields),
-        build=builds[reads] if batches is None else of_batches,
+        build=builds[reads] if batches is None else make_batch_module,
         modality=None if reads == "vectors" else reads,
         frozen=(lambda _section: {"column": ColumnInput()}) if reads == "vectors" else None,
         collate=batches,
@@ -169,7 +173,9 @@ def caller_encoder(
     )
 
 
-def _fields(name: str, size_of: Reads | None, tokenizer: str | None, weights: str | None) -> dict[str, Any]:
+def _section_fields(
+    name: str, size_of: Reads | None, tokenizer: str | None, weights: str | None
+) -> dict[str, Any]:
     """Returns the keys of the section; `size_of` is the modality whose size is one of them."""
     fields: dict[str, Any] = {"name": (Literal[name], ...)}
     if size_of == "image":
@@ -260,12 +266,12 @@ def _make_module(
         try:
             module = module(**{key: value for key, value in arguments.items() if takes(module, key)})
         except Exception as error:  # foreign code may raise anything
-            raise _not_here(name, error) from error
+            raise _make_error(name, error) from error
     else:
         for tensor in module.state_dict(keep_vars=True).values():
             tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
         if weights is not None:
-            module.load_state_dict(_read(Path(weights), digest))
+            module.load_state_dict(_read_weights(Path(weights), digest))
     if not isinstance(module, nn.Module):
         raise UserError(f"{name} does not return a torch.nn.Module", key=KEY, found=type(module).__name__)
     return module
@@ -278,19 +284,19 @@ def _unpickle(name: str, pickled: str, python: str | None) -> Any:
             f"the module {name} was saved by another version of Python", key=KEY, found=PYTHON, allowed=python
         )
     try:
-        with _own_classes():
+        with _isolate_classes():
             return pickle.loads(zlib.decompress(base64.b85decode(pickled)))
     except Exception as error:  # foreign code may raise anything
-        raise _not_here(name, error) from error
+        raise _make_error(name, error) from error
 
 
-def _not_here(name: str, error: Exception) -> UserError:
+def _make_error(name: str, error: Exception) -> UserError:
     detail = f"{type(error).__name__}: {error}"
     return UserError(f"the module {name} cannot be made here", key=KEY, found=detail)
 
 
 @contextmanager
-def _own_classes() -> Iterator[None]:
+def _isolate_classes() -> Iterator[None]:
     """A context in which cloudpickle makes new classes of unpickled code, and overwrites no existing class.
 
     Otherwise it reuses a class that this process has pickled, and copies of its methods lack their globals.
@@ -311,7 +317,7 @@ def _own_classes() -> Iterator[None]:
             setattr(cloudpickle, name, registry)
 
 
-def _read(file: Path, digest: str) -> dict[str, Tensor]:
+def _read_weights(file: Path, digest: str) -> dict[str, Tensor]:
     try:
         if hashlib.sha256(file.read_bytes()).hexdigest() == digest:
             weights: dict[str, Tensor] = load_file(file)

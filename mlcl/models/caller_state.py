@@ -25,15 +25,15 @@ def check_state(encoder: CallerModule) -> None:
         for key, tensor in encoder.example.items()
     }
 
-    def outputs() -> Tensor:
+    def compute_output() -> Tensor:
         with torch.random.fork_rng(devices=()):
             torch.default_generator.manual_seed(0)
             output: Tensor = encoder.eval()(**rows)
         return output
 
     with torch.no_grad():
-        old_output = outputs()
-        if not torch.equal(old_output, outputs()):  # random in a way that no seed of PyTorch fixes
+        old_output = compute_output()
+        if not torch.equal(old_output, compute_output()):  # random in a way that no seed of PyTorch fixes
             return
         try:
             encoder.train()(**rows)
@@ -41,7 +41,7 @@ def check_state(encoder: CallerModule) -> None:
             return
         try:
             module.load_state_dict(saved_state, strict=False)
-            unchanged = torch.equal(old_output, outputs())
+            unchanged = torch.equal(old_output, compute_output())
         except RuntimeError:  # another shape
             unchanged = False
     if not unchanged:

@@ -175,7 +175,7 @@ class Encoder:
             values["network"] = build_network(section, folder)
         if folder is not None:
             values |= dict.fromkeys(self.files)
-        return self._built(section, values)
+        return self._build_module(section, values)
 
     def check(self, section: EncoderConfig, given: Mapping[str, Any]) -> None:
         """Raises UserError for a section whose pretrained network or module cannot be built.
@@ -184,9 +184,9 @@ class Encoder:
         checked.
         """
         if self.needs("network"):
-            self._built(section, {**given, "network": network_without_weights(section)})
+            self._build_module(section, {**given, "network": network_without_weights(section)})
 
-    def _built(self, section: EncoderConfig, arguments: Mapping[str, Any]) -> nn.Module:
+    def _build_module(self, section: EncoderConfig, arguments: Mapping[str, Any]) -> nn.Module:
         values = {**section.model_dump(exclude={"name"}), **arguments}
         for name, content in GIVEN.items():
             if self.needs(name) and values.get(name) is None:

@@ -47,7 +47,7 @@ class Projection(nn.Module):
         super().__init__()
         self.normalize_input = normalize_input
         self.dim = encoder_dim if kind == "identity" else dim
-        self.network = _network(kind, encoder_dim, dim, hidden or encoder_dim)
+        self.network = _build_network(kind, encoder_dim, dim, hidden or encoder_dim)
 
     def forward(self, h_BD: Tensor) -> Tensor:
         """Maps embeddings (B, D) to z (B, K), which is not normalised."""
@@ -55,7 +55,7 @@ class Projection(nn.Module):
         return z_BK
 
 
-def _network(kind: str, encoder_dim: int, dim: int, hidden: int) -> nn.Module:
+def _build_network(kind: str, encoder_dim: int, dim: int, hidden: int) -> nn.Module:
     if kind == "identity":
         return nn.Identity()
     if kind == "linear":

@@ -55,7 +55,7 @@ class LabelAttention(nn.Module):
         """
         with torch.autocast(h_BTD.device.type, enabled=False):
             h_BTD = h_BTD if h_BTD.dtype == torch.float64 else h_BTD.float()
-            pooled, logits = self._blocks(torch.tanh(self.key(h_BTD)), h_BTD, mask_BT)
+            pooled, logits = self._compute_blocks(torch.tanh(self.key(h_BTD)), h_BTD, mask_BT)
             if self.pooling == "max":
                 pooled_BD = torch.stack(pooled).amax(0)
             else:
@@ -70,21 +70,29 @@ class LabelAttention(nn.Module):
             queries = torch.split(self.query.weight, LABELS_AT_ONCE)
             return torch.cat([attend(u_KD @ z_BTD.mT, h_BTD, mask_BT) for u_KD in queries], dim=1)
 
-    def _blocks(self, z_BTD: Tensor, h_BTD: Tensor, mask_BT: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def _compute_blocks(
+        self, z_BTD: Tensor, h_BTD: Tensor, mask_BT: Tensor
+    ) -> tuple[list[Tensor], list[Tensor]]:
         """Returns the maximum or sum (B, D) of each block's label vectors, and the block's logits (B, K)."""
         rows = (self.query.weight, self.output.weight, self.output.bias)
         if self.label_logits <= LABELS_AT_ONCE:
-            parts = [self._block(z_BTD, h_BTD, mask_BT, *rows)]
+            parts = [self._compute_block(z_BTD, h_BTD, mask_BT, *rows)]
         else:
             parts = [
                 checkpoint(
-                    self._block, z_BTD, h_BTD, mask_BT, *block, use_reentrant=False, preserve_rng_state=False
+                    self._compute_block,
+                    z_BTD,
+                    h_BTD,
+                    mask_BT,
+                    *block,
+                    use_reentrant=False,
+                    preserve_rng_state=False,
                 )
                 for block in zip(*(torch.split(row, LABELS_AT_ONCE) for row in rows), strict=True)
             ]
         return [pooled for pooled, _ in parts], [logits for _, logits in parts]
 
-    def _block(
+    def _compute_block(
         self, z_BTD: Tensor, h_BTD: Tensor, mask_BT: Tensor, u_KD: Tensor, w_KD: Tensor, b_K: Tensor
     ) -> tuple[Tensor, Tensor]:
         d_BKD = attend(u_KD @ z_BTD.mT, h_BTD, mask_BT)

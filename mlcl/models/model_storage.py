@@ -40,7 +40,7 @@ def stored_model(uri: str) -> Path:
     there is no room for the copy.
     """
     system, path = _locate(uri)
-    files = _files(system, path, uri)
+    files = _find_model_files(system, path, uri)
     version = sha256(repr([uri, *((file.base_name, file.size, file.mtime_ns) for file in files)]).encode())
     folder = cache_folder() / "mlcl" / f"{Path(path).name}-{version.hexdigest()[:16]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def stored_model(uri: str) -> Path:
         if not folder.is_dir():
             check_room(folder, sum(file.size for file in files), uri)
             with new_folder(folder) as work:
-                _copy([(file.path, work / file.base_name) for file in files], source=system)
+                _copy_files([(file.path, work / file.base_name) for file in files], source=system)
     return folder
 
 
@@ -63,10 +63,10 @@ def store_model(folder: Path, uri: str) -> None:
         pairs = {file.name: (file.resolve(), f"{path}/{file.name}") for file in sorted(names)}
         config, target = pairs.pop(CONFIG)
         partial_target = f"{target}.partial"
-        if {item.base_name for item in _listed(system, path)} - {*pairs, Path(partial_target).name}:
+        if {item.base_name for item in _list_folder(system, path)} - {*pairs, Path(partial_target).name}:
             raise UserError("already exists", key="--to", found=uri)
         system.create_dir(path, recursive=True)
-        _copy([*pairs.values(), (config, partial_target)], target=system)
+        _copy_files([*pairs.values(), (config, partial_target)], target=system)
         system.move(partial_target, target)
     except OSError as error:
         raise UserError("cannot be written", key="--to", found=f"{uri} ({error})") from error
@@ -82,15 +82,15 @@ def _locate(uri: str) -> tuple[Any, str]:
     return system, path.rstrip("/")
 
 
-def _listed(system: Any, path: str) -> list[Any]:
+def _list_folder(system: Any, path: str) -> list[Any]:
     from pyarrow import fs
 
     return list(system.get_file_info(fs.FileSelector(path, allow_not_found=True)))
 
 
-def _files(system: Any, path: str, uri: str) -> list[Any]:
+def _find_model_files(system: Any, path: str, uri: str) -> list[Any]:
     try:
-        items = _listed(system, path)
+        items = _list_folder(system, path)
     except OSError as error:
         raise UserError("cannot be read", key="encoder.model", found=f"{uri} ({error})") from error
     files = [file for file in items if file.is_file and any(fnmatch(file.base_name, name) for name in FILES)]
@@ -99,7 +99,9 @@ def _files(system: Any, path: str, uri: str) -> list[Any]:
     return sorted(files, key=lambda file: str(file.path))
 
 
-def _copy(pairs: Sequence[tuple[str | Path, str | Path]], *, source: Any = None, target: Any = None) -> None:
+def _copy_files(
+    pairs: Sequence[tuple[str | Path, str | Path]], *, source: Any = None, target: Any = None
+) -> None:
     """Copies each file to its target path; `source` and `target` are by default this machine's filesystem."""
     from pyarrow import fs
 

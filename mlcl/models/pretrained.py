@@ -64,7 +64,7 @@ class PretrainedKeys(Section):
     )
 
     @model_validator(mode="after")
-    def _frozen_weights(self) -> Self:
+    def _check_weights(self) -> Self:
         if self.weights != "float32" and self.lora is None:
             raise ValueError("weights other than float32 go with lora: trained weights are float32")
         if self.freeze is not False and self.lora is not None:
@@ -124,8 +124,8 @@ def load_pretrained(
     not installed.
     """
     folder = model_folder(model)
-    config, auto_model = _configuration(folder, dropout)
-    with _loading(folder):
+    config, auto_model = _load_configuration(folder, dropout)
+    with _convert_errors(folder):
         network, report = auto_model.from_pretrained(
             folder,
             config=config,
@@ -136,11 +136,11 @@ def load_pretrained(
         )
         words = network.get_input_embeddings()
     if not isinstance(words, nn.Embedding):
-        raise _no_text(config, folder)
+        raise _unsuitable_error(config, folder)
     # Weights that are not in the file start at random, and would train unnoticed.
     if missing := sorted(name for name in report["missing_keys"] if "pooler" not in name):
         raise UserError("weights are missing", file=folder, key="encoder.model", found=missing[:5])
-    _fit(network, lora)
+    _adapt_network(network, lora)
     if gradient_checkpointing:
         _recompute_layers(network)
     return cast(nn.Module, network)
@@ -158,10 +158,10 @@ def rebuild_pretrained(
     Raises UserError if the configuration is damaged, not of a text model or of one of `PADDING_CHANGES`, or
     does not support an option, and if transformers or peft is not installed.
     """
-    config, auto_model = _configuration(folder, dropout)
-    with _loading(folder):
+    config, auto_model = _load_configuration(folder, dropout)
+    with _convert_errors(folder):
         network: nn.Module = auto_model.from_config(config, dtype=DTYPES[weights], trust_remote_code=False)
-    _fit(network, lora)
+    _adapt_network(network, lora)
     return network
 
 
@@ -170,7 +170,7 @@ def save_config(encoder: Any, folder: Path) -> None:
     encoder.network.config.to_json_file(folder / "config.json")
 
 
-def _fit(network: nn.Module, lora: LoraConfig | None) -> None:
+def _adapt_network(network: nn.Module, lora: LoraConfig | None) -> None:
     if isinstance(getattr(network, "pooler", None), nn.Module):
         network.pooler = nn.Identity()
     prepare_unpadded(network)
@@ -280,7 +280,7 @@ def check_length(network: nn.Module, tokens: int, key: str) -> None:
 
 
 @contextlib.contextmanager
-def _loading(folder: Path) -> Iterator[None]:
+def _convert_errors(folder: Path) -> Iterator[None]:
     """Turns any error while a model loads from a folder into UserError, and silences transformers' output."""
     from transformers.utils import logging
 
@@ -298,7 +298,7 @@ def _loading(folder: Path) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _configuration(folder: Path, dropout: float | None) -> tuple[Any, Any]:
+def _load_configuration(folder: Path, dropout: float | None) -> tuple[Any, Any]:
     """Returns the configuration in a folder, and the class of transformers that builds networks from it."""
     try:
         from transformers import AutoConfig, AutoModel
@@ -308,10 +308,10 @@ def _configuration(folder: Path, dropout: float | None) -> tuple[Any, Any]:
             key="encoder.name",
             found=str(error),
         ) from error
-    with _loading(folder):
+    with _convert_errors(folder):
         config: Any = AutoConfig.from_pretrained(folder, **SAFE)
     if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "hidden_size"):
-        raise _no_text(config, folder)
+        raise _unsuitable_error(config, folder)
     if config.model_type in PADDING_CHANGES:
         model_type = config.model_type
         raise UserError("padding changes its outputs", file=folder, key="encoder.model", found=model_type)
@@ -326,7 +326,7 @@ def _configuration(folder: Path, dropout: float | None) -> tuple[Any, Any]:
     return config, AutoModel
 
 
-def _no_text(config: Any, folder: Path) -> UserError:
+def _unsuitable_error(config: Any, folder: Path) -> UserError:
     return UserError(
         "neither a text encoder nor a decoder", file=folder, key="encoder.model", found=config.model_type
     )

@@ -84,13 +84,13 @@ def _attention(
     if text_mask is None:
         return attention(module, query, key, value, attention_mask, **options)[0], None
     (texts, tokens), places_N = text_mask.shape, text_mask.flatten().nonzero()[:, 0]
-    padded = (_padded(x_1HNC, places_N, texts, tokens) for x_1HNC in (query, key, value))
+    padded = (_pad_texts(x_1HNC, places_N, texts, tokens) for x_1HNC in (query, key, value))
     mask_B1TT = text_mask[:, None, None, :].expand(texts, 1, tokens, tokens)
     out_BTHC = attention(module, *padded, mask_B1TT, **options)[0]
     return out_BTHC.flatten(0, 1)[places_N][None], None
 
 
-def _padded(x_1HNC: Tensor, places_N: Tensor, texts: int, tokens: int) -> Tensor:
+def _pad_texts(x_1HNC: Tensor, places_N: Tensor, texts: int, tokens: int) -> Tensor:
     x_NHC = x_1HNC[0].transpose(0, 1)
     padded = x_NHC.new_zeros(texts * tokens, *x_NHC.shape[1:]).index_copy(0, places_N, x_NHC)
     return padded.view(texts, tokens, *x_NHC.shape[1:]).transpose(1, 2)

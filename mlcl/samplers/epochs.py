@@ -58,8 +58,8 @@ class Groups:
         visits_a_round = sizes // np.maximum(visit_sizes, 1)
         visits = np.bincount(group_V, minlength=len(sizes))
         rounds = -(-visits // np.maximum(visits_a_round, 1))
-        shuffled, starts = self._shuffled(rounds, rng)
-        round_V, visit_V = np.divmod(_repeats(group_V, visits), visits_a_round[group_V])
+        shuffled, starts = self._shuffle_members(rounds, rng)
+        round_V, visit_V = np.divmod(_count_repeats(group_V, visits), visits_a_round[group_V])
         start_V = starts[group_V] + round_V * sizes[group_V] + visit_V * visit_sizes[group_V]
         slot = np.arange(count)
         is_member = slot < visit_sizes[group_V, None]
@@ -67,7 +67,7 @@ class Groups:
         members[valid_V] = np.where(is_member, shuffled[np.where(is_member, start_V[:, None] + slot, 0)], -1)
         return members
 
-    def _shuffled(self, rounds_G: Indices, rng: np.random.Generator) -> tuple[Indices, Indices]:
+    def _shuffle_members(self, rounds_G: Indices, rng: np.random.Generator) -> tuple[Indices, Indices]:
         """Returns each group's members `rounds_G` times, each time shuffled, and each group's start (G,)."""
         sizes = self.sizes
         lengths = rounds_G * sizes
@@ -82,7 +82,7 @@ def _starts(lengths: Indices) -> Indices:
     return np.concatenate([[0], np.cumsum(lengths)])
 
 
-def _repeats(values_V: Indices, counts: Indices) -> Indices:
+def _count_repeats(values_V: Indices, counts: Indices) -> Indices:
     """Returns, for each of V values, how often it occurs earlier; `counts` has the total of each value."""
     repeat_V = np.empty(len(values_V), dtype=np.int64)
     order = np.argsort(values_V, kind="stable")
@@ -151,12 +151,12 @@ class EpochSampler:
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[Tensor]:
         """Yields this rank's slice (int64) of every batch of an epoch, from `start_step` on."""
-        rows = self._rows(epoch)
+        rows = self._epoch_rows(epoch)
         for step in range(start_step, self.steps_per_epoch):
             batch = rows[step * self.batch_size : (step + 1) * self.batch_size]
             yield torch.tensor_split(batch, self.world_size)[self.rank]
 
-    def _rows(self, epoch: int) -> Tensor:
+    def _epoch_rows(self, epoch: int) -> Tensor:
         # Every (seed, epoch) has its own state; with seed + epoch, neighbouring seeds would share epochs.
         seeds = np.random.SeedSequence([self.seed, epoch])
         if self.order is not None:
@@ -173,7 +173,7 @@ class _Order(ABC):
     def __call__(self, rng: np.random.Generator) -> Indices:
         """Draws the rows of an epoch with `rng`. The last, smaller batch is a whole batch cut short."""
         batches = -(-self.rows // self.batch_size)
-        rows_SB = _first_distinct(self._draw(batches, 1.0, rng), self.batch_size)
+        rows_SB = _first_distinct_rows(self._draw(batches, 1.0, rng), self.batch_size)
         draws = 1
         while len(short_batches := np.flatnonzero(rows_SB[:, -1] < 0)):
             open_share = float((rows_SB[short_batches] < 0).sum(axis=1).max()) / self.batch_size
@@ -181,7 +181,7 @@ class _Order(ABC):
                 extra_rows = self._draw(len(short_batches), open_share, rng)
             else:
                 extra_rows = rng.integers(self.rows, size=(len(short_batches), self.batch_size))
-            rows_SB[short_batches] = _first_distinct(
+            rows_SB[short_batches] = _first_distinct_rows(
                 np.hstack([rows_SB[short_batches], extra_rows]), self.batch_size
             )
             draws += 1
@@ -255,7 +255,7 @@ class Grouped(_Order):
         return nodes.reshape(batches, -1)
 
 
-def _first_distinct(rows_SM: Indices, size: int) -> Indices:
+def _first_distinct_rows(rows_SM: Indices, size: int) -> Indices:
     """Returns the first `size` distinct rows of each batch, in their order, padded with -1."""
     order = np.argsort(rows_SM, axis=1, kind="stable")
     sorted_rows = np.take_along_axis(rows_SM, order, axis=1)

@@ -68,17 +68,19 @@ class LabelBatchSampler(Sampler[list[int]]):
             raise ValueError(f"order {order!r} is none of {', '.join(get_args(OrderName))}")
         if k < 1 or branches < 1:
             raise ValueError(f"k {k} and branches {branches} must be at least 1")
-        rows = _listed(labels)
+        rows = _list_labels(labels)
         draw: Order | None = None
         if order != "random":
-            levels = _levels(rows)
+            levels = _build_levels(rows)
             if order == "pk":
                 draw = Grouped(levels, len(rows), batch_size, k, branches)
             else:
                 draw = Balanced(levels[-1], len(rows), batch_size, power)
         self._rank, self._world_size = rank, world_size
-        self._build = partial(EpochSampler, len(rows), batch_size, seed, drop_last=drop_last, order=draw)
-        self._of_rank()
+        self._build_sampler = partial(
+            EpochSampler, len(rows), batch_size, seed, drop_last=drop_last, order=draw
+        )
+        self._rank_sampler()
         self.epoch = 0
 
     @property
@@ -92,23 +94,23 @@ class LabelBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         epoch, self.epoch = self.epoch, self.epoch + 1
-        for batch in self._of_rank().batches(epoch):
+        for batch in self._rank_sampler().batches(epoch):
             yield batch.tolist()
 
     def __len__(self) -> int:
-        return self._of_rank().steps_per_epoch
+        return self._rank_sampler().steps_per_epoch
 
-    def _of_rank(self) -> EpochSampler:
+    def _rank_sampler(self) -> EpochSampler:
         # Trainers may initialise torch.distributed after the sampler is built.
         distributed = dist.is_available() and dist.is_initialized()
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
-        return self._build(
+        return self._build_sampler(
             rank=rank if self._rank is None else self._rank,
             world_size=world_size if self._world_size is None else self._world_size,
         )
 
 
-def _listed(labels: Any) -> list[Any]:
+def _list_labels(labels: Any) -> list[Any]:
     """Returns labels as a list; a row of 0 and 1 of an array (N, L) becomes the list of its labels."""
     if hasattr(labels, "lists"):  # LabelRows, which samplers do not import
         return list(labels.lists())
@@ -126,9 +128,9 @@ def _listed(labels: Any) -> list[Any]:
     return [np.flatnonzero(row).tolist() for row in array]
 
 
-def _levels(rows: Sequence[Any]) -> tuple[Groups, ...]:
+def _build_levels(rows: Sequence[Any]) -> tuple[Groups, ...]:
     """Returns the tree of the classes of all rows, see `tree`."""
-    kinds = {_kind(labels) for labels in rows}
+    kinds = {_label_kind(labels) for labels in rows}
     if len(kinds) != 1:
         raise ValueError(f"labels of {len(kinds)} kinds: {', '.join(sorted(kinds))}" if kinds else "no rows")
     kind = kinds.pop()
@@ -140,15 +142,17 @@ def _levels(rows: Sequence[Any]) -> tuple[Groups, ...]:
         if any(len(set(labels)) < len(labels) and set(labels) <= {0, 1} for labels in label_lists):
             raise ValueError("a multi-hot row among lists of labels; allowed: a tensor or array (N, L)")
         pairs = [(row, label) for row, labels in enumerate(label_lists) for label in labels or [None]]
-        return tree(_numbered([label for _, label in pairs])[:, None], np.array([row for row, _ in pairs]))
+        return tree(
+            _number_labels([label for _, label in pairs])[:, None], np.array([row for row, _ in pairs])
+        )
     paths = rows if kind == "path" else [(labels,) for labels in rows]
     if len(lengths := {len(path) for path in paths}) != 1:
         raise ValueError(f"paths of {len(lengths)} lengths: {sorted(lengths)}")
-    columns = [_numbered(level) for level in zip(*paths, strict=True)]
+    columns = [_number_labels(level) for level in zip(*paths, strict=True)]
     return tree(np.stack(columns, axis=1), np.arange(len(rows)))
 
 
-def _kind(label: Any) -> str:
+def _label_kind(label: Any) -> str:
     if hasattr(label, "ndim"):
         raise ValueError(f"a row of {type(label).__name__}; allowed: a class, a list of labels or a tuple")
     if isinstance(label, tuple):
@@ -156,7 +160,7 @@ def _kind(label: Any) -> str:
     return "set" if isinstance(label, (list, set, frozenset)) else "class"
 
 
-def _numbered(labels: Sequence[Hashable]) -> Indices:
+def _number_labels(labels: Sequence[Hashable]) -> Indices:
     """Returns a number for each label; equal labels get equal numbers, as do NaN and None."""
     numbers: dict[Hashable, int] = {}
     keys = (None if isinstance(label, Number) and label != label else label for label in labels)

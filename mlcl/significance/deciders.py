@@ -100,31 +100,33 @@ def cheapest_decider(
     `level` the confidence level of the interval. Returns None if the interval is narrow enough already.
     """
 
-    def half(source: str, times: float) -> float:
+    def scaled_half_width(source: str, times: float) -> float:
         return float(half_width(*errors.with_more(source, times, searches).arrays(), level))
 
-    if half("rows", 1.0) <= target:
+    if scaled_half_width("rows", 1.0) <= target:
         return None
     rows_half_width = float(scipy.special.ndtri((1 + level) / 2)) * math.sqrt(errors.rows)
     impossible = rows_half_width > target
     if not impossible:
-        if seeds and (enough := _enough(half, "seeds", seeds, target)):
-            return Decider("seeds", -(-enough * trainings // seeds), rows, False)
-        if searches > 1 and (enough := _enough(half, "searches", searches, target)):
-            return Decider("searches", enough, rows, False)
-    if rows and (enough := _enough(half, "rows", rows, target)):
-        return Decider("rows", two_digits(enough), rows, impossible)
+        if seeds and (least_count := _find_enough(scaled_half_width, "seeds", seeds, target)):
+            return Decider("seeds", -(-least_count * trainings // seeds), rows, False)
+        if searches > 1 and (least_count := _find_enough(scaled_half_width, "searches", searches, target)):
+            return Decider("searches", least_count, rows, False)
+    if rows and (least_count := _find_enough(scaled_half_width, "rows", rows, target)):
+        return Decider("rows", two_digits(least_count), rows, impossible)
     return Decider("nothing", None, rows, impossible)
 
 
-def _enough(half: Callable[[str, float], float], source: str, count: int, target: float) -> int | None:
+def _find_enough(
+    scaled_half_width: Callable[[str, float], float], source: str, count: int, target: float
+) -> int | None:
     """Returns the least number above `count` that narrows the interval enough; None above `count * MOST`."""
     low, high = count, count * MOST
-    if half(source, high / count) > target:
+    if scaled_half_width(source, high / count) > target:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if half(source, middle / count) <= target else (middle, high)
+        low, high = (low, middle) if scaled_half_width(source, middle / count) <= target else (middle, high)
     return high
 
 

@@ -118,22 +118,22 @@ def compare_methods(
         left_out=tuple(name for name in (*candidates, *data_sets) if name not in (*rows, *columns)),
         test=rank_test([means[row] for row in rows], higher=higher),
         control=control,
-        against=_against(means, control, rope, higher=higher),
+        against=_compare_with_control(means, control, rope, higher=higher),
         rope=rope,
         digits=digits,
         not_compared=tuple(method for method in methods if method in leave_out),
     )
 
 
-def _against(
+def _compare_with_control(
     means: Mapping[str, Sequence[float]], control: str, rope: float | None, *, higher: bool
 ) -> tuple[AgainstControl, ...]:
-    others = [method for method in means if method != control]
-    pairs = [compare_paired(means[control], means[method]) for method in others]
+    other_methods = [method for method in means if method != control]
+    pairs = [compare_paired(means[control], means[method]) for method in other_methods]
     # If all differences are equal, so are all ranks, and the sign-flip test gives the p-value of both.
     p_values = [pair.p if pair.wilcoxon is None else pair.wilcoxon for pair in pairs]
     comparisons = []
-    for method, pair, p_value, adjusted in zip(others, pairs, p_values, holm(p_values), strict=True):
+    for method, pair, p_value, adjusted in zip(other_methods, pairs, p_values, holm(p_values), strict=True):
         sign = 1 if higher else -1
         gains = [sign * (x - y) for x, y in zip(means[method], means[control], strict=True)]
         bayes = None if rope is None else bayesian_signed_rank(gains, rope)

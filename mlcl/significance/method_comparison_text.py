@@ -15,7 +15,7 @@ RISK = 1 - LEVEL
 
 def sentences(its: MethodComparison) -> list[str]:
     """Returns sentences with the outcome of the Friedman and Nemenyi tests, and what would decide."""
-    parts = [_friedman(its), _nemenyi(its), _open(its)]
+    parts = [_describe_friedman(its), _describe_nemenyi(its), _describe_undecided(its)]
     if its.left_out:
         parts.append(f"Left out, for they lack cells: {', '.join(its.left_out)}.")
     if its.not_compared:
@@ -32,7 +32,9 @@ def tables(its: MethodComparison) -> list[dict[str, Any]]:
     heads += ["p (Wilcoxon)", "p (Holm)", "further data sets"]
     heads += [] if its.rope is None else ["P(worse)", f"P(within {its.rope:g})", "P(better)"]
     against = {entry.method: entry for entry in its.against}
-    rows = [_rank_row(its, index, against.get(its.methods[index]), len(heads)) for index in _by_rank(its)]
+    rows = [
+        _rank_row(its, index, against.get(its.methods[index]), len(heads)) for index in _order_by_rank(its)
+    ]
     return [{"heads": tuple(heads), "rows": tuple(rows)}]
 
 
@@ -40,23 +42,23 @@ def as_dict(its: MethodComparison) -> dict[str, Any]:
     """Returns the comparison as a dict for JSON, with its sentences and tables."""
     test = asdict(its.test) | {"groups": [list(group) for group in its.test.groups]}
     tree = asdict(its) | {"test": test, "sentences": sentences(its), "tables": tables(its)}
-    return {key: _finite(value) for key, value in tree.items()}
+    return {key: _replace_nonfinite(value) for key, value in tree.items()}
 
 
-def _finite(value: Any) -> Any:
+def _replace_nonfinite(value: Any) -> Any:
     """Replaces NaN and infinity by None in a value and in the values of a dict, since JSON has neither."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_nonfinite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _by_rank(comparison: MethodComparison) -> list[int]:
+def _order_by_rank(comparison: MethodComparison) -> list[int]:
     return sorted(range(len(comparison.methods)), key=lambda index: comparison.test.ranks[index])
 
 
-def _friedman(comparison: MethodComparison) -> str:
+def _describe_friedman(comparison: MethodComparison) -> str:
     test, k = comparison.test, len(comparison.methods)
-    best = comparison.methods[_by_rank(comparison)[0]]
+    best = comparison.methods[_order_by_rank(comparison)[0]]
     return (
         f"{comparison.metric} of {k} methods over {test.n} data sets ({', '.join(comparison.data_sets)}): "
         f"the best average rank, {min(test.ranks):.2f}, has {best}. Friedman test: "
@@ -65,11 +67,11 @@ def _friedman(comparison: MethodComparison) -> str:
     )
 
 
-def _nemenyi(comparison: MethodComparison) -> str:
+def _describe_nemenyi(comparison: MethodComparison) -> str:
     test = comparison.test
     if test.f_p > RISK:
         return "So it is not decided whether the methods differ at all, and pairs are not compared by rank."
-    pairs = list(combinations(_by_rank(comparison), 2))
+    pairs = list(combinations(_order_by_rank(comparison), 2))
     differing = [pair for pair in pairs if test.differ(*pair)]
     return (
         f"By Nemenyi's test methods differ (p < 0.05) where their average ranks are "
@@ -77,13 +79,13 @@ def _nemenyi(comparison: MethodComparison) -> str:
     )
 
 
-def _open(comparison: MethodComparison) -> str:
+def _describe_undecided(comparison: MethodComparison) -> str:
     """Returns a sentence on how many more data sets would decide which of two methods is better.
 
     They are the best method and the control, or the two best methods if the control is the best. The sentence
     is empty if the Nemenyi test decides already.
     """
-    test, order, m = comparison.test, _by_rank(comparison), len(comparison.against)
+    test, order, m = comparison.test, _order_by_rank(comparison), len(comparison.against)
     control = comparison.methods.index(comparison.control)
     best, other = order[0], (order[1] if order[0] == control else control)
     if test.f_p <= RISK and test.differ(best, other):

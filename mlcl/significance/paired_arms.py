@@ -68,13 +68,13 @@ def differences_of(
                 {number: outcomes[number] for number in shared_numbers}
                 for outcomes in (reference_units, arm_units)
             ]
-            (differences[index],) = _paired((reference, others[index]), unit_pair, kind, mode)
+            (differences[index],) = _pair_arms((reference, others[index]), unit_pair, kind, mode)
     if complete:
         arms, all_units = (
             [reference, *(others[p] for p in complete)],
             [reference_units, *(units[p] for p in complete)],
         )
-        for index, difference in zip(complete, _paired(arms, all_units, kind, mode), strict=True):
+        for index, difference in zip(complete, _pair_arms(arms, all_units, kind, mode), strict=True):
             differences[index] = difference
     return differences
 
@@ -89,14 +89,16 @@ def _units(arm: Arm, kind: Pairing) -> Units:
     return {}
 
 
-def _paired(arms: Sequence[Arm], units: Sequence[Units], kind: Pairing, mode: str) -> list[Difference]:
+def _pair_arms(arms: Sequence[Arm], units: Sequence[Units], kind: Pairing, mode: str) -> list[Difference]:
     """Returns the paired differences of all arms to the first; all have the same units."""
     numbers = sorted(units[0])
     values = np.array(
         [[np.mean([outcome.value for outcome in arm_units[n]]) for n in numbers] for arm_units in units]
     )
     variance, freedom, most = shared_errors(values)
-    kept_arms = [_kept(arm, arm_units, numbers, kind) for arm, arm_units in zip(arms, units, strict=True)]
+    kept_arms = [
+        _select_units(arm, arm_units, numbers, kind) for arm, arm_units in zip(arms, units, strict=True)
+    ]
     differences = []
     for index, arm in enumerate(kept_arms[1:], start=1):
         variances = variance[[0, index]]
@@ -112,7 +114,7 @@ def _paired(arms: Sequence[Arm], units: Sequence[Units], kind: Pairing, mode: st
     return differences
 
 
-def _kept(arm: Arm, units: Units, numbers: Sequence[int], kind: Pairing) -> Arm:
+def _select_units(arm: Arm, units: Units, numbers: Sequence[int], kind: Pairing) -> Arm:
     """Returns the arm with only the units `numbers`, in this order."""
     searches = tuple(units[number] for number in numbers)
     return replace(

@@ -91,7 +91,7 @@ def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> 
     g: d_z = m / sd(d) times 1 - 3 / (4 n - 5), from three pairs on. Raises ValueError for lists that are
     empty or of different lengths, and for values that are not finite.
     """
-    x, y, steps = _pairs(a, b)
+    x, y, steps = _check_pairs(a, b)
     d = y - x
     n, mean = d.size, float(d.mean())
     spread = float(d.std(ddof=1)) if np.ptp(np.round(steps)) else 0.0
@@ -105,8 +105,8 @@ def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> 
         interval=interval,
         method=method,
         effect=mean / spread * (1 - 3 / (4 * n - 5)) if spread and n > 2 else None,
-        p=_sign_flip(steps, seed),
-        wilcoxon=_signed_ranks(np.round(steps), seed) if spread else None,
+        p=_sign_flip_p(steps, seed),
+        wilcoxon=_signed_rank_p(np.round(steps), seed) if spread else None,
         smallest_p=smallest_p(n),
     )
 
@@ -148,7 +148,7 @@ def in_steps(values: Array, largest: float) -> Array:
     return values / (SAME * largest) if largest else values
 
 
-def _pairs(a: Sequence[float], b: Sequence[float]) -> tuple[Array, Array, Array]:
+def _check_pairs(a: Sequence[float], b: Sequence[float]) -> tuple[Array, Array, Array]:
     """Returns arrays of both lists, and b - a in units of `in_steps`. Raises as `compare_paired` does."""
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if x.shape != y.shape or x.ndim != 1 or not x.size:
@@ -172,7 +172,7 @@ def _interval(d: Array, spread: float, rng: np.random.Generator) -> tuple[tuple[
     return (mean - float(high) * error, mean - float(low) * error), "bootstrap-t"
 
 
-def _sign_flip(steps: Array, seed: int) -> float:
+def _sign_flip_p(steps: Array, seed: int) -> float:
     if steps.size == 1:
         return 1.0
 
@@ -185,10 +185,10 @@ def _sign_flip(steps: Array, seed: int) -> float:
     return float(result.pvalue)
 
 
-def _signed_ranks(steps: Array, seed: int) -> float:
+def _signed_rank_p(steps: Array, seed: int) -> float:
     """Returns the p-value of the signed-rank test, from sign flips; zeros are ranked, but have no sign."""
     doubled_ranks = 2 * scipy.stats.rankdata(np.abs(steps))  # ties have half ranks, which would be rounded
-    return _sign_flip(np.sign(steps) * doubled_ranks, seed)
+    return _sign_flip_p(np.sign(steps) * doubled_ranks, seed)
 
 
 def _power(effect: float, n: int, risk: float) -> float:

@@ -160,7 +160,7 @@ def compare_arms(
     test rows, 0 if unknown. Raises ValueError where an arm has no finite value.
     """
     difference = difference_of(reference, treated, metric, mode)
-    return _verdict(
+    return _build_verdict(
         difference, question=question, metric=metric, mode=mode, margin=margin, rows=rows, level=level
     )
 
@@ -189,13 +189,13 @@ def compare_family(
         if (pairs[index].p or 0.0) <= risk / n_left:
             n_left -= 1
     return tuple(
-        _verdict(pair, question=question, metric=metric, mode=mode, margin=margin, rows=rows,
+        _build_verdict(pair, question=question, metric=metric, mode=mode, margin=margin, rows=rows,
                  level=levels[number], tests=len(order))
         for number, pair in enumerate(pairs)
     )  # fmt: skip
 
 
-def _verdict(
+def _build_verdict(
     difference: Difference,
     *,
     question: Question,

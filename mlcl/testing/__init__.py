@@ -36,7 +36,7 @@ class PluginTestCase:
     modules: ClassVar[Sequence[str]] = ()
 
     @pytest.fixture(autouse=True)
-    def _registered(self) -> Iterator[None]:
+    def _register_plugins(self) -> Iterator[None]:
         with register_plugins(self.registry, self.modules):
             yield
 

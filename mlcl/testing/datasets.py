@@ -29,7 +29,7 @@ def small_dataset(folder: Path, modality: Modality) -> Path:
     tags; every second row also has the tag `odd`. Returns `folder`.
     """
     rng = np.random.default_rng(0)
-    make = {"text": _text, "image": _image, "vectors": _vector}[modality]
+    make = {"text": _make_text, "image": _make_image, "vectors": _make_vector}[modality]
     rows: dict[str, list[Any]] = {name: [] for name in ("id", "split", "tags", modality)}
     for split, count in ROWS.items():
         for i in range(count):
@@ -50,19 +50,19 @@ def small_dataset(folder: Path, modality: Modality) -> Path:
     return folder
 
 
-def _text(i: int, rng: np.random.Generator) -> str:
+def _make_text(i: int, rng: np.random.Generator) -> str:
     odd_words = ["odd"] if i % 2 else []
     return " ".join([WORDS[i % 3], *odd_words, *(f"noise{n}" for n in rng.integers(0, 12, i % 5))])
 
 
-def _vector(i: int, rng: np.random.Generator) -> list[float]:
+def _make_vector(i: int, rng: np.random.Generator) -> list[float]:
     vector = rng.normal(0, 0.1, DIM)
     vector[i % 3] += 1
     vector[3] += i % 2
     return [float(value) for value in vector]
 
 
-def _image(i: int, rng: np.random.Generator) -> bytes:
+def _make_image(i: int, rng: np.random.Generator) -> bytes:
     pixels = np.array(COLOURS[i % 3]) + rng.integers(-30, 30, (SIDE, SIDE, 3))
     if i % 2:
         pixels[: SIDE // 2] //= 2

@@ -93,7 +93,7 @@ class EncoderTestCase(PluginTestCase):
         modality = encoder.reads(encoder.section.model_validate(section))
         data = small_dataset(tmp_path / "data", modality)
         return lambda *overrides, **train: load_job(
-            _tree(section, data, {**OPTIMIZERS[modality], **train}), overrides
+            _job_tree(section, data, {**OPTIMIZERS[modality], **train}), overrides
         )
 
     @pytest.fixture
@@ -105,7 +105,7 @@ class EncoderTestCase(PluginTestCase):
 
     def test_output(self, encoder: Encoder, model: tuple[ContrastiveModel, JobData]) -> None:
         """Tests that the output is finite float32: (B, dim), or (B, dim + L) with logits of L labels."""
-        module, inputs = model[0].encoder.eval(), _inputs(model[1], torch.float32)
+        module, inputs = model[0].encoder.eval(), _encode_inputs(model[1], torch.float32)
         output = module(**inputs)
         labels = int(getattr(module, "label_logits", 0))
         assert labels in ({0, len(TAGS.classes)} if not encoder.label_wise else {len(TAGS.classes)})
@@ -118,7 +118,7 @@ class EncoderTestCase(PluginTestCase):
         self, model: tuple[ContrastiveModel, JobData]
     ) -> None:
         """Tests that a row's output is the same alone and in a batch, for any ids in the padding."""
-        module, inputs = model[0].encoder.double().eval(), _inputs(model[1], torch.float64)
+        module, inputs = model[0].encoder.double().eval(), _encode_inputs(model[1], torch.float64)
         outputs = module(**inputs)
         if "attention_mask" in inputs:
             mask = inputs["attention_mask"]
@@ -136,7 +136,7 @@ class EncoderTestCase(PluginTestCase):
         self, model: tuple[ContrastiveModel, JobData]
     ) -> None:
         """Tests value and gradient with micro-batches against one batch, in float64 without dropout."""
-        module, batch = model[0].double().eval(), _batch(model[1], torch.float64)
+        module, batch = model[0].double().eval(), _encode_batch(model[1], torch.float64)
         results = []
         for size in (ROWS, 3):
             module.zero_grad()
@@ -154,13 +154,13 @@ class EncoderTestCase(PluginTestCase):
         module.encoder.register_forward_hook(
             lambda _module, _inputs, z: outputs[torch.is_grad_enabled()].append(z.detach())
         )
-        Passes(module, module, CPU, "float32", 2, ROWS)(_batch(model[1], torch.float32), 3)
+        Passes(module, module, CPU, "float32", 2, ROWS)(_encode_batch(model[1], torch.float32), 3)
         assert len(outputs[False]) == 3
         assert torch.equal(torch.cat(outputs[False]), torch.cat(outputs[True]))
 
     def test_steps_reduce_the_objective(self, model: tuple[ContrastiveModel, JobData]) -> None:
         """Tests that twenty steps of Adam on one batch reduce the objective."""
-        module, batch = model[0].train(), _batch(model[1], torch.float32)
+        module, batch = model[0].train(), _encode_batch(model[1], torch.float32)
         optimizer, values = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], 0.02), []
         for _ in range(20):
             optimizer.zero_grad()
@@ -178,11 +178,11 @@ class EncoderTestCase(PluginTestCase):
             return model
 
         monkeypatch.setattr(experiment, "build_model", watch)
-        outcome = _run(make_job(), tmp_path, "run")
+        outcome = _run_job(make_job(), tmp_path, "run")
         assert all(math.isfinite(value) for value in outcome.metrics.values())
         assert {"val/micro_f1", "test/micro_f1", "knn/test/micro_f1"} <= outcome.metrics.keys()
         ((model, old_weights),) = models
-        saved_weights = _weights(tmp_path / "run")
+        saved_weights = _load_weights(tmp_path / "run")
         for name, parameter in model.named_parameters():
             assert torch.equal(parameter, old_weights[name]) != parameter.requires_grad, name
             assert (name in saved_weights) == parameter.requires_grad, name
@@ -224,15 +224,15 @@ class EncoderTestCase(PluginTestCase):
         # On a CPU convolutions in half precision are many times slower.
         precision = "bf16" if encoder.modality == "text" or encoder.frozen else "float32"
         job = make_job(epochs=2, batch_size=12, micro_batch_size=6, precision=precision)
-        reference = _run(job, tmp_path, "whole")
+        reference = _run_job(job, tmp_path, "whole")
         steps = itertools.count(1)
         with pytest.raises(Stopped):
-            _run(job, tmp_path, "parts", should_stop=lambda: next(steps) == 3)
+            _run_job(job, tmp_path, "parts", should_stop=lambda: next(steps) == 3)
         state = torch.load(tmp_path / "parts" / "checkpoint.pt", weights_only=True)["model"]
-        assert _weights(tmp_path / "whole").keys() <= state.keys()
-        resumed = _run(job, tmp_path, "parts")
+        assert _load_weights(tmp_path / "whole").keys() <= state.keys()
+        resumed = _run_job(job, tmp_path, "parts")
         assert resumed.resumed
-        left, right = _weights(tmp_path / "whole"), _weights(tmp_path / "parts")
+        left, right = _load_weights(tmp_path / "whole"), _load_weights(tmp_path / "parts")
         assert left.keys() == right.keys()
         assert all(torch.equal(left[name], right[name]) for name in left)
         names = {name for name in reference.metrics if "time/" not in name}
@@ -241,7 +241,7 @@ class EncoderTestCase(PluginTestCase):
     def test_an_exported_model_equals_the_evaluation(self, make_job: MakeJob, tmp_path: Path) -> None:
         """Tests that the exported folder alone gives the run's metrics and probabilities, to the last bit."""
         job_data = JobData.of(make_job(), tmp_path / "home")
-        metrics = _run(job_data.job, tmp_path, "run").metrics
+        metrics = _run_job(job_data.job, tmp_path, "run").metrics
         write_export(tmp_path / "model", tmp_path / "run", job_data, {"name": "a run"})
         model = load_model(tmp_path / "model", "cpu")
         stored = pq.read_table(tmp_path / "run" / "embeddings.parquet").to_pylist()
@@ -260,7 +260,7 @@ class EncoderTestCase(PluginTestCase):
             np.testing.assert_array_equal(np.array(tables[0]["probabilities"]), expected)
 
 
-def _tree(section: Mapping[str, Any], data: Path, train: Mapping[str, Any]) -> dict[str, Any]:
+def _job_tree(section: Mapping[str, Any], data: Path, train: Mapping[str, Any]) -> dict[str, Any]:
     head = {"loss": "simdis", "labels": "tags", "weight": 0.3, "projection": {"dim": 8}}
     knn = {"k": 3, "grid": {"k": [1, 3], "lambda": [0, 1], "temperature": [1.0]}}
     return {
@@ -273,27 +273,27 @@ def _tree(section: Mapping[str, Any], data: Path, train: Mapping[str, Any]) -> d
     }
 
 
-def _run(job: JobConfig, folder: Path, name: str, **options: Any) -> ExperimentResult:
+def _run_job(job: JobConfig, folder: Path, name: str, **options: Any) -> ExperimentResult:
     job_data = JobData.of(job, folder / "home")
     outcome = run_experiment(job_data, folder=folder / name, context=CPU, listener=lambda _: None, **options)
     assert outcome is not None
     return outcome
 
 
-def _weights(run: Path) -> dict[str, Tensor]:
+def _load_weights(run: Path) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = load_file(run / "model" / "weights.safetensors")
     return weights
 
 
-def _batch(job_data: JobData, dtype: torch.dtype) -> Batch:
+def _encode_batch(job_data: JobData, dtype: torch.dtype) -> Batch:
     """Returns a batch of `ROWS` samples with two views of each."""
     batch = job_data.encode(job_data.train).batch(torch.arange(ROWS), 2, CPU.device)
-    return replace(batch, inputs=_converted(batch.inputs, dtype))
+    return replace(batch, inputs=_convert_floats(batch.inputs, dtype))
 
 
-def _inputs(job_data: JobData, dtype: torch.dtype) -> dict[str, Tensor]:
-    return _converted(job_data.encode(job_data.train).plain(torch.arange(ROWS), CPU.device), dtype)
+def _encode_inputs(job_data: JobData, dtype: torch.dtype) -> dict[str, Tensor]:
+    return _convert_floats(job_data.encode(job_data.train).plain(torch.arange(ROWS), CPU.device), dtype)
 
 
-def _converted(inputs: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+def _convert_floats(inputs: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     return {name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()}

@@ -139,12 +139,12 @@ def case_id(case: Case) -> str:
 def _single_changes(spec: LossSpec) -> Iterator[dict[str, Any]]:
     yield {}
     for name, option in spec.options.items():
-        for value in _values(option.allowed):
+        for value in _option_values(option.allowed):
             if value != option.default and _is_allowed(spec, {name: value}):
                 yield {name: value}
 
 
-def _values(allowed: Allowed) -> tuple[object, ...]:
+def _option_values(allowed: Allowed) -> tuple[object, ...]:
     if isinstance(allowed, Interval):
         return (allowed.low + 0.3 * (min(allowed.high, allowed.low + 2) - allowed.low),)
     return ("uniform", (0.5, 2.0, 1.0)) if isinstance(allowed, LevelNumbers) else allowed

@@ -96,7 +96,7 @@ class LossTestCase(PluginTestCase):
             metafunc.parametrize("case", cases, ids=case_id)
 
     @pytest.fixture(autouse=True)
-    def _small_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _set_small_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Sets tiles of four rows, so that a small batch has inner, outer and incomplete tiles."""
         monkeypatch.setattr(tiling, "TILE", 4)
         monkeypatch.setattr(tiling, "DEVICE_TILE", 4)
@@ -104,13 +104,13 @@ class LossTestCase(PluginTestCase):
     @pytest.fixture
     def batch(self) -> LossBatch:
         """The batch that most tests use."""
-        return self._batch()
+        return self._make_batch()
 
     def test_the_mean_equals_the_definition(self, case: Case, batch: LossBatch) -> None:
         """Tests the mean against the definition, in every engine, to the precision of float64."""
         name, options = case
         for tau in (0.002, 1.3):
-            expected = self._defined(case, batch, tau)
+            expected = self._defined_value(case, batch, tau)
             expected = expected if isinstance(expected, float) else math.fsum(expected) / len(batch.z)
             assert expected != 0
             for engine in engines_of(name):
@@ -120,7 +120,7 @@ class LossTestCase(PluginTestCase):
     def test_the_terms_equal_the_definition(self, case: Case, batch: LossBatch) -> None:
         """Tests each anchor's term against the definition, unless the loss is defined for the whole batch."""
         name, options = case
-        expected = self._defined(case, batch, 0.2)
+        expected = self._defined_value(case, batch, 0.2)
         if isinstance(expected, float):
             pytest.skip("defined for the whole batch")
         terms = call(build_loss(name, temperature=0.2, reduction="none", **options), batch, batch.z)
@@ -131,14 +131,14 @@ class LossTestCase(PluginTestCase):
         name, options = case
         if not self.is_differentiable(name, options):
             pytest.skip("the loss detaches a part of itself")
-        batch = self._batch(samples=4, dim=3)
+        batch = self._make_batch(samples=4, dim=3)
         loss = build_loss(name, temperature=0.5, engine="dense", **options)
         z = batch.z.clone().requires_grad_()
         assert torch.autograd.gradcheck(lambda z: call(loss, batch, z), (z,))
 
     def test_engines_agree(self, case: Case, engine: Engine) -> None:
         """Tests that engines agree in value and gradient, including that of a learned temperature."""
-        batch = self._batch(samples=11)
+        batch = self._make_batch(samples=11)
         for tau in (0.001, 0.3):
             result, expected = (
                 value_and_gradients(case, batch, kind, tau, reduction="mean_valid")
@@ -204,7 +204,7 @@ class LossTestCase(PluginTestCase):
     def test_one_row_alone_is_zero(self, case: Case) -> None:
         """Tests that a batch of one row, which has no candidates, gives the value 0 and gradients of 0."""
         name, options = case
-        batch, index = self._batch(samples=2, views=1), torch.tensor([0])
+        batch, index = self._make_batch(samples=2, views=1), torch.tensor([0])
         for reduction in get_args(Reduction):
             z, temperature = batch.z[:1].clone().requires_grad_(), LearnedTemperature(0.1)
             loss = build_loss(name, temperature=temperature, reduction=reduction, **options)
@@ -217,8 +217,8 @@ class LossTestCase(PluginTestCase):
 
     def test_two_processes_equal_one(self) -> None:
         """Tests value and gradient in two processes against one process; all cases share a gloo group."""
-        batch, cases = self._batch(), cases_of(self.names, self.more)
-        ranks = run_ranks(_on_rank, (cases, batch, self.modules), len(SPLIT))
+        batch, cases = self._make_batch(), cases_of(self.names, self.more)
+        ranks = run_ranks(_run_on_rank, (cases, batch, self.modules), len(SPLIT))
         for number, case in enumerate(cases):
             value, gradient, _ = value_and_gradients(case, batch, "auto", TAU)
             shares, gradients, _ = zip(*(rank[number] for rank in ranks), strict=True)
@@ -228,10 +228,10 @@ class LossTestCase(PluginTestCase):
             torch.testing.assert_close(torch.stack(shares).mean(), value, rtol=1e-12, atol=1e-12, msg=message)
             torch.testing.assert_close(mean_gradient, gradient, rtol=1e-11, atol=1e-12, msg=message)
 
-    def _batch(self, **size: int) -> LossBatch:
+    def _make_batch(self, **size: int) -> LossBatch:
         return loss_batch(**size, several_paths=self.several_paths)
 
-    def _defined(self, case: Case, batch: LossBatch, tau: float) -> list[float] | float:
+    def _defined_value(self, case: Case, batch: LossBatch, tau: float) -> list[float] | float:
         name, options = case
         return self.definition(name, batch.z.tolist(), batch.plain(name), tau, **options)
 
@@ -267,7 +267,7 @@ def value_and_gradients(
     return [value.detach(), z.grad, temperature.log_tau.grad]
 
 
-def _on_rank(
+def _run_on_rank(
     rank: int, cases: Sequence[Case], batch: LossBatch, modules: Sequence[str]
 ) -> list[list[Tensor]]:
     """Returns the values and gradients of all cases in one process, which has `SPLIT[rank]` rows."""

@@ -92,45 +92,47 @@ class MetricTestCase(PluginTestCase):
         """Tests the value against `loop`, with missing targets, and labels that never or always occur."""
         p, targets = scene(task, seed, tied)
         for threshold in (0.5, 0.25):
-            values = _values(name, task, p, targets, threshold)
+            values = _evaluate_metric(name, task, p, targets, threshold)
             assert values[name] == pytest.approx(
-                self._looped(name, task, p, targets, threshold), rel=1e-12, nan_ok=True
+                self._loop_value(name, task, p, targets, threshold), rel=1e-12, nan_ok=True
             )
 
     def test_a_metric_that_ranks_reads_no_threshold(self, name: str, task: Task) -> None:
         """Tests that the value of a ranking metric does not depend on the threshold."""
         if task == "multi_label" and METRICS[name].ranks:
             p, targets = scene(task, 0, tied=False)
-            values = [_values(name, task, p, targets, t)[name] for t in (0.1, 0.9)]
+            values = [_evaluate_metric(name, task, p, targets, t)[name] for t in (0.1, 0.9)]
             assert values[0] == pytest.approx(values[1], nan_ok=True)
 
     def test_the_order_of_rows_is_irrelevant(self, name: str, task: Task) -> None:
         """Tests that a permutation of the rows does not change the value."""
         p, targets = scene(task, 0, tied=False)
         order = torch.randperm(len(p), generator=torch.Generator().manual_seed(1))
-        shuffled_values = _values(name, task, p[order], targets[order])
-        values = _values(name, task, p, targets)
+        shuffled_values = _evaluate_metric(name, task, p[order], targets[order])
+        values = _evaluate_metric(name, task, p, targets)
         assert shuffled_values[name] == pytest.approx(values[name], rel=1e-12, nan_ok=True)
 
     def test_it_is_among_the_metrics_of_its_group_with_the_same_value(self, name: str, task: Task) -> None:
         """Tests that the metric is evaluated with its group, with one value per aspect if it declares so."""
         p, targets = scene(task, 0, tied=False)
         group = METRICS[name].group
-        names = metric_names(task, _aspects(task), p.shape[1], [group])
-        assert (name in metric_names(task, _aspects(task), p.shape[1])) == (not group)
-        values = evaluate(task, p, targets, aspects=_aspects(task), only=names, facts=_facts(task))
+        names = metric_names(task, _aspect_names(task), p.shape[1], [group])
+        assert (name in metric_names(task, _aspect_names(task), p.shape[1])) == (not group)
+        values = evaluate(task, p, targets, aspects=_aspect_names(task), only=names, facts=_facts(task))
         without_target = f"_{ASPECTS[-1]}"
         assert tuple(values) == tuple(key for key in names if not key.endswith(without_target))
-        assert _values(name, task, p, targets)[name] == pytest.approx(values[name], abs=0, nan_ok=True)
+        assert _evaluate_metric(name, task, p, targets)[name] == pytest.approx(
+            values[name], abs=0, nan_ok=True
+        )
         if task == "aspects":
             assert (f"{name}_{ASPECTS[0]}" in values) == METRICS[name].per_aspect
 
     def test_a_perfect_prediction_is_not_worse_than_a_random_one(self, name: str, task: Task) -> None:
         """Tests a perfect against a random prediction, according to the metric's mode."""
         p, targets = scene(task, 0, tied=False)
-        perfect = _perfect(p, targets)
-        perfect_value = _values(name, task, perfect, targets)[name]
-        random_value = _values(name, task, p, targets)[name]
+        perfect = _perfect_predictions(p, targets)
+        perfect_value = _evaluate_metric(name, task, perfect, targets)[name]
+        random_value = _evaluate_metric(name, task, p, targets)[name]
         assert perfect_value >= random_value if METRICS[name].mode == "max" else perfect_value <= random_value
 
     def test_an_unknown_entry_has_no_part_in_the_value(self, name: str, task: Task) -> None:
@@ -138,9 +140,11 @@ class MetricTestCase(PluginTestCase):
         if task == "multi_label":
             p, targets = scene(task, 0, tied=False)
             assert isinstance(targets, LabelRows)
-            rows, unknown = _masked(targets)
+            rows, unknown = _mask_labels(targets)
             other_p = torch.where(unknown, 1 - p, p)
-            values = [_values(name, task, probabilities, rows)[name] for probabilities in (p, other_p)]
+            values = [
+                _evaluate_metric(name, task, probabilities, rows)[name] for probabilities in (p, other_p)
+            ]
             assert values[0] == pytest.approx(values[1], rel=1e-12, nan_ok=True)
             assert METRICS[name].takes_unknown or math.isnan(values[0])
 
@@ -152,12 +156,12 @@ class MetricTestCase(PluginTestCase):
         """Tests jackknife values, also with unknown labels, against the value of the other rows."""
         p, targets = scene(task, 0, tied)
         if unknown and isinstance(targets, LabelRows):
-            targets = _masked(targets)[0]
+            targets = _mask_labels(targets)[0]
         block_N = blocks_of_groups(np.arange(ROWS) // 3, blocks=7)
-        arguments = Decision.fixed(0.5), _aspects(task), [name], _facts(task)
+        arguments = Decision.fixed(0.5), _aspect_names(task), [name], _facts(task)
         values = values_without_blocks(task, p, targets, block_N, *arguments)[name]
         row_sets = [torch.from_numpy(np.flatnonzero(block_N != block)) for block in range(7)]
-        expected = [_values(name, task, p[rows], targets[rows])[name] for rows in row_sets]
+        expected = [_evaluate_metric(name, task, p[rows], targets[rows])[name] for rows in row_sets]
         assert values == pytest.approx(expected, rel=1e-12, abs=1e-15, nan_ok=True)
 
     @pytest.mark.parametrize("unknown", [False, True])
@@ -167,12 +171,12 @@ class MetricTestCase(PluginTestCase):
     ) -> None:
         """Tests `search` against the metric at every single (k, lambda, temperature), to the last bit."""
         p, targets = scene(task, 0, tied)
-        train, neighbours = scene(task, 1, tied)[1], _neighbours(tied)
+        train, neighbours = scene(task, 1, tied)[1], _find_neighbours(tied)
         if unknown:
             if not (METRICS[name].takes_unknown and isinstance(targets, LabelRows)):
                 return
             assert isinstance(train, LabelRows)
-            targets, train = _masked(targets)[0], _masked(train)[0]
+            targets, train = _mask_labels(targets)[0], _mask_labels(train)[0]
         result = search(
             QueryRows(neighbours, targets, p, _facts(task)),
             train,
@@ -180,32 +184,35 @@ class MetricTestCase(PluginTestCase):
             ks=KS,
             lambdas=LAMBDAS,
             temperatures=TEMPERATURES,
-            scoring=Scoring(name, METRICS[name].mode, aspects=_aspects(task)),
+            scoring=Scoring(name, METRICS[name].mode, aspects=_aspect_names(task)),
         )
         expected = []
         for k, lambda_, temperature in itertools.product(KS, LAMBDAS, TEMPERATURES):
             votes = knn_probabilities(neighbours, train, task, k, temperature, p.shape[-1])
             mixed = blend(votes, p, lambda_)
-            value = _values(name, task, mixed, targets)[name]
+            value = _evaluate_metric(name, task, mixed, targets)[name]
             expected.append((k, lambda_, temperature, value))
         assert result.table.tolist() == expected
 
-    def _looped(self, name: str, task: Task, p: Tensor, targets: Targets, threshold: float) -> float:
+    def _loop_value(self, name: str, task: Task, p: Tensor, targets: Targets, threshold: float) -> float:
         if isinstance(targets, LabelRows):
             return self.loop(name, p.tolist(), [set(labels) for labels in targets.lists()], threshold)
         if task == "single":
-            known = targets >= 0
-            return self.loop(name, p[known].tolist(), targets[known].tolist(), threshold)
+            is_known = targets >= 0
+            return self.loop(name, p[is_known].tolist(), targets[is_known].tolist(), threshold)
         columns = [column for column in range(len(ASPECTS)) if bool((targets[:, column] >= 0).any())]
         values = [
-            self._looped(name, "single", p[:, column], targets[:, column], threshold) for column in columns
+            self._loop_value(name, "single", p[:, column], targets[:, column], threshold)
+            for column in columns
         ]
         return math.fsum(values) / len(values)
 
 
-def _values(name: str, task: Task, p: Tensor, targets: Targets, threshold: float = 0.5) -> dict[str, float]:
+def _evaluate_metric(
+    name: str, task: Task, p: Tensor, targets: Targets, threshold: float = 0.5
+) -> dict[str, float]:
     decision = Decision.fixed(threshold)
-    return evaluate(task, p, targets, decision, _aspects(task), [name], _facts(task))
+    return evaluate(task, p, targets, decision, _aspect_names(task), [name], _facts(task))
 
 
 def scene(task: Task, seed: int, tied: bool) -> tuple[Tensor, Targets]:
@@ -228,26 +235,26 @@ def scene(task: Task, seed: int, tied: bool) -> tuple[Tensor, Targets]:
     return p, targets
 
 
-def _masked(rows: LabelRows) -> tuple[LabelRows, Tensor]:
+def _mask_labels(rows: LabelRows) -> tuple[LabelRows, Tensor]:
     """Makes a fifth of the absent labels unknown; returns the rows, and a mask (N, L) of these entries."""
     absent = rows.dense() == 0
     unknown = absent & (torch.rand(absent.shape, generator=torch.Generator().manual_seed(1)) < 0.2)
     return replace(rows, unknown=LabelRows.from_dense(unknown)), unknown
 
 
-def _perfect(p: Tensor, targets: Targets) -> Tensor:
+def _perfect_predictions(p: Tensor, targets: Targets) -> Tensor:
     if isinstance(targets, LabelRows):
         return targets.dense(torch.float32)
     return torch.nn.functional.one_hot(targets.clamp(min=0), p.shape[-1]).float()
 
 
-def _neighbours(tied: bool) -> Neighbours:
+def _find_neighbours(tied: bool) -> Neighbours:
     g = torch.Generator().manual_seed(2)
     train, queries = (torch.randn(ROWS, 3, generator=g) for _ in range(2))
     return retrieve(train.round(), queries.round(), max(KS)) if tied else retrieve(train, queries, max(KS))
 
 
-def _aspects(task: Task) -> Sequence[str] | None:
+def _aspect_names(task: Task) -> Sequence[str] | None:
     return ASPECTS if task == "aspects" else None
 
 

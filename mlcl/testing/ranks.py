@@ -29,12 +29,12 @@ def run_ranks(function: Callable[..., Any], args: tuple[Any, ...], world: int) -
     with TemporaryDirectory() as folder:
         torch.save((function, args), f"{folder}/work.pt")
         mp.start_processes(  # type: ignore[attr-defined, no-untyped-call]
-            _run, args=(world, Path(folder)), nprocs=world, start_method="forkserver"
+            _run_rank, args=(world, Path(folder)), nprocs=world, start_method="forkserver"
         )
         return [torch.load(f"{folder}/{rank}.pt", weights_only=False) for rank in range(world)]
 
 
-def _run(rank: int, world: int, folder: Path) -> None:
+def _run_rank(rank: int, world: int, folder: Path) -> None:
     """Runs one rank, and ends its process when all ranks have an answer, without destroying the group.
 
     About one orderly exit in ten aborts, because a native thread of the group still runs.

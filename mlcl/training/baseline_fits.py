@@ -64,16 +64,16 @@ def baseline_result(
     folder = job_data.cache / "baselines"
     folder.mkdir(parents=True, exist_ok=True)
     test_file, validation_file = (
-        folder / f"{_identity(job_data)}-{name}.npz" for name in ("test", "validation")
+        folder / f"{_cache_key(job_data)}-{name}.npz" for name in ("test", "validation")
     )
     file = test_file if test or test_file.exists() else validation_file
     lock = FileLock(file.with_suffix(".lock"))
-    fit = partial(_fit, job_data, device, test=file == test_file, check_stop=check_stop)
+    fit = partial(_fit_baseline, job_data, device, test=file == test_file, check_stop=check_stop)
     while True:
         check_stop()
         try:
             with lock.acquire(timeout=LOOK_EVERY):
-                result = read_cached(file, lambda work: _write(work, fit()), _read)
+                result = read_cached(file, lambda work: _write_result(work, fit()), _read_result)
         except Timeout:
             continue
         if not test:
@@ -81,7 +81,9 @@ def baseline_result(
         return result
 
 
-def _fit(job_data: JobData, device: str, *, test: bool, check_stop: Callable[[], None]) -> BaselineResult:
+def _fit_baseline(
+    job_data: JobData, device: str, *, test: bool, check_stop: Callable[[], None]
+) -> BaselineResult:
     job = job_data.job
     baseline = BASELINES[str(job.baseline)]
     cache = FeatureCache(job_data.cache, job_data.train, device)
@@ -119,7 +121,7 @@ def validation_score(job_data: JobData) -> Callable[[Tensor], float]:
     return score
 
 
-def _identity(job_data: JobData) -> str:
+def _cache_key(job_data: JobData) -> str:
     """Returns the cache key of a baseline: version, data, the job without keys of networks, frozen models."""
     job = job_data.job
     frozen_inputs = inputs_of(BASELINES[str(job.baseline)], job).values()
@@ -133,7 +135,7 @@ def _identity(job_data: JobData) -> str:
     return f"{__version__}-{FORM}-{job_data.fingerprint}-{job_hash(plain_job)}-{models}"
 
 
-def _write(file: Path, result: BaselineResult) -> None:
+def _write_result(file: Path, result: BaselineResult) -> None:
     tensors = {f"{TENSOR}{name}": tensor for name, tensor in result.tensors.items()}
     arrays = {name: values.numpy() for name, values in {**result.probabilities, **tensors}.items()}
     summary = json.dumps({"chosen": result.chosen, "seconds": result.seconds})
@@ -141,7 +143,7 @@ def _write(file: Path, result: BaselineResult) -> None:
         np.savez_compressed(stream, allow_pickle=False, about=np.array(summary), **arrays)
 
 
-def _read(file: Path) -> BaselineResult:
+def _read_result(file: Path) -> BaselineResult:
     with np.load(file, allow_pickle=False) as arrays:
         summary = json.loads(str(arrays["about"]))
         values = {name: torch.from_numpy(arrays[name]) for name in arrays.files if name != "about"}

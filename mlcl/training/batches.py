@@ -74,7 +74,7 @@ class Rows:
                     key: value.repeat(views, *[1] * (value.ndim - 1)) for key, value in raw_inputs.items()
                 }
             if isinstance(self.inputs, ImageRows):
-                inputs["pixels"] = self._augmented(inputs["pixels"])
+                inputs["pixels"] = self._augment_pixels(inputs["pixels"])
             labels = {name: space[indices_R] for name, space in self.labels.items()}
             yield Batch(inputs, labels, self.sample_ids[indices_R])
 
@@ -87,7 +87,7 @@ class Rows:
             inputs["pixels"] = normalise(inputs["pixels"]).contiguous(memory_format=memory_format(device))
         return inputs
 
-    def _augmented(self, pixels: Tensor) -> Tensor:
+    def _augment_pixels(self, pixels: Tensor) -> Tensor:
         config, function = self.augment, compiled_augment() if self.compile else augment
         views = function(
             pixels, crop=config.crop, flip=config.flip, jitter=config.jitter, grayscale=config.grayscale

@@ -62,15 +62,15 @@ def build_model(job_data: JobData) -> ContrastiveModel:
     )
     dim = int(encoder.dim)  # type: ignore[arg-type]
     heads = {
-        name: _head(head, logits if head.projection.kind == "logits" else dim, info, job)
+        name: _build_head(head, logits if head.projection.kind == "logits" else dim, info, job)
         for name, head in job.objective.heads.items()
         if head.weight > 0
     }
-    classifier = _classifier(job_data, encoder) if job.objective.classifier_weight > 0 else None
+    classifier = _build_classifier(job_data, encoder) if job.objective.classifier_weight > 0 else None
     return ContrastiveModel(encoder, Objective(heads, classifier, label_logits(encoder)))
 
 
-def _classifier(job_data: JobData, encoder: nn.Module) -> Classifier:
+def _build_classifier(job_data: JobData, encoder: nn.Module) -> Classifier:
     config, distance_CC = job_data.job.objective.classifier, None
     if config.loss == "guided":
         levels = class_parents(job_data.dataset, config.labels)
@@ -107,7 +107,7 @@ def linear_layer(dim: int, space: LabelSpace) -> nn.Module:
     return LinearClassifier(dim, space.n_classes, aspects=len(space.aspects) or None)
 
 
-def _head(config: HeadConfig, dim: int, info: DatasetInfo, job: JobConfig) -> Head:
+def _build_head(config: HeadConfig, dim: int, info: DatasetInfo, job: JobConfig) -> Head:
     section, reads_logits = config.projection, config.projection.kind == "logits"
     kind = "identity" if section.kind == "logits" else section.kind
     projection = Projection(
@@ -118,7 +118,7 @@ def _head(config: HeadConfig, dim: int, info: DatasetInfo, job: JobConfig) -> He
         prototypes = (info.space(config.labels).n_classes, projection.dim)
     loss = build_loss(
         config.loss,
-        temperature=_temperature(config),
+        temperature=_build_temperature(config),
         reduction=config.reduction,
         normalize=config.unit_length,
         gather=True,
@@ -132,7 +132,7 @@ def _head(config: HeadConfig, dim: int, info: DatasetInfo, job: JobConfig) -> He
     return Head(nn.Identity() if is_identity else projection, loss, config.weight, reads_logits=reads_logits)
 
 
-def _temperature(config: HeadConfig) -> Temperature:
+def _build_temperature(config: HeadConfig) -> Temperature:
     temperature = config.temperature
     if isinstance(temperature, TemperatureSchedule):
         return ScheduledTemperature(temperature.start, temperature.end, temperature.schedule)
@@ -164,14 +164,14 @@ def build_loop(
         train=train,
         views=job.views,
         validate_every=job.evaluation.every,
-        patience=_patience(job),
+        patience=_build_patience(job),
         callbacks=callbacks,
         checkpoint=checkpoint,
         identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
     )
 
 
-def _patience(job: JobConfig) -> Patience | None:
+def _build_patience(job: JobConfig) -> Patience | None:
     validations, metric = job.train.patience, job.evaluation.metric
     if validations is None:
         return None

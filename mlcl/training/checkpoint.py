@@ -97,7 +97,7 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
     except Exception as error:
         # Damaged bytes make PyTorch and zipfile raise almost anything.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if _may_be_whole(error):
+        if _may_be_intact(error):
             raise UnreadableCheckpointError(f"{path} cannot be read now: {reason}") from None
         raise DamagedCheckpointError("not a readable checkpoint", file=path, found=reason) from None
     if not isinstance(state, dict) or state.get("version") != VERSION:
@@ -110,7 +110,7 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
     return state
 
 
-def _may_be_whole(error: Exception) -> bool:
+def _may_be_intact(error: Exception) -> bool:
     """Whether an error in reading comes from the machine, so that the file may be undamaged."""
     if isinstance(error, OSError):
         return error.errno != errno.EINVAL  # EINVAL: a seek to an offset that damaged bytes give
@@ -119,7 +119,7 @@ def _may_be_whole(error: Exception) -> bool:
 
 def trained_weights(module: nn.Module) -> dict[str, Tensor]:
     """Returns the state of a module without its frozen parameters; the tensors are not copied."""
-    frozen_names = _frozen(module)
+    frozen_names = _frozen_names(module)
     return {name: value.detach() for name, value in module.state_dict().items() if name not in frozen_names}
 
 
@@ -138,12 +138,12 @@ def unshared(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def load_trained_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Loads weights that `trained_weights` returned. Raises RuntimeError if they belong to another module."""
     missing, unexpected = module.load_state_dict(weights, strict=False)
-    wrong_names = sorted({*missing} - _frozen(module)) + sorted(unexpected)
+    wrong_names = sorted({*missing} - _frozen_names(module)) + sorted(unexpected)
     if wrong_names:
         raise RuntimeError(f"weights of another model: {', '.join(wrong_names[:5])}")
 
 
-def _frozen(module: nn.Module) -> set[str]:
+def _frozen_names(module: nn.Module) -> set[str]:
     return {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
 
 

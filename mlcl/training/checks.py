@@ -55,7 +55,7 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
     _check_metric(job, info, task)
     _check_aspects(job, info)
     if job.data.subset is not None and job.data.subset.labels is not None:
-        _space(info, job.data.subset.labels, "data.subset.labels")
+        _find_space(info, job.data.subset.labels, "data.subset.labels")
     _check_sampler(job, info)
     _check_noise(job, info)
     size = job.train.batch_size
@@ -92,7 +92,7 @@ def _check_aspects(job: JobConfig, info: DatasetInfo) -> None:
             raise UserError(problem, key="objective.classifier.labels", found=[first_aspect, aspect])
 
 
-def _space(info: DatasetInfo, name: str, key: str) -> LabelSpace:
+def _find_space(info: DatasetInfo, name: str, key: str) -> LabelSpace:
     try:
         return info.space(name)
     except UserError as error:
@@ -129,7 +129,7 @@ def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
     label_kind = LOSSES[head.loss].labels
     if head.labels is None or label_kind == "none":
         return
-    space = _space(info, head.labels, f"{key}.labels")
+    space = _find_space(info, head.labels, f"{key}.labels")
     if space.kind not in FITS[label_kind]:
         problem = f"{head.loss} does not take this kind of label space"
         actual = f"{head.labels} ({space.kind})"
@@ -145,7 +145,7 @@ def _check_sampler(job: JobConfig, info: DatasetInfo) -> None:
     labels, name, levels = sampler_labels(job, info), job.train.sampler.name, 1
     if labels is None:
         return
-    space = _space(info, labels, "train.sampler.labels")
+    space = _find_space(info, labels, "train.sampler.labels")
     if name == "hierarchical":
         if space.kind != "hierarchy":
             actual = f"{labels} ({space.kind})"
@@ -171,7 +171,7 @@ def _check_noise(job: JobConfig, info: DatasetInfo) -> None:
     if noise is None:
         return
     name = noise.labels or job.objective.classifier.labels
-    _space(info, name, "data.label_noise.labels")
+    _find_space(info, name, "data.label_noise.labels")
     noisy_names = reached_by(info, name)
     labels_by_key = {
         f"objective.heads.{head}.labels": section.labels for head, section in job.objective.heads.items()
@@ -186,7 +186,7 @@ def _check_noise(job: JobConfig, info: DatasetInfo) -> None:
 
 def _check_classifier(job: JobConfig, info: DatasetInfo) -> Task:
     classifier = job.objective.classifier
-    kind = _space(info, classifier.labels, "objective.classifier.labels").kind
+    kind = _find_space(info, classifier.labels, "objective.classifier.labels").kind
     task = TASKS.get((classifier.loss, kind))
     value = f"{classifier.labels} ({kind})"
     if task is None:
@@ -229,8 +229,8 @@ def _check_metric(job: JobConfig, info: DatasetInfo, task: Task) -> None:
     names = metric_names(task, space.aspects, space.n_classes, job.evaluation.metrics)
     family, _, name = metric.rpartition("/")
     if name not in names:
-        known = name in metric_names(task, space.aspects, space.n_classes, None)
-        hint = ": evaluation.metrics does not name its group" if known else did_you_mean(name, names)
+        is_known = name in metric_names(task, space.aspects, space.n_classes, None)
+        hint = ": evaluation.metrics does not name its group" if is_known else did_you_mean(name, names)
         allowed = [f"{family}/{metric_name}" for metric_name in names]
         raise UserError(f"no such metric for this task{hint}", key=key, found=metric, allowed=allowed)
     if space.unknown and not METRICS[name].takes_unknown:

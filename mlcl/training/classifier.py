@@ -79,12 +79,12 @@ class AsymmetricLoss(nn.Module):
         log_clip = logit_RL.new_full((), self.clip).log()
         # log(1 - p + clip), at most 0, without a 1 - p that rounds to 0 before its logarithm.
         log_rest_RL = torch.logaddexp(F.logsigmoid(-logit_RL), log_clip).clamp(max=0)
-        positive_RL = _power(torch.sigmoid(-logit_RL), self.gamma_pos) * F.logsigmoid(logit_RL)
-        negative_RL = _power(torch.sigmoid(logit_RL) - self.clip, self.gamma_neg) * log_rest_RL
+        positive_RL = _safe_power(torch.sigmoid(-logit_RL), self.gamma_pos) * F.logsigmoid(logit_RL)
+        negative_RL = _safe_power(torch.sigmoid(logit_RL) - self.clip, self.gamma_neg) * log_rest_RL
         return -torch.where(target_RL > 0, positive_RL, negative_RL)
 
 
-def _power(base: Tensor, exponent: float) -> Tensor:
+def _safe_power(base: Tensor, exponent: float) -> Tensor:
     """Returns base^exponent, with gradient 0 where the base is not positive, for any exponent."""
     return base.clamp(min=torch.finfo(base.dtype).tiny) ** exponent
 

@@ -43,7 +43,7 @@ class Context:
         return self.rank == 0
 
     @property
-    def _source(self) -> torch.device:
+    def _exchange_device(self) -> torch.device:
         """The device for exchanging Python numbers: the CPU if the backend supports it, else `device`."""
         return torch.device("cpu") if gathers_on_host(None) else self.device
 
@@ -51,7 +51,7 @@ class Context:
         """Whether the flag is set on any rank. Every rank must call this."""
         if self.world_size == 1:
             return flag
-        flag_1 = torch.tensor([float(flag)], device=self._source)
+        flag_1 = torch.tensor([float(flag)], device=self._exchange_device)
         dist.all_reduce(flag_1, op=dist.ReduceOp.MAX)
         return bool(flag_1.item())
 
@@ -59,7 +59,7 @@ class Context:
         """Returns the mean over ranks of each value."""
         if self.world_size == 1:
             return list(values)
-        values_N = torch.tensor(values, dtype=torch.float64, device=self._source)
+        values_N = torch.tensor(values, dtype=torch.float64, device=self._exchange_device)
         dist.all_reduce(values_N)
         return [float(value) for value in (values_N / self.world_size).tolist()]
 
@@ -105,7 +105,7 @@ class Context:
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
 
-_training = threading.RLock()
+_training_lock = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -116,10 +116,10 @@ def own_process_state(threads: int | None) -> Iterator[None]:
     the end the caller's random states and numbers of threads are restored. Trainings in several threads of a
     process run one after another, because they share this state.
     """
-    with _training:
+    with _training_lock:
         python_state, numpy_state, torch_state = random.getstate(), np.random.get_state(), rng_state()
         try:
-            with _threads(threads), _usual_modes():
+            with _limit_threads(threads), _reset_modes():
                 yield
         finally:
             random.setstate(python_state)
@@ -128,10 +128,10 @@ def own_process_state(threads: int | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _usual_modes() -> Iterator[None]:
+def _reset_modes() -> Iterator[None]:
     """Sets PyTorch's default type, gradients and autocast as in a new process; its end restores them."""
     default_dtype = torch.get_default_dtype()
-    with torch.inference_mode(False), torch.enable_grad(), _no_autocast():
+    with torch.inference_mode(False), torch.enable_grad(), _disable_autocast():
         torch.set_default_dtype(torch.float32)
         try:
             yield
@@ -140,7 +140,7 @@ def _usual_modes() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_autocast() -> Iterator[None]:
+def _disable_autocast() -> Iterator[None]:
     """Turns the caller's autocast off.
 
     It nests no `torch.autocast` around the training, since PyTorch keeps cast weights until the outermost one
@@ -163,7 +163,7 @@ def _no_autocast() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _threads(number: int | None) -> Iterator[None]:
+def _limit_threads(number: int | None) -> Iterator[None]:
     if number is None:
         yield
         return

@@ -76,14 +76,20 @@ class RankRows:
         if self.context.world_size == 1:
             return retrieve(self.values, queries_MD, k)
         k = available(rows, k)
-        blocks = [self._merged(block_BD, k) for block_BD in torch.split(queries_MD, QUERIES_AT_ONCE)]
+        blocks = [
+            self._merge_neighbours(block_BD, k) for block_BD in torch.split(queries_MD, QUERIES_AT_ONCE)
+        ]
         distance_MK, index_MK = (
             torch.cat(part) for part in zip(*((block.distance, block.index) for block in blocks), strict=True)
         )
         return Neighbours(distance_MK, index_MK)
 
-    def _merged(self, queries_BD: Tensor, k: int) -> Neighbours:
-        nearest, n_queries, n_ranks = self._own(queries_BD, k), len(queries_BD), self.context.world_size
+    def _merge_neighbours(self, queries_BD: Tensor, k: int) -> Neighbours:
+        nearest, n_queries, n_ranks = (
+            self._find_own_neighbours(queries_BD, k),
+            len(queries_BD),
+            self.context.world_size,
+        )
         if not n_queries:
             return nearest
         gathered = (
@@ -92,7 +98,7 @@ class RankRows:
         parts = zip(*(torch.split(tensor, n_queries) for tensor in gathered), strict=True)
         return merge([Neighbours(*part) for part in parts], k)
 
-    def _own(self, queries_BD: Tensor, k: int) -> Neighbours:
+    def _find_own_neighbours(self, queries_BD: Tensor, k: int) -> Neighbours:
         distance = torch.full((len(queries_BD), k), math.inf)
         index = torch.full((len(queries_BD), k), NO_ROW)
         if len(self.values):
@@ -113,12 +119,14 @@ class SplitEncoder:
 
     def embeddings(self, rows: Rows) -> RankRows:
         """Returns float32 embeddings (n, D) of this rank's rows on the CPU. Raises Diverged if not finite."""
-        return self._share(rows, self._dim)
+        return self._encode_share(rows, self._dim)
 
     def outputs(self, rows: Rows) -> Tensor:
         """Returns float32 outputs (N, O) of all rows on every rank's CPU. Raises Diverged if not finite."""
         counts = [len(share) for share in shares(len(rows), self.context.world_size)]
-        return self.context.rows(self._share(rows, self._dim + label_logits(self.encoder)).values, counts)
+        return self.context.rows(
+            self._encode_share(rows, self._dim + label_logits(self.encoder)).values, counts
+        )
 
     @torch.no_grad()
     def label_vectors(self, rows: Rows, indices_B: Tensor) -> Tensor:
@@ -133,7 +141,7 @@ class SplitEncoder:
         return int(self.encoder.dim)  # type: ignore[arg-type]
 
     @torch.no_grad()
-    def _share(self, rows: Rows, columns: int) -> RankRows:
+    def _encode_share(self, rows: Rows, columns: int) -> RankRows:
         self.encoder.eval()
         own_range = shares(len(rows), self.context.world_size)[self.context.rank]
         output_nO = torch.empty(len(own_range), columns)
@@ -238,12 +246,12 @@ class LabelVectors:
     def __getitem__(self, rows_b: Tensor, /) -> Tensor:
         """Returns the label vectors (b, L, D) of the rows `rows_b`, counted from the first row of `range`."""
         fits = math.prod(self.shape) <= NUMBERS_KEPT
-        return self._kept[rows_b.to(self.device)] if fits else self._encoded(rows_b)
+        return self._all_vectors[rows_b.to(self.device)] if fits else self._encode_rows(rows_b)
 
     @cached_property
-    def _kept(self) -> Tensor:
-        return self._encoded(torch.arange(len(self.range)))
+    def _all_vectors(self) -> Tensor:
+        return self._encode_rows(torch.arange(len(self.range)))
 
-    def _encoded(self, rows_b: Tensor) -> Tensor:
+    def _encode_rows(self, rows_b: Tensor) -> Tensor:
         chunks = torch.split(rows_b + self.range.start, self.encoder.batch_size)
         return torch.cat([self.encoder.label_vectors(self.rows, part) for part in chunks])

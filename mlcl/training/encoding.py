@@ -91,10 +91,10 @@ def encode(missing: Sequence[Missing], threads: int, tell: Told) -> None:
 
 def seconds_to_encode(missing: Iterable[Missing], threads: int) -> float:
     """Estimates the seconds that `encode` takes, by timing one batch of each missing input and split."""
-    return sum(_seconds_of_a_row(item) * len(item.split) / threads for item in missing)
+    return sum(_time_row(item) * len(item.split) / threads for item in missing)
 
 
-def _seconds_of_a_row(missing: Missing) -> float:
+def _time_row(missing: Missing) -> float:
     """Returns the seconds per row of a batch of rows from all over the split, on one thread of a CPU."""
     extract, seconds = missing.cache.extractor(missing.name, missing.section), 0.0
     count = min(ROWS_AT_ONCE, len(missing.split))

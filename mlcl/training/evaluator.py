@@ -165,7 +165,7 @@ class Evaluator:
             tell("linear probe")
             self._layer = self._train_label_layer(result, layer)
         store = None if self._config.knn is None else job_data.datastore(result.train)
-        validation = self._queries(self._validation, self._validation_rows, store)
+        validation = self._encode_queries(self._validation, self._validation_rows, store)
         member: Mapping[str, Tensor] = {}
         if self._config.ensemble is not None and (test or (self._config.knn and self._config.knn.grid)):
             tell("baseline")
@@ -179,7 +179,9 @@ class Evaluator:
             return result
         tell("test")
         split = job_data.dataset.split("test")
-        self._measure(result, selection, "test", self._queries(split, job_data.encode(split), store), store)
+        self._measure(
+            result, selection, "test", self._encode_queries(split, job_data.encode(split), store), store
+        )
         if job_data.transfer is not None:
             tell("transfer")
             result.metrics |= job_data.transfer.measure(
@@ -191,7 +193,7 @@ class Evaluator:
             result.metrics |= unseen_metrics(job_data.dataset, seed, self._encode)
         return result
 
-    def _queries(self, split: Split, rows: Rows, store: Datastore | None) -> Queries:
+    def _encode_queries(self, split: Split, rows: Rows, store: Datastore | None) -> Queries:
         """Encodes a split, and retrieves the neighbours from `store`, as many as the largest k of the job."""
         output_MO, knn = self._encoder.outputs(rows), self._config.knn
         if store is None or knn is None:
@@ -219,7 +221,7 @@ class Evaluator:
             models["" if two_phases else "probe/"] = lambda output: predict(probe, self._embedding(output))
         probabilities = {prefix: model(validation.output_MO) for prefix, model in models.items()}
         result.decisions |= {prefix: self._job_data.decide(p) for prefix, p in probabilities.items()}
-        result.notes += self._notes(probabilities[""])
+        result.notes += self._threshold_notes(probabilities[""])
         selection, prediction = Selection(models), probabilities[""]
         if member:
             ensemble = weigh(self._job_data, prediction, member["validation"])
@@ -314,7 +316,7 @@ class Evaluator:
         """Returns the embeddings (M, D) of a split of any data set."""
         return self._embedding(self._encoder.outputs(self._job_data.encode_unlabelled(split)))
 
-    def _notes(self, probabilities: Tensor) -> list[str]:
+    def _threshold_notes(self, probabilities: Tensor) -> list[str]:
         """Returns a note if no validation probability reaches the job's threshold, by default one half."""
         threshold = self._config.threshold
         if threshold == "top_k" or self._config.at_least_one:  # then each row has a label

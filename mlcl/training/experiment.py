@@ -106,7 +106,7 @@ class _Experiment:
         """Evaluates the network, writes its results and returns metrics."""
         seconds, train_end = loop.seconds, time.perf_counter()
 
-        def phase(note: str) -> None:
+        def start_phase(note: str) -> None:
             loop.tell("phase", note=note)
             # The last epoch's checkpoint is written: a stop here costs the evaluation alone.
             if self.context.any(self.should_stop()):
@@ -114,11 +114,11 @@ class _Experiment:
 
         # A rank that stopped alone would leave the others waiting for it.
         check_stop = self._check_stop if self.context.world_size == 1 else lambda: None
-        result = evaluator.evaluate_final(test=self.test, tell=phase, check_stop=check_stop)
-        for note in (*result.notes, *self._untested(result.metrics)):
+        result = evaluator.evaluate_final(test=self.test, tell=start_phase, check_stop=check_stop)
+        for note in (*result.notes, *self._untested_notes(result.metrics)):
             loop.tell("note", note=note)
         write_results(self.folder, self.job_data, result, loop.model, self.stored)
-        metrics = result.metrics | _times(seconds, train_end)
+        metrics = result.metrics | _time_metrics(seconds, train_end)
         loop.tell("end", metrics | {BEST_EPOCH: float(loop.chosen_epoch)})
         return metrics
 
@@ -141,14 +141,14 @@ class _Experiment:
         result = Evaluation(rows, metrics, no_embeddings, fit.probabilities, decisions={"": decision})
         if "test" in fit.probabilities:
             result.tested[""] = fit.probabilities["test"]
-        for note in self._untested(metrics):
+        for note in self._untested_notes(metrics):
             self._tell("note", {}, note)
         write_results(self.folder, job_data, result, stored=self.stored)
-        metrics |= {"baseline/fit_cpu_seconds": fit.seconds, **_times(fit_end - start, fit_end)}
+        metrics |= {"baseline/fit_cpu_seconds": fit.seconds, **_time_metrics(fit_end - start, fit_end)}
         self._tell("end", metrics)
         return ExperimentResult(metrics, resumed=False)
 
-    def _untested(self, metrics: Mapping[str, float]) -> list[str]:
+    def _untested_notes(self, metrics: Mapping[str, float]) -> list[str]:
         """Returns a note if the test split was read and gave no metric: none of its rows has a label."""
         test_values = (value for name, value in metrics.items() if name.startswith("test/"))
         if not (self.test and all(map(math.isnan, test_values))):
@@ -166,6 +166,6 @@ class _Experiment:
             raise Stopped
 
 
-def _times(seconds: float, train_end: float) -> dict[str, float]:
+def _time_metrics(seconds: float, train_end: float) -> dict[str, float]:
     """Returns the seconds of training and of evaluation; `train_end` is the time when training ended."""
     return dict(zip(TIMES, (seconds, time.perf_counter() - train_end), strict=True))

@@ -77,7 +77,7 @@ class Passes:
             samples, minimum = len(batch) // self.views, least_samples(self.model.encoder)
             # Parts have equally many samples up to one, and none may have fewer than BatchNorm needs.
             return self._backward_cached(batch, min(math.ceil(samples / size), max(1, samples // minimum)))
-        value = self._objective(self._encode(self.wrapped, batch.inputs), batch)
+        value = self._compute_objective(self._encode(self.wrapped, batch.inputs), batch)
         value.total.backward()  # type: ignore[no-untyped-call]
         return value
 
@@ -88,7 +88,7 @@ class Passes:
         cache = GradCache(chunks, partial(self._encode, self.model), self.model.encoder)
         z_RD = self._run_on_all_ranks(cache.forward)
         phi = [p for p in self.model.objective.parameters() if p.requires_grad]
-        value = self._objective(z_RD.requires_grad_(), batch)
+        value = self._compute_objective(z_RD.requires_grad_(), batch)
         gradient_RD, *gradients = torch.autograd.grad(value.total, [z_RD, *phi], materialize_grads=True)
         value = value.detach()
         self._run_on_all_ranks(lambda: cache.backward_first(gradient_RD))
@@ -105,7 +105,7 @@ class Passes:
             z_ND: Tensor = module(inputs)
         return z_ND
 
-    def _objective(self, z_RD: Tensor, batch: Batch) -> ObjectiveValue:
+    def _compute_objective(self, z_RD: Tensor, batch: Batch) -> ObjectiveValue:
         with self.context.autocast(self.precision):
             value: ObjectiveValue = self.model.objective(z_RD, batch.labels, batch.sample_ids)
         return value

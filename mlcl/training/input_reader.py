@@ -103,7 +103,7 @@ class InputReader:
         if self.collate is not None:
             if self.modality == "text":
                 return CollatedRows(self.collate, read_texts(contents, places), None)
-            return CollatedRows(self.collate, contents, partial(_undecoded, places))
+            return CollatedRows(self.collate, contents, partial(_decode_error, places))
         if self.tokenizer is None:
             return ImageRows(decode_contents(contents, places, self.size, stretch=self.stretch))
         return encode(self.tokenizer, read_texts(contents, places), self.size)
@@ -127,9 +127,9 @@ def decode_contents(
     Raises UserError, with the entry of `places`, for an image that cannot be decoded.
     """
     contents, decoder = cast("Sequence[ImageContent]", images), partial(decode, size=size, stretch=stretch)
-    pixels = list(read_images(contents, decoder, partial(_undecoded, places)))
+    pixels = list(read_images(contents, decoder, partial(_decode_error, places)))
     return np.stack(pixels) if pixels else np.zeros((0, 3, size, size), np.uint8)
 
 
-def _undecoded(places: Sequence[str], row: int, reason: str) -> UserError:
+def _decode_error(places: Sequence[str], row: int, reason: str) -> UserError:
     return UserError(f"image cannot be decoded at {places[row]}", key="image", found=reason)

@@ -115,7 +115,7 @@ class JobData:
         transfer = Transfer.of(job, home, dataset.info, recorded=recorded)
         cache = home / "cache"
         features = FrozenInputs.of(job, train, cache) if job.baseline is None else None
-        job_data = cls(job, dataset, task, _tokenizer(job, train), train, cache, features, transfer)
+        job_data = cls(job, dataset, task, _make_tokenizer(job, train), train, cache, features, transfer)
         _check_band(job_data)
         _check_targets(job_data)
         return job_data
@@ -144,11 +144,11 @@ class JobData:
                     )
                 labels[name] = head_labels
         labels[CLASSIFIER] = self.targets(split)
-        return Rows(self._inputs(split), labels, split.rows, self.job.data.augment)
+        return Rows(self._read_inputs(split), labels, split.rows, self.job.data.augment)
 
     def encode_unlabelled(self, split: Split) -> Rows:
         """Encodes a split of any data set of the same modality, without labels."""
-        return Rows(self._inputs(split), {}, split.rows, self.job.data.augment)
+        return Rows(self._read_inputs(split), {}, split.rows, self.job.data.augment)
 
     def targets(self, split: Split) -> Labels:
         """Returns a split's targets for the classifier; for aspects, classes (N, A) with -1 for unknown."""
@@ -194,13 +194,13 @@ class JobData:
         mode, aspects = default_mode(metric), self.space.aspects
         return Scoring(metric, mode, evaluation.threshold, aspects, evaluation.at_least_one)
 
-    def _inputs(self, split: Split) -> TokenRows | ImageRows | FeatureRows | CollatedRows:
+    def _read_inputs(self, split: Split) -> TokenRows | ImageRows | FeatureRows | CollatedRows:
         if self.features is not None:
             return self.features.rows(split)
         return InputReader.of(self.job, self.tokenizer).split(split, self.cache)
 
 
-def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
+def _make_tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
     encoder, section = ENCODERS[job.encoder.name], job.encoder
     if encoder.tokenizer is None or job.baseline is not None:
         return None
@@ -247,21 +247,21 @@ def _check_band(job_data: JobData) -> None:
         raise UserError(problem, key="evaluation.metric", found=evaluation.metric)
 
 
-def _short_classes(job_data: JobData) -> list[str]:
+def _describe_short_classes(job_data: JobData) -> list[str]:
     """Returns texts for the first classes with fewer rows than the job asks for, and one for the rest."""
     subset_config = job_data.job.data.subset
     if subset_config is None or subset_config.per_class is None:
         return []
     space = subset_config.labels or job_data.job.objective.classifier.labels
     texts = short_classes(job_data.train, space, subset_config.per_class)
-    rest = [f"and {len(texts) - MOST_SHORT} more"] if len(texts) > MOST_SHORT else []
-    return [*texts[:MOST_SHORT], *rest]
+    rest_texts = [f"and {len(texts) - MOST_SHORT} more"] if len(texts) > MOST_SHORT else []
+    return [*texts[:MOST_SHORT], *rest_texts]
 
 
 def job_plan(job_data: JobData) -> dict[str, Any]:
     """Returns data, task and steps of a job as plain data."""
     job, info = job_data.job, job_data.dataset.info
-    short = _short_classes(job_data)
+    short = _describe_short_classes(job_data)
     sampler = build_sampler(job, job_data.train, 0, job.train.workers)
     return {
         "experiment": job.experiment,

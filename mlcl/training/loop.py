@@ -167,19 +167,19 @@ class Loop:
         passes = Passes.of(self.model, self.context, self.train, self.views, self.share)
         self._note_batch_norm()
         while not self._ended:
-            self._epoch(passes)
+            self._run_epoch(passes)
             position = self.position
             position.epoch += 1
             position.step_in_epoch = 0
             if position.epoch == self.train.epochs or position.epoch % self.validate_every == 0:
                 self._validate()
-            if self._ended or self.context.any(self.context.is_main and self._checkpoint_is_due):
+            if self._ended or self.context.any(self.context.is_main and self._is_checkpoint_due):
                 self.save()
         if self.best_weights is not None:
             load_trained_weights(self.model, self.best_weights)
 
     @property
-    def _checkpoint_is_due(self) -> bool:
+    def _is_checkpoint_due(self) -> bool:
         interval = self.train.checkpoint_every
         if interval is not None:
             return self.position.epoch % interval == 0
@@ -192,16 +192,16 @@ class Loop:
             patience is not None and self.position.stale >= patience.validations
         )
 
-    def _epoch(self, passes: Passes) -> None:
+    def _run_epoch(self, passes: Passes) -> None:
         self.model.train()
         position = self.position
         wait_time, start, samples = 0.0, time.perf_counter(), 0
-        for batch, seconds in self._batches():
+        for batch, seconds in self._timed_batches():
             wait_time += seconds
             samples += len(batch)
             last = position.step_in_epoch + 1 == self.sampler.steps_per_epoch
             full = last or position.window_steps + 1 == LOG_EVERY
-            norms = self._step(passes, batch, full)
+            norms = self._run_step(passes, batch, full)
             position.step_in_epoch += 1
             position.step += 1
             elapsed = time.perf_counter() - start
@@ -214,7 +214,7 @@ class Loop:
                 self.save()
                 raise Stopped
 
-    def _batches(self) -> Iterator[tuple[Batch, float]]:
+    def _timed_batches(self) -> Iterator[tuple[Batch, float]]:
         """Yields this rank's remaining batches of the epoch, each with the seconds spent waiting for it."""
         start = time.perf_counter()
         indices = self.sampler.batches(self.position.epoch, self.position.step_in_epoch)
@@ -222,7 +222,7 @@ class Loop:
             yield batch, time.perf_counter() - start
             start = time.perf_counter()
 
-    def _step(self, passes: Passes, batch: Batch, full: bool) -> dict[str, float]:
+    def _run_step(self, passes: Passes, batch: Batch, full: bool) -> dict[str, float]:
         """Makes an optimiser step. Returns gradient norms to log if `full`: the step ends a log window."""
         objective, norms = self.model.objective, dict[str, float]()
         objective.set_progress(self.position.step / max(1, self.steps - 1))
@@ -284,11 +284,11 @@ class Loop:
             return
         bad_steps = [step for step in self.context.objects(first) if step is not None]
         if bad_steps:
-            raise Diverged(self._bad_loss(steps[min(bad_steps)], len(steps) - min(bad_steps)))
+            raise Diverged(self._describe_bad_loss(steps[min(bad_steps)], len(steps) - min(bad_steps)))
         bad_names = [name for name, is_finite in zip(names, finite, strict=True) if not is_finite]
         raise Diverged(f"weights are not finite after step {self.position.step}: {', '.join(bad_names[:3])}")
 
-    def _bad_loss(self, values: dict[str, float], ago: int) -> str:
+    def _describe_bad_loss(self, values: dict[str, float], ago: int) -> str:
         """Returns the error text for a loss that was not finite `ago` steps ago."""
         position = self.position
         indices = self.sampler.batches(position.epoch, position.step_in_epoch - ago)
@@ -320,9 +320,9 @@ class Loop:
         self.position.validations[self.position.epoch] = {k: float(v) for k, v in metrics.items()}
         self.tell("validation", metrics)
         if self.patience is not None:
-            self._compare(self.patience, metrics)
+            self._keep_best_weights(self.patience, metrics)
 
-    def _compare(self, patience: Patience, metrics: dict[str, float]) -> None:
+    def _keep_best_weights(self, patience: Patience, metrics: dict[str, float]) -> None:
         """Copies the weights if the validation is the best so far. Rank 0 decides for all ranks."""
         # Without a classifier, which two-phase jobs train later, the neighbours' metric is compared.
         value = metrics.get(patience.metric, metrics.get(f"knn/{patience.metric}", math.nan))

@@ -53,7 +53,7 @@ def best_mean(grids: Sequence[Grid], mode: str) -> tuple[Setting, tuple[float, .
     if not grids or not all(grids):
         return None
     axis_values = [sorted(set.intersection(*(set(grid[axis]) for grid in grids))) for axis in AXES]
-    value_SKGT = np.stack([_at(grid, axis_values) for grid in grids])
+    value_SKGT = np.stack([_select_values(grid, axis_values) for grid in grids])
     # Rounded, since equal means may differ by the rounding of their sums.
     mean_KGT = (1 if mode == "max" else -1) * value_SKGT.mean(axis=0).round(DIGITS + 2)
     if not np.isfinite(mean_KGT).any():
@@ -63,7 +63,7 @@ def best_mean(grids: Sequence[Grid], mode: str) -> tuple[Setting, tuple[float, .
     return setting, tuple(value_SKGT[:, k, g, t].tolist())
 
 
-def _at(grid: Grid, axis_values: Sequence[Sequence[float]]) -> Array:
+def _select_values(grid: Grid, axis_values: Sequence[Sequence[float]]) -> Array:
     """Returns the metric (K, G, T) at the values `axis_values` of each axis."""
     value_KGT = np.array(grid[VALUES]).reshape([len(grid[axis]) for axis in AXES])
     indices = [

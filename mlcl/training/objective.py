@@ -105,12 +105,12 @@ class Objective(nn.Module):
             sharing.setdefault(head.sharing or name, {})[name] = head
         groups = list(sharing.values())
         first_heads = [next(iter(heads.values())) for heads in groups]
-        projected = [head.projection(self._input(head, output_RO)) for head in first_heads]
+        projected = [head.projection(self._projection_input(head, output_RO)) for head in first_heads]
         losses = [[head.loss for head in heads.values()] for heads in groups]
         targets = [[labels.get(name) for name in heads] for heads in groups]
         rows = gather_rows(losses, projected, targets, sample_ids_R)
         for heads, z_RD, loss_rows in zip(groups, projected, rows, strict=True):
-            value, values = self._heads_value(heads, z_RD, labels, sample_ids_R, loss_rows)
+            value, values = self._sum_heads(heads, z_RD, labels, sample_ids_R, loss_rows)
             parts |= {f"heads/{name}/loss": part for name, part in zip(heads, values, strict=True)}
             total = total + value
         if self.classifier is not None:
@@ -124,12 +124,12 @@ class Objective(nn.Module):
     ) -> Iterator[tuple[str, Tensor]]:
         """Computes the weighted losses one by one, and yields each with the name under which it is logged."""
         for name, head in self.named_heads():
-            value = head(self._input(head, output_RO), labels.get(name), sample_ids_R)
+            value = head(self._projection_input(head, output_RO), labels.get(name), sample_ids_R)
             yield f"heads/{name}", head.weight * value
         if self.classifier is not None:
             yield "classifier", self.classifier.weight * self.classifier(output_RO, labels[CLASSIFIER])
 
-    def _input(self, head: Head, output_RO: Tensor) -> Tensor:
+    def _projection_input(self, head: Head, output_RO: Tensor) -> Tensor:
         """Returns what a head projects: the embedding (R, D), or all logits of a row (R, C or L or A * C)."""
         if not head.reads_logits:
             return self.embedding(output_RO)
@@ -149,24 +149,24 @@ class Objective(nn.Module):
 
     def push_queues(self) -> None:
         """Adds the last batch to the heads' queues, once after each step, which may compute it repeatedly."""
-        for _, queue in self._queues():
+        for _, queue in self._named_queues():
             queue.push()
 
     def queue_states(self) -> dict[str, dict[str, Any]]:
         """Returns the rows of each head's queue, for a checkpoint."""
-        return {name: queue.state() for name, queue in self._queues()}
+        return {name: queue.state() for name, queue in self._named_queues()}
 
     def load_queues(self, states: Mapping[str, dict[str, Any]]) -> None:
         """Fills each head's queue with what `queue_states` returned."""
-        for name, queue in self._queues():
+        for name, queue in self._named_queues():
             queue.load(states.get(name, {}))
 
-    def _queues(self) -> Iterator[tuple[str, Queue]]:
+    def _named_queues(self) -> Iterator[tuple[str, Queue]]:
         for name, head in self.named_heads():
             if head.loss.queue is not None:
                 yield name, head.loss.queue
 
-    def _heads_value(
+    def _sum_heads(
         self,
         heads: Mapping[str, Head],
         z_RD: Tensor,

@@ -44,7 +44,7 @@ def faster_precision(
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
 
     def write(path: Path) -> None:
-        path.write_text(json.dumps({**key, "seconds": _seconds(device, prepare())}, indent=1) + "\n")
+        path.write_text(json.dumps({**key, "seconds": _time_precisions(device, prepare())}, indent=1) + "\n")
 
     def read(path: Path) -> Precision:
         seconds = json.loads(path.read_text(encoding="utf-8"))["seconds"]
@@ -53,7 +53,7 @@ def faster_precision(
     return read_cached(cache / FOLDER / f"{digest}.json", write, read)
 
 
-def _seconds(device: torch.device, work: Work) -> dict[Precision, float]:
+def _time_precisions(device: torch.device, work: Work) -> dict[Precision, float]:
     """Returns the least seconds that the work takes in each precision; the precisions alternate."""
     least_seconds, loop_start = dict.fromkeys(PRECISIONS, math.inf), time.perf_counter()
     for repeats in range(MOST):

@@ -98,7 +98,7 @@ class PredictedRows:
         if self.facts.row_path is not None:
             columns["path"] = as_column(self.facts.row_path.astype(np.int32))
         for prefix, p in self.probabilities.items():
-            columns[_predictor(prefix)] = as_column(p.reshape(len(p), -1).numpy().astype(np.float16))
+            columns[_predictor_name(prefix)] = as_column(p.reshape(len(p), -1).numpy().astype(np.float16))
         document = {
             "task": self.task,
             "aspects": self.aspects,
@@ -107,7 +107,7 @@ class PredictedRows:
             "path": None if self.facts.path is None else self.facts.path.tolist(),
         }
         table = pa.table(columns).replace_schema_metadata({FACTS: json.dumps(document)})
-        split_columns = [f"{_predictor(prefix)}.list.element" for prefix in self.probabilities]
+        split_columns = [f"{_predictor_name(prefix)}.list.element" for prefix in self.probabilities]
         with new_file(file) as path:  # byte streams save a fifth, since exponents compress well
             pq.write_table(
                 table, path, compression="zstd", use_dictionary=False, use_byte_stream_split=split_columns
@@ -122,7 +122,7 @@ class PredictedRows:
         table, document = pq.read_table(file), json.loads(metadata[FACTS])
         aspects = [len(document["aspects"])] if document["task"] == "aspects" else []
         probabilities = {
-            prefix: torch.from_numpy(vectors(table[_predictor(prefix)]).astype(np.float32)).reshape(
+            prefix: torch.from_numpy(vectors(table[_predictor_name(prefix)]).astype(np.float32)).reshape(
                 len(table), *aspects, -1
             )
             for prefix in document["decisions"]
@@ -208,7 +208,7 @@ def _write_blocks(folder: Path, values: Values) -> None:
     replace_text(folder / BLOCKS, json.dumps(tree, sort_keys=True) + "\n")
 
 
-def _predictor(prefix: str) -> str:
+def _predictor_name(prefix: str) -> str:
     """Returns the name of a predictor's column, from the prefix of its metrics."""
     return prefix.strip("/") or "classifier"
 

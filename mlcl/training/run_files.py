@@ -84,7 +84,7 @@ def write_results(
             _write_weights(folder / MODEL, job_data, model, result.probe)
         two_phases = model is not None and model.objective.classifier is None
         first_predictor = "probe" if two_phases and result.probe is not None else CLASSIFIER
-        _write_about(folder / MODEL, job_data, result, first_predictor)
+        _write_metadata(folder / MODEL, job_data, result, first_predictor)
     if result.tested:
         write_test_rows(folder, job_data, result.tested, result.decisions)
     elif result.grid is not None:
@@ -126,7 +126,7 @@ def _write_weights(
         replace_text(folder / TOKENIZER, job_data.tokenizer.to_str())
 
 
-def _write_about(folder: Path, job_data: JobData, result: Evaluation, first_predictor: str) -> None:
+def _write_metadata(folder: Path, job_data: JobData, result: Evaluation, first_predictor: str) -> None:
     """Writes job, name and fingerprint of the data, and decisions; `first_predictor` names the first."""
     replace_text(folder / JOB, job_yaml(job_data.job))
     info = json.dumps({"name": job_data.dataset.info.name, "fingerprint": job_data.fingerprint})
@@ -151,15 +151,15 @@ def write_embeddings(folder: Path, job_data: JobData, result: Evaluation, stored
     kind = torch.float32
     if stored == "float16" and not context.any(any(bool((x.abs() > LARGEST_HALF).any()) for x in values)):
         kind = torch.float16
-    tables = [_table(job_data.train, train.numbers, train.values, None, kind)]
+    tables = [_build_table(job_data.train, train.numbers, train.values, None, kind)]
     if context.rank == context.world_size - 1:
         for name, embedding_ND in result.embeddings.items():
             split = job_data.dataset.split(name)
             probabilities = result.probabilities.get(name)
-            tables.append(_table(split, range(len(split)), embedding_ND, probabilities, kind))
+            tables.append(_build_table(split, range(len(split)), embedding_ND, probabilities, kind))
     if context.world_size == 1:
         with new_file(folder / EMBEDDINGS) as path:
-            _write(path, tables)
+            _write_tables(path, tables)
     else:
         write_part(folder, tables, context)
 
@@ -172,13 +172,13 @@ def read_embeddings(path: Path, **options: Any) -> pa.Table:
 def write_part(folder: Path, tables: list[pa.Table], context: Context) -> None:
     """Writes this rank's part of the embeddings. Raises OSError on every rank if one cannot write."""
     parts, target = folder / PARTS, folder / EMBEDDINGS
-    with _on_every_rank(folder, context):
+    with _wait_for_ranks(folder, context):
         if context.is_main:
             remove_partial(folder, EMBEDDINGS)
             parts.mkdir()
-    with _on_every_rank(folder, context):
-        _write(parts / f"part-{context.rank:05d}.parquet", tables)
-    with _on_every_rank(folder, context):
+    with _wait_for_ranks(folder, context):
+        _write_tables(parts / f"part-{context.rank:05d}.parquet", tables)
+    with _wait_for_ranks(folder, context):
         if context.is_main:
             if target.is_dir():
                 shutil.rmtree(target)
@@ -187,7 +187,7 @@ def write_part(folder: Path, tables: list[pa.Table], context: Context) -> None:
 
 
 @contextmanager
-def _on_every_rank(folder: Path, context: Context) -> Iterator[None]:
+def _wait_for_ranks(folder: Path, context: Context) -> Iterator[None]:
     """Waits for all ranks at the end of the block. Raises OSError on all if one raises it in the block."""
     error: OSError | None = None
     try:
@@ -198,14 +198,14 @@ def _on_every_rank(folder: Path, context: Context) -> Iterator[None]:
         raise error or OSError(f"another rank could not write its embeddings into {folder}")
 
 
-def _write(path: Path, tables: list[pa.Table]) -> None:
+def _write_tables(path: Path, tables: list[pa.Table]) -> None:
     table, options = pa.concat_tables(tables), {"compression": "zstd", "row_group_size": ROW_GROUP}
     # Vectors have no values in common, so that a dictionary only takes time; their exponents compress.
     vectors = [f"{name}.list.element" for name in table.column_names if pa.types.is_nested(table[name].type)]
     pq.write_table(table, path, use_dictionary=["id", "split"], use_byte_stream_split=vectors, **options)
 
 
-def _table(
+def _build_table(
     split: Split, rows: range, embedding_ND: Tensor, probabilities: Tensor | None, kind: torch.dtype
 ) -> pa.Table:
     """Returns a table of the rows of a split with the numbers `rows`; vectors have the type `kind`."""
@@ -213,7 +213,7 @@ def _table(
         "id": split.id_column(rows),
         "split": pa.repeat(pa.scalar(split.name, pa.string()), len(rows)),
         "embedding": as_column(embedding_ND.to(kind).numpy()),
-        "probabilities": _lists(probabilities, len(rows), kind),
+        "probabilities": _to_list_array(probabilities, len(rows), kind),
     }
     return pa.table(columns)
 
@@ -225,7 +225,7 @@ def matrix(column: pa.ChunkedArray) -> Tensor:
     return torch.from_numpy(pc.list_flatten(column).to_numpy().reshape(len(column), -1).copy())
 
 
-def _lists(values: Tensor | None, rows: int, kind: torch.dtype) -> pa.ListArray:
+def _to_list_array(values: Tensor | None, rows: int, kind: torch.dtype) -> pa.ListArray:
     """Converts each row's probabilities to one flat list; returns nulls if `values` is None."""
     if values is None:
         return pa.nulls(rows, pa.list_(pa.float16() if kind == torch.float16 else pa.float32()))

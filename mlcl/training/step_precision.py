@@ -37,10 +37,10 @@ def step_precision(job_data: JobData) -> Precision:
     description = {"encoder": tree["encoder"], "objective": tree["objective"], "data": job_data.fingerprint}
     description |= {"train": {key: tree["train"][key] for key in SHAPE}}
     with own_process_state(job.train.threads):
-        return faster_precision(job_data.cache, device, description, lambda: _step(job_data, device))
+        return faster_precision(job_data.cache, device, description, lambda: _build_step(job_data, device))
 
 
-def _step(job_data: JobData, device: torch.device) -> Work:
+def _build_step(job_data: JobData, device: torch.device) -> Work:
     """Returns a function that computes the gradient of the first worker's first batch, not compiled."""
     train, context = job_data.job.train, Context(device)
     model = build_model(job_data).to(device).train()

@@ -58,7 +58,7 @@ class StoredRun:
         """
         if job_data.job.baseline is not None:
             raise UserError("a baseline has no embeddings", file=folder, found=job_data.job.baseline)
-        table = _read(folder / EMBEDDINGS)
+        table = _read_table(folder / EMBEDDINGS)
         stored_splits = pc.unique(table["split"]).to_pylist()
         run = cls(job_data, {}, {})
         for name in SPLITS:
@@ -67,7 +67,7 @@ class StoredRun:
                     continue
                 raise UserError(f"the run left no embeddings of {name} rows", file=folder / EMBEDDINGS)
             split = run.split(name)
-            run.embeddings[name], flat_NP = _rows(table, name, split.ids, folder / EMBEDDINGS)
+            run.embeddings[name], flat_NP = _select_rows(table, name, split.ids, folder / EMBEDDINGS)
             if name != "train":
                 aspects = [len(job_data.space.aspects)] if job_data.task == "aspects" else []
                 run.probabilities[name] = flat_NP.reshape(len(split), *aspects, -1)
@@ -161,7 +161,7 @@ class StoredRun:
         return [neighbour_overlap(neighbours, *label_pair, k) for k in ks]
 
 
-def _read(file: Path) -> pa.Table:
+def _read_table(file: Path) -> pa.Table:
     try:
         table = read_embeddings(file)
         table.validate(full=True)
@@ -172,7 +172,7 @@ def _read(file: Path) -> pa.Table:
     return table
 
 
-def _rows(table: pa.Table, name: str, ids: list[str], file: Path) -> tuple[Tensor, Tensor]:
+def _select_rows(table: pa.Table, name: str, ids: list[str], file: Path) -> tuple[Tensor, Tensor]:
     """Returns the embeddings (N, D) and the probabilities (N, P) of a split; for training rows P is 0."""
     rows = table.filter(pc.equal(table["split"], name))
     if rows["id"].to_pylist() != ids:

@@ -121,7 +121,7 @@ class Transfer:
             raise UserError(problem, key=f"{key}.metric", found=config.metric, allowed=names)
         transfer = cls(dataset, config, job, space.kind)
         for name, split in (("training", "train"), ("validation", "validation")):
-            if not known_rows(space.kind, transfer._targets(dataset.split(split))).any():
+            if not known_rows(space.kind, transfer._read_targets(dataset.split(split))).any():
                 problem = f"no {name} row has a label of it"
                 raise UserError(problem, file=place, key=f"{key}.labels", found=config.labels)
         return transfer
@@ -148,9 +148,9 @@ class Transfer:
         train, validation = self.dataset.split("train"), self.dataset.split("validation")
         train_rows, val_ND = embeddings(train), encode(validation)
         result = linear_probe(
-            train_rows.for_probe(self._targets(train)),
+            train_rows.for_probe(self._read_targets(train)),
             val_ND,
-            self._targets(validation),
+            self._read_targets(validation),
             task=self.task,
             n_classes=space.n_classes,
             grid=probe_grid(self.job),
@@ -159,13 +159,13 @@ class Transfer:
         metrics = {f"transfer/val/{name}": value for name, value in result.metrics.items()}
         # Opened after the probe is chosen.
         test = self.dataset.split("test")
-        probabilities, targets = predict(result, encode(test)), self._targets(test)
+        probabilities, targets = predict(result, encode(test)), self._read_targets(test)
         if not known_rows(self.task, targets).any():
             return metrics
         test_metrics = evaluate(self.task, probabilities, targets, result.decision, space.aspects)
         return metrics | {f"transfer/test/{name}": value for name, value in test_metrics.items()}
 
-    def _targets(self, split: Split) -> Labels:
+    def _read_targets(self, split: Split) -> Labels:
         return targets_of(split, self.config.labels, self.task)
 
 

@@ -214,7 +214,7 @@ __main__.main()
 def test_what_the_caller_has_closed_is_open(monkeypatch):
     for name in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
-    __main__._open_closed()
+    __main__._open_closed_streams()
     assert (sys.stdin.read(), sys.stdout.write("x"), sys.stderr.write("x")) == ("", 1, 1)
 
 

@@ -84,10 +84,10 @@ def test_batches_are_collected_and_the_last_of_an_epoch_ends_a_step(every):
 def test_what_a_stopped_epoch_left_is_not_in_the_next_fit():
     model = Cached(4)
     fit(model, [batch(n) for n in range(8)], max_steps=1)
-    model._collected = [batch(9)]
+    model._collected_batches = [batch(9)]
     fit(model, [batch(n) for n in range(4)])
     assert model.values[-1] < 10
-    assert len(model._collected) == 0
+    assert len(model._collected_batches) == 0
 
 
 def test_bfloat16_is_computed_in_the_second_pass_too():

@@ -41,7 +41,7 @@ def test_a_model_is_put_on_storage_and_copied_once_to_a_machine(tmp_path, cache,
     folder = model_folder(uri)
     assert (folder.parent, (folder / "config.json").read_text()) == (cache / "mlcl", "{}")
     with monkeypatch.context() as patch:
-        patch.setattr(model_storage, "_copy", lambda *_, **__: pytest.fail("copied again"))
+        patch.setattr(model_storage, "_copy_files", lambda *_, **__: pytest.fail("copied again"))
         assert model_folder(uri) == folder
     (tmp_path / "storage" / "bert" / "config.json").write_text('{"changed": 1}')
     assert "changed" in (model_folder(uri) / "config.json").read_text()

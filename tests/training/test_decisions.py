@@ -87,7 +87,7 @@ def test_a_user_hears_that_no_label_is_predicted(tiny, tmp_path):
 def test_no_note_on_a_threshold_where_each_row_has_a_label(setting, tiny, tmp_path):
     job_data = JobData.of(tiny_job(tiny, *TAGS, setting), tmp_path)
     evaluator = Evaluator(job_data, build_model(job_data), ONE_PROCESS)
-    assert evaluator._notes(torch.full((24, 5), 0.1)) == []
+    assert evaluator._threshold_notes(torch.full((24, 5), 0.1)) == []
 
 
 def test_the_validation_of_an_epoch_uses_the_threshold_too(tiny, tmp_path):

@@ -167,8 +167,8 @@ def test_vectors_are_as_they_stand_in_the_data(data, tmp_path):
 def test_rows_are_computed_once_also_for_many_at_once(data, tmp_path, bert, monkeypatch):
     train = data("text").split("train")
     calls = []
-    write = feature_cache._write
-    monkeypatch.setattr(feature_cache, "_write", lambda *given: calls.append(1) or write(*given))
+    write = feature_cache._write_rows
+    monkeypatch.setattr(feature_cache, "_write_rows", lambda *given: calls.append(1) or write(*given))
     with ThreadPoolExecutor(4) as pool:
         asked = [
             pool.submit(FeatureCache(tmp_path / "cache", train).rows, "transformer", bert, train)
@@ -236,7 +236,7 @@ def test_a_failed_extraction_leaves_nothing(data, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(feature_cache, "_write", fail)
+    monkeypatch.setattr(feature_cache, "_write_rows", fail)
     with pytest.raises(UserError, match="cannot be written"):
         cache.rows("tfidf", TfidfInput(), train)
     monkeypatch.undo()

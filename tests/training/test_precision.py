@@ -22,7 +22,9 @@ def unexpected():
 )
 def test_bf16_is_chosen_where_it_is_clearly_faster_and_measured_once(bf16, chosen, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        precision_module, "_seconds", lambda _, work: {"float32": work("float32") and 1.0, "bf16": bf16}
+        precision_module,
+        "_time_precisions",
+        lambda _, work: {"float32": work("float32") and 1.0, "bf16": bf16},
     )
     calls = []
     assert faster_precision(tmp_path, CPU, {"step": 1}, lambda: lambda p: not calls.append(p)) == chosen
@@ -35,7 +37,7 @@ def test_bf16_is_chosen_where_it_is_clearly_faster_and_measured_once(bf16, chose
 def test_both_precisions_take_turns(monkeypatch):
     monkeypatch.setattr(precision_module, "ENOUGH", 0.0)
     calls = []
-    least = precision_module._seconds(CPU, calls.append)
+    least = precision_module._time_precisions(CPU, calls.append)
     assert calls == ["float32", "bf16"] * 2
     assert all(seconds > 0 for seconds in least.values())
 

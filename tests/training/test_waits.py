@@ -59,7 +59,7 @@ def steps(job, home, device, engine):
     loop.position.step = 1  # the very first step asks for the free memory and reads the batch
 
     def step():
-        loop._step(passes, batch, False)
+        loop._run_step(passes, batch, False)
         stepped = loop.optimizer.state
         return [name for name, weight in model.named_parameters() if weight not in stepped]
 

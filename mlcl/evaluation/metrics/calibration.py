@@ -33,14 +33,14 @@ def error_without(p_n: Array, true_n: Array, block_n: Array, blocks: int) -> Arr
         return np.asarray(np.abs(surplus.sum(0) - surplus).sum(1) / remaining_B)
 
 
-def _of_labels(prediction: LabelPrediction) -> float:
+def _label_error(prediction: LabelPrediction) -> float:
     true_NL = np.zeros(prediction.probabilities.shape, dtype=bool)
     true_NL[prediction.row, prediction.label] = True
     cells = ... if prediction.known is None else prediction.known
     return calibration_error(prediction.probabilities[cells].ravel(), true_NL[cells].ravel())
 
 
-def _of_classes(prediction: ClassPrediction) -> float:
+def _class_error(prediction: ClassPrediction) -> float:
     return calibration_error(prediction.probabilities.max(1), prediction.right)
 
 
@@ -50,9 +50,9 @@ CALIBRATION_ERROR = Metric(
     source="Guo et al. 2017, arXiv 1706.04599, Eq. 3",
     mode="min",
     group="calibration",
-    labels=_of_labels,
+    labels=_label_error,
     ranks=True,
     masked=True,
     without_blocks=lambda rows: rows.pooled(error_without),
-    classes=_of_classes,
+    classes=_class_error,
 )

@@ -16,7 +16,7 @@ def f1_of_band(band: str, average: str) -> Metric:
     """
     average_of = {"micro": micro_f1, "macro": macro_f1_of_classes}[average]
 
-    def of_band(prediction: LabelPrediction | ClassPrediction) -> float:
+    def band_f1(prediction: LabelPrediction | ClassPrediction) -> float:
         label_counts, inside_L = prediction.counts, prediction.facts.in_band(band)
         right, predicted, true = (
             count_L[inside_L] for count_L in (label_counts.right, label_counts.predicted, label_counts.true)
@@ -29,16 +29,16 @@ def f1_of_band(band: str, average: str) -> Metric:
         summary=f"{average} F1 of the labels or classes of the {band} band",
         source=SOURCE,
         group="bands",
-        labels=of_band,
+        labels=band_f1,
         masked=True,
-        classes=of_band,
+        classes=band_f1,
     )
 
 
 def accuracy_of_band(band: str) -> Metric:
     """Returns the metric `<band>_accuracy`: accuracy over the rows with a class of the band; NaN if none."""
 
-    def of_classes(prediction: ClassPrediction) -> float:
+    def band_accuracy(prediction: ClassPrediction) -> float:
         inside_N = prediction.facts.in_band(band)[prediction.targets]
         return float(prediction.right[inside_N].mean()) if inside_N.any() else float("nan")
 
@@ -47,7 +47,7 @@ def accuracy_of_band(band: str) -> Metric:
         summary=f"accuracy over the rows whose class is of the {band} band",
         source=SOURCE,
         group="bands",
-        classes=of_classes,
+        classes=band_accuracy,
     )
 
 

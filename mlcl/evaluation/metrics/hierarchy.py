@@ -48,7 +48,7 @@ def of_nodes(kind: str, summary: str, value: Callable[[float, float, float], flo
     harmonic mean, 2 sum_i |T_i & P_i| / (sum_i |P_i| + sum_i |T_i|).
     """
 
-    def of_prediction(prediction: LabelPrediction | ClassPrediction) -> float:
+    def hierarchical_value(prediction: LabelPrediction | ClassPrediction) -> float:
         try:
             return value(*shared_nodes(prediction))
         except ZeroDivisionError:
@@ -59,8 +59,8 @@ def of_nodes(kind: str, summary: str, value: Callable[[float, float, float], flo
         summary=summary,
         source="Kiritchenko et al. 2006, Learning and evaluation in the presence of class hierarchies",
         group="hierarchy",
-        labels=of_prediction,
-        classes=of_prediction,
+        labels=hierarchical_value,
+        classes=hierarchical_value,
     )
 
 

@@ -75,7 +75,7 @@ def of_labelled_rows(name: str, summary: str, function: str, mode: Literal["max"
         p_RL = prediction.probabilities[row_R]
         if prediction.known is None:
             return float(measure(true_RL, p_RL))
-        return _of_known(measure, true_RL, p_RL, prediction.known[row_R])
+        return _mean_over_known(measure, true_RL, p_RL, prediction.known[row_R])
 
     return Metric(
         name=name,
@@ -90,7 +90,7 @@ def of_labelled_rows(name: str, summary: str, function: str, mode: Literal["max"
     )
 
 
-def _of_known(
+def _mean_over_known(
     measure: Callable[[Array, Array], float], true_RL: Array, p_RL: Array, known_RL: Array
 ) -> float:
     """Returns the mean of `measure` on each row's known labels, over rows with two or more; NaN if none."""

@@ -51,7 +51,7 @@ class LabelLoss(nn.Module):
         self.model, self.loss, self.mini_batch_size = model, loss, mini_batch_size
         self.uses_gradient_cache = mini_batch_size is not None  # read by sentence-transformers' wrappers
         for parameter in loss.parameters():
-            hook = partial(_mean_of_processes, loss.group)
+            hook = partial(_average_gradient, loss.group)
             parameter.register_hook(hook)  # type: ignore[no-untyped-call]
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
@@ -59,15 +59,15 @@ class LabelLoss(nn.Module):
         columns = list(sentence_features)
         if self.mini_batch_size is None:
             z_RD = torch.cat([_embed(self.model, column) for column in columns])
-            return self._value(z_RD, labels, len(columns))
-        chunks = [chunk for column in columns for chunk in _cut(column, self.mini_batch_size)]
+            return self._loss_value(z_RD, labels, len(columns))
+        chunks = [chunk for column in columns for chunk in _cut_features(column, self.mini_batch_size)]
         wrapper = getattr(self.model, "_orig_mod", self.model)  # set by torch.compile
         module = wrapper.module if isinstance(wrapper, DistributedDataParallel) else self.model
         cache = GradCache(chunks, partial(_embed, module), module)
         z_RD = cache.forward()
         if not torch.is_grad_enabled():
-            return self._value(z_RD, labels, len(columns))
-        value = self._value(z_RD.requires_grad_(), labels, len(columns))
+            return self._loss_value(z_RD, labels, len(columns))
+        value = self._loss_value(z_RD.requires_grad_(), labels, len(columns))
         gradient_RD, loss_pairs = loss_gradients(value, z_RD, self.loss.parameters())
         result = value.detach().requires_grad_()
 
@@ -79,7 +79,7 @@ class LabelLoss(nn.Module):
         result.register_hook(backward)  # type: ignore[no-untyped-call]
         return result
 
-    def _value(self, z_RD: Tensor, labels: Tensor | None, views: int) -> Tensor:
+    def _loss_value(self, z_RD: Tensor, labels: Tensor | None, views: int) -> Tensor:
         samples_R = None
         if views > 1:
             first_id = (dist.get_rank() if world(None) > 1 else 0) << 32  # processes have different ids
@@ -97,7 +97,7 @@ def _embed(model: nn.Module, features: dict[str, Any]) -> Tensor:
     return encode_rows(lambda inputs: model(inputs)["sentence_embedding"], features)
 
 
-def _cut(features: dict[str, Any], size: int) -> list[dict[str, Any]]:
+def _cut_features(features: dict[str, Any], size: int) -> list[dict[str, Any]]:
     """Cuts the features of a column into mini-batches; a column without texts is one mini-batch.
 
     Raises ValueError for features that do not have one row for each text.
@@ -113,7 +113,7 @@ def _cut(features: dict[str, Any], size: int) -> list[dict[str, Any]]:
     ]
 
 
-def _mean_of_processes(group: Any, gradient: Tensor) -> Tensor:
+def _average_gradient(group: Any, gradient: Tensor) -> Tensor:
     if (size := world(group)) == 1:
         return gradient
     total = gradient.clone()

@@ -22,11 +22,11 @@ def all_weights(
     Source: Similarity-Dissimilarity, Eq. 1 and 3.
     """
 
-    def equal(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+    def match_equal_sets(counts: LabelCounts) -> tuple[Tensor, Tensor]:
         positive = equal_sets(counts) & ((counts.anchor_size > 0) | empty_match)
         return positive, positive.to(dtype)
 
-    return OverlapRule(equal).dense(sets, anchors, dtype)
+    return OverlapRule(match_equal_sets).dense(sets, anchors, dtype)
 
 
 def all_closed(sets: LabelSets, ranks: BatchRanks, *, empty_match: bool) -> IncidenceWeights:

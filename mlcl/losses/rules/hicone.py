@@ -56,13 +56,13 @@ def himulcone_terms(
         if granularity == "pair":
             floor = largest.detach() if detach else largest
             raised_BB = torch.where(loss_BB < floor, floor, loss_BB)
-            term_B = term_B + shares[level] * _mean_over(positive_BB, raised_BB)
+            term_B = term_B + shares[level] * _mean_over_positives(positive_BB, raised_BB)
             # Of equally large pair losses, only the first gets the gradient.
             level_loss = loss_BB.masked_fill(~positive_BB, -torch.inf).flatten()
             level_loss = level_loss.max(0).values
             largest = torch.where(level_loss > largest, level_loss, largest)
             continue
-        level_B = _mean_over(positive_BB, loss_BB)
+        level_B = _mean_over_positives(positive_BB, loss_BB)
         higher = level_B.sum() >= largest
         largest_B = torch.where(higher, level_B, largest_B.detach() if detach else largest_B)
         largest = largest_B.sum()
@@ -70,7 +70,7 @@ def himulcone_terms(
     return term_B
 
 
-def _mean_over(positive_BB: Tensor, loss_BB: Tensor) -> Tensor:
+def _mean_over_positives(positive_BB: Tensor, loss_BB: Tensor) -> Tensor:
     return torch.where(positive_BB, loss_BB, 0).sum(1) / positive_BB.sum(1).clamp(min=1)
 
 

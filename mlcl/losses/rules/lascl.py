@@ -69,12 +69,12 @@ class LasclWeights(PairWeights):
     def __init__(
         self, paths: Paths, given: PairWeights, has_positive_N: Tensor, unrelated: float, *, excludes: bool
     ) -> None:
-        self._paths, self._given, self._unrelated = paths, given, unrelated
+        self._paths, self._label_weights, self._unrelated_similarity = paths, given, unrelated
         self._has_positive_N = has_positive_N
         self.row_sums = given.row_sums
         self.excludes = excludes
         self.largest_factor = 1 / unrelated
-        self._latest: tuple[slice, slice, Tensor, Tensor] | None = None
+        self._latest_tile: tuple[slice, slice, Tensor, Tensor] | None = None
 
     def has_positive(self) -> Tensor:
         """Whether each own anchor has a positive, also without negatives, as bool (N,)."""
@@ -82,27 +82,27 @@ class LasclWeights(PairWeights):
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z (N, D)."""
-        return self._given.attract(z_BD)
+        return self._label_weights.attract(z_BD)
 
     def excluded(self, rows: slice, cols: slice) -> Tensor:
         """Whether pairs of a tile share the finest level (I, J)."""
-        return self._of_tile(rows, cols)[0]
+        return self._compute_tile(rows, cols)[0]
 
     def factors(self, rows: slice, cols: slice) -> Tensor:
         """Returns 1 / w of a tile (I, J)."""
-        return self._of_tile(rows, cols)[1]
+        return self._compute_tile(rows, cols)[1]
 
-    def _of_tile(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
+    def _compute_tile(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
         """Returns whether pairs share the finest level, and 1 / w (I, J); keeps those of the latest tile."""
-        if self._latest is None or self._latest[:2] != (rows, cols):
+        if self._latest_tile is None or self._latest_tile[:2] != (rows, cols):
             depth_IJ, levels = self._paths.depth(rows, cols), self._paths.levels
-            w_IJ = class_similarity(depth_IJ, levels, self._unrelated, self.row_sums.dtype)
-            self._latest = rows, cols, depth_IJ == levels, w_IJ.reciprocal_()
-        return self._latest[2:]
+            w_IJ = class_similarity(depth_IJ, levels, self._unrelated_similarity, self.row_sums.dtype)
+            self._latest_tile = rows, cols, depth_IJ == levels, w_IJ.reciprocal_()
+        return self._latest_tile[2:]
 
     def to(self, device: torch.device) -> PairWeights:
         """Moves all tensors of the weights to a device, and returns the object."""
-        self._given.to(device)
+        self._label_weights.to(device)
         return super().to(device)
 
 

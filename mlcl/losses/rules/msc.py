@@ -24,10 +24,10 @@ def msc_rule(*, prototypes: bool, alpha: Above0 = 1.0, beta: Above0 = 1.0) -> La
     Source: MSC (Audibert et al. 2024), in the form of its published code.
     """
 
-    def per_union(counts: LabelCounts) -> Tensor:
+    def share_of_union(counts: LabelCounts) -> Tensor:
         return alpha / counts.union.clamp(min=1)
 
-    return LabelShareRule(per_union, prototypes, float(beta))
+    return LabelShareRule(share_of_union, prototypes, float(beta))
 
 
 MSC = overlap_loss(

@@ -49,7 +49,7 @@ def simdis_rule(
     return OverlapRule(similarity_times_dissimilarity, normalizer=normalizer)
 
 
-def _conflict(options: Mapping[str, Any]) -> None:
+def _check_penalty(options: Mapping[str, Any]) -> None:
     if (options["penalty"] == "exponential") != (options["rate"] is not None):
         raise ValueError(
             f"option rate of simdis goes with penalty exponential; found: penalty {options['penalty']}, "
@@ -72,5 +72,5 @@ SIMDIS = overlap_loss(
     summary="rows that share a label attract by how their label sets relate",
     source="Similarity-Dissimilarity, Eq. 13-15",
     year=2024,
-    conflict=_conflict,
+    conflict=_check_penalty,
 )

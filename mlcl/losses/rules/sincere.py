@@ -20,14 +20,14 @@ Positives = Literal["overlapping", "equal"]
 Denominator = Literal["pair", "negatives"]
 
 
-def _equal(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+def _match_equal_sets(counts: LabelCounts) -> tuple[Tensor, Tensor]:
     positive = equal_sets(counts) & (counts.anchor_size > 0)
     return positive, positive.to(counts.shared.dtype)
 
 
 RULES = {
     "overlapping": OverlapRule(share_label, symmetric=True),
-    "equal": OverlapRule(_equal, symmetric=True),
+    "equal": OverlapRule(_match_equal_sets, symmetric=True),
 }
 
 
@@ -78,7 +78,7 @@ class SincereWeights(PairwiseWeights):
     ) -> None:
         self._overlap = rule.closed(sets, ranks)
         super().__init__(self._overlap, ranks)
-        self._decoupled = denominator == "negatives"
+        self._is_decoupled = denominator == "negatives"
 
     def excluded(self, rows: slice, cols: slice) -> Tensor:
         """Whether pairs of a tile of rows are positive (I, J)."""
@@ -86,7 +86,7 @@ class SincereWeights(PairwiseWeights):
 
     def losses(self, weight: Tensor, x: Tensor, _row_sum: Tensor) -> PairLoss:
         """Returns W log(1 + exp(x)) or W x of pairs, with its derivatives."""
-        if self._decoupled:
+        if self._is_decoupled:
             # An anchor without negatives has m = EXCLUDED.
             masked_weight = weight.masked_fill(x <= EXCLUDED / 2, 0)
             return PairLoss(masked_weight * x, masked_weight, masked_weight)

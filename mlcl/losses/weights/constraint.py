@@ -36,7 +36,7 @@ class ConstrainedLevels(Constrained):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._levels = [self._level(level) for level in range(self.paths.levels)]
+        self._levels = [self._level_weights(level) for level in range(self.paths.levels)]
 
     def to(self, device: torch.device) -> PairWeights:
         """Moves all tensors to a device, also those of each level's weights, and returns the object."""
@@ -68,7 +68,7 @@ class ConstrainedLevels(Constrained):
         constant = (self.share_H * total_H[source_H] * moved_H).sum() / z_BD.shape[0]
         return _LevelMix(levels, self.share_H.masked_fill(moved_H, 0), constant)
 
-    def _level(self, level: int) -> PairWeights:
+    def _level_weights(self, level: int) -> PairWeights:
         """Returns the weights 1 / |P_l(i)| of the pairs of one level."""
         weight_HB = torch.zeros(self.count.shape, dtype=self.dtype, device=self.count.device)
         weight_HB[level] = safe_divide(torch.ones_like(weight_HB[level]), self.count[level].to(self.dtype))

@@ -30,29 +30,29 @@ class IncidenceWeights(PairWeights):
         symmetric: bool,
     ) -> None:
         self.row_sums = row_sums_N
-        self._symmetric = symmetric
+        self._is_symmetric = symmetric
         # Everything that depends on labels alone is computed here, so that `attract` waits for no device.
         self._width = rows.width
         self._columns, self._offsets = rows.part(slice(0, own))
         order_M, self._row_M, self._group_offsets = by_label(rows)
-        self._own_M, self._by_group_M = value_M[: len(self._columns)], value_M[order_M]
+        self._own_value_M, self._group_value_M = value_M[: len(self._columns)], value_M[order_M]
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, (N, D)."""
-        value_M, by_group_M = self._own_M.to(z_BD.dtype), self._by_group_M.to(z_BD.dtype)
-        itself_N1 = self._of_own(z_BD.new_ones(self._width, 1), value_M)
+        value_M, by_group_M = self._own_value_M.to(z_BD.dtype), self._group_value_M.to(z_BD.dtype)
+        itself_N1 = self._sum_over_groups(z_BD.new_ones(self._width, 1), value_M)
         z_ND = z_BD[: len(self._offsets) - 1]
-        forward_ND = self._of_own(self._of_groups(z_BD), value_M) - itself_N1 * z_ND
-        if self._symmetric:
+        forward_ND = self._sum_over_groups(self._sum_over_rows(z_BD), value_M) - itself_N1 * z_ND
+        if self._is_symmetric:
             return forward_ND.mul_(2)
-        backward_ND = self._of_own(self._of_groups(z_BD, by_group_M))
+        backward_ND = self._sum_over_groups(self._sum_over_rows(z_BD, by_group_M))
         return forward_ND.add_(backward_ND).sub_(itself_N1 * z_ND)
 
-    def _of_own(self, table_LD: Tensor, weight_M: Tensor | None = None) -> Tensor:
+    def _sum_over_groups(self, table_LD: Tensor, weight_M: Tensor | None = None) -> Tensor:
         """Returns, for each own row, the (weighted) sum of the table's rows of its groups (N, D)."""
         return bag(self._columns, self._offsets, table_LD, weight_M)
 
-    def _of_groups(self, z_BD: Tensor, weight_M: Tensor | None = None) -> Tensor:
+    def _sum_over_rows(self, z_BD: Tensor, weight_M: Tensor | None = None) -> Tensor:
         """Returns, for each group, the (weighted) sum of its rows' embeddings (L, D)."""
         return group_bag(self._row_M, self._group_offsets, z_BD, weight_M)
 

@@ -64,35 +64,35 @@ class LabelShares(PairWeights):
         self, rule: LabelShareRule, sets: LabelSets, ranks: BatchRanks, *, merge: bool = True
     ) -> None:
         self.repulsion = rule.repulsion
-        self._near, self._dtype = rule.near, ranks.dtype
-        self._distinct = DistinctSets(sets, ranks, merge=merge)
-        self._sets = self._distinct.sets
+        self._nearness, self._dtype = rule.near, ranks.dtype
+        self._distinct_sets = DistinctSets(sets, ranks, merge=merge)
+        self._sets = self._distinct_sets.sets
         assert self._sets.rows is not None
         self._labels = self._sets.rows
         self._set_M = self._labels.row_index()
-        normaliser_M = self._sums() + int(rule.prototypes)
+        normaliser_M = self._sum_nearness() + int(rule.prototypes)
         self._inverse_M = safe_divide(torch.ones_like(normaliser_M), normaliser_M)
         size_U = self._sets.sizes.to(self._dtype)
         self._prototype_M = self._inverse_M / size_U[self._set_M] if rule.prototypes else None
-        self._inverse_M.masked_fill_(self._set_M >= self._distinct.anchors, 0)
+        self._inverse_M.masked_fill_(self._set_M >= self._distinct_sets.anchors, 0)
         # The weights of one of u's labels add up to 1 / |u|, unless no other row or prototype has it.
         mass_U = torch.zeros_like(size_U).index_add_(0, self._set_M, (normaliser_M > 0).to(self._dtype))
-        self.row_sums = safe_divide(mass_U, size_U)[self._distinct.own_index]
+        self.row_sums = safe_divide(mass_U, size_U)[self._distinct_sets.own_index]
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, prototypes included, (N, D)."""
-        rows = len(self._distinct.index)
-        product_ND = self._distinct.attract(lambda i, j: torch.add(*self.each(i, j)), z_BD[:rows])
+        rows = len(self._distinct_sets.index)
+        product_ND = self._distinct_sets.attract(lambda i, j: torch.add(*self.each(i, j)), z_BD[:rows])
         if self._prototype_M is None:
             return product_ND
-        label_V, offsets = self._labels.part(slice(0, self._distinct.own))
+        label_V, offsets = self._labels.part(slice(0, self._distinct_sets.own))
         product_VD = bag(label_V, offsets, z_BD[rows:], self._prototype_M[: len(label_V)])
-        return product_ND + product_VD[self._distinct.own_index]
+        return product_ND + product_VD[self._distinct_sets.own_index]
 
     def attract_prototypes(self, z_BD: Tensor) -> Tensor:
         """Returns W^T Z for the prototypes' columns of W (L, D), summed over own rows."""
         assert self._prototype_M is not None
-        index_N = self._distinct.own_index
+        index_N = self._distinct_sets.own_index
         sum_UD = z_BD.new_zeros(len(self._sets), z_BD.shape[1]).index_add_(0, index_N, z_BD[: len(index_N)])
         order_M, set_M, offsets = by_label(self._labels)
         return bag(set_M, offsets, sum_UD, self._prototype_M[order_M])
@@ -102,7 +102,7 @@ class LabelShares(PairWeights):
         counts = self._sets.counts(rows, cols, self._dtype)
         forward_IJ = self._inverse_shared(rows, cols) / counts.anchor_size.clamp(min=1)
         backward_IJ = self._inverse_shared(cols, rows).T / counts.candidate_size.clamp(min=1)
-        return forward_IJ * self._near(counts), backward_IJ * self._near(counts.reversed())
+        return forward_IJ * self._nearness(counts), backward_IJ * self._nearness(counts.reversed())
 
     def of_prototypes(self) -> tuple[LabelRows, Tensor] | None:
         """Returns the labels of the sets and their prototypes' weights (M,); None without prototypes."""
@@ -113,9 +113,9 @@ class LabelShares(PairWeights):
         first, last = self._labels.known_offsets[[rows.start, rows.stop]].tolist()
         return cross(self._labels, rows, cols, self._dtype, self._inverse_M[first:last])
 
-    def _sums(self) -> Tensor:
+    def _sum_nearness(self) -> Tensor:
         """Returns sum_v f_uv over the other rows v that have l, for each stored (u, l), (M,)."""
-        total, rows_U = len(self._sets), self._distinct.rows
+        total, rows_U = len(self._sets), self._distinct_sets.rows
         size = tiling.tile_size(rows_U.device)
         step = max(1, min(size, LABEL_SUMS // max(1, self._labels.width)))
         sum_M = torch.zeros(len(self._set_M), dtype=self._dtype, device=rows_U.device)
@@ -126,16 +126,16 @@ class LabelShares(PairWeights):
             label_m = self._labels.columns[first:last]
             for left in range(0, total, size):
                 cols = slice(left, min(left + size, total))
-                nearness_JI = self._near(self._sets.counts(cols, part, self._dtype).reversed())
+                nearness_JI = self._nearness(self._sets.counts(cols, part, self._dtype).reversed())
                 share_JI = rows_U[cols, None] * nearness_JI
                 if overlap := range(max(top, left), min(part.stop, cols.stop)):
                     # If the row itself were subtracted only later, rounding would hide the sum of small f.
                     u = torch.arange(overlap.start, overlap.stop, device=rows_U.device)
                     share_JI[u - left, u - top] -= nearness_JI[u - left, u - top]
-                sum_M[first:last] += self._by_label(share_JI, cols)[label_m, set_m - top]
+                sum_M[first:last] += self._sum_by_label(share_JI, cols)[label_m, set_m - top]
         return sum_M
 
-    def _by_label(self, value_JI: Tensor, cols: slice) -> Tensor:
+    def _sum_by_label(self, value_JI: Tensor, cols: slice) -> Tensor:
         """Returns, for each label, the sum of values over the tile's sets J that have it, (L, I)."""
         columns, offsets = self._labels.part(cols)
         _, set_J, label_offsets = by_label(LabelRows(offsets, columns, self._labels.width))

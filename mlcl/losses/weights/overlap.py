@@ -100,9 +100,9 @@ class SetPairs:
     """Computes K_uv and K_vu of own rows' distinct sets u with all sets v, and keeps them if they are few."""
 
     def __init__(self, rule: OverlapRule, distinct: DistinctSets) -> None:
-        self._rule, self._own, self._rows_U = rule, distinct.own, distinct.rows
+        self._rule, self._n_own, self._rows_U = rule, distinct.own, distinct.rows
         self._sets = distinct.reduced
-        self._kept: Tensor | None = None
+        self._kept_pairs: Tensor | None = None
 
     def sums(self) -> Tensor:
         """Returns the number of positives and the sums of K and of constants (3, V) of own sets' anchors.
@@ -110,10 +110,10 @@ class SetPairs:
         An anchor's sums are over all other rows: of the rows with its own set, one is left out.
         """
         rows_U = self._rows_U
-        totals_3V = rows_U.new_zeros(3, self._own)
-        buffer = self._space()
-        for rows, cols, mirrored in tiling.tiles(rows_U.device, self._own, len(rows_U)):
-            forward, backward = self._parts(rows, cols)
+        totals_3V = rows_U.new_zeros(3, self._n_own)
+        buffer = self._allocate_pairs()
+        for rows, cols, mirrored in tiling.tiles(rows_U.device, self._n_own, len(rows_U)):
+            forward, backward = self._tile_parts(rows, cols)
             for total_V, part_IJ in zip(totals_3V, forward, strict=False):
                 if rows == cols:
                     total_V[rows] += part_IJ.diagonal() * (rows_U[rows] - 1)
@@ -125,39 +125,39 @@ class SetPairs:
                 buffer[rows, cols] = forward[1]
                 if mirrored:
                     buffer[cols, rows] = backward[1].T
-        self._kept = buffer
+        self._kept_pairs = buffer
         return totals_3V
 
     def of_sets(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
         """Returns K_uv and K_vu of a tile of sets (I, J), as tensors that must not be overwritten."""
-        if self._kept is None:
-            forward, backward = self._parts(rows, cols)
+        if self._kept_pairs is None:
+            forward, backward = self._tile_parts(rows, cols)
             return forward[1], backward[1]
-        forward_IJ = self._kept[rows, cols]
-        return forward_IJ, forward_IJ if self._rule.symmetric else self._kept[cols, rows].T
+        forward_IJ = self._kept_pairs[rows, cols]
+        return forward_IJ, forward_IJ if self._rule.symmetric else self._kept_pairs[cols, rows].T
 
     def of_rows(self, index_I: Tensor, index_J: Tensor) -> tuple[Tensor, Tensor] | None:
         """Returns K_ip and K_pi of rows with these sets (I, J); None if the K have not been kept."""
-        if self._kept is None:
+        if self._kept_pairs is None:
             return None
-        forward_IJ = self._kept.index_select(0, index_I).index_select(1, index_J)
+        forward_IJ = self._kept_pairs.index_select(0, index_I).index_select(1, index_J)
         if self._rule.symmetric:
             return forward_IJ, forward_IJ
-        return forward_IJ, self._kept.index_select(0, index_J).index_select(1, index_I).T
+        return forward_IJ, self._kept_pairs.index_select(0, index_J).index_select(1, index_I).T
 
-    def _space(self) -> Tensor | None:
+    def _allocate_pairs(self) -> Tensor | None:
         """Returns a buffer for the K_uv (V, U) of own sets u with all sets v.
 
         Returns None if there are more than `tiling.kept_pairs` pairs, or if the rule is asymmetric and other
         processes have further sets v, since the gradient needs K_vu, too.
         """
-        shape = self._own, len(self._rows_U)
+        shape = self._n_own, len(self._rows_U)
         fits = shape[0] * shape[1] <= tiling.kept_pairs(self._rows_U.device)
         if not fits or not (self._rule.symmetric or shape[0] == shape[1]):
             return None
         return self._rows_U.new_empty(shape)
 
-    def _parts(self, rows: slice, cols: slice) -> tuple[list[Tensor], list[Tensor]]:
+    def _tile_parts(self, rows: slice, cols: slice) -> tuple[list[Tensor], list[Tensor]]:
         dtype = self._rows_U.dtype
         counts = self._sets.counts(rows, cols, dtype)
         forward = self._rule.parts(counts, dtype)
@@ -178,7 +178,7 @@ class OverlapWeights(PairWeights):
     def __init__(self, rule: OverlapRule, sets: LabelSets, ranks: BatchRanks) -> None:
         self._rule = rule
         self._rows = sets
-        self._distinct = distinct = DistinctSets(sets, ranks)
+        self._distinct_sets = distinct = DistinctSets(sets, ranks)
         self._pairs = SetPairs(rule, distinct)
         index_N = distinct.own_index
         positives_V, factors_V, constant_V = self._pairs.sums().unbind()
@@ -197,14 +197,18 @@ class OverlapWeights(PairWeights):
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, (N, D)."""
         inverse_U = self._inverse_U
-        return self._distinct.attract(
-            lambda rows, cols: self._both(*self._pairs.of_sets(rows, cols), inverse_U[rows], inverse_U[cols]),
+        return self._distinct_sets.attract(
+            lambda rows, cols: self._symmetric_weights(
+                *self._pairs.of_sets(rows, cols), inverse_U[rows], inverse_U[cols]
+            ),
             z_BD,
         )
 
     def both(self, rows: slice, cols: slice) -> Tensor:
         """Returns W_ij + W_ji of a tile of rows (I, J), 0 where i = j."""
-        both_IJ = self._both(*self._factors(rows, cols), self._inverse_B[rows], self._inverse_B[cols])
+        both_IJ = self._symmetric_weights(
+            *self._factors(rows, cols), self._inverse_B[rows], self._inverse_B[cols]
+        )
         return both_IJ.fill_diagonal_(0) if rows == cols else both_IJ
 
     def each(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
@@ -223,7 +227,7 @@ class OverlapWeights(PairWeights):
 
     def _factors(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
         """Returns K_ij and K_ji of a tile of rows (I, J)."""
-        factors = self._pairs.of_rows(self._distinct.index[rows], self._distinct.index[cols])
+        factors = self._pairs.of_rows(self._distinct_sets.index[rows], self._distinct_sets.index[cols])
         if factors is not None:
             return factors
         self._rows = self._rows.to(self._inverse_B.device)
@@ -233,7 +237,9 @@ class OverlapWeights(PairWeights):
             return forward_IJ, forward_IJ
         return forward_IJ, self._rule.positive_and_factor(counts.reversed())[1]
 
-    def _both(self, forward_IJ: Tensor, backward_IJ: Tensor, inverse_I: Tensor, inverse_J: Tensor) -> Tensor:
+    def _symmetric_weights(
+        self, forward_IJ: Tensor, backward_IJ: Tensor, inverse_I: Tensor, inverse_J: Tensor
+    ) -> Tensor:
         """Returns W_uv + W_vu of a tile (I, J), given K_uv, K_vu and the 1 / n of rows and columns."""
         if self._rule.symmetric:
             return forward_IJ * (inverse_I[:, None] + inverse_J)

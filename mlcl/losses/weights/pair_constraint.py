@@ -62,9 +62,9 @@ class ConstrainedPairs(Constrained):
         instead.
         """
         lse_B = self.ranks.share(lse_N)
-        loss_BH = self.ranks.share(self._largest(z_BD, lse_B, ratio))
+        loss_BH = self.ranks.share(self._largest_losses(z_BD, lse_B, ratio))
         largest_H = loss_BH.amax(0)
-        floor_H, source_H = _floors(largest_H)
+        floor_H, source_H = _find_floors(largest_H)
         raised = _RaisedPairs(self, z_BD, lse_B, ratio, floor_H)
         raised_NH = raised.fill()
         if self.detach:
@@ -72,7 +72,7 @@ class ConstrainedPairs(Constrained):
             return raised
         # If no finer level has a loss, no pair is raised, and the arbitrary source gets no weight.
         mass_H = torch.zeros_like(largest_H).index_add_(0, source_H, self.ranks.share(raised_NH).sum(0))
-        anchor_H = self._first(loss_BH == largest_H)
+        anchor_H = self._first_rows(loss_BH == largest_H)
         raised.add_pairs(anchor_H, self._partners(anchor_H, z_BD, lse_B, ratio), mass_H)
         return raised
 
@@ -85,11 +85,11 @@ class ConstrainedPairs(Constrained):
         order_B = order_B[int((key_B < 0).sum()) :]
         own_rows, other_rows = order_B[order_B < self.own], order_B[order_B >= self.own]
         self._order_B = torch.cat([own_rows, other_rows])
-        self._sorted = self.paths.take(self._order_B)
+        self._sorted_paths = self.paths.take(self._order_B)
         size = tiling.tile_size(self.ranks.device or key_B.device)
-        self._own_runs = _runs(key_B[own_rows], 0, size)
-        self._runs = self._own_runs + _runs(key_B[other_rows], len(own_rows), size)
-        self._may_share = self._sorted.may_share(self._runs)
+        self._own_runs = _cut_runs(key_B[own_rows], 0, size)
+        self._runs = self._own_runs + _cut_runs(key_B[other_rows], len(own_rows), size)
+        self._may_share = self._sorted_paths.may_share(self._runs)
 
     def tiles(self) -> Iterable[_Tile]:
         """Returns the tiles of own rows in which pairs may share a level; keeps them if they are few."""
@@ -105,12 +105,12 @@ class ConstrainedPairs(Constrained):
             for j, cols in enumerate(self._runs[i:], i):
                 if not self._may_share[i][j]:
                     continue
-                depth_IJ = self._sorted.depth(rows, cols)
+                depth_IJ = self._sorted_paths.depth(rows, cols)
                 if i == j:
                     depth_IJ.fill_diagonal_(0)
                 yield _Tile(order_B[rows], order_B[cols], depth_IJ, i < j < n_own_runs)
 
-    def _largest(self, z_BD: Tensor, lse_B: Tensor, ratio: Number) -> Tensor:
+    def _largest_losses(self, z_BD: Tensor, lse_B: Tensor, ratio: Number) -> Tensor:
         """Returns the largest pair loss of each own anchor at each level (N, H); -inf without a positive."""
         loss_HN = z_BD.new_full((self.paths.levels, self.own), -torch.inf)
         for tile in self.tiles():
@@ -135,13 +135,13 @@ class ConstrainedPairs(Constrained):
         partner_BH = self.ranks.share(torch.where(row_N1 == anchor_H, partner_H, 0))
         return self.ranks.local_rows(partner_BH.gather(0, anchor_H[None])[0])
 
-    def _first(self, match_BH: Tensor) -> Tensor:
+    def _first_rows(self, match_BH: Tensor) -> Tensor:
         """Returns the first row that is wanted at each level (H,), first in the order of ranks."""
         global_B = self.ranks.global_rows(torch.arange(len(match_BH), device=match_BH.device))
         return self.ranks.local_rows(torch.where(match_BH, global_B[:, None], len(match_BH) - 1).amin(0))
 
 
-def _runs(key: Tensor, start: int, size: int) -> list[slice]:
+def _cut_runs(key: Tensor, start: int, size: int) -> list[slice]:
     """Cuts rows with sorted keys, numbered from `start`, into runs of at most `size`.
 
     Rows with equal keys are divided only if there are more than `size`, so that few runs share a key.
@@ -158,7 +158,7 @@ def _runs(key: Tensor, start: int, size: int) -> list[slice]:
     return [slice(first, last) for first, last in pairwise(ends) if first < last]
 
 
-def _floors(largest_H: Tensor) -> tuple[Tensor, Tensor]:
+def _find_floors(largest_H: Tensor) -> tuple[Tensor, Tensor]:
     """Returns, for each level, the largest loss M_{l+1} of finer levels, and the level that has it (H,).
 
     In a tie the finest level is returned; if no finer level has a loss, -inf and an arbitrary level.
@@ -187,7 +187,7 @@ class _RaisedPairs(PairWeights):
         slack = 4 * torch.finfo(levels.dtype).eps
         floor_H = floor_H - slack * (bound + floor_H.abs())
         self._floors = torch.where(floor_H > 0, floor_H, -torch.inf).unbind()
-        self._each_HB = safe_divide(levels.share_H[:, None], levels.count.to(levels.dtype))
+        self._pair_weight_HB = safe_divide(levels.share_H[:, None], levels.count.to(levels.dtype))
         self.row_sums = lse_B.new_zeros(levels.own)
         # The last row is for the rows of other processes.
         self._product = z_BD.new_zeros(levels.own + 1, z_BD.shape[1])
@@ -195,21 +195,21 @@ class _RaisedPairs(PairWeights):
     def fill(self) -> Tensor:
         """Computes row sums and product; returns the weight of raised pairs by anchor and level (N, H)."""
         own_rows, z_BD = len(self.row_sums), self._z_BD
-        count_HN = torch.zeros_like(self._each_HB[:, :own_rows])
+        count_HN = torch.zeros_like(self._pair_weight_HB[:, :own_rows])
         for tile in self._levels.tiles():
             logit_IJ = tile.logits(z_BD, self._ratio)
             weight_IJ = torch.zeros_like(logit_IJ)
             for anchors, axis in ((tile.rows, 1), (tile.cols, 0)):
                 loss_IJ = self._lse_B[anchors].unsqueeze(axis) - logit_IJ
-                for level, weight_B in enumerate(self._each_HB):
-                    kept_IJ = self._kept(loss_IJ, tile, level).to(loss_IJ.dtype)
+                for level, weight_B in enumerate(self._pair_weight_HB):
+                    kept_IJ = self._is_kept(loss_IJ, tile, level).to(loss_IJ.dtype)
                     weight_IJ.addcmul_(kept_IJ, weight_B[anchors].unsqueeze(axis))
                     if axis or tile.mirrored:
                         count_HN[level][anchors] += kept_IJ.sum(axis)
             self._product.index_add_(0, tile.rows, weight_IJ @ z_BD[tile.cols])
             if tile.mirrored:
                 self._product.index_add_(0, tile.cols, weight_IJ.T @ z_BD[tile.rows])
-        weight_HN = self._each_HB[:, :own_rows]
+        weight_HN = self._pair_weight_HB[:, :own_rows]
         self.row_sums += (weight_HN * count_HN).sum(0)
         return (weight_HN * (self._levels.count[:, :own_rows] - count_HN)).T.contiguous()
 
@@ -224,7 +224,7 @@ class _RaisedPairs(PairWeights):
         """Returns the product that `fill` and `add_pairs` computed with these embeddings."""
         return self._product[: len(self.row_sums)]
 
-    def _kept(self, loss_IJ: Tensor, tile: _Tile, level: int) -> Tensor:
+    def _is_kept(self, loss_IJ: Tensor, tile: _Tile, level: int) -> Tensor:
         """Whether pairs are positive at the level and not raised (I, J)."""
         positive_IJ = tile.depth > level
         finest = level == len(self._floors) - 1

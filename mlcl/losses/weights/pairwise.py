@@ -47,12 +47,12 @@ class PairwiseWeights(PairWeights, ABC):
     """
 
     def __init__(self, given: OverlapWeights | LabelShares, ranks: BatchRanks) -> None:
-        self._given, self._ranks = given, ranks
+        self._label_weights, self._ranks = given, ranks
         self.row_sums = given.row_sums
 
     def has_positive(self) -> Tensor:
         """Whether each own anchor has a positive, which may be a row or a prototype, as bool (N,)."""
-        return self._given.has_positive()
+        return self._label_weights.has_positive()
 
     @abstractmethod
     def losses(self, weight: Tensor, x: Tensor, row_sum: Tensor) -> PairLoss:
@@ -65,7 +65,7 @@ class PairwiseWeights(PairWeights, ABC):
         fixed = _FixedWeights(z_BD, len(lse_N), rows)
         for i, j, mirrored in tiling.tiles(z_BD.device, len(lse_N), rows, queued=queued):
             u_IJ = (z_BD[i] @ z_BD[j].T).mul_(ratio)
-            forward_IJ, backward_IJ = self._given.each(i, j)
+            forward_IJ, backward_IJ = self._label_weights.each(i, j)
             if i == j:
                 forward_IJ.fill_diagonal_(0)
                 backward_IJ.fill_diagonal_(0)
@@ -82,7 +82,9 @@ class PairwiseWeights(PairWeights, ABC):
                 fixed.queue_product[i].addmm_(pull_IJ, z_BD[j])
             if mirrored:
                 fixed.product[j].addmm_(pull_IJ.T, z_BD[i])
-        of_prototypes = self._given.of_prototypes() if isinstance(self._given, LabelShares) else None
+        of_prototypes = (
+            self._label_weights.of_prototypes() if isinstance(self._label_weights, LabelShares) else None
+        )
         if of_prototypes is not None:
             self._add_prototypes(fixed, *of_prototypes, z_BD, lse_N, ratio)
         return fixed

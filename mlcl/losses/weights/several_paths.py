@@ -106,7 +106,7 @@ class SeveralPaths:
 
     def counts(self) -> Tensor:
         """Returns |P_l(i)| (H, B), counted over pairs of distinct sets, in each process for its own rows."""
-        distinct, depth = self._distinct, self._distinct_depth
+        distinct, depth = self._distinct_sets, self._distinct_depth
         count_HV = distinct.rows.new_zeros(self.levels, distinct.own)
         for rows, cols, mirrored in tiles(distinct.rows.device, distinct.own, len(distinct.rows)):
             depth_IJ = depth(rows, cols)
@@ -128,12 +128,12 @@ class SeveralPaths:
         symmetric: bool = True,  # noqa: ARG002 (W_ij and W_ji are added up)
     ) -> PairWeights:
         """Returns weights over pairs of distinct sets; rows with equal sets must have equal `weight_HB`."""
-        weight_HU = weight_HB.new_zeros(self.levels, len(self._distinct.rows))
-        weight_HU.index_copy_(1, self._distinct.index, weight_HB)
-        return _DepthWeights(self._distinct, self._distinct_depth, weight_HU, row_sums_N)
+        weight_HU = weight_HB.new_zeros(self.levels, len(self._distinct_sets.rows))
+        weight_HU.index_copy_(1, self._distinct_sets.index, weight_HB)
+        return _DepthWeights(self._distinct_sets, self._distinct_depth, weight_HU, row_sums_N)
 
     @cached_property
-    def _distinct(self) -> DistinctSets:
+    def _distinct_sets(self) -> DistinctSets:
         return DistinctSets(self._sets, self._ranks)
 
     @cached_property
@@ -143,8 +143,8 @@ class SeveralPaths:
 
     @cached_property
     def _distinct_depth(self) -> NodeDepth:
-        assert self._distinct.sets.rows is not None
-        return NodeDepth(self._distinct.sets.rows)
+        assert self._distinct_sets.sets.rows is not None
+        return NodeDepth(self._distinct_sets.sets.rows)
 
 
 Paths = OnePath | SeveralPaths
@@ -157,16 +157,16 @@ class _DepthWeights(PairWeights):
         self, distinct: DistinctSets, depth: NodeDepth, weight_HU: Tensor, row_sums_N: Tensor
     ) -> None:
         self.row_sums = row_sums_N
-        self._distinct, self._depth = distinct, depth
+        self._distinct_sets, self._depth = distinct, depth
         on_host = tiling.is_host(weight_HU.device)
         self._weights = [
             (level, weight_U) for level, weight_U in enumerate(weight_HU) if not on_host or weight_U.any()
         ]
 
     def attract(self, z_BD: Tensor) -> Tensor:
-        return self._distinct.attract(self._both, z_BD)
+        return self._distinct_sets.attract(self._symmetric_weights, z_BD)
 
-    def _both(self, rows: slice, cols: slice) -> Tensor:
+    def _symmetric_weights(self, rows: slice, cols: slice) -> Tensor:
         """Returns W_uv + W_vu of a tile of distinct sets (I, J)."""
         depth_IJ = self._depth(rows, cols)
         both_IJ = torch.zeros(depth_IJ.shape, dtype=self.row_sums.dtype, device=depth_IJ.device)

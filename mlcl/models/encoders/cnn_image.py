@@ -35,7 +35,7 @@ class CnnImage(nn.Module):
         super().__init__()
         sizes = [3, *(width * 2**block for block in range(blocks))]
         self.dim = sizes[-1]
-        self.blocks = nn.Sequential(*(_block(a, b) for a, b in pairwise(sizes)))
+        self.blocks = nn.Sequential(*(_build_block(a, b) for a, b in pairwise(sizes)))
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Maps `pixels` (B, 3, H, W) float to embeddings (B, D)."""
@@ -43,7 +43,7 @@ class CnnImage(nn.Module):
         return h_BD
 
 
-def _block(inputs: int, outputs: int) -> nn.Sequential:
+def _build_block(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, kernel_size=3, padding=1, bias=False),
         nn.BatchNorm2d(outputs),

@@ -78,7 +78,7 @@ class ImageInput(FeatureInput):
     image_size: int = Field(32, ge=1, description="side in pixels that images are resized to")
 
     @model_validator(mode="after")
-    def _frozen_weights(self) -> Self:
+    def _check_weights(self) -> Self:
         if (self.network == "pixels") != (self.weights is None):
             raise ValueError("a frozen network needs weights, pixels take none")
         return self
@@ -115,7 +115,7 @@ class FeaturesConfig(EncoderConfig):
     )
 
     @model_validator(mode="after")
-    def _fit_together(self) -> Self:
+    def _check_inputs(self) -> Self:
         if len(set(self.inputs)) < len(self.inputs):
             raise ValueError("an input is listed twice")
         if "transformer" in self.inputs and self.transformer is None:
@@ -207,7 +207,9 @@ class SparseLinear(nn.Module):
     def by_bag(self, rows: SparseRows) -> Tensor:
         """Computes the products of `forward` by functions of PyTorch alone, on any device."""
         known_E = rows.column_E < len(self.weight_FO)
-        return _sums(SparseRows(rows.column_E * known_E, rows.value_E * known_E, rows.offset), self.weight_FO)
+        return _sum_rows(
+            SparseRows(rows.column_E * known_E, rows.value_E * known_E, rows.offset), self.weight_FO
+        )
 
 
 class _Product(torch.autograd.Function):
@@ -220,14 +222,14 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: SparseRows, weight_FO: Tensor) -> Tensor:
         ctx.rows, ctx.columns = rows, len(weight_FO)
-        return _sums(rows, weight_FO)
+        return _sum_rows(rows, weight_FO)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
-        return None, _sums(_transposed(ctx.rows, ctx.columns), gradients[0].contiguous())
+        return None, _sum_rows(_transpose(ctx.rows, ctx.columns), gradients[0].contiguous())
 
 
-def _sums(rows: SparseRows, matrix: Tensor) -> Tensor:
+def _sum_rows(rows: SparseRows, matrix: Tensor) -> Tensor:
     return F.embedding_bag(
         rows.column_E,
         matrix,
@@ -238,7 +240,7 @@ def _sums(rows: SparseRows, matrix: Tensor) -> Tensor:
     )
 
 
-def _transposed(rows: SparseRows, columns: int) -> SparseRows:
+def _transpose(rows: SparseRows, columns: int) -> SparseRows:
     from scipy.sparse import csr_array
 
     entries = tuple(part.numpy() for part in (rows.value_E, rows.column_E, rows.offset))
@@ -247,7 +249,7 @@ def _transposed(rows: SparseRows, columns: int) -> SparseRows:
     return SparseRows(column_E, value_E, offset)
 
 
-def _map(name: str, columns: int, outputs: int) -> nn.Module:
+def _build_map(name: str, columns: int, outputs: int) -> nn.Module:
     if name in SPARSE:
         return SparseLinear(columns, outputs, STD)
     return nn.Linear(columns, outputs, bias=False)
@@ -289,9 +291,9 @@ class FeatureNetwork(nn.Module):
         self.wide = nn.ModuleDict()
         for name, columns in input_columns.items():
             n_columns = min(columns, deep_columns) if name in SPARSE else columns
-            self.deep[name] = _map(name, n_columns, first)
+            self.deep[name] = _build_map(name, n_columns, first)
             if wide:
-                self.wide[name] = _map(name, columns, labels)
+                self.wide[name] = _build_map(name, columns, labels)
                 nn.init.zeros_(next(self.wide[name].parameters()))
         self.bias = nn.Parameter(torch.zeros(first))
         self.input_dropout = nn.Dropout(input_dropout)
@@ -305,24 +307,24 @@ class FeatureNetwork(nn.Module):
         A dense input is passed under its name, (B, F) float; a sparse one as `NAME_columns` (B, T) int32,
         padded, and `NAME_values` (B, T) float, 0 at padding, or like a dense one.
         """
-        rows = {name: self._rows(name, inputs) for name in self.deep}
-        h_BH = self._sum(self.deep, rows) + self.bias
+        rows = {name: self._prepare_rows(name, inputs) for name in self.deep}
+        h_BH = self._sum_maps(self.deep, rows) + self.bias
         embedding_BD: Tensor = self.layers(h_BH)
         if embedding_BD.dtype != torch.float64:
             embedding_BD = embedding_BD.float()
         if not self.label_logits:
             return embedding_BD
         with torch.autocast(h_BH.device.type, enabled=False):
-            return torch.cat([embedding_BD, WIDE * self._sum(self.wide, rows)], dim=1)
+            return torch.cat([embedding_BD, WIDE * self._sum_maps(self.wide, rows)], dim=1)
 
-    def _rows(self, name: str, inputs: Mapping[str, Tensor]) -> Tensor | SparseRows:
+    def _prepare_rows(self, name: str, inputs: Mapping[str, Tensor]) -> Tensor | SparseRows:
         if name in inputs:
             values: Tensor = self.input_dropout(inputs[name])
             return values
         rows = SparseRows.of(inputs[f"{name}_columns"], inputs[f"{name}_values"])
         return replace(rows, value_E=self.input_dropout(rows.value_E))
 
-    def _sum(self, maps: nn.ModuleDict, rows: Mapping[str, Tensor | SparseRows]) -> Tensor:
+    def _sum_maps(self, maps: nn.ModuleDict, rows: Mapping[str, Tensor | SparseRows]) -> Tensor:
         parts = [layer(rows[name]) for name, layer in maps.items()]
         total: Tensor = sum(parts[1:], parts[0])
         return total

@@ -97,7 +97,7 @@ class Ldgn(nn.Module):
         x_BTE = self.dropout(self.embedding(input_ids) * attention_mask.unsqueeze(-1))
         h_BTK = self._states(x_BTE, read_BT)
         with torch.autocast(h_BTK.device.type, enabled=False):
-            return self._by_label(h_BTK if h_BTK.dtype == torch.float64 else h_BTK.float(), read_BT)
+            return self._compute_outputs(h_BTK if h_BTK.dtype == torch.float64 else h_BTK.float(), read_BT)
 
     def _states(self, x_BTE: Tensor, read_BT: Tensor) -> Tensor:
         """Returns the LSTM's states of both directions (B, T, K), with 0 at padding."""
@@ -108,7 +108,7 @@ class Ldgn(nn.Module):
         )
         return h_BTK
 
-    def _by_label(self, h_BTK: Tensor, read_BT: Tensor) -> Tensor:
+    def _compute_outputs(self, h_BTK: Tensor, read_BT: Tensor) -> Tensor:
         """Computes the embedding and the logits (B, D + L) from the states."""
         u_BLK = attend(self.labels_LK @ h_BTK.mT, h_BTK, read_BT)
         o_BLD = self._interact(self.dropout(u_BLK))

@@ -53,14 +53,14 @@ class ResNet(nn.Module):
     ) -> None:
         super().__init__()
         self.dim = DIMS[name]
-        self.network: nn.Module = getattr(_torchvision_models(name), name)(weights=None)
+        self.network: nn.Module = getattr(_import_torchvision_models(name), name)(weights=None)
         self.network.fc = nn.Identity()
         if stem == "cifar":
             self.network.conv1 = nn.Conv2d(3, 64, kernel_size=3, padding=1, bias=False)
             nn.init.kaiming_normal_(self.network.conv1.weight, mode="fan_out", nonlinearity="relu")
             self.network.maxpool = nn.Identity()
         if weights is not None:
-            _load(self.network, Path(weights).expanduser())
+            _load_weights(self.network, Path(weights).expanduser())
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Maps `pixels` (B, 3, H, W) float to embeddings (B, D)."""
@@ -68,7 +68,7 @@ class ResNet(nn.Module):
         return h_BD
 
 
-def _torchvision_models(name: str) -> Any:
+def _import_torchvision_models(name: str) -> Any:
     # A torchvision for another torch raises RuntimeError: operator torchvision::nms does not exist.
     try:
         from torchvision import models
@@ -82,7 +82,7 @@ def _torchvision_models(name: str) -> Any:
     return models
 
 
-def _load(network: nn.Module, file: Path) -> None:
+def _load_weights(network: nn.Module, file: Path) -> None:
     try:
         tensors = load_file(file)
     except (OSError, SafetensorError) as error:
@@ -110,7 +110,7 @@ def _load(network: nn.Module, file: Path) -> None:
     network.load_state_dict(loaded, strict=False)
 
 
-def _declared(name: Literal["resnet18", "resnet50"], order: int) -> Encoder:
+def _declare_encoder(name: Literal["resnet18", "resnet50"], order: int) -> Encoder:
     return Encoder(
         name=name,
         title=f"ResNet-{name.removeprefix('resnet')} of torchvision (He et al. 2016)",
@@ -123,5 +123,5 @@ def _declared(name: Literal["resnet18", "resnet50"], order: int) -> Encoder:
     )
 
 
-RESNET18 = _declared("resnet18", 3)
-RESNET50 = _declared("resnet50", 4)
+RESNET18 = _declare_encoder("resnet18", 3)
+RESNET50 = _declare_encoder("resnet50", 4)

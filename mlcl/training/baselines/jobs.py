@@ -86,7 +86,7 @@ def dataset_job(place: Path, labels: str | None = None) -> dict[str, Any]:
     Raises UserError if `labels` is None and the data set has several label spaces.
     """
     info = Dataset.open(place).info
-    name = labels or _only_space(info, place)
+    name = labels or _only_space_name(info, place)
     several = info.space(name).kind == "multi_label"
     loss, metric = ("bce", "val/micro_f1") if several else ("cross_entropy", "val/accuracy")
     return {
@@ -99,7 +99,7 @@ def dataset_job(place: Path, labels: str | None = None) -> dict[str, Any]:
     }
 
 
-def _only_space(info: DatasetInfo, folder: Path) -> str:
+def _only_space_name(info: DatasetInfo, folder: Path) -> str:
     hierarchies = [space for space in info.label_spaces.values() if space.kind == "hierarchy"]
     level_names = {level for space in hierarchies for level in space.levels}
     names = [
@@ -116,11 +116,13 @@ def inputs_of(baseline: Baseline, job: JobConfig) -> dict[Part, tuple[InputName,
 
     The feature `encoder` is missing if the job's encoder is not pretrained.
     """
-    inputs = {part: _frozen(job.encoder) if part == "encoder" else INPUTS[part] for part in baseline.reads}
+    inputs = {
+        part: _frozen_input(job.encoder) if part == "encoder" else INPUTS[part] for part in baseline.reads
+    }
     return {part: entry for part, entry in inputs.items() if entry is not None}
 
 
-def _frozen(section: EncoderConfig) -> tuple[InputName, FeatureInput] | None:
+def _frozen_input(section: EncoderConfig) -> tuple[InputName, FeatureInput] | None:
     if isinstance(section, PretrainedKeys):
         # A frozen model reads a text whole, also where the encoder reads it in chunks.
         length: int = min(section.max_length, getattr(section, "chunk_length", section.max_length))

@@ -151,22 +151,22 @@ class DenseLogistic:
         from scipy.optimize import minimize
 
         if not len(self.start):
-            self.start = np.zeros(self._columns * (self.x.shape[1] + 1))
+            self.start = np.zeros(self._n_columns * (self.x.shape[1] + 1))
         steps = {"maxiter": STEPS}
         result = minimize(self._objective, self.start, (value,), "L-BFGS-B", jac=True, options=steps)
         self.start = result.x
-        params_KG = self.start.reshape(self._columns, -1)
+        params_KG = self.start.reshape(self._n_columns, -1)
         weight_KF = (params_KG[:, :-1] / self.scale).astype(np.float32)
         return linear(self.problem, weight_KF, params_KG[:, -1] - weight_KF @ self.mean)
 
     @property
-    def _columns(self) -> int:
+    def _n_columns(self) -> int:
         return self.problem.n_classes * (self.y.shape[1] if self.problem.task == "aspects" else 1)
 
     def _objective(self, flat: Array, value: float) -> tuple[float, Array]:
         """Returns the objective divided by C N, and its gradient in float64."""
         self.problem.check_stop()
-        params_KG = torch.from_numpy(flat.reshape(self._columns, -1)).float().requires_grad_()
+        params_KG = torch.from_numpy(flat.reshape(self._n_columns, -1)).float().requires_grad_()
         weight_KF = params_KG[:, :-1]
         loss = self._loss(torch.addmm(params_KG[:, -1], self.x, weight_KF.T))
         loss = (loss + weight_KF.square().sum() / (2 * value)) / len(self.x)

@@ -69,7 +69,7 @@ class BaselineContents:
     def write(self, work: Path, shared: Inputs = NO_INPUTS) -> list[str]:
         """Writes tensors, and inputs that are not in `shared`, into `work`. Returns README sections: none."""
         save_file(unshared(self.tensors), work / NETWORK)
-        inputs = _own_inputs(self.baseline, self.job_data.job, shared)
+        inputs = _unshared_inputs(self.baseline, self.job_data.job, shared)
         cache = FeatureCache(self.job_data.cache, self.job_data.train, self.device)
         save_inputs(inputs, cache, work)
         return []
@@ -83,7 +83,7 @@ def load_baseline(
     Inputs that are in `shared` are not loaded: the caller passes their rows to `BaselineModel.beside`.
     """
     baseline = BASELINES[str(job.baseline)]
-    reader = SavedFeatures.load(_own_inputs(baseline, job, shared), folder, device)
+    reader = SavedFeatures.load(_unshared_inputs(baseline, job, shared), folder, device)
     tensors = read_weights(folder / NETWORK)
     if baseline.restore is None:
         raise UserError("this baseline cannot be loaded", file=folder, key="baseline", found=job.baseline)
@@ -94,7 +94,7 @@ def load_baseline(
     return BaselineModel(index, job, baseline, reader, restored)
 
 
-def _own_inputs(baseline: Baseline, job: JobConfig, shared: Inputs) -> Inputs:
+def _unshared_inputs(baseline: Baseline, job: JobConfig, shared: Inputs) -> Inputs:
     inputs = dict(inputs_of(baseline, job).values())
     return {name: section for name, section in inputs.items() if shared.get(name) != section}
 
@@ -111,8 +111,8 @@ class BaselineModel(ExportedModel):
         restored: Callable[[Any], Tensor],
     ) -> None:
         super().__init__(index, job, None)
-        self._parts = {part: name for part, (name, _) in inputs_of(baseline, job).items()}
-        self._reader, self._restored = reader, restored
+        self._input_names = {part: name for part, (name, _) in inputs_of(baseline, job).items()}
+        self._reader, self._predict = reader, restored
 
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
         """Computes the probabilities (M, P) float32 of one batch."""
@@ -121,16 +121,16 @@ class BaselineModel(ExportedModel):
     def beside(self, inputs: Sequence[Content], places: Sequence[str], known: Mapping[str, Matrix]) -> Tensor:
         """Computes probabilities (M, P) as `outputs`; `known` has rows of inputs that are not read again."""
         if not inputs:
-            return torch.zeros(0, math.prod(self._shape))
+            return torch.zeros(0, math.prod(self._row_shape))
         rows = ChainMap(dict(self._reader.contents(inputs, places).inputs), dict(known))
-        parts = {part: rows[name] for part, name in self._parts.items()}
-        return self._restored(joined(parts, len(inputs))).flatten(1)
+        parts = {part: rows[name] for part, name in self._input_names.items()}
+        return self._predict(joined(parts, len(inputs))).flatten(1)
 
     def probabilities(self, output_MO: Tensor, _predictor: PredictorName) -> Tensor:
         """Returns the probabilities in the shape of the task."""
-        return output_MO.reshape(-1, *self._shape)
+        return output_MO.reshape(-1, *self._row_shape)
 
     @property
-    def _shape(self) -> tuple[int, ...]:
+    def _row_shape(self) -> tuple[int, ...]:
         space = self.index.space
         return (len(space.aspects), space.n_classes) if space.aspects else (space.n_classes,)

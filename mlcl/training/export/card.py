@@ -117,7 +117,7 @@ def _front_matter(index: Index, title: str) -> dict[str, Any]:
     ]
     results = [{"task": {"type": task}, "dataset": data, "metrics": metrics}]
     return {
-        **_licence(provenance["data_licence"]),
+        **_licence_fields(provenance["data_licence"]),
         "library_name": "mlcl",
         "pipeline_tag": task,
         "tags": ["mlcl", *(["contrastive-learning"] if index.baseline is None else []), TASKS[index.task]],
@@ -126,7 +126,7 @@ def _front_matter(index: Index, title: str) -> dict[str, Any]:
     }
 
 
-def _licence(text: str) -> Mapping[str, str]:
+def _licence_fields(text: str) -> Mapping[str, str]:
     """Returns the Hub's fields for the licence of the data, as their source declares it."""
     slug = re.sub(r"[\s_]+", "-", text.strip().lower())
     if slug in LICENCES:
@@ -147,11 +147,11 @@ def describe(index: Index) -> str:
         what=f"{content} (`{index.labels}`)",
         best=index.best,
         metric=index.metric,
-        predictors=_predictors(index),
+        predictors=_describe_predictors(index),
     )
 
 
-def _predictors(index: Index) -> str:
+def _describe_predictors(index: Index) -> str:
     rows = []
     for predictor, setting in index.predictors.items():
         settings = (
@@ -162,7 +162,7 @@ def _predictors(index: Index) -> str:
         if predictor == "ensemble" and index.ensemble is not None:
             settings.append(f"weight of the baseline {index.ensemble.weight:g}")
         if index.task == "multi_label":
-            settings.append(_labels(index.decisions[predictor]))
+            settings.append(_describe_decision(index.decisions[predictor]))
         names = (f"{index.prefix(predictor)}{split}/{index.metric}" for split in ("val", "test"))
         values = [index.metrics.get(name) for name in names]
         cells = ("" if value is None else f"{value:.4f}" for value in values)
@@ -171,7 +171,7 @@ def _predictors(index: Index) -> str:
     return markdown_table(heads, rows, left=(0, 1))
 
 
-def _labels(decision: Decision) -> str:
+def _describe_decision(decision: Decision) -> str:
     if decision.k is not None:
         return f"the {decision.k} most probable labels"
     threshold = "their own threshold" if len(decision.thresholds) > 1 else f"{decision.thresholds[0]:.3g}"

@@ -46,7 +46,7 @@ def push_folder(folder: Path, repo: str, *, public: bool = False) -> str:
     from huggingface_hub import HfApi
 
     api = HfApi(library_name="mlcl", library_version=__version__)
-    with _in_one_line(repo):
+    with _convert_errors(repo):
         repo_url = api.create_repo(repo, private=not public, exist_ok=True)
         name, message = repo_url.repo_id, f"Model of mlcl {__version__}"
         if not public and not api.repo_info(name).private:
@@ -57,7 +57,7 @@ def push_folder(folder: Path, repo: str, *, public: bool = False) -> str:
 
 
 @contextmanager
-def _in_one_line(repo: str) -> Iterator[None]:
+def _convert_errors(repo: str) -> Iterator[None]:
     """Turns any error in the context into a UserError; progress bars and warnings are off meanwhile."""
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars

@@ -72,62 +72,68 @@ class Labelling:
         self._model, self._path, self._columns = model, path, columns
         check_threshold(model.index, threshold)
         self._predictor = model.predictor(predictor)
-        self._scored: list[PredictorName] = [self._predictor] if predictor else list(model.index.predictors)
-        self._threshold, self._all = threshold, probabilities
+        self._scored_predictors: list[PredictorName] = (
+            [self._predictor] if predictor else list(model.index.predictors)
+        )
+        self._threshold, self._has_probabilities = threshold, probabilities
         self._batch_size = batch_size or model.job.evaluation.batch_size
-        self._split = _split(model, path, split)
+        self._split = _open_split(model, path, split)
 
     def run(self, write: Sink) -> Labelled:
         """Predicts all rows and passes each batch's predictions to `write`. Raises UserError without rows."""
         if self._split is not None and _can_score(self._model.index, self._split):
-            return self._with_metrics(self._split, write)
+            return self._predict_split(self._split, write)
         split, modality = self._split, self._model.index.modality
         items = read_items(self._path, modality, self._columns) if split is None else split_items(split)
         rows = unread = 0
         for batch in batches(items, self._batch_size):
-            output_MO, problems = self._tried(batch) if split is None else (self._outputs(batch), None)
-            self._write([item.id for item in batch], output_MO, write, problems)
+            output_MO, problems = (
+                self._try_outputs(batch) if split is None else (self._compute_outputs(batch), None)
+            )
+            self._write_predictions([item.id for item in batch], output_MO, write, problems)
             unread += sum(map(bool, problems or []))
             rows += len(batch)
         if not rows:
             raise UserError("no rows", file=self._path)
         return Labelled(rows, self._predictor, unknown=split is not None, unread=unread)
 
-    def _tried(self, batch: Sequence[Item]) -> tuple[Tensor, list[str]]:
+    def _try_outputs(self, batch: Sequence[Item]) -> tuple[Tensor, list[str]]:
         """Returns the outputs of the readable rows, and the problem of each row, "" for a readable row."""
         problems = [str(item.content) if isinstance(item.content, Unreadable) else "" for item in batch]
         try:
-            return self._outputs(batch), problems
+            return self._compute_outputs(batch), problems
         except UserError:
-            problems = [reason or self._problem(item) for item, reason in zip(batch, problems, strict=True)]
+            problems = [
+                reason or self._find_problem(item) for item, reason in zip(batch, problems, strict=True)
+            ]
             readable = [item for item, problem in zip(batch, problems, strict=True) if not problem]
-            return self._outputs(readable), problems
+            return self._compute_outputs(readable), problems
 
-    def _problem(self, item: Item) -> str:
+    def _find_problem(self, item: Item) -> str:
         try:
-            self._outputs([item])
+            self._compute_outputs([item])
         except UserError as error:
             return error.problem if error.found is None else f"{error.problem}: {error.found}"
         return ""
 
-    def _with_metrics(self, split: Split, write: Sink) -> Labelled:
+    def _predict_split(self, split: Split, write: Sink) -> Labelled:
         """Predicts a labelled split, all rows at once, so that the metrics equal those of the run exactly."""
         threads = self._model.job.train.threads
         if threads is not None:
             torch.set_num_threads(threads)
         chunks = batches(split_items(split), self._batch_size)
-        output_MO = torch.cat([self._outputs(batch) for batch in chunks])
-        self._write(split.ids, output_MO, write)
-        return Labelled(len(split), self._predictor, self._metrics(split, output_MO))
+        output_MO = torch.cat([self._compute_outputs(batch) for batch in chunks])
+        self._write_predictions(split.ids, output_MO, write)
+        return Labelled(len(split), self._predictor, self._compute_metrics(split, output_MO))
 
-    def _metrics(self, split: Split, output_MO: Tensor) -> dict[str, float]:
+    def _compute_metrics(self, split: Split, output_MO: Tensor) -> dict[str, float]:
         """Returns the predictors' metrics, also those of plugin files, keyed by the names that a run logs."""
         run_plugins(self._model.job.plugins)
         index, store = self._model.index, self._model.store
-        score = self._scoring(split)
+        score = self._build_metrics(split)
         targets, name = targets_of(split, index.labels, index.task), METRIC_NAMES[split.name]
         metrics: dict[str, float] = {}
-        for predictor in self._scored:
+        for predictor in self._scored_predictors:
             setting, overlap = index.predictors[predictor], math.nan
             if setting is not None and store is not None:
                 overlap = store.overlap(store.retrieve(output_MO, setting.k), targets, setting.k)
@@ -138,32 +144,32 @@ class Labelling:
             metrics |= score.of_embeddings(name, output_MO[:, : store.rows.values.shape[1]], split)
         return metrics
 
-    def _scoring(self, split: Split) -> SplitMetrics:
-        """Returns what computes the metrics of a split, with the groups of the job if `_facts` are known."""
+    def _build_metrics(self, split: Split) -> SplitMetrics:
+        """Returns what computes a split's metrics, with the groups of the job if `_label_facts` are known."""
         index, info = self._model.index, split.info
         levels = {
             name: torch.tensor(level.parents)
             for name, level in index.levels.items()
             if name in info.label_spaces and info.space(name).classes == level.classes
         }
-        facts, groups = _facts(index, info, levels), self._model.job.evaluation.metrics
+        facts, groups = _label_facts(index, info, levels), self._model.job.evaluation.metrics
         if facts is None:
             facts, groups = NO_FACTS, ()
         return SplitMetrics(index.task, index.labels, index.space.aspects, levels, groups, facts)
 
-    def _outputs(self, batch: Iterable[Item]) -> Tensor:
+    def _compute_outputs(self, batch: Iterable[Item]) -> Tensor:
         """Returns the encoder's outputs (M, O) of the rows that can be read."""
         rows = [(item.content, item.place) for item in batch if not isinstance(item.content, Unreadable)]
         return self._model.outputs([content for content, _ in rows], [place for _, place in rows])
 
-    def _write(
+    def _write_predictions(
         self, ids: list[str], output_MO: Tensor, write: Sink, problems: list[str] | None = None
     ) -> None:
         """Writes the predictions of readable rows; a row with a problem gets its message and no label."""
         index, space = self._model.index, self._model.index.space
         probabilities = array(self._model.probabilities(output_MO, self._predictor))
         columns = dict(decide(index, probabilities, self._predictor, self._threshold).columns)
-        if self._all:
+        if self._has_probabilities:
             columns["probabilities"] = probabilities.tolist()
         if problems is not None:
             for name, values in columns.items():
@@ -188,7 +194,7 @@ def _can_score(index: Index, split: Split) -> bool:
     return bool(known_rows(index.task, targets_of(split, index.labels, index.task)).any())
 
 
-def _facts(index: Index, info: DatasetInfo, shared_levels: Collection[str]) -> LabelFacts | None:
+def _label_facts(index: Index, info: DatasetInfo, shared_levels: Collection[str]) -> LabelFacts | None:
     """Returns what groups of metrics read; None if the index lacks it, or the data set has another hierarchy.
 
     `shared_levels` are the coarser levels that model and data set share.
@@ -203,7 +209,7 @@ def _facts(index: Index, info: DatasetInfo, shared_levels: Collection[str]) -> L
     return LabelFacts(np.array(facts.band), np.array(facts.path))
 
 
-def _as_trained(model: ExportedModel, data: Dataset) -> Dataset:
+def _restore_run_data(model: ExportedModel, data: Dataset) -> Dataset:
     """Returns the data set as the model's run had it; `data` if it is another data set.
 
     Without this, training rows of a redrawn validation and rows of held-out classes would be scored.
@@ -222,13 +228,13 @@ def _as_trained(model: ExportedModel, data: Dataset) -> Dataset:
     return data
 
 
-def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
+def _open_split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
     """Returns the split to predict; None if `path` is no data set. Raises UserError if it does not fit."""
     if not (path / INFO_FILE).is_file():
         if name is not None:
             raise UserError("is for data sets, and this is not one", file=path, key="split", found=name)
         return None
-    split = _as_trained(model, Dataset.open(path)).split(SPLIT if name is None else name)
+    split = _restore_run_data(model, Dataset.open(path)).split(SPLIT if name is None else name)
     expected, actual = plural(model.index.modality), plural(split.info.modality)
     if expected != actual:
         raise UserError(f"this model reads {expected}", file=path, found=f"a data set of {actual}")

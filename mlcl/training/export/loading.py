@@ -65,7 +65,7 @@ def load_model(folder: str | Path, device: str | torch.device = "auto") -> Expor
         raise UserError("no folder", key="folder", found=repr(folder)[:60], allowed="a path")
     folder = Path(folder).expanduser()
     index = read_index(folder)
-    job = _job(folder / JOB)
+    job = _read_job(folder / JOB)
     if job.baseline != index.baseline:
         problem, baseline = "not the job's baseline", index.baseline
         raise UserError(problem, file=folder / INDEX, key="baseline", found=baseline, allowed=job.baseline)
@@ -81,7 +81,7 @@ def _load_network(folder: Path, index: Index, job: JobConfig, context: Context) 
     reader: InputReader | SavedFeatures = features
     if not columns:
         has_tokens = ENCODERS[job.encoder.name].tokenizer is not None
-        tokenizer = _tokenizer(folder / TOKENIZER) if has_tokens else None
+        tokenizer = _read_tokenizer(folder / TOKENIZER) if has_tokens else None
         n_words = None if tokenizer is None else tokenizer.get_vocab_size()
         reader = InputReader.of(job, tokenizer)
     # The weights are then replaced, but a random buffer that is not persistent stays as it was in training.
@@ -96,7 +96,7 @@ def _load_network(folder: Path, index: Index, job: JobConfig, context: Context) 
     store = read_datastore(folder / DATASTORE, index.task, index.space.n_classes, network.dim)
     member = None
     if index.ensemble is not None:
-        with only_reading():  # `_job` has run the plugin files if the baseline is in one
+        with only_reading():  # `_read_job` has run the plugin files if the baseline is in one
             member_job = baseline_job(job, str(job.evaluation.ensemble))
         shared_inputs = sections(job.encoder)
         member = load_baseline(folder / MEMBER, index, member_job, context.device, shared_inputs)
@@ -121,13 +121,13 @@ class NetworkModel(ExportedModel):
     ) -> None:
         super().__init__(index, job, store)
         self._network, self._reader, self._store, self._context = network, reader, store, context
-        self._member, self._encoded = member, network.dim + network.label_logits
+        self._member, self._encoded_width = member, network.dim + network.label_logits
 
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
         """Computes the encoder's outputs (M, O) float32 of one batch."""
         places = places or [f"row {row}" for row in range(len(inputs))]
         contents = self._reader.contents(inputs, places) if inputs else FeatureRows({})
-        output_MO = torch.zeros(0, self._encoded)
+        output_MO = torch.zeros(0, self._encoded_width)
         if inputs:
             rows = Rows(contents, {}, torch.arange(len(inputs)), AugmentConfig())
             encoder, precision = self._network.encoder, self.job.train.precision
@@ -141,35 +141,35 @@ class NetworkModel(ExportedModel):
         """Computes a predictor's probabilities from the outputs (M, O)."""
         setting = self.index.predictors[predictor]
         # Contiguous as in training: for other strides BLAS has other kernels, which round differently.
-        encoded_MO = output_MO[:, : self._encoded].contiguous()
+        encoded_MO = output_MO[:, : self._encoded_width].contiguous()
         if predictor in self._network.layers:
-            return self._layer(predictor)(encoded_MO)
-        model = self._layer(next(iter(self.index.predictors)))(encoded_MO)
+            return self._build_predictor(predictor)(encoded_MO)
+        model = self._build_predictor(next(iter(self.index.predictors)))(encoded_MO)
         if self._member is not None and self.index.ensemble is not None:
-            member = self._member.probabilities(output_MO[:, self._encoded :], predictor)
+            member = self._member.probabilities(output_MO[:, self._encoded_width :], predictor)
             model = Ensemble(**dict(self.index.ensemble))(self.index.task, model, member)
         if setting is None:
             return model
         neighbours, vote_setting = self._store.retrieve(encoded_MO, setting.k), Setting(**dict(setting))
         return self._store.blend(neighbours, model, vote_setting)
 
-    def _layer(self, name: PredictorName) -> Predictor:
+    def _build_predictor(self, name: PredictorName) -> Predictor:
         layer = self._network.layers[name]
         return lambda output_MO: classify(
             layer, self._network.features(output_MO, name), self.index.task, self._context
         )
 
 
-def _job(file: Path) -> JobConfig:
+def _read_job(file: Path) -> JobConfig:
     """Loads the job. Runs its plugin files only if its encoder or a baseline is unknown without them."""
     with only_reading():
         job = load_job(file)
-    known = job.encoder.name in ENCODERS if job.baseline is None else job.baseline in BASELINES
+    is_known = job.encoder.name in ENCODERS if job.baseline is None else job.baseline in BASELINES
     ensemble = job.evaluation.ensemble
-    return job if known and (ensemble is None or ensemble in BASELINES) else load_job(file)
+    return job if is_known and (ensemble is None or ensemble in BASELINES) else load_job(file)
 
 
-def _tokenizer(file: Path) -> Tokenizer:
+def _read_tokenizer(file: Path) -> Tokenizer:
     try:
         return load_tokenizer(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -132,10 +132,10 @@ def decide(
     The threshold must have passed `check_threshold`.
     """
     if index.task == "multi_label":
-        return _several(index, probabilities, label_decision(index, predictor, threshold))
+        return _predict_labels(index, probabilities, label_decision(index, predictor, threshold))
     if index.task == "aspects":
-        return _aspects(index, probabilities)
-    best_M, probability_M = _best(probabilities)
+        return _predict_aspects(index, probabilities)
+    best_M, probability_M = _pick_best(probabilities)
     labels = [index.space.classes[best] for best in best_M]
     columns: dict[str, list[Any]] = {"label": labels, "probability": probability_M.tolist()}
     for name, level in index.levels.items():
@@ -161,15 +161,15 @@ def check_threshold(index: Index, threshold: float | None) -> None:
         raise UserError("no probability", key="threshold", found=threshold, allowed="0 to 1")
 
 
-def _several(index: Index, probability_ML: Array, decision: Decision) -> Predictions:
+def _predict_labels(index: Index, probability_ML: Array, decision: Decision) -> Predictions:
     rows = [np.flatnonzero(row_L) for row_L in decision.predict(probability_ML)]
     labels = [[index.space.classes[label] for label in row] for row in rows]
     values = [row_L[row].tolist() for row, row_L in zip(rows, probability_ML, strict=True)]
     return Predictions(labels, probability_ML, {"label": labels, "probability": values})
 
 
-def _aspects(index: Index, probability_MAC: Array) -> Predictions:
-    best_MA, value_MA = _best(probability_MAC)
+def _predict_aspects(index: Index, probability_MAC: Array) -> Predictions:
+    best_MA, value_MA = _pick_best(probability_MAC)
     ratings = [f"{value:g}" for value in index.space.scale]
     columns: dict[str, list[Any]] = {}
     for column, aspect in enumerate(index.space.aspects):
@@ -180,6 +180,6 @@ def _aspects(index: Index, probability_MAC: Array) -> Predictions:
     return Predictions(labels, probability_MAC, columns)
 
 
-def _best(probabilities: Array) -> tuple[Array, Array]:
+def _pick_best(probabilities: Array) -> tuple[Array, Array]:
     best = probabilities.argmax(-1)
     return best, np.take_along_axis(probabilities, best[..., None], -1)[..., 0]

@@ -100,7 +100,7 @@ class Index(Section):
     files: dict[FileName, str]
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_fields(self) -> Self:
         layers = [predictor for predictor in self.predictors if predictor in ("classifier", "probe")]
         if not layers or next(iter(self.predictors)) != layers[0]:
             raise ValueError("the first of the predictors must be classifier or probe")

@@ -99,7 +99,7 @@ def write_export(
             sections = contents.write(work)
             for weights in work.rglob("*.safetensors"):
                 shutil.copymode(work / JOB, weights)  # safetensors creates files with mode 0600
-            index = _index(work, job_data, contents.predictors, decisions, result, provenance)
+            index = _build_index(work, job_data, contents.predictors, decisions, result, provenance)
             card = model_card(index, folder.name, [evidence, *sections])
             (work / README).write_text(card, encoding="utf-8")
             write_index(work, index)
@@ -179,7 +179,7 @@ def _predictor_settings(
     return predictors
 
 
-def _index(
+def _build_index(
     work: Path,
     job_data: JobData,
     predictors: dict[PredictorName, KnnSetting | None],
@@ -207,8 +207,8 @@ def _index(
         best=next(iter(predictors)),
         metric=metric,
         decisions={predictor: decisions[predictor] for predictor in predictors},
-        facts=_facts(job_data),
-        preprocessing=_preprocessing(job_data),
+        facts=_group_facts(job_data),
+        preprocessing=_describe_preprocessing(job_data),
         metrics=dict(result),
         provenance={
             **provenance,
@@ -217,10 +217,10 @@ def _index(
         },
         files=checksums(work),
     )
-    return index.model_copy(update={"best": _best(index)})
+    return index.model_copy(update={"best": _best_predictor(index)})
 
 
-def _facts(job_data: JobData) -> GroupFacts | None:
+def _group_facts(job_data: JobData) -> GroupFacts | None:
     """Returns what the job's groups of metrics read; None if the job has no groups."""
     if not job_data.job.evaluation.metrics:
         return None
@@ -230,7 +230,7 @@ def _facts(job_data: JobData) -> GroupFacts | None:
     )
 
 
-def _best(index: Index) -> PredictorName:
+def _best_predictor(index: Index) -> PredictorName:
     """Returns the predictor with the best validation metric, the first of equal ones."""
     sign = 1 if default_mode(index.metric) == "max" else -1
     scores = {
@@ -241,7 +241,7 @@ def _best(index: Index) -> PredictorName:
     return max(known_scores, key=lambda predictor: known_scores[predictor]) if known_scores else index.best
 
 
-def _preprocessing(job_data: JobData) -> dict[str, int | list[float]]:
+def _describe_preprocessing(job_data: JobData) -> dict[str, int | list[float]]:
     """Describes the preprocessing for readers of the index; predicting uses job and tokenizer instead."""
     encoder, section = ENCODERS[job_data.job.encoder.name], job_data.job.encoder
     if encoder.modality is None or job_data.job.baseline is not None:

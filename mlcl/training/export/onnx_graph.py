@@ -92,14 +92,15 @@ def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:
     network's by more than `TOLERANCE`.
     """
     graph, name = Graph(network).eval(), job_data.job.encoder.name
-    inputs = _prepared(job_data)
+    inputs = _example_inputs(job_data)
     tokens = {key: inputs[key] for key in inputs if key in TOKENS}
     padded = inputs | {
-        key: functional.pad(value, (0, _length(job_data) - value.shape[1])) for key, value in tokens.items()
+        key: functional.pad(value, (0, _max_length(job_data) - value.shape[1]))
+        for key, value in tokens.items()
     }
     size = sum(tensor.numel() * tensor.element_size() for tensor in network.state_dict().values())
     try:
-        with _quiet(), torch.no_grad():
+        with _silence_exporter(), torch.no_grad():
             torch.onnx.export(
                 graph,
                 (),
@@ -116,16 +117,16 @@ def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:
                 verbose=False,
             )
         for batch in (inputs, padded, {key: value[:1] for key, value in inputs.items()}):
-            _compare(graph, folder / FILE, batch)
+            _check_outputs(graph, folder / FILE, batch)
     except (UserError, OSError):
         raise
     except Exception as error:  # tracing, converting and running raise nothing narrower
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError("this encoder has no ONNX graph", key="--also", found=f"{name}: {reason}") from error
-    return _section(graph, inputs, job_data)
+    return _format_section(graph, inputs, job_data)
 
 
-def _prepared(job_data: JobData) -> dict[str, Tensor]:
+def _example_inputs(job_data: JobData) -> dict[str, Tensor]:
     """Returns some validation rows as the graph's inputs."""
     split = job_data.dataset.split("validation")
     inputs = dict(job_data.encode_unlabelled(split).inputs.batch(torch.arange(min(TRIED, len(split)))))
@@ -138,7 +139,7 @@ def _prepared(job_data: JobData) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _compare(graph: Graph, file: Path, inputs: Mapping[str, Tensor]) -> None:
+def _check_outputs(graph: Graph, file: Path, inputs: Mapping[str, Tensor]) -> None:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -152,7 +153,7 @@ def _compare(graph: Graph, file: Path, inputs: Mapping[str, Tensor]) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_exporter() -> Iterator[None]:
     """Silences warnings and logs of the exporter, which do not help users."""
     disabled_level = logging.root.manager.disable
     logging.disable(logging.ERROR)
@@ -164,7 +165,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(disabled_level)
 
 
-def _section(graph: Graph, inputs: Mapping[str, Tensor], job_data: JobData) -> str:
+def _format_section(graph: Graph, inputs: Mapping[str, Tensor], job_data: JobData) -> str:
     rows = []
     for name, value in inputs.items():
         shape = "tokens" if name in TOKENS else " x ".join(map(str, value.shape[1:]))
@@ -174,14 +175,14 @@ def _section(graph: Graph, inputs: Mapping[str, Tensor], job_data: JobData) -> s
     is_text = kind == "tokens"
     return _SECTION.format(
         tolerance=TOLERANCE,
-        before=BEFORE[kind].format(length=_length(job_data)) if is_text else BEFORE[kind],
+        before=BEFORE[kind].format(length=_max_length(job_data)) if is_text else BEFORE[kind],
         function="sigmoid" if job_data.task == "multi_label" else "softmax",
         table=markdown_table(("name", "", "type", "shape of a row"), rows, left=(0, 1, 2)),
         padding=" Padding on the right, up to this length, changes no output." if is_text else "",
     )
 
 
-def _length(job_data: JobData) -> int:
+def _max_length(job_data: JobData) -> int:
     """Returns the largest number of tokens that the job reads of a text."""
     section = job_data.job.encoder
     return ENCODERS[section.name].size(section)

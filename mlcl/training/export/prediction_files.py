@@ -70,14 +70,14 @@ def read_items(path: Path, modality: Modality, columns: TableColumns | None = No
     missing path, an unknown format or a record that cannot be parsed.
     """
     if path.is_dir():
-        return _images(path, modality)
+        return _list_images(path, modality)
     if not path.is_file():
         raise UserError("no such file or folder", file=path)
     columns = columns or TableColumns()
     table = open_table(path, columns.dialect)
     if table.columns == ("text",) and modality != "text" and path.suffix.lower() == ".txt":
         raise UserError(f"this model reads {plural(modality)}", file=path, found="lines of text")
-    return _items(table, modality, columns)
+    return _read_rows(table, modality, columns)
 
 
 def split_items(split: Split) -> Iterator[Item]:
@@ -99,7 +99,7 @@ def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield batch
 
 
-def _items(table: TableFile, modality: Modality, columns: TableColumns) -> Iterator[Item]:
+def _read_rows(table: TableFile, modality: Modality, columns: TableColumns) -> Iterator[Item]:
     content, id = columns.content or (modality,), columns.id or "id"
     for column in content:
         table.require(column, "text" if columns.content else column, [*table.columns, "or text COLUMN"])
@@ -120,12 +120,12 @@ def _items(table: TableFile, modality: Modality, columns: TableColumns) -> Itera
             number += 1
 
 
-def _images(folder: Path, modality: Modality) -> Iterator[Item]:
+def _list_images(folder: Path, modality: Modality) -> Iterator[Item]:
     if modality != "image":
         problem = f"this model reads {plural(modality)}"
         raise UserError(problem, file=folder, found="a folder", allowed=[*FORMS])
-    images, others = image_files(folder)
-    contents = dict.fromkeys(others, Unreadable("no image")) | {file: file for file in images}
+    images, other_files = image_files(folder)
+    contents = dict.fromkeys(other_files, Unreadable("no image")) | {file: file for file in images}
     for file in sorted(contents):
         yield Item(file.relative_to(folder).as_posix(), str(file), contents[file])
 
@@ -157,7 +157,7 @@ def sink(path: Path) -> Iterator[Sink]:
     suffix = path.suffix.lower()
     with new_file(path) as work:
         if suffix == ".parquet":
-            with _parquet(work) as write:
+            with _parquet_sink(work) as write:
                 yield write
         else:
             with work.open("w", encoding="utf-8", newline="") as file:
@@ -191,13 +191,15 @@ def _json_sink(file: TextIO) -> Sink:
 
 
 @contextmanager
-def _parquet(path: Path) -> Iterator[Sink]:
+def _parquet_sink(path: Path) -> Iterator[Sink]:
     writer: Any = None
 
     def write(columns: Columns) -> None:
         nonlocal writer
         examples = {name: next(filter(None, values), values[0]) for name, values in columns.items()}
-        arrays = {name: pa.array(values, _type(name, examples[name])) for name, values in columns.items()}
+        arrays = {
+            name: pa.array(values, _arrow_type(name, examples[name])) for name, values in columns.items()
+        }
         batch = pa.table(arrays)
         writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd")
         writer.write_table(batch)
@@ -209,8 +211,8 @@ def _parquet(path: Path) -> Iterator[Sink]:
             writer.close()
 
 
-def _type(name: str, value: Any) -> Any:
+def _arrow_type(name: str, value: Any) -> Any:
     """Returns a column's Arrow type: numbers or strings by its name, in lists if `value` is a list."""
     if isinstance(value, list):
-        return pa.list_(_type(name, value[0] if value else None))
+        return pa.list_(_arrow_type(name, value[0] if value else None))
     return pa.float64() if name.startswith("probabilit") else pa.string()

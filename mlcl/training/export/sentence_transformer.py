@@ -80,7 +80,7 @@ def write_sentence_transformers(
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     pooling = dict.fromkeys(POOLING.values(), False) | {POOLING[encoder.pooling]: True}
     _write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": encoder.dim, **pooling})
-    for layer in _layers(heads[head]) if head else []:
+    for layer in _linear_layers(heads[head]) if head else []:
         kind = "Normalize" if layer is None else "Dense"
         modules.append((kind, f"{len(modules)}_{kind}"))
         if layer is None:  # git keeps no empty folder
@@ -98,7 +98,7 @@ def write_sentence_transformers(
     return _SECTION.format(what=description)
 
 
-def _layers(head: Head) -> list[tuple[nn.Linear, str] | None]:
+def _linear_layers(head: Head) -> list[tuple[nn.Linear, str] | None]:
     """Returns a head's linear layers, each with its activation's name; None is scaling to unit length."""
     layers: list[tuple[nn.Linear, str] | None] = []
     projection = head.projection

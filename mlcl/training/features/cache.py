@@ -69,9 +69,9 @@ class FeatureCache:
         if not EXTRACTORS[name].cached:
             return self.extractor(name, section)(self.contents(section, split))
         return self._read_or_write(
-            self._about(name, section, split),
-            lambda work: _write(work, self._compute(name, section, split)),
-            _read,
+            self._build_identity(name, section, split),
+            lambda work: _write_rows(work, self._compute(name, section, split)),
+            _read_rows,
         )
 
     def _compute(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
@@ -110,7 +110,7 @@ class FeatureCache:
 
         Raises UserError if a model or weights file is missing.
         """
-        return self._entry(self._about(name, section, split))
+        return self._entry_folder(self._build_identity(name, section, split))
 
     def extractor(self, name: InputName, section: FeatureInput) -> Extractor:
         """Returns the extractor; if its kind learns from rows, it is fitted to the training rows."""
@@ -120,7 +120,7 @@ class FeatureCache:
         if not kind.cached:
             return self._fit(kind, section)
         return self._read_or_write(
-            self._about(name, section),
+            self._build_identity(name, section),
             lambda work: self._fit(kind, section).save(work),
             lambda folder: kind.load(section, folder, device),
         )
@@ -128,7 +128,9 @@ class FeatureCache:
     def _fit(self, kind: Kind, section: FeatureInput) -> Extractor:
         return kind.fit(section, self.contents(section, self.train), torch.device(self.device), "float32")
 
-    def _about(self, name: InputName, section: FeatureInput, split: Split | None = None) -> dict[str, Any]:
+    def _build_identity(
+        self, name: InputName, section: FeatureInput, split: Split | None = None
+    ) -> dict[str, Any]:
         """Returns, as plain data, everything that determines an extractor's state, or its rows of a split."""
         kind = EXTRACTORS[name]
         return {
@@ -141,7 +143,7 @@ class FeatureCache:
             **({} if split is None else {"rows": split.fingerprint}),
         }
 
-    def _entry(self, identity: dict[str, Any]) -> Path:
+    def _entry_folder(self, identity: dict[str, Any]) -> Path:
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
         return self.cache / FOLDER / digest
 
@@ -154,10 +156,10 @@ class FeatureCache:
             write(work)
             (work / ABOUT).write_text(json.dumps(identity, indent=1) + "\n")
 
-        return read_cached(self._entry(identity), write_entry, read, is_folder=True)
+        return read_cached(self._entry_folder(identity), write_entry, read, is_folder=True)
 
 
-def _write(folder: Path, rows: Matrix) -> None:
+def _write_rows(folder: Path, rows: Matrix) -> None:
     arrays = {VALUES: rows}
     if not isinstance(rows, np.ndarray):
         arrays = {SHAPE: np.array(rows.shape), OFFSETS: rows.indptr, COLUMNS: rows.indices, VALUES: rows.data}
@@ -165,7 +167,7 @@ def _write(folder: Path, rows: Matrix) -> None:
         np.save(folder / name, array)
 
 
-def _read(folder: Path) -> Matrix:
+def _read_rows(folder: Path) -> Matrix:
     values = np.load(folder / VALUES, mmap_mode="r")
     if {path.name for path in folder.iterdir()} <= {VALUES, ABOUT}:
         return values

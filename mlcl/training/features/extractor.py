@@ -108,10 +108,10 @@ def precision(device: torch.device, cache: Path) -> Precision:
     capabilities = cpu_capabilities()
     if not (capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")):
         return "float32"
-    return faster_precision(cache, device, {"layer": PRODUCT}, _layer)
+    return faster_precision(cache, device, {"layer": PRODUCT}, _build_layer_work)
 
 
-def _layer() -> Work:
+def _build_layer_work() -> Work:
     rows, inputs, columns = PRODUCT
     # The numbers are not drawn, so that the random state of the process stays unchanged.
     x, weight = torch.ones(rows, inputs), torch.ones(columns, inputs)
@@ -149,11 +149,11 @@ def outputs(
         for batch in batches:
             run.done(compute(batch))
     else:
-        _in_threads(compute, batches, run.threads, run.done)
+        _run_in_threads(compute, batches, run.threads, run.done)
     return output_NF
 
 
-def _in_threads(
+def _run_in_threads(
     compute: Callable[[T], int], batches: Iterable[T], threads: int, on_done: Callable[[int], None]
 ) -> None:
     """Computes batches in `threads` threads, each on one CPU core; an error cancels the waiting batches."""

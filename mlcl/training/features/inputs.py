@@ -49,11 +49,11 @@ class FeatureRows:
             if isinstance(matrix, np.ndarray):
                 batch[name] = torch.from_numpy(np.array(matrix[rows_B]))
             else:
-                batch[f"{name}_columns"], batch[f"{name}_values"] = _padded(matrix, rows_B)
+                batch[f"{name}_columns"], batch[f"{name}_values"] = _pad_rows(matrix, rows_B)
         return batch
 
 
-def _padded(matrix: Any, rows_B: Any) -> tuple[Tensor, Tensor]:
+def _pad_rows(matrix: Any, rows_B: Any) -> tuple[Tensor, Tensor]:
     part = matrix[rows_B]
     length_B = np.diff(part.indptr)
     filled_BT = np.arange(max(1, int(length_B.max(initial=0)))) < length_B[:, None]
@@ -133,19 +133,19 @@ class SavedFeatures:
 
     def contents(self, contents: Sequence[Content], places: Sequence[str]) -> FeatureRows:
         """Returns the rows of all inputs. Raises UserError, with its entry of `places`, for a bad content."""
-        inputs = {name: self._read(name, contents, places) for name in self.sections}
+        inputs = {name: self._read_input(name, contents, places) for name in self.sections}
         return FeatureRows({name: extract(inputs[name]) for name, extract in self.extractors.items()})
 
-    def _read(self, name: InputName, contents: Sequence[Content], places: Sequence[str]) -> object:
+    def _read_input(self, name: InputName, contents: Sequence[Content], places: Sequence[str]) -> object:
         section = self.sections[name]
         if section.modality == "text":
             return read_texts(contents, places)
         if isinstance(section, ImageInput):
             return decode_contents(contents, places, section.image_size)
-        return _vectors(contents, places, self.extractors[name].columns)
+        return _read_vectors(contents, places, self.extractors[name].columns)
 
 
-def _vectors(contents: Sequence[Content], places: Sequence[str], columns: int) -> object:
+def _read_vectors(contents: Sequence[Content], places: Sequence[str], columns: int) -> object:
     rows = np.zeros((len(contents), columns), np.float32)
     for row, (vector, place) in enumerate(zip(contents, places, strict=True)):
         try:

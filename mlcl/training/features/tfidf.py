@@ -42,7 +42,7 @@ class Tfidf:
     @cached_property
     def vectorizer(self) -> Any:
         """The fitted vectorizer of scikit-learn."""
-        vectorizer = _vectorizer(self.section, vocabulary=self.terms)
+        vectorizer = _build_vectorizer(self.section, vocabulary=self.terms)
         vectorizer.idf_ = self.idf_F
         return vectorizer
 
@@ -65,7 +65,7 @@ class Tfidf:
         np.save(folder / IDF, self.idf_F)
 
 
-def _vectorizer(section: TfidfInput, **terms: Any) -> Any:
+def _build_vectorizer(section: TfidfInput, **terms: Any) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     return TfidfVectorizer(
@@ -78,7 +78,7 @@ def _vectorizer(section: TfidfInput, **terms: Any) -> Any:
 
 
 def _fit(section: TfidfInput, contents: Contents | None, _: torch.device, __: Precision) -> Tfidf:
-    vectorizer = _vectorizer(section, max_features=section.max_features)
+    vectorizer = _build_vectorizer(section, max_features=section.max_features)
     try:
         vectorizer.fit(contents)
     except ValueError as error:

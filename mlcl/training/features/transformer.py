@@ -88,7 +88,7 @@ class Transformer:
 def _fit(
     section: TransformerInput, _: Contents | None, device: torch.device, precision: Precision
 ) -> Transformer:
-    with _own_keys():
+    with _rename_keys():
         folder = model_folder(section.model)
         network = Pooled(load_pretrained(folder), "mean", section.max_length)
         tokenizer = hugging_face_tokenizer(str(folder))
@@ -107,13 +107,13 @@ def _load(section: TransformerInput, folder: Path, device: torch.device) -> Tran
 
 def _state(section: TransformerInput) -> object:
     """Returns names, sizes and dates of the model's files: hashing gigabytes of weights would be slow."""
-    with _own_keys():
+    with _rename_keys():
         files = sorted(file for file in model_folder(section.model).iterdir() if file.is_file())
     return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
 @contextmanager
-def _own_keys() -> Iterator[None]:
+def _rename_keys() -> Iterator[None]:
     """Replaces `encoder.` in the keys of errors with `encoder.transformer.`, where this input's keys are."""
     try:
         yield

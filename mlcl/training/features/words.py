@@ -62,7 +62,7 @@ class Words:
 
 
 def _fit(section: WordsInput, _: Contents | None, __: torch.device, ___: Precision) -> Words:
-    vectors, tokenizer = _files()
+    vectors, tokenizer = _find_files()
     tree = json.loads(tokenizer.read_text(encoding="utf-8"))
     tree["post_processor"] = None  # it would begin every text with the same special token
     return Words(load_file(vectors)[TENSOR], load_tokenizer(json.dumps(tree)), section.max_length)
@@ -73,7 +73,7 @@ def _load(section: WordsInput, folder: Path, _: torch.device) -> Words:
     return Words(load_file(folder / VECTORS)[TENSOR], tokenizer, section.max_length)
 
 
-def _files() -> tuple[Path, Path]:
+def _find_files() -> tuple[Path, Path]:
     """Returns the files of the vectors and the tokenizer. Raises UserError if the package lacks them."""
     spec = find_spec(PACKAGE)
     folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else Path(PACKAGE)
@@ -85,7 +85,7 @@ def _files() -> tuple[Path, Path]:
 
 
 def _state(_: WordsInput) -> object:
-    _files()
+    _find_files()
     return {PACKAGE: version(PACKAGE)}
 
 

@@ -34,17 +34,17 @@ def nodes_of(path_CH: Array) -> Array:
     return np.stack(columns, axis=1)
 
 
-def _above(node_CH: Array) -> Array:
+def _parent_nodes(node_CH: Array) -> Array:
     """Returns the parent of each node of a path (C, H); -1 at the coarsest level."""
     return np.concatenate([np.full((len(node_CH), 1), -1), node_CH[:, :-1]], axis=1)
 
 
-def _columns(problem: Problem, node_CH: Array) -> Iterator[tuple[Array, Array]]:
+def _node_columns(problem: Problem, node_CH: Array) -> Iterator[tuple[Array, Array]]:
     """Yields for each node the numbers (n,) of rows below its parent, and whether each is below it (n,)."""
     class_N = as_classes(problem.targets)
     known_n = np.flatnonzero(class_N >= 0)
     node_nH = node_CH[class_N[known_n]]
-    above_nH, above_CH = _above(node_nH), _above(node_CH)
+    above_nH, above_CH = _parent_nodes(node_nH), _parent_nodes(node_CH)
     for level in range(node_CH.shape[1]):
         nodes, first = np.unique(node_CH[:, level], return_index=True)
         for node, parent in zip(nodes, above_CH[first, level], strict=True):
@@ -62,7 +62,7 @@ def _fit(problem: Problem) -> Fitted:
         tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
         return Fitted(_restore(problem.task, problem.n_classes, tensors), tensors=tensors)
 
-    columns = list(_columns(problem, node_CH))
+    columns = list(_node_columns(problem, node_CH))
     return one_vs_rest(problem, partial(logistic_machine, None), SPARSE_VALUES, columns, finish)
 
 
@@ -73,7 +73,7 @@ def _restore(_: Task, __: int, tensors: Mapping[str, Tensor]) -> Callable[[Any],
     Source: conditional softmax, Plaud et al. 2024, arXiv 2410.01305.
     """
     weight_KF, bias_K, node_CH = (tensors[name].numpy() for name in ("weight", "bias", "node"))
-    pairs = np.unique(np.stack([_above(node_CH), node_CH], -1).reshape(-1, 2), axis=0)
+    pairs = np.unique(np.stack([_parent_nodes(node_CH), node_CH], -1).reshape(-1, 2), axis=0)
     siblings = [pairs[pairs[:, 0] == parent, 1] for parent in np.unique(pairs[:, 0])]
 
     def probabilities(rows: Any) -> Tensor:

@@ -30,7 +30,7 @@ def logistic_machine(weight: Weight, value: float) -> Any:
     )
 
 
-def _of_texts(
+def _declare_text_baseline(
     name: str, title: str, reads: tuple[Part, ...], *, weight: Weight = None, in_sweeps: bool = False
 ) -> Baseline:
     title = f"{title} and logistic regression for each label"
@@ -40,7 +40,9 @@ def _of_texts(
     return Baseline(name, title, reads, fit, each_class=True, in_sweeps=in_sweeps, restore=restore_linear)
 
 
-def _dense(reads: Part, features: str, *, unit: bool = False, in_sweeps: bool = True) -> Baseline:
+def _declare_dense_baseline(
+    reads: Part, features: str, *, unit: bool = False, in_sweeps: bool = True
+) -> Baseline:
     def fit(problem: Problem) -> Fitted:
         values = UNIT_VALUES if unit else STANDARDISED_VALUES
         return best_of(problem, values, "C", DenseLogistic.of(problem, standardise=not unit).fit)
@@ -49,13 +51,15 @@ def _dense(reads: Part, features: str, *, unit: bool = False, in_sweeps: bool = 
     return Baseline(f"{reads}_logreg", title, (reads,), fit, in_sweeps=in_sweeps, restore=restore_linear)
 
 
-TFIDF_LOGREG = _of_texts("tfidf_logreg", "TF-IDF", ("tfidf",), in_sweeps=True)
-TFIDF_LOGREG_BALANCED = _of_texts(
+TFIDF_LOGREG = _declare_text_baseline("tfidf_logreg", "TF-IDF", ("tfidf",), in_sweeps=True)
+TFIDF_LOGREG_BALANCED = _declare_text_baseline(
     "tfidf_logreg_balanced", "TF-IDF", ("tfidf",), weight="balanced", in_sweeps=True
 )
-TEXT_LOGREG = _of_texts("text_logreg", *TEXT)
-TEXT_ENCODER_LOGREG = _of_texts("text_encoder_logreg", *TEXT_ENCODER, in_sweeps=True)
-PIXELS_LOGREG = _dense("pixels", "pixels")
-COLUMN_LOGREG = _dense("column", "the data set's vectors")
-WORDS_LOGREG = _dense("words", "means of static vectors of words", unit=True, in_sweeps=False)
-ENCODER_LOGREG = _dense("encoder", "outputs of the frozen encoder", unit=True)
+TEXT_LOGREG = _declare_text_baseline("text_logreg", *TEXT)
+TEXT_ENCODER_LOGREG = _declare_text_baseline("text_encoder_logreg", *TEXT_ENCODER, in_sweeps=True)
+PIXELS_LOGREG = _declare_dense_baseline("pixels", "pixels")
+COLUMN_LOGREG = _declare_dense_baseline("column", "the data set's vectors")
+WORDS_LOGREG = _declare_dense_baseline(
+    "words", "means of static vectors of words", unit=True, in_sweeps=False
+)
+ENCODER_LOGREG = _declare_dense_baseline("encoder", "outputs of the frozen encoder", unit=True)

@@ -31,7 +31,7 @@ def neighbours(rows: Any, queries: Any, k: int) -> Neighbours:
 
     k = min(k, rows.shape[0])
     if not issparse(rows):
-        return retrieve(_unit(rows), _unit(queries), k)
+        return retrieve(_normalize_rows(rows), _normalize_rows(queries), k)
     from sklearn.neighbors import NearestNeighbors
     from sklearn.preprocessing import normalize
 
@@ -40,7 +40,7 @@ def neighbours(rows: Any, queries: Any, k: int) -> Neighbours:
     return Neighbours(torch.from_numpy(distance_MK), torch.from_numpy(index_MK))
 
 
-def _unit(rows: Any) -> Tensor:
+def _normalize_rows(rows: Any) -> Tensor:
     return functional.normalize(torch.from_numpy(np.array(rows, dtype=np.float32)), dim=1)
 
 
@@ -60,11 +60,11 @@ def _fit(problem: Problem) -> Fitted:
     return Fitted(
         lambda rows: vote(neighbours(problem.rows, rows, k), k, temperature),
         {"k": k, "temperature": temperature},
-        {**_tensors(problem), **settings},
+        {**_training_tensors(problem), **settings},
     )
 
 
-def _tensors(problem: Problem) -> dict[str, Tensor]:
+def _training_tensors(problem: Problem) -> dict[str, Tensor]:
     """Returns training rows and targets as tensors by name; unknown entries of label rows count as absent."""
     from scipy.sparse import issparse
 
@@ -98,11 +98,11 @@ def _restore(task: Task, n_classes: int, tensors: Mapping[str, Tensor]) -> Calla
     )
 
 
-def _declared(reads: Part, features: str) -> Baseline:
+def _declare_baseline(reads: Part, features: str) -> Baseline:
     return Baseline(f"{reads}_knn", f"{features} and nearest neighbours", (reads,), _fit, restore=_restore)
 
 
-TFIDF_KNN = _declared("tfidf", "TF-IDF")
-PIXELS_KNN = _declared("pixels", "pixels")
-COLUMN_KNN = _declared("column", "the data set's vectors")
-ENCODER_KNN = _declared("encoder", "outputs of the frozen encoder")
+TFIDF_KNN = _declare_baseline("tfidf", "TF-IDF")
+PIXELS_KNN = _declare_baseline("pixels", "pixels")
+COLUMN_KNN = _declare_baseline("column", "the data set's vectors")
+ENCODER_KNN = _declare_baseline("encoder", "outputs of the frozen encoder")
