@@ -138,13 +138,14 @@ def sweep(
     _check_options(numbers, options)
     options["try_first"] = _read_settings(options.get("try_first"))
     files = [Path(source).stem for source in (job, space) if isinstance(source, (str, Path))]
-    sweep_name = name if name is not None else "-".join(files) or job_of(job).experiment
+    sweep_name = name if name is not None else "-".join(files) or None
     module, say = (options.get("encoder"), options.get("tokenizer")), say_of(progress)
     if (cluster_file := options.get("on")) is not None:
         return _submit_sweep(cluster_file, job, space, overrides, sweep_name, folder, options, numbers, say)
     overrides = with_encoder(*module, job, overrides, folder, say, collate=options.get("collate"))
     args: dict[str, Any] = {**numbers, **{key: item for key, item in options.items() if key not in OF_CALLS}}
     config, shared = job_of(job, overrides), shared_overrides(overrides)
+    sweep_name = config.experiment if sweep_name is None else sweep_name
     plan = sweep_plan(config, space, name=sweep_name, home=folder, shared=shared, **args)
     return Answer(run_sweep(plan, home=folder, watch=listener_of(progress)), folder)
 
@@ -187,7 +188,7 @@ def _submit_sweep(
     job: JobSource,
     space: str | Path | Mapping[str, Any],
     overrides: Overrides,
-    name: str,
+    name: str | None,
     home: Path,
     options: SweepOptions,
     numbers: Mapping[str, int],
@@ -200,6 +201,7 @@ def _submit_sweep(
     module, collate = (options.get("encoder"), options.get("tokenizer")), options.get("collate")
     caller = Caller.of(module, job, overrides, home, say, collate=collate)
     shared, all_options = shared_overrides(caller.overrides), {**options}
+    name = job_of(job, caller.overrides).experiment if name is None else name
     command = sweep_command(
         caller, job, space, name=name, shared=shared, numbers=numbers, options=all_options
     )

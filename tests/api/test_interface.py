@@ -126,6 +126,16 @@ def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monk
         mlcl.sweep(tree, {"space": {"train.epoch": {"choice": [1, 2]}}}, home=tmp_path / "home")
 
 
+@pytest.mark.usefixtures("forgotten_plugin_files")
+def test_overrides_and_the_callers_module_complete_the_mapping_of_a_sweep(tree, tmp_path, monkeypatch):
+    World(tmp_path / "home", monkeypatch)
+    given = {"data": tree.pop("data"), "experiment": "other"}
+    del tree["encoder"]
+    how = {"trials": 1, "home": tmp_path / "home", "encoder": Bag, "progress": None}
+    answer = mlcl.sweep(tree, SPACE, given, **how)
+    assert (answer.name, answer.state) == ("other", "COMPLETE")
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
