@@ -113,7 +113,7 @@ def choose(
     if p_NL.shape != (len(rows), rows.width):
         raise ValueError(f"probabilities {p_NL.shape} for targets {(len(rows), rows.width)}")
     check_probabilities(p_NL)
-    if isinstance(mode, float | int) and not isinstance(mode, bool):
+    if isinstance(mode, float | int) and not isinstance(mode, bool) and not np.isnan(mode):
         return Decision.fixed(mode, at_least_one=at_least_one)
     if mode not in ("global", "per_label", "top_k"):
         raise ValueError(f"unknown threshold {mode!r}; allowed: a number, global, per_label, top_k")

@@ -57,7 +57,8 @@ def knn_probabilities(
         Probabilities, float32 (M, C), (M, L) or (M, A, C).
 
     Raises:
-        ValueError: `k` is less than 1, `temperature` is not positive, or a neighbour's class is not below C.
+        ValueError: `k` is less than 1, `temperature` is not positive, the labels do not fit the task, or a
+            neighbour's class is not below C.
 
     Example:
         >>> train, queries = torch.eye(3), torch.tensor([[1.0, 0.1, 0.0]])
@@ -114,7 +115,8 @@ def share(votes: Array, total: Array, n_classes: int) -> Array:
 def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classes: int) -> Ballot:
     """Returns the votes of the k nearest neighbours, or of all if fewer.
 
-    Raises ValueError if k < 1, or a neighbour has no label or a class that is not below `n_classes`.
+    Raises ValueError if k < 1, if the labels do not fit the task, or if a neighbour has no label or a class
+    that is not below `n_classes`.
     """
     check_task(task)
     if k < 1:
@@ -128,7 +130,10 @@ def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classe
         rows = as_rows(labels).without_unknown().take(index_V)
         row, rank = np.divmod(array(rows.row_index()), index_MK.shape[1])
         return Ballot(row, array(rows.columns), rank, distance_MK, None, (len(index_MK), rows.width))
-    class_RK = as_classes(labels)[index_MK]
+    classes = as_classes(labels)
+    if classes.ndim != (2 if task == "aspects" else 1):
+        raise ValueError(f"labels {classes.shape} do not fit the task {task}")
+    class_RK = classes[index_MK]
     shape: tuple[int, ...] = (len(index_MK), n_classes)
     if task == "aspects":
         n_aspects = class_RK.shape[2]

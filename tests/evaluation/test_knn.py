@@ -89,6 +89,9 @@ def test_bad_input():
         knn_probabilities(neighbours, torch.tensor([2]), "single", 1, 1.0, 2)
     with pytest.raises(ValueError, match="unknown task 'sngle'"):
         knn_probabilities(neighbours, torch.tensor([0]), "sngle", 1, 1.0, 2)
+    for task, labels in (("single", torch.zeros(1, 2)), ("aspects", torch.zeros(1))):
+        with pytest.raises(ValueError, match=rf"labels \(1,.*\) do not fit the task {task}"):
+            knn_probabilities(neighbours, labels.long(), task, 1, 1.0, 2)
     for task, none in (("single", torch.tensor([0])[:0]), ("multi_label", LabelRows.from_lists([], 2))):
         with pytest.raises(ValueError, match="0 labels for a datastore of 1 rows or more"):
             knn_probabilities(neighbours, none, task, 1, 1.0, 2)

@@ -193,6 +193,7 @@ def test_shapes_that_disagree():
             "unknown threshold 'perlabel'; allowed: a number, global, per_label, top_k",
         ),
         (torch.rand(1, 2), True, "unknown threshold True"),
+        (torch.rand(1, 2), float("nan"), "unknown threshold nan"),
         (torch.tensor([[0.5, float("nan")]]), "global", "probabilities are not finite"),
         (torch.tensor([[0.5, 1.5]]), 0.5, "not within 0 and 1; found: 0.5 to 1.5"),
     ],
