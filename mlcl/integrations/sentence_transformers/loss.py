@@ -28,6 +28,10 @@ class LabelLoss(nn.Module):
     labels. With `gather=True` in the loss, gradients of several processes equal those of one. Gradients of
     the loss's own parameters, which the trainer optimises but DDP does not know, are averaged here.
 
+    A checkpoint of the trainer has the optimiser's state of a learned temperature and of prototypes, but not
+    their values: a training that continues from it needs `loss.load_state_dict` before `train`, with the
+    `loss.state_dict()` that a callback's `on_save` has stored.
+
     Args:
         model: The SentenceTransformer.
         loss: A loss of `mlcl.losses.build_loss`, with any reduction but `none`.
