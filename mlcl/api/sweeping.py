@@ -116,8 +116,7 @@ def sweep(
         confirm: The number of best trials of each search that are compared on fresh seeds.
         name: The name of the sweep; default: the names of its files, else its experiment.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
-        progress: A function that is called with each line of progress; None prints nothing. Default: a
-            progress bar in a notebook, else lines on standard error.
+        progress: A function called with each line; None prints nothing. Default: a bar in a notebook.
         options: See `SweepOptions`.
 
     Raises:
