@@ -26,7 +26,7 @@ from mlcl.service.engine.tune_executor import (
     _Closer,
     _Feed,
     _Guard,
-    _resources,
+    _trial_resources,
     _Scheduler,
     run_trainings,
 )
@@ -218,8 +218,8 @@ def test_snapshots_leave_the_callbacks_out(kind):
 
 
 def test_what_a_training_takes():
-    assert _resources(Packing(2, 1.5, 0.5, 1)) == {"cpu": 1.5, "gpu": 0.5}
-    assert _resources(Packing(1, 1, 0, 2))["cpu"] == 0
+    assert _trial_resources(Packing(2, 1.5, 0.5, 1)) == {"cpu": 1.5, "gpu": 0.5}
+    assert _trial_resources(Packing(1, 1, 0, 2))["cpu"] == 0
 
 
 def test_a_process_that_ray_killed_for_memory_is_a_dead_process():

@@ -85,7 +85,7 @@ def ways(tiny, tmp_path, monkeypatch):
     watched(torch.optim.AdamW, "step", "step")
     watched(search_source, "draw_trial", "draw")
     watched(fcntl, "flock", "log", within=":_validate")  # `append` locks the file before it writes
-    watched(MlflowClient, "log_batch", "delivery", within=":_metrics")
+    watched(MlflowClient, "log_batch", "delivery", within=":_log_metrics")
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job_tree(tiny)))
     (tmp_path / "space.yaml").write_text(SPACE)
     words = ["sweep", tmp_path / "job.yaml", tmp_path / "space.yaml", "--trials", 1, "--no-baselines"]
