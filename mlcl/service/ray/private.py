@@ -39,6 +39,13 @@ def kill_at_once() -> AbstractContextManager[None]:
     return _replace_attribute(services, "ConsolePopen", Killed)
 
 
+def keep_handler() -> AbstractContextManager[None]:
+    """Keeps this process's handler of SIGTERM in `ray.init`, whose own would exit with status 15."""
+    from ray._private import utils
+
+    return _replace_attribute(utils, "set_sigterm_handler", lambda _handler: None)
+
+
 def without_uv() -> AbstractContextManager[None]:
     """Makes `ray.init` start processes by this Python, not by `uv run`, which would install or wait."""
     from ray._private import ray_constants

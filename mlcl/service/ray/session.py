@@ -20,7 +20,14 @@ from mlcl.service.process.limits import hopeless_limits, narrow_limits, usable_c
 from mlcl.service.process.signals import STOP_SIGNALS
 from mlcl.service.ray.address import FORMS, RAY, ask_cluster, is_dashboard, is_refused, on_cluster
 from mlcl.service.ray.folder import check_shared, default_folder, ensure_token, short_folder
-from mlcl.service.ray.private import ImportPath, kill_at_once, on_loopback, running_heads, without_uv
+from mlcl.service.ray.private import (
+    ImportPath,
+    keep_handler,
+    kill_at_once,
+    on_loopback,
+    running_heads,
+    without_uv,
+)
 from mlcl.tracking.network import connection_error, host_and_port
 
 LOOK_EVERY = 5.0
@@ -114,7 +121,7 @@ def ray_session(
     with ExitStack() as stack:
         # Ray prints deaths of its processes, also while it ends, to standard output, which is for results.
         stack.enter_context(redirect_stdout(sys.stderr))
-        with _restore_handlers(), without_uv():
+        with keep_handler(), without_uv():
             stack.enter_context(
                 _join_cluster(address, announce) if on_cluster() else local_ray(cpus, announce)
             )
@@ -128,7 +135,7 @@ def ray_session(
 def _join_cluster(address: str, announce: Callable[[str], None]) -> Iterator[None]:
     address = _find_head(address)
     try:
-        with _announce_wait(announce, f"still joining the Ray cluster at {address}"):
+        with _hold_signals(), _announce_wait(announce, f"still joining the Ray cluster at {address}"):
             ray.init(
                 address=address, job_config=ImportPath(), log_to_driver=False, logging_level=logging.WARNING
             )
@@ -141,18 +148,21 @@ def _join_cluster(address: str, announce: Callable[[str], None]) -> Iterator[Non
 
 
 @contextmanager
-def _restore_handlers() -> Iterator[None]:
-    """Restores the signal handlers, which `ray.init` replaces, when the context ends."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+def _hold_signals() -> Iterator[None]:
+    """Blocks the signals in HELD in this thread, and restores the handlers, which Ray's C++ code replaces.
+
+    The restored handler gets a signal that arrived in the context. Ray's processes inherit the mask.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS if is_main}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
     try:
         yield
     finally:
         for number, handler in handlers.items():
             if handler is not None:  # None is a handler of another library, which cannot be set again
                 signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _join_error(address: str, cause: str) -> UserError:
@@ -210,21 +220,17 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
 
 def _start_ray(cpus: int, folder: str | None) -> Path:
     """Starts Ray, whose processes have the signals in HELD blocked. Returns the folder of its files."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
-    try:
-        with kill_at_once(), on_loopback():
-            # With "local", since a plain init would join a cluster that an earlier session left behind.
-            context = ray.init(
-                address="local",
-                job_config=ImportPath(),
-                num_cpus=max(cpus, usable_cpus()),
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                _temp_dir=folder,
-            )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    with _hold_signals(), kill_at_once(), on_loopback():
+        # With "local", since a plain init would join a cluster that an earlier session left behind.
+        context = ray.init(
+            address="local",
+            job_config=ImportPath(),
+            num_cpus=max(cpus, usable_cpus()),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=folder,
+        )
     return Path(context.address_info["session_dir"])
 
 

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ import psutil
 import pytest
 import ray
 from patience import until
-from ray._private import services
+from ray._private import services, utils
 from ray._private.runtime_env import uv_runtime_env_hook
 from ray._private.worker import _maybe_modify_runtime_env
 from ray_folder import rays_own_folder
@@ -145,6 +146,29 @@ def without_cluster(monkeypatch):
     monkeypatch.setattr(session, "check_shared", lambda _: None)
     monkeypatch.setattr(session, "monitor_head", lambda *_: nullcontext())
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=""))
+
+
+@pytest.mark.parametrize("by_ray", [True, False])
+def test_a_sigterm_while_ray_starts_reaches_the_command(monkeypatch, tmp_path, by_ray):
+    received = []
+
+    def init(**_):
+        replace = utils.set_sigterm_handler if by_ray else partial(signal.signal, signal.SIGTERM)
+        replace(lambda *_: sys.exit(signal.SIGTERM))
+        signal.raise_signal(signal.SIGTERM)
+        return SimpleNamespace(address_info={"session_dir": str(tmp_path / "session")})
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    without_cluster(monkeypatch)
+    if by_ray:  # the signal reaches a thread that does not block it
+        monkeypatch.setattr(session, "HELD", ())
+    before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    try:
+        with ray_session(tmp_path):
+            assert received == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_what_ray_prints_while_it_ends_is_no_result(monkeypatch, tmp_path, capsys):
