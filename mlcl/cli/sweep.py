@@ -154,7 +154,9 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
     tell(f"mlcl report {report.name}{home_option(home)}; dashboard: {pages}")
     for name, link in views.items():
         typer.echo(f"{name}: {link}")
-    hint, note = f"{again(f'--trials {2 * plan.trials}')} grows", "every setting of the space has been tried"
+    most_tried = max((sum(search.tried for search in arm.searches) for arm in report.arms), default=0)
+    more = f"--trials {2 * max(plan.trials, most_tried)}"
+    hint, note = f"{again(more)} grows", "every setting of the space has been tried"
     if report.state == "COMPLETE":
         search_trials = math.ceil(plan.trials / (plan.searches if plan.seeds else 1))  # trials of each search
         exhausted = plan.points is not None and plan.points <= search_trials

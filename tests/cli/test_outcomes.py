@@ -16,11 +16,13 @@ from sweep_reports import report as sweep
 from sweep_reports import trained
 
 from mlcl.results.cell_result import CellResult, FigureResult, Origin
+from mlcl.results.sweep_arms import ArmResult, ArmSearch
 from mlcl.results.table_result import TableResult
 from mlcl.service.engine.budget import parse_budget
 from mlcl.service.engine.packing import Resources
 from mlcl.service.engine.progress import ProgressEvent
 from mlcl.service.tables import table as table_command
+from mlcl.significance.roles import Role
 from mlcl.tracking import State
 
 SWEEP = ("sweep", "job.yaml", "space.yaml")
@@ -64,8 +66,10 @@ def work(folder, monkeypatch):
 
 
 AGAIN, RESUME = "the same command", "mlcl resume lab-7"
+GROWN = ArmResult("heads", Role.MODEL, tuple(ArmSearch(number, 12, tried=12) for number in (1, 2)))
 OUTCOMES = [
     (sweep(), 0, f"{AGAIN} with --trials 32 grows job-space"),
+    (sweep(arms=(GROWN,)), 0, f"{AGAIN} with --trials 48 grows job-space"),
     (sweep(state=State.STOPPED), 130, f"stopped; {AGAIN} goes on with job-space"),
     (
         sweep(state=State.BUDGET, reason="0 left"),
