@@ -263,7 +263,7 @@ columns: {b: {without: [AUC]}}, paper: {} | | columns.b.without: no figure AUC
 digits: {AUC: 1} | | digits: no figure AUC
 tolerance: {AUC: 1} | | tolerance: no figure AUC
 columns: {k=1: {}, K 1: {}}, paper: {} | | K 1 and k=1 are both k-1
-columns: {τ: {}}, paper: {} | | needs a letter or a digit
+columns: {τ: {}}, paper: {} | | needs one of a-z and 0-9
 metrics: {F1: a, f1: b}, paper: {} | | f1 and F1 are both f1
 "@": {metrics: {}} | rows.a.metrics | at least 1
 tolerance: 0 | tolerance | greater than 0

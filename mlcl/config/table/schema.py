@@ -37,7 +37,7 @@ Printed = Annotated[
 
 
 def slug(text: str) -> str:
-    """Returns a name for the command line: lower case, with hyphens for all but letters, digits, . and +.
+    """Returns a name for the command line: lower case, with hyphens for all but a-z, digits, . and +.
 
     Example:
         >>> slug("GoEmotions 5,000")
@@ -295,7 +295,7 @@ def _check_distinct(key: str, names: Iterable[str]) -> None:
     for name in names:
         short_name = slug(name)
         if not short_name:
-            raise ValueError(f"{key}: {name} needs a letter or a digit")
+            raise ValueError(f"{key}: {name} needs one of a-z and 0-9")
         if short_name in names_by_slug:
             raise ValueError(f"{key}: {name} and {names_by_slug[short_name]} are both {short_name}")
         names_by_slug[short_name] = name
