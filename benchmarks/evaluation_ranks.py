@@ -44,23 +44,26 @@ COLUMNS = {"searched": 0, "written": 0, "search": 1, "write": 1}
 
 
 def main() -> int:
-    a = arguments()
-    row_mib = 4 * a.dim / MIB
-    print(f"{a.rows:,} rows of {a.dim}, {a.rows * row_mib:.0f} MiB; {a.queries} queries, k {a.k}\n")
+    args = arguments()
+    row_mib = 4 * args.dim / MIB
+    print(
+        f"{args.rows:,} rows of {args.dim}, {args.rows * row_mib:.0f} MiB; "
+        f"{args.queries} queries, k {args.k}\n"
+    )
     print("| processes | MiB of own rows | peak, searched | peak, written | search s | write s |")
     print("|---|---|---|---|---|---|")
-    found = []
-    for world in a.ranks:
-        ranks = measured(rank_of, world, a)
-        found.append(ranks[0]["found"])
-        worst = {name: max(rank[name] for rank in ranks) for name in ranks[0] if name != "found"}
-        print(row(world, a.rows / world * row_mib, worst), flush=True)
-    (peer,) = measured(peer_of, 1, a)
-    print(row("peer", a.rows * row_mib, peer))
-    equal = all(torch.equal(one, found[0][i]) for other in found for i, one in enumerate(other))
+    neighbours = []
+    for world in args.ranks:
+        ranks = measured(rank_of, world, args)
+        neighbours.append(ranks[0]["found"])
+        maxima = {name: max(rank[name] for rank in ranks) for name in ranks[0] if name != "found"}
+        print(row(world, args.rows / world * row_mib, maxima), flush=True)
+    (peer,) = measured(peer_of, 1, args)
+    print(row("peer", args.rows * row_mib, peer))
+    equal = all(torch.equal(tensor, neighbours[0][i]) for pair in neighbours for i, tensor in enumerate(pair))
     print(f"\nthe ranks' neighbours are equal to the bit: {equal}")
-    same = float((peer["found"][1] == found[0][1]).double().mean())
-    print(f"the peer's, of float32 distances, at the same place: {same:.4%}")
+    share = float((peer["found"][1] == neighbours[0][1]).double().mean())
+    print(f"the peer's, of float32 distances, at the same place: {share:.4%}")
     return 0 if equal else 1
 
 
@@ -76,50 +79,52 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def row(name: object, held: float, worst: dict[str, float]) -> str:
-    cells = [f"{worst[key]:.{digits}f}" if key in worst else "" for key, digits in COLUMNS.items()]
-    return f"| {name} | {held:.0f} | {' | '.join(cells)} |"
+def row(name: object, rows_mib: float, values: dict[str, float]) -> str:
+    cells = [f"{values[key]:.{digits}f}" if key in values else "" for key, digits in COLUMNS.items()]
+    return f"| {name} | {rows_mib:.0f} | {' | '.join(cells)} |"
 
 
-def measured(work: Callable[..., None], world: int, a: argparse.Namespace) -> list[dict[str, Any]]:
+def measured(work: Callable[..., None], world: int, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Runs `work` in `world` processes and returns the values that each process saves."""
     with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
-        mp.spawn(work, (world, folder, a), nprocs=world)
+        mp.spawn(work, (world, folder, args), nprocs=world)
         return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(world)]
 
 
-def rank_of(rank: int, world: int, folder: str, a: argparse.Namespace) -> None:
+def rank_of(rank: int, world: int, folder: str, args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     file = f"file://{folder}/rendezvous"
     dist.init_process_group("gloo", file, timedelta(minutes=30), world_size=world, rank=rank)
-    context, queries_MD = Context.current("cpu"), points(range(a.rows, a.rows + a.queries), a.dim)
-    RankRows(points(range(a.queries), a.dim), 0, Context(context.device)).retrieve(queries_MD, a.k, a.queries)
-    before = peak()
-    own = shares(a.rows, world)[rank]
-    rows = RankRows(points(own, a.dim), own.start, context)
+    context, queries_MD = Context.current("cpu"), points(range(args.rows, args.rows + args.queries), args.dim)
+    RankRows(points(range(args.queries), args.dim), 0, Context(context.device)).retrieve(
+        queries_MD, args.k, args.queries
+    )
+    start_mib = peak()
+    row_range = shares(args.rows, world)[rank]
+    rows = RankRows(points(row_range, args.dim), row_range.start, context)
     context.any(False)  # waits for every rank
-    began = time.perf_counter()
-    neighbours = rows.retrieve(queries_MD, a.k, a.rows)
-    answer = {"search": time.perf_counter() - began, "searched": peak() - before}
-    began = time.perf_counter()
-    flat = pa.FixedSizeListArray.from_arrays(pa.array(rows.values.numpy().ravel()), a.dim)
-    write_part(Path(folder), [pa.table({"embedding": flat})], context)
-    answer |= {"write": time.perf_counter() - began, "written": peak() - before}
+    start = time.perf_counter()
+    neighbours = rows.retrieve(queries_MD, args.k, args.rows)
+    answer = {"search": time.perf_counter() - start, "searched": peak() - start_mib}
+    start = time.perf_counter()
+    embeddings = pa.FixedSizeListArray.from_arrays(pa.array(rows.values.numpy().ravel()), args.dim)
+    write_part(Path(folder), [pa.table({"embedding": embeddings})], context)
+    answer |= {"write": time.perf_counter() - start, "written": peak() - start_mib}
     torch.save(answer | {"found": (neighbours.distance, neighbours.index)}, Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
 
 
-def peer_of(_rank: int, _world: int, folder: str, a: argparse.Namespace) -> None:
+def peer_of(_rank: int, _world: int, folder: str, args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
-    queries_MD = points(range(a.rows, a.rows + a.queries), a.dim)
-    before = peak()
-    rows_ND = points(range(a.rows), a.dim).numpy()
-    began = time.perf_counter()
-    index = faiss.IndexFlatL2(a.dim)
+    queries_MD = points(range(args.rows, args.rows + args.queries), args.dim)
+    start_mib = peak()
+    rows_ND = points(range(args.rows), args.dim).numpy()
+    start = time.perf_counter()
+    index = faiss.IndexFlatL2(args.dim)
     index.add(rows_ND)
-    distance, nearest = index.search(queries_MD.numpy(), a.k)
-    answer = {"search": time.perf_counter() - began, "searched": peak() - before}
-    torch.save(answer | {"found": (torch.from_numpy(distance), torch.from_numpy(nearest))}, f"{folder}/0.pt")
+    distance, indices = index.search(queries_MD.numpy(), args.k)
+    answer = {"search": time.perf_counter() - start, "searched": peak() - start_mib}
+    torch.save(answer | {"found": (torch.from_numpy(distance), torch.from_numpy(indices))}, f"{folder}/0.pt")
 
 
 def points(numbers: range, dim: int) -> torch.Tensor:
@@ -129,10 +134,10 @@ def points(numbers: range, dim: int) -> torch.Tensor:
     for block in range(numbers.start // BLOCK, -(-numbers.stop // BLOCK)):
         generator = torch.Generator().manual_seed(1 + block)
         label = torch.randint(0, 300, (BLOCK,), generator=generator)
-        drawn = centres[label] + 1.2 * torch.randn(BLOCK, dim, generator=generator)
+        block_points = centres[label] + 1.2 * torch.randn(BLOCK, dim, generator=generator)
         first, stop = max(numbers.start, block * BLOCK), min(numbers.stop, (block + 1) * BLOCK)
-        chosen = drawn[first - block * BLOCK : stop - block * BLOCK]
-        rows[first - numbers.start : stop - numbers.start] = torch.nn.functional.normalize(chosen)
+        part = block_points[first - block * BLOCK : stop - block * BLOCK]
+        rows[first - numbers.start : stop - numbers.start] = torch.nn.functional.normalize(part)
     return rows
 
 

@@ -37,7 +37,9 @@ PLAIN_EPOCHS = 2
 ON_ONE_THREAD = {"threads": 1, "device": "cpu"}
 
 
-def tree(data: str, labels: str, several: bool, model: str | None, epochs: int = EPOCHS) -> dict[str, Any]:
+def tree(
+    data: str, labels: str, multi_label: bool, model: str | None, epochs: int = EPOCHS
+) -> dict[str, Any]:
     encoder: dict[str, Any] = {"name": "features", "inputs": ["tfidf"], "out": OUT}
     if model is not None:
         encoder |= {"inputs": ["tfidf", "transformer"], "transformer": {"model": model}}
@@ -45,32 +47,32 @@ def tree(data: str, labels: str, several: bool, model: str | None, epochs: int =
         "experiment": "benchmark",
         "data": {"path": data},
         "encoder": encoder,
-        "objective": {"classifier": {"loss": "bce" if several else "cross_entropy", "labels": labels}},
+        "objective": {"classifier": {"loss": "bce" if multi_label else "cross_entropy", "labels": labels}},
         "train": {"epochs": epochs, "batch_size": BATCH, "lr": 0.01, "patience": None} | ON_ONE_THREAD,
-        "evaluation": {"metric": "val/micro_f1" if several else "val/accuracy"},
+        "evaluation": {"metric": "val/micro_f1" if multi_label else "val/accuracy"},
     }
 
 
-def train(given: dict[str, Any], home: str) -> dict[str, float]:
+def train(document: dict[str, Any], home: str) -> dict[str, float]:
     """Runs one training with its evaluation and files, as a trial does, and returns its metrics and times."""
     torch.set_num_threads(1)
-    began, cpu = time.perf_counter(), time.process_time()
-    job = load_job(given)
+    start, cpu_start = time.perf_counter(), time.process_time()
+    job = load_job(document)
     job_data, context = JobData.of(job, Path(home), verify=False), Context.current(job.train.device)
     with tempfile.TemporaryDirectory() as folder:
         outcome = run_experiment(job_data, folder=Path(folder), context=context, listener=lambda _: None)
     assert outcome is not None
-    times = {"wall": time.perf_counter() - began, "cpu": time.process_time() - cpu}
+    times = {"wall": time.perf_counter() - start, "cpu": time.process_time() - cpu_start}
     return {**outcome.metrics, **times}
 
 
-def several_trainings(given: dict[str, Any], home: str, count: int) -> float:
+def several_trainings(document: dict[str, Any], home: str, count: int) -> float:
     """Returns the seconds of `count` trainings, after a first one that also pays for the imports."""
-    train(given, home)
-    began = time.perf_counter()
+    train(document, home)
+    start = time.perf_counter()
     for _ in range(count):
-        train(given, home)
-    return time.perf_counter() - began
+        train(document, home)
+    return time.perf_counter() - start
 
 
 def plain(job_data: JobData) -> float:
@@ -78,32 +80,32 @@ def plain(job_data: JobData) -> float:
     rows = job_data.encode(job_data.train)
     x_NF = torch.cat([torch.from_numpy(_dense(x)) for x in rows.inputs.inputs.values()], dim=1)
     targets = job_data.targets(job_data.train)
-    several = isinstance(targets, LabelRows)
+    multi_label = isinstance(targets, LabelRows)
     y_N = targets.dense(torch.float32) if isinstance(targets, LabelRows) else targets
     classes = job_data.space.n_classes
     deep = nn.Sequential(nn.Linear(x_NF.shape[1], OUT), nn.GELU(), nn.Dropout(0.3), nn.Linear(OUT, classes))
     wide = nn.Linear(x_NF.shape[1], classes, bias=False)
     optimizer = torch.optim.AdamW([*deep.parameters(), *wide.parameters()], lr=0.01)
-    loss = nn.BCEWithLogitsLoss() if several else nn.CrossEntropyLoss()
-    began = time.process_time()
+    loss = nn.BCEWithLogitsLoss() if multi_label else nn.CrossEntropyLoss()
+    start = time.process_time()
     for _ in range(PLAIN_EPOCHS):
         for batch in torch.randperm(len(x_NF)).split(BATCH):
             optimizer.zero_grad()
             loss(deep(x_NF[batch]) + wide(x_NF[batch]), y_N[batch]).backward()
             optimizer.step()
-    return (time.process_time() - began) * EPOCHS / PLAIN_EPOCHS
+    return (time.process_time() - start) * EPOCHS / PLAIN_EPOCHS
 
 
 def linear(job_data: JobData, model: Any) -> tuple[float, float]:
     """Returns the CPU seconds and the micro-F1 (or accuracy) of a linear model on TF-IDF."""
     assert job_data.features is not None
     test = job_data.dataset.split("test")
-    x, x_test = (job_data.features.rows(s).inputs["tfidf"] for s in (job_data.train, test))
+    x, x_test = (job_data.features.rows(split).inputs["tfidf"] for split in (job_data.train, test))
     y, y_test = (_targets(job_data, split) for split in (job_data.train, test))
-    began = time.process_time()
-    fitted = OneVsRestClassifier(model).fit(x, y) if y.ndim > 1 else model.fit(x, y)
-    seconds = time.process_time() - began
-    return seconds, f1_score(y_test, fitted.predict(x_test), average="micro", zero_division=0)
+    start = time.process_time()
+    classifier = OneVsRestClassifier(model).fit(x, y) if y.ndim > 1 else model.fit(x, y)
+    seconds = time.process_time() - start
+    return seconds, f1_score(y_test, classifier.predict(x_test), average="micro", zero_division=0)
 
 
 def _targets(job_data: JobData, split: Any) -> Any:
@@ -121,37 +123,37 @@ def main() -> None:
     parser.add_argument("--labels")
     parser.add_argument("--model")
     parser.add_argument("--home", type=Path, default=Path("outputs"))
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    data = given.data or prepare("icd10cm", given.home / "data")
+    data = args.data or prepare("icd10cm", args.home / "data")
     info = Dataset.open(data).info
-    labels = given.labels or ("chapter" if given.data is None else next(iter(info.label_spaces)))
-    several = info.space(labels).kind == "multi_label"
-    job = tree(str(data), labels, several, given.model)
-    if given.data is None:
+    labels = args.labels or ("chapter" if args.data is None else next(iter(info.label_spaces)))
+    multi_label = info.space(labels).kind == "multi_label"
+    job = tree(str(data), labels, multi_label, args.model)
+    if args.data is None:
         job["data"]["subset"] = {"n": 7_000, "labels": labels}
-    job_data = JobData.of(load_job(job), given.home, verify=False)
+    job_data = JobData.of(load_job(job), args.home, verify=False)
     for split in ("train", "validation", "test"):  # encoding puts the rows into the cache
         job_data.encode(job_data.train if split == "train" else job_data.dataset.split(split))
     columns = ", ".join(
         f"{name} {size:,}" for name, size in (job_data.features.columns if job_data.features else {}).items()
     )
     print(f"{len(job_data.train):,} rows of {info.name}, {columns} columns, {EPOCHS} epochs of {BATCH}")
-    metric = "test/micro_f1" if several else "test/accuracy"
-    train(tree(str(data), labels, several, given.model, epochs=1) | {"data": job["data"]}, str(given.home))
-    ours = train(job, str(given.home))
-    spent = f"steps {ours['time/train_seconds']:.1f} s, evaluation {ours['time/evaluation_seconds']:.1f} s"
+    metric = "test/micro_f1" if multi_label else "test/accuracy"
+    train(tree(str(data), labels, multi_label, args.model, epochs=1) | {"data": job["data"]}, str(args.home))
+    ours = train(job, str(args.home))
+    detail = f"steps {ours['time/train_seconds']:.1f} s, evaluation {ours['time/evaluation_seconds']:.1f} s"
     print(
-        f"features:            {ours['cpu']:6.1f} CPU s ({ours['wall']:.1f} s: {spent}), {ours[metric]:.4f}"
+        f"features:            {ours['cpu']:6.1f} CPU s ({ours['wall']:.1f} s: {detail}), {ours[metric]:.4f}"
     )
     print(f"dense, plain torch:  {plain(job_data):6.1f} CPU s for the steps alone")
     for name, model in (("LinearSVC", LinearSVC()), ("LogisticRegression", LogisticRegression())):
         seconds, figure = linear(job_data, model)
         print(f"{name + ':':20} {seconds:6.1f} CPU s, {figure:.4f}")
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        asked = [pool.submit(several_trainings, job, str(given.home), 2) for _ in range(2)]
-        slowest = max(each.result() for each in asked)
-    print(f"two processes:       {4 * 60 / slowest:6.1f} trainings a minute")
+        futures = [pool.submit(several_trainings, job, str(args.home), 2) for _ in range(2)]
+        max_seconds = max(future.result() for future in futures)
+    print(f"two processes:       {4 * 60 / max_seconds:6.1f} trainings a minute")
 
 
 if __name__ == "__main__":

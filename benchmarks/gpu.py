@@ -56,21 +56,23 @@ TESTS = (
 
 
 def main() -> int:
-    given = arguments()
-    if given.needs:
+    args = arguments()
+    if args.needs:
         print("\n".join(f"{name}=={version(name)}" for name in NEEDS))
         return 0
     sys.path.insert(0, str(ROOT))  # the package may not be installed
-    left: list[str] = []
-    failed = 0
-    for name in given.slice or SLICES:
-        points = Points(given.out / f"{name}.json", about(given.smoke), given.seconds, given.smoke)
+    left_points: list[str] = []
+    failures = 0
+    for name in args.slice or SLICES:
+        points = Points(args.out / f"{name}.json", about(args.smoke), args.seconds, args.smoke)
         print(f"\n{name}")
-        run(name, points, given.data)
-        left += [f"{name}: {each}" for each in points.left]
-        failed += sum(each.get("failed", 0) + each.get("error", 0) for each in points.points.values())
-    print("\n".join(["\nLeft for another call:", *left]) if left else "\nNothing is left.")
-    return 1 if failed else 0
+        run(name, points, args.data)
+        left_points += [f"{name}: {point}" for point in points.left]
+        failures += sum(
+            figures.get("failed", 0) + figures.get("error", 0) for figures in points.points.values()
+        )
+    print("\n".join(["\nLeft for another call:", *left_points]) if left_points else "\nNothing is left.")
+    return 1 if failures else 0
 
 
 def arguments() -> argparse.Namespace:
@@ -121,10 +123,10 @@ def gpu_tests(log: Path) -> Figures:
     pytest's output is written to `log`, and is also printed if a test fails. A file whose imports are missing
     (Ray, if the slices run from wheels) counts as an error.
     """
-    asked = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    ended = subprocess.run(
-        [*asked, "--continue-on-collection-errors", *TESTS],
+    process = subprocess.run(
+        [*command, "--continue-on-collection-errors", *TESTS],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": paths},
         capture_output=True,
@@ -132,13 +134,13 @@ def gpu_tests(log: Path) -> Figures:
         check=False,
     )
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text(ended.stdout + ended.stderr)
+    log.write_text(process.stdout + process.stderr)
     counts = {
-        word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|skipped|error)", ended.stdout)
+        word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|skipped|error)", process.stdout)
     }
-    if ended.returncode:
-        print((ended.stdout + ended.stderr)[-8_000:])
-    started = bool(counts) or ended.returncode == 0
+    if process.returncode:
+        print((process.stdout + process.stderr)[-8_000:])
+    started = bool(counts) or process.returncode == 0
     return {"passed": 0, "failed": 0, "skipped": 0, "error": 0 if started else 1, **counts}
 
 

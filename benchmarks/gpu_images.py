@@ -49,9 +49,9 @@ def measure(points: Points) -> None:
     """Measures the views per second of mlcl's loop and of the plain one, for each network."""
     for name in ("resnet18",) if points.smoke else ("resnet18", "resnet50"):
         points.measure(f"{name} plain", partial(plain, name, points))
-        for way, how in WAYS.items():
-            if points.device.type == "cuda" or "compiled" not in how:
-                points.measure(f"{name} {way}", partial(ours, name, points, **how))
+        for way, options in WAYS.items():
+            if points.device.type == "cuda" or "compiled" not in options:
+                points.measure(f"{name} {way}", partial(ours, name, points, **options))
 
 
 def made(points: Points) -> tuple[Any, Tensor, int]:
@@ -77,7 +77,7 @@ def ours(
     samples = torch.arange(len(pixels))
     rows = Rows(ImageRows(pixels), {"class": classes}, samples, AugmentConfig(), bool(compiled))
     sampler = EpochSampler(len(pixels), batch, seed=0, drop_last=True)
-    seen: list[Event] = []
+    events: list[Event] = []
     loop = Loop(
         model=model,
         rows=rows.resident(context.device) if resident else rows,
@@ -97,15 +97,18 @@ def ours(
         views=2,
         validate_every=EPOCHS,
         patience=None,
-        callbacks=Callbacks(seen.append, dict, lambda: False),
+        callbacks=Callbacks(events.append, dict, lambda: False),
         checkpoint=None,
         identity={},
     )
     with deterministic(same_bits):
         loop.run()
-    rates = [event.metrics for event in seen if "train/rows_per_second" in event.metrics]
-    last = rates[-1]
-    return {"views a second": last["train/rows_per_second"], "share of waiting": last["train/data_wait"]}
+    rates = [event.metrics for event in events if "train/rows_per_second" in event.metrics]
+    last_rates = rates[-1]
+    return {
+        "views a second": last_rates["train/rows_per_second"],
+        "share of waiting": last_rates["train/data_wait"],
+    }
 
 
 class Views(Dataset[tuple[Tensor, Tensor, int]]):
@@ -156,12 +159,12 @@ def plain(name: str, points: Points) -> Figures:
         pin_memory=device.type == "cuda",
         drop_last=True,
     )
-    steps, began = 0, 0.0
-    for one, other, targets in endless(loader):
+    steps, start = 0, 0.0
+    for first_views, second_views, targets in endless(loader):
         if steps == 2:  # the first steps start processes and choose kernels
             wait(device)
-            began = time.perf_counter()
-        images = torch.cat([one, other]).to(device, non_blocking=True)
+            start = time.perf_counter()
+        images = torch.cat([first_views, second_views]).to(device, non_blocking=True)
         labels = targets.to(device, non_blocking=True).repeat(2)
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=points.precision == "bf16"):
@@ -172,7 +175,7 @@ def plain(name: str, points: Points) -> Figures:
         if steps == (3 if points.smoke else PLAIN_STEPS):
             break
     wait(device)
-    return {"views a second": 2 * batch * (steps - 2) / (time.perf_counter() - began), "workers": workers}
+    return {"views a second": 2 * batch * (steps - 2) / (time.perf_counter() - start), "workers": workers}
 
 
 def endless(loader: DataLoader[Any]) -> Iterator[Any]:

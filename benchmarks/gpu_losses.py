@@ -28,10 +28,11 @@ PAIRS_AT_ONCE = 1 << 28
 def measure(points: Points) -> None:
     """Measures times by tile size, then times, memory and errors by loss, number of rows and arithmetic."""
     sizes, tiles = ([512], [64, 128]) if points.smoke else ([COMPARED, *SIZES], TILES)
-    swept = 512 if points.smoke else SWEPT
+    swept_rows = 512 if points.smoke else SWEPT
     for tile in tiles:
         points.measure(
-            f"supcon exact B={swept} tile={tile}", lambda t=tile: loss("supcon", "exact", swept, points, t)
+            f"supcon exact B={swept_rows} tile={tile}",
+            lambda t=tile: loss("supcon", "exact", swept_rows, points, t),
         )
     for rows in sizes:
         for name in ("supcon", "simdis"):
@@ -46,11 +47,11 @@ def measure(points: Points) -> None:
 
 def loss(name: str, products: Any, rows: int, points: Points, tile: int | None = None) -> Figures:
     """Returns the figures of one loss; `tile` replaces the engine's own tile size."""
-    device, own = points.device, tiling.DEVICE_TILE
+    device, default_tile = points.device, tiling.DEVICE_TILE
     inputs = scene(Case(name, LOSSES[name].labels, rows, LABELS, DIM))
     z_BD = inputs.embeddings.detach().to(device)
     run = one_pass(name, products, z_BD, inputs)
-    tiling.DEVICE_TILE = own if tile is None else tile
+    tiling.DEVICE_TILE = default_tile if tile is None else tile
     try:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
@@ -59,13 +60,13 @@ def loss(name: str, products: Any, rows: int, points: Points, tile: int | None =
         peak = torch.cuda.max_memory_allocated(device) - before if device.type == "cuda" else 0
         seconds = seconds_of(run, device, 0.01 if points.smoke else 2.0)
     finally:
-        tiling.DEVICE_TILE = own
+        tiling.DEVICE_TILE = default_tile
     limit = seconds_of(lambda: two_products(z_BD, products), device, 0.01 if points.smoke else 2.0)
-    on_device = busy_seconds(run) if device.type == "cuda" else seconds
+    device_seconds = busy_seconds(run) if device.type == "cuda" else seconds
     figures: Figures = {
         "ms": 1_000 * seconds,
-        "ms of the GPU": 1_000 * on_device,
-        "GPU's times the two products": on_device / limit,
+        "ms of the GPU": 1_000 * device_seconds,
+        "GPU's times the two products": device_seconds / limit,
         "TFLOP/s": 4 * rows**2 * DIM / seconds / 1e12,
         "MiB": peak / 2**20,
     }
@@ -77,11 +78,11 @@ def loss(name: str, products: Any, rows: int, points: Points, tile: int | None =
 def busy_seconds(run: Callable[[], object], calls: int = 5) -> float:
     """Returns the seconds of a call in which the GPU computes, without the host's preparation of labels."""
     activities = [torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profiled:
+    with torch.profiler.profile(activities=activities) as profile:
         for _ in range(calls):
             run()
         torch.cuda.synchronize()
-    return sum(event.self_device_time_total for event in profiled.key_averages()) / calls / 1e6
+    return sum(event.self_device_time_total for event in profile.key_averages()) / calls / 1e6
 
 
 def one_pass(name: str, products: Any, z_BD: Tensor, inputs: Scene) -> Callable[[], tuple[Tensor, Tensor]]:
@@ -89,8 +90,10 @@ def one_pass(name: str, products: Any, z_BD: Tensor, inputs: Scene) -> Callable[
 
     A call of the function returns value and gradient.
     """
-    how = {} if products == "bf16" else {"products": products}
-    module = build_loss(name, temperature=TEMPERATURE, normalize=True, engine="tiled", **how).to(z_BD.device)
+    options = {} if products == "bf16" else {"products": products}
+    module = build_loss(name, temperature=TEMPERATURE, normalize=True, engine="tiled", **options).to(
+        z_BD.device
+    )
     z_BD = (z_BD.bfloat16() if products == "bf16" else z_BD.clone()).requires_grad_()
 
     def run() -> tuple[Tensor, Tensor]:
@@ -103,10 +106,15 @@ def one_pass(name: str, products: Any, z_BD: Tensor, inputs: Scene) -> Callable[
     return run
 
 
-def errors(found: tuple[Tensor, Tensor], exact: tuple[Tensor, Tensor]) -> Figures:
+def errors(result: tuple[Tensor, Tensor], exact: tuple[Tensor, Tensor]) -> Figures:
     """Returns the relative error of the value, and that of the gradient in norm."""
-    pairs = [(one.double().cpu(), other.cpu()) for one, other in zip(found, exact, strict=True)]
-    value, gradient = (float((one - other).norm() / other.norm()) for one, other in pairs)
+    pairs = [
+        (tensor.double().cpu(), exact_tensor.cpu())
+        for tensor, exact_tensor in zip(result, exact, strict=True)
+    ]
+    value, gradient = (
+        float((tensor - exact_tensor).norm() / exact_tensor.norm()) for tensor, exact_tensor in pairs
+    )
     return {"error of the value": value, "of the gradient": gradient}
 
 

@@ -36,12 +36,12 @@ class Points:
     def __post_init__(self) -> None:
         if not self.file.exists():
             return
-        kept = json.loads(self.file.read_text())
-        if kept["about"] != self.about:
+        document = json.loads(self.file.read_text())
+        if document["about"] != self.about:
             raise SystemExit(
-                f"{self.file} is about {kept['about']}, this is {self.about}: another --out, please"
+                f"{self.file} is about {document['about']}, this is {self.about}: another --out, please"
             )
-        self.points = kept["points"]
+        self.points = document["points"]
 
     @property
     def device(self) -> torch.device:
@@ -79,16 +79,16 @@ class Points:
             (self.file, json.dumps({"about": self.about, "points": self.points}, indent=1)),
             (self.file.with_suffix(".md"), self.table()),
         ):
-            work = file.with_name(f".{file.name}")
-            work.write_text(text)
-            work.replace(file)
+            work_file = file.with_name(f".{file.name}")
+            work_file.write_text(text)
+            work_file.replace(file)
         print(self._line(name, figures), flush=True)
 
     def table(self) -> str:
         """Returns a Markdown table with one line for each point."""
         about = ", ".join(str(value) for value in self.about.values())
         return "\n".join(
-            [f"{self.file.stem}: {about}\n", *(self._line(*each) for each in self.points.items()), ""]
+            [f"{self.file.stem}: {about}\n", *(self._line(*item) for item in self.points.items()), ""]
         )
 
     def _line(self, name: str, figures: Figures) -> str:
@@ -96,17 +96,17 @@ class Points:
         return f"- {name}: " + ", ".join(f"{key} {value}" for key, value in zip(figures, values, strict=True))
 
 
-def seconds_of(work: Callable[[], object], device: torch.device, most: float = 2.0) -> float:
-    """Returns the median time of a call after the first, over at least three calls and `most` seconds."""
+def seconds_of(work: Callable[[], object], device: torch.device, min_seconds: float = 2.0) -> float:
+    """Returns the median time of a call after the first, over at least three calls and `min_seconds`."""
     work()
-    taken: list[float] = []
-    while len(taken) < 3 or sum(taken) < most:
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < min_seconds:
         wait(device)
-        began = time.perf_counter()
+        start = time.perf_counter()
         work()
         wait(device)
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
 
 
 def wait(device: torch.device) -> None:

@@ -50,28 +50,28 @@ def measure_features(points: Points) -> None:
 def one_training(points: Points, device: str) -> Figures:
     job = texts(points, device)
     features.train(job | {"train": job["train"] | {"epochs": 1}}, str(home(points)))
-    found = features.train(job, str(home(points)))
+    metrics = features.train(job, str(home(points)))
     return {
-        "seconds": found["wall"],
-        "of steps": found["time/train_seconds"],
-        "of evaluation": found["time/evaluation_seconds"],
-        "test accuracy": found["test/accuracy"],
+        "seconds": metrics["wall"],
+        "of steps": metrics["time/train_seconds"],
+        "of evaluation": metrics["time/evaluation_seconds"],
+        "test accuracy": metrics["test/accuracy"],
     }
 
 
 def measure_packing(points: Points) -> None:
     """Measures the trainings per hour of several processes on a device, like trials with part of a GPU."""
     job = texts(points, points.device.type)
-    for together in (2,) if points.smoke else TOGETHER:
-        points.measure(f"{together} at once", partial(packed, points, job, together))
+    for processes in (2,) if points.smoke else TOGETHER:
+        points.measure(f"{processes} at once", partial(packed, points, job, processes))
 
 
-def packed(points: Points, job: dict[str, Any], together: int) -> Figures:
+def packed(points: Points, job: dict[str, Any], processes: int) -> Figures:
     count = 1 if points.smoke else TRAININGS
-    with ProcessPoolExecutor(together, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         work = partial(features.several_trainings, job, str(home(points)))
-        slowest = max(pool.map(work, [count] * together))
-    return {"trainings an hour": 3_600 * together * count / slowest}
+        max_seconds = max(pool.map(work, [count] * processes))
+    return {"trainings an hour": 3_600 * processes * count / max_seconds}
 
 
 def measure_training(points: Points, data: str | None) -> None:
@@ -79,30 +79,30 @@ def measure_training(points: Points, data: str | None) -> None:
     name = "cifar100 mlcl resnet18"
     if points.points.get(name, {}).get("done"):
         return
-    job, seen = image_job(points, data), list[Event]()
-    folder, began = points.file.parent / "training", time.monotonic()
+    job, events = image_job(points, data), list[Event]()
+    folder, start = points.file.parent / "training", time.monotonic()
     outcome, metric = None, job.evaluation.metric.removeprefix("val/")
     try:
         outcome = run_experiment(
             JobData.of(job, home(points), verify=False),
             folder=folder,
             context=Context(points.device),
-            listener=seen.append,
+            listener=events.append,
             should_stop=lambda: points.rest <= 0,
         )
     except Stopped:
         points.left.append(name)
-    last: Figures = {}
-    for event in seen:
-        last |= {key: event.metrics[key] for key in RATES if key in event.metrics}
+    last_figures: Figures = {}
+    for event in events:
+        last_figures |= {key: event.metrics[key] for key in RATES if key in event.metrics}
     points.keep(
         name,
         {
             "done": outcome is not None,
-            "resumed": any(event.note == "resumed" for event in seen),
-            "epochs": seen[-1].epoch,
-            "seconds of this call": time.monotonic() - began,
-            **last,
+            "resumed": any(event.note == "resumed" for event in events),
+            "epochs": events[-1].epoch,
+            "seconds of this call": time.monotonic() - start,
+            **last_figures,
             **({} if outcome is None else {"test": outcome.metrics[f"test/{metric}"]}),
         },
     )

@@ -29,9 +29,9 @@ METRICS: dict[Task, tuple[str, ...]] = {
 def seconds(work: Callable[[], object], repeats: int = 3) -> float:
     times = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        start = time.perf_counter()
         work()
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start)
     return min(times)
 
 
@@ -39,31 +39,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--labels", type=int, default=50)
-    a = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
-    p = torch.rand(a.rows, a.labels, generator=generator)
-    several = LabelRows.from_dense(torch.rand(a.rows, a.labels, generator=generator) < 2 / a.labels)
+    p = torch.rand(args.rows, args.labels, generator=generator)
+    label_rows = LabelRows.from_dense(
+        torch.rand(args.rows, args.labels, generator=generator) < 2 / args.labels
+    )
     targets: dict[Task, Targets] = {
-        "single": torch.randint(0, a.labels, (a.rows,), generator=generator),
-        "multi_label": several,
+        "single": torch.randint(0, args.labels, (args.rows,), generator=generator),
+        "multi_label": label_rows,
     }
-    block_N = blocks_of_groups(np.arange(a.rows))
-    rest = torch.from_numpy(np.flatnonzero(block_N != 0))
-    print(f"{a.rows:,} rows, {a.labels} labels, {BLOCKS} blocks\n{'metrics':26} {'ours s':>7} {'ratio':>6}")
+    block_N = blocks_of_groups(np.arange(args.rows))
+    rest_rows = torch.from_numpy(np.flatnonzero(block_N != 0))
+    print(
+        f"{args.rows:,} rows, {args.labels} labels, {BLOCKS} blocks\n"
+        f"{'metrics':26} {'ours s':>7} {'ratio':>6}"
+    )
     for task, names in METRICS.items():
-        every = targets[task]
-        left = every.take(rest) if isinstance(every, LabelRows) else every[rest]
-        for only in [[name] for name in names] + [list(names[:3])]:
+        all_targets = targets[task]
+        rest_targets = (
+            all_targets.take(rest_rows) if isinstance(all_targets, LabelRows) else all_targets[rest_rows]
+        )
+        for metrics in [[name] for name in names] + [list(names[:3])]:
 
-            def ours(only: list[str] = only, task: Task = task, every: Targets = every) -> object:
-                return values_without_blocks(task, p, every, block_N, only=only)
+            def ours(
+                metrics: list[str] = metrics, task: Task = task, all_targets: Targets = all_targets
+            ) -> object:
+                return values_without_blocks(task, p, all_targets, block_N, only=metrics)
 
-            def peer(only: list[str] = only, task: Task = task, left: Targets = left) -> object:
-                return [evaluate(task, p[rest], left, only=only) for _ in range(PEER_BLOCKS)]
+            def peer(
+                metrics: list[str] = metrics, task: Task = task, rest_targets: Targets = rest_targets
+            ) -> object:
+                return [evaluate(task, p[rest_rows], rest_targets, only=metrics) for _ in range(PEER_BLOCKS)]
 
-            own, other = seconds(ours), seconds(peer, 1) / PEER_BLOCKS * BLOCKS
-            print(f"{', '.join(only):26} {own:7.3f} {other / own:6.1f}", flush=True)
+            our_seconds, peer_seconds = seconds(ours), seconds(peer, 1) / PEER_BLOCKS * BLOCKS
+            print(f"{', '.join(metrics):26} {our_seconds:7.3f} {peer_seconds / our_seconds:6.1f}", flush=True)
 
 
 if __name__ == "__main__":

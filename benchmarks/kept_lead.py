@@ -51,17 +51,21 @@ class Cell(NamedTuple):
 
 def read_cells(trials: pd.DataFrame) -> Iterator[Cell]:
     """Yields the cells that have enough trials and a setting with several confirmation seeds."""
-    done = trials[trials["state"] == "COMPLETE"]
-    for _, cell in done.groupby(["column", "row"]):
+    complete_trials = trials[trials["state"] == "COMPLETE"]
+    for _, cell in complete_trials.groupby(["column", "row"]):
         cell = cell.assign(settings=cell["settings"].map(str))
-        searched, confirmed = (cell[cell["stage"] == stage] for stage in ("search", "confirmation"))
-        variances = confirmed.groupby(["search", "settings"])["score"].var(ddof=1).dropna()
-        if len(searched) >= LEAST_TRIALS and len(variances):
-            scores = (searched["score"] - searched.groupby("search")["score"].transform("median")).to_numpy()
+        search_trials, confirmation_trials = (
+            cell[cell["stage"] == stage] for stage in ("search", "confirmation")
+        )
+        variances = confirmation_trials.groupby(["search", "settings"])["score"].var(ddof=1).dropna()
+        if len(search_trials) >= LEAST_TRIALS and len(variances):
+            scores = (
+                search_trials["score"] - search_trials.groupby("search")["score"].transform("median")
+            ).to_numpy()
             noise = float(np.sqrt(variances.mean()))
             spread = np.subtract(*np.percentile(scores, [75, 25])) / 1.349
-            true = scores * np.sqrt(max(0.0, 1 - (noise / max(spread, 1e-12)) ** 2))
-            yield Cell(true, noise, float(true[(searched["number"] == 0).to_numpy()].mean()))
+            values = scores * np.sqrt(max(0.0, 1 - (noise / max(spread, 1e-12)) ** 2))
+            yield Cell(values, noise, float(values[(search_trials["number"] == 0).to_numpy()].mean()))
 
 
 def leads(
@@ -71,29 +75,37 @@ def leads(
 
     The shares are of picks that are worse than the job as written, and worse by more than `WORSE`.
     """
-    true = random.choice(cell.values, (repeats, trials))
-    true[:, 0] = cell.written
-    scores = true + random.normal(0, cell.noise, true.shape)
+    values = random.choice(cell.values, (repeats, trials))
+    values[:, 0] = cell.written
+    scores = values + random.normal(0, cell.noise, values.shape)
     best = np.argsort(-scores, axis=1)[:, :entrants]
-    alone = (best != 0).all(1)  # the job as written is not an entrant by its score
+    is_extra = (best != 0).all(1)  # the job as written is not an entrant by its score
     best = np.hstack([best, np.zeros((repeats, 1), int)])
-    raced = np.take_along_axis(true, best, 1)
+    race_scores = np.take_along_axis(values, best, 1)
     if seeds:
-        raced = raced + random.normal(0, cell.noise / np.sqrt(seeds), raced.shape)
-    raced[:, -1] = np.where(alone, raced[:, -1], -np.inf)
-    pick = np.take_along_axis(best, raced.argmax(1)[:, None], 1) if seeds else best[:, :1]
+        race_scores = race_scores + random.normal(0, cell.noise / np.sqrt(seeds), race_scores.shape)
+    race_scores[:, -1] = np.where(is_extra, race_scores[:, -1], -np.inf)
+    pick = np.take_along_axis(best, race_scores.argmax(1)[:, None], 1) if seeds else best[:, :1]
     median = np.median(scores, axis=1)
-    picked = np.take_along_axis(true, pick, 1)[:, 0]
-    below = cell.written - picked
-    lead, kept = scores.max(1) - median, picked - median
-    return float(lead.mean()), float(kept.mean()), float((below > 0).mean()), float((below > WORSE).mean())
+    pick_values = np.take_along_axis(values, pick, 1)[:, 0]
+    deficit = cell.written - pick_values
+    lead, kept_part = scores.max(1) - median, pick_values - median
+    return (
+        float(lead.mean()),
+        float(kept_part.mean()),
+        float((deficit > 0).mean()),
+        float((deficit > WORSE).mean()),
+    )
 
 
-def shares(found: Sequence[tuple[float, float, float, float]]) -> str:
+def shares(cell_leads: Sequence[tuple[float, float, float, float]]) -> str:
     """Returns a line with the ratio of the sums, the median ratio, and the mean shares over the cells."""
-    lead, kept, below, far = np.array(found).T
-    text = f"{kept.sum() / lead.sum():.2f} (sums), {np.median(kept / lead):.2f} (median cell)"
-    return f"{text}; below the job as written {below.mean():.3f}, by more than .2 points {far.mean():.3f}"
+    lead, kept_part, worse_share, far_worse_share = np.array(cell_leads).T
+    text = f"{kept_part.sum() / lead.sum():.2f} (sums), {np.median(kept_part / lead):.2f} (median cell)"
+    return (
+        f"{text}; below the job as written {worse_share.mean():.3f}, "
+        f"by more than .2 points {far_worse_share.mean():.3f}"
+    )
 
 
 def main() -> None:
@@ -102,17 +114,17 @@ def main() -> None:
     )
     parser.add_argument("trials", nargs="*", type=Path, default=sorted(FIGURES.glob("*-trials.parquet")))
     parser.add_argument("--repeats", type=int, default=1000)
-    a = parser.parse_args()
-    cells = list(read_cells(pd.concat(map(read_trials, a.trials))))
+    args = parser.parse_args()
+    cells = list(read_cells(pd.concat(map(read_trials, args.trials))))
     noise = 100 * np.median([cell.noise for cell in cells])
     print(f"{len(cells)} cells; median deviation of a score between seeds: {noise:.2f} points")
     for trials in TRIALS:
         for entrants, seeds in (*RACES, (trials, np.inf)):
             random = np.random.default_rng(0)
-            found = [leads(cell, trials, entrants, seeds, a.repeats, random) for cell in cells]
+            cell_leads = [leads(cell, trials, entrants, seeds, args.repeats, random) for cell in cells]
             race = "a perfect race" if seeds == np.inf else f"the best {entrants} on {seeds} fresh seeds"
             cost = "" if seeds == np.inf else f", {trials + (entrants + 1) * seeds} trainings"
-            print(f"{trials} trials, {race}{cost}: {shares(found)}")
+            print(f"{trials} trials, {race}{cost}: {shares(cell_leads)}")
 
 
 if __name__ == "__main__":

@@ -86,9 +86,9 @@ def best(work: Callable[[], object], seconds: float, clock: Callable[[], float] 
     """Returns the least time of a call, over at least three calls and `seconds` seconds."""
     times: list[float] = []
     while len(times) < 3 or sum(times) < seconds:
-        began = clock()
+        start = clock()
         work()
-        times.append(clock() - began)
+        times.append(clock() - start)
     return min(times)
 
 
@@ -110,22 +110,24 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="for each work, about")
     parser.add_argument("--home", type=Path, default=Path("outputs"))
     parser.add_argument("--only", nargs="+", choices=list(works(Path())), metavar="NAME")
-    a = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
-    machine = Machine(a.seconds)
-    able = cpu_capabilities()
-    flags = ", ".join(name for name in ("avx512_f", "avx512_bf16", "amx_bf16") if able.get(name))
-    print(f"{able.get('cpu_name', platform.machine())} ({flags}), torch {torch.__version__}, one thread")
+    machine = Machine(args.seconds)
+    capabilities = cpu_capabilities()
+    flags = ", ".join(name for name in ("avx512_f", "avx512_bf16", "amx_bf16") if capabilities.get(name))
+    print(
+        f"{capabilities.get('cpu_name', platform.machine())} ({flags}), torch {torch.__version__}, one thread"
+    )
     gemm = machine.gemm
     print(f"GEMM {gemm['float32'] / 1e9:.0f} GFLOP/s in float32, {gemm['bf16'] / 1e9:.0f} in bf16")
     print(f"memory {machine.memory / 1e9:.1f} GB/s copied, disk {machine.disk / 1e6:.0f} MB/s written\n")
     print("| work | ms | limit ms | ratio | limit |\n|---|---:|---:|---:|---|", flush=True)
-    for name, made in works(a.home).items():
-        for work in made() if a.only is None or name in a.only else ():
-            limit = machine.limit(work) if work.floor is None else best(work.floor, a.seconds)
-            taken = best(work.run, a.seconds)
-            figures = f"{1e3 * taken:.4g} | {1e3 * limit:.4g} | {taken / limit:.1f}"
+    for name, work_factory in works(args.home).items():
+        for work in work_factory() if args.only is None or name in args.only else ():
+            limit = machine.limit(work) if work.floor is None else best(work.floor, args.seconds)
+            seconds = best(work.run, args.seconds)
+            figures = f"{1e3 * seconds:.4g} | {1e3 * limit:.4g} | {seconds / limit:.1f}"
             print(f"| {name}: {work.name} | {figures} | {work.limit} |", flush=True)
 
 

@@ -68,15 +68,15 @@ def loss_works(rows: int = 4_096, dim: int = 256, labels: int = 80) -> Iterator[
 def step_works(home: Path) -> Iterator[Work]:
     """Yields training steps with their optimiser: a network on frozen inputs, a transformer, convolutions."""
     features, texts, images = "icd10cm_features.yaml", "icd10cm_ce.yaml", "digits_simdis.yaml"
-    tuned = {"encoder": MINILM, "train.batch_size": "32", "train.views": "2"}
-    small = {"train.batch_size": "128"}
+    text_settings = {"encoder": MINILM, "train.batch_size": "32", "train.views": "2"}
+    image_settings = {"train.batch_size": "128"}
     yield _step("features, 256 x 2", features, {}, home)
     for precision in ("float32", "bf16"):
-        its = {"train.precision": precision}
-        yield _step(f"MiniLM, 32 x 2, {precision}", texts, tuned | its, home)
-        yield _step(f"cnn_image, 128 x 2, {precision}", images, small | its, home)
-    last = {"train.channels_last": "true"}
-    yield _step("cnn_image, channels_last", images, small | last, home)
+        precision_setting = {"train.precision": precision}
+        yield _step(f"MiniLM, 32 x 2, {precision}", texts, text_settings | precision_setting, home)
+        yield _step(f"cnn_image, 128 x 2, {precision}", images, image_settings | precision_setting, home)
+    layout_setting = {"train.channels_last": "true"}
+    yield _step("cnn_image, channels_last", images, image_settings | layout_setting, home)
 
 
 def _step(name: str, file: str, settings: dict[str, str], home: Path) -> Work:
@@ -110,7 +110,7 @@ def _sparse_flop(batch: Batch, model: Any) -> float:
     total = 0.0
     for part in ("deep", "wide"):
         for name, layer in getattr(model.encoder, part, {}).items():
-            columns, values = (batch.inputs.get(f"{name}_{each}") for each in ("columns", "values"))
+            columns, values = (batch.inputs.get(f"{name}_{suffix}") for suffix in ("columns", "values"))
             if columns is not None:
                 inputs, outputs = layer.weight_FO.shape
                 total += 4.0 * outputs * int(((values != 0) & (columns < inputs)).sum())
@@ -184,17 +184,19 @@ def delivery_works() -> Iterator[Work]:
 
         def client() -> None:
             run = tracker.client.create_run(tracker.client.get_experiment_by_name("limits").experiment_id)
-            at = int(1_000 * time.time())
-            points = [Metric(f"m{i}", s + i / 100, at, s) for s in range(STEPS) for i in range(METRICS)]
-            for first in range(0, len(points), POINTS_AT_ONCE):
-                tracker.client.log_batch(run.info.run_id, metrics=points[first : first + POINTS_AT_ONCE])
+            timestamp = int(1_000 * time.time())
+            points = [
+                Metric(f"m{i}", s + i / 100, timestamp, s) for s in range(STEPS) for i in range(METRICS)
+            ]
+            for start in range(0, len(points), POINTS_AT_ONCE):
+                tracker.client.log_batch(run.info.run_id, metrics=points[start : start + POINTS_AT_ONCE])
 
-        before = _bytes(home)
+        start_bytes = _bytes(home)
         delivered()
-        written = _bytes(home) - before
+        written_bytes = _bytes(home) - start_bytes
         name = f"{STEPS * METRICS:,} points"
         yield Work(name, delivered, "MLflow's client, 1,000 points a call", floor=client)
-        yield Work(f"{name}, {written / 1e6:.1f} MB", delivered, "disk", written=written)
+        yield Work(f"{name}, {written_bytes / 1e6:.1f} MB", delivered, "disk", written=written_bytes)
         yield Work(f"{name} into the log", logged, "disk", written=_bytes(home / "logs") / next(numbers))
 
 

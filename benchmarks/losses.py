@@ -54,28 +54,32 @@ OWN_PATIENCE = 300.0
 
 
 def main() -> int:
-    a = arguments()
+    args = arguments()
     torch.set_num_threads(1)
-    print(f"torch {torch.__version__}, one thread, float32, d={a.dim}")
-    names = a.losses or list(LOSSES)
+    print(f"torch {torch.__version__}, one thread, float32, d={args.dim}")
+    names = args.losses or list(LOSSES)
 
-    cases = [case for size in a.sizes for case in cases_of(names, size, a.labels, a.dim)]
-    full = printed("Time and memory", WIDTHS, cases, lambda case: full_row(case, a.seconds, a.patience))
-    print_lines("Label work, of the loss's time", label_lines(full))
+    cases = [case for size in args.sizes for case in cases_of(names, size, args.labels, args.dim)]
+    full_rows = printed(
+        "Time and memory", WIDTHS, cases, lambda case: full_row(case, args.seconds, args.patience)
+    )
+    print_lines("Label work, of the loss's time", label_lines(full_rows))
 
-    cases = cases_of(names, SMALL, [LARGE_LABELS], a.dim)
-    small = printed("Small batches", SMALL_COLUMNS, cases, small_row)
+    cases = cases_of(names, SMALL, [LARGE_LABELS], args.dim)
+    small_rows = printed("Small batches", SMALL_COLUMNS, cases, small_row)
 
     cases = []
-    for size in a.large:
-        at_size = names if size < SLOW_ROWS else a.losses or SLOW_LOSSES
-        cases += cases_of(at_size, size, [LARGE_LABELS], LARGE_DIM)
+    for size in args.large:
+        size_losses = names if size < SLOW_ROWS else args.losses or SLOW_LOSSES
+        cases += cases_of(size_losses, size, [LARGE_LABELS], LARGE_DIM)
     products = [name for name in PRODUCT_LOSSES if name in names]
-    cases = [case for size in a.sizes for case in cases_of(products, size, [LARGE_LABELS], LARGE_DIM)]
-    half = printed(f"bfloat16, d={LARGE_DIM}", HALF_COLUMNS, cases, lambda case: half_row(case, a.seconds))
+    cases = [case for size in args.sizes for case in cases_of(products, size, [LARGE_LABELS], LARGE_DIM)]
+    half_rows = printed(
+        f"bfloat16, d={LARGE_DIM}", HALF_COLUMNS, cases, lambda case: half_row(case, args.seconds)
+    )
 
-    large = printed(f"Memory of large batches, d={LARGE_DIM}", LARGE_COLUMNS, cases, large_row)
-    return finish([*full, *small, *half, *large], a.json)
+    large_rows = printed(f"Memory of large batches, d={LARGE_DIM}", LARGE_COLUMNS, cases, large_row)
+    return finish([*full_rows, *small_rows, *half_rows, *large_rows], args.json)
 
 
 def arguments() -> argparse.Namespace:
@@ -97,15 +101,17 @@ def arguments() -> argparse.Namespace:
 
 def label_lines(rows: Sequence[Row]) -> list[str]:
     """Returns lines with the share of label work, for the measured cases with the most labels."""
-    wide = [row.case for row in rows if row.case.labels == MOST_LABELS and row.case.rows >= 2_048]
-    multi_label = [case for case in wide if case.kind == "multi_label" and case.loss in LABEL_LOSSES]
-    return [label_line(case, label_share(case)) for case in multi_label]
+    wide_cases = [row.case for row in rows if row.case.labels == MOST_LABELS and row.case.rows >= 2_048]
+    multi_label_cases = [
+        case for case in wide_cases if case.kind == "multi_label" and case.loss in LABEL_LOSSES
+    ]
+    return [label_line(case, label_share(case)) for case in multi_label_cases]
 
 
 def full_row(case: Case, seconds: float, patience: float) -> Row:
     peers = ["dense", "PML"] if case.loss == "supcon" else ["dense"]
-    row, able = weighed(Row(case), ["ours", *peers], patience)
-    return timed(row, able, seconds) if "ours" in able else row
+    row, contenders = weighed(Row(case), ["ours", *peers], patience)
+    return timed(row, contenders, seconds) if "ours" in contenders else row
 
 
 def small_row(case: Case) -> Row:
@@ -117,11 +123,11 @@ def half_row(case: Case, seconds: float) -> Row:
     row = Row(case)
     passes = {name: one_pass(name, case) for name in ("ours", "bf16")}
     times, _ = in_turns(passes, seconds, least={})
-    for name, taken in times.items():
-        row.figures[column(name, "ms")] = typical([1_000 * each for each in taken])
+    for name, durations in times.items():
+        row.figures[column(name, "ms")] = typical([1_000 * duration for duration in durations])
     row.figures["/ bf16"] = ratio(times["ours"], times["bf16"])
     for name, (value, gradient) in {"bf16": ("value", "gradient"), "ours": ("f32 value", "f32 grad")}.items():
-        row.figures[value], row.figures[gradient] = (Typical(each) for each in errors(name, case))
+        row.figures[value], row.figures[gradient] = (Typical(error) for error in errors(name, case))
     return row
 
 
@@ -131,20 +137,20 @@ def large_row(case: Case) -> Row:
 
 def weighed(row: Row, contenders: Sequence[str], patience: float = 0) -> tuple[Row, list[str]]:
     """Returns the row with each contender's peak memory, and the contenders that finished their pass."""
-    able = []
+    finished_contenders = []
     for name in contenders:
         if name != "ours" and row.case.rows > MOST_PEER_ROWS:
             row.left_out.append(f"{name}, {row.case}: peers run up to B={MOST_PEER_ROWS:,}")
             continue
-        found = peak(name, row.case, OWN_PATIENCE if name == "ours" else patience)
-        if found.problem:
-            row.left_out.append(f"{name}, {row.case}: {found.problem}")
+        result = peak(name, row.case, OWN_PATIENCE if name == "ours" else patience)
+        if result.problem:
+            row.left_out.append(f"{name}, {row.case}: {result.problem}")
             row.failed |= name == "ours"
             continue
-        able.append(name)
-        if found.mib is not None:
-            row.figures[column(name, "MiB")] = Typical(found.mib)
-    return row, able
+        finished_contenders.append(name)
+        if result.mib is not None:
+            row.figures[column(name, "MiB")] = Typical(result.mib)
+    return row, finished_contenders
 
 
 def timed(row: Row, contenders: Sequence[str], seconds: float) -> Row:
@@ -152,10 +158,10 @@ def timed(row: Row, contenders: Sequence[str], seconds: float) -> Row:
     passes = {name: one_pass(name, row.case) for name in contenders}
     limit = two_products(row.case.rows, row.case.dim)
     times, values = in_turns({"limit": limit, **passes}, seconds, least={"limit": 6, "ours": 6})
-    for name, taken in times.items():
-        row.figures[column(name, "ms")] = typical([1_000 * each for each in taken])
+    for name, durations in times.items():
+        row.figures[column(name, "ms")] = typical([1_000 * duration for duration in durations])
         if name != "ours":
-            row.figures[f"/ {name}"] = ratio(times["ours"], taken)
+            row.figures[f"/ {name}"] = ratio(times["ours"], durations)
     for name in passes:
         if not math.isclose(values[name], values["ours"], rel_tol=1e-4, abs_tol=1e-4):
             row.disagreements.append(f"{row.case}: ours {values['ours']:.6f}, {name} {values[name]:.6f}")
@@ -182,19 +188,19 @@ def printed(
 
 def print_lines(title: str, lines: Sequence[str]) -> None:
     if lines:
-        print("\n".join([f"\n{title}", *(f"  {each}" for each in lines)]))
+        print("\n".join([f"\n{title}", *(f"  {text}" for text in lines)]))
 
 
 def finish(rows: Sequence[Row], file: Path | None) -> int:
     """Prints cases left out, disagreements and the number of targets met, and returns the exit code."""
-    print_lines("Left out", [each for row in rows for each in row.left_out])
-    wrong = [each for row in rows for each in row.disagreements]
-    print_lines("Values that differ", wrong)
+    print_lines("Left out", [reason for row in rows for reason in row.left_out])
+    disagreements = [disagreement for row in rows for disagreement in row.disagreements]
+    print_lines("Values that differ", disagreements)
     met = [row.met for row in rows if row.met is not None]
-    print(f"\n{sum(met)} of {len(met)} rows with a target meet it; {len(wrong)} values differ")
+    print(f"\n{sum(met)} of {len(met)} rows with a target meet it; {len(disagreements)} values differ")
     if file:
         file.write_text(json.dumps([row.plain() for row in rows], indent=1))
-    return 1 if wrong or any(row.failed for row in rows) else 0
+    return 1 if disagreements or any(row.failed for row in rows) else 0
 
 
 if __name__ == "__main__":

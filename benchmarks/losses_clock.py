@@ -34,24 +34,24 @@ def in_turns(
     times: dict[str, list[float]] = {name: [] for name in works}
     results: dict[str, Any] = {}
     for turn in range(MOST_ROUNDS):
-        staying = [n for n in works if turn < least.get(n, 2) or sum(times[n]) < seconds]
+        active_names = [name for name in works if turn < least.get(name, 2) or sum(times[name]) < seconds]
         if turn % 2:
-            staying.reverse()
-        for name in staying:
-            began = time.process_time()
+            active_names.reverse()
+        for name in active_names:
+            start = time.process_time()
             results[name] = works[name]()
-            times[name].append(time.process_time() - began)
-        if not staying:
+            times[name].append(time.process_time() - start)
+        if not active_names:
             break
     return times, results
 
 
 def typical(values: Sequence[float]) -> Typical:
     """Returns the median and spread over all rounds but the first, which warms up."""
-    counted = values[1:]
-    if len(counted) == 1:
-        return Typical(counted[0])
-    low, middle, high = statistics.quantiles(counted, n=4, method="inclusive")
+    later_values = values[1:]
+    if len(later_values) == 1:
+        return Typical(later_values[0])
+    low, middle, high = statistics.quantiles(later_values, n=4, method="inclusive")
     return Typical(middle, (high - low) / 2)
 
 

@@ -19,31 +19,31 @@ WORK = ("distinct", "drop_unique_labels", "shared", "equal_to", "take", "of_rows
 def label_share(case: Case, rounds: int = 9) -> Typical:
     """Returns the share of CPU time that passes spend in the methods of WORK."""
     run = one_pass("ours", case)
-    inside, whole = [], []
+    label_times, total_times = [], []
     for _ in range(rounds):
-        with _watched() as spent:
-            began = time.process_time()
+        with _watched() as seconds:
+            start = time.process_time()
             run()
-            whole.append(time.process_time() - began)
-        inside.append(spent[0])
-    return ratio(inside, whole)
+            total_times.append(time.process_time() - start)
+        label_times.append(seconds[0])
+    return ratio(label_times, total_times)
 
 
 @contextmanager
 def _watched() -> Iterator[list[float]]:
     """Adds up the time that is spent in WORK; a call from inside another one is not counted twice."""
-    spent, depth = [0.0], [0]
+    seconds, depth = [0.0], [0]
     originals = {name: vars(LabelSets)[name] for name in WORK}
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
-            began = time.process_time()
+            start = time.process_time()
             depth[0] += 1
             try:
                 return function(*arguments)
             finally:
                 depth[0] -= 1
-                spent[0] += 0.0 if depth[0] else time.process_time() - began
+                seconds[0] += 0.0 if depth[0] else time.process_time() - start
 
         return call
 
@@ -51,7 +51,7 @@ def _watched() -> Iterator[list[float]]:
         static = isinstance(original, classmethod)
         setattr(LabelSets, name, classmethod(timed(original.__func__)) if static else timed(original))
     try:
-        yield spent
+        yield seconds
     finally:
         for name, original in originals.items():
             setattr(LabelSets, name, original)

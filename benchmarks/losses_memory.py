@@ -47,8 +47,8 @@ def peak(contender: str, case: Case, patience: float) -> Peak:
     child.start()
     sender.close()
     try:
-        found: Peak = receiver.recv()
-        return found
+        result: Peak = receiver.recv()
+        return result
     except EOFError:
         child.join()
         late = child.exitcode == -signal.SIGKILL
@@ -68,8 +68,8 @@ def _child(sender: Connection, contender: str, case: Case, patience: float) -> N
     sender.send(_growth(run))
 
 
-def _limit(what: int, most: int) -> None:
-    resource.setrlimit(what, (most, most))
+def _limit(kind: int, value: int) -> None:
+    resource.setrlimit(kind, (value, value))
 
 
 def _growth(run: Callable[[], float]) -> Peak:
@@ -88,6 +88,6 @@ def _growth(run: Callable[[], float]) -> Peak:
 
 def _high_water_mark() -> float:
     """Returns the high-water mark in MiB since the reset."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", STATUS.read_text())
-    assert found is not None
-    return int(found[1]) / 1024
+    match = re.search(r"VmHWM:\s+(\d+) kB", STATUS.read_text())
+    assert match is not None
+    return int(match[1]) / 1024

@@ -60,18 +60,18 @@ def cases_of(losses: list[str], rows: int, widths: list[int], dim: int) -> list[
 
     Losses of paths have two cases, with one path per row and with several.
     """
-    found = []
+    cases = []
     for loss in losses:
         kind = LOSSES[loss].labels
         if kind in ("none", "ratings", "path"):
-            only = {"none": 0, "ratings": ASPECTS, "path": LEVELS[-1]}[kind]
-            found.append(Case(loss, kind, rows, only, dim))
+            size = {"none": 0, "ratings": ASPECTS, "path": LEVELS[-1]}[kind]
+            cases.append(Case(loss, kind, rows, size, dim))
         if kind == "path":
-            found.append(Case(loss, "paths", rows, LEVELS[-1], dim))
+            cases.append(Case(loss, "paths", rows, LEVELS[-1], dim))
         if kind in ("class", "multi_label", "ratings"):
-            shown = "multi_label" if kind == "ratings" else kind
-            found += [Case(loss, shown, rows, width, dim) for width in widths]
-    return found
+            label_kind = "multi_label" if kind == "ratings" else kind
+            cases += [Case(loss, label_kind, rows, width, dim) for width in widths]
+    return cases
 
 
 def scene(case: Case) -> Scene:
@@ -98,11 +98,11 @@ def one_pass(contender: str, case: Case) -> Callable[[], float]:
     inputs = scene(case)
     z_BD = inputs.embeddings
     loss = _loss(contender, case.loss)
-    others = () if contender == "PML" else (inputs.sample_ids,)
+    extra_inputs = () if contender == "PML" else (inputs.sample_ids,)
 
     def run() -> float:
         z_BD.grad = None
-        value: Tensor = loss(_of_contender(contender, z_BD), inputs.labels, *others)
+        value: Tensor = loss(_of_contender(contender, z_BD), inputs.labels, *extra_inputs)
         value.backward()
         return value.item()
 
@@ -112,7 +112,7 @@ def one_pass(contender: str, case: Case) -> Callable[[], float]:
 def errors(contender: str, case: Case) -> tuple[float, float]:
     """Returns the relative errors of value and gradient (in norm) against `ours` in float64 on equal rows."""
     inputs = scene(case)
-    found = []
+    results = []
     for loss, z_BD in (
         (_loss(contender, case.loss), _of_contender(contender, inputs.embeddings).detach()),
         (_loss("ours", case.loss), inputs.embeddings.detach().double()),
@@ -121,8 +121,8 @@ def errors(contender: str, case: Case) -> tuple[float, float]:
         value = loss(z_BD, inputs.labels, inputs.sample_ids)
         value.backward()
         assert z_BD.grad is not None
-        found.append((value.detach().double(), z_BD.grad.double()))
-    (value, gradient), (exact_value, exact_gradient) = found
+        results.append((value.detach().double(), z_BD.grad.double()))
+    (value, gradient), (exact_value, exact_gradient) = results
     error = (gradient - exact_gradient).norm() / exact_gradient.norm()
     return float((value / exact_value - 1).abs()), float(error)
 
@@ -160,10 +160,12 @@ def _labels(kind: str, samples: int, width: int, generator: Generator) -> Tensor
     if kind == "multi_label":
         return _label_rows(probability_L, samples, LABELS_PER_ROW.get(width, 3.0), generator)
     if kind == "paths":
-        finest = _label_rows(probability_L, samples, PATHS_PER_ROW, generator).lists()
+        finest_rows = _label_rows(probability_L, samples, PATHS_PER_ROW, generator).lists()
         return LabelRows.of_levels(
             [
-                LabelRows.from_lists([[label * groups // width for label in row] for row in finest], groups)
+                LabelRows.from_lists(
+                    [[label * groups // width for label in row] for row in finest_rows], groups
+                )
                 for groups in LEVELS
             ]
         )
@@ -176,7 +178,9 @@ def _labels(kind: str, samples: int, width: int, generator: Generator) -> Tensor
 def _label_rows(probability_L: Tensor, samples: int, average: float, generator: Generator) -> LabelRows:
     """Returns rows with one label and a Poisson number of others, all different."""
     width = len(probability_L)
-    others = torch.full((samples,), average - 1)
-    counts = (1 + torch.poisson(others, generator)).clamp(max=width).int().tolist()
-    drawn = torch.multinomial(probability_L.expand(samples, width), max(counts), generator=generator)
-    return LabelRows.from_lists([row[:n] for row, n in zip(drawn.tolist(), counts, strict=True)], width)
+    rates = torch.full((samples,), average - 1)
+    counts = (1 + torch.poisson(rates, generator)).clamp(max=width).int().tolist()
+    sampled_labels = torch.multinomial(probability_L.expand(samples, width), max(counts), generator=generator)
+    return LabelRows.from_lists(
+        [row[:n] for row, n in zip(sampled_labels.tolist(), counts, strict=True)], width
+    )

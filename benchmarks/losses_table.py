@@ -55,7 +55,7 @@ class Row:
             targets["/ limit"] = (WIDE_TARGETS if self.case.labels == 1_000 else {}).get(loss, TARGETS[loss])
         if rows in MEMORY_TARGETS:
             targets["MiB"] = MEMORY_TARGETS[rows]
-        return {column: most for column, most in targets.items() if column in self.figures}
+        return {column: limit for column, limit in targets.items() if column in self.figures}
 
     @property
     def met(self) -> bool | None:
@@ -63,11 +63,11 @@ class Row:
         targets = self.targets.items()
         if self.failed:
             return False
-        return all(self.figures[column].median <= most for column, most in targets) if targets else None
+        return all(self.figures[column].median <= limit for column, limit in targets) if targets else None
 
     def cells(self) -> dict[str, str]:
         """Returns the text of each column."""
-        target = ", ".join(f"{most:g}{' MiB' * (column == 'MiB')}" for column, most in self.targets.items())
+        target = ", ".join(f"{limit:g}{' MiB' * (column == 'MiB')}" for column, limit in self.targets.items())
         return {
             "loss": self.case.name,
             "B": f"{self.case.rows:,}",
@@ -91,8 +91,10 @@ class Row:
 
 def line(cells: Mapping[str, str], columns: Iterable[str]) -> str:
     """Returns one line of a table, with - for a missing figure; names are aligned left, the rest right."""
-    padded = (f"{cells.get(name, '-'):{'<' if name == 'loss' else '>'}{WIDTHS[name]}}" for name in columns)
-    return "".join(padded)
+    padded_cells = (
+        f"{cells.get(name, '-'):{'<' if name == 'loss' else '>'}{WIDTHS[name]}}" for name in columns
+    )
+    return "".join(padded_cells)
 
 
 def label_line(case: Case, share: Typical) -> str:

@@ -43,54 +43,67 @@ OPTIONS = ("--trials", "9", "--searches", "3", "--seeds", "6", "--confirm", "2",
 
 def cases() -> list[tuple[str, str, int]]:
     """Returns set, kind and number of each sweep: 60 in which no head can help, 20 in which one must."""
-    null = [(*each, number) for number in range(EACH) for each in itertools.product(SETS, NULL)]
-    helping = [(name, "helps", number) for number in range(HELPING) for name in HELPED]
-    steps = itertools.zip_longest(*[iter(null)] * 3, helping)
-    return [each for step in steps for each in step if each is not None]
+    null_cases = [(*pair, number) for number in range(EACH) for pair in itertools.product(SETS, NULL)]
+    helping_cases = [(name, "helps", number) for number in range(HELPING) for name in HELPED]
+    groups = itertools.zip_longest(*[iter(null_cases)] * 3, helping_cases)
+    return [case for group in groups for case in group if case is not None]
 
 
 def pool(name: str, random: np.random.Generator) -> pd.DataFrame:
     """Returns as many rows as are needed, drawn from a set, with the columns `content` and `label`."""
     count = sum(ROWS.values())
     if name == "diagnoses":
-        whole = pd.read_csv(ROOT / "examples/diagnoses.csv")
-        rows = whole.iloc[random.permutation(len(whole))[:count]]
+        frame = pd.read_csv(ROOT / "examples/diagnoses.csv")
+        rows = frame.iloc[random.permutation(len(frame))[:count]]
         return pd.DataFrame({"content": rows["diagnosis"].to_numpy(), "label": rows["area"].to_numpy()})
     digits = load_digits()
-    names = np.array([f"digit {each}" for each in range(10)])
-    one = random.permutation(len(digits.data))[:count]
+    names = np.array([f"digit {digit}" for digit in range(10)])
+    indices = random.permutation(len(digits.data))[:count]
     if name == "digits":
-        return pd.DataFrame({"content": list(digits.data[one] / 16), "label": names[digits.target[one]]})
-    other = random.permutation(len(digits.data))[:count]
-    both = [sorted({*names[digits.target[[i, j]]]}) for i, j in zip(one, other, strict=True)]
-    return pd.DataFrame({"content": list((digits.data[one] + digits.data[other]) / 32), "label": both})
+        return pd.DataFrame(
+            {"content": list(digits.data[indices] / 16), "label": names[digits.target[indices]]}
+        )
+    other_indices = random.permutation(len(digits.data))[:count]
+    label_sets = [
+        sorted({*names[digits.target[[i, j]]]}) for i, j in zip(indices, other_indices, strict=True)
+    ]
+    return pd.DataFrame(
+        {"content": list((digits.data[indices] + digits.data[other_indices]) / 32), "label": label_sets}
+    )
 
 
 def table(name: str, kind: str, random: np.random.Generator) -> pd.DataFrame:
     """Returns the rows with their splits, the classifier's labels and the head's labels."""
-    found = pool(name, random)
-    found["split"] = np.repeat(list(ROWS), list(ROWS.values()))
-    right = found["label"].to_numpy()
-    order = random.permutation(len(found)) if kind == "shuffled" else np.arange(len(found))
-    found["head"] = right[order]
+    frame = pool(name, random)
+    frame["split"] = np.repeat(list(ROWS), list(ROWS.values()))
+    true_labels = frame["label"].to_numpy()
+    order = random.permutation(len(frame)) if kind == "shuffled" else np.arange(len(frame))
+    frame["head"] = true_labels[order]
     if kind == "helps":
-        wrong = (found["split"] == "train").to_numpy() & (random.random(len(found)) < WRONG)
-        labels = right.copy()
-        labels[wrong] = right[random.integers(len(right), size=int(wrong.sum()))]
-        found["label"] = labels
+        is_wrong = (frame["split"] == "train").to_numpy() & (random.random(len(frame)) < WRONG)
+        labels = true_labels.copy()
+        labels[is_wrong] = true_labels[random.integers(len(true_labels), size=int(is_wrong.sum()))]
+        frame["label"] = labels
         if name != "diagnoses":
-            spread, columns = NOISE
-            found["content"] = [np.append(its, random.normal(0, spread, columns)) for its in found["content"]]
-    return found
+            deviation, columns = NOISE
+            frame["content"] = [
+                np.append(vector, random.normal(0, deviation, columns)) for vector in frame["content"]
+            ]
+    return frame
 
 
 def files(name: str, kind: str, number: int, folder: Path) -> tuple[Path, Path]:
     """Writes the job and the space, with the data beside them, and returns their paths."""
     random = np.random.default_rng(zlib.crc32(f"{name} {kind} {number}".encode()))
     table(name, kind, random).to_parquet(folder / "table.parquet")
-    several, texts = name == "scenes", name == "diagnoses"
-    column = {"kind": "multi_label" if several else "single"}
-    head = {"loss": "mulsupcon" if several else "supcon", "labels": "head", "temperature": 0.2, "weight": 0.1}
+    multi_label, is_text = name == "scenes", name == "diagnoses"
+    column = {"kind": "multi_label" if multi_label else "single"}
+    head = {
+        "loss": "mulsupcon" if multi_label else "supcon",
+        "labels": "head",
+        "temperature": 0.2,
+        "weight": 0.1,
+    }
     if kind == "twice":
         head["weight"] = 1e-6
     job: dict[str, Any] = {
@@ -99,23 +112,27 @@ def files(name: str, kind: str, number: int, folder: Path) -> tuple[Path, Path]:
             "source": "parquet",
             "options": {
                 "path": str(folder / "table.parquet"),
-                "text" if texts else "vectors": "content",
+                "text" if is_text else "vectors": "content",
                 "split": "split",
-                "labels": {its: column | {"column": its} for its in ("label", "head")},
+                "labels": {label_name: column | {"column": label_name} for label_name in ("label", "head")},
             },
         },
         "encoder": {
             "name": "features",
-            "inputs": ["tfidf" if texts else "column"],
+            "inputs": ["tfidf" if is_text else "column"],
             "out": 128,
             "dropout": 0.3,
         },
         "objective": {
             "heads": {"extra": head},
-            "classifier": {"loss": "bce" if several else "cross_entropy", "labels": "label", "weight": 1.0},
+            "classifier": {
+                "loss": "bce" if multi_label else "cross_entropy",
+                "labels": "label",
+                "weight": 1.0,
+            },
         },
         "train": {"epochs": 60, "batch_size": 50, "lr": 0.01, "threads": 1},
-        "evaluation": {"metric": "val/micro_f1" if several else "val/accuracy", "every": 60},
+        "evaluation": {"metric": "val/micro_f1" if multi_label else "val/accuracy", "every": 60},
     }
     keys: dict[str, Any] = {
         "train.lr": {"log_float": [5e-3, 4e-2]},
@@ -136,32 +153,34 @@ def files(name: str, kind: str, number: int, folder: Path) -> tuple[Path, Path]:
 
 def verdict_of(name: str, kind: str, number: int, options: tuple[str, ...] = OPTIONS) -> dict[str, Any]:
     """Runs a sweep in its own folder and returns its verdict on heads against the control, and seconds."""
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         job, space = files(name, kind, number, folder)
         command = [sys.executable, "-m", "mlcl", "sweep", str(job), str(space), *options]
-        ended = subprocess.run(
+        process = subprocess.run(
             [*command, "--home", str(folder / "home")], capture_output=True, text=True, check=False
         )
         shutil.rmtree(folder / "home", ignore_errors=True)
-    if ended.returncode:
-        raise SystemExit(f"{' '.join(command)}: exit {ended.returncode}\n{ended.stderr[-3000:]}")
-    verdict = next(its for its in json.loads(ended.stdout)["verdicts"] if its["question"] == "heads")
-    seconds = time.monotonic() - began
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)}: exit {process.returncode}\n{process.stderr[-3000:]}")
+    verdict = next(
+        verdict for verdict in json.loads(process.stdout)["verdicts"] if verdict["question"] == "heads"
+    )
+    seconds = time.monotonic() - start
     return {"set": name, "kind": kind, "number": number, "commit": commit(), "seconds": seconds} | verdict
 
 
 def commit() -> str:
     """Returns the commit of the code. Raises SystemExit if files have changed since."""
-    code = ["status", "--porcelain", "--", "mlcl", "benchmarks/*.py"]
-    said = [
+    status = ["status", "--porcelain", "--", "mlcl", "benchmarks/*.py"]
+    outputs = [
         subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-        for words in (["rev-parse", "--short", "HEAD"], code)
+        for words in (["rev-parse", "--short", "HEAD"], status)
     ]
-    if said[1]:
-        raise SystemExit(f"commit first; changed:\n{said[1]}")
-    return said[0]
+    if outputs[1]:
+        raise SystemExit(f"commit first; changed:\n{outputs[1]}")
+    return outputs[0]
 
 
 def read(out: Path) -> list[dict[str, Any]]:
@@ -169,17 +188,17 @@ def read(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
 
-def summary(found: list[dict[str, Any]]) -> str:
+def summary(sweeps: list[dict[str, Any]]) -> str:
     """Returns the answers of each kind, and the number of decided sweeps in which no head can help."""
     lines = []
     for kind in (*NULL, "helps"):
-        answers = Counter(each["answer"] for each in found if each["kind"] == kind)
+        answers = Counter(sweep["answer"] for sweep in sweeps if sweep["kind"] == kind)
         lines.append(
             f"{kind:9} {sum(answers.values()):3}: " + ", ".join(f"{n} {a}" for a, n in answers.items())
         )
-    null = [each for each in found if each["kind"] in NULL]
-    decided = sum(each["answer"] in ("helps", "hurts") for each in null)
-    return "\n".join([*lines, f"decided without an effect: {decided} of {len(null)}"])
+    null_sweeps = [sweep for sweep in sweeps if sweep["kind"] in NULL]
+    n_decided = sum(sweep["answer"] in ("helps", "hurts") for sweep in null_sweeps)
+    return "\n".join([*lines, f"decided without an effect: {n_decided} of {len(null_sweeps)}"])
 
 
 def main() -> None:
@@ -189,20 +208,20 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no sweep after so many")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/null_sweeps.jsonl")
     parser.add_argument("--summary", action="store_true", help="only print what the file has")
-    a = parser.parse_args()
-    end = time.monotonic() + 60 * a.minutes
-    done = {(each["set"], each["kind"], each["number"]) for each in read(a.out)}
-    a.out.parent.mkdir(parents=True, exist_ok=True)
+    args = parser.parse_args()
+    end = time.monotonic() + 60 * args.minutes
+    done_cases = {(sweep["set"], sweep["kind"], sweep["number"]) for sweep in read(args.out)}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     for case in cases():
-        if a.summary or time.monotonic() > end:
+        if args.summary or time.monotonic() > end:
             break
-        if case in done:
+        if case in done_cases:
             continue
-        found = verdict_of(*case)
-        with a.out.open("a") as lines:
-            lines.write(json.dumps(found) + "\n")
-        print(*case, f"{found['seconds']:.0f} s", found["sentence"], flush=True)
-    print(summary(read(a.out)))
+        sweep = verdict_of(*case)
+        with args.out.open("a") as file:
+            file.write(json.dumps(sweep) + "\n")
+        print(*case, f"{sweep['seconds']:.0f} s", sweep["sentence"], flush=True)
+    print(summary(read(args.out)))
 
 
 if __name__ == "__main__":

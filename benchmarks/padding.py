@@ -34,22 +34,22 @@ def batches(data: Path, tokens: int) -> list[Tensor]:
     """Returns the masks (B, T) of random batches of the training texts."""
     torch.manual_seed(0)
     texts = Dataset.open(data).split("train").texts()
-    chosen = torch.randperm(len(texts))[: BATCH * STEPS].tolist()
-    lengths = torch.tensor([min(tokens, 2 + round(PER_WORD * len(texts[i].split()))) for i in chosen])
-    return [torch.arange(int(each.max())) < each[:, None] for each in torch.split(lengths, BATCH)]
+    indices = torch.randperm(len(texts))[: BATCH * STEPS].tolist()
+    lengths = torch.tensor([min(tokens, 2 + round(PER_WORD * len(texts[i].split()))) for i in indices])
+    return [torch.arange(int(batch.max())) < batch[:, None] for batch in torch.split(lengths, BATCH)]
 
 
 def seconds(network: nn.Module, masks: list[Tensor]) -> float:
     """Returns the seconds of a step with dropout, the least of several repeats."""
     optimizer, times = torch.optim.AdamW(network.parameters(), lr=1e-5, fused=True), []
     for _ in range(REPEATS):
-        began = time.perf_counter()
+        start = time.perf_counter()
         for mask in masks:
             optimizer.zero_grad()
             h_BTD = token_states(network, mask.long() * 7, mask)
             (h_BTD * mask[..., None]).square().mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        times.append((time.perf_counter() - began) / len(masks))
+        times.append((time.perf_counter() - start) / len(masks))
     return min(times)
 
 
@@ -58,15 +58,18 @@ def main() -> None:
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--tokens", type=int, default=64, help="tokens of a text that are read, at most")
     parser.add_argument("--home", type=Path, default=Path("outputs"))
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    masks = batches(given.data or prepare("icd10cm", given.home / "data"), given.tokens)
+    masks = batches(args.data or prepare("icd10cm", args.home / "data"), args.tokens)
     peer, ours = (BertModel(BertConfig(**MINILM), add_pooling_layer=False) for _ in range(2))
     prepare_unpadded(ours)
     share = sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks)
-    padded, unpadded = seconds(peer, masks), seconds(ours, masks)
+    padded_seconds, unpadded_seconds = seconds(peer, masks), seconds(ours, masks)
     print(f"{share:.0%} of the places of {len(masks)} batches of {BATCH} texts are tokens")
-    print(f"padded {padded:.3f} s a step, without padding {unpadded:.3f} s: ratio {padded / unpadded:.2f}")
+    print(
+        f"padded {padded_seconds:.3f} s a step, without padding {unpadded_seconds:.3f} s: "
+        f"ratio {padded_seconds / unpadded_seconds:.2f}"
+    )
 
 
 if __name__ == "__main__":

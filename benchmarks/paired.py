@@ -39,12 +39,12 @@ def measure(noise: Noise, n: int, experiments: int) -> tuple[float, float, float
     for number in range(experiments):
         a = random.normal(size=n)
         d = noise(random, n)
-        found = compare_paired(a, a + EFFECT + d, seed=number)
-        none = compare_paired(a, a + d, seed=number)
-        assert found.interval is not None
-        intervals = (found.interval, percentile(EFFECT + d, random))
+        comparison = compare_paired(a, a + EFFECT + d, seed=number)
+        null_comparison = compare_paired(a, a + d, seed=number)
+        assert comparison.interval is not None
+        intervals = (comparison.interval, percentile(EFFECT + d, random))
         counts[:2] += [low <= EFFECT <= high for low, high in intervals]
-        counts[2:] += [none.p <= 1 - LEVEL, (none.wilcoxon or 1.0) <= 1 - LEVEL]
+        counts[2:] += [null_comparison.p <= 1 - LEVEL, (null_comparison.wilcoxon or 1.0) <= 1 - LEVEL]
     return tuple(counts / experiments)
 
 

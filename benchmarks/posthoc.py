@@ -30,9 +30,9 @@ PEER_SETTINGS = 20
 def seconds(work: Callable[[], object], repeats: int) -> float:
     times = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        start = time.perf_counter()
         work()
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start)
     return statistics.median(times)
 
 
@@ -54,59 +54,77 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=297)
     parser.add_argument("--labels", type=int, default=50)
     parser.add_argument("--repeats", type=int, default=3)
-    a = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
 
-    store, queries, label = scene(a.rows, a.queries, a.dim, a.classes)
-    retrieval = seconds(lambda: retrieve(store, queries, max(KS)), a.repeats)
+    store, queries, label = scene(args.rows, args.queries, args.dim, args.classes)
+    retrieval_seconds = seconds(lambda: retrieve(store, queries, max(KS)), args.repeats)
     neighbours = retrieve(store, queries, max(KS))
     generator = torch.Generator().manual_seed(0)
-    print(f"{a.rows:,} x {a.dim} rows, {a.queries:,} queries, {SETTINGS:,} settings, one thread")
+    print(f"{args.rows:,} x {args.dim} rows, {args.queries:,} queries, {SETTINGS:,} settings, one thread")
     print(f"{'':28}{'seconds':>10}{'/ retrieval':>14}{'/ one by one':>14}")
-    print(f"{'one retrieval':28}{retrieval:10.2f}{1:14.2f}")
+    print(f"{'one retrieval':28}{retrieval_seconds:10.2f}{1:14.2f}")
 
-    rows = LabelRows.from_classes(label % a.labels, a.labels)
-    everything = torch.arange(len(label))
+    rows = LabelRows.from_classes(label % args.labels, args.labels)
+    all_rows = torch.arange(len(label))
     cases = [
-        ("single", "accuracy", a.classes, label[: a.rows], label[a.rows :]),
+        ("single", "accuracy", args.classes, label[: args.rows], label[args.rows :]),
         *(
             (
                 "multi_label",
                 metric,
-                a.labels,
-                rows.take(everything[: a.rows]),
-                rows.take(everything[a.rows :]),
+                args.labels,
+                rows.take(all_rows[: args.rows]),
+                rows.take(all_rows[args.rows :]),
             )
             for metric in ("micro_f1", "macro_f1")
         ),
     ]
-    for task, metric, width, known, wanted in cases:
+    for task, metric, width, store_targets, query_targets in cases:
         # The simulated model has learned something: few labels are over the threshold, most of them right.
-        logits = torch.randn(a.queries, width, generator=generator) - 3
-        logits[torch.arange(a.queries), label[a.rows :] % width] += 4
+        logits = torch.randn(args.queries, width, generator=generator) - 3
+        logits[torch.arange(args.queries), label[args.rows :] % width] += 4
         model = logits.sigmoid() if task == "multi_label" else logits.softmax(1)
 
-        def ours(threshold=0.5, task=task, metric=metric, known=known, wanted=wanted, model=model) -> object:
+        def ours(
+            threshold=0.5,
+            task=task,
+            metric=metric,
+            store_targets=store_targets,
+            query_targets=query_targets,
+            model=model,
+        ) -> object:
             return search(
-                QueryRows(neighbours, wanted, model), known, task=task, ks=KS, lambdas=LAMBDAS,
+                QueryRows(neighbours, query_targets, model), store_targets, task=task, ks=KS, lambdas=LAMBDAS,
                 temperatures=TEMPERATURES, scoring=Scoring(metric, "max", threshold),
             )  # fmt: skip
 
         def one_by_one(
-            task=task, metric=metric, known=known, wanted=wanted, model=model, width=width
+            task=task,
+            metric=metric,
+            store_targets=store_targets,
+            query_targets=query_targets,
+            model=model,
+            width=width,
         ) -> None:
             for lambda_ in LAMBDAS[:PEER_SETTINGS]:
-                votes = knn_probabilities(neighbours, known, task, 10, 1.0, width)
-                evaluate(task, blend(votes, model, lambda_), wanted, only=(metric,))
+                votes = knn_probabilities(neighbours, store_targets, task, 10, 1.0, width)
+                evaluate(task, blend(votes, model, lambda_), query_targets, only=(metric,))
 
-        mine = seconds(ours, a.repeats)
-        peer = seconds(one_by_one, 1) * SETTINGS / PEER_SETTINGS
-        print(f"{metric + ', search':28}{mine:10.2f}{mine / retrieval:14.2f}{mine / peer:14.4f}")
-        print(f"{'  one by one (scaled up)':28}{peer:10.2f}{peer / retrieval:14.2f}")
+        our_seconds = seconds(ours, args.repeats)
+        peer_seconds = seconds(one_by_one, 1) * SETTINGS / PEER_SETTINGS
+        print(
+            f"{metric + ', search':28}{our_seconds:10.2f}{our_seconds / retrieval_seconds:14.2f}"
+            f"{our_seconds / peer_seconds:14.4f}"
+        )
+        print(f"{'  one by one (scaled up)':28}{peer_seconds:10.2f}{peer_seconds / retrieval_seconds:14.2f}")
         for mode in ("global", "per_label") if task == "multi_label" else ():
-            chosen = seconds(lambda mode=mode, ours=ours: ours(mode), a.repeats)
-            print(f"{f'{metric}, {mode} threshold':28}{chosen:10.2f}{chosen / retrieval:14.2f}")
+            mode_seconds = seconds(lambda mode=mode, ours=ours: ours(mode), args.repeats)
+            print(
+                f"{f'{metric}, {mode} threshold':28}"
+                f"{mode_seconds:10.2f}{mode_seconds / retrieval_seconds:14.2f}"
+            )
 
 
 if __name__ == "__main__":

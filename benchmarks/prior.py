@@ -38,8 +38,8 @@ NEAR = 0.2
 
 def cells() -> dict[tuple[str, str], dict[str, Any]]:
     """Returns the leaderboard's cells by column and row."""
-    found = [json.loads(file.read_text()) for file in FIGURES.glob("*/*.json")]
-    return {(each["column"], each["row"]): each for each in found}
+    documents = [json.loads(file.read_text()) for file in FIGURES.glob("*/*.json")]
+    return {(cell["column"], cell["row"]): cell for cell in documents}
 
 
 def trials_of(column_id: str) -> Path:
@@ -54,7 +54,9 @@ def data_of(column: str) -> str:
 
 def build(table: str, columns: dict[str, str], column: str, out: Path) -> None:
     """Builds the prior from a table's columns of other data sets, given as names with ids, and writes it."""
-    files = [str(trials_of(its)) for name, its in columns.items() if data_of(name) != data_of(column)]
+    files = [
+        str(trials_of(column_id)) for name, column_id in columns.items() if data_of(name) != data_of(column)
+    ]
     script = str(ROOT / "tools/build_prior.py")
     command = [sys.executable, script, "--out", str(out), "--metric", TABLES[table][0], *files]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -69,10 +71,10 @@ def write_table(table: str, column: str, prior: Path, folder: Path) -> Path:
     tree["columns"] = {column: tree["columns"][column]}
     tree["rows"] = {row: tree["rows"][row] for row in TABLES[table][1]}
     tree.pop("ranks")
-    for each in (tree, *(row for row in tree["rows"].values() if row.get("tune"))):
-        space = yaml.safe_load((file.parent / each["tune"]["space"]).read_text())
+    for section in (tree, *(row for row in tree["rows"].values() if row.get("tune"))):
+        space = yaml.safe_load((file.parent / section["tune"]["space"]).read_text())
         space["search"]["prior"] = str(prior)
-        each["tune"] |= {"space": space, "searches": 1, "trials": 5, "seeds": 3}
+        section["tune"] |= {"space": space, "searches": 1, "trials": 5, "seeds": 3}
     target = folder / f"{table}-prior.yaml"
     target.write_text(yaml.safe_dump(tree, sort_keys=False))
     return target
@@ -80,36 +82,40 @@ def write_table(table: str, column: str, prior: Path, folder: Path) -> Path:
 
 def figures_of(cell: dict[str, Any]) -> tuple[float, float]:
     """Returns the means of the main figure, and of the figure without neighbours, in percent."""
-    first = cell["figures"][0]
-    alone = next(its for its in cell["figures"] if its["name"] == f"{first['name']} without neighbours")
-    return first["mean"], alone["mean"]
+    main_figure = cell["figures"][0]
+    plain_figure = next(
+        figure for figure in cell["figures"] if figure["name"] == f"{main_figure['name']} without neighbours"
+    )
+    return main_figure["mean"], plain_figure["mean"]
 
 
 def measure(column: str, data: list[str], overrides: list[str], home: str | None) -> dict[str, Any]:
     """Searches with the prior of the other columns and returns each row's figures beside its cell's."""
-    known = cells()
-    tables = {name: cell["table"] for (name, _), cell in known.items()}
+    known_cells = cells()
+    tables = {name: cell["table"] for (name, _), cell in known_cells.items()}
     if column not in tables:
         raise SystemExit(f"{column}: no column of {FIGURES}, which has {', '.join(sorted(tables))}")
     table = tables[column]
     columns = {
-        name: cell["id"].partition("/")[2] for (name, _), cell in known.items() if cell["table"] == table
+        name: cell["id"].partition("/")[2]
+        for (name, _), cell in known_cells.items()
+        if cell["table"] == table
     }
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         build(table, columns, column, folder / "prior.yaml")
         file = write_table(table, column, folder / "prior.yaml", folder)
-        places = [word for its in data for word in ("--data", its)]
-        command = [sys.executable, "-m", "mlcl", "reproduce", str(file), *overrides, *places]
+        data_options = [word for source in data for word in ("--data", source)]
+        command = [sys.executable, "-m", "mlcl", "reproduce", str(file), *overrides, *data_options]
         command += ["--home", home or str(folder / "home"), "--figures", str(folder / "figures")]
         subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
-        found = [json.loads(each.read_text()) for each in (folder / "figures").glob("*/*.json")]
+        new_cells = [json.loads(path.read_text()) for path in (folder / "figures").glob("*/*.json")]
         prior = yaml.safe_load((folder / "prior.yaml").read_text())["points"]
     rows = {
-        cell["row"]: {"prior": figures_of(cell), "search": figures_of(known[column, cell["row"]])}
-        for cell in found
+        cell["row"]: {"prior": figures_of(cell), "search": figures_of(known_cells[column, cell["row"]])}
+        for cell in new_cells
     }
-    picks = {cell["row"]: [its["pick"] for its in cell["search"]["searches"]] for cell in found}
+    picks = {cell["row"]: [search["pick"] for search in cell["search"]["searches"]] for cell in new_cells}
     return {
         "column": column,
         "table": table,
@@ -120,18 +126,21 @@ def measure(column: str, data: list[str], overrides: list[str], home: str | None
     }
 
 
-def summary(found: list[dict[str, Any]]) -> str:
+def summary(results: list[dict[str, Any]]) -> str:
     """Returns a line for each data set: the prior's figures less the searches' figures, in points."""
-    lines, near = [], 0
-    for each in found:
-        more = [[its["prior"][k] - its["search"][k] for its in each["rows"].values()] for k in range(2)]
-        mean, alone = map(statistics.mean, more)
-        near += mean >= -NEAR
+    lines, n_near = [], 0
+    for result in results:
+        differences = [
+            [row["prior"][k] - row["search"][k] for row in result["rows"].values()] for k in range(2)
+        ]
+        mean, plain_mean = map(statistics.mean, differences)
+        n_near += mean >= -NEAR
         lines.append(
-            f"{each['column']:18} {mean:+.2f} ({', '.join(f'{its:+.2f}' for its in more[0])}); "
-            f"without neighbours {alone:+.2f}"
+            f"{result['column']:18} {mean:+.2f} "
+            f"({', '.join(f'{difference:+.2f}' for difference in differences[0])}); "
+            f"without neighbours {plain_mean:+.2f}"
         )
-    return "\n".join([*lines, f"at most {NEAR} points below the searches: {near} of {len(found)}"])
+    return "\n".join([*lines, f"at most {NEAR} points below the searches: {n_near} of {len(results)}"])
 
 
 def main() -> None:
@@ -144,12 +153,12 @@ def main() -> None:
     parser.add_argument("--home", help="where trainings are kept; default: nowhere")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/prior.jsonl")
     parser.add_argument("--summary", action="store_true", help="only print what the file has")
-    a = parser.parse_args()
-    if a.column is not None and not a.summary:
-        found = measure(a.column, a.data, a.overrides, a.home)
-        with a.out.open("a") as lines:
-            lines.write(json.dumps(found) + "\n")
-    print(summary(read(a.out)))
+    args = parser.parse_args()
+    if args.column is not None and not args.summary:
+        result = measure(args.column, args.data, args.overrides, args.home)
+        with args.out.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+    print(summary(read(args.out)))
 
 
 if __name__ == "__main__":

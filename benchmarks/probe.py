@@ -33,19 +33,22 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=47_719, help="of the whole data set")
     parser.add_argument("--share", type=int, default=100, help="one of so many rows is trained on")
     parser.add_argument("--steps", type=int, default=2)
-    a = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    rows, config = a.rows // a.share, ProbeConfig()
+    rows, config = args.rows // args.share, ProbeConfig()
     settings = len(config.lr) * len(config.weight_decay)
-    print(f"{rows:,} of {a.rows:,} rows, {a.labels:,} labels, {settings} settings, {device.type}\n")
+    print(f"{rows:,} of {args.rows:,} rows, {args.labels:,} labels, {settings} settings, {device.type}\n")
     print("| D | s a step | GiB | forecast h, all settings | forecast h, the worse stopped |")
     print("|---|---|---|---|---|")
-    for dim in a.dims:
-        took = seconds_of_a_step(rows, a.labels, dim, a.steps, config, device)
-        whole = took * math.ceil(a.rows / config.batch_size) * config.epochs / 3600
-        memory = settings * a.labels * dim * 4 * 4 / 2**30
-        print(f"| {dim:,} | {took:.2f} | {memory:.1f} | {whole:.1f} | {whole * share_trained():.1f} |")
+    for dim in args.dims:
+        step_seconds = seconds_of_a_step(rows, args.labels, dim, args.steps, config, device)
+        hours = step_seconds * math.ceil(args.rows / config.batch_size) * config.epochs / 3600
+        memory_gib = settings * args.labels * dim * 4 * 4 / 2**30
+        print(
+            f"| {dim:,} | {step_seconds:.2f} | {memory_gib:.1f} | "
+            f"{hours:.1f} | {hours * share_trained():.1f} |"
+        )
 
 
 def seconds_of_a_step(
@@ -54,7 +57,7 @@ def seconds_of_a_step(
     """Returns the seconds of one step of all settings (elapsed on a GPU, else CPU time) for a whole batch."""
     generator = torch.Generator().manual_seed(0)
     label_N = torch.randint(labels, (rows * LABELS_A_ROW,), generator=generator)
-    lists = [sorted(set(each)) for each in label_N.reshape(rows, -1).tolist()]
+    lists = [sorted(set(row)) for row in label_N.reshape(rows, -1).tolist()]
     data = ProbeRows(
         torch.randn(rows, dim, generator=generator), LabelRows.from_lists(lists, labels), device=device
     )
@@ -63,11 +66,11 @@ def seconds_of_a_step(
     grid = ProbeGrid(config.lr, config.weight_decay, epochs, batch, 0)
     training = GridTraining(data, data.targets, torch.arange(rows), grid, labels, lambda *_: 0.0)
     clock = time.perf_counter if device.type == "cuda" else time.process_time
-    began = clock()
+    start = clock()
     training.layers()
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return (clock() - began) / (epochs * math.ceil(rows / batch)) * config.batch_size / batch
+    return (clock() - start) / (epochs * math.ceil(rows / batch)) * config.batch_size / batch
 
 
 def share_trained() -> float:

@@ -36,16 +36,20 @@ def findings(figures: NDArray[np.float64], *, level: bool) -> list[bool]:
     k, n = figures.shape
     methods, data_sets = [f"m{i}" for i in range(k)], [f"d{j}" for j in range(n)]
     cells = {(methods[i], data_sets[j]): {0: float(figures[i, j])} for i in range(k) for j in range(n)}
-    its = compare_methods("x", cells, methods, data_sets, higher=True, control="m0", rope=ROPE)
-    assert its is not None
+    comparison = compare_methods("x", cells, methods, data_sets, higher=True, control="m0", rope=ROPE)
+    assert comparison is not None
     pairs = list(combinations(range(k), 2)) if level else [(0, k - 1)]
-    against = its.against if level else its.against[-1:]
+    comparisons = comparison.against if level else comparison.against[-1:]
     return [
-        its.test.p <= 1 - LEVEL,
-        its.test.f_p <= 1 - LEVEL,
-        its.test.f_p <= 1 - LEVEL and any(its.test.differ(*pair) for pair in pairs),
-        any(each.decided for each in against),
-        any(max(each.bayes[0], each.bayes[2]) >= LEVEL for each in against if each.bayes),
+        comparison.test.p <= 1 - LEVEL,
+        comparison.test.f_p <= 1 - LEVEL,
+        comparison.test.f_p <= 1 - LEVEL and any(comparison.test.differ(*pair) for pair in pairs),
+        any(pair_comparison.decided for pair_comparison in comparisons),
+        any(
+            max(pair_comparison.bayes[0], pair_comparison.bayes[2]) >= LEVEL
+            for pair_comparison in comparisons
+            if pair_comparison.bayes
+        ),
     ]
 
 
@@ -58,8 +62,8 @@ def main() -> None:
         for k in (4, 12):
             for n in (3, 6, 10, 15):
                 random = np.random.default_rng(1000 * k + n)
-                drawn = (simulated(random, k, n, effect) for _ in range(tables))
-                shares = np.mean([findings(figures, level=not effect) for figures in drawn], axis=0)
+                table_figures = (simulated(random, k, n, effect) for _ in range(tables))
+                shares = np.mean([findings(figures, level=not effect) for figures in table_figures], axis=0)
                 print(f"{name:6} {k:7} {n:4}" + "".join(f"{share:9.3f}" for share in shares), flush=True)
 
 

@@ -46,24 +46,26 @@ def main() -> int:
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--worlds", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--data-rows", type=int, default=1_000_000)
-    a = parser.parse_args()
-    print(f"gather: B={a.rows:,}, D={a.dim}, forward and backward\n")
+    args = parser.parse_args()
+    print(f"gather: B={args.rows:,}, D={args.dim}, forward and backward\n")
     print("| loss | processes | own rows | ms a process | of it gathering | bytes a row |")
     print("|---|---|---|---|---|---|")
     for loss, kind, labels in LOSSES:
-        for world in a.worlds:
-            took, gathering, received = over(world, Case(loss, kind, a.rows, labels, a.dim))
+        for world in args.worlds:
+            step_seconds, gather_seconds, received_bytes = over(
+                world, Case(loss, kind, args.rows, labels, args.dim)
+            )
             cells = [
                 f"`{loss}`",
                 world,
-                f"{a.rows // world:,}",
-                f"{took * 1e3:.0f}",
-                f"{gathering * 1e3:.0f}",
+                f"{args.rows // world:,}",
+                f"{step_seconds * 1e3:.0f}",
+                f"{gather_seconds * 1e3:.0f}",
             ]
-            print(f"| {' | '.join(map(str, cells))} | {received / a.rows:.0f} |", flush=True)
-    print(f"\nrows: {a.data_rows:,}\n\n| what | bytes a row | us a row |\n|---|---|---|")
-    for name, (size, seconds) in rows_of(a.data_rows, a.dim).items():
-        print(f"| {name} | {size / a.data_rows:.0f} | {seconds / a.data_rows * 1e6:.2f} |")
+            print(f"| {' | '.join(map(str, cells))} | {received_bytes / args.rows:.0f} |", flush=True)
+    print(f"\nrows: {args.data_rows:,}\n\n| what | bytes a row | us a row |\n|---|---|---|")
+    for name, (size, seconds) in rows_of(args.data_rows, args.dim).items():
+        print(f"| {name} | {size / args.data_rows:.0f} | {seconds / args.data_rows * 1e6:.2f} |")
     return 0
 
 
@@ -75,8 +77,8 @@ def over(world: int, case: Case) -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
         mp.spawn(rank_of, (world, folder, case), nprocs=world)
         steps = [torch.load(Path(folder) / f"{rank}.pt") for rank in range(world)]
-    took, gathering, received = np.median(steps, axis=1).max(axis=0)
-    return took, gathering, received
+    step_seconds, gather_seconds, received_bytes = np.median(steps, axis=1).max(axis=0)
+    return step_seconds, gather_seconds, received_bytes
 
 
 def rank_of(rank: int, world: int, folder: str, case: Case) -> None:
@@ -84,19 +86,23 @@ def rank_of(rank: int, world: int, folder: str, case: Case) -> None:
     file = f"file://{folder}/rendezvous"
     dist.init_process_group("gloo", file, timedelta(minutes=30), world_size=world, rank=rank)
     count = counted(world)
-    whole = scene(case)
-    own = torch.arange(case.rows).tensor_split(world)[rank]
-    z_ND = whole.embeddings.detach()[own].requires_grad_()
-    assert whole.labels is not None
-    labels = whole.labels.take(own) if isinstance(whole.labels, LabelRows) else whole.labels[own]
+    inputs = scene(case)
+    row_numbers = torch.arange(case.rows).tensor_split(world)[rank]
+    z_ND = inputs.embeddings.detach()[row_numbers].requires_grad_()
+    assert inputs.labels is not None
+    labels = (
+        inputs.labels.take(row_numbers)
+        if isinstance(inputs.labels, LabelRows)
+        else inputs.labels[row_numbers]
+    )
     loss = build_loss(case.loss, gather=True, engine="tiled")
     steps = []
     for _ in range(REPEATS):
         z_ND.grad = None
         count |= {"seconds": 0.0, "bytes": 0.0}
-        began = time.process_time()
-        loss(z_ND, labels, whole.sample_ids[own]).backward()
-        steps.append([time.process_time() - began, count["seconds"], count["bytes"]])
+        start = time.process_time()
+        loss(z_ND, labels, inputs.sample_ids[row_numbers]).backward()
+        steps.append([time.process_time() - start, count["seconds"], count["bytes"]])
     torch.save(steps[1:], Path(folder) / f"{rank}.pt")  # the first step warms up
     dist.destroy_process_group()
 
@@ -109,16 +115,16 @@ def counted(world: int) -> dict[str, float]:
     count = {"seconds": 0.0, "bytes": 0.0}
 
     def counting(collective: Callable[..., Any], size: Callable[..., float]) -> Callable[..., Any]:
-        def counted(*tensors: Any, **how: Any) -> Any:
+        def counted(*tensors: Any, **options: Any) -> Any:
             count["bytes"] += size(*tensors)
-            began = time.process_time()
-            answer = collective(*tensors, **how)
-            count["seconds"] += time.process_time() - began
+            start = time.process_time()
+            answer = collective(*tensors, **options)
+            count["seconds"] += time.process_time() - start
             return answer
 
         return counted
 
-    dist.all_gather = counting(dist.all_gather, lambda _, own: (world - 1) * own.nbytes)
+    dist.all_gather = counting(dist.all_gather, lambda _, tensor: (world - 1) * tensor.nbytes)
     dist.all_reduce = counting(dist.all_reduce, lambda value: 2 * (world - 1) / world * value.nbytes)
     return count
 
@@ -129,7 +135,7 @@ def rows_of(rows: int, dim: int) -> dict[str, tuple[float, float]]:
     labels = [list(range(LABELS_A_ROW))] * 1000
     label_rows = LabelRows.from_lists(labels, LABELS_A_ROW)
     sampler = EpochSampler(rows, 1024, seed=0)
-    found = {
+    costs = {
         "ids, as Python strings": measured(column.to_pylist),
         f"labels, {LABELS_A_ROW} a row": (
             rows / 1000 * (label_rows.columns.nbytes + label_rows.offsets.nbytes),
@@ -140,12 +146,14 @@ def rows_of(rows: int, dim: int) -> dict[str, tuple[float, float]]:
     with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
         file = Path(folder) / "embeddings.parquet"
         values = torch.nn.functional.normalize(torch.randn(rows, dim)).numpy()
-        flat = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), dim)
-        table = pa.table({"id": column, "split": pa.array(["train"] * rows), "embedding": flat})
-        _, write = measured(lambda: pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP))
+        embeddings = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), dim)
+        table = pa.table({"id": column, "split": pa.array(["train"] * rows), "embedding": embeddings})
+        _, write_seconds = measured(
+            lambda: pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP)
+        )
         size = float(file.stat().st_size)
-        _, read = measured(lambda: read_embeddings(file))
-    return found | {"embeddings, written": (size, write), "embeddings, read": (size, read)}
+        _, read_seconds = measured(lambda: read_embeddings(file))
+    return costs | {"embeddings, written": (size, write_seconds), "embeddings, read": (size, read_seconds)}
 
 
 def measured(work: Callable[[], object]) -> tuple[float, float]:
@@ -153,14 +161,14 @@ def measured(work: Callable[[], object]) -> tuple[float, float]:
 
     The seconds are measured in a call without `tracemalloc`.
     """
-    began = time.process_time()
+    start = time.process_time()
     work()
-    seconds = time.process_time() - began
+    seconds = time.process_time() - start
     tracemalloc.start()
-    kept = work()
+    result = work()
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    del kept
+    del result
     return float(size), seconds
 
 

@@ -64,12 +64,12 @@ def searched(seed: int, keys: int, spread: float, noise: float, trials: int) -> 
     return Searched(*np.array(rows).T, noise)
 
 
-def picked(its: Searched, count: int, seed: int) -> float:
+def picked(search: Searched, count: int, seed: int) -> float:
     """Returns the mean quality of the race's picks after `count` trials."""
-    best = np.argsort(-its.score[:count])[:RACE]
-    noise = its.noise / np.sqrt(2 * RACE_SEEDS)
-    raced = its.validation[best] + np.random.default_rng(seed).normal(0, noise, (RACES, len(best)))
-    return float(its.quality[best][raced.argmax(1)].mean())
+    best = np.argsort(-search.score[:count])[:RACE]
+    noise = search.noise / np.sqrt(2 * RACE_SEEDS)
+    race_scores = search.validation[best] + np.random.default_rng(seed).normal(0, noise, (RACES, len(best)))
+    return float(search.quality[best][race_scores.argmax(1)].mean())
 
 
 def rules() -> Iterator[tuple[str, Rule]]:
@@ -77,9 +77,9 @@ def rules() -> Iterator[tuple[str, Rule]]:
     startup = SearchConfig().startup
 
     def evidence(share: float) -> Rule:
-        def stops(scores: Sequence[float], left: int) -> bool:
-            how = {"startup": startup, "margin": share * MARGIN, "mode": "max"}
-            return bool(stop_reason(scores, len(scores), left, **how))
+        def stops(scores: Sequence[float], n_left: int) -> bool:
+            options = {"startup": startup, "margin": share * MARGIN, "mode": "max"}
+            return bool(stop_reason(scores, len(scores), n_left, **options))
 
         return stops
 
@@ -94,9 +94,9 @@ def rules() -> Iterator[tuple[str, Rule]]:
         yield f"no better score in {count} trials", patience(count)
 
 
-def length(rule: Rule, its: Searched) -> int:
+def length(rule: Rule, search: Searched) -> int:
     """Returns the number of trials after which a rule stops a search."""
-    scores = its.score.tolist()
+    scores = search.score.tolist()
     return next((n for n in range(1, len(scores)) if rule(scores[:n], len(scores) - n)), len(scores))
 
 
@@ -104,23 +104,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What an early end of a search saves and loses.")
     parser.add_argument("--experiments", type=int, default=20, help="searches of each corner")
     parser.add_argument("--trials", type=int, default=48, help="trials of a search")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     corners = [
-        [searched(seed, *corner, asked.trials) for seed in range(asked.experiments)]
+        [searched(seed, *corner, args.trials) for seed in range(args.experiments)]
         for corner in itertools.product(KEYS, SPREADS, NOISES)
     ]
-    print(f"{len(corners)} corners of {asked.experiments} searches, {asked.trials} trials each")
+    print(f"{len(corners)} corners of {args.experiments} searches, {args.trials} trials each")
     print("rule | trials left out | loss | worst corner | lose more than a margin")
-    whole = [[picked(its, asked.trials, k) for k, its in enumerate(each)] for each in corners]
+    full_quality = [
+        [picked(search, args.trials, k) for k, search in enumerate(searches)] for searches in corners
+    ]
     for name, rule in rules():
-        counts = np.array([[length(rule, its) for its in each] for each in corners])
-        after = [
-            [picked(its, n, k) for k, (its, n) in enumerate(zip(each, row.tolist(), strict=True))]
-            for each, row in zip(corners, counts, strict=True)
+        counts = np.array([[length(rule, search) for search in searches] for searches in corners])
+        stop_quality = [
+            [picked(search, n, k) for k, (search, n) in enumerate(zip(searches, row.tolist(), strict=True))]
+            for searches, row in zip(corners, counts, strict=True)
         ]
-        loss = (np.array(whole) - np.array(after)) / MARGIN
-        figures = (1 - counts.mean() / asked.trials, loss.mean(), loss.mean(1).max(), (loss > 1).mean())
+        loss = (np.array(full_quality) - np.array(stop_quality)) / MARGIN
+        figures = (1 - counts.mean() / args.trials, loss.mean(), loss.mean(1).max(), (loss > 1).mean())
         print(" | ".join((name, *(f"{figure:.3f}" for figure in figures))))
 
 

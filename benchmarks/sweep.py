@@ -65,21 +65,24 @@ ELSEWHERE = ("RAY_ADDRESS", "MLFLOW_TRACKING_URI")
 
 
 def main() -> int:
-    a = arguments()
+    args = arguments()
     os.environ.update(QUIET)
     for name in ELSEWHERE:
         os.environ.pop(name, None)
-    print(f"{os.cpu_count()} CPUs, {a.trials} trainings of {a.epochs} epochs, {a.rounds} rounds\n\n{HEAD}")
+    print(
+        f"{os.cpu_count()} CPUs, {args.trials} trainings of {args.epochs} epochs, "
+        f"{args.rounds} rounds\n\n{HEAD}"
+    )
     rows = []
-    with nullcontext(a.keep) if a.keep else tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
+    with nullcontext(args.keep) if args.keep else tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
         root = Path(folder).resolve()
-        in_a_process(prepare, job_of(CASES["alone"], a.epochs), root)
-        for name in a.cases:
-            rows.append(measured(CASES[name], a, root))
+        in_a_process(prepare, job_of(CASES["alone"], args.epochs), root)
+        for name in args.cases:
+            rows.append(measured(CASES[name], args, root))
             print("\n".join(row.line(rows[-1][0]) for row in rows[-1]), flush=True)
-    wrong = [line for of_case in rows for line in differences(of_case)]
-    print("\n".join(["\nScores that differ", *wrong] if wrong else ["\nAll scores agree"]))
-    return 1 if wrong else 0
+    messages = [line for case_rows in rows for line in differences(case_rows)]
+    print("\n".join(["\nScores that differ", *messages] if messages else ["\nAll scores agree"]))
+    return 1 if messages else 0
 
 
 def arguments() -> argparse.Namespace:
@@ -94,24 +97,24 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2, help="sweeps of each contender, in turns")
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS), metavar="NAME")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder where everything stays")
-    a = parser.parse_args()
-    if a.trials < 3 or a.epochs < 1 or a.rounds < 1:
+    args = parser.parse_args()
+    if args.trials < 3 or args.epochs < 1 or args.rounds < 1:
         parser.error("--trials takes 3 or more, --epochs and --rounds 1 or more")
-    if a.keep:
+    if args.keep:
         try:
-            a.keep.mkdir(parents=True)
+            args.keep.mkdir(parents=True)
         except FileExistsError:
-            parser.error(f"--keep {a.keep}: exists")
-    return a
+            parser.error(f"--keep {args.keep}: exists")
+    return args
 
 
-def measured(case: Case, a: argparse.Namespace, root: Path) -> list[Row]:
+def measured(case: Case, args: argparse.Namespace, root: Path) -> list[Row]:
     """Measures the case and returns its rows, ours first."""
-    trials = min(a.trials, MOST_NESTED) if case.workers > 1 else a.trials
-    peers = dict(PEERS[name] for name in a.peers if case.workers == 1 or name != "pool")
+    trials = min(args.trials, MOST_NESTED) if case.workers > 1 else args.trials
+    peers = dict(PEERS[name] for name in args.peers if case.workers == 1 or name != "pool")
     rows = [Row(case, name) for name in (OURS, *peers)]
-    for turn in range(a.rounds):
-        sweeps = one_round(case, peers, trials, a.epochs, root, f"{case.name}-{turn}")
+    for turn in range(args.rounds):
+        sweeps = one_round(case, peers, trials, args.epochs, root, f"{case.name}-{turn}")
         for row in rows:
             row.sweeps.append(sweeps[row.contender])
     return rows
@@ -150,8 +153,8 @@ def home_of(root: Path, name: str) -> Path:
     """Returns a new home folder, empty except for links to the shared data, which are prepared once."""
     home = root / name
     home.mkdir()
-    for shared in ("data", "cache"):
-        (home / shared).symlink_to(root / shared)
+    for folder_name in ("data", "cache"):
+        (home / folder_name).symlink_to(root / folder_name)
     return home
 
 

@@ -59,10 +59,13 @@ class Sweep:
         time, these overheads, the trainings' own seconds and the seconds after the last end add up to the
         sweep's seconds.
         """
-        begun = sorted(self.trainings, key=lambda training: training.began)
-        free = [self.began] * self.at_once + sorted(training.ended for training in begun)
-        beyond = [each.ended - since - each.own for each, since in zip(begun, free, strict=False)]
-        return beyond[: self.at_once], beyond[self.at_once :]
+        trainings = sorted(self.trainings, key=lambda training: training.began)
+        free_times = [self.began] * self.at_once + sorted(training.ended for training in trainings)
+        overheads = [
+            training.ended - free_time - training.own
+            for training, free_time in zip(trainings, free_times, strict=False)
+        ]
+        return overheads[: self.at_once], overheads[self.at_once :]
 
 
 @dataclass
@@ -75,14 +78,14 @@ class Row:
 
     def first(self) -> float:
         """Returns the median overhead of a slot's first training, with imports and start of services."""
-        return statistics.median(second for sweep in self.sweeps for second in sweep.overheads()[0])
+        return statistics.median(overhead for sweep in self.sweeps for overhead in sweep.overheads()[0])
 
     def further(self) -> tuple[float, float]:
         """Returns the median overhead of the other trainings, and half the distance between its quartiles."""
-        beyond = [second for sweep in self.sweeps for second in sweep.overheads()[1]]
-        if len(beyond) == 1:
-            return beyond[0], 0.0
-        low, middle, high = statistics.quantiles(beyond, n=4, method="inclusive")
+        overheads = [overhead for sweep in self.sweeps for overhead in sweep.overheads()[1]]
+        if len(overheads) == 1:
+            return overheads[0], 0.0
+        low, middle, high = statistics.quantiles(overheads, n=4, method="inclusive")
         return middle, (high - low) / 2
 
     def whole(self) -> float:
@@ -91,17 +94,17 @@ class Row:
 
     def line(self, ours: Row) -> str:
         """Returns the table's line, with the ratio of `ours` to this row."""
-        (further, spread), target = self.further(), self.case.target
-        verdict = f"{target:g}: {'met' if further <= target else 'NOT met'}"
-        own = statistics.median(training.own for sweep in self.sweeps for training in sweep.trainings)
+        (overhead, spread), target = self.further(), self.case.target
+        verdict = f"{target:g}: {'met' if overhead <= target else 'NOT met'}"
+        own_seconds = statistics.median(training.own for sweep in self.sweeps for training in sweep.trainings)
         cells = [
             self.case.name,
             self.contender,
             f"{self.first():.1f}",
-            f"{further:.2f} ±{spread:.2f}",
-            "-" if self is ours else f"{ours.further()[0] / further:.2f}",
+            f"{overhead:.2f} ±{spread:.2f}",
+            "-" if self is ours else f"{ours.further()[0] / overhead:.2f}",
             verdict if self is ours else "-",
-            f"{own:.2f}",
+            f"{own_seconds:.2f}",
             f"{self.whole():.1f}",
             "-" if self is ours else f"{ours.whole() / self.whole():.2f}",
         ]
@@ -111,12 +114,15 @@ class Row:
 def differences(rows: Sequence[Row]) -> list[str]:
     """Returns descriptions of trainings whose score differs from the first row's for equal settings."""
     ours, *peers = rows
-    found = []
+    messages = []
     for peer in peers:
-        for mine, theirs in zip(ours.sweeps, peer.sweeps, strict=True):
-            pairs = zip(mine.trainings, theirs.trainings, strict=True)
-            for number, (one, other) in enumerate(pairs):
-                if one.score != other.score:
-                    at = f"{peer.case.name}, training {number}"
-                    found.append(f"{at}: {ours.contender} {one.score}, {peer.contender} {other.score}")
-    return found
+        for our_sweep, peer_sweep in zip(ours.sweeps, peer.sweeps, strict=True):
+            pairs = zip(our_sweep.trainings, peer_sweep.trainings, strict=True)
+            for number, (our_training, peer_training) in enumerate(pairs):
+                if our_training.score != peer_training.score:
+                    location = f"{peer.case.name}, training {number}"
+                    messages.append(
+                        f"{location}: {ours.contender} {our_training.score}, "
+                        f"{peer.contender} {peer_training.score}"
+                    )
+    return messages

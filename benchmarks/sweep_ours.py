@@ -32,24 +32,24 @@ class Drawn:
 
 def run_ours(case: Case, job: JobConfig, space: Space, trials: int, home: Path) -> tuple[Sweep, Drawn]:
     """Runs one sweep. Raises RuntimeError if the sweep or one of its trainings is not complete."""
-    began = time.time()
+    start = time.time()
     from mlcl.service.engine.packing import Resources
     from mlcl.service.search.sweep import run_sweep
     from mlcl.service.search.sweep_plan import SweepPlan
 
     plan = SweepPlan(job, space, str(space), case.name, trials, resources=Resources(cpus=case.cpus))
     report = run_sweep(plan, home=home, watch=lambda _event: None)
-    ended = time.time()
-    states = [report.state, *(each.state for each in report.trials)]
+    end = time.time()
+    states = [report.state, *(trial.state for trial in report.trials)]
     if set(states) != {"COMPLETE"} or report.undelivered:
         raise RuntimeError(f"states {states}, {report.undelivered} logs undelivered: {report.reason}")
     drawn = Drawn(
         dump_job(plan.search_job()),
         space.metric,
         plan.score,
-        tuple(dict(each.settings) for each in report.trials),
+        tuple(dict(trial.settings) for trial in report.trials),
     )
-    return Sweep(began, ended, case.at_once, _trainings(report, home)), drawn
+    return Sweep(start, end, case.at_once, _trainings(report, home)), drawn
 
 
 def _trainings(report: SweepResult, home: Path) -> tuple[Training, ...]:
@@ -61,14 +61,16 @@ def _trainings(report: SweepResult, home: Path) -> tuple[Training, ...]:
     record = RunFolder(report.folder).record
     assert record is not None
     events = [event for event, _ in Database(home).events(record.number)]
-    began = {event["key"]: event["at"] for event in events if event["event"] == "begin"}
-    closed = {event["key"]: event["at"] for event in events if event["event"] == "close"}
+    start_times = {event["key"]: event["at"] for event in events if event["event"] == "begin"}
+    end_times = {event["key"]: event["at"] for event in events if event["event"] == "close"}
     client = MlflowClient(f"sqlite:///{home}/mlflow.db")
     trainings = []
     for trial in report.trials:
         metrics = client.get_run(trial.run_id).data.metrics
         trainings.append(
-            Training(began[trial.key], closed[trial.key], own_seconds(metrics), metrics[report.score])
+            Training(
+                start_times[trial.key], end_times[trial.key], own_seconds(metrics), metrics[report.score]
+            )
         )
     return tuple(trainings)
 

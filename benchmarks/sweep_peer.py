@@ -25,7 +25,7 @@ Settings = Mapping[str, float]
 
 def run_peer(case: Case, drawn: Drawn, home: Path, reuse: bool) -> Sweep:
     """Trains the job with each of the settings, in actors that are reused or fresh. Raises their errors."""
-    began = time.time()
+    start = time.time()
     import ray
 
     ray.init(
@@ -37,7 +37,7 @@ def run_peer(case: Case, drawn: Drawn, home: Path, reuse: bool) -> Sweep:
     )
     trainings = _fit(case, drawn, home, reuse)
     ray.shutdown()
-    return Sweep(began, time.time(), case.at_once, trainings)
+    return Sweep(start, time.time(), case.at_once, trainings)
 
 
 def _fit(case: Case, drawn: Drawn, home: Path, reuse: bool) -> tuple[Training, ...]:
@@ -50,7 +50,7 @@ def _fit(case: Case, drawn: Drawn, home: Path, reuse: bool) -> tuple[Training, .
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     watch = _watch()
     # ASHA may stop a trial at a rung. The first rung is beyond the last epoch, so all trials are completed.
-    beyond = drawn.job["train"]["epochs"] + 1
+    first_rung = drawn.job["train"]["epochs"] + 1
     function = _train if case.workers == 1 else _train_in_a_group
     # The trial of a group has a slot and no CPU; with a CPU it would leave no room for its workers.
     share = {"cpu": case.cpus} if case.workers == 1 else {"trial_slot": 1}
@@ -61,7 +61,7 @@ def _fit(case: Case, drawn: Drawn, home: Path, reuse: bool) -> tuple[Training, .
             metric="score",
             mode="max",
             search_alg=OptunaSearch(points_to_evaluate=list(drawn.points)),
-            scheduler=ASHAScheduler(time_attr="epoch", max_t=beyond, grace_period=beyond),
+            scheduler=ASHAScheduler(time_attr="epoch", max_t=first_rung, grace_period=first_rung),
             num_samples=len(drawn.points),
             max_concurrent_trials=case.at_once,
             reuse_actors=reuse,

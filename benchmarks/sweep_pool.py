@@ -18,28 +18,28 @@ from sweep_peer import Settings, experiment
 
 def run_pool(case: Case, drawn: Drawn, home: Path) -> Sweep:
     """Trains the job with each of the settings, `at_once` at a time. Raises the error of a training."""
-    began = time.time()
+    start = time.time()
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-    spread = {name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in drawn.points[0]}
+    distributions = {name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in drawn.points[0]}
     for point in drawn.points:
         study.enqueue_trial(dict(point))
-    found: dict[int, Training] = {}
+    trainings: dict[int, Training] = {}
     with ProcessPoolExecutor(case.at_once, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running: dict[Future[tuple[float, float]], tuple[optuna.Trial, float]] = {}
-        while len(found) < len(drawn.points):
-            while len(running) < case.at_once and len(found) + len(running) < len(drawn.points):
-                trial = study.ask(spread)
-                task = pool.submit(train, drawn.points[trial.number], drawn, home, f"trial-{trial.number}")
-                running[task] = trial, time.time()
-            for task in wait(running, return_when=FIRST_COMPLETED).done:
-                trial, since = running.pop(task)
-                score, own = task.result()
+        futures: dict[Future[tuple[float, float]], tuple[optuna.Trial, float]] = {}
+        while len(trainings) < len(drawn.points):
+            while len(futures) < case.at_once and len(trainings) + len(futures) < len(drawn.points):
+                trial = study.ask(distributions)
+                future = pool.submit(train, drawn.points[trial.number], drawn, home, f"trial-{trial.number}")
+                futures[future] = trial, time.time()
+            for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                trial, trial_start = futures.pop(future)
+                score, own_time = future.result()
                 study.tell(trial, score)
-                found[trial.number] = Training(since, time.time(), own, score)
-    return Sweep(began, time.time(), case.at_once, tuple(found[number] for number in sorted(found)))
+                trainings[trial.number] = Training(trial_start, time.time(), own_time, score)
+    return Sweep(start, time.time(), case.at_once, tuple(trainings[number] for number in sorted(trainings)))
 
 
 def train(settings: Settings, drawn: Drawn, home: Path, name: str) -> tuple[float, float]:

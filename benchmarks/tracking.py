@@ -65,21 +65,21 @@ CONTENDERS = (
 
 
 def main() -> int:
-    a = arguments()
-    load = Load(a.writers, a.steps, a.metrics, a.pause)
+    args = arguments()
+    load = Load(args.writers, args.steps, args.metrics, args.pause)
     points = load.writers * load.steps * load.metrics
     print(f"{os.cpu_count()} CPUs, {load.writers} writers, {points:,} points, a call every {load.pause} s\n")
-    wrong = False
+    is_wrong = False
     with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
         home = Path(folder).resolve()
-        with tracking_server(home, a.store) as server:
+        with tracking_server(home, args.store) as server:
             print(HEAD)
             for number, contender in enumerate(CONTENDERS):
-                written, delivered = run(contender, load, server, home / str(number))
-                lost, twice = compare(load, server, written)
-                wrong = wrong or (contender.ours and bool(lost or twice))
-                print(line(contender, load, written, delivered, lost, twice), flush=True)
-    return int(wrong)
+                results, delivery_time = run(contender, load, server, home / str(number))
+                n_lost, n_duplicates = compare(load, server, results)
+                is_wrong = is_wrong or (contender.ours and bool(n_lost or n_duplicates))
+                print(line(contender, load, results, delivery_time, n_lost, n_duplicates), flush=True)
+    return int(is_wrong)
 
 
 def arguments() -> argparse.Namespace:
@@ -93,10 +93,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--store", default=os.environ.get("MLCL_STORE", "sqlite"), help="MLflow's database; default: sqlite"
     )
-    a = parser.parse_args()
-    if min(a.writers, a.steps, a.metrics) < 1 or a.pause < 0:
+    args = parser.parse_args()
+    if min(args.writers, args.steps, args.metrics) < 1 or args.pause < 0:
         parser.error("--writers, --steps and --metrics take 1 or more, --pause no less than 0")
-    return a
+    return args
 
 
 def run(contender: Contender, load: Load, server: TrackingServer, home: Path) -> tuple[list[Written], float]:
@@ -116,47 +116,52 @@ def run(contender: Contender, load: Load, server: TrackingServer, home: Path) ->
             for writer in writers:
                 delivery.add(new_log(home, writer, home.name).id)
         gate = manager.Barrier(load.writers + 1)
-        jobs = [pool.submit(contender.writer, load, writer, home, home.name, gate) for writer in writers]
+        futures = [pool.submit(contender.writer, load, writer, home, home.name, gate) for writer in writers]
         with server.silent() if contender.silent else nullcontext():
             gate.wait()
-            written = [job.result() for job in jobs]
+            results = [future.result() for future in futures]
         if delivery:
             delivery.drain(PATIENCE)
-            for writer, its in enumerate(written):
-                its.run, its.delivered = Cursor.of(home, id_of(writer)).run_id, time.monotonic()
-    return written, max(its.delivered for its in written)
+            for writer, result in enumerate(results):
+                result.run, result.delivered = Cursor.of(home, id_of(writer)).run_id, time.monotonic()
+    return results, max(result.delivered for result in results)
 
 
-def compare(load: Load, server: TrackingServer, written: Sequence[Written]) -> tuple[int, int]:
+def compare(load: Load, server: TrackingServer, results: Sequence[Written]) -> tuple[int, int]:
     """Returns the number of points that the store lacks, and of those stored too often or wrongly."""
-    lost = twice = 0
-    for writer, its in enumerate(written):
-        logged = Counter(
+    n_lost = n_duplicates = 0
+    for writer, result in enumerate(results):
+        logged_points = Counter(
             (name, step, value)
             for step in range(load.steps)
             for name, value in load.values(writer, step).items()
         )
-        stored = server.points(its.run or "")
-        lost += (logged - stored).total()
-        twice += (stored - logged).total()
-    return lost, twice
+        stored_points = server.points(result.run or "")
+        n_lost += (logged_points - stored_points).total()
+        n_duplicates += (stored_points - logged_points).total()
+    return n_lost, n_duplicates
 
 
 def line(
-    contender: Contender, load: Load, written: Sequence[Written], delivered: float, lost: int, twice: int
+    contender: Contender,
+    load: Load,
+    results: Sequence[Written],
+    delivery_time: float,
+    n_lost: int,
+    n_duplicates: int,
 ) -> str:
     """Returns the contender's line of the table."""
-    began, ended = min(its.began for its in written), max(its.ended for its in written)
-    points = load.writers * load.steps * load.metrics - lost
-    waits = 1e3 * np.concatenate([its.waits for its in written])
+    start, end = min(result.began for result in results), max(result.ended for result in results)
+    points = load.writers * load.steps * load.metrics - n_lost
+    waits = 1e3 * np.concatenate([result.waits for result in results])
     cells = [
         contender.name,
-        f"{points / (delivered - began):,.0f}",
-        f"{delivered - ended:.1f}",
+        f"{points / (delivery_time - start):,.0f}",
+        f"{delivery_time - end:.1f}",
         *(f"{wait:.2f}" for wait in np.percentile(waits, [50, 99, 100])),
-        str(sum(its.failed for its in written)),
-        f"{lost:,}",
-        f"{twice:,}",
+        str(sum(result.failed for result in results)),
+        f"{n_lost:,}",
+        f"{n_duplicates:,}",
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -74,10 +74,10 @@ def command(load: Load, writer: int, home: Path, experiment: str, gate: Any) -> 
     log = new_log(home, writer, experiment)
     with Delivery(Tracker(home)) as delivery:
         delivery.add(log.id)
-        written = _write(load, writer, log.metrics, gate)
+        result = _write(load, writer, log.metrics, gate)
         delivery.drain(PATIENCE)
-    written.delivered, written.run = time.monotonic(), Cursor.of(home, log.id).run_id
-    return written
+    result.delivered, result.run = time.monotonic(), Cursor.of(home, log.id).run_id
+    return result
 
 
 def fluent(load: Load, writer: int, _home: Path, experiment: str, gate: Any) -> Written:
@@ -98,25 +98,25 @@ def _peer(load: Load, writer: int, experiment: str, gate: Any, log: Log) -> Writ
     os.environ.pop(RETRIES, None)
     mlflow.set_experiment(experiment)
     with mlflow.start_run(run_name=id_of(writer)) as run:
-        written = _write(load, writer, log, gate)
+        result = _write(load, writer, log, gate)
         mlflow.flush_async_logging()
-        written.delivered, written.run = time.monotonic(), run.info.run_id
-    return written
+        result.delivered, result.run = time.monotonic(), run.info.run_id
+    return result
 
 
 def _write(load: Load, writer: int, log: Log, gate: Any) -> Written:
-    written = Written()
+    result = Written()
     gate.wait()
     # Different start times keep the writers from stepping together, as trainings do not either.
     time.sleep(random.Random(writer).uniform(0, load.pause))
-    written.began = time.monotonic()
+    result.began = time.monotonic()
     for step in range(load.steps):
         time.sleep(load.pause)
-        values, before = load.values(writer, step), time.perf_counter()
+        values, start = load.values(writer, step), time.perf_counter()
         try:
             log(values, step)
         except MlflowException:
-            written.failed += 1
-        written.waits.append(time.perf_counter() - before)
-    written.ended = written.delivered = time.monotonic()
-    return written
+            result.failed += 1
+        result.waits.append(time.perf_counter() - start)
+    result.ended = result.delivered = time.monotonic()
+    return result

@@ -59,8 +59,8 @@ class Design:
         """The trainings of an arm: those of trials, race and confirmation."""
         if self.candidates:
             return self.trials + self.candidates * self.seeds
-        raced = entrant_count(RACE, self.trials)
-        return self.searches * (self.trials + raced * RACE_SEEDS + self.seeds)
+        entrants = entrant_count(RACE, self.trials)
+        return self.searches * (self.trials + entrants * RACE_SEEDS + self.seeds)
 
 
 class Settings(NamedTuple):
@@ -105,19 +105,23 @@ def search(random: Random, count: int, design: Design, corner: Corner, start: Se
         quality[..., 0] = start.quality[:, : design.searches]
         validation[..., 0] = start.validation[:, : design.searches]
     score = validation + seed_noise(random, shape, corner)
-    most = design.candidates or entrant_count(RACE, design.trials)
-    best = np.argsort(-score, -1)[..., :most]
+    n_best = design.candidates or entrant_count(RACE, design.trials)
+    best = np.argsort(-score, -1)[..., :n_best]
     if not design.candidates:
-        raced = np.take_along_axis(validation, best, -1)
-        raced = raced + seed_noise(random, (*raced.shape, RACE_SEEDS), corner).mean(-1)
-        best = np.take_along_axis(best, raced.argmax(-1)[..., None], -1)
-    kept = best.reshape(count, -1)
-    found, seen = (np.take_along_axis(its, best, -1).reshape(kept.shape) for its in (quality, validation))
-    spread = OWN_ROWS * corner.rows_error * np.sqrt(BLOCKS / 2)
-    own = random.normal(0, spread, (*kept.shape, BLOCKS))
+        race_scores = np.take_along_axis(validation, best, -1)
+        race_scores = race_scores + seed_noise(random, (*race_scores.shape, RACE_SEEDS), corner).mean(-1)
+        best = np.take_along_axis(best, race_scores.argmax(-1)[..., None], -1)
+    picks = best.reshape(count, -1)
+    pick_quality, pick_validation = (
+        np.take_along_axis(values, best, -1).reshape(picks.shape) for values in (quality, validation)
+    )
+    deviation = OWN_ROWS * corner.rows_error * np.sqrt(BLOCKS / 2)
+    own_part = random.normal(0, deviation, (*picks.shape, BLOCKS))
     if start is not None:
-        own = np.where((kept == 0)[..., None], start.own[:, :1] if design.candidates else start.own, own)
-    return Settings(found, seen, own)
+        own_part = np.where(
+            (picks == 0)[..., None], start.own[:, :1] if design.candidates else start.own, own_part
+        )
+    return Settings(pick_quality, pick_validation, own_part)
 
 
 def simulate(random: Random, count: int, design: Design, corner: Corner, effect: float, nested: bool) -> Made:
@@ -126,39 +130,43 @@ def simulate(random: Random, count: int, design: Design, corner: Corner, effect:
     heads = search(random, count, design, corner, control if nested else None)
     common = effect + random.normal(0, corner.rows_error * np.sqrt(BLOCKS), (count, BLOCKS))
     values = [
-        (its.quality + its.own.mean(-1))[..., None]
-        + seed_noise(random, (*its.quality.shape, design.seeds), corner)
-        for its in (control, heads)
+        (settings.quality + settings.own.mean(-1))[..., None]
+        + seed_noise(random, (*settings.quality.shape, design.seeds), corner)
+        for settings in (control, heads)
     ]
     return Made(values[0], values[1] + common.mean(-1)[:, None, None], common, (control.own, heads.own))
 
 
-def independent_searches(made: Made) -> tuple[Array, Array]:
+def independent_searches(simulation: Made) -> tuple[Array, Array]:
     """Returns difference and half width of each experiment, computed as `compare_arms` does."""
-    first, second = (arm_error(its, 100 * SEARCH_DEVIATION) for its in (made.control, made.heads))
+    first, second = (
+        arm_error(values, 100 * SEARCH_DEVIATION) for values in (simulation.control, simulation.heads)
+    )
     difference = second.mean - first.mean
-    without = without_blocks(difference, made.common + made.own[1].mean(1) - made.own[0].mean(1))
-    variances = np.stack([first.variance, second.variance, rows_variance(without)], -1)
+    jackknife_values = without_blocks(
+        difference, simulation.common + simulation.own[1].mean(1) - simulation.own[0].mean(1)
+    )
+    variances = np.stack([first.variance, second.variance, rows_variance(jackknife_values)], -1)
     freedoms = np.stack([first.freedom, second.freedom, np.full(len(difference), BLOCKS - 1.0)], -1)
     return difference, half_width(variances, freedoms, LEVEL)
 
 
-def resampled_search(made: Made, trials: int) -> tuple[Array, Array]:
+def resampled_search(simulation: Made, trials: int) -> tuple[Array, Array]:
     """Returns difference and half width, by resampling the recorded trials of one search of each arm.
 
     The variance of an arm is that of its candidates' means, each weighted by its share of the resamples.
     """
-    shares = resampled_best(trials, made.control.shape[1])
+    shares = resampled_best(trials, simulation.control.shape[1])
     means, variances = [], []
-    for values in (made.control, made.heads):
-        of_setting = values.mean(-1)
-        mean = (of_setting * shares).sum(-1)
+    for values in (simulation.control, simulation.heads):
+        setting_means = values.mean(-1)
+        mean = (setting_means * shares).sum(-1)
         means.append(mean)
-        spread = ((of_setting - mean[:, None]) ** 2 * shares).sum(-1)
+        spread = ((setting_means - mean[:, None]) ** 2 * shares).sum(-1)
         variances.append(spread / (1 - (shares**2).sum()))
     difference = means[1] - means[0]
-    of_rows = made.common + np.einsum("nsb,s->nb", made.own[1] - made.own[0], shares)
-    parts = np.stack([*variances, rows_variance(without_blocks(difference, of_rows))], -1)
+    block_values = simulation.common + np.einsum("nsb,s->nb", simulation.own[1] - simulation.own[0], shares)
+    parts = np.stack([*variances, rows_variance(without_blocks(difference, block_values))], -1)
     freedoms = np.full(parts.shape, len(shares) - 1.0)
     freedoms[:, 2] = BLOCKS - 1
     return difference, half_width(parts, freedoms, LEVEL)

@@ -44,9 +44,9 @@ SCENES: dict[str, tuple[float, Callable[[int], list[float]]]] = {
 def draw(random: np.random.Generator, count: int, shape: tuple[int, int], scene: str, effect: float) -> Array:
     """Returns values [experiment, row, search]; the second row is better by `effect`."""
     rows, searches = shape
-    shared, own = SCENES[scene]
-    values = random.normal(size=(count, 1, searches)) * shared
-    values = values + random.normal(size=(count, rows, searches)) * np.array(own(rows))[:, None]
+    shared_deviation, deviations_of = SCENES[scene]
+    values = random.normal(size=(count, 1, searches)) * shared_deviation
+    values = values + random.normal(size=(count, rows, searches)) * np.array(deviations_of(rows))[:, None]
     values[:, 1] += effect
     return values
 
@@ -57,45 +57,48 @@ def p_values(values: Array) -> dict[str, Array]:
     means = values.mean(-1)
     difference = np.abs(means[:, 1:] - means[:, :1])
 
-    def p(variance: Array, freedom: Array, most: float = np.inf) -> Array:
-        both = np.stack(np.broadcast_arrays(variance[:, :1], variance[:, 1:]), -1)
-        parts = np.minimum(pooled_freedom(both, np.broadcast_to(freedom, both.shape)), most)
-        return np.asarray(2 * stats.t.sf(difference / np.sqrt(both.sum(-1)), parts))
+    def p(variance: Array, freedom: Array, max_freedom: float = np.inf) -> Array:
+        pair_variances = np.stack(np.broadcast_arrays(variance[:, :1], variance[:, 1:]), -1)
+        freedoms = np.minimum(
+            pooled_freedom(pair_variances, np.broadcast_to(freedom, pair_variances.shape)), max_freedom
+        )
+        return np.asarray(2 * stats.t.sf(difference / np.sqrt(pair_variances.sum(-1)), freedoms))
 
-    alone, ours = arm_error(values[..., None]), shared_errors(values)
+    own_errors, common_errors = arm_error(values[..., None]), shared_errors(values)
     residual = values - means[..., None] - values.mean(1, keepdims=True) + values.mean((1, 2), keepdims=True)
-    one = (residual**2).sum((1, 2)) / ours.most / searches
+    pooled_variance = (residual**2).sum((1, 2)) / common_errors.most / searches
     return {
-        "alone": p(alone.variance, np.array(searches - 1.0)),
-        "one error": p(np.repeat(one[:, None], rows, 1), np.array(np.inf), ours.most),
-        "ours": p(ours.variance, np.array(ours.freedom), ours.most),
+        "alone": p(own_errors.variance, np.array(searches - 1.0)),
+        "one error": p(np.repeat(pooled_variance[:, None], rows, 1), np.array(np.inf), common_errors.most),
+        "ours": p(common_errors.variance, np.array(common_errors.freedom), common_errors.most),
     }
 
 
 def holm_rejects(p: Array) -> Array:
     """Returns whether Holm's procedure rejects each p, experiment by experiment."""
     order = p.argsort(1)
-    rejects = np.take_along_axis(p, order, 1) <= RISK / np.arange(p.shape[1], 0, -1)
-    found = np.zeros(p.shape, bool)
-    np.put_along_axis(found, order, np.logical_and.accumulate(rejects, 1), 1)
-    return found
+    is_below = np.take_along_axis(p, order, 1) <= RISK / np.arange(p.shape[1], 0, -1)
+    rejections = np.zeros(p.shape, bool)
+    np.put_along_axis(rejections, order, np.logical_and.accumulate(is_below, 1), 1)
+    return rejections
 
 
 def same_as_the_product(values: Array, p: Array) -> None:
     """Raises AssertionError unless `differences_of` finds these p-values for one table."""
     arms = [
-        Arm(str(row), tuple((Outcome(0, float(each)),) for each in its)) for row, its in enumerate(values)
+        Arm(str(number), tuple((Outcome(0, float(value)),) for value in searches))
+        for number, searches in enumerate(values)
     ]
-    found = differences_of(arms[0], arms[1:], "x", "max", searches=True)
-    assert np.allclose([its.p or 0.0 for its in found], p)
+    differences = differences_of(arms[0], arms[1:], "x", "max", searches=True)
+    assert np.allclose([difference.p or 0.0 for difference in differences], p)
 
 
 def measure(random: np.random.Generator, count: int, shape: tuple[int, int], scene: str) -> dict[str, str]:
     """Returns the share of false verdicts and of found effects by error estimate, as text."""
-    null, better = (p_values(draw(random, count, shape, scene, effect)) for effect in (0.0, EFFECT))
+    null_p, better_p = (p_values(draw(random, count, shape, scene, effect)) for effect in (0.0, EFFECT))
     return {
-        name: f"{holm_rejects(p).any(1).mean():.3f} {holm_rejects(better[name])[:, 0].mean():.2f}"
-        for name, p in null.items()
+        name: f"{holm_rejects(p).any(1).mean():.3f} {holm_rejects(better_p[name])[:, 0].mean():.2f}"
+        for name, p in null_p.items()
     }
 
 
@@ -112,8 +115,8 @@ def main() -> None:
         values = draw(random, 1, shape, next(iter(SCENES)), 0.0)
         same_as_the_product(values[0], p_values(values)["ours"][0])
         for scene in SCENES:
-            found = measure(random, count, shape, scene)
-            print(f"  {scene:22} " + "   ".join(f"{name} {text}" for name, text in found.items()))
+            shares = measure(random, count, shape, scene)
+            print(f"  {scene:22} " + "   ".join(f"{name} {text}" for name, text in shares.items()))
 
 
 if __name__ == "__main__":

@@ -39,46 +39,55 @@ ONE_SEARCH = (Design(1, 2, 3), Design(1, 4, 3), Design(1, 24, 6))
 """Designs with one search, whose error is assumed to be `SEARCH_DEVIATION`."""
 
 
-def intervals(made: Made, design: Design) -> tuple[Array, Array]:
+def intervals(simulation: Made, design: Design) -> tuple[Array, Array]:
     """Returns difference and half width of each experiment by the design's method."""
-    return resampled_search(made, design.trials) if design.candidates else independent_searches(made)
+    return (
+        resampled_search(simulation, design.trials) if design.candidates else independent_searches(simulation)
+    )
 
 
-def same_as_the_product(made: Made, difference: float, half: float) -> None:
+def same_as_the_product(simulation: Made, difference: float, half_width: float) -> None:
     """Raises AssertionError unless `compare_arms` finds this interval for the first experiment."""
-    own = made.own[1].mean(1) - made.own[0].mean(1)
-    without = without_blocks(np.array([difference]), (made.common + own)[:1])[0]
+    own_part = simulation.own[1].mean(1) - simulation.own[0].mean(1)
+    jackknife_values = without_blocks(np.array([difference]), (simulation.common + own_part)[:1])[0]
 
     def arm(label: str, values: Array, blocks: Array) -> Arm:
-        found = tuple(float(each) for each in blocks)
-        searches = tuple(tuple(Outcome(k, y, found) for k, y in enumerate(s)) for s in values.tolist())
+        block_values = tuple(float(block) for block in blocks)
+        searches = tuple(
+            tuple(Outcome(k, y, block_values) for k, y in enumerate(search)) for search in values.tolist()
+        )
         return Arm(label, searches, search_deviation=100 * SEARCH_DEVIATION)
 
-    found = compare_arms(
-        arm("control", made.control[0], np.zeros(BLOCKS)), arm("heads", made.heads[0], without),
+    verdict = compare_arms(
+        arm("control", simulation.control[0], np.zeros(BLOCKS)),
+        arm("heads", simulation.heads[0], jackknife_values),
         question="heads", metric="test/x", mode="max", margin=MARGIN,
     )  # fmt: skip
-    assert found.interval is not None
-    assert np.allclose(found.interval, (difference - half, difference + half))
+    assert verdict.interval is not None
+    assert np.allclose(verdict.interval, (difference - half_width, difference + half_width))
 
 
 def measure(random: np.random.Generator, count: int, design: Design, corner: Corner, nested: bool) -> Array:
     """Returns the shares of intervals with the effect, false verdicts, and found effects by effect."""
-    made = simulate(random, count, design, corner, 0.0, nested)
-    difference, half = intervals(made, design)
+    simulation = simulate(random, count, design, corner, 0.0, nested)
+    difference, half_width = intervals(simulation, design)
     if not design.candidates:
-        same_as_the_product(made, float(difference[0]), float(half[0]))
-    low, high = difference - half, difference + half
+        same_as_the_product(simulation, float(difference[0]), float(half_width[0]))
+    low, high = difference - half_width, difference + half_width
     decided = (low < -MARGIN) | (high > MARGIN)
     figures = [((low <= 0) & (high >= 0)).mean(), (decided & (low > 0)).mean(), (decided & (high < 0)).mean()]
-    none = []
+    null_shares = []
     for effect in (1.1 * MARGIN, -1.1 * MARGIN):
-        difference, half = intervals(simulate(random, count, design, corner, effect, nested), design)
-        none.append(((difference - half >= -MARGIN) & (difference + half <= MARGIN)).mean())
-    figures.append(max(none))
+        difference, half_width = intervals(simulate(random, count, design, corner, effect, nested), design)
+        null_shares.append(
+            ((difference - half_width >= -MARGIN) & (difference + half_width <= MARGIN)).mean()
+        )
+    figures.append(max(null_shares))
     for effect in EFFECTS:
-        difference, half = intervals(simulate(random, count // 4, design, corner, effect, nested), design)
-        figures.append(((difference > half) & (difference + half > MARGIN)).mean())
+        difference, half_width = intervals(
+            simulate(random, count // 4, design, corner, effect, nested), design
+        )
+        figures.append(((difference > half_width) & (difference + half_width > MARGIN)).mean())
     return np.array(figures)
 
 
@@ -87,22 +96,24 @@ def corners() -> list[Corner]:
     grid = itertools.product(
         (0.2, 0.7, 2.0), (0.1, 0.5, 1.5), (0.1, 0.3), (250, 1_000, 10_000), (False, True)
     )
-    return [Corner(*each) for each in grid]
+    return [Corner(*values) for values in grid]
 
 
 def line(design: Design, nested: bool, x: Array, count: int) -> str:
     """Returns the worst and the median corner of a design as a line of text."""
     name = f"{design.searches} x {design.trials}, "
     name += f"best {design.candidates} x {design.seeds}" if design.candidates else f"{design.seeds} seeds"
-    false = x[:, 1] + x[:, 2]
-    sure = RISK + 2 * np.sqrt(RISK * (1 - RISK) / count)
-    held = (
+    false_shares = x[:, 1] + x[:, 2]
+    bound = RISK + 2 * np.sqrt(RISK * (1 - RISK) / count)
+    coverage = (
         f"{x[:, 0].min():.3f} {x[:, 0].max():.3f} {(x[:, 0] < HELD[0]).sum():3} {(x[:, 0] > HELD[1]).sum():3}"
     )
-    errors = f"{false.max():.3f} {(false > sure).sum():3} {x[:, 1].max():.3f} {x[:, 2].max():.3f}"
-    power = "  ".join(f"{np.median(its):.2f} {its.min():.2f}" for its in x[:, 4:].T)
-    place = f"{name:17} {design.trainings:3} {'nested' if nested else '':6}"
-    return f"{place} | {held} | {errors} | {x[:, 3].max():.3f} | {power}"
+    errors = (
+        f"{false_shares.max():.3f} {(false_shares > bound).sum():3} {x[:, 1].max():.3f} {x[:, 2].max():.3f}"
+    )
+    power = "  ".join(f"{np.median(shares):.2f} {shares.min():.2f}" for shares in x[:, 4:].T)
+    label = f"{name:17} {design.trainings:3} {'nested' if nested else '':6}"
+    return f"{label} | {coverage} | {errors} | {x[:, 3].max():.3f} | {power}"
 
 
 def positive(text: str) -> int:
@@ -118,22 +129,22 @@ def main() -> None:
     )
     parser.add_argument("--experiments", type=positive, default=1_000, help="of each corner and design")
     parser.add_argument("--corners", action="store_true", help="print each corner, too")
-    a = parser.parse_args()
+    args = parser.parse_args()
     random = np.random.default_rng(0)
     print(
-        f"""{a.experiments:,} experiments of each of {len(corners())} corners. Columns:
+        f"""{args.experiments:,} experiments of each of {len(corners())} corners. Columns:
 searches x trials, fresh seeds; trainings of an arm
 | the interval holds: in the least and in the most; corners below .93, above .97
 | falsely helps or hurts: in the most; corners above .05 by two standard errors; most helps, most hurts
 | falsely makes no difference, at 1.1 margins: in the most
-| found, at {", ".join(f"{each:g}" for each in EFFECTS)} points: median corner, least"""
+| found, at {", ".join(f"{effect:g}" for effect in EFFECTS)} points: median corner, least"""
     )
     for design, nested in itertools.product((*DESIGNS, *ONE_SEARCH), (False, True)):
-        x = np.array([measure(random, a.experiments, design, corner, nested) for corner in corners()])
-        if a.corners:
+        x = np.array([measure(random, args.experiments, design, corner, nested) for corner in corners()])
+        if args.corners:
             for corner, figures in zip(corners(), x, strict=True):
-                print("   ", corner, " ".join(f"{each:.3f}" for each in figures))
-        print(line(design, nested, x, a.experiments), flush=True)
+                print("   ", corner, " ".join(f"{figure:.3f}" for figure in figures))
+        print(line(design, nested, x, args.experiments), flush=True)
 
 
 if __name__ == "__main__":

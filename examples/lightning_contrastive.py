@@ -19,7 +19,7 @@ from mlcl.losses import build_loss
 from mlcl.samplers import LabelBatchSampler
 
 EVEN, PRIME, LOOP = {0, 2, 4, 6, 8}, {2, 3, 5, 7}, {0, 6, 8, 9}
-SETS = torch.tensor([[digit in its for its in (EVEN, PRIME, LOOP)] for digit in range(10)])
+SETS = torch.tensor([[digit in digits for digits in (EVEN, PRIME, LOOP)] for digit in range(10)])
 
 
 class Model(GradCacheMixin, lightning.LightningModule):
@@ -46,8 +46,8 @@ class Model(GradCacheMixin, lightning.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         """Prints the mean loss of the epoch, and a diagnostic."""
-        logged = {name: value.item() for name, value in self.trainer.callback_metrics.items()}
-        print(f"loss: {logged['value']:.3f}; alignment of positives: {logged['loss/alignment']:.3f}")
+        metrics = {name: value.item() for name, value in self.trainer.callback_metrics.items()}
+        print(f"loss: {metrics['value']:.3f}; alignment of positives: {metrics['loss/alignment']:.3f}")
 
 
 def neighbour_f1(model: Model, images: Tensor, sets: Tensor) -> float:

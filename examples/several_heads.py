@@ -48,8 +48,8 @@ def main() -> None:
         print(f"epoch {epoch + 1}:", {name: round(value.item(), 3) for name, value in values.items()})
 
     with torch.no_grad():
-        predicted = classifier(encoder(texts[1000:])).argmax(1)
-    print(f"accuracy of the sections: {(predicted == labels['section'][1000:]).float().mean():.3f}")
+        predictions = classifier(encoder(texts[1000:])).argmax(1)
+    print(f"accuracy of the sections: {(predictions == labels['section'][1000:]).float().mean():.3f}")
 
 
 if __name__ == "__main__":

@@ -31,19 +31,19 @@ def sweep(home: Path) -> dict[str, Any]:
         space.write_text(SPACE)
         words = ["sweep", REPOSITORY / "jobs/icd10cm_features.yaml", space, *SMALL.split(), *OPTIONS.split()]
         command = [sys.executable, "-m", "mlcl", *words, "--home", home]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    document: dict[str, Any] = json.loads(done.stdout)
+        process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    document: dict[str, Any] = json.loads(process.stdout)
     return document
 
 
 def main() -> None:
     """Prints each trial's score, the scores on fresh seeds, and the verdicts."""
-    found = sweep(Path(sys.argv[1] if len(sys.argv) > 1 else "outputs"))
-    for trial in found["trials"]:
+    document = sweep(Path(sys.argv[1] if len(sys.argv) > 1 else "outputs"))
+    for trial in document["trials"]:
         print(trial["label"], trial["score"], trial["settings"])
-    for setting in found["confirmations"]:
+    for setting in document["confirmations"]:
         print(setting["label"], [seed["score"] for seed in setting["seeds"]])
-    for verdict in found["verdicts"]:
+    for verdict in document["verdicts"]:
         print(verdict["sentence"])
 
 

@@ -28,28 +28,35 @@ def normal(name: str) -> str:
 
 
 def consistent() -> list[str]:
-    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
-    return [] if done.returncode == 0 else done.stdout.strip().splitlines()
+    process = subprocess.run(
+        [sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False
+    )
+    return [] if process.returncode == 0 else process.stdout.strip().splitlines()
 
 
 def pinned() -> list[str]:
     """Returns the installed packages whose version is not the tested one of constraints.txt."""
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1].isalnum()]
-    tested = {normal(name): version for name, _, version in (line.partition("==") for line in lines)}
-    installed = {normal(d.metadata["Name"]): d.version for d in metadata.distributions()}
+    tested_versions = {normal(name): version for name, _, version in (line.partition("==") for line in lines)}
+    installed_versions = {
+        normal(distribution.metadata["Name"]): distribution.version
+        for distribution in metadata.distributions()
+    }
     return [
-        f"{name} {version}: constraints.txt says {tested.get(name, 'nothing')}"
-        for name, version in sorted(installed.items())
-        if name not in NOT_OURS and tested.get(name) != version
+        f"{name} {version}: constraints.txt says {tested_versions.get(name, 'nothing')}"
+        for name, version in sorted(installed_versions.items())
+        if name not in NOT_OURS and tested_versions.get(name) != version
     ]
 
 
 def too_new() -> list[str]:
     """Returns the installed packages that need a newer Python than the oldest one of constraints.txt."""
     return [
-        f"{found.metadata['Name']} {found.version}: needs Python {needed}, constraints.txt is for {OLDEST}"
-        for found in metadata.distributions()
-        if (needed := found.metadata["Requires-Python"]) and not SpecifierSet(needed).contains(OLDEST)
+        f"{distribution.metadata['Name']} {distribution.version}: needs Python {specifier}, "
+        f"constraints.txt is for {OLDEST}"
+        for distribution in metadata.distributions()
+        if (specifier := distribution.metadata["Requires-Python"])
+        and not SpecifierSet(specifier).contains(OLDEST)
     ]
 
 
@@ -58,13 +65,13 @@ def reported() -> tuple[list[dict], str]:
     options = "--format json --progress-spinner off --no-deps --disable-pip --timeout 10 --requirement"
     command = [sys.executable, "-m", "pip_audit", *options.split(), str(ROOT / "constraints.txt")]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
     except subprocess.TimeoutExpired:
         return [], "no answer within 180 s"
     try:
-        return json.loads(done.stdout)["dependencies"], ""
+        return json.loads(process.stdout)["dependencies"], ""
     except (ValueError, KeyError):
-        return [], done.stderr.strip().rpartition("\n")[2]
+        return [], process.stderr.strip().rpartition("\n")[2]
 
 
 def vulnerable(packages: list[dict]) -> list[str]:
@@ -79,12 +86,14 @@ def vulnerable(packages: list[dict]) -> list[str]:
 
 def unchecked(packages: list[dict], reason: str) -> str:
     """Returns a line on packages that could not be checked for vulnerabilities; empty if there are none."""
-    unknown = [package["name"] for package in packages if "skip_reason" in package]
+    unknown_names = [package["name"] for package in packages if "skip_reason" in package]
     if not packages:
         return f"audit: known vulnerabilities were not checked: {reason}"
-    if len(unknown) == len(packages):
+    if len(unknown_names) == len(packages):
         return "audit: known vulnerabilities were not checked: the service knows none of the packages"
-    return f"audit: the vulnerability service does not know {', '.join(unknown)}" if unknown else ""
+    return (
+        f"audit: the vulnerability service does not know {', '.join(unknown_names)}" if unknown_names else ""
+    )
 
 
 def main() -> int:

@@ -35,16 +35,16 @@ TREES, DIGITS = 300, 3
 Array = NDArray[np.float64]
 
 
-def setting_of(drawn: Mapping[str, Any]) -> dict[str, Any]:
+def setting_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a trial's settings with one value for all heads, without those chosen after training."""
-    found: dict[str, Any] = {}
-    of_heads: dict[str, list[float]] = {}
-    for key, value in drawn.items():
+    setting: dict[str, Any] = {}
+    head_values: dict[str, list[float]] = {}
+    for key, value in settings.items():
         if key.startswith(HEADS):
-            of_heads.setdefault(f"{HEADS}*.{key.rpartition('.')[2]}", []).append(value)
+            head_values.setdefault(f"{HEADS}*.{key.rpartition('.')[2]}", []).append(value)
         elif not key.startswith(NEIGHBOURS):
-            found[key] = value
-    return found | {key: math.exp(np.mean(np.log(values))) for key, values in of_heads.items()}
+            setting[key] = value
+    return setting | {key: math.exp(np.mean(np.log(values))) for key, values in head_values.items()}
 
 
 def read_all(files: Sequence[Path], metric: str) -> pd.DataFrame:
@@ -57,10 +57,10 @@ def read_all(files: Sequence[Path], metric: str) -> pd.DataFrame:
     for file in files:
         trials = read_trials(file)
         trials = trials[(trials.stage == "search") & (trials.state == "COMPLETE") & ~trials.row.isin(APART)]
-        scores = [its.get(metric) for its in trials.metrics]
+        scores = [metrics.get(metric) for metrics in trials.metrics]
         if None in scores:
             raise SystemExit(f"{file}: {scores.count(None)} of {len(scores)} trials have no {metric}")
-        settings = [setting_of(each) for each in trials.settings]
+        settings = [setting_of(trial_settings) for trial_settings in trials.settings]
         frames.append(trials.assign(score=scores, setting=settings))
     return pd.concat(frames)
 
@@ -75,37 +75,41 @@ def encoded(settings: Sequence[Mapping[str, Any]], keys: Sequence[str], methods:
             return float(zlib.crc32(value.encode()))  # a tree can split a few names in any order
         return math.nan if value is None else float(value)
 
-    columns = [[number(each.get(key)) for key in keys] for each in settings]
+    columns = [[number(setting.get(key)) for key in keys] for setting in settings]
     return np.column_stack([np.array(columns), methods])
 
 
 def predicted(trials: pd.DataFrame, candidates: Sequence[Mapping[str, Any]]) -> Array:
     """Returns the distances [method, candidate] of a forest's predicted scores from the best of them."""
-    keys = sorted({key for each in trials.setting for key in each})
+    keys = sorted({key for setting in trials.setting for key in setting})
     methods = sorted(set(trials.row))
-    place = trials.row.map({name: float(n) for n, name in enumerate(methods)}).to_numpy()
+    method_numbers = trials.row.map({name: float(n) for n, name in enumerate(methods)}).to_numpy()
     forest = RandomForestRegressor(TREES, min_samples_leaf=2, random_state=0)
-    forest.fit(encoded(list(trials.setting), keys, place), trials.score.to_numpy())
+    forest.fit(encoded(list(trials.setting), keys, method_numbers), trials.score.to_numpy())
     scores = []
     for number, name in enumerate(methods):
-        known = {key for each in trials.setting[trials.row == name] for key in each}
-        asked = [{key: each[key] for key in known if key in each} for each in candidates]
-        scores.append(forest.predict(encoded(asked, keys, np.full(len(asked), float(number)))))
+        method_keys = {key for setting in trials.setting[trials.row == name] for key in setting}
+        method_settings = [
+            {key: candidate[key] for key in method_keys if key in candidate} for candidate in candidates
+        ]
+        scores.append(
+            forest.predict(encoded(method_settings, keys, np.full(len(method_settings), float(number))))
+        )
     return np.array([row.max() - row for row in scores])
 
 
 def portfolio(distances: Sequence[Array], count: int) -> list[int]:
     """Returns the candidates that are chosen in turn, from distances [method, candidate] of each data set."""
-    chosen: list[int] = []
+    picks: list[int] = []
     for _ in range(count):
         means = [
             math.inf
-            if each in chosen
-            else np.mean([its[:, [*chosen, each]].min(1).mean() for its in distances])
-            for each in range(distances[0].shape[1])
+            if candidate in picks
+            else np.mean([set_distances[:, [*picks, candidate]].min(1).mean() for set_distances in distances])
+            for candidate in range(distances[0].shape[1])
         ]
-        chosen.append(int(np.argmin(means)))
-    return chosen
+        picks.append(int(np.argmin(means)))
+    return picks
 
 
 def rounded(setting: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,21 +129,24 @@ def main() -> None:
     parser.add_argument("--metric", required=True, help="what is better where it is higher")
     parser.add_argument("--points", type=int, default=4)
     parser.add_argument("--without", help="a data set, as its column is called")
-    a = parser.parse_args()
-    trials = read_all(a.trials, a.metric)
-    sets = sorted(set(trials.column) - {a.without})
-    seen = trials[trials.column.isin(sets)]
-    candidates = list({repr(rounded(each)): each for each in seen.setting}.values())
-    chosen = portfolio([predicted(seen[seen.column == name], candidates) for name in sets], a.points)
-    points = [rounded(candidates[place]) for place in chosen]
-    about = f"Trials of {', '.join(sets)} ({len(seen)}); built by tools/build_prior.py."
-    a.out.write_text(yaml.safe_dump({"about": about, "points": points}, sort_keys=False))
-    print(a.out.read_text())
-    if a.without is not None:
-        left = predicted(trials[trials.column == a.without], [*candidates, *points])
-        best = left[:, len(candidates) :].min(1)
+    args = parser.parse_args()
+    trials = read_all(args.trials, args.metric)
+    sets = sorted(set(trials.column) - {args.without})
+    set_trials = trials[trials.column.isin(sets)]
+    candidates = list({repr(rounded(setting)): setting for setting in set_trials.setting}.values())
+    picks = portfolio(
+        [predicted(set_trials[set_trials.column == name], candidates) for name in sets], args.points
+    )
+    points = [rounded(candidates[pick]) for pick in picks]
+    about = f"Trials of {', '.join(sets)} ({len(set_trials)}); built by tools/build_prior.py."
+    args.out.write_text(yaml.safe_dump({"about": about, "points": points}, sort_keys=False))
+    print(args.out.read_text())
+    if args.without is not None:
+        set_distances = predicted(trials[trials.column == args.without], [*candidates, *points])
+        best = set_distances[:, len(candidates) :].min(1)
         print(
-            f"{a.without}: {best.mean():.4f} from the best candidate by its forest, {best.max():.4f} at most"
+            f"{args.without}: {best.mean():.4f} from the best candidate by its forest, "
+            f"{best.max():.4f} at most"
         )
 
 

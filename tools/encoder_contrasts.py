@@ -39,7 +39,10 @@ def read(folder: Path) -> Cells:
     cells = [json.loads(file.read_text()) for file in sorted(folder.glob("*/*.json"))]
     if not cells:
         raise SystemExit(f"{folder}: has no cells (ROW/COLUMN.json)")
-    return {(its["column"], its["row"]): {each["name"]: each for each in its["figures"]} for its in cells}
+    return {
+        (cell["column"], cell["row"]): {figure["name"]: figure for figure in cell["figures"]}
+        for cell in cells
+    }
 
 
 def within(difference: Seeds) -> str:
@@ -48,44 +51,50 @@ def within(difference: Seeds) -> str:
     return f"{difference.mean():+.2f} ({low:+.2f} to {high:+.2f})"
 
 
-def between(one: Seeds, other: Seeds) -> str:
+def between(first: Seeds, second: Seeds) -> str:
     """Returns the difference of two columns' differences with Welch's interval."""
-    low, high = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
-    return f"{one.mean() - other.mean():+.2f} ({low:+.2f} to {high:+.2f})"
+    low, high = stats.ttest_ind(first, second, equal_var=False).confidence_interval()
+    return f"{first.mean() - second.mean():+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def lines(folder: Path) -> Iterator[str]:
     """Yields a table of contrasts for each figure and size or damage, also less those of the first column."""
     cells = read(folder)
     rows = {CONTROL, *HEADS, *(row for pair in CONTRASTS.values() for row in pair)}
-    whole = sorted({at for at, _ in cells if all({*FIGURES} <= {*cells.get((at, row), ())} for row in rows)})
-    if not whole:
+    full_columns = sorted(
+        {column for column, _ in cells if all({*FIGURES} <= {*cells.get((column, row), ())} for row in rows)}
+    )
+    if not full_columns:
         raise SystemExit(f"{folder}: no column has all of {', '.join(sorted(rows))}")
-    sizes = dict.fromkeys(_size(at) for at in whole)
-    for name, columns in product(FIGURES, ([at for at in whole if _size(at) == size] for size in sizes)):
+    sizes = dict.fromkeys(_size(column) for column in full_columns)
+    for name, columns in product(
+        FIGURES, ([column for column in full_columns if _size(column) == size] for size in sizes)
+    ):
         yield f"| {name} | " + " | ".join(columns) + " |"
         yield "|---" * (1 + len(columns)) + "|"
-        for title, (one, other) in CONTRASTS.items():
-            found = [_difference(cells, column, one, other, name) for column in columns]
-            yield f"| {title} | " + " | ".join(map(within, found)) + " |"
-            over = ["", *(between(each, found[0]) for each in found[1:])]
-            yield f"| less that of {columns[0]} | " + " | ".join(over) + " |"
-        best = [_best(cells, column) for column in columns]
-        pairs = zip(columns, best, strict=True)
-        words = [f"{row[2:]} {within(_difference(cells, at, row, CONTROL, name))}" for at, row in pairs]
+        for title, (first_row, second_row) in CONTRASTS.items():
+            differences = [_difference(cells, column, first_row, second_row, name) for column in columns]
+            yield f"| {title} | " + " | ".join(map(within, differences)) + " |"
+            changes = ["", *(between(difference, differences[0]) for difference in differences[1:])]
+            yield f"| less that of {columns[0]} | " + " | ".join(changes) + " |"
+        best_heads = [_best(cells, column) for column in columns]
+        pairs = zip(columns, best_heads, strict=True)
+        words = [
+            f"{row[2:]} {within(_difference(cells, column, row, CONTROL, name))}" for column, row in pairs
+        ]
         yield f"| the best head by validation, less {CONTROL} | " + " | ".join(words) + " |"
         yield ""
 
 
-def _difference(cells: Cells, column: str, one: str, other: str, name: str) -> Seeds:
-    first, second = (np.array(cells[column, row][name]["values"], float) for row in (one, other))
+def _difference(cells: Cells, column: str, first_row: str, second_row: str, name: str) -> Seeds:
+    first, second = (np.array(cells[column, row][name]["values"], float) for row in (first_row, second_row))
     return np.asarray(first - second)
 
 
 def _size(column: str) -> str:
     """Returns the number of rows in a column's name; without one, the words after its comma."""
-    found = re.search(r"\d[\d,]*\b", column)
-    return found[0] if found else column.partition(", ")[2]
+    match = re.search(r"\d[\d,]*\b", column)
+    return match[0] if match else column.partition(", ")[2]
 
 
 def _best(cells: Cells, column: str) -> str:

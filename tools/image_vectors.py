@@ -56,26 +56,28 @@ def sample(table: pa.Table, rows: int | None, per: str | None) -> pa.Table:
     if per is not None:
         values = np.unique(np.asarray(table[per].to_pylist(), dtype=str), return_inverse=True)[1][order]
         by_value = np.argsort(values, kind="stable")
-        first = np.searchsorted(values[by_value], values)
-        place = np.empty(len(order), dtype=int)
-        place[by_value] = np.arange(len(order))
-        order = order[np.argsort(place - first, kind="stable")]
+        starts = np.searchsorted(values[by_value], values)
+        positions = np.empty(len(order), dtype=int)
+        positions[by_value] = np.arange(len(order))
+        order = order[np.argsort(positions - starts, kind="stable")]
     return table.take(pa.array(np.sort(order[:rows])))
 
 
 def vectors_of(table: pa.Table, network: nn.Module, size: int) -> np.ndarray:
     """Returns the vectors (N, 1280) of the column `image`."""
-    found = []
+    vectors = []
     for start in range(0, len(table), BATCH):
         images = [
             np.asarray(
-                Image.open(io.BytesIO(each)).convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+                Image.open(io.BytesIO(image_bytes))
+                .convert("RGB")
+                .resize((size, size), Image.Resampling.BICUBIC)
             )
-            for each in table["image"].slice(start, BATCH).to_pylist()
+            for image_bytes in table["image"].slice(start, BATCH).to_pylist()
         ]
-        found.append(network(torch.from_numpy(np.stack(images))).numpy())
+        vectors.append(network(torch.from_numpy(np.stack(images))).numpy())
         print(f"{min(start + BATCH, len(table))} of {len(table)}", flush=True)
-    return np.concatenate(found)
+    return np.concatenate(vectors)
 
 
 def with_vectors(
@@ -94,25 +96,25 @@ def with_vectors(
     return pa.table(columns)
 
 
-def parts_of(given: argparse.Namespace) -> list[tuple[str, Path, int | None]]:
+def parts_of(args: argparse.Namespace) -> list[tuple[str, Path, int | None]]:
     """Returns split, file and number of rows (None: all) of each part. Raises ValueError for bad parts."""
     try:
-        rows = {split: int(count) for split, _, count in (each.partition("=") for each in given.rows)}
+        rows = {split: int(count) for split, _, count in (option.partition("=") for option in args.rows)}
     except ValueError:
-        raise ValueError(f"--rows {' '.join(given.rows)}: allowed: SPLIT=N") from None
+        raise ValueError(f"--rows {' '.join(args.rows)}: allowed: SPLIT=N") from None
     parts = []
-    for split, _, file in (each.partition("=") for each in given.files):
+    for split, _, file in (option.partition("=") for option in args.files):
         try:
             columns = pq.read_schema(file).names
         except (OSError, pa.ArrowInvalid):
             columns = []
         if not split or "image" not in columns:
             raise ValueError(f"{split}={file}: allowed: SPLIT=FILE, a Parquet file with the column image")
-        if given.per is not None and given.per not in columns:
-            raise ValueError(f"--per {given.per}: no column of {file}, which has {', '.join(columns)}")
+        if args.per is not None and args.per not in columns:
+            raise ValueError(f"--per {args.per}: no column of {file}, which has {', '.join(columns)}")
         parts.append((split, Path(file), rows.get(split)))
-    if unknown := rows.keys() - {split for split, _, _ in parts}:
-        raise ValueError(f"--rows {', '.join(sorted(unknown))}: no such split among the files")
+    if unknown_splits := rows.keys() - {split for split, _, _ in parts}:
+        raise ValueError(f"--rows {', '.join(sorted(unknown_splits))}: no such split among the files")
     return parts
 
 
@@ -123,17 +125,17 @@ def main() -> None:
     parser.add_argument("--rows", action="append", default=[], metavar="SPLIT=N")
     parser.add_argument("--per", help="a column, each of whose values gets as many rows")
     parser.add_argument("--size", type=int, default=160, help="pixels of a side")
-    given = parser.parse_args()
+    args = parser.parse_args()
     try:
-        parts = parts_of(given)
+        parts = parts_of(args)
         network = FrozenNetwork()
     except ValueError as error:
         parser.error(str(error))
     except ImportError as error:
         parser.error(f"{error}: pip install {PACKAGES}")
-    tables = [with_vectors(file, split, rows, given.per, network, given.size) for split, file, rows in parts]
-    with new_file(given.out) as work:
-        pq.write_table(pa.concat_tables(tables), work)
+    tables = [with_vectors(file, split, rows, args.per, network, args.size) for split, file, rows in parts]
+    with new_file(args.out) as work_file:
+        pq.write_table(pa.concat_tables(tables), work_file)
 
 
 if __name__ == "__main__":

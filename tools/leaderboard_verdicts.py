@@ -38,12 +38,12 @@ def read(folder: Path) -> dict[str, list[Cell]]:
 
     Raises SystemExit if the folder has no cells, or has a file that is no JSON document.
     """
-    found: dict[str, list[Cell]] = {}
-    for cell in sorted(map(_load, folder.glob("*/*.json")), key=lambda its: (its["table"], its["column"])):
-        found.setdefault(cell["column"], []).append(cell)
-    if not found:
+    boards: dict[str, list[Cell]] = {}
+    for cell in sorted(map(_load, folder.glob("*/*.json")), key=lambda cell: (cell["table"], cell["column"])):
+        boards.setdefault(cell["column"], []).append(cell)
+    if not boards:
         raise SystemExit(f"{folder}: has no cells (ROW/COLUMN.json)")
-    return found
+    return boards
 
 
 def _load(file: Path) -> Cell:
@@ -56,18 +56,18 @@ def _load(file: Path) -> Cell:
 
 def figure_of(cell: Cell, name: str) -> Mapping[str, Any]:
     """Returns the figure of a cell by its name."""
-    return next(its for its in cell["figures"] if its["name"] == name)
+    return next(figure for figure in cell["figures"] if figure["name"] == name)
 
 
 def verdict_of(cell: Cell, name: str, control: Cell) -> Mapping[str, Any] | None:
     """Returns the verdict on a cell by a figure, or None for the control."""
     metric = figure_of(control, name)["metric"]
-    return next((its for its in cell["verdicts"] if its["metric"] == metric), None)
+    return next((verdict for verdict in cell["verdicts"] if verdict["metric"] == metric), None)
 
 
 def control_of(cells: Sequence[Cell]) -> Cell:
     """Returns the cell with which the others are compared."""
-    names = {its["reference"]["label"] for cell in cells for its in cell["verdicts"]}
+    names = {verdict["reference"]["label"] for cell in cells for verdict in cell["verdicts"]}
     return next(cell for cell in cells if cell["row"] in names)
 
 
@@ -87,11 +87,11 @@ def data_set(cells: Sequence[Cell]) -> Iterator[str]:
     name, control = cells[0]["figures"][0]["name"], control_of(cells)
     yield f"|method|{name}|difference|verdict|{name + ALONE}|difference|verdict|"
     yield "|---|---:|---:|---|---:|---:|---|"
-    for cell in sorted(cells, key=lambda its: -figure_of(its, name)["mean"]):
+    for cell in sorted(cells, key=lambda cell: -figure_of(cell, name)["mean"]):
         row = [cell["row"]]
-        for each in (name, name + ALONE):
-            verdict = verdict_of(cell, each, control)
-            row += [f"{figure_of(cell, each)['mean']:.2f}", points(verdict)]
+        for figure_name in (name, name + ALONE):
+            verdict = verdict_of(cell, figure_name, control)
+            row += [f"{figure_of(cell, figure_name)['mean']:.2f}", points(verdict)]
             row.append("control" if verdict is None else WORDS[verdict["answer"]])
         yield f"|{'|'.join(row)}|"
 
@@ -102,33 +102,48 @@ def counted(boards: Mapping[str, Sequence[Cell]]) -> Iterator[str]:
     yield "|---|---:|---:|---|---|---:|---:|---:|"
     for column, cells in boards.items():
         name, control = cells[0]["figures"][0]["name"], control_of(cells)
-        trained = {its["row"]: verdict_of(its, name, control) for its in cells if not its["baseline"]}
-        found = {row: its for row, its in trained.items() if its is not None}
-        counts = Counter(its["answer"] for its in found.values())
-        named = [
+        cell_verdicts = {
+            cell["row"]: verdict_of(cell, name, control) for cell in cells if not cell["baseline"]
+        }
+        verdicts = {row: verdict for row, verdict in cell_verdicts.items() if verdict is not None}
+        counts = Counter(verdict["answer"] for verdict in verdicts.values())
+        decided_texts = [
             ", ".join(
-                f"{row} {100 * its['difference']:+.2f}" for row, its in found.items() if its["answer"] == a
+                f"{row} {100 * verdict['difference']:+.2f}"
+                for row, verdict in verdicts.items()
+                if verdict["answer"] == answer
             )
-            for a in DECIDED
+            for answer in DECIDED
         ]
-        halves = [50 * (its["interval"][1] - its["interval"][0]) for its in found.values() if its["interval"]]
-        middle = f"{statistics.median(halves):.2f}" if halves else ""
-        numbers = [str(counts[answer]) for answer in ("makes no difference", "cannot tell")]
+        halves = [
+            50 * (verdict["interval"][1] - verdict["interval"][0])
+            for verdict in verdicts.values()
+            if verdict["interval"]
+        ]
+        median = f"{statistics.median(halves):.2f}" if halves else ""
+        other_counts = [str(counts[answer]) for answer in ("makes no difference", "cannot tell")]
         mean = f"{figure_of(control, name)['mean']:.2f}"
-        row = [column, f"{control['test_rows']:,}", mean, *(its or "none" for its in named), *numbers, middle]
+        row = [
+            column,
+            f"{control['test_rows']:,}",
+            mean,
+            *(text or "none" for text in decided_texts),
+            *other_counts,
+            median,
+        ]
         yield f"|{'|'.join(row)}|"
 
 
 def kept(table: str, cells: Sequence[Cell]) -> str:
     """Returns a line with the share of a table's leads that picks keep on fresh seeds; empty without one."""
-    found = [its["search"] for its in cells if its.get("search")]
-    leads = [(its["best"] - its["median"], its["fresh"] - its["median"]) for its in found]
-    whole = sum(lead for lead, _ in leads)
-    if whole <= 0:
+    searches = [cell["search"] for cell in cells if cell.get("search")]
+    leads = [(search["best"] - search["median"], search["fresh"] - search["median"]) for search in searches]
+    total = sum(lead for lead, _ in leads)
+    if total <= 0:
         return ""
-    share = sum(kept for _, kept in leads) / whole
-    middle = statistics.median(kept / lead for lead, kept in leads if lead > 0)
-    return f"{table} {100 * share:.0f} % (sums over {len(leads)} cells; the median cell {100 * middle:.0f} %)"
+    share = sum(kept_lead for _, kept_lead in leads) / total
+    median = statistics.median(kept_lead / lead for lead, kept_lead in leads if lead > 0)
+    return f"{table} {100 * share:.0f} % (sums over {len(leads)} cells; the median cell {100 * median:.0f} %)"
 
 
 def least_weights(cells: Sequence[Cell], trials: pd.DataFrame) -> tuple[int, int]:
@@ -136,31 +151,33 @@ def least_weights(cells: Sequence[Cell], trials: pd.DataFrame) -> tuple[int, int
 
     The control's setting is the second trial (trial 1), in which the head has the least weight of the space.
     """
-    second = trials[(trials["stage"] == "search") & (trials["number"] == 1)]
-    weighted = second[second["settings"].str.contains(r"objective\.heads\.[^\"]*\.weight")]
+    second_trials = trials[(trials["stage"] == "search") & (trials["number"] == 1)]
+    weighted_trials = second_trials[
+        second_trials["settings"].str.contains(r"objective\.heads\.[^\"]*\.weight")
+    ]
     picks = [
-        its["pick"].endswith("trial 1")
+        search["pick"].endswith("trial 1")
         for cell in cells
-        if cell["row"] in set(weighted["row"])
-        for its in cell["search"]["searches"]
+        if cell["row"] in set(weighted_trials["row"])
+        for search in cell["search"]["searches"]
     ]
     return sum(picks), len(picks)
 
 
 def near_control(folder: Path, boards: Mapping[str, Sequence[Cell]]) -> str:
     """Returns a sentence with the counts of `least_weights` over data sets with trials in the folder."""
-    found = {}
+    counts = {}
     for column, cells in boards.items():
         file = folder / f"{cells[0]['id'].partition('/')[2]}-trials.parquet"
         if file.exists():
-            found[column] = least_weights(cells, pd.read_parquet(file))
-    picked, searches = (sum(its) for its in zip(*found.values(), strict=True)) if found else (0, 0)
+            counts[column] = least_weights(cells, pd.read_parquet(file))
+    picks, searches = (sum(numbers) for numbers in zip(*counts.values(), strict=True)) if counts else (0, 0)
     if not searches:
         return ""
-    each = ", ".join(f"{column} {count}/{of}" for column, (count, of) in found.items())
+    details = ", ".join(f"{column} {count}/{total}" for column, (count, total) in counts.items())
     return (
-        f"In {picked} of {searches} searches with a head the pick is the control's setting with the least "
-        f"weight of the head: {each}."
+        f"In {picks} of {searches} searches with a head the pick is the control's setting with the least "
+        f"weight of the head: {details}."
     )
 
 
@@ -168,13 +185,13 @@ def page(folder: Path) -> Iterator[str]:
     """Yields the lines of the page."""
     boards = read(folder)
     yield from (HEAD, "## All", "", *counted(boards), "")
-    whole = [cell for cells in boards.values() for cell in cells]
-    tables = dict.fromkeys(cell["table"] for cell in whole)
-    shares = [kept(table, [cell for cell in whole if cell["table"] == table]) for table in tables]
+    all_cells = [cell for cells in boards.values() for cell in cells]
+    tables = dict.fromkeys(cell["table"] for cell in all_cells)
+    shares = [kept(table, [cell for cell in all_cells if cell["table"] == table]) for table in tables]
     if any(shares):
         yield from (f"{KEPT} {', '.join(filter(None, shares))}.", "")
-    if said := near_control(folder, boards):
-        yield from (said, "")
+    if sentence := near_control(folder, boards):
+        yield from (sentence, "")
     for column, cells in boards.items():
         yield from (f"## {column}", "", *data_set(cells), "")
 

@@ -14,16 +14,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def lowest(lines: Iterable[str]) -> list[str]:
     """Returns `NAME==FLOOR` for every requirement but mlcl's own. Raises ValueError if one has no floor."""
-    found: dict[str, Version] = {}
+    versions: dict[str, Version] = {}
     for requirement in map(Requirement, lines):
         if requirement.name == "mlcl":
             continue
-        floors = [each.version for each in requirement.specifier if each.operator == ">="]
+        floors = [specifier.version for specifier in requirement.specifier if specifier.operator == ">="]
         if len(floors) != 1:
             raise ValueError(f"{requirement}: pyproject.toml gives no lowest version")
         floor = Version(floors[0])
-        found[requirement.name] = min(floor, found.get(requirement.name, floor))
-    return [f"{name}=={floor}" for name, floor in sorted(found.items())]
+        versions[requirement.name] = min(floor, versions.get(requirement.name, floor))
+    return [f"{name}=={floor}" for name, floor in sorted(versions.items())]
 
 
 def main() -> None:

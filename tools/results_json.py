@@ -24,8 +24,8 @@ FENCE = "```"
 def figures_of(cell: str) -> list[dict[str, float]]:
     """Returns the figures of a cell such as `77.02 ± 0.56 (71.30)` or `52.08 / 51.90, -0.18 (4.59)`."""
     return [
-        {name: float(text) for name, text in found.groupdict().items() if text is not None}
-        for found in FIGURE.finditer(cell)
+        {name: float(text) for name, text in match.groupdict().items() if text is not None}
+        for match in FIGURE.finditer(cell)
     ]
 
 
@@ -34,8 +34,8 @@ def cells_of(table: list[str]) -> Iterator[dict[str, Any]]:
     (_, *columns), _, *rows = ([cell.strip() for cell in line.strip("|\n").split("|")] for line in table)
     for row, *cells in rows:
         for column, cell in zip(columns, cells, strict=True):
-            if found := figures_of(cell):
-                yield {"row": row, "column": column, "figures": found}
+            if figures := figures_of(cell):
+                yield {"row": row, "column": column, "figures": figures}
 
 
 def records(page: str) -> Iterator[dict[str, Any]]:
@@ -52,5 +52,5 @@ def records(page: str) -> Iterator[dict[str, Any]]:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
-    lines = [json.dumps(each, ensure_ascii=False) for each in records(Path(sys.argv[1]).read_text())]
+    lines = [json.dumps(record, ensure_ascii=False) for record in records(Path(sys.argv[1]).read_text())]
     print("[", ",\n".join(lines), "]", sep="\n")

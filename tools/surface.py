@@ -35,7 +35,7 @@ REPLACED = (
     (r"\b\d+m(\d\ds)?(?= |$)|\b\d+(\.\d+)? (ms|s|m|min|h)\b", "<duration>"),
     (r"experiments/\d+", "experiments/<number>"),
     (r"(with uncommitted changes\W+)(true|false)", r"\1<state>"),
-    (r"(?s)What it took.*?Where it comes from", lambda found: re.sub(r"\d+\.\d{4}", "<hours>", found[0])),
+    (r"(?s)What it took.*?Where it comes from", lambda match: re.sub(r"\d+\.\d{4}", "<hours>", match[0])),
     (r"[─━]{2,}", "──"),
     (r"-{4,}", "----"),
     (r" {2,}", "  "),
@@ -58,9 +58,17 @@ class Surface:
         shutil.copytree(INPUTS, folder, dirs_exist_ok=True)
         for name in ("jobs", "tables", "tune_spaces"):
             (folder / name).symlink_to(REPOSITORY / name)
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MLCL_", "MLFLOW_"))}
+        variables = {
+            key: value for key, value in os.environ.items() if not key.startswith(("MLCL_", "MLFLOW_"))
+        }
         paths = f"{REPOSITORY}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        self.environment = {**kept, "PYTHONPATH": paths, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+        self.environment = {
+            **variables,
+            "PYTHONPATH": paths,
+            "COLUMNS": "100",
+            "NO_COLOR": "1",
+            "TERM": "dumb",
+        }
 
     def run(self, commands: dict[str, str], home: str, prefix: str, killed: bool = False) -> None:
         """Runs commands in turn; if `killed`, those of `KILLED_AFTER` are started, killed and run again."""
@@ -79,12 +87,12 @@ class Surface:
 
     def command(self, words: str, name: str) -> str:
         """Runs one command and writes its output, and its exit status and errors if it fails."""
-        done = subprocess.run(**self._how(words), capture_output=True, text=True)
-        errors = f"exit status {done.returncode}\n{done.stderr}" if done.returncode else ""
+        process = subprocess.run(**self._how(words), capture_output=True, text=True)
+        errors = f"exit status {process.returncode}\n{process.stderr}" if process.returncode else ""
         if errors:
             print(f"mlcl {words}: {errors[-2000:]}", file=sys.stderr)
-        self.write(name, done.stdout + errors)
-        return done.stdout
+        self.write(name, process.stdout + errors)
+        return process.stdout
 
     def kill(self, words: str, trainings: int) -> None:
         """Starts a command, and kills it and its processes once `trainings` of its trainings have ended."""
@@ -95,8 +103,8 @@ class Surface:
             if process.poll() is not None:
                 sys.exit(f"mlcl {words}: it ended before it was killed\n{log.read_text()[-3000:]}")
             time.sleep(0.02)
-        for one in [process, *process.children(recursive=True)]:
-            one.kill()
+        for child in [process, *process.children(recursive=True)]:
+            child.kill()
         process.wait()
 
     def _how(self, words: str) -> dict[str, Any]:
@@ -150,7 +158,7 @@ class Surface:
                 for key, value in sorted((key, value) for key, value in data.tags.items() if value):
                     hidden = FOREIGN.match(key) or TIMED.search(key)
                     lines.append(f"  tag {key} = {'<value>' if hidden else names.get(value, value)}")
-                inputs = [one.dataset for one in run.inputs.dataset_inputs]
+                inputs = [dataset_input.dataset for dataset_input in run.inputs.dataset_inputs]
                 lines += [f"  input {dataset.name} {dataset.digest}" for dataset in inputs]
                 root = Path(run.info.artifact_uri.removeprefix("file://"))
                 lines += [f"  artifact {path}" for path in _files(root)]
@@ -170,7 +178,7 @@ def _files(folder: Path) -> list[str]:
 def _without_times(tree: object) -> object:
     if isinstance(tree, dict):
         return {key: "<time>" if TIMED.search(key) else _without_times(value) for key, value in tree.items()}
-    return [_without_times(one) for one in tree] if isinstance(tree, list) else tree
+    return [_without_times(item) for item in tree] if isinstance(tree, list) else tree
 
 
 def main() -> None:
@@ -190,9 +198,9 @@ def main() -> None:
         for home, prefix in {"home": "whole/", "home-killed": "killed/"}.items():
             surface.run(commands["many"], home, prefix, killed=prefix == "killed/")
             surface.mlflow(home, f"{prefix}mlflow")
-    changed = subprocess.run(["diff", "-r", out / "whole", out / "killed"], capture_output=True, text=True)
-    if changed.returncode:
-        sys.exit(f"a kill changes the results:\n{changed.stdout}")
+    process = subprocess.run(["diff", "-r", out / "whole", out / "killed"], capture_output=True, text=True)
+    if process.returncode:
+        sys.exit(f"a kill changes the results:\n{process.stdout}")
 
 
 if __name__ == "__main__":
