@@ -68,16 +68,16 @@ def main() -> int:
     cases = cases_of(names, SMALL, [LARGE_LABELS], args.dim)
     small_rows = printed("Small batches", SMALL_COLUMNS, cases, small_row)
 
-    cases = []
-    for size in args.large:
-        size_losses = names if size < SLOW_ROWS else args.losses or SLOW_LOSSES
-        cases += cases_of(size_losses, size, [LARGE_LABELS], LARGE_DIM)
     products = [name for name in PRODUCT_LOSSES if name in names]
     cases = [case for size in args.sizes for case in cases_of(products, size, [LARGE_LABELS], LARGE_DIM)]
     half_rows = printed(
         f"bfloat16, d={LARGE_DIM}", HALF_COLUMNS, cases, lambda case: half_row(case, args.seconds)
     )
 
+    cases = []
+    for size in args.large:
+        size_losses = names if size < SLOW_ROWS else args.losses or SLOW_LOSSES
+        cases += cases_of(size_losses, size, [LARGE_LABELS], LARGE_DIM)
     large_rows = printed(f"Memory of large batches, d={LARGE_DIM}", LARGE_COLUMNS, cases, large_row)
     return finish([*full_rows, *small_rows, *half_rows, *large_rows], args.json)
 

@@ -26,8 +26,8 @@ from mlcl.service.engine.tune_executor import (
     _Closer,
     _Feed,
     _Guard,
-    _trial_resources,
     _Scheduler,
+    _trial_resources,
     run_trainings,
 )
 from mlcl.service.ray.private import patch_tune
