@@ -89,20 +89,20 @@ def test_a_forecast_says_whether_the_rest_fits(arguments, budget, need, rest):
     ("budget", "needs"), [("1h", "20.0 m"), ("9cpu-h", "1.3 cpu-h"), ("9gpu-h", "0.3 gpu-h")]
 )
 def test_forecasts_from_the_pace_and_from_what_ended(budget, needs):
-    told, clock = [], [1000.0]
-    forecasts = Forecasts(spent(budget, 30.0), 2, told.append, lambda: clock[0])
+    texts, clock = [], [1000.0]
+    forecasts = Forecasts(spent(budget, 30.0), 2, texts.append, lambda: clock[0])
     entry = Entry("a", "a", {"train": {"epochs": 20}}, {})
     entry.cost.begin(0.0, 2, 0.5)
     forecasts.report(entry, 1, 4)
     clock[0] += 30
     forecasts.report(entry, 2, 4)
     forecasts.report(entry, 3, 4)
-    assert len(told) == 1
-    assert "forecast: 4 trials need" in told[0]
-    ended = [Entry(str(n), "", {}, {}, cost=Cost(600.0, 1200.0, 300.0)) for n in range(3)]
-    forecasts.on_training_end(ended[:2], 4)
-    assert len(told) == 1
-    forecasts.on_training_end(ended, 4)
-    forecasts.on_training_end(ended, 3)
-    assert len(told) == 2
-    assert f"forecast: 4 trials need {needs}" in told[1]
+    assert len(texts) == 1
+    assert "forecast: 4 trials need" in texts[0]
+    ended_entries = [Entry(str(n), "", {}, {}, cost=Cost(600.0, 1200.0, 300.0)) for n in range(3)]
+    forecasts.on_training_end(ended_entries[:2], 4)
+    assert len(texts) == 1
+    forecasts.on_training_end(ended_entries, 4)
+    forecasts.on_training_end(ended_entries, 3)
+    assert len(texts) == 2
+    assert f"forecast: 4 trials need {needs}" in texts[1]

@@ -34,32 +34,32 @@ def test_a_sweep_keeps_those_that_go_on_and_those_that_failed(tmp_path, tiny, mo
     world.formula.fails = lambda _job, epoch: epoch == 2 and len(world.ledger.trials()) == 3
     world.kill_when(lambda _job, epoch: epoch == 3 and len(world.ledger.trials()) > 4)
     assert world.killed(plan)
-    failed = {key for key, state in states(world).items() if state is State.FAILED}
-    kept = checkpoints(world).keys()
-    assert len(failed) == 1
-    assert failed < kept
-    assert {states(world)[key] for key in kept - failed} == {State.RUNNING}
+    failed_keys = {key for key, state in states(world).items() if state is State.FAILED}
+    kept_keys = checkpoints(world).keys()
+    assert len(failed_keys) == 1
+    assert failed_keys < kept_keys
+    assert {states(world)[key] for key in kept_keys - failed_keys} == {State.RUNNING}
     world.run(plan)
     assert set(states(world).values()) == {State.COMPLETE, State.PRUNED, State.FAILED}
-    assert checkpoints(world).keys() == failed
+    assert checkpoints(world).keys() == failed_keys
 
 
 def test_what_is_left_is_cleaned_away(tmp_path, tiny, monkeypatch):
     world = World(tmp_path / "home", monkeypatch)
     world.run(world.plan(tiny_job(tiny), SPACE, trials=2))
-    ended = world.folder / "trials" / "trial-0000" / CHECKPOINT
-    unknown = world.folder / "trials" / "trial-0099" / CHECKPOINT
-    unknown.parent.mkdir()
-    for file in (ended, unknown):
+    ended_file = world.folder / "trials" / "trial-0000" / CHECKPOINT
+    unknown_file = world.folder / "trials" / "trial-0099" / CHECKPOINT
+    unknown_file.parent.mkdir()
+    for file in (ended_file, unknown_file):
         file.write_bytes(b"1234")
-    assert list(find_checkpoints(world.home)) == [(ended, State.COMPLETE)]
+    assert list(find_checkpoints(world.home)) == [(ended_file, State.COMPLETE)]
     words = ["clean", "--home", str(world.home)]
-    said = CliRunner().invoke(app, [*words, "--dry-run", "--json"])
-    assert json.loads(said.output)["bytes"] == 4
-    assert ended.exists()
-    done = CliRunner().invoke(app, words)
-    assert "removed 1 entry" in done.output
-    assert (ended.exists(), unknown.exists()) == (False, True)
+    dry_run = CliRunner().invoke(app, [*words, "--dry-run", "--json"])
+    assert json.loads(dry_run.output)["bytes"] == 4
+    assert ended_file.exists()
+    result = CliRunner().invoke(app, words)
+    assert "removed 1 entry" in result.output
+    assert (ended_file.exists(), unknown_file.exists()) == (False, True)
 
 
 @pytest.mark.parametrize("state", State)
@@ -71,5 +71,5 @@ def test_a_tables_run_is_gone_on_with_or_has_no_checkpoint(tmp_path, tiny, monke
     folder, _ = next(RunFolders(tables.home).records())
     folder.set_state(state)
     (folder.path / CHECKPOINT).write_bytes(b"1234")
-    over = state not in (State.RUNNING, State.STOPPED, State.BUDGET)
-    assert len(list(find_checkpoints(tables.home))) == over
+    is_over = state not in (State.RUNNING, State.STOPPED, State.BUDGET)
+    assert len(list(find_checkpoints(tables.home))) == is_over

@@ -52,16 +52,21 @@ def with_trainings(folder, *keys, event="sweep"):
 def test_an_end_is_written_once(tmp_path, state):
     folder = left(tmp_path, "sweeps")
     ledger, log = with_trainings(folder, "t"), start(tmp_path, "log", "s")
-    chosen = {"evaluation.knn.k": 3, "evaluation.knn.temperature": 0.1} if state is State.COMPLETE else {}
-    end = End(state, "why" if state is State.FAILED else "", score=0.5, chosen=chosen)
+    knn_settings = (
+        {"evaluation.knn.k": 3, "evaluation.knn.temperature": 0.1} if state is State.COMPLETE else {}
+    )
+    end = End(state, "why" if state is State.FAILED else "", score=0.5, chosen=knn_settings)
     write_end(end, log, folder.path, ledger=ledger, key="t")
-    once = (log_folder(tmp_path, "log") / LOG).read_text()
+    log_text = (log_folder(tmp_path, "log") / LOG).read_text()
     entry = ledger.entries["t"]
     write_end(entry.last_end, RunLog.attach(tmp_path, "log"), folder.path, ledger=ledger, key="t")
-    assert (log_folder(tmp_path, "log") / LOG).read_text() == once
+    assert (log_folder(tmp_path, "log") / LOG).read_text() == log_text
     assert (log.state, log.reason) == (entry.state, entry.reason) == (state, end.reason)
-    assert ('"score"' in once) == entry.ended
-    assert ('"evaluation.knn.k":"3"' in once, '"log10.tau":"-1"' in once) == (bool(chosen), bool(chosen))
+    assert ('"score"' in log_text) == entry.ended
+    assert ('"evaluation.knn.k":"3"' in log_text, '"log10.tau":"-1"' in log_text) == (
+        bool(knn_settings),
+        bool(knn_settings),
+    )
 
 
 def test_a_confirmation_has_the_means_of_its_complete_seeds(tmp_path):
@@ -93,20 +98,20 @@ def test_a_reason_does_not_outlive_its_state(tmp_path):
 
 @pytest.mark.parametrize("log_state", [State.RUNNING, State.COMPLETE])
 def test_a_killed_run_is_stopped_whatever_its_log_says(tmp_path, log_state):
-    folder, without_log = left(tmp_path, log_state=log_state), RunFolders(tmp_path).new()
-    recorded(without_log, log="none")
+    folder, logless_folder = left(tmp_path, log_state=log_state), RunFolders(tmp_path).new()
+    recorded(logless_folder, log="none")
     recover(tmp_path)
-    assert folder.record.state is without_log.record.state is State.STOPPED
+    assert folder.record.state is logless_folder.record.state is State.STOPPED
     assert in_log(tmp_path, folder.path.name) == (State.STOPPED, KILLED)
 
 
 @pytest.mark.parametrize("kind", ["runs", "sweeps", "tables"])
 def test_what_lives_or_has_ended_is_left_alone(tmp_path, kind):
-    living, ended = left(tmp_path, kind), left(tmp_path, kind, State.COMPLETE)
-    with living.try_lock():
+    locked_folder, ended_folder = left(tmp_path, kind), left(tmp_path, kind, State.COMPLETE)
+    with locked_folder.try_lock():
         recover(tmp_path)
-    assert living.record.state is in_log(tmp_path, living.path.name)[0] is State.RUNNING
-    assert ended.record.state is State.COMPLETE
+    assert locked_folder.record.state is in_log(tmp_path, locked_folder.path.name)[0] is State.RUNNING
+    assert ended_folder.record.state is State.COMPLETE
 
 
 def test_a_killed_sweeps_trials_are_closed_as_its_ledger_says(tmp_path):
@@ -119,19 +124,21 @@ def test_a_killed_sweeps_trials_are_closed_as_its_ledger_says(tmp_path):
     recover(tmp_path)
     assert folder.record.state is Ledger(folder.path).state is State.STOPPED
     states = {"ended": (State.PRUNED, ""), "running": (State.STOPPED, KILLED)}
-    assert {key: (each.state, each.reason) for key, each in Ledger(folder.path).entries.items()} == states
+    assert {key: (entry.state, entry.reason) for key, entry in Ledger(folder.path).entries.items()} == states
     assert {key: in_log(tmp_path, f"{id}.{key}") for key in states} == states
     assert [in_log(tmp_path, log)[0] for log in (id, "other")] == [State.STOPPED, State.RUNNING]
 
 
 @pytest.mark.parametrize("state", [State.COMPLETE, State.FAILED])
 def test_a_killed_tables_run_is_what_the_ledger_says(tmp_path, state):
-    folder, ended, running = left(tmp_path, "tables"), left(tmp_path), left(tmp_path)
-    ledger = with_trainings(folder, ended.path.name, running.path.name, event="table")
-    ledger.close(ended.path.name, End(state, "why"))
+    folder, ended_run, running_run = left(tmp_path, "tables"), left(tmp_path), left(tmp_path)
+    ledger = with_trainings(folder, ended_run.path.name, running_run.path.name, event="table")
+    ledger.close(ended_run.path.name, End(state, "why"))
     recover(tmp_path)
-    assert (ended.record.state, in_log(tmp_path, ended.path.name)) == (state, (state, "why"))
-    assert running.record.state is Ledger(folder.path).entries[running.path.name].state is State.STOPPED
+    assert (ended_run.record.state, in_log(tmp_path, ended_run.path.name)) == (state, (state, "why"))
+    assert (
+        running_run.record.state is Ledger(folder.path).entries[running_run.path.name].state is State.STOPPED
+    )
 
 
 def test_a_run_that_another_command_has_is_not_closed_for_a_killed_table(tmp_path):

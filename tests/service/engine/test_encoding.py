@@ -55,7 +55,7 @@ def said(monkeypatch):
 
 
 def ahead(work, said, *, test=True, stop=lambda: False):
-    return encoded(work, test=test, show=lambda *its: said.append(its), note=said.append, stop=stop)
+    return encoded(work, test=test, show=lambda *progress: said.append(progress), note=said.append, stop=stop)
 
 
 def encoded_rows(home):
@@ -63,15 +63,23 @@ def encoded_rows(home):
 
 
 def test_nothing_is_said_for_two_seconds_and_then_every_two():
-    now, shown = [10.0], []
-    pace = Pace(lambda *its: shown.append(its), lambda: now[0])
-    for at, done in ((0.5, 0), (1.5, 100), (1.9, 140), (2.5, 200), (3.0, 250), (4.6, 410), (5.0, 450)):
-        now[0] = 10.0 + at
-        pace(done, 1000)
+    now, reports = [10.0], []
+    pace = Pace(lambda *progress: reports.append(progress), lambda: now[0])
+    for seconds, rows_done in (
+        (0.5, 0),
+        (1.5, 100),
+        (1.9, 140),
+        (2.5, 200),
+        (3.0, 250),
+        (4.6, 410),
+        (5.0, 450),
+    ):
+        now[0] = 10.0 + seconds
+        pace(rows_done, 1000)
     assert QUIET == 2.0
-    assert [its[:2] for its in shown] == [(200, 1000), (410, 1000)]
-    assert shown[0][2] == pytest.approx(8.0)
-    assert shown[0][3] == "encoding: 200 of 1,000 rows, 100 a second, about 0m08s left"
+    assert [report[:2] for report in reports] == [(200, 1000), (410, 1000)]
+    assert reports[0][2] == pytest.approx(8.0)
+    assert reports[0][3] == "encoding: 200 of 1,000 rows, 100 a second, about 0m08s left"
     assert pace.is_shown
     assert pace.took == "0m05s"
 
@@ -89,39 +97,39 @@ def test_rows_are_there_when_the_trainings_begin_and_then_nothing_is_said(work, 
 
 def test_without_test_figures_test_rows_are_not_encoded(work, said):
     with ahead(work, said, test=False):
-        assert [each.split.name for each in work.missing(SPLITS)] == ["test"]
+        assert [rows.split.name for rows in work.missing(SPLITS)] == ["test"]
 
 
 def test_test_rows_that_take_longer_are_encoded_beside_the_trainings(work, said, monkeypatch):
-    begun = []
+    calls = []
 
     @contextmanager
-    def beside(its, note):
-        begun.append([each.split.name for each in its.missing(SPLITS)])
+    def beside(beside_work, note):
+        calls.append([rows.split.name for rows in beside_work.missing(SPLITS)])
         yield
-        begun.append("left")
+        calls.append("left")
 
     monkeypatch.setattr(encoding, "SHORT", 0.0)
     monkeypatch.setattr(encoding, "_encode_in_task", beside)
     with ahead(work, said):
-        assert begun == [["test"]]
-    assert begun == [["test"], "left"]
+        assert calls == [["test"]]
+    assert calls == [["test"], "left"]
     assert said[-1] == f"{len(work.missing(['test'])[0].split)} test rows are encoded beside the trainings"
 
 
 def test_the_process_beside_encodes_test_rows_at_the_lowest_priority(work, monkeypatch, tmp_path):
-    nice = []
-    monkeypatch.setattr(os, "nice", nice.append)
+    priorities = []
+    monkeypatch.setattr(os, "nice", priorities.append)
     encode_beside([dump_job(job) for job in work.jobs], str(work.home), str(tmp_path), "cpu")
-    assert [each.split.name for each in work.missing(SPLITS)] == ["train", "validation"]
-    assert nice == [19]
+    assert [rows.split.name for rows in work.missing(SPLITS)] == ["train", "validation"]
+    assert priorities == [19]
 
 
 def test_a_stop_lets_the_block_run_and_leaves_whole_splits(work, said):
     stops = iter([False] * 16 + [True] * 100)
     with ahead(work, said, stop=lambda: next(stops)):
-        left = [each.split.name for each in work.missing(SPLITS)]
-    assert left in (["train", "validation", "test"], ["validation", "test"])
+        missing_splits = [rows.split.name for rows in work.missing(SPLITS)]
+    assert missing_splits in (["train", "validation", "test"], ["validation", "test"])
     assert list((work.home / "cache" / "features").glob(".*.partial")) == []
 
 
@@ -143,18 +151,18 @@ def test_a_cluster_encodes_where_it_trains(job, tmp_path, monkeypatch):
 def test_a_sweep_encodes_before_its_first_training(job, tmp_path, monkeypatch):
     world = World(tmp_path / "home", monkeypatch)
     plan = world.plan(job, SPACE, trials=2, seeds=1)
-    planned = plan_sweep(plan, world.home)["sweep"]["encoding"]
-    assert planned["rows"] == 96
-    assert planned["seconds"] > 0
-    assert forecast_text(planned | {"seconds": 61}) == "96 rows, about 1m01s"
-    seen = []
-    world.formula.before = lambda _job, _epoch: seen.append(encoded_rows(world.home))
+    encoding_plan = plan_sweep(plan, world.home)["sweep"]["encoding"]
+    assert encoding_plan["rows"] == 96
+    assert encoding_plan["seconds"] > 0
+    assert forecast_text(encoding_plan | {"seconds": 61}) == "96 rows, about 1m01s"
+    row_counts = []
+    world.formula.before = lambda _job, _epoch: row_counts.append(encoded_rows(world.home))
     with monkeypatch.context() as patch:
         patch.setattr(Pace, "__call__", lambda *_: world.request.set())
         assert world.run(plan).state is State.STOPPED
-    assert (seen, encoded_rows(world.home)) == ([], 0)
+    assert (row_counts, encoded_rows(world.home)) == ([], 0)
     assert world.run(plan).state is State.COMPLETE
-    assert set(seen) == {3}
+    assert set(row_counts) == {3}
     shutil.rmtree(world.home / "cache")
     assert world.run(plan).state is State.COMPLETE
     assert encoded_rows(world.home) == 0  # no training is left

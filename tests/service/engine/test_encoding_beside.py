@@ -35,7 +35,7 @@ def ahead(work, notes):
 
 @pytest.mark.usefixtures("session")
 def test_a_process_encodes_test_rows_while_all_cpus_train(work):
-    notes, until = [], time.monotonic() + 60
+    notes, deadline = [], time.monotonic() + 60
 
     @ray.remote(num_cpus=1)
     def train():
@@ -43,8 +43,8 @@ def test_a_process_encodes_test_rows_while_all_cpus_train(work):
 
     training = train.remote()
     with ahead(work, notes):
-        assert [each.split.name for each in work.missing(SPLITS)] == ["test"]
-        while work.missing(SPLITS) and time.monotonic() < until:
+        assert [rows.split.name for rows in work.missing(SPLITS)] == ["test"]
+        while work.missing(SPLITS) and time.monotonic() < deadline:
             time.sleep(0.2)
         assert work.missing(SPLITS) == []
     ray.cancel(training, force=True)
@@ -58,23 +58,23 @@ def test_the_process_ends_with_the_block(work):
         pass
     assert len(notes) == 1
     time.sleep(1)
-    left = [each.split.name for each in work.missing(SPLITS)]
-    assert left == ["test"]
+    missing_splits = [rows.split.name for rows in work.missing(SPLITS)]
+    assert missing_splits == ["test"]
     assert list((work.home / "cache" / "features").glob(".*.partial")) == []
 
 
 @pytest.mark.usefixtures("session")
 def test_an_error_of_the_process_is_a_note(work, monkeypatch, tmp_path):
-    notes, until, begun = [], time.monotonic() + 60, tmp_path / "begun"
+    notes, deadline, begun_file = [], time.monotonic() + 60, tmp_path / "begun"
 
     def fail(*_):
-        begun.touch()
+        begun_file.touch()
         raise ArithmeticError("of a process")
 
     monkeypatch.setattr(encoding, "encode_beside", fail)
     with ahead(work, notes):
-        while not begun.exists() and time.monotonic() < until:
+        while not begun_file.exists() and time.monotonic() < deadline:
             time.sleep(0.2)
         time.sleep(1)
     assert notes[-1] == "frozen inputs are left to the trainings: ArithmeticError: of a process"
-    assert [each.split.name for each in work.missing(SPLITS)] == ["test"]
+    assert [rows.split.name for rows in work.missing(SPLITS)] == ["test"]

@@ -26,7 +26,7 @@ def make(request, tmp_path, monkeypatch):
     text_dataset(Path("data"))
     if request.param == "sweep":
         world = World(Path("home"), monkeypatch)
-        return world, lambda **how: world.plan(tiny_job(Path("data")), SPACE, trials=4, **how)
+        return world, lambda **options: world.plan(tiny_job(Path("data")), SPACE, trials=4, **options)
     tables = Tables(Path("home"), monkeypatch, Path("data"))
     tables.write("job", job_tree(Path("data")))
     return tables, tables.plan
@@ -38,39 +38,41 @@ def trained(world):
 
 def test_relative_paths_mean_the_same_in_a_process_that_stands_elsewhere(make, monkeypatch, tmp_path):
     world, plan = make
-    elsewhere, here = tmp_path / "elsewhere", Path.cwd()
-    elsewhere.mkdir()
-    seen = []
+    other_folder, start_folder = tmp_path / "elsewhere", Path.cwd()
+    other_folder.mkdir()
+    data_checks = []
 
     def elsewhere_run(callbacks, **_):
         while task := callbacks.next():
-            last = {}
+            last_result = {}
             callbacks.begin(task.key)
-            monkeypatch.setattr("ray.tune.report", lambda result, last=last: last.update(result))
-            os.chdir(elsewhere)
+            monkeypatch.setattr(
+                "ray.tune.report", lambda result, last_result=last_result: last_result.update(result)
+            )
+            os.chdir(other_folder)
             run_trial(task.config())
-            os.chdir(here)
-            callbacks.end(task.key, last)
+            os.chdir(start_folder)
+            callbacks.end(task.key, last_result)
 
     monkeypatch.setattr(engine, "run_trainings", elsewhere_run)
-    world.formula.before = lambda job, _epoch: seen.append(Path(job.data.path).is_dir())
+    world.formula.before = lambda job, _epoch: data_checks.append(Path(job.data.path).is_dir())
     assert world.run(plan()).state is State.COMPLETE
-    assert len(seen) == 16
-    assert all(seen)
+    assert len(data_checks) == 16
+    assert all(data_checks)
 
 
 def test_a_lost_head_is_announced(make, monkeypatch):
     world, plan = make
-    given = []
+    calls = []
 
     def ray_session(home, cpus, announce):
-        given.append((home, cpus))
+        calls.append((home, cpus))
         announce("Ray's head does not answer")
         return nullcontext()
 
     monkeypatch.setattr("mlcl.service.engine.command.ray_session", ray_session)
     world.run(plan())
-    assert given == [(world.home, 1)]
+    assert calls == [(world.home, 1)]
     assert "Ray's head does not answer" in world.notes()
 
 
@@ -98,10 +100,10 @@ def test_what_earlier_commands_spent_counts(make, monkeypatch):
 
     world.formula.before = tick
     assert world.run(plan()).state is State.STOPPED
-    done = len(world.formula.trained)
-    assert done > 5
+    epoch_count = len(world.formula.trained)
+    assert epoch_count > 5
     assert world.run(plan(budget=parse_budget("5cpu-s"))).state is State.BUDGET
-    assert len(world.formula.trained) == done
+    assert len(world.formula.trained) == epoch_count
     world.formula.before = lambda *_: None
     assert world.run(plan(budget=parse_budget("1cpu-h"))).state is State.COMPLETE
 
@@ -111,10 +113,10 @@ def test_a_forecast_is_made_where_there_is_a_budget_and_the_last_event_says_how_
     world, plan = make
     world.run(plan(budget=budget))
     assert ("forecast: " in world.notes()) == made
-    said = "table table COMPLETE" if isinstance(world, Tables) else "sweep sweep COMPLETE"
+    expected = "table table COMPLETE" if isinstance(world, Tables) else "sweep sweep COMPLETE"
     kinds = [event.kind for event in world.events]
-    last = [event for event in world.events if event.kind != "note"][-1]
-    assert (last.kind, last.text) == ("end", said)
+    last_event = [event for event in world.events if event.kind != "note"][-1]
+    assert (last_event.kind, last_event.text) == ("end", expected)
     assert kinds.count("begin") == kinds.count("close") == 4
 
 
@@ -137,13 +139,13 @@ def test_a_full_disk_stops_it_and_the_same_command_goes_on(make):
 def test_those_that_never_began_take_nobodys_turn(make, monkeypatch):
     """Tests that a training that is handed out again comes first, and that all others are trained too."""
     world, plan = make
-    lost = []
+    lost_keys = []
 
-    def with_a_dead_process(callbacks, **how):
-        if not lost:
-            lost.append(callbacks.next().key)
-            callbacks.on_died(lost[0], "its process died")
-        in_process(callbacks, **how)
+    def with_a_dead_process(callbacks, **options):
+        if not lost_keys:
+            lost_keys.append(callbacks.next().key)
+            callbacks.on_died(lost_keys[0], "its process died")
+        in_process(callbacks, **options)
 
     monkeypatch.setattr(engine, "run_trainings", with_a_dead_process)
     assert world.run(plan()).state is State.COMPLETE
@@ -152,12 +154,12 @@ def test_those_that_never_began_take_nobodys_turn(make, monkeypatch):
 
 def test_one_that_never_begins_is_given_up(make, monkeypatch):
     world, plan = make
-    tries = []
+    tried_keys = []
 
-    def dead(callbacks, **how):
+    def dead(callbacks, **options):
         while task := callbacks.next():
-            tries.append(task.key)
-            if task.key == tries[0]:
+            tried_keys.append(task.key)
+            if task.key == tried_keys[0]:
                 callbacks.on_died(task.key, "its process died")
             else:
                 callbacks.begin(task.key)
@@ -165,60 +167,60 @@ def test_one_that_never_begins_is_given_up(make, monkeypatch):
 
     monkeypatch.setattr(engine, "run_trainings", dead)
     world.run(plan())
-    assert tries.count(tries[0]) == engine.MAX_RESTARTS + 1
+    assert tried_keys.count(tried_keys[0]) == engine.MAX_RESTARTS + 1
 
 
 def test_a_note_reaches_the_user_once_however_many_trainings_have_it(make, monkeypatch):
     world, plan = make
-    slow, labels = "rank 1 on 10.0.0.2: 3.5 times slower", []
+    slow_note, labels = "rank 1 on 10.0.0.2: 3.5 times slower", []
 
-    def noting(callbacks, **how):
+    def noting(callbacks, **options):
         task = callbacks.next()
         callbacks.begin(task.key)
-        for text in (slow, "out of memory", slow):
+        for text in (slow_note, "out of memory", slow_note):
             callbacks.note(task.key, text)
         labels.append(callbacks._ledger.entries[task.key].label)
         callbacks.end(task.key, play(task, callbacks))
-        in_process(callbacks, **how)
+        in_process(callbacks, **options)
 
     monkeypatch.setattr(engine, "run_trainings", noting)
     assert world.run(plan()).state is State.COMPLETE
-    for text in (slow, "out of memory"):
+    for text in (slow_note, "out of memory"):
         assert world.notes().count(f"{labels[0]}: {text}") == 1
 
 
 def test_it_is_said_where_no_training_begins(make, monkeypatch):
     world, plan = make
-    said = []
+    note_counts = []
 
-    def late(callbacks, **how):
+    def late(callbacks, **options):
         monkeypatch.setattr(engine, "BEAT_EVERY", -1.0)
         task = callbacks.next()
         for begins in (False, False, True, True):
             if begins:
                 callbacks.begin(task.key)
             callbacks.abort()
-            said.append(world.notes().count(engine.NONE_BEGINS))
+            note_counts.append(world.notes().count(engine.NONE_BEGINS))
         callbacks.end(task.key, play(task, callbacks))
-        in_process(callbacks, **how)
+        in_process(callbacks, **options)
 
     monkeypatch.setattr(engine, "run_trainings", late)
     assert world.run(plan()).state is State.COMPLETE
-    assert said == [0, 1, 1, 1]
+    assert note_counts == [0, 1, 1, 1]
 
 
 def test_a_stage_waits_for_the_one_before_and_all_are_one_run_of_tune(tmp_path, monkeypatch):
     world = World(tmp_path / "home", monkeypatch)
     runs = []
 
-    def one_run(callbacks, **how):
+    def one_run(callbacks, **options):
         runs.append([callbacks.next(), callbacks.next()])
         assert callbacks.next() is None
         assert not callbacks.finished()
         for task in runs[-1]:
             callbacks.begin(task.key)
             callbacks.end(task.key, play(task, callbacks))
-        in_process(callbacks, **how)
+        in_process(callbacks, **options)
 
     monkeypatch.setattr(engine, "run_trainings", one_run)
     report = world.run(world.plan(tiny_job(text_dataset(tmp_path / "data")), SPACE, trials=2, seeds=2))

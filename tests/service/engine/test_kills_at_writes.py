@@ -62,13 +62,17 @@ class Sweeps:
 
     def check_closed(self, world):
         """Checks the state of a killed command after another command has run."""
-        told = world.everything()
-        assert (told["ledger"]["record"], told["ledger"]["state"]) == ("STOPPED", "STOPPED")
-        states = {entry["state"] for entry in told["ledger"]["entries"].values()}
+        contents = world.everything()
+        assert (contents["ledger"]["record"], contents["ledger"]["state"]) == ("STOPPED", "STOPPED")
+        states = {entry["state"] for entry in contents["ledger"]["entries"].values()}
         assert states == {"COMPLETE", "PRUNED", "FAILED", "STOPPED"}
-        confirmed = [its for its in told["ledger"]["confirmations"].values() if not its[0]["race"]]
-        assert {tuple(state) for _, state in confirmed} == {("STOPPED", KILLED)}
-        assert {log["end"][0] for log in told["logs"].values()} == states
+        confirmations = [
+            confirmation
+            for confirmation in contents["ledger"]["confirmations"].values()
+            if not confirmation[0]["race"]
+        ]
+        assert {tuple(state) for _, state in confirmations} == {("STOPPED", KILLED)}
+        assert {log["end"][0] for log in contents["logs"].values()} == states
 
 
 ARMS = """
@@ -89,10 +93,10 @@ class ArmsKind(Sweeps):
         world.formula.fails = lambda job, epoch: epoch == 2 and job.train.lr > 0.09
         world.formula.scale = lambda job: 0.2 + job.train.lr * (8 + job.train.seed % 3)
         # Trials of half the epochs end between those of the sweep's own job.
-        shorter = tiny_job(self.data, "train.epochs=2")
-        space = world.plan(plan.job, ARMS)
-        arms = {"control": control_job(plan.job), "baselines": [("shorter", shorter)]}
-        return world, replace(space, **arms, trials=4, seeds=2, searches=2)
+        shorter_job = tiny_job(self.data, "train.epochs=2")
+        arms_plan = world.plan(plan.job, ARMS)
+        arms = {"control": control_job(plan.job), "baselines": [("shorter", shorter_job)]}
+        return world, replace(arms_plan, **arms, trials=4, seeds=2, searches=2)
 
     def check_whole(self, world):
         entries = world.ledger.entries.values()
@@ -101,9 +105,9 @@ class ArmsKind(Sweeps):
         assert {confirmation.race for confirmation in world.ledger.confirmations.values()} == {True, False}
 
     def check_closed(self, world):
-        told = world.everything()
-        assert (told["ledger"]["record"], told["ledger"]["state"]) == ("STOPPED", "STOPPED")
-        assert "RUNNING" not in {log["end"][0] for log in told["logs"].values()}
+        contents = world.everything()
+        assert (contents["ledger"]["record"], contents["ledger"]["state"]) == ("STOPPED", "STOPPED")
+        assert "RUNNING" not in {log["end"][0] for log in contents["logs"].values()}
 
 
 class TablesKind(Sweeps):
@@ -122,8 +126,8 @@ class TablesKind(Sweeps):
         assert (world.states()[2], world.states("tables")) == ("STOPPED", ["STOPPED"])
         logs = world.logs()
         assert logs["table"]["end"] == logs["Cold, All, seed 1"]["end"] == ["STOPPED", KILLED]
-        told = world.everything()["ledger"]
-        assert (told["state"], [entry["state"] for entry in told["entries"].values()]) == (
+        ledger = world.everything()["ledger"]
+        assert (ledger["state"], [entry["state"] for entry in ledger["entries"].values()]) == (
             "STOPPED",
             ["COMPLETE", "COMPLETE", "STOPPED"],
         )
@@ -140,16 +144,16 @@ class TunedKind(TablesKind):
 
     def check_whole(self, world):
         assert world.states() == ["COMPLETE"] * 2
-        told = world.everything()["ledger"]
-        assert {entry["state"] for entry in told["entries"].values()} == {"COMPLETE", "PRUNED"}
-        assert [state for _, state in told["confirmations"].values()] == [["COMPLETE", ""]]
+        ledger = world.everything()["ledger"]
+        assert {entry["state"] for entry in ledger["entries"].values()} == {"COMPLETE", "PRUNED"}
+        assert [state for _, state in ledger["confirmations"].values()] == [["COMPLETE", ""]]
 
     def check_closed(self, world):
         assert world.states("tables") == ["STOPPED"]
-        told = world.everything()["ledger"]
-        assert told["state"] == "STOPPED"
-        assert [entry["state"] for entry in told["entries"].values()].count("STOPPED") == 1
-        assert [state for _, state in told["confirmations"].values()] == [["STOPPED", KILLED]]
+        ledger = world.everything()["ledger"]
+        assert ledger["state"] == "STOPPED"
+        assert [entry["state"] for entry in ledger["entries"].values()].count("STOPPED") == 1
+        assert [state for _, state in ledger["confirmations"].values()] == [["STOPPED", KILLED]]
 
 
 @pytest.fixture(scope="module")
@@ -185,10 +189,10 @@ def unbroken(tmp_path_factory, tiny, store):
     @cache
     def run(kind, mlflow):
         with pytest.MonkeyPatch.context() as patch:
-            made = kind(tmp_path_factory.mktemp("unbroken"), patch, tiny, store)
-            world, plan = made.make("unbroken", mlflow)
+            instance = kind(tmp_path_factory.mktemp("unbroken"), patch, tiny, store)
+            world, plan = instance.make("unbroken", mlflow)
             points = world.points(plan)
-            made.check_whole(world)
+            instance.check_whole(world)
             return points, world.mortal.halves, world.everything()
 
     return lambda kind, mlflow=False: run(type(kind), mlflow)
@@ -196,7 +200,7 @@ def unbroken(tmp_path_factory, tiny, store):
 
 def harmed(kind, points, whole, mlflow=False, **how):
     """Returns the differences that kills made in the results, by the point of the kill."""
-    found = {}
+    changes = {}
     for point in points:
         world, plan = kind.make(f"killed-{point}", mlflow)
         world.execute(**how)
@@ -204,80 +208,80 @@ def harmed(kind, points, whole, mlflow=False, **how):
         assert world.run(plan).state is State.COMPLETE
         lines = differences(world.everything(), whole)
         if lines:
-            found[point] = lines
-    return found
+            changes[point] = lines
+    return changes
 
 
 def test_killed_at_some_points(kind, unbroken):
-    count, _, whole = unbroken(kind)
-    assert harmed(kind, random.Random(0).sample(range(count), kind.counts[0]), whole) == {}
+    count, _, expected = unbroken(kind)
+    assert harmed(kind, random.Random(0).sample(range(count), kind.counts[0]), expected) == {}
 
 
 @BUT_ARMS
 def test_killed_in_the_middle_of_a_file(kind, unbroken):
-    _, halves, whole = unbroken(kind)
+    _, halves, expected = unbroken(kind)
     assert halves
-    points = {point for its in halves.values() for point in (its[0], its[-1])}
-    assert harmed(kind, sorted(points), whole) == {}
+    points = {point for file_points in halves.values() for point in (file_points[0], file_points[-1])}
+    assert harmed(kind, sorted(points), expected) == {}
 
 
 @BUT_ARMS
 def test_killed_at_some_points_with_mlflow(kind, unbroken):
-    count, _, whole = unbroken(kind, mlflow=True)
-    assert {run["status"] for run in whole["mlflow"].values()} == kind.statuses
+    count, _, expected = unbroken(kind, mlflow=True)
+    assert {run["status"] for run in expected["mlflow"].values()} == kind.statuses
     points = random.Random(1).sample(range(count), kind.counts[1])
-    assert harmed(kind, points, whole, mlflow=True) == {}
+    assert harmed(kind, points, expected, mlflow=True) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_killed_at_every_point(kind, unbroken):
-    count, _, whole = unbroken(kind)
-    assert harmed(kind, range(count), whole) == {}
+    count, _, expected = unbroken(kind)
+    assert harmed(kind, range(count), expected) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_killed_at_many_points_with_mlflow(kind, unbroken):
-    count, _, whole = unbroken(kind, mlflow=True)
-    assert harmed(kind, range(0, count, 23 if isinstance(kind, TablesKind) else 11), whole, True) == {}
+    count, _, expected = unbroken(kind, mlflow=True)
+    assert harmed(kind, range(0, count, 23 if isinstance(kind, TablesKind) else 11), expected, True) == {}
 
 
 def test_killed_again_and_again(kind, unbroken):
-    *_, whole = unbroken(kind)
+    *_, expected = unbroken(kind)
     world, plan = kind.make("killed")
     kills = 0
     while world.killed(plan, kind.again):  # each command gets a little further
         kills += 1
         assert kills < 100
     assert kills > 3
-    assert differences(world.everything(), whole) == []
+    assert differences(world.everything(), expected) == []
 
 
 def test_killed_with_two_trainings_at_once(kind):
     world, plan = kind.make("unbroken")
     world.execute(at_once=2)
-    whole = world.points(plan), world.everything()
-    for point in random.Random(2).sample(range(whole[0]), 5):
+    reference = world.points(plan), world.everything()
+    for point in random.Random(2).sample(range(reference[0]), 5):
         world, plan = kind.make(f"killed-{point}")
         world.execute(at_once=2)
         assert world.killed(plan, point)
         assert world.run(plan).state is State.COMPLETE
-        told = world.everything()
+        contents = world.everything()
         if isinstance(kind, TunedKind):
             continue
         if isinstance(kind, TablesKind):
-            assert differences(_unordered(told), _unordered(whole[1])) == []
+            assert differences(_unordered(contents), _unordered(reference[1])) == []
             continue
         if isinstance(kind, ArmsKind):
             assert {trial.state.name for trial in world.study.trials} <= ENDED
             continue
         # The pruner depends on the order of scores, so only the agreement of ledger and logs is checked.
-        entries = told["ledger"]["entries"]
+        entries = contents["ledger"]["entries"]
         assert [entry["number"] for entry in entries.values()][:6] == list(range(6))
         for key, entry in entries.items():
             assert entry["state"] in ("COMPLETE", "PRUNED", "FAILED")
-            assert told["logs"][f"SWEEP.{key}"]["end"] == [entry["state"], entry["reason"]]
+            assert contents["logs"][f"SWEEP.{key}"]["end"] == [entry["state"], entry["reason"]]
         assert {trial.state.name for trial in world.study.trials} <= ENDED
 
 
@@ -288,7 +292,7 @@ def _unordered(told):
 
 @BUT_ARMS
 def test_a_killed_one_is_closed_by_any_command_and_goes_on_by_its_own(kind, unbroken):
-    *_, whole = unbroken(kind, mlflow=True)
+    *_, expected = unbroken(kind, mlflow=True)
     world, plan = kind.make("killed", mlflow=True)
     world.kill_when(lambda job, epoch: job.train.seed == kind.last and epoch == 3)
     assert world.killed(plan)
@@ -297,4 +301,4 @@ def test_a_killed_one_is_closed_by_any_command_and_goes_on_by_its_own(kind, unbr
     kind.check_closed(world)
     assert not MlflowClient(world.mlflow).search_runs(["0", "1"], "attributes.status = 'RUNNING'")
     assert world.run(plan).state is State.COMPLETE
-    assert differences(world.everything(), whole) == []
+    assert differences(world.everything(), expected) == []

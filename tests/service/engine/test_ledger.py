@@ -57,35 +57,40 @@ def test_a_ledger_that_is_read_is_the_one_that_was_written(ledger, folder):
     begin(ledger)
     ledger.append("value", key=key, epoch=1, score=0.25)
     ledger.append("value", key=key, epoch=2, score=float("nan"))
-    chosen = {"evaluation.knn.k": 3}
+    knn_settings = {"evaluation.knn.k": 3}
     ledger.close(
-        key, End(State.COMPLETE, score=0.5, values=[0.5], metrics={"val/accuracy": 0.5}, chosen=chosen)
+        key, End(State.COMPLETE, score=0.5, values=[0.5], metrics={"val/accuracy": 0.5}, chosen=knn_settings)
     )
     ledger.open_confirmation(Confirmation("g", "g", JOB, {}, labels=("g",), roles=("model",)))
     ledger.append("close_confirmation", key="g", state=State.FAILED, reason="why")
     ledger.append("registered", key=key, text="models:/x@best", run="r")
     ledger.append("end", state=State.COMPLETE, reason="")
-    again = Ledger(folder)
+    reread_ledger = Ledger(folder)
 
-    def content(its):
-        return {name: value for name, value in vars(its).items() if name not in ("_database", "_session")}
+    def content(reading):
+        return {name: value for name, value in vars(reading).items() if name not in ("_database", "_session")}
 
-    assert repr(content(again)) == repr(content(ledger))
-    entry = again.entries[key]
-    assert (entry.state, entry.score, entry.values, entry.chosen) == (State.COMPLETE, 0.5, [0.5], chosen)
+    assert repr(content(reread_ledger)) == repr(content(ledger))
+    entry = reread_ledger.entries[key]
+    assert (entry.state, entry.score, entry.values, entry.chosen) == (
+        State.COMPLETE,
+        0.5,
+        [0.5],
+        knn_settings,
+    )
     assert entry.intermediate[0] == (1, 0.25)
-    assert again.confirmation_states == {"g": (State.FAILED, "why")}
-    assert again.history == [("value", key, 1), ("value", key, 2), ("close", key, 0)]
-    assert (again.state, again.registered) == (State.COMPLETE, {key: "models:/x@best"})
+    assert reread_ledger.confirmation_states == {"g": (State.FAILED, "why")}
+    assert reread_ledger.history == [("value", key, 1), ("value", key, 2), ("close", key, 0)]
+    assert (reread_ledger.state, reread_ledger.registered) == (State.COMPLETE, {key: "models:/x@best"})
 
 
 @pytest.mark.parametrize("jump", [-3600, 3600])
 def test_a_clock_that_is_set_meanwhile_costs_nothing(folder, monkeypatch, jump):
-    ledger, began = new_ledger(folder), time.time()
+    ledger, start_time = new_ledger(folder), time.time()
     ledger.append("session")
     key = trial(ledger)
     begin(ledger)
-    monkeypatch.setattr("time.time", lambda: began + jump)
+    monkeypatch.setattr("time.time", lambda: start_time + jump)
     ledger.close(key, End(State.COMPLETE))
     assert all(0 < Ledger(folder).spent(unit) < 600 for unit in ("clock", "cpu"))
 
@@ -107,9 +112,9 @@ def test_time_is_counted_over_sessions_and_not_between_them(ledger, clock, folde
     assert ledger.clock_seconds == 15  # the clock counts up to the last event
     assert [ledger.spent(unit) for unit in UNITS] == [20, 40, 10]
     ledger.close(key, End(State.COMPLETE))
-    for each in (ledger, Ledger(folder)):
-        assert each.entries[key].cost.seconds == 20
-        assert [each.spent(unit) for unit in UNITS] == [20, 40, 10]
+    for reading in (ledger, Ledger(folder)):
+        assert reading.entries[key].cost.seconds == 20
+        assert [reading.spent(unit) for unit in UNITS] == [20, 40, 10]
 
 
 def test_the_wait_for_mlflow_after_the_end_is_not_counted(ledger, clock, folder):
@@ -119,8 +124,8 @@ def test_the_wait_for_mlflow_after_the_end_is_not_counted(ledger, clock, folder)
     clock[0] += 30
     assert ledger.spent("clock") == 10
     ledger.append("registered", key="trial-0000", text="models:/x@best", run="r")
-    for each in (ledger, Ledger(folder)):
-        assert each.spent("clock") == 10
+    for reading in (ledger, Ledger(folder)):
+        assert reading.spent("clock") == 10
 
 
 def test_a_killed_training_counts_up_to_its_last_event(ledger, clock, folder):
@@ -198,33 +203,35 @@ def closed(ledger, key, random):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_ranks_and_counts_that_follow_each_event_are_those_of_a_new_reading(ledger, folder, seed):
-    random, version, number, longest = Random(seed), 0, 0, 0
+    random, version, number, max_length = Random(seed), 0, 0, 0
     ledger.append("session")
     for _ in range(120):
-        left = [key for key, entry in ledger.entries.items() if not entry.ended]
+        open_keys = [key for key, entry in ledger.entries.items() if not entry.ended]
         step = random.random()
         if step < 0.05:
             version += 1
-            kept = {key: EarlierTrial({}, State.COMPLETE, [], []) for key in list(ledger.entries)[::2]}
-            add_version(ledger, version, kept)
-        elif step < 0.45 or not left:
+            kept_trials = {key: EarlierTrial({}, State.COMPLETE, [], []) for key in list(ledger.entries)[::2]}
+            add_version(ledger, version, kept_trials)
+        elif step < 0.45 or not open_keys:
             trial(ledger, number, version)
             number += 1
         elif step < 0.7:
-            begin(ledger, random.choice(left))
+            begin(ledger, random.choice(open_keys))
         elif step < 0.72:
             ledger.append("killed")
         else:
-            closed(ledger, random.choice(left), random)
+            closed(ledger, random.choice(open_keys), random)
         for mode in ("max", "min"):
             assert list(ledger.ranked("", mode)) == ranked(ledger.counted(), mode)
-        for its in (None, version):
-            trials = ledger.trials(its)
-            assert ledger.trial_count(its) == len(trials)
-            assert ledger.left_count(its) == sum(each.resumable for each in trials)
-        running = {key: entry for key, entry in ledger.entries.items() if entry.cost.began is not None}
-        assert ledger.running == running
-        longest = max(longest, len(ledger.ranked("", "max")))
-    assert longest >= 8
+        for version_filter in (None, version):
+            trials = ledger.trials(version_filter)
+            assert ledger.trial_count(version_filter) == len(trials)
+            assert ledger.left_count(version_filter) == sum(entry.resumable for entry in trials)
+        running_entries = {
+            key: entry for key, entry in ledger.entries.items() if entry.cost.began is not None
+        }
+        assert ledger.running == running_entries
+        max_length = max(max_length, len(ledger.ranked("", "max")))
+    assert max_length >= 8
     assert number > version > 0
     assert list(Ledger(folder).ranked("", "max")) == list(ledger.ranked("", "max"))

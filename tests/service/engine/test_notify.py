@@ -47,50 +47,50 @@ def with_notify(job, target):
 
 def test_the_end_of_a_sweep_is_posted_with_its_verdict(world, job, hook, monkeypatch):
     monkeypatch.setenv("MLCL_HOOK", hook.url)
-    told = with_notify(job, {"env": "MLCL_HOOK"})
-    assert job_hash(told) == job_hash(job)
-    report = world.run(world.plan(told, SPACE, trials=4, seeds=2))
-    ((kind, body),) = hook.bodies
-    assert (kind, body["state"], body["id"], body["name"]) == (
+    notified_job = with_notify(job, {"env": "MLCL_HOOK"})
+    assert job_hash(notified_job) == job_hash(job)
+    report = world.run(world.plan(notified_job, SPACE, trials=4, seeds=2))
+    ((content_type, body),) = hook.bodies
+    assert (content_type, body["state"], body["id"], body["name"]) == (
         "application/json", str(State.COMPLETE), report.id, report.name
     )  # fmt: skip
-    assert body["verdict"] == "\n".join(each.sentence for each in report.verdicts)
+    assert body["verdict"] == "\n".join(verdict.sentence for verdict in report.verdicts)
     assert body["text"] == "\n".join(filter(None, (f"sweep {report.name} COMPLETE", body["verdict"])))
     assert "secret-path" not in (report.folder / "sweep.json").read_text()
-    world.run(world.plan(told, SPACE, trials=4, seeds=2))  # nothing is trained
+    world.run(world.plan(notified_job, SPACE, trials=4, seeds=2))  # nothing is trained
     assert len(hook.bodies) == 1
 
 
 def test_a_table_and_a_failed_end_are_posted(tmp_path, monkeypatch, hook, tiny):
     tables = Tables(tmp_path / "home", monkeypatch, tiny)
-    told = {"tracking.notify": hook.url}
-    first = tables.run(tables.plan())
-    report = tables.run(tables.plan(overrides=told, seeds=3))
+    overrides = {"tracking.notify": hook.url}
+    first_report = tables.run(tables.plan())
+    report = tables.run(tables.plan(overrides=overrides, seeds=3))
     assert [body["state"] for _, body in hook.bodies] == [str(report.state)]
     assert hook.bodies[0][1]["kind"] == "table"
     assert hook.bodies[0][1]["verdict"] == "\n".join(report.conclusions) != ""
-    plan = tables.plan(overrides=told)
+    plan = tables.plan(overrides=overrides)
     assert plan.tolerance("Acc") == tables.plan().tolerance("Acc") is not None
-    assert tables.run(plan).id == first.id
+    assert tables.run(plan).id == first_report.id
     monkeypatch.setattr(tables.formula, "figures", lambda job: 1 / 0)
-    failed = tables.run(tables.plan(overrides=told, seeds=4))
-    assert hook.bodies[-1][1]["state"] == str(failed.state) != "COMPLETE"
+    failed_report = tables.run(tables.plan(overrides=overrides, seeds=4))
+    assert hook.bodies[-1][1]["state"] == str(failed_report.state) != "COMPLETE"
 
 
 def test_a_failure_is_said_without_the_url_and_changes_nothing(world, job, hook):
     hook.status = 500
     report = world.run(world.plan(with_notify(job, hook.url), SPACE, trials=2))
     assert (report.state, len(hook.bodies)) == (State.COMPLETE, 1)
-    said = []
-    notify(hook.url, {}, said.append)
+    notes = []
+    notify(hook.url, {}, notes.append)
     hook.status = 302
-    notify(hook.url, {}, said.append)
-    assert said.pop() == "127.0.0.1 is not notified: Found"
+    notify(hook.url, {}, notes.append)
+    assert notes.pop() == "127.0.0.1 is not notified: Found"
     hook.server_close()
-    notify("http://127.0.0.1:9/secret-path", {}, said.append)
-    assert said[0] == "127.0.0.1 is not notified: Internal Server Error"
-    assert said[1].startswith("127.0.0.1 is not notified: ")
-    assert not any("secret-path" in text for text in said)
+    notify("http://127.0.0.1:9/secret-path", {}, notes.append)
+    assert notes[0] == "127.0.0.1 is not notified: Internal Server Error"
+    assert notes[1].startswith("127.0.0.1 is not notified: ")
+    assert not any("secret-path" in text for text in notes)
 
 
 def test_a_missing_secret_is_refused_before_anything_starts(world, job, monkeypatch):
@@ -122,7 +122,7 @@ def test_what_is_no_url_is_refused(job, target):
 @pytest.mark.parametrize("text", ["very-secret", "http://[very-secret", "http://user:very-secret@host"])
 def test_a_secret_that_is_no_url_is_not_shown(monkeypatch, text):
     monkeypatch.setenv("MLCL_HOOK", text)
-    with pytest.raises(UserError, match=r"the secret is not an http\(s\) URL") as caught:
+    with pytest.raises(UserError, match=r"the secret is not an http\(s\) URL") as error:
         resolve_target(Reference(env="MLCL_HOOK"))
-    assert "very-secret" not in caught.value.line()
+    assert "very-secret" not in error.value.line()
     assert resolve_target(None) is None

@@ -18,9 +18,9 @@ def room(monkeypatch):
     """Returns a function that packs trainings into a cluster of the given nodes and one dead node."""
 
     def pack(nodes, *, workers=1, device="auto", most=10**6, grows=False, **share):
-        told = [{"Alive": True, "Resources": its} for its in nodes]
-        dead = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 64.0}}
-        monkeypatch.setattr(ray, "nodes", lambda: [*told, dead])
+        live_nodes = [{"Alive": True, "Resources": resources} for resources in nodes]
+        dead_node = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 64.0}}
+        monkeypatch.setattr(ray, "nodes", lambda: [*live_nodes, dead_node])
         monkeypatch.setattr(packing, "on_cluster", lambda: grows)
         job = SimpleNamespace(train=SimpleNamespace(workers=workers, device=device))
         return Resources(**share).pack(job, most)
@@ -139,10 +139,12 @@ def test_parallel_is_a_limit_and_on_a_cluster_a_demand(room, cluster, how, concu
 
 def test_more_cpus_than_this_machine_has_are_refused_before_ray_starts(monkeypatch):
     monkeypatch.setattr(packing, "usable_cpus", lambda: 2)
-    one, two = (SimpleNamespace(train=SimpleNamespace(workers=n, device="cpu")) for n in (1, 2))
+    one_worker, two_workers = (
+        SimpleNamespace(train=SimpleNamespace(workers=n, device="cpu")) for n in (1, 2)
+    )
     with pytest.raises(UserError, match=r"--cpus.*3.*at most 2, the CPUs of this machine"):
-        Resources(cpus=3).check(one)
-    Resources(cpus=2).check(one)
-    Resources(cpus=3).check(two)  # the local Ray counts as many CPUs as two workers ask for
+        Resources(cpus=3).check(one_worker)
+    Resources(cpus=2).check(one_worker)
+    Resources(cpus=3).check(two_workers)  # the local Ray counts as many CPUs as two workers ask for
     monkeypatch.setattr(packing, "on_cluster", lambda: True)
-    Resources(cpus=3).check(one)
+    Resources(cpus=3).check(one_worker)

@@ -30,13 +30,15 @@ def stop(event):
 def test_a_run_trains_in_what_was_measured_and_goes_on_in_it(tiny, tmp_path, monkeypatch):
     """Tests that a resumed run keeps the first precision, even if a later measurement chooses another."""
     measure(monkeypatch, "bf16")
-    first = run_job(tiny_job(tiny, AUTO, epochs=2), home=tmp_path, listener=stop)
+    first_run = run_job(tiny_job(tiny, AUTO, epochs=2), home=tmp_path, listener=stop)
     measure(monkeypatch, "float32")
-    again = run_job(tiny_job(tiny, AUTO, epochs=2), home=tmp_path, listener=lambda _: None)
-    assert (again.id, again.state, again.resumed) == (first.id, State.COMPLETE, True)
-    record = RunFolders(tmp_path).find(first.id).record
-    assert record.job_hash == again.job_hash == job_hash(tiny_job(tiny, "train.precision=bf16", epochs=2))
-    assert load_job(again.folder / "model" / "job.yaml").train.precision == "bf16"
+    resumed_run = run_job(tiny_job(tiny, AUTO, epochs=2), home=tmp_path, listener=lambda _: None)
+    assert (resumed_run.id, resumed_run.state, resumed_run.resumed) == (first_run.id, State.COMPLETE, True)
+    record = RunFolders(tmp_path).find(first_run.id).record
+    assert (
+        record.job_hash == resumed_run.job_hash == job_hash(tiny_job(tiny, "train.precision=bf16", epochs=2))
+    )
+    assert load_job(resumed_run.folder / "model" / "job.yaml").train.precision == "bf16"
 
 
 @pytest.mark.parametrize(("begun", "chosen"), [(None, "bf16"), ("float32", "float32"), ("bf16", "bf16")])
@@ -49,9 +51,9 @@ def test_all_jobs_of_a_sweep_take_one_precision(begun, chosen, tiny, tmp_path, m
         folder = RunFolders(tmp_path, "sweeps").new()
         folder.open(experiment="e", fingerprint="d", log="l", uri="u", name=plan.name, **head)
         Ledger(folder.path).append("sweep", id="s", name=plan.name, **head)
-    found = complete_plan(plan, JobData.of(job, tmp_path), tmp_path)
-    assert (found.job.train.precision, found.control.train.precision) == (chosen, chosen)
-    assert [each.train.precision for _, each in found.baselines] == ["float32"]
+    completed_plan = complete_plan(plan, JobData.of(job, tmp_path), tmp_path)
+    assert (completed_plan.job.train.precision, completed_plan.control.train.precision) == (chosen, chosen)
+    assert [baseline.train.precision for _, baseline in completed_plan.baselines] == ["float32"]
 
 
 @pytest.mark.parametrize("gpus", [1, None])

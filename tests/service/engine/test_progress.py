@@ -31,12 +31,12 @@ def reporter(tmp_path, clock, told):
     for number in range(4):
         ledger.entries[f"t{number}"] = Entry(f"t{number}", f"trial {number}", JOB, {}, number=number)
     account = Account(parse_budget("1h"), ledger)
-    best = [None]
-    made = Reporter(
-        ledger, account, told.append, metric="val/accuracy", score="val/accuracy", best=lambda: best[0]
+    best_entry = [None]
+    progress_reporter = Reporter(
+        ledger, account, told.append, metric="val/accuracy", score="val/accuracy", best=lambda: best_entry[0]
     )
-    made.found = best
-    return made
+    progress_reporter.found = best_entry
+    return progress_reporter
 
 
 def test_a_baseline_has_no_epochs(reporter, told):
@@ -70,20 +70,25 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     entry.metrics = {"val/accuracy": 0.5}
     reporter.found[0] = entry
     reporter.tell("close", entry)
-    last = told[-1]
-    assert (last.kind, last.row.epoch, last.row.score, last.row.seconds) == ("close", 4, 0.5, 10)
-    assert (last.progress.done, last.progress.running) == (2, ())
-    assert last.progress.best == ("trial 0", 0.5)
-    assert last.progress.seconds_left == 10  # two trainings are left and run at the same time
+    last_event = told[-1]
+    assert (last_event.kind, last_event.row.epoch, last_event.row.score, last_event.row.seconds) == (
+        "close",
+        4,
+        0.5,
+        10,
+    )
+    assert (last_event.progress.done, last_event.progress.running) == (2, ())
+    assert last_event.progress.best == ("trial 0", 0.5)
+    assert last_event.progress.seconds_left == 10  # two trainings are left and run at the same time
 
 
 def test_the_time_left_is_at_least_that_of_each_running_training(reporter, clock, told):
     """Tests that short trainings in the same stage do not shorten the time estimated for a long one."""
-    slow, *others = (reporter._ledger.entries[f"t{number}"] for number in range(4))
+    slow_entry, *other_entries = (reporter._ledger.entries[f"t{number}"] for number in range(4))
     reporter.start_stage("confirmation", 0, 4, 2)
-    slow.cost.begin(clock[0], 1, 0)
-    reporter._ledger.running["t0"] = slow
-    for entry in others:
+    slow_entry.cost.begin(clock[0], 1, 0)
+    reporter._ledger.running["t0"] = slow_entry
+    for entry in other_entries:
         entry.cost.begin(clock[0], 1, 0)
         clock[0] += 1
         entry.state = State.COMPLETE
@@ -91,8 +96,8 @@ def test_the_time_left_is_at_least_that_of_each_running_training(reporter, clock
         reporter.tell("close", entry)
     assert told[-1].progress.seconds_left == 1
     clock[0] += 297
-    slow.intermediate.append((3, 0.5))
-    reporter.tell("rung", slow)
+    slow_entry.intermediate.append((3, 0.5))
+    reporter.tell("rung", slow_entry)
     assert told[-1].progress.seconds_left == 100
 
 
@@ -120,13 +125,13 @@ def test_what_is_interrupted_is_not_done_and_a_note_has_no_progress(reporter, to
 
 
 def test_a_watcher_that_nobody_reads_any_more_ends_nothing():
-    heard = []
+    texts = []
 
     def watch(event):
-        heard.append(event.text)
+        texts.append(event.text)
         raise BrokenPipeError
 
     tell = steady(watch)
     tell(ProgressEvent("note", "one"))
     tell(ProgressEvent("note", "two"))
-    assert heard == ["one"]
+    assert texts == ["one"]

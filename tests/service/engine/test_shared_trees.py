@@ -22,22 +22,22 @@ TREES = st.recursive(LEAVES, _branches, max_leaves=12)
 @given(TREES, TREES)
 def test_nothing_is_changed(tree, like):
     before = json.dumps(tree), json.dumps(like)
-    shared = share(tree, like)
-    assert (json.dumps(shared), json.dumps(like)) == before
+    result = share(tree, like)
+    assert (json.dumps(result), json.dumps(like)) == before
 
 
 @settings(deadline=None)
 @given(TREES)
 def test_an_equal_tree_is_the_other_one(tree):
-    again = json.loads(json.dumps(tree))
-    assert share(again, tree) is tree
+    copy = json.loads(json.dumps(tree))
+    assert share(copy, tree) is tree
 
 
 def test_parts_that_differ_alone_are_kept():
     like = {"data": {"path": "a", "n": [1, 2]}, "train": {"lr": 0.1, "seed": 0}}
     tree = {"data": {"path": "a", "n": [1, 2]}, "train": {"lr": 0.2, "seed": 0}}
-    shared = share(tree, like)
-    assert shared["data"] is like["data"]
-    assert shared["train"] == {"lr": 0.2, "seed": 0}
+    result = share(tree, like)
+    assert result["data"] is like["data"]
+    assert result["train"] == {"lr": 0.2, "seed": 0}
     assert share({"n": 1.0}, {"n": 1})["n"].is_integer()
     assert list(share({"b": 1, "a": 1}, {"a": 1, "b": 1})) == ["b", "a"]

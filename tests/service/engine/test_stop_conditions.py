@@ -19,8 +19,8 @@ def clock(monkeypatch):
 @pytest.fixture
 def make(tmp_path, clock):
     def new(stop=lambda: False, budget=None, max_failed=None):
-        began, budget = clock[0], budget and parse_budget(budget)
-        account = Account(budget, SimpleNamespace(spent=lambda *_, **__: clock[0] - began))
+        start_time, budget = clock[0], budget and parse_budget(budget)
+        account = Account(budget, SimpleNamespace(spent=lambda *_, **__: clock[0] - start_time))
         return StopConditions(tmp_path, stop, account, max_failed)
 
     return new
@@ -36,10 +36,10 @@ def make(tmp_path, clock):
     ],
 )
 def test_a_person_or_the_budget_stops(make, clock, how, cause, reason):
-    asked = []
-    stop = make(**{**how, "stop": lambda: bool(asked) and "stop" in how})
+    requests = []
+    stop = make(**{**how, "stop": lambda: bool(requests) and "stop" in how})
     assert not stop()
-    asked.append(1)
+    requests.append(1)
     clock[0] += 11
     assert stop() == (cause is not None)
     for _ in range(20):

@@ -57,12 +57,12 @@ def test_embeddings_and_model_are_written_and_logged_as_asked(task, world, how, 
 
 def test_libraries_are_collected_once_in_a_process_and_not_after_each_training(task, monkeypatch):
     reports: list = []
-    frozen: list[int] = []
+    frozen_counts: list[int] = []
     freeze = gc.freeze
 
     def count():
         freeze()
-        frozen.append(gc.get_freeze_count())
+        frozen_counts.append(gc.get_freeze_count())
 
     monkeypatch.setattr("ray.tune.report", reports.append)
     monkeypatch.setattr(gc, "freeze", count)
@@ -70,9 +70,9 @@ def test_libraries_are_collected_once_in_a_process_and_not_after_each_training(t
     try:
         run_trial(task.config())
         run_trial(replace(task, folder=f"{task.folder}-2").config())
-        (once,) = frozen
+        (frozen_count,) = frozen_counts
         # A frozen object is still freed with its last reference, so that the count may fall.
-        assert (once > 10_000, 10_000 < gc.get_freeze_count() <= once) == (True, True)
+        assert (frozen_count > 10_000, 10_000 < gc.get_freeze_count() <= frozen_count) == (True, True)
     finally:
         gc.unfreeze()
     assert [report[ENDED] for report in reports if report[ENDED]] == [State.COMPLETE] * 2
@@ -81,8 +81,8 @@ def test_libraries_are_collected_once_in_a_process_and_not_after_each_training(t
 def test_a_share_of_a_gpu_that_is_not_there_fails_the_trial(task, tiny, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     job = dump_job(tiny_job(tiny, "train.device=auto"))
-    (last,) = played(replace(task, job=job, gpus=0.5))
-    assert (last[ENDED], "no GPU is visible" in last[REASON]) == (State.FAILED, True)
+    (last_report,) = played(replace(task, job=job, gpus=0.5))
+    assert (last_report[ENDED], "no GPU is visible" in last_report[REASON]) == (State.FAILED, True)
 
 
 class Killed(BaseException):
@@ -106,7 +106,7 @@ def played(task, stop_after=math.inf):
 
 
 def epochs(reports):
-    return [each["epoch"] for each in reports if not each["ended"]]
+    return [report["epoch"] for report in reports if not report["ended"]]
 
 
 def test_a_task_travels_as_one_string(task):
@@ -126,18 +126,18 @@ def test_every_validation_but_the_last_then_the_end(task, world):
 
 
 def test_a_later_process_of_a_finished_training_reports_everything_again(task, world):
-    whole, trained = played(task), len(world.formula.trained)
-    assert played(task) == whole
-    assert len(world.formula.trained) == trained
+    first_reports, epoch_count = played(task), len(world.formula.trained)
+    assert played(task) == first_reports
+    assert len(world.formula.trained) == epoch_count
 
 
 @pytest.mark.parametrize("count", range(4))
 def test_a_killed_process_is_gone_on_from(task, world, count):
-    first = played(task, stop_after=count)
-    again = played(task)
-    assert again[: len(first)] == first
-    assert epochs(again) == [1, 2, 3]
-    assert again[-1]["ended"] == "COMPLETE"
+    first_reports = played(task, stop_after=count)
+    second_reports = played(task)
+    assert second_reports[: len(first_reports)] == first_reports
+    assert epochs(second_reports) == [1, 2, 3]
+    assert second_reports[-1]["ended"] == "COMPLETE"
     assert len(world.formula.trained) <= 5  # only the epoch of the kill may be trained twice
 
 
@@ -145,8 +145,12 @@ def test_a_training_that_is_resumed_reports_its_steps_first(task, world):
     played(task, stop_after=2)
     reports = []
     train(task, reports.append)
-    done = len(world.formula.trained) - len(epochs(reports[1:]))
-    assert (done > 0, reports[0][ENDED], [RESUMED in each for each in reports].count(True)) == (True, "", 1)
+    epoch_count = len(world.formula.trained) - len(epochs(reports[1:]))
+    assert (epoch_count > 0, reports[0][ENDED], [RESUMED in report for report in reports].count(True)) == (
+        True,
+        "",
+        1,
+    )
     assert 0 < reports[0][RESUMED] < 40
 
 
@@ -172,12 +176,12 @@ def test_the_stop_file_ends_it_at_its_next_checkpoint(task, world, tmp_path):
 def test_a_two_phase_job_is_judged_by_its_neighbours(task, world, monkeypatch):
     formula = world.formula.__call__
 
-    def neighbours(*arguments, listener, **how):
+    def neighbours(*arguments, listener, **options):
         def renamed(event):
             metrics = {name.replace("val/", "knn/val/"): value for name, value in event.metrics.items()}
             listener(event.__class__(**{**vars(event), "metrics": metrics}))
 
-        return formula(*arguments, listener=renamed, **how)
+        return formula(*arguments, listener=renamed, **options)
 
     monkeypatch.setattr("mlcl.service.engine.trial.run_experiment", neighbours)
     reports = played(task)
@@ -188,7 +192,7 @@ def test_a_two_phase_job_is_judged_by_its_neighbours(task, world, monkeypatch):
 def told(task, monkeypatch, *, note="", error=None):
     """Returns the reports of a training that sends a note first and ends with an error."""
 
-    def training(*_arguments, listener, **_how):
+    def training(*_arguments, listener, **_options):
         listener(Event("note", 0, 4, 0, 40, note=note))
         raise error
 
@@ -201,8 +205,8 @@ def told(task, monkeypatch, *, note="", error=None):
 
 def test_notes_of_a_training_are_reported(task, monkeypatch):
     note = "rank 1 on 10.0.0.2: 3.5 times slower than the others, which wait for it"
-    first, last = told(task, monkeypatch, note=note, error=Stopped())
-    assert (first, last[ENDED]) == ({NOTE: note, ENDED: ""}, State.STOPPED)
+    first_report, last_report = told(task, monkeypatch, note=note, error=Stopped())
+    assert (first_report, last_report[ENDED]) == ({NOTE: note, ENDED: ""}, State.STOPPED)
 
 
 @pytest.mark.parametrize(
@@ -227,8 +231,11 @@ def test_a_failure_names_its_node_unless_it_would_be_the_same_on_any(task, monke
 
 def test_a_full_disk_stops_a_training_with_a_reason(task, monkeypatch):
     error = OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
-    last = told(task, monkeypatch, error=error)[-1]
-    assert (last[ENDED], "No space left on device: 'checkpoint.pt'" in last[REASON]) == (State.STOPPED, True)
+    last_report = told(task, monkeypatch, error=error)[-1]
+    assert (last_report[ENDED], "No space left on device: 'checkpoint.pt'" in last_report[REASON]) == (
+        State.STOPPED,
+        True,
+    )
 
 
 def test_the_failure_of_a_group_does_not_name_the_node_of_its_driver(task, monkeypatch):

@@ -108,13 +108,13 @@ def test_the_callbacks_stop_early(task, early, result, answer, heard):
 
 def test_losses_of_a_training_that_comes_further_do_not_add_up(task):
     callbacks = TrialCallbacks()
-    scheduler, each = _Scheduler(guarded(callbacks)), trial(task)
-    each.run_metadata, failures = SimpleNamespace(num_failures=0), []
+    scheduler, tune_trial = _Scheduler(guarded(callbacks)), trial(task)
+    tune_trial.run_metadata, failures = SimpleNamespace(num_failures=0), []
     for step in (100, 100, 90, 250, 250):
-        each.run_metadata.num_failures += 1
-        answer = scheduler.on_trial_result(None, each, {"resumed": step, "ended": ""})
+        tune_trial.run_metadata.num_failures += 1
+        answer = scheduler.on_trial_result(None, tune_trial, {"resumed": step, "ended": ""})
         assert answer == TrialScheduler.CONTINUE
-        failures.append(each.run_metadata.num_failures)
+        failures.append(tune_trial.run_metadata.num_failures)
     assert (failures, callbacks.heard) == ([0, 1, 2, 0, 1], [])
 
 
@@ -129,18 +129,18 @@ def test_begin_and_end_are_told_and_an_end_without_a_last_report_is_a_stop(task,
 
 def test_who_insists_on_a_stop_ends_the_processes_of_trainings_first(task, monkeypatch, tmp_path):
     tasks = {name: replace(task, key=name, folder=str(tmp_path / "runs" / name)) for name in "abc"}
-    ended, lock = [], RunFolder(tmp_path / "runs" / "b").try_lock()
+    killed_actors, lock = [], RunFolder(tmp_path / "runs" / "b").try_lock()
 
     def fit(tuner):
         (closer,) = tuner._local_tuner.get_run_config().callbacks
-        for name, its in tasks.items():
-            closer.on_trial_start(1, [], trial=trial(its, actor=name))
+        for name, named_task in tasks.items():
+            closer.on_trial_start(1, [], trial=trial(named_task, actor=name))
         closer.on_trial_complete(1, [], trial=trial(tasks["a"], LAST))
         assert lock.__enter__()
         raise KeyboardInterrupt
 
     def kill(actor):
-        ended.append(actor)
+        killed_actors.append(actor)
         if actor == "b":
             threading.Timer(0.3, lock.__exit__, (None, None, None)).start()
 
@@ -148,7 +148,7 @@ def test_who_insists_on_a_stop_ends_the_processes_of_trainings_first(task, monke
     monkeypatch.setattr("ray.kill", kill)
     with pytest.raises(KeyboardInterrupt):
         run_trainings(TrialCallbacks(), folder=tmp_path, packing=Packing(1, 1, 1, 0))
-    assert ended == ["b", "c"]
+    assert killed_actors == ["b", "c"]
     assert not RunFolder(tmp_path / "runs" / "b").is_owned  # the process that held the folder has ended
 
 
@@ -177,17 +177,18 @@ def died_on(node):
     ],
 )
 def test_a_training_that_was_given_up_says_why_in_one_line(task, monkeypatch, tmp_path, error, reason):
-    callbacks, place = TrialCallbacks(), StorageContext(tmp_path, "e", trial_dir_name="t")
+    callbacks, storage = TrialCallbacks(), StorageContext(tmp_path, "e", trial_dir_name="t")
     monkeypatch.setattr(StorageContext, "trial_driver_staging_path", str(tmp_path / "driver"))
     (tmp_path / "driver").mkdir()
-    Path(place.trial_fs_path).mkdir(parents=True)
-    for copied in ("error.pkl", "error.txt"):  # Tune's copying thread leaves these empty files for a moment
-        (Path(place.trial_fs_path) / copied).touch()
-    given_up = Trial("any", stub=True, config=task.config(), storage=place)
+    Path(storage.trial_fs_path).mkdir(parents=True)
+    # Tune's copying thread leaves these empty files for a moment.
+    for file_name in ("error.pkl", "error.txt"):
+        (Path(storage.trial_fs_path) / file_name).touch()
+    failed_trial = Trial("any", stub=True, config=task.config(), storage=storage)
     if error is not None:
         with patch_tune():
-            given_up.handle_error(error)
-    _Closer(guarded(callbacks)).on_trial_error(1, [], trial=given_up)
+            failed_trial.handle_error(error)
+    _Closer(guarded(callbacks)).on_trial_error(1, [], trial=failed_trial)
     assert callbacks.heard == [("died", "t", reason)]
 
 
@@ -223,22 +224,22 @@ def test_what_a_training_takes():
 
 
 def test_a_process_that_ray_killed_for_memory_is_a_dead_process():
-    heard = []
-    actor = SimpleNamespace(actor_id="a", _on_error=lambda _, error: heard.append(error))
-    failed = SimpleNamespace(_tracked_actor=actor, _on_error=lambda _, error: heard.append(error))
+    errors = []
+    actor = SimpleNamespace(actor_id="a", _on_error=lambda _, error: errors.append(error))
+    failed_task = SimpleNamespace(_tracked_actor=actor, _on_error=lambda _, error: errors.append(error))
     manager = RayActorManager.__new__(RayActorManager)
     manager._failed_actor_ids, manager._cleanup_actor = set(), lambda tracked_actor: None
     with patch_tune():
-        manager._actor_task_failed(failed, OutOfMemoryError("node running low"))
-    assert [type(error) for error in heard] == [RayActorError, RayActorError]
-    assert "node running low" in str(heard[0])
+        manager._actor_task_failed(failed_task, OutOfMemoryError("node running low"))
+    assert [type(error) for error in errors] == [RayActorError, RayActorError]
+    assert "node running low" in str(errors[0])
     assert manager._failed_actor_ids == {"a"}
 
 
 def test_tune_drops_trials_that_have_ended_and_no_other(monkeypatch):
     trials = [Trial("any", stub=True, trial_id=name) for name in "abc"]
-    for ended, status in ((trials[0], Trial.TERMINATED), (trials[2], Trial.ERROR)):
-        ended.set_status(status)
+    for ended_trial, status in ((trials[0], Trial.TERMINATED), (trials[2], Trial.ERROR)):
+        ended_trial.set_status(status)
     monkeypatch.setattr(TuneController, "on_step_end", lambda _: None)
     controller = TuneController.__new__(TuneController)
     controller._trials, controller._trial_metadata = list(trials), dict.fromkeys("abc", "{}")
@@ -260,15 +261,15 @@ def test_tune_is_patched_only_while_it_works(monkeypatch, tmp_path):
             class_cache.ENV_VARS_TO_PROPAGATE,
         )
 
-    usual, seen = now(), []
-    monkeypatch.setattr("ray.tune.Tuner.fit", lambda _: seen.append(now()) or 1 / 0)
+    usual_state, states = now(), []
+    monkeypatch.setattr("ray.tune.Tuner.fit", lambda _: states.append(now()) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run_trainings(TrialCallbacks(), folder=tmp_path, packing=Packing(1, 1, 1, 0))
-    ((task_failed, step_ended, handle_error, variables),) = seen
-    assert task_failed is not usual[0]
-    assert step_ended is not usual[1]
-    assert handle_error is not usual[2]
-    assert now() == usual
+    ((task_failed, step_ended, handle_error, variables),) = states
+    assert task_failed is not usual_state[0]
+    assert step_ended is not usual_state[1]
+    assert handle_error is not usual_state[2]
+    assert now() == usual_state
     # Secrets are left out, because Ray logs the variables that Tune passes to its processes.
-    assert set(usual[3] - variables) == {name for name in usual[3] if name.startswith("AWS_")}
-    assert usual[3] - variables
+    assert set(usual_state[3] - variables) == {name for name in usual_state[3] if name.startswith("AWS_")}
+    assert usual_state[3] - variables

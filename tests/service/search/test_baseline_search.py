@@ -49,22 +49,22 @@ def plan(world, job, plain, **how):
 def test_only_keys_that_the_job_has_are_searched(job, plain, tmp_path):
     (tmp_path / "space.yaml").write_text(SPACE)
     space = load_space(tmp_path / "space.yaml", job)
-    shared = shared_space(space, plain)
+    baseline_space = shared_space(space, plain)
     # The warm-up is left out, because it depends on a key that is not drawn.
-    assert [parameter.name for parameter in shared.parameters] == ["train.lr"]
-    assert (shared.goals, shared.posthoc) == (space.goals, space.posthoc)
+    assert [parameter.name for parameter in baseline_space.parameters] == ["train.lr"]
+    assert (baseline_space.goals, baseline_space.posthoc) == (space.goals, space.posthoc)
 
 
 def test_a_job_without_heads_is_searched_over_neither_heads_nor_the_weight_of_its_classifier(job, tmp_path):
     head = {"loss": "supcon", "labels": "topic", "temperature": 0.1, "weight": 1.0}
-    varied = {
+    parameters = {
         "objective.heads": {"choice": [{"topic": head}, {"other": head}]},
         "objective.classifier.weight": {"choice": [0, 0.5, 1]},
         "train.lr": {"log_float": [0.001, 0.1]},
     }
-    (tmp_path / "space.yaml").write_text(yaml.safe_dump({"space": varied}))
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump({"space": parameters}))
     space = load_space(tmp_path / "space.yaml", job)
-    assert [each.name for each in shared_space(space, control_job(job)).parameters] == ["train.lr"]
+    assert [parameter.name for parameter in shared_space(space, control_job(job)).parameters] == ["train.lr"]
 
 
 def test_a_baseline_may_have_a_space_of_its_own(job, plain, tmp_path):
@@ -72,66 +72,74 @@ def test_a_baseline_may_have_a_space_of_its_own(job, plain, tmp_path):
     for name, text in files.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     (tmp_path / "plain.yaml").write_text(yaml.safe_dump(dump_job(plain)))
-    its = sweep_plan(
+    sweep = sweep_plan(
         job, tmp_path / "space.yaml", name="it", home=tmp_path, shared={}, control=False, fitted=False,
         baselines=[f"{tmp_path / 'plain.yaml'}:{tmp_path / 'own.yaml'}"], trials=2, seeds=2,
     )  # fmt: skip
-    search, own = searched(its)
+    search, own_search = searched(sweep)
     assert (search.arm, search.plan.searched, search.plan.space_text) == (
         "plain",
         ("train.epochs",),
         files["own"],
     )
-    assert (search.plan.space.search, search.plan.free) == (own.plan.space.search, own.plan.free)
+    assert (search.plan.space.search, search.plan.free) == (
+        own_search.plan.space.search,
+        own_search.plan.free,
+    )
     with pytest.raises(UserError, match="nowhere"):
         load_space(job_and_space("plain.yaml:nowhere.yaml")[1], plain)
 
 
 def searched(plan):
-    return [each for each in search_plans(plan) if each.is_searched]
+    return [search for search in search_plans(plan) if search.is_searched]
 
 
 def test_who_is_searched(world, job, plain):
-    asked = plan(world, job, plain)
-    search, own = searched(asked)
-    its = search.plan
-    assert (search.arm, its.trials, its.baselines, its.most) == ("plain", 3, (), 3)
-    assert (own.arm, own.scope, own.role) == ("heads", "", Role.MODEL)
-    assert its.scores == asked.scores
-    fitted = load_job(dump_job(job), {"baseline": "majority"})
-    assert searched(plan(world, job, plain, baselines=[("majority", fitted)])) == [own]
+    sweep = plan(world, job, plain)
+    search, own_search = searched(sweep)
+    baseline_plan = search.plan
+    assert (search.arm, baseline_plan.trials, baseline_plan.baselines, baseline_plan.most) == (
+        "plain",
+        3,
+        (),
+        3,
+    )
+    assert (own_search.arm, own_search.scope, own_search.role) == ("heads", "", Role.MODEL)
+    assert baseline_plan.scores == sweep.scores
+    fitted_job = load_job(dump_job(job), {"baseline": "majority"})
+    assert searched(plan(world, job, plain, baselines=[("majority", fitted_job)])) == [own_search]
     assert len(search_plans(plan(world, job, plain, seeds=0))) == 1
-    other, _ = searched(plan(world, job, load_job(dump_job(plain), {"experiment": "x"})))
-    assert other.scope == search.scope == scope_of(its)
+    other_search, _ = searched(plan(world, job, load_job(dump_job(plain), {"experiment": "x"})))
+    assert other_search.scope == search.scope == scope_of(baseline_plan)
 
 
 def test_what_is_not_searched_is_trained_on_the_validation_rows_of_each_search(world, job, plain):
-    fitted = load_job(dump_job(job), {"baseline": "majority"})
-    fixed = load_job(dump_job(fitted), {"data.validation_seed": 7})
-    names = {"baselines": [("majority", fitted), ("fixed", fixed)], "seeds": 6, "searches": 3}
-    once = [each for each in search_plans(plan(world, job, plain, **names)) if not each.is_searched]
-    assert [(each.arm, each.number, each.plan.seeds) for each in once] == [
+    fitted_job = load_job(dump_job(job), {"baseline": "majority"})
+    fixed_job = load_job(dump_job(fitted_job), {"data.validation_seed": 7})
+    options = {"baselines": [("majority", fitted_job), ("fixed", fixed_job)], "seeds": 6, "searches": 3}
+    fits = [search for search in search_plans(plan(world, job, plain, **options)) if not search.is_searched]
+    assert [(search.arm, search.number, search.plan.seeds) for search in fits] == [
         ("majority", 1, 1),
         ("fixed", 1, 1),
     ]
-    asked = replace(plan(world, job, plain, **names), redraws=True)
-    found = [each for each in search_plans(asked) if each.arm == "majority"]
-    assert [each.plan.job.data.validation_seed for each in found] == [None, 2, 3]
-    assert [(each.number, each.plan.seeds, each.is_searched) for each in found] == [
+    redrawn_sweep = replace(plan(world, job, plain, **options), redraws=True)
+    redrawn_fits = [search for search in search_plans(redrawn_sweep) if search.arm == "majority"]
+    assert [search.plan.job.data.validation_seed for search in redrawn_fits] == [None, 2, 3]
+    assert [(search.number, search.plan.seeds, search.is_searched) for search in redrawn_fits] == [
         (number, 1, False) for number in (1, 2, 3)
     ]
-    assert len({each.scope for each in found}) == 3
-    assert found[0].scope == once[0].scope
-    assert [each.number for each in search_plans(asked) if each.arm == "fixed"] == [1]
+    assert len({search.scope for search in redrawn_fits}) == 3
+    assert redrawn_fits[0].scope == fits[0].scope
+    assert [search.number for search in search_plans(redrawn_sweep) if search.arm == "fixed"] == [1]
 
 
 def test_the_fits_of_a_baseline_on_several_validation_rows_are_one_arm(world, job, plain):
-    fitted = load_job(dump_job(job), {"baseline": "majority"})
-    asked = plan(world, job, plain, baselines=[("majority", fitted)], seeds=4, searches=2)
-    report = world.run(replace(asked, redraws=True))
+    fitted_job = load_job(dump_job(job), {"baseline": "majority"})
+    sweep = plan(world, job, plain, baselines=[("majority", fitted_job)], seeds=4, searches=2)
+    report = world.run(replace(sweep, redraws=True))
     assert report.state is State.COMPLETE
-    fits = [its for its in report.confirmations if its.arm == "majority"]
-    assert [(its.name, its.search, len(its.seeds)) for its in fits] == [
+    fits = [fit for fit in report.confirmations if fit.arm == "majority"]
+    assert [(fit.name, fit.search, len(fit.seeds)) for fit in fits] == [
         ("majority", 1, 1), ("majority, search 2", 2, 1),
     ]  # fmt: skip
     (verdict,) = report.verdicts
@@ -145,8 +153,8 @@ def test_a_baseline_is_searched_first_and_its_pick_is_confirmed(world, job, plai
     assert [trial.label for trial in report.trials] == [f"trial {n}" for n in range(3)]
     assert [trial.label for trial in report.baseline_trials] == [f"plain, trial {n}" for n in range(3)]
     assert all(set(trial.settings) == {"train.lr"} for trial in report.baseline_trials)
-    opened = [entry.scope for entry in world.ledger.entries.values() if entry.number is not None]
-    assert [bool(scope) for scope in opened] == [True] * 3 + [False] * 3
+    scopes = [entry.scope for entry in world.ledger.entries.values() if entry.number is not None]
+    assert [bool(scope) for scope in scopes] == [True] * 3 + [False] * 3
     first = report.confirmations[0]
     assert (first.role, first.arm, first.search) == (Role.BASELINE, "plain", 1)
     assert report.arms[0].searches[0].pick == first.name
@@ -168,29 +176,36 @@ def test_more_trials_grow_both(world, job, plain):
 
 
 def test_a_stop_between_two_searches_is_gone_on_from(world, job, plain, tmp_path, monkeypatch):
-    whole = world.run(plan(world, job, plain))
-    other = World(tmp_path / "other", monkeypatch)
-    other.stop_when(lambda its, epoch: "topic" not in its.objective.heads and epoch == 1)
-    assert other.run(plan(other, job, plain)).state is State.STOPPED
-    again = other.run(plan(other, job, plain))
-    assert again.state is State.COMPLETE
-    for found, expected in ((again.trials, whole.trials), (again.baseline_trials, whole.baseline_trials)):
-        assert [(t.label, t.score, dict(t.settings)) for t in found] == [
+    unbroken_report = world.run(plan(world, job, plain))
+    other_world = World(tmp_path / "other", monkeypatch)
+    other_world.stop_when(lambda trial_job, epoch: "topic" not in trial_job.objective.heads and epoch == 1)
+    assert other_world.run(plan(other_world, job, plain)).state is State.STOPPED
+    report = other_world.run(plan(other_world, job, plain))
+    assert report.state is State.COMPLETE
+    for trials, expected in (
+        (report.trials, unbroken_report.trials),
+        (report.baseline_trials, unbroken_report.baseline_trials),
+    ):
+        assert [(t.label, t.score, dict(t.settings)) for t in trials] == [
             (t.label, t.score, dict(t.settings)) for t in expected
         ]
 
 
 def test_a_baseline_of_another_job_begins_its_search_anew(world, job, plain):
     world.run(plan(world, job, plain))
-    slower = without_topic(job, **{"train.weight_decay": 0.5})
-    report = world.run(plan(world, job, slower))
+    other_baseline = without_topic(job, **{"train.weight_decay": 0.5})
+    report = world.run(plan(world, job, other_baseline))
     assert len(report.baseline_trials) == 3
     assert len(world.ledger.searches) == 3
 
 
 def test_settings_of_a_baseline_that_is_no_longer_named_lose_their_labels(world, job, plain):
     world.run(plan(world, job, plain))
-    (key,) = [key for key, its in world.ledger.confirmations.items() if its.scope and not its.race]
+    (key,) = [
+        key
+        for key, confirmation in world.ledger.confirmations.items()
+        if confirmation.scope and not confirmation.race
+    ]
 
     def label():
         return world.everything()["logs"][f"SWEEP.{key}"]["tags"]["mlcl.candidate"]

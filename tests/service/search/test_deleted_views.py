@@ -40,20 +40,20 @@ class Home(World):
 
     def views(self):
         """Returns the printed output about the sweep and the text of all files, without ids and times."""
-        found = self.everything()
-        printed = {words[0]: self._printed(words) for words in COMMANDS}
+        contents = self.everything()
+        outputs = {words[0]: self._printed(words) for words in COMMANDS}
         files = [path for kind in ("artifacts", "reports") for path in (self.home / kind).rglob("*.*")]
         client = MlflowClient(self.mlflow)
-        runs = client.search_runs([each.experiment_id for each in client.search_experiments()])
+        runs = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
 
         def without_ids(text):
             for run in runs:
                 text = text.replace(run.info.run_id, run.data.tags["mlcl.log"])
             return TIMES.sub("TIME", text.replace(str(self.home), "HOME"))
 
-        found |= {word: without_ids(text) for word, text in printed.items()}
-        found["files"] = {without_ids(str(path)): without_ids(path.read_text()) for path in files}
-        return found
+        contents |= {word: without_ids(text) for word, text in outputs.items()}
+        contents["files"] = {without_ids(str(path)): without_ids(path.read_text()) for path in files}
+        return contents
 
     def _printed(self, words):
         answer = CliRunner().invoke(app, [*words, "--home", str(self.home)], catch_exceptions=False)
@@ -74,23 +74,25 @@ def test_deleted_views_are_made_again(case, cure, tmp_path, monkeypatch, tiny):
         return home.plan(tiny_job(tiny), text, trials=4, seeds=1)
 
     Tracker(tmp_path / "kept").experiment("tiny")
-    kept = Home(tmp_path / "kept", monkeypatch)
+    kept_home = Home(tmp_path / "kept", monkeypatch)
     if case == "killed":
-        kept.kill_when(lambda _job, epoch: len(kept.ledger.trials()) == 3 and epoch == 3)
-    assert kept.killed(plan(kept)) == (case == "killed")
+        kept_home.kill_when(lambda _job, epoch: len(kept_home.ledger.trials()) == 3 and epoch == 3)
+    assert kept_home.killed(plan(kept_home)) == (case == "killed")
     # The copy has another path, because MLflow's client keeps a store open by its path.
-    shutil.copytree(kept.home, tmp_path / "left", ignore=shutil.ignore_patterns(*VIEWS))
-    assert kept.run(plan(kept)).state is State.COMPLETE
-    whole = kept.views()
-    assert len(whole["files"]) > 20
-    assert ("PRUNED" in {log["end"][0] for log in whole["logs"].values()}) == (case != "finished")
+    shutil.copytree(kept_home.home, tmp_path / "left", ignore=shutil.ignore_patterns(*VIEWS))
+    assert kept_home.run(plan(kept_home)).state is State.COMPLETE
+    expected = kept_home.views()
+    assert len(expected["files"]) > 20
+    assert ("PRUNED" in {log["end"][0] for log in expected["logs"].values()}) == (case != "finished")
 
-    left = Home(tmp_path / "left", monkeypatch)
+    left_home = Home(tmp_path / "left", monkeypatch)
     if cure == "doctor":
-        found = look(left.home, "killed", "delivery", "mlflow-states", fix=True, uri=left.mlflow)
-        assert set(statuses(found)) == {"MENDED"}
+        findings = look(left_home.home, "killed", "delivery", "mlflow-states", fix=True, uri=left_home.mlflow)
+        assert set(statuses(findings)) == {"MENDED"}
         assert (
-            undelivered_logs(left.home) == lost_logs(left.home, left.mlflow, MlflowClient(left.mlflow)) == []
+            undelivered_logs(left_home.home)
+            == lost_logs(left_home.home, left_home.mlflow, MlflowClient(left_home.mlflow))
+            == []
         )
-    assert left.run(plan(left)).state is State.COMPLETE
-    assert differences(left.views(), whole) == []
+    assert left_home.run(plan(left_home)).state is State.COMPLETE
+    assert differences(left_home.views(), expected) == []

@@ -33,9 +33,9 @@ def test_of_one_trial_it_is_the_expected_improvement():
     """Tests the gain of one trial against (m - b) Phi(z) + s phi(z) with z = (m - b) / s."""
     scores = [0.5, 0.6, 0.75]
     mean, spread, best = fmean(scores), stdev(scores), max(scores)
-    z, unit = (mean - best) / spread, NormalDist()
-    closed = (mean - best) * unit.cdf(z) + spread * unit.pdf(z)
-    assert expected_gain(scores, 1) == pytest.approx(closed, rel=1e-3)
+    z, normal = (mean - best) / spread, NormalDist()
+    closed_form = (mean - best) * normal.cdf(z) + spread * normal.pdf(z)
+    assert expected_gain(scores, 1) == pytest.approx(closed_form, rel=1e-3)
 
 
 def test_equal_scores_gain_nothing_and_more_trials_gain_more():
@@ -45,22 +45,22 @@ def test_equal_scores_gain_nothing_and_more_trials_gain_more():
 
 
 def test_when_a_search_stops():
-    near, how = [0.7, 0.7001, 0.7002, 0.6999] * 3, {"startup": 4, "margin": 0.005, "mode": "max"}
+    close_scores, options = [0.7, 0.7001, 0.7002, 0.6999] * 3, {"startup": 4, "margin": 0.005, "mode": "max"}
     assert least_trials(4) == 8
     assert least_trials(10) == 20
-    assert "12 more are expected to gain" in stop_reason(near, 12, 12, **how)
-    assert not stop_reason(near, 12, 12, **{**how, "startup": 7})
-    assert not stop_reason(near, 12, 12, **{**how, "margin": 0.0})
-    far = [0.5, 0.6, 0.7, 0.55] * 3
-    assert not stop_reason(far, 12, 12, **how)
+    assert "12 more are expected to gain" in stop_reason(close_scores, 12, 12, **options)
+    assert not stop_reason(close_scores, 12, 12, **{**options, "startup": 7})
+    assert not stop_reason(close_scores, 12, 12, **{**options, "margin": 0.0})
+    spread_scores = [0.5, 0.6, 0.7, 0.55] * 3
+    assert not stop_reason(spread_scores, 12, 12, **options)
     # A score far below the others is a lead only if lower scores are better.
-    lead = [0.1, *[0.7] * 11]
-    assert not stop_reason(lead, 12, 12, **how)
-    assert stop_reason(lead, 12, 12, **{**how, "mode": "min"})
+    lead_scores = [0.1, *[0.7] * 11]
+    assert not stop_reason(lead_scores, 12, 12, **options)
+    assert stop_reason(lead_scores, 12, 12, **{**options, "mode": "min"})
     # If most trials are pruned, fewer of the remaining ones will complete.
-    middle = [0.70, 0.706, 0.712, 0.718] * 3
-    assert not stop_reason(middle, 12, 40, **how)
-    assert stop_reason(middle, 120, 40, **how)
+    middle_scores = [0.70, 0.706, 0.712, 0.718] * 3
+    assert not stop_reason(middle_scores, 12, 40, **options)
+    assert stop_reason(middle_scores, 120, 40, **options)
 
 
 def test_a_search_stops_and_a_later_command_leaves_it_so(world, job):
@@ -68,24 +68,24 @@ def test_a_search_stops_and_a_later_command_leaves_it_so(world, job):
     report = world.run(world.plan(job, SPACE, trials=20))
     ((search,),) = [arm.searches for arm in report.arms]
     assert (report.state, len(report.trials)) == (State.COMPLETE, 8)
-    said = "12 of 20 trials are left out: 12 more are expected to gain 0, less than evaluation.margin 0.005"
-    assert search.stopped == said
-    assert f"sweep: {said}" in world.notes()
-    assert report.arms[0].stops == [f"heads: {said}"]
-    trained = list(world.formula.trained)
-    again = world.run(world.plan(job, SPACE, trials=20))
-    assert (again.arms, len(again.trials)) == (report.arms, 8)
-    assert world.formula.trained == trained
+    note = "12 of 20 trials are left out: 12 more are expected to gain 0, less than evaluation.margin 0.005"
+    assert search.stopped == note
+    assert f"sweep: {note}" in world.notes()
+    assert report.arms[0].stops == [f"heads: {note}"]
+    trained_epochs = list(world.formula.trained)
+    second_report = world.run(world.plan(job, SPACE, trials=20))
+    assert (second_report.arms, len(second_report.trials)) == (report.arms, 8)
+    assert world.formula.trained == trained_epochs
     assert len(world.run(world.plan(job, SPACE.replace(", stop: evidence", ""), trials=10)).trials) == 10
-    grown = world.run(world.plan(job, SPACE, trials=30))  # decides again, with the same result
-    assert (len(grown.trials), grown.arms[0].searches[0].stopped[:8]) == (10, "20 of 30")
+    grown_report = world.run(world.plan(job, SPACE, trials=30))  # decides again, with the same result
+    assert (len(grown_report.trials), grown_report.arms[0].searches[0].stopped[:8]) == (10, "20 of 30")
 
 
 def test_settings_that_are_asked_for_are_not_left_out_and_a_search_stops_once(world, job):
     def stops(count):
-        asked = [{"train.lr": lr / 100} for lr in range(2, 2 + count)]
-        report = world.run(world.plan(job, SPACE, trials=20, try_first=asked))
-        (stop,) = [each for each in events(world.home) if each["event"] == "stop_search"]
+        settings = [{"train.lr": lr / 100} for lr in range(2, 2 + count)]
+        report = world.run(world.plan(job, SPACE, trials=20, try_first=settings))
+        (stop,) = [event for event in events(world.home) if event["event"] == "stop_search"]
         return len(report.trials), stop["left_out"]
 
     assert stops(8) == (9, 11)  # the search stops after 8 trials, and one more is requested
@@ -106,8 +106,8 @@ def test_a_kill_before_the_end_is_written_draws_no_more(world, job, tmp_path, mo
         world.run(plan)
     assert world.ledger.stops == {}
     assert len(world.run(plan).trials) == 8
-    whole = World(tmp_path / "whole", monkeypatch)
-    assert len(whole.run(whole.plan(job, SPACE, trials=20)).trials) == 8
+    unbroken_world = World(tmp_path / "whole", monkeypatch)
+    assert len(unbroken_world.run(unbroken_world.plan(job, SPACE, trials=20)).trials) == 8
 
 
 def test_searches_that_stop_are_confirmed(world, job):

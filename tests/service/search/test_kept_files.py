@@ -20,37 +20,37 @@ HOW = {"trials": 6, "seeds": 2, "confirm": 2}
 def kept(world):
     """Returns the keys of trainings with a model and of those that logged it; checks their embeddings too."""
     folders = [world.folder / "trials" / key for key in world.ledger.entries]
-    assert all((each / MODEL).exists() == (each / EMBEDDINGS).exists() for each in folders)
-    logged = {
-        each.name
-        for each in folders
-        if RunLog.attach(world.home, f"{world.folder.name}.{each.name}").has_artifact(each / MODEL)
+    assert all((folder / MODEL).exists() == (folder / EMBEDDINGS).exists() for folder in folders)
+    logged_keys = {
+        folder.name
+        for folder in folders
+        if RunLog.attach(world.home, f"{world.folder.name}.{folder.name}").has_artifact(folder / MODEL)
     }
-    return {each.name for each in folders if (each / MODEL).exists()}, logged
+    return {folder.name for folder in folders if (folder / MODEL).exists()}, logged_keys
 
 
 def parts(world):
     """Returns the keys of trials, races and fresh seeds; trials and fresh seeds are sorted, best first."""
     entries = list(world.ledger.entries.values())
-    ordered = sorted(entries, key=lambda its: -its.score)
-    trials = [its.key for its in ordered if its.number is not None]
-    races = [its.key for its in entries if "race" in its.key]
-    return trials, races, [its.key for its in ordered if its.key not in {*trials, *races}]
+    ranked_entries = sorted(entries, key=lambda entry: -entry.score)
+    trials = [entry.key for entry in ranked_entries if entry.number is not None]
+    races = [entry.key for entry in entries if "race" in entry.key]
+    return trials, races, [entry.key for entry in ranked_entries if entry.key not in {*trials, *races}]
 
 
 @pytest.mark.parametrize("keep", ["best", "confirmed", "all"])
 def test_the_best_keep_their_model(world, tiny, keep):
     report = world.run(world.plan(tiny_job(tiny, f"tracking.keep={keep}"), LR, **HOW))
-    trials, races, fresh = parts(world)
-    assert (report.state, len(trials), len(races), len(fresh)) == (State.COMPLETE, 6, 4, 2)
-    best = report.best_training.key
+    trials, races, fresh_seeds = parts(world)
+    assert (report.state, len(trials), len(races), len(fresh_seeds)) == (State.COMPLETE, 6, 4, 2)
+    best_key = report.best_training.key
     entrants = set(trials[:2])
     expected = {
-        "best": ({best, *entrants}, {best}),
-        "confirmed": ({*fresh, *entrants}, set(fresh)),
-        "all": ({*trials, *races, *fresh},) * 2,
+        "best": ({best_key, *entrants}, {best_key}),
+        "confirmed": ({*fresh_seeds, *entrants}, set(fresh_seeds)),
+        "all": ({*trials, *races, *fresh_seeds},) * 2,
     }
-    assert best in fresh
+    assert best_key in fresh_seeds
     assert kept(world) == expected[keep]
     assert all((world.folder / "trials" / key / RESULT).exists() for key in world.ledger.entries)
 
@@ -59,8 +59,8 @@ def test_where_races_choose_the_neighbours_no_trial_keeps_its_model(world, tiny)
     job = tiny_job(tiny, "tracking.keep=best", "evaluation.knn={grid: {k: [1, 3]}}")
     report = world.run(world.plan(job, KNN, **HOW))
     # Nothing is delivered here, so the model to be registered is kept until it can be.
-    registered = next(key for key in world.ledger.entries if key.startswith("confirm"))
-    assert kept(world) == ({report.best_training.key, registered}, {report.best_training.key})
+    registered_key = next(key for key in world.ledger.entries if key.startswith("confirm"))
+    assert kept(world) == ({report.best_training.key, registered_key}, {report.best_training.key})
 
 
 def test_a_search_alone_logs_its_best_trial(world, tiny):
@@ -68,9 +68,9 @@ def test_a_search_alone_logs_its_best_trial(world, tiny):
     trials, _, _ = parts(world)
     assert kept(world) == (set(trials[:2]), {trials[0]})
     world.run(world.plan(tiny_job(tiny), LR, trials=9, confirm=2))
-    grown, _, _ = parts(world)
-    assert len(grown) == 9
-    assert kept(world)[0] == {*grown[:2], trials[0]}
+    grown_trials, _, _ = parts(world)
+    assert len(grown_trials) == 9
+    assert kept(world)[0] == {*grown_trials[:2], trials[0]}
 
 
 def test_a_killed_sweep_keeps_what_an_unbroken_one_keeps(world, tiny):
@@ -78,8 +78,8 @@ def test_a_killed_sweep_keeps_what_an_unbroken_one_keeps(world, tiny):
     world.kill_when(lambda job, epoch: job.train.seed > 500 and epoch == 2)
     assert world.killed(plan)
     assert world.run(plan).state is State.COMPLETE
-    trials, _, fresh = parts(world)
-    assert kept(world)[0] == {fresh[0], *trials[:2]}
+    trials, _, fresh_seeds = parts(world)
+    assert kept(world)[0] == {fresh_seeds[0], *trials[:2]}
     assert json.loads((world.folder / "sweep.json").read_text())["state"] == "COMPLETE"
 
 
@@ -88,36 +88,47 @@ def test_a_trial_that_took_results_takes_no_place_of_a_model(world, tiny):
     world.formula.scale = lambda job: job.train.lr
     world.run(world.plan(tiny_job(tiny, "tracking.keep=best"), text, trials=30, confirm=2))
     trials = world.ledger.trials()
-    best = max(trials, key=lambda its: its.score)
-    assert any(its.same_as == best.key for its in trials)
-    distinct = sorted((its for its in trials if not its.same_as), key=lambda its: -its.score)
-    assert kept(world)[0] == {its.key for its in distinct[:2]}
+    best = max(trials, key=lambda trial: trial.score)
+    assert any(trial.same_as == best.key for trial in trials)
+    distinct_trials = sorted((trial for trial in trials if not trial.same_as), key=lambda trial: -trial.score)
+    assert kept(world)[0] == {trial.key for trial in distinct_trials[:2]}
 
 
 def test_where_another_search_trained_the_best_trial_the_first_of_its_race_keeps_the_model(world, tiny):
     job = tiny_job(tiny, "tracking.keep=best", "data.validation_seed=7")
-    world.formula.scale = lambda its: (
-        (2 if 1000 < its.train.seed < 2000 else 1) * (1.0 if its.train.lr == job.train.lr else 0.9)
+    world.formula.scale = lambda trial_job: (
+        (2 if 1000 < trial_job.train.seed < 2000 else 1)
+        * (1.0 if trial_job.train.lr == job.train.lr else 0.9)
     )
     world.run(world.plan(job, LR, trials=12, searches=2, seeds=4, confirm=2))
-    second = list(world.ledger.searches)[1]
+    second_scope = list(world.ledger.searches)[1]
     (winner,) = [
-        each for each in world.ledger.trials(scope=second) if each.settings["train.lr"] == job.train.lr
+        trial
+        for trial in world.ledger.trials(scope=second_scope)
+        if trial.settings["train.lr"] == job.train.lr
     ]
     assert winner.same_as
     (race,) = [
-        key for key, its in world.ledger.confirmations.items() if its.race and its.trial == winner.label
+        key
+        for key, confirmation in world.ledger.confirmations.items()
+        if confirmation.race and confirmation.trial == winner.label
     ]
     assert world.ledger.seeds_of(race)[0].key in kept(world)[0]
 
 
 def test_a_winner_whose_model_an_earlier_command_removed_has_one_of_its_race(world, tiny):
     job = tiny_job(tiny, "tracking.keep=best")
-    world.formula.scale = lambda its: 1 + its.train.lr
+    world.formula.scale = lambda trial_job: 1 + trial_job.train.lr
     world.run(world.plan(job, LR, trials=9, confirm=1))
     world.run(world.plan(job, LR, trials=3, confirm=1, seeds=3, searches=1))
-    (race,) = [key for key, its in world.ledger.confirmations.items() if its.race and its.settings]
-    trial = next(its for its in world.ledger.trials() if its.label == world.ledger.confirmations[race].trial)
+    (race,) = [
+        key
+        for key, confirmation in world.ledger.confirmations.items()
+        if confirmation.race and confirmation.settings
+    ]
+    trial = next(
+        trial for trial in world.ledger.trials() if trial.label == world.ledger.confirmations[race].trial
+    )
     models, _ = kept(world)
     assert trial.key not in models
     assert world.ledger.seeds_of(race)[0].key in models

@@ -45,11 +45,11 @@ def test_the_first_trials_are_the_job_as_written_and_the_points(world, space, ti
         tiny_job(tiny), SPACE.replace("prior.yaml", str(space.file.parent / "prior.yaml")), trials=6
     )
     world.run(plan)
-    flat = flatten(dump_job(plan.job))
+    job_values = flatten(dump_job(plan.job))
     trials = world.ledger.trials()
-    expected = [start(plan.space, flat), *prior_starts(plan.space, flat)]
+    expected = [start(plan.space, job_values), *prior_starts(plan.space, job_values)]
     assert len(expected) == 4
-    assert [trial.params for trial in trials[:4]] == [pytest.approx(its) for its in expected]
+    assert [trial.params for trial in trials[:4]] == [pytest.approx(point) for point in expected]
     assert trials[4].params not in expected
 
 
@@ -93,10 +93,10 @@ def test_the_priors_of_the_package_can_be_read(tmp_path):
 
 def test_a_prior_that_is_added_later_is_tried_whole(world, space, tiny):
     text = SPACE.replace("prior.yaml", str(space.file.parent / "prior.yaml"))
-    without = SPACE.replace("prior: prior.yaml, ", "")
-    world.run(world.plan(tiny_job(tiny), without, trials=4))
+    text_without_prior = SPACE.replace("prior: prior.yaml, ", "")
+    world.run(world.plan(tiny_job(tiny), text_without_prior, trials=4))
     plan = world.plan(tiny_job(tiny), text, trials=8)
     world.run(plan)
-    tried = [trial.params for trial in world.ledger.trials()]
+    trial_params = [trial.params for trial in world.ledger.trials()]
     expected = prior_starts(plan.space, flatten(dump_job(plan.job)))
-    assert tried[4:7] == [pytest.approx(its) for its in expected]
+    assert trial_params[4:7] == [pytest.approx(point) for point in expected]

@@ -103,27 +103,27 @@ class Uniforms:
 @pytest.mark.parametrize("count", [3, 9])
 def test_weights_are_uniform_on_the_simplex(count):
     """Tests the flat Dirichlet's means 1/k, variances (k-1)/(k^2 (k+1)) and covariances -1/(k^2 (k+1))."""
-    space, draws = plain(Parameter("w", Simplex(KEYS[:count], 1.0, 1.0))), 20_000
+    space, draw_count = plain(Parameter("w", Simplex(KEYS[:count], 1.0, 1.0))), 20_000
     rng = np.random.default_rng(0)
-    found = [draw(space, Uniforms(row)) for row in rng.random((draws, count - 1))]
-    weights = np.array([[drawn[key] for key in KEYS[:count]] for drawn in found])
+    samples = [draw(space, Uniforms(row)) for row in rng.random((draw_count, count - 1))]
+    weights = np.array([[sample[key] for key in KEYS[:count]] for sample in samples])
     assert np.abs(weights.sum(1) - 1).max() < 1e-12
     assert weights.min() >= 0
     variance = (count - 1) / (count**2 * (count + 1))
-    assert np.abs(weights.mean(0) - 1 / count).max() < 4 * np.sqrt(variance / draws)
+    assert np.abs(weights.mean(0) - 1 / count).max() < 4 * np.sqrt(variance / draw_count)
     # A covariance is a mean of products, so its tolerance follows from their standard deviation.
-    centred = weights - 1 / count
-    products = centred[:, :, None] * centred[:, None, :]
+    deviations = weights - 1 / count
+    products = deviations[:, :, None] * deviations[:, None, :]
     expected = np.full((count, count), -1 / (count**2 * (count + 1)))
     np.fill_diagonal(expected, variance)
-    assert (np.abs(products.mean(0) - expected) < 4.5 * products.std(0) / np.sqrt(draws)).all()
+    assert (np.abs(products.mean(0) - expected) < 4.5 * products.std(0) / np.sqrt(draw_count)).all()
 
 
 @given(st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=9))
 @settings(deadline=None)
 def test_weights_survive_the_way_to_their_sticks_and_back(weights):
-    again = weights_of(sum(weights), sticks_of(weights))
-    assert again == pytest.approx(weights, rel=1e-6)
+    restored_weights = weights_of(sum(weights), sticks_of(weights))
+    assert restored_weights == pytest.approx(weights, rel=1e-6)
 
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0]])
@@ -133,8 +133,8 @@ def test_weights_of_zero_are_weights(weights):
 
 def test_a_total_in_a_range_and_a_list_of_weights():
     space = plain(Parameter("w", Simplex(("w",), 0.1, 0.6, size=3)))
-    drawn = draw(space, Uniforms([0.5, 0.25, 1.0]))
-    assert drawn == {"w": pytest.approx([0.35 * 0.5, 0.35 * 0.5 * 0, 0.35 * 0.5], abs=1e-12)}
+    drawn_settings = draw(space, Uniforms([0.5, 0.25, 1.0]))
+    assert drawn_settings == {"w": pytest.approx([0.35 * 0.5, 0.35 * 0.5 * 0, 0.35 * 0.5], abs=1e-12)}
 
 
 def test_what_optuna_is_asked_for(whole):
@@ -142,38 +142,38 @@ def test_what_optuna_is_asked_for(whole):
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=3))
     for _ in range(40):
         trial = study.ask()
-        drawn = draw(whole, trial)
-        known = distributions(whole)
-        assert {name: known[name] for name in trial.params} == trial.distributions
-        assert ("train.momentum" in drawn) == (drawn.get("train.optimizer") == "sgd")
-        assert ("train.optimizer" in drawn) == (drawn["train.epochs"] > 3)
-        assert ("encoder.dropout" in drawn) == (drawn["encoder"]["name"] == "cnn_text")
+        drawn_settings = draw(whole, trial)
+        known_distributions = distributions(whole)
+        assert {name: known_distributions[name] for name in trial.params} == trial.distributions
+        assert ("train.momentum" in drawn_settings) == (drawn_settings.get("train.optimizer") == "sgd")
+        assert ("train.optimizer" in drawn_settings) == (drawn_settings["train.epochs"] > 3)
+        assert ("encoder.dropout" in drawn_settings) == (drawn_settings["encoder"]["name"] == "cnn_text")
     assert "objective.heads.*.weight.stick2" in trial.params
     assert not any(name.endswith(".total") for name in trial.params if "*" in name)
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_drawn_job_is_a_point_that_draws_it_again(whole, base, seed):
-    drawn = example(whole, seed)
-    job = load_job(dump_job(base), drawn)
+    drawn_settings = example(whole, seed)
+    job = load_job(dump_job(base), drawn_settings)
     point = fit(whole, flat(job), flat(base))
-    again = draw(whole, optuna.trial.FixedTrial(point))
-    assert agree(again, drawn)
-    known = distributions(whole)
+    redrawn_settings = draw(whole, optuna.trial.FixedTrial(point))
+    assert agree(redrawn_settings, drawn_settings)
+    known_distributions = distributions(whole)
     assert optuna.trial.create_trial(
-        value=1.0, params=point, distributions={name: known[name] for name in point}
+        value=1.0, params=point, distributions={name: known_distributions[name] for name in point}
     )
 
 
 def test_the_job_as_written_is_a_point_where_it_lies_in_the_space(whole, base):
     with pytest.raises(Misfit, match="level_weights is None, the space has 2 weights"):
         fit(whole, flat(base), flat(base))
-    written = load_job(JOB, ["objective.heads.path.options.level_weights=[1, 2]"])
-    point = fit(whole, flat(written), flat(base))
-    drawn = draw(whole, optuna.trial.FixedTrial(point))
+    written_job = load_job(JOB, ["objective.heads.path.options.level_weights=[1, 2]"])
+    point = fit(whole, flat(written_job), flat(base))
+    drawn_settings = draw(whole, optuna.trial.FixedTrial(point))
     # The classifier's weight, 1 minus the weights of the heads, is drawn as a number.
-    assert drawn["objective.classifier.weight"] == pytest.approx(0.4)
-    assert drawn["objective.heads.path.options.level_weights"] == pytest.approx([1.0, 2.0])
+    assert drawn_settings["objective.classifier.weight"] == pytest.approx(0.4)
+    assert drawn_settings["objective.heads.path.options.level_weights"] == pytest.approx([1.0, 2.0])
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_a_remainder_that_is_not_drawn_as_a_number_stays_one(tmp_path, entry, wr
     )
     space = load_space(tmp_path / "space.yaml", job)
     for point in ({"train.optimizer": 0, **written}, {"train.optimizer": 0, **other}):
-        settings = draw(space, optuna.trial.FixedTrial(point))
-        assert fit(space, flat(load_job(dump_job(job), settings)), flat(job)) == point
+        drawn_settings = draw(space, optuna.trial.FixedTrial(point))
+        assert fit(space, flat(load_job(dump_job(job), drawn_settings)), flat(job)) == point
     assert why_outside(space, job) == ""
 
 
@@ -222,15 +222,20 @@ LEVELS = "objective.heads.path.options.level_weights=[1, 2]"
 )
 def test_a_job_outside_the_space_is_no_point(whole, base, overrides, reason):
     job = load_job(JOB, [LEVELS, *overrides])
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(Misfit) as error:
         fit(whole, flat(job), flat(base))
-    assert reason in str(caught.value)
+    assert reason in str(error.value)
 
 
 def test_keys_that_do_not_change_what_settings_are_worth(whole, base):
-    free = ["train.seed=7", "train.threads=2", "evaluation.metric=val/macro_f1", "evaluation.knn.k=9"]
-    one = fit(whole, flat(load_job(JOB, [LEVELS])), flat(base))
-    assert fit(whole, flat(load_job(JOB, [LEVELS, *free])), flat(base)) == one
+    free_overrides = [
+        "train.seed=7",
+        "train.threads=2",
+        "evaluation.metric=val/macro_f1",
+        "evaluation.knn.k=9",
+    ]
+    point = fit(whole, flat(load_job(JOB, [LEVELS])), flat(base))
+    assert fit(whole, flat(load_job(JOB, [LEVELS, *free_overrides])), flat(base)) == point
 
 
 def test_the_size_of_a_grid(whole):
@@ -241,11 +246,11 @@ def test_the_size_of_a_grid(whole):
 
 
 def test_a_description_is_the_whole_space_in_plain_data(whole, base):
-    described = describe(whole, base)
-    by_name = {parameter["name"]: parameter for parameter in described["parameters"]}
-    assert by_name.keys() == {parameter.name for parameter in whole.parameters}
-    assert by_name["train.momentum"]["when"] == "train.optimizer is sgd"
-    assert by_name["objective.heads.a.temperature"] == {
+    description = describe(whole, base)
+    parameters_by_name = {parameter["name"]: parameter for parameter in description["parameters"]}
+    assert parameters_by_name.keys() == {parameter.name for parameter in whole.parameters}
+    assert parameters_by_name["train.momentum"]["when"] == "train.optimizer is sgd"
+    assert parameters_by_name["objective.heads.a.temperature"] == {
         "name": "objective.heads.a.temperature",
         "kind": "log_float",
         "low": 0.03,
@@ -253,8 +258,8 @@ def test_a_description_is_the_whole_space_in_plain_data(whole, base):
         "scale": "log",
         "when": None,
     }
-    assert described["combinations"] == "continuous"
-    assert described["posthoc"]["varied"] == ["k"]
-    assert described["posthoc"]["settings"] == 2 * 21 * 7
-    weights = [value for key, value in described["example"].items() if key.endswith(".weight")]
+    assert description["combinations"] == "continuous"
+    assert description["posthoc"]["varied"] == ["k"]
+    assert description["posthoc"]["settings"] == 2 * 21 * 7
+    weights = [value for key, value in description["example"].items() if key.endswith(".weight")]
     assert sum(weights) == pytest.approx(1)

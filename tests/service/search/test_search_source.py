@@ -32,23 +32,23 @@ def test_what_the_pruner_stopped_just_before_a_kill_is_closed_and_not_trained_ag
     with monkeypatch.context() as patch:
         patch.setattr(Engine, "end", die)
         assert world.killed(plan)
-    stopped = world.ledger.trials()[-1]
-    assert stopped.state is State.RUNNING
-    trained = len(world.formula.trained)
+    pruned_trial = world.ledger.trials()[-1]
+    assert pruned_trial.state is State.RUNNING
+    epoch_count = len(world.formula.trained)
     world.run(plan)
-    assert world.ledger.entries[stopped.key].state is State.PRUNED
-    assert stopped.key not in {key for key, _ in world.formula.trained[trained:]}
+    assert world.ledger.entries[pruned_trial.key].state is State.PRUNED
+    assert pruned_trial.key not in {key for key, _ in world.formula.trained[epoch_count:]}
     assert world.study.trials[-1].state is TrialState.PRUNED
-    log = world.everything()["logs"][f"SWEEP.{stopped.key}"]
+    log = world.everything()["logs"][f"SWEEP.{pruned_trial.key}"]
     assert log["end"] == ["PRUNED", ""]
-    assert log["points"]["score 0"] == stopped.intermediate[-1][1]
+    assert log["points"]["score 0"] == pruned_trial.intermediate[-1][1]
 
 
 @pytest.mark.parametrize("draw_to", ["half", "before the ledger has it"])
 def test_a_draw_that_a_kill_cut_short_is_drawn_again(world, tiny, monkeypatch, draw_to):
     plan = world.plan(tiny_job(tiny), SPACE, trials=3)
-    whole = World(world.home.parent / "whole", monkeypatch)
-    whole.run(whole.plan(tiny_job(tiny), SPACE, trials=3))
+    unbroken_world = World(world.home.parent / "whole", monkeypatch)
+    unbroken_world.run(unbroken_world.plan(tiny_job(tiny), SPACE, trials=3))
 
     def die(space, trial):
         if trial.number == 2:
@@ -64,7 +64,7 @@ def test_a_draw_that_a_kill_cut_short_is_drawn_again(world, tiny, monkeypatch, d
         with pytest.raises(Killed):
             world.run(plan)
     world.run(plan)
-    assert world.everything()["study"] == whole.everything()["study"]
+    assert world.everything()["study"] == unbroken_world.everything()["study"]
 
 
 NUMBERS = """
@@ -90,7 +90,7 @@ def test_a_search_that_is_killed_and_stopped_draws_what_an_unbroken_one_draws(
     count = 30 if sampler == "cmaes" else 14  # the second generation of CMA-ES learns from the first
 
     def at(trials, epoch):
-        return lambda _job, its: (len(world.ledger.trials()), its) == (trials, epoch)
+        return lambda _job, current_epoch: (len(world.ledger.trials()), current_epoch) == (trials, epoch)
 
     for trials, epoch in ((1, 2), (6, 1), (count - 2, 1)):
         plan = world.plan(tiny_job(tiny), text, trials=count)
@@ -100,10 +100,10 @@ def test_a_search_that_is_killed_and_stopped_draws_what_an_unbroken_one_draws(
         assert world.run(plan).state is State.STOPPED
     world.run(world.plan(tiny_job(tiny), text, trials=count - 1))
     world.run(world.plan(tiny_job(tiny), text, trials=count))
-    whole = World(world.home.parent / "whole", monkeypatch)
-    whole.run(whole.plan(tiny_job(tiny), text, trials=count))
+    unbroken_world = World(world.home.parent / "whole", monkeypatch)
+    unbroken_world.run(unbroken_world.plan(tiny_job(tiny), text, trials=count))
     for part in ("study", "ledger"):
-        assert differences(world.everything()[part], whole.everything()[part]) == []
+        assert differences(world.everything()[part], unbroken_world.everything()[part]) == []
 
 
 EVERY_KIND = """
@@ -123,11 +123,12 @@ def test_the_job_as_written_keeps_its_digits_and_is_confirmed_once(world, tiny, 
     weights += [f"objective.classifier.weight={classifier}", "objective.heads.*.temperature=0.2"]
     plan = world.plan(tiny_job(tiny, *weights), EVERY_KIND, trials=1, seeds=1)
     point = start(plan.space, flatten(dump_job(plan.search_job())))
-    drawn = draw(plan.space, FixedTrial(point))
-    assert drawn["objective.heads.detail.weight"] != 0.1  # the conversion of weights and back costs a digit
+    drawn_settings = draw(plan.space, FixedTrial(point))
+    # The conversion of weights and back costs a digit.
+    assert drawn_settings["objective.heads.detail.weight"] != 0.1
     world.run(plan)
-    (first,) = world.ledger.trials()
-    assert first.job == dump_job(plan.search_job())
-    assert first.settings["objective.heads.detail.weight"] == 0.1
-    assert first.settings.keys() == drawn.keys()
+    (first_trial,) = world.ledger.trials()
+    assert first_trial.job == dump_job(plan.search_job())
+    assert first_trial.settings["objective.heads.detail.weight"] == 0.1
+    assert first_trial.settings.keys() == drawn_settings.keys()
     assert len(world.ledger.confirmations) == 1

@@ -25,31 +25,33 @@ def temperature(entry):
 def test_a_changed_space_keeps_what_fits_and_says_what_does_not(world, job):
     world.formula.fails = lambda _job, epoch: len(world.ledger.trials()) == 5 and epoch == 2
     world.run(world.plan(job, WIDE, trials=8))
-    old = world.ledger.trials()
+    old_trials = world.ledger.trials()
     report = world.run(world.plan(job, NARROW, trials=3))
     ledger, study = world.ledger, world.study
-    first, second = ledger.versions()
-    assert (first.number, second.number) == (0, 1)
-    fit = [e for e in old if e.state is State.COMPLETE and temperature(e) >= 0.3]
-    assert 0 < len(fit) < 7
-    assert list(second.kept) == [entry.key for entry in fit]
-    assert second.kept.keys() | second.dropped.keys() == {entry.key for entry in old}
-    for entry in old:
+    first_version, second_version = ledger.versions()
+    assert (first_version.number, second_version.number) == (0, 1)
+    fitting_trials = [
+        entry for entry in old_trials if entry.state is State.COMPLETE and temperature(entry) >= 0.3
+    ]
+    assert 0 < len(fitting_trials) < 7
+    assert list(second_version.kept) == [entry.key for entry in fitting_trials]
+    assert second_version.kept.keys() | second_version.dropped.keys() == {entry.key for entry in old_trials}
+    for entry in old_trials:
         if entry.state is State.FAILED:
-            assert second.dropped[entry.key] == "is FAILED"
-        elif entry not in fit:
-            assert "the space has 0.3 to 1" in second.dropped[entry.key]
-    for entry in fit:
-        taken = study.trials[list(second.kept).index(entry.key)]
-        assert (taken.state, taken.value) == (TrialState.COMPLETE, entry.score)
-        assert taken.params[NAME] == pytest.approx(temperature(entry))
-        assert taken.user_attrs["from"] == entry.key
-    assert len(study.trials) == len(fit) + 3
-    assert [trial.key for trial in report.trials] == [e.key for e in fit] + [
+            assert second_version.dropped[entry.key] == "is FAILED"
+        elif entry not in fitting_trials:
+            assert "the space has 0.3 to 1" in second_version.dropped[entry.key]
+    for entry in fitting_trials:
+        study_trial = study.trials[list(second_version.kept).index(entry.key)]
+        assert (study_trial.state, study_trial.value) == (TrialState.COMPLETE, entry.score)
+        assert study_trial.params[NAME] == pytest.approx(temperature(entry))
+        assert study_trial.user_attrs["from"] == entry.key
+    assert len(study.trials) == len(fitting_trials) + 3
+    assert [trial.key for trial in report.trials] == [entry.key for entry in fitting_trials] + [
         f"trial-{number:04d}" for number in (8, 9, 10)
     ]
     note = next(event.text for event in world.events if "taken over" in event.text)
-    assert f"{len(fit)} earlier trials fit the space" in note
+    assert f"{len(fitting_trials)} earlier trials fit the space" in note
     assert "is FAILED" in note
     assert {"space.yaml", "space-1.yaml"} <= world.everything()["logs"]["SWEEP"]["texts"].keys()
 
@@ -72,48 +74,54 @@ def test_the_best_so_far_of_the_sweeps_run_goes_on_over_spaces(world, job):
 
 
 def test_a_sweep_begins_with_another_ones_trials(world, job):
-    before = world.run(world.plan(job, WIDE, trials=4, name="before"))
+    earlier_report = world.run(world.plan(job, WIDE, trials=4, name="before"))
     plan = world.plan(job, NARROW, trials=2, warm_start="before")
     report = world.run(plan)
     (version,) = world.ledger.versions()
-    assert version.warm == (before.id,)
-    assert {key.split("/")[0] for key in (*version.kept, *version.dropped)} == {before.id}
-    kept = [trial for trial in before.trials if trial.settings[NAME] >= 0.3]
-    assert {key.split("/")[1] for key in version.kept} == {trial.key for trial in kept}
-    assert len(world.study.trials) == len(kept) + 2
+    assert version.warm == (earlier_report.id,)
+    assert {key.split("/")[0] for key in (*version.kept, *version.dropped)} == {earlier_report.id}
+    kept_trials = [trial for trial in earlier_report.trials if trial.settings[NAME] >= 0.3]
+    assert {key.split("/")[1] for key in version.kept} == {trial.key for trial in kept_trials}
+    assert len(world.study.trials) == len(kept_trials) + 2
     assert len(report.trials) == 2  # the other trials belong to the other sweep
     world.run(world.plan(job, NARROW, trials=3))
     assert len(world.ledger.versions()) == 1  # the trials that were taken over stay
 
 
 def test_each_search_begins_with_the_trials_of_the_other_sweeps_search_with_its_number(world, job):
-    three = {"seeds": 3, "searches": 3}
-    many, few = {"trials": 6, "name": "before"} | three, {"trials": 3, "name": "after"} | three
-    plans = world.plan(job, WIDE, **many), world.plan(job, NARROW, **few, warm_start="before")
+    shared_options = {"seeds": 3, "searches": 3}
+    before_options, after_options = (
+        {"trials": 6, "name": "before"} | shared_options,
+        {"trials": 3, "name": "after"} | shared_options,
+    )
+    plans = (
+        world.plan(job, WIDE, **before_options),
+        world.plan(job, NARROW, **after_options, warm_start="before"),
+    )
     for plan in plans:
         world.run(plan)
     before, after = (Ledger(RunFolders(world.home, "sweeps").named(plan.name).path) for plan in plans)
     searches = [
-        (other, own)
-        for other, own in zip(before.searches, after.searches, strict=True)
-        if not own.startswith(CONTROL)
+        (other_scope, own_scope)
+        for other_scope, own_scope in zip(before.searches, after.searches, strict=True)
+        if not own_scope.startswith(CONTROL)
     ]
     assert len(searches) == 3
-    for other, own in searches:
-        version = after.versions(own)[-1]
-        its = {f"{before.head['id']}/{trial.key}" for trial in before.trials(scope=other)}
-        assert len(its) == 2
-        assert its == version.kept.keys() | version.dropped.keys()
+    for other_scope, own_scope in searches:
+        version = after.versions(own_scope)[-1]
+        trial_keys = {f"{before.head['id']}/{trial.key}" for trial in before.trials(scope=other_scope)}
+        assert len(trial_keys) == 2
+        assert trial_keys == version.kept.keys() | version.dropped.keys()
 
 
 def test_equal_settings_of_two_sweeps_are_two_trials(world, job):
-    one = world.run(world.plan(job, WIDE, trials=1, name="one"))
-    other = tiny_job(job.data.path, "train.seed=7")
-    two = world.run(world.plan(other, WIDE, trials=1, name="two"))
+    first_report = world.run(world.plan(job, WIDE, trials=1, name="one"))
+    other_job = tiny_job(job.data.path, "train.seed=7")
+    second_report = world.run(world.plan(other_job, WIDE, trials=1, name="two"))
     world.run(world.plan(job, WIDE, trials=1, name="three", warm_start="one"))
     world.run(world.plan(job, WIDE, trials=1, name="three", warm_start="two"))
     ledger = Ledger(RunFolders(world.home, "sweeps").named("three").path)
-    assert ledger.versions()[-1].warm == (one.id, two.id)
+    assert ledger.versions()[-1].warm == (first_report.id, second_report.id)
     assert len(ledger.versions()[-1].kept) == 3
 
 
@@ -130,7 +138,7 @@ def test_a_warm_start_that_cannot_be_leaves_nothing_behind(world, job, tmp_path,
 
 def test_a_sweep_is_no_warm_start_of_itself(world, job):
     world.run(world.plan(job, WIDE, trials=1))
-    for command in (world.run, lambda its: plan_sweep(its, world.home)):
+    for command in (world.run, lambda plan: plan_sweep(plan, world.home)):
         with pytest.raises(UserError, match="--warm-start: a sweep has its own trials already"):
             command(world.plan(job, WIDE, trials=2, warm_start="sweep"))
     assert plan_sweep(world.plan(job, WIDE, warm_start="sweep", fresh=True), world.home)
@@ -142,7 +150,7 @@ EVERY = f"space: {{{NAME}: {{choice: [0.1, 0.2]}}}}\nsearch: {{sampler: brute_fo
 @pytest.mark.parametrize("text", [EVERY, "space: {evaluation.knn.k: {choice: [1, 3]}}"])
 def test_a_search_of_every_setting_takes_no_warm_start(world, job, text):
     world.run(world.plan(job, text, name="before"))
-    for command in (world.run, lambda its: plan_sweep(its, world.home)):
+    for command in (world.run, lambda plan: plan_sweep(plan, world.home)):
         with pytest.raises(UserError, match="--warm-start: a search of every setting of its space"):
             command(world.plan(job, text, warm_start="before"))
     assert world.run(world.plan(job, text)).state is State.COMPLETE
@@ -151,8 +159,8 @@ def test_a_search_of_every_setting_takes_no_warm_start(world, job, text):
 def test_other_values_of_the_grid_are_other_scores(world, job):
     world.run(world.plan(job, FREE, trials=2))
     world.run(world.plan(job, FREE.replace("[1, 3]", "[1, 3, 5]"), trials=1))
-    dropped = world.ledger.versions()[1].dropped
-    assert set(dropped.values()) == {"was scored over other k, lambda or temperatures"}
+    drop_reasons = world.ledger.versions()[1].dropped
+    assert set(drop_reasons.values()) == {"was scored over other k, lambda or temperatures"}
 
 
 def test_the_job_as_written_goes_first_where_the_space_has_it(world, job):
@@ -164,9 +172,9 @@ def test_the_job_as_written_goes_first_where_the_space_has_it(world, job):
 
 @pytest.mark.parametrize(("metric", "kept"), [("knn/val/accuracy", 0), ("val/accuracy", 2)])
 def test_a_score_of_other_neighbours_is_no_score_of_these(world, tiny, metric, kept):
-    one, three = (tiny_job(tiny, f"evaluation.metric={metric}", f"evaluation.knn.k={k}") for k in (1, 3))
-    world.run(world.plan(one, WIDE, trials=2, name="before"))
-    world.run(world.plan(three, WIDE, trials=1, warm_start="before"))
+    job_k1, job_k3 = (tiny_job(tiny, f"evaluation.metric={metric}", f"evaluation.knn.k={k}") for k in (1, 3))
+    world.run(world.plan(job_k1, WIDE, trials=2, name="before"))
+    world.run(world.plan(job_k3, WIDE, trials=1, warm_start="before"))
     (version,) = Ledger(RunFolders(world.home, "sweeps").named("sweep").path).versions()
     assert len(version.kept) == kept
     assert set(version.dropped.values()) <= {"was scored over other k, lambda or temperatures"}

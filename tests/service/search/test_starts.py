@@ -28,40 +28,43 @@ def origins(world, scope=""):
 
 @pytest.fixture
 def plan(world, tiny):
-    def of(trials=5, text=SPACE, **how):
-        return world.plan(tiny_job(tiny), text, trials=trials, **how)
+    def of(trials=5, text=SPACE, **options):
+        return world.plan(tiny_job(tiny), text, trials=trials, **options)
 
     return of
 
 
 def test_a_dry_run_counts_what_is_asked_for_beyond_the_trials(world, tiny, plan):
-    its = plan(2, seeds=2, searches=2, control=control_job(tiny_job(tiny)), try_first=[ONE, TWO, ONE])
-    told = plan_sweep(its, world.home)["sweep"]
+    sweep_plan = plan(2, seeds=2, searches=2, control=control_job(tiny_job(tiny)), try_first=[ONE, TWO, ONE])
+    summary = plan_sweep(sweep_plan, world.home)["sweep"]
     # The control has no keys of heads, so only the learning rate of ONE applies to it.
-    assert {arm: each["trials"] for arm, each in told["trials_of_arms"].items()} == {"control": 6, "heads": 6}
-    assert told["trials"] == 6
-    world.run(its)
+    assert {arm: counts["trials"] for arm, counts in summary["trials_of_arms"].items()} == {
+        "control": 6,
+        "heads": 6,
+    }
+    assert summary["trials"] == 6
+    world.run(sweep_plan)
     assert sum(entry.number is not None for entry in world.ledger.entries.values()) == 12
 
 
 def test_they_are_tried_after_the_job_as_written_with_its_other_values(world, plan):
     report = world.run(plan(try_first=[ONE, TWO]))
     assert origins(world) == ["as written", "asked for", "asked for", "drawn", "drawn"]
-    written, first, second, *_ = world.ledger.trials()
-    assert first.settings == {**written.settings, **ONE}
-    assert second.settings == {**written.settings, **TWO}
-    assert first.job["train"]["lr"] == 0.03
+    written_trial, first_trial, second_trial, *_ = world.ledger.trials()
+    assert first_trial.settings == {**written_trial.settings, **ONE}
+    assert second_trial.settings == {**written_trial.settings, **TWO}
+    assert first_trial.job["train"]["lr"] == 0.03
     assert [trial.origin for trial in report.trials] == origins(world)
-    asked = world.study.trials[1].user_attrs
-    assert asked["settings"] == first.settings
+    attrs = world.study.trials[1].user_attrs
+    assert attrs["settings"] == first_trial.settings
 
 
 def test_a_job_outside_the_space_is_said_before_the_start(world, plan):
-    inside, outside = plan(), plan(text=SPACE.replace("[0.001, 0.1]", "[0.5, 1.0]"))
-    assert plan_sweep(inside, world.home)["sweep"]["outside"] == ""
-    said = plan_sweep(outside, world.home)["sweep"]["outside"]
-    assert said.startswith("no trial has the job as written: train.lr is 0.0")
-    assert said.endswith("0.5 to 1")
+    inside_plan, outside_plan = plan(), plan(text=SPACE.replace("[0.001, 0.1]", "[0.5, 1.0]"))
+    assert plan_sweep(inside_plan, world.home)["sweep"]["outside"] == ""
+    reason = plan_sweep(outside_plan, world.home)["sweep"]["outside"]
+    assert reason.startswith("no trial has the job as written: train.lr is 0.0")
+    assert reason.endswith("0.5 to 1")
 
 
 def test_a_prior_comes_after_them(world, plan, tmp_path):
@@ -82,19 +85,19 @@ def test_a_prior_comes_after_those_of_an_earlier_command(world, plan, tmp_path):
 
 
 def test_a_command_that_goes_on_trains_none_twice_and_takes_new_ones(world, plan):
-    its = plan(4, try_first=[ONE, TWO])
+    sweep_plan = plan(4, try_first=[ONE, TWO])
     world.stop_when(lambda _job, epoch: (len(world.ledger.trials()), epoch) == (2, 2))
-    assert world.run(its).state is State.STOPPED
+    assert world.run(sweep_plan).state is State.STOPPED
     assert origins(world) == ["as written", "asked for"]
-    assert world.run(its).state is State.COMPLETE
+    assert world.run(sweep_plan).state is State.COMPLETE
     assert origins(world) == ["as written", "asked for", "asked for", "drawn"]
-    trained = list(world.formula.trained)
-    world.run(its)
-    assert world.formula.trained == trained
+    trained_epochs = list(world.formula.trained)
+    world.run(sweep_plan)
+    assert world.formula.trained == trained_epochs
     # A setting that is requested later is trained although the trials are used up.
     world.run(plan(4, try_first=[TWO, {"train.lr": 0.05}]))
     assert origins(world) == ["as written", "asked for", "asked for", "drawn", "asked for"]
-    assert {key for key, _ in world.formula.trained[len(trained) :]} == {"trial-0004"}
+    assert {key for key, _ in world.formula.trained[len(trained_epochs) :]} == {"trial-0004"}
     world.run(plan(6))
     assert origins(world)[5:] == ["drawn"]
 
@@ -121,9 +124,11 @@ def test_every_search_of_every_arm_tries_what_it_has_of_them(world, plan, tiny):
     world.run(plan(6, seeds=2, searches=2, control=control_job(tiny_job(tiny)), try_first=[ONE]))
     assert len(world.ledger.searches) == 4
     for scope in world.ledger.searches:
-        (asked,) = (each for each in world.ledger.trials(scope=scope) if each.origin == "asked for")
-        its = {"train.lr": 0.03} if scope.startswith("control") else ONE
-        assert {key: asked.settings.get(key) for key in ONE} == {DETAIL: None, **its}
+        (requested_trial,) = (
+            trial for trial in world.ledger.trials(scope=scope) if trial.origin == "asked for"
+        )
+        expected = {"train.lr": 0.03} if scope.startswith("control") else ONE
+        assert {key: requested_trial.settings.get(key) for key in ONE} == {DETAIL: None, **expected}
 
 
 def test_a_grid_has_them_first_and_each_point_once(world, plan):
@@ -169,8 +174,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("setting", "problem"), REFUSED, ids=[str(setting) for setting, _ in REFUSED])
 def test_what_the_space_does_not_have_is_refused_before_anything_starts(world, plan, setting, problem):
-    for command in (world.run, lambda its: plan_sweep(its, world.home)):
-        with pytest.raises(UserError, match=problem.replace("^--try", "key --try")) as caught:
+    for command in (world.run, lambda sweep_plan: plan_sweep(sweep_plan, world.home)):
+        with pytest.raises(UserError, match=problem.replace("^--try", "key --try")) as error:
             command(plan(try_first=[ONE, setting]))
-        assert "\n" not in caught.value.line()
+        assert "\n" not in error.value.line()
     assert not list(world.home.glob("sweeps/*"))

@@ -49,8 +49,8 @@ def space(sampler, goals=(ACCURACY,), seed=0):
 
 def next_start(version, trials, starts):
     """Returns the first start that no trial has tried, as the searches of a sweep do."""
-    tried = [each.params for each in (*version.kept.values(), *trials)]
-    return next((point for point in starts if point not in tried), None)
+    tried_params = [trial.params for trial in (*version.kept.values(), *trials)]
+    return next((point for point in starts if point not in tried_params), None)
 
 
 class Search:
@@ -59,19 +59,25 @@ class Search:
     def __init__(self, folder, its, restarts=False, starts=()):
         self.folder, self.space = folder / "sweeps" / "id", its
         self.restarts, self.starts, self.ledger = restarts, starts, new_ledger(self.folder)
-        drawn = {name: distribution_to_json(each) for name, each in distributions(its).items()}
-        self.ledger.open_version(SpaceVersion(0, "", "", drawn, tuple(g.mode for g in its.goals), {}, {}))
+        space_distributions = {
+            name: distribution_to_json(distribution) for name, distribution in distributions(its).items()
+        }
+        self.ledger.open_version(
+            SpaceVersion(0, "", "", space_distributions, tuple(g.mode for g in its.goals), {}, {})
+        )
 
     def draw(self):
         """Draws one more trial and records it as running."""
         if self.restarts:
             self.ledger = Ledger(self.folder)
         (version,), trials = self.ledger.versions(), self.ledger.trials()
-        known = trials_to_learn(self.ledger, self.space, version)
-        first = next_start(version, trials, self.starts)
-        settings, drawn = draw_trial(self.space, version, known, len(trials), first)
+        known_trials = trials_to_learn(self.ledger, self.space, version)
+        start = next_start(version, trials, self.starts)
+        settings, study_trial = draw_trial(self.space, version, known_trials, len(trials), start)
         training = Training(f"t{len(trials)}", "", {}, settings, number=len(trials))
-        return self.ledger.open(replace(training, params=drawn.params, system_attrs=drawn.system_attrs))
+        return self.ledger.open(
+            replace(training, params=study_trial.params, system_attrs=study_trial.system_attrs)
+        )
 
     def close(self, entry):
         """Closes a trial as complete, pruned or failed, depending on its number."""
@@ -100,21 +106,21 @@ ONE, TWO = (ACCURACY,), (ACCURACY, LOSS)
     ],
 )  # fmt: skip
 def test_a_restart_before_each_trial_changes_no_draw(tmp_path, sampler, goals, count):
-    whole = Search(tmp_path / "whole", space(sampler, goals)).run(count)
-    assert Search(tmp_path / "broken", space(sampler, goals), restarts=True).run(count) == whole
-    assert Search(tmp_path / "other", space(sampler, goals, seed=1)).run(8) != whole[:8]
+    expected = Search(tmp_path / "whole", space(sampler, goals)).run(count)
+    assert Search(tmp_path / "broken", space(sampler, goals), restarts=True).run(count) == expected
+    assert Search(tmp_path / "other", space(sampler, goals, seed=1)).run(8) != expected[:8]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "random"])
 def test_trials_that_run_or_were_stopped_change_no_draw(tmp_path, sampler):
-    alone, beside = (Search(tmp_path / name, space(sampler)) for name in ("alone", "beside"))
-    for search in (alone, beside):
+    lone_search, parallel_search = (Search(tmp_path / name, space(sampler)) for name in ("alone", "beside"))
+    for search in (lone_search, parallel_search):
         search.run(12)
-    running = beside.draw()
-    assert alone.draw().params == running.params
-    beside.ledger.close(running.key, End(State.STOPPED))
-    alone.ledger.close("t12", End(State.FAILED))
-    assert alone.draw().params == beside.draw().params
+    running_trial = parallel_search.draw()
+    assert lone_search.draw().params == running_trial.params
+    parallel_search.ledger.close(running_trial.key, End(State.STOPPED))
+    lone_search.ledger.close("t12", End(State.FAILED))
+    assert lone_search.draw().params == parallel_search.draw().params
 
 
 def test_parallel_trials_of_the_gaussian_process_keep_their_distance(tmp_path):
@@ -125,8 +131,11 @@ def test_parallel_trials_of_the_gaussian_process_keep_their_distance(tmp_path):
 
 @pytest.mark.parametrize("parallel", [1, 6])
 def test_brute_force_visits_everything_once(tmp_path, parallel):
-    its = space("brute_force")
-    search = Search(tmp_path / "sweep", replace(its, parameters=(its.parameters[0], its.parameters[2])))
+    base_space = space("brute_force")
+    search = Search(
+        tmp_path / "sweep",
+        replace(base_space, parameters=(base_space.parameters[0], base_space.parameters[2])),
+    )
     for _ in range(9 // parallel):
         for entry in [search.draw() for _ in range(parallel)]:
             search.close(entry)
@@ -137,15 +146,15 @@ def test_brute_force_visits_everything_once(tmp_path, parallel):
 
 
 def test_cmaes_follows_its_metric_and_says_nothing(tmp_path, caplog):
-    its = space("cmaes")
+    base_space = space("cmaes")
     x, y = Parameter("x", Float(0.0, 1.0)), Parameter("y", Float(0.0, 1.0))
-    search = Search(tmp_path / "sweep", replace(its, parameters=(x, y, its.parameters[0])))
+    search = Search(tmp_path / "sweep", replace(base_space, parameters=(x, y, base_space.parameters[0])))
     for _ in range(80):
         entry = search.draw()
         score = -((entry.params["x"] - 0.7) ** 2) - (entry.params["y"] - 0.2) ** 2
         search.ledger.close(entry.key, End(State.COMPLETE, score=score, values=[score]))
-    late = [entry.score for entry in search.ledger.trials()[-20:]]
-    assert sum(late) / 20 > -0.02
+    late_scores = [entry.score for entry in search.ledger.trials()[-20:]]
+    assert sum(late_scores) / 20 > -0.02
     assert not caplog.records
 
 
@@ -158,16 +167,16 @@ def version(*modes, **kept):
 
 
 def test_the_job_as_written_is_drawn_first_unless_an_earlier_trial_was_it(tmp_path):
-    its = Search(tmp_path / "sweep", space("random"))
+    search = Search(tmp_path / "sweep", space("random"))
     start = {"choice": 1, "whole": 5, "rate": 0.01, "share": 0.25, "depth": 2}
     control = {**start, "rate": 0.02}
-    its.starts = [start, control]
-    assert [its.draw().params in (start, control) for _ in range(3)] == [True, True, False]
-    (before,) = its.ledger.versions()
-    for kept, first in (({}, True), ({"a": EarlierTrial(start, State.PRUNED, [], [])}, False)):
-        version = replace(before, kept=kept)
-        _, drawn = draw_trial(its.space, version, [], 0, next_start(version, [], [start]))
-        assert (drawn.number, drawn.params == start) == (len(kept), first)
+    search.starts = [start, control]
+    assert [search.draw().params in (start, control) for _ in range(3)] == [True, True, False]
+    (first_version,) = search.ledger.versions()
+    for kept_trials, is_start in (({}, True), ({"a": EarlierTrial(start, State.PRUNED, [], [])}, False)):
+        version = replace(first_version, kept=kept_trials)
+        _, study_trial = draw_trial(search.space, version, [], 0, next_start(version, [], [start]))
+        assert (study_trial.number, study_trial.params == start) == (len(kept_trials), is_start)
 
 
 @pytest.mark.parametrize(
@@ -183,14 +192,14 @@ def test_the_job_as_written_is_drawn_first_unless_an_earlier_trial_was_it(tmp_pa
 )
 def test_a_study_has_the_state_values_and_intermediate_values_of_an_entry(state, values, expected, value):
     attrs = {"cma:generation": 3}
-    its = {
+    fields = {
         "params": {"x": 0.5},
         "system_attrs": attrs,
         "intermediate": VALUES,
         "values": values,
         "reason": "why",
     }
-    entry = Entry("t", "trial 0", {}, {"lr": 1}, number=0, state=state, **its)
+    entry = Entry("t", "trial 0", {}, {"lr": 1}, number=0, state=state, **fields)
     (trial,) = build_study(version(), [entry], "sweep").trials
     assert (trial.state, trial.values, trial.params, trial.system_attrs) == (
         expected,
@@ -208,10 +217,10 @@ def test_a_study_has_the_state_values_and_intermediate_values_of_an_entry(state,
 
 
 def test_earlier_trials_stand_before_those_of_the_space():
-    complete = EarlierTrial({"x": 0.1}, State.COMPLETE, [0.7], VALUES)
-    pruned = EarlierTrial({"x": 0.2}, State.PRUNED, [], VALUES)
+    complete_trial = EarlierTrial({"x": 0.1}, State.COMPLETE, [0.7], VALUES)
+    pruned_trial = EarlierTrial({"x": 0.2}, State.PRUNED, [], VALUES)
     entry = Entry("t", "trial 0", {}, {}, number=0, params={"x": 0.5})
-    study = build_study(version(**{"one/trial-1": complete, "trial-7": pruned}), [entry], "sweep")
+    study = build_study(version(**{"one/trial-1": complete_trial, "trial-7": pruned_trial}), [entry], "sweep")
     assert [trial.params["x"] for trial in study.trials] == [0.1, 0.2, 0.5]
     assert [trial.user_attrs.get("from") for trial in study.trials] == ["one/trial-1", "trial-7", None]
     assert [trial.values for trial in study.trials] == [[0.7], [0.5], None]
@@ -239,9 +248,9 @@ def test_a_copy_of_all_studies_is_written_once_and_read_by_optuna(tmp_path, monk
     names = [f"{ledger.searches[0]}.{ledger.head['id']}", ledger.head["id"]]
     assert optuna.get_all_study_names(storage) == names
     for name, scope in zip(names, ledger.searches, strict=True):
-        copy, built = optuna.load_study(study_name=name, storage=storage), world.study_of(scope)
+        copy, built_study = optuna.load_study(study_name=name, storage=storage), world.study_of(scope)
         assert [(t.state, t.params, t.values, t.intermediate_values, t.user_attrs) for t in copy.trials] == [
-            (t.state, t.params, t.values, t.intermediate_values, t.user_attrs) for t in built.trials
+            (t.state, t.params, t.values, t.intermediate_values, t.user_attrs) for t in built_study.trials
         ]
         assert len(copy.trials) == 4
     before = file.read_bytes()
@@ -274,9 +283,9 @@ def test_a_copy_has_the_values_that_were_trained(tmp_path, monkeypatch, tiny):
     for copy, trial in zip(study.trials, trials, strict=True):
         expected = flatten(trial.settings)
         sections = {key: expected.pop(key) for key in list(expected) if ".projection." in key}
-        found = dict(copy.params)
-        assert json.loads(found.pop("objective.heads.topic.projection"))["dim"] in sections.values()
-        assert found == pytest.approx(expected)
+        params = dict(copy.params)
+        assert json.loads(params.pop("objective.heads.topic.projection"))["dim"] in sections.values()
+        assert params == pytest.approx(expected)
         assert copy.params["encoder.width"] in (4, 8, 16)
     assert study.best_params["train.optimizer"] in ("adamw", "sgd")
     assert study.best_value == max(trial.score for trial in trials)
@@ -300,7 +309,7 @@ def test_a_draw_changes_no_earlier_trial(tmp_path, sampler):
 @pytest.mark.parametrize(("sampler", "mode"), [("tpe", "max"), ("tpe", "min"), ("brute_force", "max")])
 def test_a_draw_learns_from_the_best_and_the_latest_of_many_trials(tmp_path, sampler, mode):
     """Tests that a draw learns from a limited number of trials, and that its seed is the trial's number."""
-    its = space(sampler, (Goal("val/accuracy", mode),))
+    base_space = space(sampler, (Goal("val/accuracy", mode),))
     version = SpaceVersion(1, "", "", {}, (mode,), {}, {})
     count = LEARNT + 300
     ledger = new_ledger(tmp_path / "sweeps" / "id")
@@ -312,15 +321,17 @@ def test_a_draw_learns_from_the_best_and_the_latest_of_many_trials(tmp_path, sam
         best = 1e3 if mode == "max" else -1e3
         ledger.open(training)
         ledger.close(training.key, End(state, score=best if number == -1 else float(number % 400)))
-    found = [int(each.key[1:]) for each in trials_to_learn(ledger, its, version)]
+    numbers = [int(trial.key[1:]) for trial in trials_to_learn(ledger, base_space, version)]
     if sampler == "brute_force":
-        assert found == list(range(count))
+        assert numbers == list(range(count))
         return
-    assert (len(found), found[BEST:]) == (LEARNT, list(range(count - LEARNT + BEST, count)))
-    ends = range(300, 400) if mode == "max" else [*range(7), *range(8, 101)]
-    assert found[:BEST] == list(ends)
+    assert (len(numbers), numbers[BEST:]) == (LEARNT, list(range(count - LEARNT + BEST, count)))
+    best_numbers = range(300, 400) if mode == "max" else [*range(7), *range(8, 101)]
+    assert numbers[:BEST] == list(best_numbers)
     seeds = [
-        SeededSampler(its.search, left)._make_sampler(SimpleNamespace(number=5 - left))._rng.rng
-        for left in (0, 3)
+        SeededSampler(base_space.search, left_out)
+        ._make_sampler(SimpleNamespace(number=5 - left_out))
+        ._rng.rng
+        for left_out in (0, 3)
     ]
     assert seeds[0].random() == seeds[1].random()

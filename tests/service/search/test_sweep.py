@@ -58,12 +58,12 @@ search: {scheduler: none, metric: [val/accuracy, val/macro_f1]}
 @pytest.fixture(scope="module")
 def databases_of(tmp_path_factory):
     """Returns a function that copies a prepared store into a home, since creating tables takes long."""
-    made = tmp_path_factory.mktemp("store")
-    Tracker(made)
+    folder = tmp_path_factory.mktemp("store")
+    Tracker(folder)
 
     def copy(home):
         home.mkdir()
-        return shutil.copy(made / "mlflow.db", home)
+        return shutil.copy(folder / "mlflow.db", home)
 
     return copy
 
@@ -82,11 +82,11 @@ def log_of(world, key):
 
 def test_nothing_to_do_prints_the_same_report(world, job):
     plan = world.plan(job, FREE, trials=3, seeds=2)
-    first = world.run(plan)
-    trained = list(world.formula.trained)
-    again = world.run(plan)
-    assert again == first.__class__(**{**vars(first), "spent": again.spent})
-    assert world.formula.trained == trained
+    first_report = world.run(plan)
+    trained_epochs = list(world.formula.trained)
+    second_report = world.run(plan)
+    assert second_report == first_report.__class__(**{**vars(first_report), "spent": second_report.spent})
+    assert world.formula.trained == trained_epochs
 
 
 def test_a_sweep_that_is_stopped_and_grows_is_the_unbroken_one(world, job):
@@ -96,18 +96,18 @@ def test_a_sweep_that_is_stopped_and_grows_is_the_unbroken_one(world, job):
     assert (report.state, states(world)) == (State.STOPPED, [State.COMPLETE, State.STOPPED])
     assert [trial.state for trial in world.study.trials] == [TrialState.COMPLETE, TrialState.WAITING]
     assert log_of(world, "trial-0001")["end"] == ["STOPPED", ""]
-    stopped, done = trials(world)[1], len(world.formula.trained)
+    stopped_trial, epoch_count = trials(world)[1], len(world.formula.trained)
     assert world.run(plan).state is State.COMPLETE
-    assert world.formula.trained[done] == ("trial-0001", 4)  # the epoch after its checkpoint
-    assert trials(world)[1].settings == stopped.settings
-    assert trials(world)[1].intermediate[: len(stopped.intermediate)] == stopped.intermediate
+    assert world.formula.trained[epoch_count] == ("trial-0001", 4)  # the epoch after its checkpoint
+    assert trials(world)[1].settings == stopped_trial.settings
+    assert trials(world)[1].intermediate[: len(stopped_trial.intermediate)] == stopped_trial.intermediate
     before = world.everything()["ledger"]["entries"]
     report = world.run(world.plan(job, PLAIN, trials=6, seeds=1))
     after = world.everything()["ledger"]["entries"]
     assert (len(report.trials), {key: after[key] for key in before}) == (6, before)
-    whole = World(world.home.parent / "other", world._patch)
-    whole.run(whole.plan(job, PLAIN, trials=6, seeds=1))
-    assert whole.everything()["study"] == world.everything()["study"]
+    unbroken_world = World(world.home.parent / "other", world._patch)
+    unbroken_world.run(unbroken_world.plan(job, PLAIN, trials=6, seeds=1))
+    assert unbroken_world.everything()["study"] == world.everything()["study"]
 
 
 def test_whoever_insists_on_a_stop_finds_nothing_running(world, job):
@@ -130,7 +130,7 @@ def test_the_name_is_one_sweeps(world, tmp_path):
     world.run(world.plan(job, SPACE))
     world.run(world.plan(job, GOALS, trials=1, name="goals"))
     before = world.ledger.head
-    others = {
+    refused_plans = {
         "job": world.plan(tiny_job(job.data.path, "train.epochs=5"), SPACE),
         "job|data set": world.plan(tiny_job(text_dataset(tmp_path / "other", seed=1)), SPACE),
         "score": world.plan(job, GOALS),
@@ -140,10 +140,10 @@ def test_the_name_is_one_sweeps(world, tmp_path):
             job, GOALS.replace("none,", "none, prune_by: val/macro_f1,"), name="goals"
         ),
     }
-    for what, plan in others.items():
-        for way in (world.run, lambda its: plan_sweep(its, world.home)):
-            with pytest.raises(UserError, match=f"the sweep of this name has another ({what})"):
-                way(plan)
+    for part, plan in refused_plans.items():
+        for run in (world.run, lambda sweep_plan: plan_sweep(sweep_plan, world.home)):
+            with pytest.raises(UserError, match=f"the sweep of this name has another ({part})"):
+                run(plan)
     for file in (tmp_path / "data").iterdir():
         file.unlink()
     text_dataset(tmp_path / "data", seed=1)  # other data under the same path
@@ -155,32 +155,34 @@ def test_the_name_is_one_sweeps(world, tmp_path):
 
 def test_a_dry_run_takes_the_precision_of_the_sweep_that_goes_on(world, tiny, monkeypatch):
     monkeypatch.setattr(precision, "step_precision", lambda _: "bf16")
-    auto = tiny_job(tiny, "train.precision=auto")
-    world.run(world.plan(auto, SPACE, trials=1))
-    assert plan_sweep(world.plan(auto, SPACE, trials=2), world.home)["sweep"]["trials"] == 2
+    auto_job = tiny_job(tiny, "train.precision=auto")
+    world.run(world.plan(auto_job, SPACE, trials=1))
+    assert plan_sweep(world.plan(auto_job, SPACE, trials=2), world.home)["sweep"]["trials"] == 2
     with pytest.raises(UserError, match="another job"):
         plan_sweep(world.plan(tiny_job(tiny, "train.precision=float32"), SPACE), world.home)
 
 
 def test_fresh_begins_anew(world, job):
-    first = world.run(world.plan(job, SPACE, trials=2))
-    second = world.run(world.plan(tiny_job(job.data.path, "train.epochs=5"), SPACE, trials=3, fresh=True))
-    assert second.id != first.id
-    assert len(second.trials) == 3
-    third = world.run(world.plan(tiny_job(job.data.path, "train.epochs=5"), SPACE, trials=4))
-    assert (third.id, len(third.trials)) == (second.id, 4)
+    first_report = world.run(world.plan(job, SPACE, trials=2))
+    second_report = world.run(
+        world.plan(tiny_job(job.data.path, "train.epochs=5"), SPACE, trials=3, fresh=True)
+    )
+    assert second_report.id != first_report.id
+    assert len(second_report.trials) == 3
+    third_report = world.run(world.plan(tiny_job(job.data.path, "train.epochs=5"), SPACE, trials=4))
+    assert (third_report.id, len(third_report.trials)) == (second_report.id, 4)
 
 
 def test_a_job_that_is_resumed_goes_on_with_what_fresh_began(world, job, monkeypatch):
-    other = world.run(world.plan(job, SPACE, trials=2))
+    other_report = world.run(world.plan(job, SPACE, trials=2))
     monkeypatch.setenv("MLCL_JOB", "lab-7")
-    first = world.run(world.plan(job, SPACE, trials=2, fresh=True))
+    first_report = world.run(world.plan(job, SPACE, trials=2, fresh=True))
     monkeypatch.delenv("MLCL_JOB")
-    later = world.run(world.plan(job, SPACE, trials=1, fresh=True))
+    later_report = world.run(world.plan(job, SPACE, trials=1, fresh=True))
     monkeypatch.setenv("MLCL_JOB", "lab-7")
-    again = world.run(world.plan(job, SPACE, trials=4, fresh=True))
-    assert len({other.id, first.id, later.id}) == 3
-    assert (first.id, again.id, len(again.trials)) == ("lab-7", "lab-7", 4)
+    resumed_report = world.run(world.plan(job, SPACE, trials=4, fresh=True))
+    assert len({other_report.id, first_report.id, later_report.id}) == 3
+    assert (first_report.id, resumed_report.id, len(resumed_report.trials)) == ("lab-7", "lab-7", 4)
 
 
 def test_a_budget_that_was_enough_is_no_reason_to_say_budget(world, job, monkeypatch):
@@ -266,10 +268,10 @@ def test_an_exception_of_the_executor_ends_in_a_true_state(world, job, monkeypat
     monkeypatch.setattr("mlcl.service.engine.engine.run_trainings", broken)
     with pytest.raises(RuntimeError, match="no cluster"):
         world.run(world.plan(job, PLAIN))
-    told = world.everything()
-    assert (told["ledger"]["state"], told["ledger"]["record"]) == ("FAILED", "FAILED")
-    assert told["logs"]["SWEEP"]["end"] == ["FAILED", "RuntimeError: no cluster"]
-    assert told["logs"]["SWEEP.trial-0000"]["end"] == ["STOPPED", ""]
+    contents = world.everything()
+    assert (contents["ledger"]["state"], contents["ledger"]["record"]) == ("FAILED", "FAILED")
+    assert contents["logs"]["SWEEP"]["end"] == ["FAILED", "RuntimeError: no cluster"]
+    assert contents["logs"]["SWEEP.trial-0000"]["end"] == ["STOPPED", ""]
     assert states(world) == [State.STOPPED]
 
 
@@ -289,8 +291,8 @@ def test_processes_that_die_again_and_again(world, job, monkeypatch):
 
 
 def test_an_ended_training_cannot_begin_again(world, job, monkeypatch):
-    def twice(callbacks, **how):
-        in_process(callbacks, **how)
+    def twice(callbacks, **options):
+        in_process(callbacks, **options)
         with pytest.raises(RuntimeError, match="trial 0 is COMPLETE"):
             callbacks.begin("trial-0000")
 
@@ -303,8 +305,8 @@ def test_an_error_while_a_trial_is_closed_leaves_nothing_running(world, job, mon
     def broken(*_):
         raise ConnectionError("so it is not told")
 
-    def then_broken(callbacks, **how):
-        in_process(callbacks, **{**how, "most": 1})
+    def then_broken(callbacks, **options):
+        in_process(callbacks, **{**options, "most": 1})
         callbacks.begin(callbacks.next().key)
         monkeypatch.setattr("mlcl.service.search.search_source.SearchSource.on_end", broken)
         callbacks.report("trial-0001", 1, 0.5)
@@ -316,10 +318,10 @@ def test_an_error_while_a_trial_is_closed_leaves_nothing_running(world, job, mon
             world.run(world.plan(job, PLAIN, trials=2))
     assert states(world) == [State.COMPLETE, State.STOPPED]
     sweep = world.ledger.head["id"]
-    told = [
+    log_states = [
         RunLog.attach(world.home, id).state for id in (sweep, f"{sweep}.trial-0000", f"{sweep}.trial-0001")
     ]
-    assert told == [State.FAILED, State.COMPLETE, State.STOPPED]
+    assert log_states == [State.FAILED, State.COMPLETE, State.STOPPED]
 
 
 def test_several_goals_have_a_front(world, job):
@@ -327,20 +329,23 @@ def test_several_goals_have_a_front(world, job):
     assert [goal.metric for goal in report.goals] == ["val/accuracy", "val/macro_f1"]
     assert 1 < len(report.front) < len(report.trials)
     for trial in report.trials:
-        beaten = [
+        better_trials = [
             other
             for other in report.trials
             if other.values[0] >= trial.values[0]
             and other.values[1] >= trial.values[1]
             and other.values != trial.values
         ]
-        assert (trial in report.front) == (not beaten)
+        assert (trial in report.front) == (not better_trials)
     assert {trial.key for trial in report.front} == {
         trials(world)[trial.number].key for trial in world.study.best_trials
     }
-    confirmed = [confirmation.label for confirmation in report.confirmations]
-    best = sorted(report.front, key=lambda trial: -trial.values[0])[:2]
-    assert [f"best found ({best[0].label})", f"no. 2 found ({best[1].label})"] == confirmed[1:]
+    confirmed_labels = [confirmation.label for confirmation in report.confirmations]
+    best_trials = sorted(report.front, key=lambda trial: -trial.values[0])[:2]
+    assert [
+        f"best found ({best_trials[0].label})",
+        f"no. 2 found ({best_trials[1].label})",
+    ] == confirmed_labels[1:]
 
 
 def test_picks_are_confirmed_on_seeds_that_are_not_the_searchs_or_the_races(world, job):
@@ -359,17 +364,17 @@ def test_picks_are_confirmed_on_seeds_that_are_not_the_searchs_or_the_races(worl
         seeds = [world.ledger.entries[seed.key].job["train"]["seed"] for seed in confirmation.seeds]
         assert seeds == [1, 2, 3]
         assert all("test/accuracy" in seed.metrics for seed in confirmation.seeds)
-    searched = [trial.job["train"]["seed"] for trial in trials(world)]
-    assert searched == [0]
+    search_seeds = [trial.job["train"]["seed"] for trial in trials(world)]
+    assert search_seeds == [0]
     assert not any("test/accuracy" in trial.metrics for trial in trials(world))
 
 
 def test_a_confirmation_is_told_as_the_mean_of_its_seeds_and_grows(world, job):
     world.run(world.plan(job, PLAIN, trials=1, seeds=2))
     (confirmation,) = world.ledger.confirmations
-    first = log_of(world, confirmation)["points"]
+    first_points = log_of(world, confirmation)["points"]
     seeds = [entry.metrics["test/accuracy"] for entry in world.ledger.seeds_of(confirmation)]
-    assert first["test/accuracy 2"] == pytest.approx(sum(seeds) / 2)
+    assert first_points["test/accuracy 2"] == pytest.approx(sum(seeds) / 2)
     report = world.run(world.plan(job, PLAIN, trials=1, seeds=3))
     seeds = [entry.metrics["test/accuracy"] for entry in world.ledger.seeds_of(confirmation)]
     assert log_of(world, confirmation)["points"]["test/accuracy 3"] == pytest.approx(sum(seeds) / 3)
@@ -410,19 +415,19 @@ def test_a_search_that_was_stopped_confirms_nothing_yet(world, job):
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_grown_search_that_was_stopped_opens_no_further_seeds(world, job, killed):
-    first = world.plan(job, PLAIN, trials=3, seeds=2)
+    first_plan = world.plan(job, PLAIN, trials=3, seeds=2)
     if killed:
         world.kill_when(lambda job, epoch: job.train.seed == 2 and epoch == 2)
-        assert world.killed(first)
+        assert world.killed(first_plan)
     else:
-        world.run(first)
+        world.run(first_plan)
     before = {key for key, entry in world.ledger.entries.items() if entry.confirmation is not None}
     plan = world.plan(job, PLAIN, trials=6, seeds=4)
     world.stop_when(lambda _job, epoch: len(trials(world)) == 5 and epoch == 2)
     assert world.run(plan).state is State.STOPPED
     assert {key for key, entry in world.ledger.entries.items() if entry.confirmation is not None} == before
     assert not [log for log in world.everything()["logs"].values() if log["end"] is None]
-    assert [len(its.seeds) for its in world.run(plan).confirmations] == [4]
+    assert [len(confirmation.seeds) for confirmation in world.run(plan).confirmations] == [4]
 
 
 @pytest.mark.parametrize("space", [PLAIN, FREE])
@@ -437,22 +442,24 @@ def test_a_sweep_that_is_stopped_in_its_race_is_stopped_and_goes_on(world, job, 
     ]
     report = world.run(plan)
     assert report.state is State.COMPLETE
-    assert [len(its.seeds) for its in report.confirmations] == [2]
+    assert [len(confirmation.seeds) for confirmation in report.confirmations] == [2]
 
 
 def test_the_race_takes_the_best_mean_on_fresh_validation_seeds(world, job):
     # On the search's seed the first drawn trial is best, on fresh seeds the job as written is.
-    written = job.objective.heads["detail"].temperature
-    world.formula.scale = lambda its: (
-        1.0 if its.objective.heads["detail"].temperature == written or its.train.seed == 0 else 0.5
+    written_temperature = job.objective.heads["detail"].temperature
+    world.formula.scale = lambda trial_job: (
+        1.0
+        if trial_job.objective.heads["detail"].temperature == written_temperature or trial_job.train.seed == 0
+        else 0.5
     )
     report = world.run(world.plan(job, PLAIN, trials=9, seeds=2, confirm=4))
     ((search,),) = [arm.searches for arm in report.arms]
-    raced = [entry for entry in world.ledger.entries.values() if "race" in (entry.confirmation or "")]
+    race_entries = [entry for entry in world.ledger.entries.values() if "race" in (entry.confirmation or "")]
     assert search.race[0].name == search.pick == "as written"
     assert len(search.race) == 4  # a third of nine trials, and the job as written
-    assert {entry.job["train"]["seed"] for entry in raced} == {501, 502}
-    assert not any("test/accuracy" in entry.metrics for entry in raced)
+    assert {entry.job["train"]["seed"] for entry in race_entries} == {501, 502}
+    assert not any("test/accuracy" in entry.metrics for entry in race_entries)
     assert [setting.name for setting in report.confirmations] == ["as written"]
     assert search.sentence.startswith("use the job as written: ")
     assert search.kept == 1.0 or search.kept is None
@@ -469,33 +476,33 @@ def test_the_race_chooses_neighbours_by_the_mean_over_its_seeds(world, job):
     )
     knn = {"k": 3, "lambda": 0.5, "temperature": 1.0}
     control, heads = report.arms
-    assert [its.knn for its in heads.searches[0].race] == [knn] * len(heads.searches[0].race)
+    assert [entrant.knn for entrant in heads.searches[0].race] == [knn] * len(heads.searches[0].race)
     # The control has no key of the space, so its race chooses only its neighbours.
-    assert [(its.name, its.knn) for its in control.searches[0].race] == [("control", knn)]
-    for its in (*control.searches[0].race, *heads.searches[0].race):
-        assert its.scores == pytest.approx([score + 0.03 for score in its.alone])
-    chosen = {f"evaluation.knn.{key}": value for key, value in knn.items()}
+    assert [(entrant.name, entrant.knn) for entrant in control.searches[0].race] == [("control", knn)]
+    for entrant in (*control.searches[0].race, *heads.searches[0].race):
+        assert entrant.scores == pytest.approx([score + 0.03 for score in entrant.alone])
+    knn_settings = {f"evaluation.knn.{key}": value for key, value in knn.items()}
     for setting in report.confirmations:
-        assert chosen.items() <= setting.settings.items()
+        assert knn_settings.items() <= setting.settings.items()
         for seed in setting.seeds:
-            own = world.ledger.entries[seed.key].job["evaluation"]["knn"]
-            assert own == {**knn, "grid": None}
+            seed_knn = world.ledger.entries[seed.key].job["evaluation"]["knn"]
+            assert seed_knn == {**knn, "grid": None}
             assert seed.metrics["knn/val/accuracy"] == pytest.approx(seed.metrics["val/accuracy"] + 0.03)
-    (verdict, _), picked = report.verdicts, report.confirmations[-1]
-    assert verdict.treated.mean == pytest.approx(fmean(picked.metric_values("knn/test/accuracy")))
+    (verdict, _), confirmation = report.verdicts, report.confirmations[-1]
+    assert verdict.treated.mean == pytest.approx(fmean(confirmation.metric_values("knn/test/accuracy")))
     assert all(trial.score == trial.metrics["val/accuracy"] for trial in report.trials if trial.values)
     assert all(trial.chosen == {} for trial in report.trials)
     params = log_of(world, report.confirmations[-1].seeds[0].key)["params"]
     assert (params["evaluation.knn.k"], params["evaluation.knn.lambda"]) == ("3", "0.5")
-    trained = list(world.formula.trained)
+    trained_epochs = list(world.formula.trained)
     assert world.run(plan).confirmations == report.confirmations
-    assert world.formula.trained == trained
+    assert world.formula.trained == trained_epochs
 
 
 def test_neighbours_that_do_not_help_are_left_out(world, job):
     report = world.run(world.plan(job, FREE.replace("[1, 3]", "[1]"), trials=2, seeds=2))
     ((search,),) = [arm.searches for arm in report.arms]
-    assert {its.knn["lambda"] for its in search.race} == {0.0}
+    assert {entrant.knn["lambda"] for entrant in search.race} == {0.0}
     assert "without neighbours" in search.sentence
     (setting,) = report.confirmations
     assert all(seed.metrics["knn/val/accuracy"] == seed.metrics["val/accuracy"] for seed in setting.seeds)
@@ -503,26 +510,36 @@ def test_neighbours_that_do_not_help_are_left_out(world, job):
 
 def test_a_sweep_keeps_the_score_with_which_it_began(world, job):
     """Tests a sweep without fresh seeds, which has no race, so that each trial chooses its neighbours."""
-    first = world.run(world.plan(job, FREE, trials=2))
-    assert first.score == first.fresh_score == "knn_best/val/accuracy"
-    grown = world.run(world.plan(job, FREE, trials=2, seeds=1))
-    assert (grown.id, grown.fresh_score) == (first.id, "knn_best/val/accuracy")
-    assert not any(its.knn for arm in grown.arms for search in arm.searches for its in search.race)
+    first_report = world.run(world.plan(job, FREE, trials=2))
+    assert first_report.score == first_report.fresh_score == "knn_best/val/accuracy"
+    grown_report = world.run(world.plan(job, FREE, trials=2, seeds=1))
+    assert (grown_report.id, grown_report.fresh_score) == (first_report.id, "knn_best/val/accuracy")
+    assert not any(
+        entrant.knn for arm in grown_report.arms for search in arm.searches for entrant in search.race
+    )
     plan = world.plan(job, FREE, trials=2, seeds=1, name="raced")
-    begun = world.run(plan)
-    again = world.run(world.plan(job, FREE, trials=3, name="raced"))
-    assert (again.id, again.score, len(again.trials)) == (begun.id, "val/accuracy", 3)
-    raceless = FREE.replace("{reduction", "{race_seeds: 0, reduction")
+    raced_report = world.run(plan)
+    later_report = world.run(world.plan(job, FREE, trials=3, name="raced"))
+    assert (later_report.id, later_report.score, len(later_report.trials)) == (
+        raced_report.id,
+        "val/accuracy",
+        3,
+    )
+    raceless_text = FREE.replace("{reduction", "{race_seeds: 0, reduction")
     with pytest.raises(UserError, match=r"search\.race_seeds: the races of this sweep choose"):
-        world.run(world.plan(job, raceless, trials=2, seeds=1, name="raced"))
+        world.run(world.plan(job, raceless_text, trials=2, seeds=1, name="raced"))
 
 
 def test_a_race_of_other_trials_follows_a_search_that_grows(world, job):
-    first = world.run(world.plan(job, PLAIN, trials=2, seeds=1))
+    first_report = world.run(world.plan(job, PLAIN, trials=2, seeds=1))
     report = world.run(world.plan(job, PLAIN, trials=8, seeds=1))
-    ((before,), (after,)) = ([arm.searches[0] for arm in its.arms] for its in (first, report))
+    ((before,), (after,)) = (
+        [arm.searches[0] for arm in sweep_report.arms] for sweep_report in (first_report, report)
+    )
     assert len(before.race) < len(after.race)
-    assert max(its.mean for its in after.race) == next(e.mean for e in after.race if e.name == after.pick)
+    assert max(entrant.mean for entrant in after.race) == next(
+        entrant.mean for entrant in after.race if entrant.name == after.pick
+    )
     assert [setting.name for setting in report.confirmations] == [after.pick]
 
 
@@ -534,7 +551,9 @@ search: {scheduler: none}
 
 def test_each_arm_has_searches_and_the_heads_start_at_their_control(world, job):
     control = control_job(job)
-    world.formula.score = lambda its, _: 0.5 + 0.001 * (its.train.seed % 7) - abs(its.train.lr - 0.03)
+    world.formula.score = lambda trial_job, _: (
+        0.5 + 0.001 * (trial_job.train.seed % 7) - abs(trial_job.train.lr - 0.03)
+    )
     report = world.run(world.plan(job, ARMS, trials=7, seeds=4, searches=2, control=control))
     assert report.state is State.COMPLETE
     assert [(arm.name, len(arm.searches)) for arm in report.arms] == [("control", 2), ("heads", 2)]
@@ -542,28 +561,31 @@ def test_each_arm_has_searches_and_the_heads_start_at_their_control(world, job):
     seeds = [[seed.seed for seed in setting.seeds] for setting in report.confirmations]
     assert seeds == [[1, 2], [1001, 1002]] * 2
     assert len({setting.key for setting in report.confirmations}) == 4
-    first, second = (trials_of(world, scope) for scope in ("", world.ledger.searches[-1]))
-    for number, own in enumerate((first, second)):
+    first_trials, second_trials = (trials_of(world, scope) for scope in ("", world.ledger.searches[-1]))
+    for number, search_trials in enumerate((first_trials, second_trials)):
         pick = report.confirmations[number].settings
-        assert own[1].settings["objective.heads.detail.weight"] == pytest.approx(0.003)
+        assert search_trials[1].settings["objective.heads.detail.weight"] == pytest.approx(0.003)
         if pick:
-            assert own[1].settings["train.lr"] == pytest.approx(pick["train.lr"])
+            assert search_trials[1].settings["train.lr"] == pytest.approx(pick["train.lr"])
     # Each search has its own sampler.
-    assert [t.settings for t in first[2:]] != [t.settings for t in second[2:]]
+    assert [t.settings for t in first_trials[2:]] != [t.settings for t in second_trials[2:]]
     # Because validation is small, the second search of an arm draws its own validation rows.
-    drawn = [
-        world.ledger.entries[its.seeds[0].key].job["data"].get("validation_seed")
-        for its in report.confirmations
+    validation_seeds = [
+        world.ledger.entries[confirmation.seeds[0].key].job["data"].get("validation_seed")
+        for confirmation in report.confirmations
     ]
-    assert drawn == [None, 2, None, 2]
-    assert {seed.fingerprint for its in report.confirmations for seed in its.seeds} == {
+    assert validation_seeds == [None, 2, None, 2]
+    assert {seed.fingerprint for confirmation in report.confirmations for seed in confirmation.seeds} == {
         report.data.fingerprint,
         dataset_info(job).with_validation(2, {}).fingerprint,
     }
-    heads, best = report.verdicts
-    assert (heads.question, best.question) == ("heads", "baseline")
-    assert (heads.treated.searches, heads.treated.trainings) == (2, 4)
-    assert "\n".join([heads.sentence, best.sentence]) == log_of(world, "")["tags"]["mlcl.sweep.verdict"]
+    heads_verdict, baseline_verdict = report.verdicts
+    assert (heads_verdict.question, baseline_verdict.question) == ("heads", "baseline")
+    assert (heads_verdict.treated.searches, heads_verdict.treated.trainings) == (2, 4)
+    assert (
+        "\n".join([heads_verdict.sentence, baseline_verdict.sentence])
+        == log_of(world, "")["tags"]["mlcl.sweep.verdict"]
+    )
 
 
 def dataset_info(job):
@@ -584,29 +606,29 @@ def test_a_grid_ends_when_each_point_was_tried(world, job):
 
 def test_a_grid_that_is_widened_tries_what_is_new(world, job):
     world.run(world.plan(job, GRID, trials=99))
-    wider = world.run(world.plan(job, GRID.replace("0.2, 0.5", "0.2, 0.5, 0.8"), trials=99))
-    points = {json.dumps(trial.settings, sort_keys=True) for trial in wider.trials}
-    assert (len(wider.trials), len(points)) == (8, 8)
+    wider_report = world.run(world.plan(job, GRID.replace("0.2, 0.5", "0.2, 0.5, 0.8"), trials=99))
+    points = {json.dumps(trial.settings, sort_keys=True) for trial in wider_report.trials}
+    assert (len(wider_report.trials), len(points)) == (8, 8)
 
 
 def test_free_keys_are_told_where_they_were_answered_and_nowhere_else(world, job):
     report = world.run(world.plan(job, FREE, trials=6))
-    found = {trial.state for trial in report.trials}
-    assert found == {State.COMPLETE, State.PRUNED}
-    for trial, told in zip(report.trials, world.study.trials, strict=True):
+    trial_states = {trial.state for trial in report.trials}
+    assert trial_states == {State.COMPLETE, State.PRUNED}
+    for trial, study_trial in zip(report.trials, world.study.trials, strict=True):
         params = log_of(world, trial.key)["params"]
         if trial.state is State.PRUNED:
             assert trial.chosen == {}
-            assert told.user_attrs["chosen"] == {}
+            assert study_trial.user_attrs["chosen"] == {}
             assert not {"evaluation.knn.k", "evaluation.knn.lambda"} & params.keys()
         else:
             k = 3 if trial.metrics["val/accuracy"] > 0.5 else 1
-            chosen = {
+            expected = {
                 "evaluation.knn.k": k,
                 "evaluation.knn.lambda": 0.5,
                 "evaluation.knn.temperature": 1.0,
             }
-            assert trial.chosen == told.user_attrs["chosen"] == chosen
+            assert trial.chosen == study_trial.user_attrs["chosen"] == expected
             assert isinstance(trial.chosen["evaluation.knn.k"], int)
             assert params["evaluation.knn.k"] == str(k)
             assert params["evaluation.knn.lambda"] == "0.5"
@@ -626,8 +648,8 @@ def test_code_that_changes_on_the_way_is_said_and_can_be_refused(world, job, mon
         run_sweep(world.plan(job, PLAIN, trials=3), home=world.home, watch=print, strict_code=True)
     assert world.ledger.clock_seconds == before
     world.run(world.plan(job, PLAIN, trials=3))
-    said = "the code has changed since the last command: 0.1.0 aaaa, now 0.1.0 aaaa +bbbb"
-    assert world.notes().count(said) == 1
+    note = "the code has changed since the last command: 0.1.0 aaaa, now 0.1.0 aaaa +bbbb"
+    assert world.notes().count(note) == 1
     assert world.everything()["logs"]["SWEEP"]["tags"]["mlcl.code"] == "0.1.0 aaaa, then 0.1.0 aaaa +bbbb"
 
 
@@ -642,17 +664,17 @@ def test_a_moved_or_copied_home_goes_on(tmp_path, monkeypatch, job, databases_of
     else:
         world.kill_when(lambda _job, epoch: len(trials(world)) == 2 and epoch == 2)
         assert world.killed(plan)
-    before = world.folder.name
+    folder_name = world.folder.name
     way(tmp_path / "home", tmp_path / "elsewhere")
-    left = sorted((tmp_path / "home").rglob("*"))
+    left_paths = sorted((tmp_path / "home").rglob("*"))
     _artifact_repos_cache.clear()  # a new command would be a new process, without this cache
-    other = World(tmp_path / "elsewhere", monkeypatch, f"sqlite:///{tmp_path}/elsewhere/mlflow.db")
-    report = other.run(other.plan(job, PLAIN, trials=3))
-    assert (report.state, other.folder.name, report.undelivered) == (State.COMPLETE, before, 0)
-    assert sorted((tmp_path / "home").rglob("*")) == left
-    told = other.everything()
-    assert {run["status"] for run in told["mlflow"].values()} <= {"FINISHED", "KILLED"}
-    assert told["mlflow"]["SWEEP.trial-0000"]["artifacts"]
+    other_world = World(tmp_path / "elsewhere", monkeypatch, f"sqlite:///{tmp_path}/elsewhere/mlflow.db")
+    report = other_world.run(other_world.plan(job, PLAIN, trials=3))
+    assert (report.state, other_world.folder.name, report.undelivered) == (State.COMPLETE, folder_name, 0)
+    assert sorted((tmp_path / "home").rglob("*")) == left_paths
+    contents = other_world.everything()
+    assert {run["status"] for run in contents["mlflow"].values()} <= {"FINISHED", "KILLED"}
+    assert contents["mlflow"]["SWEEP.trial-0000"]["artifacts"]
 
 
 def test_the_export_of_the_best_model_can_be_interrupted(databases_of, tmp_path, monkeypatch, job):
@@ -689,8 +711,8 @@ def test_a_log_that_is_not_delivered_keeps_no_model_of_another_from_its_registra
     databases_of, tmp_path, monkeypatch, job
 ):
     world = World(tmp_path / "home", monkeypatch, f"sqlite:///{databases_of(tmp_path / 'home')}")
-    its = {"uri": world.mlflow, "experiment": "other", "name": "other", "owner": "other"}
-    RunLog.start(world.home, "other", params={}, tags={}, **its)
+    options = {"uri": world.mlflow, "experiment": "other", "name": "other", "owner": "other"}
+    RunLog.start(world.home, "other", params={}, tags={}, **options)
     monkeypatch.setattr(command, "Delivery", Patient)
     monkeypatch.setattr(Sender, "deliver", unreachable(Sender.deliver))
     report = world.run(world.plan(job, PLAIN, trials=2))
@@ -706,8 +728,8 @@ def test_a_model_whose_own_log_is_not_in_mlflow_is_not_registered_which_is_said(
     with monkeypatch.context() as patch:
         patch.setattr(AtOnce, "delivered_run", lambda *_: None)
         assert world.run(plan).registered == ""
-    said = "the best model is not registered: the log mlcl-20300101-000000-"
-    assert said in world.notes()
+    note = "the best model is not registered: the log mlcl-20300101-000000-"
+    assert note in world.notes()
     assert world.run(plan).registered == f"models:/{job.experiment}@best (version 1)"
 
 
@@ -724,9 +746,11 @@ def test_the_longest_names_are_taken_everywhere(databases_of, tmp_path, monkeypa
 
 def everywhere(client):
     """Returns the experiment and the name of each run of a store, including deleted runs."""
-    found = {each.experiment_id: each.name for each in client.search_experiments(ViewType.ALL)}
-    runs = client.search_runs(list(found), "", ViewType.ALL)
-    return sorted((found[run.info.experiment_id], run.info.run_name) for run in runs)
+    experiments = {
+        experiment.experiment_id: experiment.name for experiment in client.search_experiments(ViewType.ALL)
+    }
+    runs = client.search_runs(list(experiments), "", ViewType.ALL)
+    return sorted((experiments[run.info.experiment_id], run.info.run_name) for run in runs)
 
 
 def test_a_sweep_grows_in_its_experiment_whatever_its_name_is_now(databases_of, tmp_path, monkeypatch, job):
@@ -751,12 +775,12 @@ def test_a_sweep_that_was_deleted_in_mlflow_says_the_way_back(databases_of, tmp_
     client = MlflowClient(world.mlflow)
     run_id = Cursor.read(log_folder(world.home, report.id)).run_id
     id = client.get_experiment_by_name("tiny").experiment_id
-    delete, restore, way = {
+    delete, restore, hint = {
         "run": (client.delete_run, client.restore_run, f"mlflow runs restore --run-id {run_id}`"),
         "experiment": (client.delete_experiment, client.restore_experiment, f"experiments restore -x {id}`"),
     }[what]
-    gone = run_id if what == "run" else id
-    delete(gone)
+    deleted_id = run_id if what == "run" else id
+    delete(deleted_id)
     for command_of in (
         lambda: world.run(world.plan(job, PLAIN, trials=2)),
         lambda: Runs(Tracker(world.home)).require_group("sweep"),
@@ -764,9 +788,9 @@ def test_a_sweep_that_was_deleted_in_mlflow_says_the_way_back(databases_of, tmp_
         lambda: find_settings(Runs(Tracker(world.home)), ["sweep"]),
         lambda: model_run(Runs(Tracker(world.home)), "sweep"),
     ):
-        with pytest.raises(UserError, match=f"the {what} was deleted in MLflow") as caught:
+        with pytest.raises(UserError, match=f"the {what} was deleted in MLflow") as error:
             command_of()
-        assert way in caught.value.line()
+        assert hint in error.value.line()
     assert len(trials(world)) == 1
-    restore(gone)
+    restore(deleted_id)
     assert world.run(world.plan(job, PLAIN, trials=2)).state is State.COMPLETE

@@ -62,8 +62,8 @@ def test_what_came_out(world, tiny):
     assert log["points"]["score 0"] == report.best.score
     assert log["points"]["val/accuracy 0"] == report.best.metrics["val/accuracy"]
     assert log["tags"]["mlcl.best"] == report.best.label
-    asked = {"sweep.score": "val/accuracy", "sweep.mode": "max"}
-    assert asked.items() <= log["params"].items()
+    expected_params = {"sweep.score": "val/accuracy", "sweep.mode": "max"}
+    assert expected_params.items() <= log["params"].items()
     assert {"job.yaml", "space.yaml", "best_settings.json"} <= log["texts"].keys()
     file = world.home / "logs" / report.id / "files" / log["texts"]["best_settings.json"]
     assert json.loads(file.read_text()) == report.best.settings
@@ -72,24 +72,26 @@ def test_what_came_out(world, tiny):
 def test_pruned_and_complete_trials_compare_at_the_largest_rung_of_all(world, tiny):
     world.run(world.plan(tiny_job(tiny), SPACE.replace("MODE", "mode: max"), trials=7))
     trials = world.ledger.trials()
-    last = min(max(epoch for epoch, _ in trial.intermediate) for trial in trials)
+    last_rung = min(max(epoch for epoch, _ in trial.intermediate) for trial in trials)
     logs = world.everything()["logs"]
-    figures = {trial.key: logs[f"SWEEP.{trial.key}"]["points"][f"rung/{last}/accuracy 0"] for trial in trials}
-    assert figures == {trial.key: dict(trial.intermediate)[last] for trial in trials}
+    figures = {
+        trial.key: logs[f"SWEEP.{trial.key}"]["points"][f"rung/{last_rung}/accuracy 0"] for trial in trials
+    }
+    assert figures == {trial.key: dict(trial.intermediate)[last_rung] for trial in trials}
     assert {trial.state for trial in trials} == {State.COMPLETE, State.PRUNED}
 
 
 def test_a_trial_has_the_parameters_that_are_not_the_sweeps(world, tiny):
     """Tests that a trial logs only keys that vary or differ from the job, also with another space or CPUs."""
-    first = world.plan(tiny_job(tiny), SPACE.replace("MODE", "mode: max"), trials=3)
-    other = SPACE.replace("MODE", "mode: max").replace("0.05", "0.04")
-    world.run(first)
-    world.run(world.plan(tiny_job(tiny), other, trials=5, cpus=2))
+    first_plan = world.plan(tiny_job(tiny), SPACE.replace("MODE", "mode: max"), trials=3)
+    other_text = SPACE.replace("MODE", "mode: max").replace("0.05", "0.04")
+    world.run(first_plan)
+    world.run(world.plan(tiny_job(tiny), other_text, trials=5, cpus=2))
     logs = world.everything()["logs"]
-    shared = logs["SWEEP"]["params"].items() - {("sweep.score", "val/accuracy"), ("sweep.mode", "max")}
+    shared_params = logs["SWEEP"]["params"].items() - {("sweep.score", "val/accuracy"), ("sweep.mode", "max")}
     for trial in world.ledger.trials():
         params = logs[f"SWEEP.{trial.key}"]["params"]
-        assert {**dict(shared), **params} == params_of(load_job(trial.job))
+        assert {**dict(shared_params), **params} == params_of(load_job(trial.job))
         assert {"tau.topic", "log10.tau.topic", "gamma"} < params.keys()
         assert len(params) < 15
 
@@ -109,23 +111,23 @@ def test_a_later_command_goes_on_in_the_same_run_and_says_what_it_asks(world, ti
 def test_the_last_point_of_a_metric_is_that_of_the_present_best(world, tiny):
     world.formula.scale = lambda job: 1 + job.train.lr
     text = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none, sampler: random}"
-    first = world.run(world.plan(tiny_job(tiny), text, trials=9, seeds=3, searches=3))
-    second = world.run(world.plan(tiny_job(tiny), text, trials=9, searches=1))
-    third = world.run(world.plan(tiny_job(tiny), text, trials=9, seeds=3, searches=3))
-    assert first.best.score == third.best.score != second.best.score
+    first_report = world.run(world.plan(tiny_job(tiny), text, trials=9, seeds=3, searches=3))
+    second_report = world.run(world.plan(tiny_job(tiny), text, trials=9, searches=1))
+    third_report = world.run(world.plan(tiny_job(tiny), text, trials=9, seeds=3, searches=3))
+    assert first_report.best.score == third_report.best.score != second_report.best.score
     points = log_of(world)["points"]
-    scores = {int(name.split()[1]): its for name, its in points.items() if name.startswith("score ")}
-    assert scores[max(scores)] == third.best.score
-    assert second.best.score in scores.values()
+    scores = {int(name.split()[1]): value for name, value in points.items() if name.startswith("score ")}
+    assert scores[max(scores)] == third_report.best.score
+    assert second_report.best.score in scores.values()
 
 
 def test_trials_of_searches_that_are_no_longer_asked_for_are_the_swept_jobs(world, tiny):
-    how = {"trials": 6, "control": control_job(tiny_job(tiny))}
+    options = {"trials": 6, "control": control_job(tiny_job(tiny))}
     text = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none}"
-    whole = world.run(world.plan(tiny_job(tiny), text, seeds=3, searches=3, **how))
-    alone = world.run(world.plan(tiny_job(tiny), text, seeds=0, searches=3, **how))
-    assert len(whole.trials) == len(whole.baseline_trials) == 6
-    assert {trial.key for trial in alone.dropped} == {trial.key for trial in whole.trials[2:]}
-    assert {trial.key for trial in alone.earlier_baseline_trials} == {
-        trial.key for trial in whole.baseline_trials
+    full_report = world.run(world.plan(tiny_job(tiny), text, seeds=3, searches=3, **options))
+    seedless_report = world.run(world.plan(tiny_job(tiny), text, seeds=0, searches=3, **options))
+    assert len(full_report.trials) == len(full_report.baseline_trials) == 6
+    assert {trial.key for trial in seedless_report.dropped} == {trial.key for trial in full_report.trials[2:]}
+    assert {trial.key for trial in seedless_report.earlier_baseline_trials} == {
+        trial.key for trial in full_report.baseline_trials
     }

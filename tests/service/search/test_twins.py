@@ -23,17 +23,17 @@ def trained(world):
 
 def first_of(trials):
     """Returns the first trial of each setting, by its job."""
-    found = {}
+    first_trials = {}
     for trial in trials:
-        found.setdefault(str(trial.job), trial)
-    return found
+        first_trials.setdefault(str(trial.job), trial)
+    return first_trials
 
 
 @pytest.fixture
 def plan(world, tiny):
-    def of(trials=12, sampler="tpe", scheduler="none", text=SMALL, **how):
+    def of(trials=12, sampler="tpe", scheduler="none", text=SMALL, **options):
         text = text.replace("SAMPLER", sampler).replace("SCHEDULER", scheduler)
-        return world.plan(tiny_job(tiny, *how.pop("overrides", ())), text, trials=trials, **how)
+        return world.plan(tiny_job(tiny, *options.pop("overrides", ())), text, trials=trials, **options)
 
     return of
 
@@ -44,36 +44,40 @@ def test_each_setting_is_trained_once_and_its_results_are_taken(world, plan, sam
     world.execute(at_once=parallel)
     report = world.run(plan(sampler=sampler, parallel=parallel))
     trials = world.ledger.trials()
-    firsts = first_of(trials)
-    assert (report.state, len(trials), len(firsts) <= 4) == (State.COMPLETE, 12, True)
-    assert trained(world) == {trial.key for trial in firsts.values()}
-    again = [trial for trial in trials if trial.same_as]
-    assert len(again) == 12 - len(firsts)
-    for trial in again:
-        first = firsts[str(trial.job)]
-        assert trial.same_as == first.key
-        assert (trial.state, trial.score, trial.metrics) == (State.COMPLETE, first.score, first.metrics)
-        assert trial.reason == f"has the values of {first.label}, whose results it takes"
+    first_trials = first_of(trials)
+    assert (report.state, len(trials), len(first_trials) <= 4) == (State.COMPLETE, 12, True)
+    assert trained(world) == {trial.key for trial in first_trials.values()}
+    repeats = [trial for trial in trials if trial.same_as]
+    assert len(repeats) == 12 - len(first_trials)
+    for trial in repeats:
+        first_trial = first_trials[str(trial.job)]
+        assert trial.same_as == first_trial.key
+        assert (trial.state, trial.score, trial.metrics) == (
+            State.COMPLETE,
+            first_trial.score,
+            first_trial.metrics,
+        )
+        assert trial.reason == f"has the values of {first_trial.label}, whose results it takes"
         log = world.everything()["logs"][f"SWEEP.{trial.key}"]
         assert log["end"] == ["COMPLETE", trial.reason]
         assert log["points"]["score 0"] == trial.score
     assert {trial.state for trial in world.study.trials} == {TrialState.COMPLETE}
-    closed = [event.row.label for event in world.events if event.kind == "close"]
-    assert sorted(closed) == sorted(trial.label for trial in trials)
+    closed_labels = [event.row.label for event in world.events if event.kind == "close"]
+    assert sorted(closed_labels) == sorted(trial.label for trial in trials)
 
 
 def test_it_is_said(world, plan):
     world.run(plan())
-    said = [event.row.reason for event in world.events if event.kind == "close" and event.row.reason]
-    assert said
-    assert all("whose results it takes" in reason for reason in said)
+    reasons = [event.row.reason for event in world.events if event.kind == "close" and event.row.reason]
+    assert reasons
+    assert all("whose results it takes" in reason for reason in reasons)
 
 
 def test_a_pruned_one_counts_as_pruned(world, plan):
     world.formula.scale = lambda job: 1.0 if job.encoder.width == 8 else 0.5
     world.run(plan(20, scheduler="asha"))
-    again = [trial for trial in world.ledger.trials() if trial.same_as]
-    states = {trial.same_as: trial.state for trial in again}
+    repeats = [trial for trial in world.ledger.trials() if trial.same_as]
+    states = {trial.same_as: trial.state for trial in repeats}
     assert all(world.ledger.entries[key].state is state for key, state in states.items())
     assert State.PRUNED in states.values()
     assert trained(world) == {trial.key for trial in first_of(world.ledger.trials()).values()}
@@ -82,52 +86,55 @@ def test_a_pruned_one_counts_as_pruned(world, plan):
 def test_trials_are_compared_at_a_rung_without_repeated_ones(world, plan):
     world.formula.scale = lambda job: 1.0 if job.encoder.width == 8 else 0.5
     world.run(plan(20, scheduler="asha"))
-    own = [trial for trial in world.ledger.trials() if not trial.same_as]
-    last, logs = min(max(dict(trial.intermediate)) for trial in own), world.everything()["logs"]
-    for trial in own:
+    trained_trials = [trial for trial in world.ledger.trials() if not trial.same_as]
+    last_rung, logs = (
+        min(max(dict(trial.intermediate)) for trial in trained_trials),
+        world.everything()["logs"],
+    )
+    for trial in trained_trials:
         points = logs[f"SWEEP.{trial.key}"]["points"]
-        assert points[f"rung/{last}/accuracy 0"] == dict(trial.intermediate)[last]
-    assert len(own) < 20
+        assert points[f"rung/{last_rung}/accuracy 0"] == dict(trial.intermediate)[last_rung]
+    assert len(trained_trials) < 20
 
 
 def test_a_failed_one_is_trained_again(world, plan):
     world.formula.fails = lambda job, _epoch: job.train.lr == 0.02
     world.run(plan(6, text=LR))
     trials = world.ledger.trials()
-    failed = [trial for trial in trials if trial.job["train"]["lr"] == 0.02]
-    assert {trial.state for trial in failed} == {State.FAILED}
-    assert {trial.key for trial in failed} <= trained(world)
-    assert not any(trial.same_as for trial in failed)
+    failed_trials = [trial for trial in trials if trial.job["train"]["lr"] == 0.02]
+    assert {trial.state for trial in failed_trials} == {State.FAILED}
+    assert {trial.key for trial in failed_trials} <= trained(world)
+    assert not any(trial.same_as for trial in failed_trials)
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
 def test_what_waits_for_one_that_is_stopped_goes_on_with_it(world, plan, parallel):
     world.execute(at_once=parallel)
     world.stop_when(lambda _job, epoch: (len(world.ledger.trials()) >= 3, epoch) == (True, 2))
-    its = plan(12, parallel=parallel)
-    assert world.run(its).state is State.STOPPED
+    sweep_plan = plan(12, parallel=parallel)
+    assert world.run(sweep_plan).state is State.STOPPED
     assert State.RUNNING not in {trial.state for trial in world.ledger.trials()}
-    assert world.run(its).state is State.COMPLETE
+    assert world.run(sweep_plan).state is State.COMPLETE
     trials = world.ledger.trials()
     assert {trial.state for trial in trials} == {State.COMPLETE}
     assert trained(world) == {trial.key for trial in first_of(trials).values()}
 
 
 def test_killed_anywhere_it_is_the_unbroken_sweep(world, plan, tiny, monkeypatch):
-    its = plan(8, scheduler="asha")
-    for at in range(3, 60, 8):
-        world.killed(its, at)
-    world.run(its)
-    whole = World(world.home.parent / "whole", monkeypatch)
+    sweep_plan = plan(8, scheduler="asha")
+    for point in range(3, 60, 8):
+        world.killed(sweep_plan, point)
+    world.run(sweep_plan)
+    unbroken_world = World(world.home.parent / "whole", monkeypatch)
     text = SMALL.replace("SAMPLER", "tpe").replace("SCHEDULER", "asha")
-    whole.run(whole.plan(tiny_job(tiny), text, trials=8))
-    assert world.everything()["study"] == whole.everything()["study"]
+    unbroken_world.run(unbroken_world.plan(tiny_job(tiny), text, trials=8))
+    assert world.everything()["study"] == unbroken_world.everything()["study"]
     assert any(trial.same_as for trial in world.ledger.trials())
 
 
 def test_it_takes_no_place_of_another_in_a_race(world, plan):
-    several = SMALL.replace("choice: [8, 16]", "choice: [8, 12, 16, 20, 24]")
-    report = world.run(plan(40, seeds=2, confirm=4, text=several))
+    several_widths = SMALL.replace("choice: [8, 16]", "choice: [8, 12, 16, 20, 24]")
+    report = world.run(plan(40, seeds=2, confirm=4, text=several_widths))
     (arm,) = report.arms
     names = [entrant.name for entrant in arm.searches[0].race]
     labels = {trial.label for trial in first_of(world.ledger.trials()).values()}
@@ -145,10 +152,14 @@ def written(ledger):
 def test_searches_on_the_same_rows_train_the_job_as_written_once(world, plan, parallel):
     world.execute(at_once=parallel)
     report = world.run(plan(18, text=WIDE, searches=3, seeds=6, parallel=parallel, overrides=SAME_ROWS))
-    first, *others = written(world.ledger)
-    assert [first.same_as, *(its.same_as for its in others)] == ["", first.key, first.key]
-    assert {its.score for its in others} == {first.score}
-    assert not trained(world) & {its.key for its in others}
+    first_trial, *other_trials = written(world.ledger)
+    assert [first_trial.same_as, *(trial.same_as for trial in other_trials)] == [
+        "",
+        first_trial.key,
+        first_trial.key,
+    ]
+    assert {trial.score for trial in other_trials} == {first_trial.score}
+    assert not trained(world) & {trial.key for trial in other_trials}
     # The job as written is the best trial of each search, whether or not it was trained there.
     (arm,) = report.arms
     assert [search.pick for search in arm.searches] == [
@@ -161,18 +172,20 @@ def test_searches_on_the_same_rows_train_the_job_as_written_once(world, plan, pa
 
 @pytest.mark.parametrize("apart", ["rows", "pruner"])
 def test_searches_on_rows_of_their_own_or_that_prune_train_it_each(world, plan, apart):
-    how = {"scheduler": "asha", "overrides": SAME_ROWS} if apart == "pruner" else {}
-    world.run(plan(9, text=WIDE, searches=3, seeds=6, **how))
+    options = {"scheduler": "asha", "overrides": SAME_ROWS} if apart == "pruner" else {}
+    world.run(plan(9, text=WIDE, searches=3, seeds=6, **options))
     assert [trial.same_as for trial in written(world.ledger)] == [""] * 3
 
 
 def test_searches_that_share_a_training_are_killed_anywhere_and_end_equal(world, plan, tiny, monkeypatch):
-    its = plan(9, text=WIDE, searches=3, seeds=3, overrides=SAME_ROWS)
-    for at in range(3, 90, 12):
-        world.killed(its, at)
-    world.run(its)
-    whole = World(world.home.parent / "whole", monkeypatch)
+    sweep_plan = plan(9, text=WIDE, searches=3, seeds=3, overrides=SAME_ROWS)
+    for point in range(3, 90, 12):
+        world.killed(sweep_plan, point)
+    world.run(sweep_plan)
+    unbroken_world = World(world.home.parent / "whole", monkeypatch)
     text = WIDE.replace("SCHEDULER", "none")
-    whole.run(whole.plan(tiny_job(tiny, *SAME_ROWS), text, trials=9, searches=3, seeds=3))
-    assert world.everything()["study"] == whole.everything()["study"]
-    assert [its.same_as for its in written(world.ledger)] == [its.same_as for its in written(whole.ledger)]
+    unbroken_world.run(unbroken_world.plan(tiny_job(tiny, *SAME_ROWS), text, trials=9, searches=3, seeds=3))
+    assert world.everything()["study"] == unbroken_world.everything()["study"]
+    assert [trial.same_as for trial in written(world.ledger)] == [
+        trial.same_as for trial in written(unbroken_world.ledger)
+    ]

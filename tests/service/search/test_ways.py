@@ -42,16 +42,16 @@ def tune(callbacks, **_):
     while isinstance(config := feed.suggest("a trial"), dict):
         task = trial.TrialTask.of(config)
         callbacks.begin(task.key)
-        last = {}
+        last_result = {}
 
-        def report(result, config=config, last=last):
+        def report(result, config=config, last_result=last_result):
             if result[trial.ENDED]:
-                last.update(result)
+                last_result.update(result)
             else:
                 scheduler.on_trial_result(None, SimpleTrial(config), result)
 
         trial.train(task, report)
-        callbacks.end(task.key, last)
+        callbacks.end(task.key, last_result)
 
 
 class SimpleTrial:
@@ -64,7 +64,7 @@ class SimpleTrial:
 @pytest.fixture
 def ways(tiny, tmp_path, monkeypatch):
     """Runs a sweep and returns the functions on the stack at the first step, draw, log entry and delivery."""
-    home, found = tmp_path / "home", {}
+    home, stacks = tmp_path / "home", {}
     World(home, monkeypatch, f"sqlite:///{home}/mlflow.db")
 
     def watched(owner, name, moment, within=""):
@@ -72,8 +72,8 @@ def ways(tiny, tmp_path, monkeypatch):
 
         def wrapped(*args, **kwargs):
             names = ours()
-            if any(each.endswith(within) for each in names):
-                found.setdefault(moment, names)
+            if any(function.endswith(within) for function in names):
+                stacks.setdefault(moment, names)
             return original(*args, **kwargs)
 
         monkeypatch.setattr(owner, name, wrapped)
@@ -91,22 +91,22 @@ def ways(tiny, tmp_path, monkeypatch):
     words = ["sweep", tmp_path / "job.yaml", tmp_path / "space.yaml", "--trials", 1, "--no-baselines"]
     answer = CliRunner().invoke(app, [*map(str, words), "--home", str(home)], catch_exceptions=False)
     assert answer.exit_code == 0, answer.output
-    return found
+    return stacks
 
 
 def listed(root, first):
     """Returns the outer and the indented calls of the list in the docs that begins with `first`."""
     blocks = (root / "docs/architecture.md").read_text().split("```")[1::2]
     (lines,) = (block.strip().splitlines() for block in blocks if block.strip().startswith(first))
-    outer = [line for line in lines if not line.startswith(" ")]
-    return outer, [line.strip() for line in lines if line.startswith(" ")]
+    outer_lines = [line for line in lines if not line.startswith(" ")]
+    return outer_lines, [line.strip() for line in lines if line.startswith(" ")]
 
 
 def test_from_the_command_to_the_first_step(ways, root):
     step, draw = listed(root, "cli/sweep.py:sweep")
-    replaced = ["service/engine/tune_executor.py:run_trainings", "service/engine/trial.py:run_trial"]
-    assert ways["step"] == [name for name in step if name not in replaced]
-    assert [name for name in step if name in replaced] == replaced
+    replaced_names = ["service/engine/tune_executor.py:run_trainings", "service/engine/trial.py:run_trial"]
+    assert ways["step"] == [name for name in step if name not in replaced_names]
+    assert [name for name in step if name in replaced_names] == replaced_names
     assert (callable(tune_executor.run_trainings), callable(trial.run_trial)) == (True, True)
     assert ways["draw"][-len(draw) :] == draw
     assert len(step) + len(draw) <= 15

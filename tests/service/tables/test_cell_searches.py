@@ -42,18 +42,28 @@ def change(metrics=METRICS, **more):
 def told(trainings):
     """Returns settings, seeds, seeds of validation rows and metrics of trainings."""
     return [
-        (each.settings, each.job["train"]["seed"], each.job["data"].get("validation_seed"), each.metrics)
-        for each in trainings
+        (
+            training.settings,
+            training.job["train"]["seed"],
+            training.job["data"].get("validation_seed"),
+            training.metrics,
+        )
+        for training in trainings
     ]
 
 
 def stages(ledger, scope):
     """Returns the trials, the race and the confirmation of a search in a ledger."""
-    of_scope = [(key, each.race) for key, each in ledger.confirmations.items() if each.scope == scope]
-    race, fresh = (
-        [s for key, is_race in of_scope if is_race == r for s in ledger.seeds_of(key)] for r in (True, False)
+    scope_keys = [
+        (key, confirmation.race)
+        for key, confirmation in ledger.confirmations.items()
+        if confirmation.scope == scope
+    ]
+    race_seeds, fresh_seeds = (
+        [s for key, is_race in scope_keys if is_race == r for s in ledger.seeds_of(key)]
+        for r in (True, False)
     )
-    return [told(its) for its in (ledger.trials(scope=scope), race, fresh)]
+    return [told(trainings) for trainings in (ledger.trials(scope=scope), race_seeds, fresh_seeds)]
 
 
 @pytest.mark.parametrize("space", [SPACE, RACED])
@@ -62,18 +72,24 @@ def test_the_searches_of_a_cell_are_those_of_an_arm_of_a_sweep(tables, space):
     report = tables.run(plan)
     assert report.state is State.COMPLETE
     job = next(cell for cell in plan.cells if cell.tuning).jobs[0]
-    how = {"trials": 18, "seeds": 6, "searches": 3, "confirm": 2}
-    sweep = World.run(tables, World.plan(tables, job, yaml.safe_dump(space), **how))
+    options = {"trials": 18, "seeds": 6, "searches": 3, "confirm": 2}
+    sweep = World.run(tables, World.plan(tables, job, yaml.safe_dump(space), **options))
     assert tuned(report).search.metric == sweep.score == "val/accuracy"
-    mine, its = Ledger(report.folder), Ledger(sweep.folder)
-    found = [stages(mine, scope) for scope in SCOPES]
-    assert found == [stages(its, scope) for scope in ("", *[s for s in its.searches if s])]
-    assert [[len(stage) for stage in each] for each in found] == [[6, 2 * its, 2] for its in ENTRANTS]
-    validation = [{rows for _, _, rows, _ in stage} for each in found for stage in each]
+    table_ledger, sweep_ledger = Ledger(report.folder), Ledger(sweep.folder)
+    cell_stages = [stages(table_ledger, scope) for scope in SCOPES]
+    assert cell_stages == [
+        stages(sweep_ledger, scope) for scope in ("", *[s for s in sweep_ledger.searches if s])
+    ]
+    assert [[len(stage) for stage in search_stages] for search_stages in cell_stages] == [
+        [6, 2 * count, 2] for count in ENTRANTS
+    ]
+    validation = [
+        {rows for _, _, rows, _ in stage} for search_stages in cell_stages for stage in search_stages
+    ]
     assert validation == [{rows} for rows in (None, 2, 3) for _ in range(3)]
     (arm,) = sweep.arms
-    plain = [re.sub(r"Warm, All, ", "", repr(each)) for each in tuned(report).search.searches]
-    assert plain == [repr(each) for each in arm.searches]
+    search_reprs = [re.sub(r"Warm, All, ", "", repr(search)) for search in tuned(report).search.searches]
+    assert search_reprs == [repr(search) for search in arm.searches]
 
 
 def test_races_choose_the_neighbours_of_a_cell(tables):
@@ -81,34 +97,38 @@ def test_races_choose_the_neighbours_of_a_cell(tables):
     report = tables.run(plan := tables.plan(tree, only=["warm/*"]))
     cell, ledger = tuned(report), Ledger(report.folder)
     assert not any(trial.chosen for scope in SCOPES for trial in ledger.trials(scope=scope))
-    seeds = [(its.scope, seed) for key, its in ledger.confirmations.items() if not its.race
-             for seed in ledger.seeds_of(key)]  # fmt: skip
+    seeds = [
+        (confirmation.scope, seed)
+        for key, confirmation in ledger.confirmations.items()
+        if not confirmation.race
+        for seed in ledger.seeds_of(key)
+    ]
     for search, scope in zip(cell.search.searches, SCOPES, strict=True):
-        knn = next(each.knn for each in search.race if each.name == search.pick)
+        knn = next(entrant.knn for entrant in search.race if entrant.name == search.pick)
         assert knn == {"k": 3, "lambda": 0.5, "temperature": 1.0}
         for job in (seed.job for name, seed in seeds if name == scope):
             assert job["evaluation"]["knn"] == {**job["evaluation"]["knn"], **knn, "grid": None}
     assert {"evaluation.knn.k": 3, "evaluation.knn.lambda": 0.5}.items() <= cell.settings.items()
     assert list(cell.figures[0].values) == [seed.metrics["knn/test/accuracy"] for _, seed in seeds]
-    (searched,) = TableTrainings(plan, tables.home).tuned
-    for each in searched.searches(ledger):  # the metric that the races compare
-        assert each.validation == fmean(seed.metrics["knn/val/accuracy"] for seed in each.seeds)
-        assert each.validation != fmean(seed.score for seed in each.seeds)
+    (tuned_cell,) = TableTrainings(plan, tables.home).tuned
+    for cell_search in tuned_cell.searches(ledger):  # the metric that the races compare
+        assert cell_search.validation == fmean(seed.metrics["knn/val/accuracy"] for seed in cell_search.seeds)
+        assert cell_search.validation != fmean(seed.score for seed in cell_search.seeds)
 
 
 def test_each_search_races_without_test_and_its_pick_gets_fresh_seeds(tables):
     report = tables.run(tables.plan(SEVERAL))
     ledger, cell = Ledger(report.folder), tuned(report)
     for number, scope in enumerate(SCOPES):
-        _, race, fresh = stages(ledger, scope)
+        _, race, fresh_seeds = stages(ledger, scope)
         assert {seed for _, seed, _, _ in race} == {1000 * number + 501, 1000 * number + 502}
         assert not any("test/accuracy" in metrics for *_, metrics in race)
-        assert [seed for _, seed, _, _ in fresh] == [1000 * number + 1, 1000 * number + 2]
+        assert [seed for _, seed, _, _ in fresh_seeds] == [1000 * number + 1, 1000 * number + 2]
         search = cell.search.searches[number]
-        best = max(search.race, key=lambda each: each.mean)
+        best = max(search.race, key=lambda entrant: entrant.mean)
         assert (search.trials, search.pick, len(search.race)) == (6, best.name, ENTRANTS[number])
         values = [cell.figures[0].values[place] for place in cell.searches[number]]
-        assert values == [metrics["test/accuracy"] for *_, metrics in fresh]
+        assert values == [metrics["test/accuracy"] for *_, metrics in fresh_seeds]
     ((_, verdict),) = report.verdicts
     assert (verdict.treated.searches, verdict.treated.trainings, verdict.single) == (3, 6, ())
     assert cell_setting(cell, "", ()).searches == ((1, 2), (1001, 1002), (2001, 2002))
@@ -124,56 +144,62 @@ def test_a_table_with_races_that_is_killed_ends_as_an_unbroken_one(world):
 
 
 def test_searches_and_a_race_are_added_to_a_table_that_has_one_search(tables):
-    one = {**TUNED, "tune": {"space": SPACE, "trials": 6, "seeds": 2}}
-    first = tables.run(tables.plan(one))
-    trained = len(tables.trained())
-    second = tables.run(tables.plan(SEVERAL))
-    assert (second.id, second.state) == (first.id, State.COMPLETE)
-    before, after = (Ledger(each.folder).trials(scope="warm_all") for each in (first, second))
+    one_search = {**TUNED, "tune": {"space": SPACE, "trials": 6, "seeds": 2}}
+    first_report = tables.run(tables.plan(one_search))
+    training_count = len(tables.trained())
+    second_report = tables.run(tables.plan(SEVERAL))
+    assert (second_report.id, second_report.state) == (first_report.id, State.COMPLETE)
+    before, after = (
+        Ledger(report.folder).trials(scope="warm_all") for report in (first_report, second_report)
+    )
     assert [trial.key for trial in before] == [trial.key for trial in after]
-    same = tuned(second).search.searches[0].pick == tuned(first).search.searches[0].pick
-    assert len(tables.trained()) - trained == 2 * 6 + 2 * sum(ENTRANTS) + 2 * 2 + (0 if same else 2)
+    is_same_pick = tuned(second_report).search.searches[0].pick == tuned(first_report).search.searches[0].pick
+    assert len(tables.trained()) - training_count == 2 * 6 + 2 * sum(ENTRANTS) + 2 * 2 + (
+        0 if is_same_pick else 2
+    )
 
 
 def test_the_plan_counts_races_and_a_finished_table_has_nothing_left(tables):
     trainings = plan_table(tables.plan(SEVERAL), tables.home)["trainings"]
-    its = trainings["tuned"]["warm/all"]
-    assert [its[name] for name in ("trials", "race", "seeds", "left")] == [18, 18, 6, 42]
+    counts = trainings["tuned"]["warm/all"]
+    assert [counts[name] for name in ("trials", "race", "seeds", "left")] == [18, 18, 6, 42]
     report = tables.run(tables.plan(SEVERAL))
     after = plan_table(tables.plan(SEVERAL), tables.home)["trainings"]
     assert (after["missing"], after["tuned"]["warm/all"]["left"]) == (0, 0)
-    trained = len(tables.trained())
+    training_count = len(tables.trained())
     assert tuned(tables.run(tables.plan(SEVERAL))).figures == tuned(report).figures
-    assert len(tables.trained()) == trained
+    assert len(tables.trained()) == training_count
 
 
 def test_a_part_of_a_table_is_taken_over_with_its_searches(tables):
     part = tables.run(tables.plan(SEVERAL, only=["warm/*"]))
-    trained = len(tables.trained())
+    training_count = len(tables.trained())
     whole = tables.run(tables.plan(SEVERAL))
-    assert len(tables.trained()) - trained == 2  # only the seeds of the other cell are trained
+    assert len(tables.trained()) - training_count == 2  # only the seeds of the other cell are trained
     assert tuned(whole).figures == tuned(part).figures
-    other = tables.run(tables.plan(change(searches=2), only=["warm/*", "cold/*"]))
-    assert other.state is State.COMPLETE
+    other_report = tables.run(tables.plan(change(searches=2), only=["warm/*", "cold/*"]))
+    assert other_report.state is State.COMPLETE
 
 
 def test_a_row_follows_the_control_search_by_search(tables):
-    held, own = "objective.heads.detail.temperature", "train.lr"
-    base = {**SEVERAL["tune"], "trials": 8, "seeds": 2, "searches": 2}
-    space = {"space": {**SPACE["space"], own: {"log_float": [0.001, 0.1]}}, "search": SPACE["search"]}
-    follower = {**base, "space": space, "control": "Base", "hold": [held]}
-    rows = {"Warm": {"tune": follower, "set": {"train.weight_decay": 0.02}}, "Base": {"tune": base}}
+    held_key, own_key = "objective.heads.detail.temperature", "train.lr"
+    base_tune = {**SEVERAL["tune"], "trials": 8, "seeds": 2, "searches": 2}
+    space = {"space": {**SPACE["space"], own_key: {"log_float": [0.001, 0.1]}}, "search": SPACE["search"]}
+    follower_tune = {**base_tune, "space": space, "control": "Base", "hold": [held_key]}
+    rows = {"Warm": {"tune": follower_tune, "set": {"train.weight_decay": 0.02}}, "Base": {"tune": base_tune}}
     report = tables.run(tables.plan({"rows": rows}))
     assert report.state is State.COMPLETE
     ledger = Ledger(report.folder)
     values = []
-    for end in ("", "_2"):
+    for suffix in ("", "_2"):
         (pick,) = [
-            each for each in ledger.confirmations.values() if each.scope == f"base_all{end}" and not each.race
+            confirmation
+            for confirmation in ledger.confirmations.values()
+            if confirmation.scope == f"base_all{suffix}" and not confirmation.race
         ]
-        trials = ledger.trials(scope=f"warm_all{end}")
+        trials = ledger.trials(scope=f"warm_all{suffix}")
         values.append(pick.job["objective"]["heads"]["detail"]["temperature"])
-        assert {each.job["objective"]["heads"]["detail"]["temperature"] for each in trials} == {values[-1]}
+        assert {trial.job["objective"]["heads"]["detail"]["temperature"] for trial in trials} == {values[-1]}
         assert len(trials) == 4
     assert values[0] != values[1]
     ((_, verdict),) = report.verdicts
@@ -184,9 +210,11 @@ def test_a_search_without_a_complete_trial_has_no_race_and_the_cell_is_missing(t
     tables.formula.fails = lambda job, _epoch: job.data.validation_seed == 2
     report = tables.run(tables.plan(SEVERAL))
     assert (report.state, report.missing) == (State.FAILED, ["warm/all Acc"])
-    lacking = [None in [tuned(report).runs[place] for place in its] for its in tuned(report).searches]
-    assert lacking == [False, True, False]
-    assert [len(its.race) for its in tuned(report).search.searches] == [3, 0, 2]
+    missing_flags = [
+        None in [tuned(report).runs[place] for place in places] for places in tuned(report).searches
+    ]
+    assert missing_flags == [False, True, False]
+    assert [len(search.race) for search in tuned(report).search.searches] == [3, 0, 2]
 
 
 def test_what_stands_in_the_file_by_default_changes_nothing(tables):
@@ -200,9 +228,9 @@ def test_what_stands_in_the_file_by_default_changes_nothing(tables):
     assert hashes[0] == hashes[1]
     assert len(set(hashes)) == 3
     # A table ignores `race_seeds` in a space's own `search`, which applies to sweeps.
-    own = {**TUNE, "space": {**SPACE, "search": {"scheduler": "none", "race_seeds": 2}}}
-    report = tables.run(tables.plan({**TUNED, "tune": own}))
-    assert [each.race for each in Ledger(report.folder).confirmations.values()] == [False]
+    tune_tree = {**TUNE, "space": {**SPACE, "search": {"scheduler": "none", "race_seeds": 2}}}
+    report = tables.run(tables.plan({**TUNED, "tune": tune_tree}))
+    assert [confirmation.race for confirmation in Ledger(report.folder).confirmations.values()] == [False]
 
 
 def test_the_records_name_search_and_stage(tables):
@@ -214,7 +242,7 @@ def test_the_records_name_search_and_stage(tables):
         for n, entrants in enumerate(ENTRANTS, 1)
         for stage, count in (("search", 6), ("race", 2 * entrants), ("confirmation", 2))
     }
-    assert not any("test/accuracy" in its for its in trials[trials.stage == "race"].metrics)
+    assert not any("test/accuracy" in metrics for metrics in trials[trials.stage == "race"].metrics)
 
 
 @pytest.mark.parametrize(
@@ -233,14 +261,14 @@ def test_the_records_name_search_and_stage(tables):
     ],
 )
 def test_what_cannot_race_is_refused(tables, tree, text):
-    with pytest.raises(UserError, match=text) as caught:
+    with pytest.raises(UserError, match=text) as error:
         tables.run(tables.plan({**TABLE, **tree}))
-    assert "\n" not in caught.value.line()
+    assert "\n" not in error.value.line()
     assert not list(tables.home.glob("tables/mlcl-*"))
 
 
 def test_a_baseline_is_paired_with_the_searches_beside_it(tables):
-    seen = {"All": {"set": {"data.subset": {"n": 24}}}}
+    columns = {"All": {"set": {"data.subset": {"n": 24}}}}
     tree = {
         **SEVERAL,
         "rows": {
@@ -248,17 +276,17 @@ def test_a_baseline_is_paired_with_the_searches_beside_it(tables):
             "Warm": {},
             "Cold": {"tune": False, **TABLE["rows"]["Cold"]},
         },
-        "columns": seen,
+        "columns": columns,
         "seed_keys": ["train.seed", "data.subset.seed"],
         "ranks": {"control": "Warm", "rope": 0.01},
     }
     report = tables.run(tables.plan(tree))
-    guess = report.cell("Guess", "All")
-    assert [each.seed for each in guess.trainings] == [1, 2, 1001, 1002, 2001, 2002]
-    assert guess.data == tuned(report).data
-    assert [each.seed for each in report.cell("Cold", "All").trainings] == [0, 1]
-    (shared, verdict), (_, other) = report.verdicts
-    assert (shared, verdict.treated.label, verdict.reference.label) == ("All", "Guess", "Warm")
-    assert (other.treated.label, other.paired) == ("Cold", "")
-    values = guess.figures[0].values
+    guess_cell = report.cell("Guess", "All")
+    assert [training.seed for training in guess_cell.trainings] == [1, 2, 1001, 1002, 2001, 2002]
+    assert guess_cell.data == tuned(report).data
+    assert [training.seed for training in report.cell("Cold", "All").trainings] == [0, 1]
+    (column, verdict), (_, other_verdict) = report.verdicts
+    assert (column, verdict.treated.label, verdict.reference.label) == ("All", "Guess", "Warm")
+    assert (other_verdict.treated.label, other_verdict.paired) == ("Cold", "")
+    values = guess_cell.figures[0].values
     assert verdict.paired == ("search" if len(set(values)) > 1 else "")

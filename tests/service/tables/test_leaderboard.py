@@ -55,16 +55,27 @@ def test_a_loss_from_a_file_is_one_entry(tmp_path, cases):
     plan = TablePlan(
         load_table(file),
         file,
-        only=[f"{name}/{its}" for name in ("dice", *OTHERS) for its in ("codiesp-chapters", "my-texts")],
+        only=[
+            f"{name}/{column_id}"
+            for name in ("dice", *OTHERS)
+            for column_id in ("codiesp-chapters", "my-texts")
+        ],
         data={"parquet": str(cases)},
         overrides={"encoder": {"name": "features", "inputs": ["tfidf"]}},
     )
-    planned = plan_table(plan, tmp_path / "home")["trainings"]
-    assert planned["all"] == planned["missing"] == 33 * len(planned["tuned"]) == 33 * 2 * (2 + len(OTHERS))
+    trainings = plan_table(plan, tmp_path / "home")["trainings"]
+    assert (
+        trainings["all"] == trainings["missing"] == 33 * len(trainings["tuned"]) == 33 * 2 * (2 + len(OTHERS))
+    )
     controls = {f"bce-two-views/{column}" for column in ("codiesp-chapters", "my-texts")}
-    assert controls < planned["tuned"].keys()  # the other rows follow the control
-    costs = {name: (its["trials"], its["race"], its["seeds"]) for name, its in planned["tuned"].items()}
+    assert controls < trainings["tuned"].keys()  # the other rows follow the control
+    costs = {
+        name: (counts["trials"], counts["race"], counts["seeds"])
+        for name, counts in trainings["tuned"].items()
+    }
     assert costs["dice/codiesp-chapters"] == costs["dice/my-texts"] == costs["bce/my-texts"] == (18, 9, 6)
-    (dice, bce) = (next(cell for cell in plan.cells if cell.row == name) for name in ("dice", "BCE"))
-    assert dice.jobs[0].objective.heads["contrast"].loss == "dice"
-    assert dice.figures == bce.figures
+    (dice_cell, bce_cell) = (
+        next(cell for cell in plan.cells if cell.row == name) for name in ("dice", "BCE")
+    )
+    assert dice_cell.jobs[0].objective.heads["contrast"].loss == "dice"
+    assert dice_cell.figures == bce_cell.figures

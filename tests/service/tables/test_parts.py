@@ -46,28 +46,30 @@ def test_the_whole_trains_nothing_that_its_parts_have_trained(world):
     whole, home = part(world("whole")), world("home")
     part(home, "mild/all")
     part(home, "warm", "cold/few")
-    trained = home.trained()
-    told = plan_table(home.plan(WHOLE), home.home)["trainings"]
-    left = {id: its["left"] for id, its in told["tuned"].items()}
-    assert left == {f"{row}/{column}": 6 * (row == "mild" and column != "all")
+    trained_keys = home.trained()
+    trainings = plan_table(home.plan(WHOLE), home.home)["trainings"]
+    left_counts = {id: counts["left"] for id, counts in trainings["tuned"].items()}
+    assert left_counts == {f"{row}/{column}": 6 * (row == "mild" and column != "all")
                     for row in ROWS[1:] for column in ("all", "few", "half")}  # fmt: skip
-    assert told["missing"] == 2 * 6 + 2 * 2
+    assert trainings["missing"] == 2 * 6 + 2 * 2
     # The command is stopped in one of its own searches and then repeated.
     home.stop_when(lambda job, epoch: job.train.seed == 0 and epoch == 1 and bool(job.objective.heads))
     assert part(home).state is State.STOPPED
     report = part(home)
     assert content(report) == content(whole)
-    assert len(home.trained()) - len(trained) == told["missing"]
+    assert len(home.trained()) - len(trained_keys) == trainings["missing"]
 
 
 def test_a_new_row_is_trained_alone(world):
     home = world("home")
-    first = part(home, tree={**WHOLE, "rows": {name: WHOLE["rows"][name] for name in ("Cold", "Warm")}})
-    trained = home.trained()
-    second = part(home)
-    assert second.id != first.id
-    assert len(home.trained()) - len(trained) == 3 * 6
-    assert content(second) == content(part(world("whole")))
+    first_report = part(
+        home, tree={**WHOLE, "rows": {name: WHOLE["rows"][name] for name in ("Cold", "Warm")}}
+    )
+    trained_keys = home.trained()
+    second_report = part(home)
+    assert second_report.id != first_report.id
+    assert len(home.trained()) - len(trained_keys) == 3 * 6
+    assert content(second_report) == content(part(world("whole")))
 
 
 @pytest.mark.parametrize("change", [{"trials": 3}, {"trials": 5}, {"seeds": 3}, {"sampler": "random"}])
@@ -75,9 +77,9 @@ def test_another_search_is_made_anew(world, change):
     home = world("home")
     part(home, "warm/all")
     report = part(home, "warm/all", "cold/all", tree={**WHOLE, "tune": {**TUNE, **change}})
-    asked, ledger = {"trials": 4, "seeds": 2, **change}, Ledger(report.folder)
-    assert len(ledger.trials(scope="warm_all")) == asked["trials"]
-    assert len([entry for entry in ledger.entries.values() if entry.confirmation]) == asked["seeds"]
+    expected, ledger = {"trials": 4, "seeds": 2, **change}, Ledger(report.folder)
+    assert len(ledger.trials(scope="warm_all")) == expected["trials"]
+    assert len([entry for entry in ledger.entries.values() if entry.confirmation]) == expected["seeds"]
 
 
 def test_a_search_with_a_failed_seed_is_made_anew(world):
@@ -96,13 +98,13 @@ def test_a_search_with_a_failed_seed_is_made_anew(world):
 
 def test_the_figures_of_cells_are_files(world, tmp_path):
     home = world("home")
-    whole, folder = part(home), tmp_path / "figures"
-    files = write_cells(whole, folder, home.plan())
+    report, folder = part(home), tmp_path / "figures"
+    files = write_cells(report, folder, home.plan())
     assert sorted(str(file.relative_to(folder)) for file in files) == sorted(
         f"{row}/{column}.json" for row in ROWS for column in ("all", "few", "half")
     )
     tree = json.loads((folder / "warm" / "few.json").read_text())
-    cell = whole.cell("Warm", "Few")
+    cell = report.cell("Warm", "Few")
     assert (tree["table"], tree["row"], tree["column"]) == ("table", "Warm", "Few")
     assert tree["settings"] == dict(cell.settings)
     assert tuple(tree["figures"][0]["values"]) == cell.figures[0].values
@@ -110,9 +112,11 @@ def test_the_figures_of_cells_are_files(world, tmp_path):
     assert (tree["origin"]["fingerprint"], tree["origin"]["data"]) == (cell.origin.fingerprint, "tiny")
     assert tree["search"]["trials"] == dict(cell.search.trials)
     assert {"params", "trainings"}.isdisjoint(tree)
-    said = {json.dumps(its.as_dict()) for _, its in whole.verdicts}
-    own = [each for file in files for each in json.loads(file.read_text())["verdicts"]]
-    assert {json.dumps({key: each[key] for key in each if key != "cells"}) for each in own} == said
+    verdict_texts = {json.dumps(verdict.as_dict()) for _, verdict in report.verdicts}
+    cell_verdicts = [verdict for file in files for verdict in json.loads(file.read_text())["verdicts"]]
+    assert {
+        json.dumps({key: verdict[key] for key in verdict if key != "cells"}) for verdict in cell_verdicts
+    } == verdict_texts
 
 
 CHANGED, COMMITTED = ({Tag.COMMIT: "1a2b3c", Tag.DIRTY: dirty} for dirty in ("true", "false"))
@@ -122,9 +126,9 @@ CHANGED, COMMITTED = ({Tag.COMMIT: "1a2b3c", Tag.DIRTY: dirty} for dirty in ("tr
 def test_a_clean_table_trains_from_committed_code_alone(world, monkeypatch, tags, text):
     home = world("home")
     monkeypatch.setattr(origin, "provenance", lambda without: Provenance(tags, ""))
-    with pytest.raises(UserError, match=text) as caught:
+    with pytest.raises(UserError, match=text) as error:
         home.run(home.plan({"clean": True}))
-    assert (caught.value.key, home.trained()) == ("clean", [])
+    assert (error.value.key, home.trained()) == ("clean", [])
     assert not list(home.home.glob("tables/mlcl-*"))
 
 
@@ -147,8 +151,8 @@ def test_figures_of_a_clean_table_are_of_committed_code(world, monkeypatch, tmp_
 
 def test_an_origin_says_that_one_of_its_trainings_has_no_commit(world):
     cell, info = world("home").plan().cells[0], SimpleNamespace(name="tiny", fingerprint="d")
-    found = origin.cell_origin(cell, ("train.seed",), info, [COMMITTED, {}])
-    assert found.commit == "1a2b3c, none"
+    cell_origin = origin.cell_origin(cell, ("train.seed",), info, [COMMITTED, {}])
+    assert cell_origin.commit == "1a2b3c, none"
 
 
 def test_cells_that_lack_a_seed_are_not_written(world, tmp_path):
@@ -175,133 +179,133 @@ def said(home):
 
 
 def test_parts_of_two_homes_are_the_unbroken_table_and_nothing_is_trained(world):
-    cold, warm = ("cold/all", "cold/few"), ("warm/all", "warm/few")
-    whole, here, first, second = (world(name) for name in ("whole", "here", "first", "second"))
-    unbroken = part(whole, *cold, *warm)
-    part(first, *cold)
-    part(second, *warm)
-    for other in (first, second):
-        assert import_home(other.home, here.home)
-    trained = list(second.formula.trained)
-    report = part(here, *cold, *warm)
-    assert content(report) == content(unbroken)
-    assert second.formula.trained == trained  # the formula of the last home made records all trainings
+    cold_cells, warm_cells = ("cold/all", "cold/few"), ("warm/all", "warm/few")
+    unbroken_home, target, first, second = (world(name) for name in ("whole", "here", "first", "second"))
+    unbroken_report = part(unbroken_home, *cold_cells, *warm_cells)
+    part(first, *cold_cells)
+    part(second, *warm_cells)
+    for source in (first, second):
+        assert import_home(source.home, target.home)
+    trained_epochs = list(second.formula.trained)
+    report = part(target, *cold_cells, *warm_cells)
+    assert content(report) == content(unbroken_report)
+    assert second.formula.trained == trained_epochs  # the formula of the last home made records all trainings
 
 
 def test_what_is_here_is_not_copied_again_and_nothing_changes(world):
-    here, first = world("here"), world("first")
-    part(first, "cold/all", "cold/few")
-    copied = import_home(first.home, here.home)
-    assert [record.kind for record in copied] == ["tables"] + ["runs"] * 4
-    before = said(here.home)
-    assert import_home(first.home, here.home) == []
-    assert said(here.home) == before == said(first.home)
-    table = here.home / "tables" / copied[0].id
-    assert Ledger(table).entries.keys() == Ledger(first.home / "tables" / copied[0].id).entries.keys()
+    target, source = world("here"), world("first")
+    part(source, "cold/all", "cold/few")
+    records = import_home(source.home, target.home)
+    assert [record.kind for record in records] == ["tables"] + ["runs"] * 4
+    before = said(target.home)
+    assert import_home(source.home, target.home) == []
+    assert said(target.home) == before == said(source.home)
+    table = target.home / "tables" / records[0].id
+    assert Ledger(table).entries.keys() == Ledger(source.home / "tables" / records[0].id).entries.keys()
 
 
 def test_an_imported_sweep_with_the_name_of_another_one_is_said(tmp_path):
     def sweep(home, state):
         return recorded(RunFolders(tmp_path / home, "sweeps").new(), state, name="s").path.name
 
-    theirs, ours, told = sweep("theirs", State.COMPLETE), sweep("ours", State.STOPPED), []
-    import_home(tmp_path / "theirs", tmp_path / "ours", told.append)
-    assert told == [f"sweep s: its name now means the copy; yours is {ours}"]
-    assert RunFolders(tmp_path / "ours", "sweeps").named("s").path.name == theirs
+    their_id, our_id, notes = sweep("theirs", State.COMPLETE), sweep("ours", State.STOPPED), []
+    import_home(tmp_path / "theirs", tmp_path / "ours", notes.append)
+    assert notes == [f"sweep s: its name now means the copy; yours is {our_id}"]
+    assert RunFolders(tmp_path / "ours", "sweeps").named("s").path.name == their_id
     (tmp_path / "ours" / DATABASE).write_bytes((tmp_path / "ours" / BACKUP).read_bytes())
-    assert RunFolders(tmp_path / "ours", "sweeps").named("s").path.name == theirs
+    assert RunFolders(tmp_path / "ours", "sweeps").named("s").path.name == their_id
 
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_run_that_was_completed_in_a_copy_of_the_home_is_copied_back(tmp_path, changed):
-    ours, theirs, told = tmp_path / "ours", tmp_path / "theirs", []
-    run = recorded(RunFolders(ours).new(), State.STOPPED)
+    our_home, their_home, notes = tmp_path / "ours", tmp_path / "theirs", []
+    run = recorded(RunFolders(our_home).new(), State.STOPPED)
     id = run.path.name
-    about = {"uri": "uri", "experiment": "exp", "name": id, "owner": id, "params": {}, "tags": {}}
-    RunLog.start(ours, id, **about).set_state(State.STOPPED)
-    shutil.copytree(ours, theirs)
-    RunLog.attach(theirs, id).set_state(State.COMPLETE)
-    there = RunFolder(theirs / "runs" / id)
-    (there.path / "result.json").write_text("{}")
-    there.set_state(State.COMPLETE)
+    log_options = {"uri": "uri", "experiment": "exp", "name": id, "owner": id, "params": {}, "tags": {}}
+    RunLog.start(our_home, id, **log_options).set_state(State.STOPPED)
+    shutil.copytree(our_home, their_home)
+    RunLog.attach(their_home, id).set_state(State.COMPLETE)
+    their_run = RunFolder(their_home / "runs" / id)
+    (their_run.path / "result.json").write_text("{}")
+    their_run.set_state(State.COMPLETE)
     if changed:
-        RunLog.attach(ours, id).set_state(State.RUNNING)
-    copied = import_home(theirs, ours, told.append)
-    assert [record.id for record in copied] == ([] if changed else [id])
-    assert told == ([f"run {id} was changed in both homes: not copied"] if changed else [])
+        RunLog.attach(our_home, id).set_state(State.RUNNING)
+    records = import_home(their_home, our_home, notes.append)
+    assert [record.id for record in records] == ([] if changed else [id])
+    assert notes == ([f"run {id} was changed in both homes: not copied"] if changed else [])
     assert run.record.state is (State.STOPPED if changed else State.COMPLETE)
     assert (run.path / "result.json").exists() is not changed
-    assert RunLog.attach(ours, id).state is (State.RUNNING if changed else State.COMPLETE)
-    assert changed or import_home(theirs, ours) == []
+    assert RunLog.attach(our_home, id).state is (State.RUNNING if changed else State.COMPLETE)
+    assert changed or import_home(their_home, our_home) == []
 
 
 def test_what_has_grown_since_is_copied_again_unless_it_changed_in_both_homes(world):
-    (here, first), told = (world("here"), world("first")), []
+    (target, source), notes = (world("here"), world("first")), []
 
     def run(home, trials):
         return home.run(home.plan({**TUNED, "tune": {**TUNE, "trials": trials}}))
 
-    table = run(first, 4)
-    import_home(first.home, here.home)
-    grown = run(first, 6)
-    (copied,) = import_home(first.home, here.home)
-    assert (copied.kind, copied.id, grown.id) == ("tables", table.id, table.id)
-    assert said(here.home) == said(first.home)
+    table = run(source, 4)
+    import_home(source.home, target.home)
+    grown_table = run(source, 6)
+    (copied_record,) = import_home(source.home, target.home)
+    assert (copied_record.kind, copied_record.id, grown_table.id) == ("tables", table.id, table.id)
+    assert said(target.home) == said(source.home)
     for path in (f"tables/{table.id}/table.json", f"logs/{table.id}/log.jsonl"):
-        assert (here.home / path).read_bytes() == (first.home / path).read_bytes()
-    assert import_home(first.home, here.home) == []
-    run(first, 7)
-    assert [record.id for record in import_home(first.home, here.home)] == [table.id]
-    import_home(here.home, first.home)
-    trained = len(first.trained())
-    here.formula = first.formula
-    run(here, 7)
-    assert len(first.trained()) == trained
-    assert import_home(first.home, here.home, told.append) == []
-    assert told == []
-    run(first, 8)
-    assert import_home(first.home, here.home, told.append) == []
-    assert told == ["table table was changed in both homes: not copied"]
+        assert (target.home / path).read_bytes() == (source.home / path).read_bytes()
+    assert import_home(source.home, target.home) == []
+    run(source, 7)
+    assert [record.id for record in import_home(source.home, target.home)] == [table.id]
+    import_home(target.home, source.home)
+    training_count = len(source.trained())
+    target.formula = source.formula
+    run(target, 7)
+    assert len(source.trained()) == training_count
+    assert import_home(source.home, target.home, notes.append) == []
+    assert notes == []
+    run(source, 8)
+    assert import_home(source.home, target.home, notes.append) == []
+    assert notes == ["table table was changed in both homes: not copied"]
 
 
 def test_an_import_of_what_has_grown_that_was_killed_is_gone_on_with(world, monkeypatch):
-    here, first = world("here"), world("first")
-    first.run(first.plan(TUNED))
-    import_home(first.home, here.home)
-    first.run(first.plan({**TUNED, "tune": {**TUNE, "trials": 6}}))
+    target, source = world("here"), world("first")
+    source.run(source.plan(TUNED))
+    import_home(source.home, target.home)
+    source.run(source.plan({**TUNED, "tune": {**TUNE, "trials": 6}}))
     change = Transaction.change_run
     monkeypatch.setattr(Transaction, "change_run", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        import_home(first.home, here.home)
+        import_home(source.home, target.home)
     monkeypatch.setattr(Transaction, "change_run", change)
-    assert len(import_home(first.home, here.home)) == 1
-    assert said(here.home) == said(first.home)
+    assert len(import_home(source.home, target.home)) == 1
+    assert said(target.home) == said(source.home)
 
 
 def test_what_is_not_complete_stays_there(world):
-    here, first = world("here"), world("first")
-    first.stop_when(lambda job, epoch: job.train.seed == 1 and epoch == 1)
-    assert part(first, "cold/all").state is State.STOPPED
-    assert {record.state for record in import_home(first.home, here.home)} == {State.COMPLETE}
-    before = len(first.trained())
-    assert part(here, "cold/all").state is State.COMPLETE
-    assert len(first.trained()) == before + 1
+    target, source = world("here"), world("first")
+    source.stop_when(lambda job, epoch: job.train.seed == 1 and epoch == 1)
+    assert part(source, "cold/all").state is State.STOPPED
+    assert {record.state for record in import_home(source.home, target.home)} == {State.COMPLETE}
+    training_count = len(source.trained())
+    assert part(target, "cold/all").state is State.COMPLETE
+    assert len(source.trained()) == training_count + 1
 
 
 def test_the_log_of_a_table_that_was_stopped_at_the_first_import_is_renewed(world):
-    here, first = world("here"), world("first")
-    first.stop_when(lambda job, epoch: job.train.seed == 1 and epoch == 1)
-    assert part(first, "cold/all").state is State.STOPPED
-    assert "tables" not in {record.kind for record in import_home(first.home, here.home)}
-    table = part(first, "cold/all")
-    assert import_home(first.home, here.home)
-    log, copy = (home.home / "logs" / table.id / "log.jsonl" for home in (first, here))
+    target, source = world("here"), world("first")
+    source.stop_when(lambda job, epoch: job.train.seed == 1 and epoch == 1)
+    assert part(source, "cold/all").state is State.STOPPED
+    assert "tables" not in {record.kind for record in import_home(source.home, target.home)}
+    table = part(source, "cold/all")
+    assert import_home(source.home, target.home)
+    log, copy = (home.home / "logs" / table.id / "log.jsonl" for home in (source, target))
     assert copy.read_text() == log.read_text()
 
 
 def test_an_import_that_was_killed_is_gone_on_with(world, monkeypatch):
-    here, first = world("here"), world("first")
-    part(first, "warm/all")
+    target, source = world("here"), world("first")
+    part(source, "warm/all")
     copy, calls = importing.shutil.copytree, []
 
     def dying(*args, **kwargs):
@@ -312,33 +316,33 @@ def test_an_import_that_was_killed_is_gone_on_with(world, monkeypatch):
 
     monkeypatch.setattr(importing.shutil, "copytree", dying)
     with pytest.raises(KeyboardInterrupt):
-        import_home(first.home, here.home)
-    import_home(first.home, here.home)
-    assert said(here.home) == said(first.home)
-    assert not list(here.home.rglob("*.partial"))
+        import_home(source.home, target.home)
+    import_home(source.home, target.home)
+    assert said(target.home) == said(source.home)
+    assert not list(target.home.rglob("*.partial"))
 
 
 def test_what_a_killed_import_left_is_removed_by_the_next_and_copied_by_none(world):
-    here, first = world("here"), world("first")
-    part(first, "cold/all")
-    (log, *_) = (first.home / "logs").iterdir()
-    for home in (here.home, first.home):
+    target, source = world("here"), world("first")
+    part(source, "cold/all")
+    (log, *_) = (source.home / "logs").iterdir()
+    for home in (target.home, source.home):
         shutil.copytree(log, home / "logs" / f".{log.name}.ab.partial")
         (home / "runs" / ".mlcl-1.ab.partial").mkdir(parents=True)
-    with lock_file(here.home / importing.IMPORTING), pytest.raises(UserError, match="another import"):
-        import_home(first.home, here.home)
-    assert import_home(first.home, here.home)
-    assert not list(here.home.rglob("*.partial"))
+    with lock_file(target.home / importing.IMPORTING), pytest.raises(UserError, match="another import"):
+        import_home(source.home, target.home)
+    assert import_home(source.home, target.home)
+    assert not list(target.home.rglob("*.partial"))
 
 
 def test_a_home_that_is_none_this_one_or_damaged_is_refused(world, tmp_path):
-    here = world("here")
-    part(here, "cold/all")
-    for other in (here.home, tmp_path / "nothing", tmp_path):
+    home = world("here")
+    part(home, "cold/all")
+    for source in (home.home, tmp_path / "nothing", tmp_path):
         with pytest.raises(UserError, match="no home to import from"):
-            import_home(other, here.home)
-    file = Database(here.home).file
+            import_home(source, home.home)
+    file = Database(home.home).file
     file.write_bytes(file.read_bytes().replace(b"COMPLETE", b"COMPLETF"))
     with pytest.raises(UserError, match="damaged"):
-        import_home(here.home, tmp_path / "new")
+        import_home(home.home, tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -99,12 +99,12 @@ def test_a_figure_is_ours_then_the_printed_one(its, text):
 
 
 def test_figures_have_digits_and_tolerances_of_their_own():
-    its = report(
+    table = report(
         cell("CE", "All", figure(2.31, printed=2.25, tolerance=0.1, digits=3, name="HL"),
              figure(60.0, printed=62.5, tolerance=1.0, digits=1, name="F1")),
     )  # fmt: skip
-    assert "| CE | 2.310 (2.250) | 60.0 (62.5) ! |" in markdown(its)
-    assert caption(its)[1] == (
+    assert "| CE | 2.310 (2.250) | 60.0 (62.5) ! |" in markdown(table)
+    assert caption(table)[1] == (
         "`!` marks a mean that is more than 0.1 (HL), 1 (F1) from the printed figure (1 of 2)."
     )
 
@@ -154,15 +154,15 @@ def test_latex_is_exactly_this():
 
 
 def test_signs_stay_signs():
-    signs = report(
+    table = report(
         cell("[CLS] 5%_|\\ {a}", "τ < 1\n& <b>", figure(1.0)),
         title="50% & more\n\nthan #1",
         about="a_b $5\n\n~^",
     )
-    assert r"| \[CLS] 5%_\|\\ {a} | 1.00 |" in markdown(signs)
-    assert r"|  | τ < 1 & \<b> |" in markdown(signs)
-    assert "## 50% & more than #1\n" in markdown(signs)
-    text = latex(signs)
+    assert r"| \[CLS] 5%_\|\\ {a} | 1.00 |" in markdown(table)
+    assert r"|  | τ < 1 & \<b> |" in markdown(table)
+    assert "## 50% & more than #1\n" in markdown(table)
+    text = latex(table)
     assert r"{[}CLS] 5\%\_\textbar{}\textbackslash{} \{a\} & 1.00 \\" in text
     assert r" & $\tau$ \textless{} 1 \& \textless{}b\textgreater{} \\" in text
     assert (
@@ -173,41 +173,44 @@ def test_signs_stay_signs():
 
 
 def test_what_is_not_the_papers_setting_is_not_judged():
-    its = report(cell("CE", "All", figure(10.0, printed=71.3, tolerance=None)), about="")
-    assert caption(its) == [
+    table = report(cell("CE", "All", figure(10.0, printed=71.3, tolerance=None)), about="")
+    assert caption(table) == [
         "One seed; in parentheses the printed figure.",
         "Figures are shown beside each other and not judged: this is not the paper's setting.",
     ]
-    assert (its.outside, its.judged, its.limits) == ([], 0, {})
+    assert (table.outside, table.judged, table.limits) == ([], 0, {})
 
 
 def test_the_numbers_of_seeds_are_those_of_all_figures():
-    fitted, trained = cell("TF-IDF", "All", figure(70.0)), cell("CE", "All", figure(71.0, 72.0, 73.0))
-    for cells in ((fitted, trained), (trained, fitted)):
+    fitted_cell, trained_cell = (
+        cell("TF-IDF", "All", figure(70.0)),
+        cell("CE", "All", figure(71.0, 72.0, 73.0)),
+    )
+    for cells in ((fitted_cell, trained_cell), (trained_cell, fitted_cell)):
         assert caption(report(*cells))[0].startswith("Mean ± standard deviation over 1 to 3 seeds; ")
-    assert caption(report(fitted))[0].startswith("One seed; ")
+    assert caption(report(fitted_cell))[0].startswith("One seed; ")
 
 
 def test_a_long_reason_is_cut_and_none_is_not_run():
     assert "Missing in ce/all: not run.\n" in markdown(report(cell("CE", "All", figure(None))))
-    long = markdown(report(cell("CE", "All", figure(None), reasons=("x" * 9000,))))
-    assert f"Missing in ce/all: {'x' * 500}....\n" in long
+    text = markdown(report(cell("CE", "All", figure(None), reasons=("x" * 9000,))))
+    assert f"Missing in ce/all: {'x' * 500}....\n" in text
 
 
 def test_cells_with_one_reason_share_a_line_and_a_column_without_figures_is_named_once():
-    none = {row: cell(row, "Few", figure(None), reasons=("not here",)) for row in ("CE", "MLCL")}
-    all_too = cell("CE", "All", figure(None), reasons=("not here",))
-    there = (cell("MLCL", "All", figure(1.0)), cell("CE", "Half", figure(1.0)))
-    text = markdown(report(all_too, none["CE"], none["MLCL"], *there))
+    missing_cells = {row: cell(row, "Few", figure(None), reasons=("not here",)) for row in ("CE", "MLCL")}
+    other_missing_cell = cell("CE", "All", figure(None), reasons=("not here",))
+    present_cells = (cell("MLCL", "All", figure(1.0)), cell("CE", "Half", figure(1.0)))
+    text = markdown(report(other_missing_cell, missing_cells["CE"], missing_cells["MLCL"], *present_cells))
     assert text.endswith("\nMissing in ce/all, all of Few: not here.\n")
 
 
 def test_the_document_has_every_seeds_figure_with_its_run():
     tree = json.loads(json.dumps(document(TWO), allow_nan=False, default=str))
-    few = tree["cells"][1]
-    assert few["runs"] == ["mlcl-0", None]
-    assert few["figures"][0]["values"] == [50.0, None]
-    assert {key: few["figures"][0][key] for key in ("mean", "deviation", "verdict")} == {
+    few_cell = tree["cells"][1]
+    assert few_cell["runs"] == ["mlcl-0", None]
+    assert few_cell["figures"][0]["values"] == [50.0, None]
+    assert {key: few_cell["figures"][0][key] for key in ("mean", "deviation", "verdict")} == {
         "mean": 50.0, "deviation": None, "verdict": "missing"
     }  # fmt: skip
     assert tree["cells"][0]["figures"][0]["difference"] == pytest.approx(0.2)
@@ -216,35 +219,35 @@ def test_the_document_has_every_seeds_figure_with_its_run():
 
 
 def method(row, *values):
-    shown = FigureResult("Acc", "test/acc", None, values, 0.5)
+    result = FigureResult("Acc", "test/acc", None, values, 0.5)
     return CellResult(
-        row, "All", row, (shown,), tuple(f"mlcl-{seed}" for seed in range(len(values))), data="d"
+        row, "All", row, (result,), tuple(f"mlcl-{seed}" for seed in range(len(values))), data="d"
     )
 
 
 def test_the_first_lines_are_the_verdicts():
     cells = method("CE", 71.0, 72.0), method("MLCL", 75.0, 77.0)
-    its = report(*cells)
-    (said,) = its.conclusions
+    table = report(*cells)
+    (conclusion,) = table.conclusions
     means = "test/acc 0.7600 against 0.7150, +0.0450"
-    assert said.startswith(f"All: Cannot tell whether MLCL is better than CE: {means} (95 % interval ")
-    assert markdown(its).splitlines()[2] == said
-    assert said.replace("%", "\\%") in latex(its)
-    (verdict,) = document(its)["verdicts"]
-    assert (verdict["cells"], said) == ("All", f"All: {verdict['sentence']}")
-    assert markdown(its).count(said) == 1
+    assert conclusion.startswith(f"All: Cannot tell whether MLCL is better than CE: {means} (95 % interval ")
+    assert markdown(table).splitlines()[2] == conclusion
+    assert conclusion.replace("%", "\\%") in latex(table)
+    (verdict,) = document(table)["verdicts"]
+    assert (verdict["cells"], conclusion) == ("All", f"All: {verdict['sentence']}")
+    assert markdown(table).count(conclusion) == 1
 
 
 def test_many_verdicts_are_counted_first_and_written_below():
     rows = [method(f"row {n}", 70.0 + n, 71.0 + n) for n in range(10)]
-    its = report(method("CE", 71.0, 72.0), *rows)
-    (counts,) = its.conclusions
+    table = report(method("CE", 71.0, 72.0), *rows)
+    (counts,) = table.conclusions
     assert counts.startswith("test/acc, 10 verdicts against CE: ")
     assert sum(map(int, re.findall(r"(\d+) (?:better|worse|without|undecided)", counts))) == 10
-    text = markdown(its)
+    text = markdown(table)
     assert text.splitlines()[2] == counts
-    below = text.partition("### Verdicts\n\n")[2].splitlines()
-    assert below == [f"- All: {verdict.sentence}" for _, verdict in its.verdicts]
+    verdict_lines = text.partition("### Verdicts\n\n")[2].splitlines()
+    assert verdict_lines == [f"- All: {verdict.sentence}" for _, verdict in table.verdicts]
 
 
 ROWS, COLUMNS = ("BCE", "ASL", "simdis"), ("Reuters", "AAPD", "CodiEsp")
@@ -275,8 +278,8 @@ def test_rows_are_methods_and_columns_data_sets():
     means = [[sum(steady(row, column)) / 2 for column in COLUMNS] for row in ROWS]
     assert tree["test"]["ranks"] == rank_test(means, higher=True).ranks == (3.0, 2.0, 1.0)
     assert ranks_of(steady_report(), RankTests())[0]["control"] == "BCE"
-    lower = ranks_of(steady_report(higher={"F1": False}), RankTests())[0]
-    assert lower["test"]["ranks"] == (1.0, 2.0, 3.0)
+    lower_ranks = ranks_of(steady_report(higher={"F1": False}), RankTests())[0]
+    assert lower_ranks["test"]["ranks"] == (1.0, 2.0, 3.0)
 
 
 def test_a_cell_that_lacks_a_seed_does_not_count():
@@ -284,8 +287,8 @@ def test_a_cell_that_lacks_a_seed_does_not_count():
         return (None, 51.0) if (row, column) == ("ASL", "AAPD") else steady(row, column)
 
     (tree,) = ranks_of(steady_report(values), RankTests())
-    need = "this needs 3 methods, BCE among them, and 3 data sets with all cells between them."
-    assert tree == {"metric": "F1", "sentences": [f"F1 is not ranked over data sets: {need}"]}
+    requirement = "this needs 3 methods, BCE among them, and 3 data sets with all cells between them."
+    assert tree == {"metric": "F1", "sentences": [f"F1 is not ranked over data sets: {requirement}"]}
 
 
 def test_rows_that_the_table_keeps_from_a_column_do_not_cost_the_others_that_column():
@@ -298,31 +301,31 @@ def test_rows_that_the_table_keeps_from_a_column_do_not_cost_the_others_that_col
 
 
 def test_a_row_that_is_left_out_is_neither_ranked_nor_tested():
-    guess = tuple(f1("guess", column, (1.0, 1.1)) for column in COLUMNS)
-    with_guess = steady_report(more=guess)
-    (tree,) = ranks_of(with_guess, RankTests(leave_out=("guess",)))
-    (without,) = ranks_of(steady_report(), RankTests())
+    guess_cells = tuple(f1("guess", column, (1.0, 1.1)) for column in COLUMNS)
+    guess_table = steady_report(more=guess_cells)
+    (tree,) = ranks_of(guess_table, RankTests(leave_out=("guess",)))
+    (plain_tree,) = ranks_of(steady_report(), RankTests())
     assert "Not compared, as the table asks: guess." in tree["sentences"]
     assert {key: tree[key] for key in ("methods", "test", "against")} == {
-        key: without[key] for key in ("methods", "test", "against")
+        key: plain_tree[key] for key in ("methods", "test", "against")
     }
-    assert "guess" in ranks_of(with_guess, RankTests())[0]["methods"]
-    assert ranks_of(with_guess, RankTests(leave_out=("BCE",)))[0]["control"] == "ASL"
+    assert "guess" in ranks_of(guess_table, RankTests())[0]["methods"]
+    assert ranks_of(guess_table, RankTests(leave_out=("BCE",)))[0]["control"] == "ASL"
 
 
 def test_the_tests_stand_below_the_table_and_in_the_json():
-    ranked = steady_report()
-    ranked = steady_report(ranks=ranks_of(ranked, RankTests(rope=0.5)))
-    text = markdown(ranked)
+    ranked_table = steady_report()
+    ranked_table = steady_report(ranks=ranks_of(ranked_table, RankTests(rope=0.5)))
+    text = markdown(ranked_table)
     assert text.startswith(markdown(steady_report()))
     assert "### F1 over data sets\n\nF1 of 3 methods over 3 data sets (Reuters, AAPD, CodiEsp): " in text
     assert "\n| simdis | 1.00 | +2.0 | " in text
-    tex = latex(ranked)
+    tex = latex(ranked_table)
     assert tex.startswith(latex(steady_report()))
     assert "\\caption{F1 of 3 methods over 3 data sets (Reuters, AAPD, CodiEsp): " in tex
     assert "\nsimdis & 1.00 & +2.0 & " in tex
     assert tex.count("\\begin{table}") == 2
-    tree = json.loads(json.dumps(document(ranked), allow_nan=False, default=str))
+    tree = json.loads(json.dumps(document(ranked_table), allow_nan=False, default=str))
     assert tree["ranks"][0]["test"]["ranks"] == [3.0, 2.0, 1.0]
 
 
@@ -335,19 +338,25 @@ LARGE = {
 
 
 def test_a_table_that_asks_for_ranks_has_them_and_is_the_same_table(tables):
-    plain = tables.run(tables.plan(LARGE))
-    assert (plain.ranks, "over data sets" in (plain.folder / "table.md").read_text()) == ((), False)
-    ranked = tables.run(tables.plan({**LARGE, "ranks": {"control": "Warm"}}))
-    assert ranked.id == plain.id
-    assert ranked.ranks == ranks_of(plain, RankTests(control="Warm"))
-    assert "### Acc over data sets" in (plain.folder / "table.md").read_text()
+    plain_report = tables.run(tables.plan(LARGE))
+    assert (plain_report.ranks, "over data sets" in (plain_report.folder / "table.md").read_text()) == (
+        (),
+        False,
+    )
+    ranked_report = tables.run(tables.plan({**LARGE, "ranks": {"control": "Warm"}}))
+    assert ranked_report.id == plain_report.id
+    assert ranked_report.ranks == ranks_of(plain_report, RankTests(control="Warm"))
+    assert "### Acc over data sets" in (plain_report.folder / "table.md").read_text()
 
 
 def test_gains_over_the_other_rows_and_the_deviation_of_all():
     """Tests gains with Table 1 of Similarity-Dissimilarity (MS-COCO, macro-F1); Figure 2 has 3.78, 5.7 %."""
-    printed = {"ALL": 63.32, "ANY": 57.37, "MulSupCon": 66.25, "Ours": 70.03}
-    ours = {"ALL": 60.0, "ANY": 50.0, "MulSupCon": None, "Ours": 66.0}
-    cells = [cell(row, "COCO", figure(ours[row], printed=printed[row], name="F1")) for row in printed]
+    printed_values = {"ALL": 63.32, "ANY": 57.37, "MulSupCon": 66.25, "Ours": 70.03}
+    our_values = {"ALL": 60.0, "ANY": 50.0, "MulSupCon": None, "Ours": 66.0}
+    cells = [
+        cell(row, "COCO", figure(our_values[row], printed=printed_values[row], name="F1"))
+        for row in printed_values
+    ]
     text = markdown(report(*cells, gains="Ours"))
     lines = text[text.index("### Gains of Ours") :].splitlines()
     assert [line.split("|")[2].strip() for line in lines if line.startswith(("| over", "| dev"))] == [
@@ -362,14 +371,16 @@ def test_gains_over_the_other_rows_and_the_deviation_of_all():
 
 def test_columns_whose_heads_read_alike_are_all_there():
     """Tests columns `A` with a figure `B C`, and `A B` with `C`: both heads are `A B C`."""
-    one = cell("CE", "A", figure(1.0, name="B C"), figure(2.0, name="D"))
-    other = cell("CE", "A B", figure(3.0, name="C"), figure(4.0, name="D"))
-    lines = markdown(report(one, other, higher=dict.fromkeys(("B C", "C", "D"), True))).splitlines()
+    first_cell = cell("CE", "A", figure(1.0, name="B C"), figure(2.0, name="D"))
+    second_cell = cell("CE", "A B", figure(3.0, name="C"), figure(4.0, name="D"))
+    lines = markdown(
+        report(first_cell, second_cell, higher=dict.fromkeys(("B C", "C", "D"), True))
+    ).splitlines()
     assert "|  | A B C | A D | A B C | A B D |" in lines
     assert "| CE | 1.00 | 2.00 | 3.00 | 4.00 |" in lines
 
 
 def test_a_table_without_the_row_of_its_gains_has_no_gains():
-    others = report(cell("ALL", "COCO", figure(1.0)), cell("ANY", "COCO", figure(2.0)), gains="Ours")
-    assert "Gains" not in markdown(others)
-    assert "Gains" not in latex(others)
+    table = report(cell("ALL", "COCO", figure(1.0)), cell("ANY", "COCO", figure(2.0)), gains="Ours")
+    assert "Gains" not in markdown(table)
+    assert "Gains" not in latex(table)

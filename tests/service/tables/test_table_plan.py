@@ -38,10 +38,10 @@ MULTI = {
 )
 def test_a_metric_that_no_run_will_have_is_told_before_the_start(tables, metric, settings, text):
     rows = {"Cold": {"set": settings}}
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         tables.run(tables.plan({"metrics": {"x": metric}, "rows": rows}))
-    assert (caught.value.key, caught.value.file) == ("metrics", str(tables.home / "table.yaml"))
-    assert text in caught.value.line()
+    assert (error.value.key, error.value.file) == ("metrics", str(tables.home / "table.yaml"))
+    assert text in error.value.line()
     assert not list(tables.home.glob("*/mlcl-*"))
 
 
@@ -97,19 +97,19 @@ TRANSFER = {"evaluation.transfer_to": {"source": "rcv1", "labels": "topics"}}
     ],
 )  # fmt: skip
 def test_a_table_that_cannot_be_run_is_refused_before_the_start(tables, tree, text, key, allowed):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         plan_table(tables.plan(tree), tables.home)
-    assert text in caught.value.line()
-    assert caught.value.key == key
-    assert allowed in str(caught.value.allowed)
+    assert text in error.value.line()
+    assert error.value.key == key
+    assert allowed in str(error.value.allowed)
     assert not list(tables.home.glob("data/*"))
 
 
 def test_a_source_of_a_package_takes_no_files(tables, tmp_path):
     plan = tables.plan({"rows": {"Cold": source("icd10cm")}}, data={"icd10cm": str(tmp_path)})
-    with pytest.raises(UserError, match="takes no files") as caught:
+    with pytest.raises(UserError, match="takes no files") as error:
         plan_table(plan, tables.home)
-    assert (caught.value.key, caught.value.found) == ("--data", f"icd10cm={tmp_path}")
+    assert (error.value.key, error.value.found) == ("--data", f"icd10cm={tmp_path}")
 
 
 def test_a_download_that_fails_says_how_to_give_the_files(tables, monkeypatch):
@@ -118,18 +118,18 @@ def test_a_download_that_fails_says_how_to_give_the_files(tables, monkeypatch):
 
     monkeypatch.setattr(cifar, "fetch", fetch)
     job = {"data": {"source": "cifar100"}, "evaluation.transfer_to": {"source": "cifar10", "labels": "class"}}
-    with pytest.raises(UserError, match=r"cannot be downloaded \(cell cold/all\)") as caught:
+    with pytest.raises(UserError, match=r"cannot be downloaded \(cell cold/all\)") as error:
         plan_table(tables.plan({"rows": {"Cold": {"set": job}}}), tables.home)
-    assert caught.value.allowed == "--data cifar100=PLACE --data cifar10=PLACE"
+    assert error.value.allowed == "--data cifar100=PLACE --data cifar10=PLACE"
 
 
 def test_a_prepared_folder_of_another_source_does_not_stand_for_one(tables, tiny, tmp_path):
     folder = shutil.copytree(tiny, tmp_path / "prepared")
     plan = tables.plan({"rows": {"Cold": source("aapd")}}, data={"aapd": str(folder)})
     named(folder, "rcv1")
-    with pytest.raises(UserError, match="a prepared folder of another source") as caught:
+    with pytest.raises(UserError, match="a prepared folder of another source") as error:
         plan_table(plan, tables.home)
-    assert (caught.value.key, caught.value.found, caught.value.allowed) == ("--data", "rcv1", "aapd")
+    assert (error.value.key, error.value.found, error.value.allowed) == ("--data", "rcv1", "aapd")
     for name in ("aapd", "our own copy"):
         named(folder, name)
         plan = tables.plan({"rows": {"Cold": source("aapd")}}, data={"aapd": str(folder)})
@@ -167,8 +167,8 @@ def test_only_an_override_with_another_path_keeps_the_papers_setting(tables, tin
     tree = {**OUTSIDE, "places": ["data.path", "data.options.splits"]}
     value = str(tiny) if value == "{tiny}" else value
     assert tables.plan(tree, overrides={key: value}).tolerance("Acc") == tolerance
-    both = {key: value, "data.path": str(tiny)}
-    assert tables.plan(tree, overrides=both).tolerance("Acc") == tolerance
+    overrides = {key: value, "data.path": str(tiny)}
+    assert tables.plan(tree, overrides=overrides).tolerance("Acc") == tolerance
 
 
 def test_the_command_of_a_table_has_the_values_of_its_overrides(tables):
@@ -192,55 +192,59 @@ def test_a_scale_has_a_name_a_folder_and_words_of_its_own(tables):
 
 def test_a_dry_run_counts_and_starts_nothing(tables):
     plan = tables.plan({**MORE, **OUTSIDE})
-    told = plan_table(plan, tables.home)
-    assert told["trainings"] | {"share": None, "kinds": None} == {
+    summary = plan_table(plan, tables.home)
+    assert summary["trainings"] | {"share": None, "kinds": None} == {
         "all": 8, "done": 0, "missing": 8, "epochs": 32, "rows_to_encode": 8 * 4 * 48 * 2, "kinds": None,
         "share": None, "time_one_at_a_time": cost.UNKNOWN, "cpu_time": cost.UNKNOWN,
         "frozen_inputs": "nothing to encode",
     }  # fmt: skip
-    assert told["trainings"]["share"]["gpus"] == "one where there are any"
-    assert told["cells"]["cold/all"] == {"seeds": 2, "printed": {"Acc": 9}}
+    assert summary["trainings"]["share"]["gpus"] == "one where there are any"
+    assert summary["cells"]["cold/all"] == {"seeds": 2, "printed": {"Acc": 9}}
     assert not list(tables.home.glob("*/mlcl-*"))
     tables.run(tables.plan())
     assert plan_table(plan, tables.home)["trainings"]["missing"] == 4
     tables.run(plan)
-    told = plan_table(plan, tables.home)["trainings"]
-    assert (told["done"], told["missing"], told["rows_to_encode"]) == (8, 0, 0)
-    assert (told["time_one_at_a_time"], told["cpu_time"]) == ("0.0 s", "0.0 cpu-s")
+    trainings = plan_table(plan, tables.home)["trainings"]
+    assert (trainings["done"], trainings["missing"], trainings["rows_to_encode"]) == (8, 0, 0)
+    assert (trainings["time_one_at_a_time"], trainings["cpu_time"]) == ("0.0 s", "0.0 cpu-s")
 
 
 def test_a_dry_run_tells_encoders_apart(tables, monkeypatch):
     monkeypatch.setattr(cost, "_run_seconds", lambda *_: 9.6)
     encoder = {"name": "cnn_text", "width": 8, "max_length": 1024}
     tables.run(tables.plan({"rows": {"Cold": {}}, "seeds": 1}))
-    smaller = {"train.batch_size": 32, "train.drop_last": True}  # the last batch, of 16 rows, is dropped
-    rows = {"Cold": {}, "Long": {"set": {"encoder": encoder, "train.epochs": 3, **smaller}}}
-    told = plan_table(tables.plan({"rows": rows}, cpus=2), tables.home)["trainings"]
-    long, short = told["kinds"]
-    assert (short["trainings"], short["epochs"], short["rows_to_encode"]) == (1, 4, 4 * 48 * 2)
-    assert (long["trainings"], long["epochs"], long["rows_to_encode"]) == (2, 6, 2 * 3 * 32 * 2)
-    assert long["encoder"] == "cnn_text, 1,024 tokens"
-    assert short["time_one_at_a_time"] == "9.6 s"
-    assert long["time_one_at_a_time"] == cost.UNKNOWN
-    assert told["time_one_at_a_time"] == "9.6 s, without 2 trainings of unknown time"
-    assert told["cpu_time"] == "19.2 cpu-s, without 2 trainings of unknown time"
+    overrides = {"train.batch_size": 32, "train.drop_last": True}  # the last batch, of 16 rows, is dropped
+    rows = {"Cold": {}, "Long": {"set": {"encoder": encoder, "train.epochs": 3, **overrides}}}
+    trainings = plan_table(tables.plan({"rows": rows}, cpus=2), tables.home)["trainings"]
+    long_kind, short_kind = trainings["kinds"]
+    assert (short_kind["trainings"], short_kind["epochs"], short_kind["rows_to_encode"]) == (1, 4, 4 * 48 * 2)
+    assert (long_kind["trainings"], long_kind["epochs"], long_kind["rows_to_encode"]) == (
+        2,
+        6,
+        2 * 3 * 32 * 2,
+    )
+    assert long_kind["encoder"] == "cnn_text, 1,024 tokens"
+    assert short_kind["time_one_at_a_time"] == "9.6 s"
+    assert long_kind["time_one_at_a_time"] == cost.UNKNOWN
+    assert trainings["time_one_at_a_time"] == "9.6 s, without 2 trainings of unknown time"
+    assert trainings["cpu_time"] == "19.2 cpu-s, without 2 trainings of unknown time"
 
 
 def test_a_dry_run_tells_fitted_baselines_from_trainings(tables, monkeypatch):
-    names = {}  # the seconds of a training and of a fit
-    monkeypatch.setattr(cost, "_run_seconds", lambda _, folder: names[folder.record.job_hash])
+    seconds_by_hash = {}  # the seconds of a training and of a fit
+    monkeypatch.setattr(cost, "_run_seconds", lambda _, folder: seconds_by_hash[folder.record.job_hash])
     rows = {"Cold": {}, "Fit": {"set": {"baseline": "tfidf_svm"}}}
-    first, both = (
+    first_plan, second_plan = (
         tables.plan({"rows": rows, "seeds": 1}),
         tables.plan({"rows": rows, "seeds": 3}, name="both"),
     )
-    trained, fitted = first.cells
-    names |= {job_hash(trained.jobs[0]): 9.6, job_hash(fitted.jobs[0]): 0.4}
-    tables.run(first)
-    told = plan_table(both, tables.home)["trainings"]
-    of = {its["encoder"].partition(",")[0]: its for its in told["kinds"]}
-    training, fit = of["cnn_text"], of["tfidf_svm"]
+    trained_cell, fitted_cell = first_plan.cells
+    seconds_by_hash |= {job_hash(trained_cell.jobs[0]): 9.6, job_hash(fitted_cell.jobs[0]): 0.4}
+    tables.run(first_plan)
+    trainings = plan_table(second_plan, tables.home)["trainings"]
+    kinds = {kind["encoder"].partition(",")[0]: kind for kind in trainings["kinds"]}
+    training, fit = kinds["cnn_text"], kinds["tfidf_svm"]
     assert (training["trainings"], training["epochs"], training["rows_to_encode"]) == (2, 8, 2 * 4 * 48 * 2)
     assert (fit["trainings"], fit["epochs"], fit["rows_to_encode"]) == (2, 0, 2 * 48)
     assert (training["time_one_at_a_time"], fit["time_one_at_a_time"]) == ("19.2 s", "0.8 s")
-    assert (told["epochs"], told["time_one_at_a_time"]) == (8, "20.0 s")
+    assert (trainings["epochs"], trainings["time_one_at_a_time"]) == (8, "20.0 s")

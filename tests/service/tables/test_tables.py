@@ -40,8 +40,8 @@ def test_every_seed_of_every_cell_is_trained_and_shown(tables):
     plan = tables.plan({"paper": {"Cold": {"All": 9}, "Warm": {"All": 0.2}}})
     report = tables.run(plan)
     assert (report.state, report.reason, report.missing) == (State.COMPLETE, "", [])
-    for cell, planned in zip(report.cells, plan.cells, strict=True):
-        assert cell.figures[0].values == tuple(tables.formula.score(job, 4) / 2 for job in planned.jobs)
+    for cell, planned_cell in zip(report.cells, plan.cells, strict=True):
+        assert cell.figures[0].values == tuple(tables.formula.score(job, 4) / 2 for job in planned_cell.jobs)
     assert report.outside == ["cold/all Acc"]
     assert [event.row.label for event in tables.events if event.kind == "begin"] == LABELS
     assert [event.text for event in tables.events if event.kind == "end"] == ["table table COMPLETE"]
@@ -57,12 +57,12 @@ def test_every_seed_of_every_cell_is_trained_and_shown(tables):
 
 @pytest.mark.parametrize("tree", [{}, TUNED], ids=["plain", "tuned"])
 def test_a_second_command_trains_nothing_and_reports_the_same(tables, tree):
-    first = tables.run(tables.plan(tree))
-    trained, files = list(tables.formula.trained), tables.everything()
-    (first.folder / "ray-1").mkdir()  # temporary files of a killed command
-    assert tables.run(tables.plan(tree, cpus=0.5)) == first
-    assert (tables.formula.trained, tables.everything()) == (trained, files)
-    assert not (first.folder / "ray-1").exists()
+    first_report = tables.run(tables.plan(tree))
+    trained_epochs, contents = list(tables.formula.trained), tables.everything()
+    (first_report.folder / "ray-1").mkdir()  # temporary files of a killed command
+    assert tables.run(tables.plan(tree, cpus=0.5)) == first_report
+    assert (tables.formula.trained, tables.everything()) == (trained_epochs, contents)
+    assert not (first_report.folder / "ray-1").exists()
     assert ("8 of 8 runs are done" if tree else "4 of 4 runs are done") in tables.notes()
 
 
@@ -78,44 +78,44 @@ def test_equal_jobs_are_trained_once(tables):
 
 
 def test_a_plain_run_of_a_cells_job_is_its_run(tables, monkeypatch):
-    for name, its in (("Delivery", command.Delivery), ("run_experiment", tables.formula)):
-        monkeypatch.setattr(run_job, name, its)
+    for name, replacement in (("Delivery", command.Delivery), ("run_experiment", tables.formula)):
+        monkeypatch.setattr(run_job, name, replacement)
     monkeypatch.setattr(run_job, "Tracker", command.Tracker)
     plan = tables.plan()
-    ran = run_job.run_job(plan.cells[1].jobs[0], home=tables.home, listener=lambda _: None)
+    run = run_job.run_job(plan.cells[1].jobs[0], home=tables.home, listener=lambda _: None)
     report = tables.run(plan)
-    assert by_id(report)["warm/all"].runs[0] == ran.id
+    assert by_id(report)["warm/all"].runs[0] == run.id
     assert len(tables.trained()) == 4
 
 
 def test_more_seeds_train_those_alone_and_fewer_none(tables):
-    two = tables.run(tables.plan())
-    three = tables.run(tables.plan(seeds=3))
+    two_seeds = tables.run(tables.plan())
+    three_seeds = tables.run(tables.plan(seeds=3))
     assert len(tables.trained()) == 6
-    assert by_id(three)["warm/all"].runs[:2] == by_id(two)["warm/all"].runs
-    one = tables.run(tables.plan(seeds=1))
+    assert by_id(three_seeds)["warm/all"].runs[:2] == by_id(two_seeds)["warm/all"].runs
+    one_seed = tables.run(tables.plan(seeds=1))
     assert len(tables.trained()) == 6
-    assert by_id(one)["warm/all"].figures[0].values == by_id(two)["warm/all"].figures[0].values[:1]
+    assert by_id(one_seed)["warm/all"].figures[0].values == by_id(two_seeds)["warm/all"].figures[0].values[:1]
     # Other options or printed values make another table, with its own folder and log.
     part = tables.run(tables.plan(only=["warm"]))
-    printed = tables.run(tables.plan({"paper": {"Cold": {"All": 9}}}))
-    assert len({two.id, three.id, one.id, part.id, printed.id}) == 5
-    assert (len(tables.trained()), printed.outside) == (6, ["cold/all Acc"])
-    assert tables.run(tables.plan()).id == two.id
+    printed_table = tables.run(tables.plan({"paper": {"Cold": {"All": 9}}}))
+    assert len({two_seeds.id, three_seeds.id, one_seed.id, part.id, printed_table.id}) == 5
+    assert (len(tables.trained()), printed_table.outside) == (6, ["cold/all Acc"])
+    assert tables.run(tables.plan()).id == two_seeds.id
     assert tables.run(tables.plan(seeds=2)) == tables.run(tables.plan(seeds=2))
 
 
 def test_other_data_under_the_same_path_are_other_runs(tables, tmp_path):
     text_dataset(tmp_path / "data")
     tables.write("job", job_tree(tmp_path / "data"))
-    first = tables.run(tables.plan())
+    first_report = tables.run(tables.plan())
     for file in (tmp_path / "data").iterdir():
         file.unlink()
     text_dataset(tmp_path / "data", seed=1)
-    second = tables.run(tables.plan())
+    second_report = tables.run(tables.plan())
     assert len(tables.trained()) == 8
-    assert second.id != first.id
-    assert not set(by_id(first)["cold/all"].runs) & set(by_id(second)["cold/all"].runs)
+    assert second_report.id != first_report.id
+    assert not set(by_id(first_report)["cold/all"].runs) & set(by_id(second_report)["cold/all"].runs)
 
 
 @pytest.mark.parametrize("signals", [1, 2])
@@ -135,10 +135,10 @@ def test_a_stopped_table_continues_at_its_checkpoint(tables, signals):
     assert [cell.figures[0].verdict for cell in report.cells] == ["missing"] * 2
     assert "Missing in all of All: not run." in (report.folder / "table.md").read_text()
     assert not (report.folder / "STOP").exists()
-    done = len(tables.formula.trained)
-    again = tables.run(tables.plan())
-    assert (again.state, again.id) == (State.COMPLETE, report.id)
-    assert tables.formula.trained[done] == (tables.trained()[1], 4 if signals == 1 else 3)
+    epoch_count = len(tables.formula.trained)
+    second_report = tables.run(tables.plan())
+    assert (second_report.state, second_report.id) == (State.COMPLETE, report.id)
+    assert tables.formula.trained[epoch_count] == (tables.trained()[1], 4 if signals == 1 else 3)
     assert tables.states() == ["COMPLETE"] * 4
 
 
@@ -152,16 +152,24 @@ def test_a_failure_has_its_reason_and_the_others_run(tables):
     report = tables.run(tables.plan())
     reason = "Diverged: the loss is not finite [step 20]"
     assert (report.state, report.reason) == (State.FAILED, "1 of 4 runs are missing")
-    cold, warm = report.cells
-    assert (cold.reasons, cold.runs[0], cold.figures[0].verdict) == ((reason,), None, "missing")
-    assert (warm.reasons, warm.figures[0].verdict) == ((), "not judged")
+    cold_cell, warm_cell = report.cells
+    assert (cold_cell.reasons, cold_cell.runs[0], cold_cell.figures[0].verdict) == (
+        (reason,),
+        None,
+        "missing",
+    )
+    assert (warm_cell.reasons, warm_cell.figures[0].verdict) == ((), "not judged")
     assert tables.states() == ["FAILED", "COMPLETE", "COMPLETE", "COMPLETE"]
     assert tables.logs()[LABELS[0]]["end"] == ["FAILED", reason]
     assert reason in (report.folder / "table.md").read_text()
     # The next command trains the failed run again, from the start.
     tables.formula.fails = lambda _job, _epoch: False
-    again = tables.run(tables.plan())
-    assert (again.state, again.id, again.cells[0].reasons) == (State.COMPLETE, report.id, ())
+    second_report = tables.run(tables.plan())
+    assert (second_report.state, second_report.id, second_report.cells[0].reasons) == (
+        State.COMPLETE,
+        report.id,
+        (),
+    )
     assert sorted(tables.states()) == ["COMPLETE"] * 4 + ["FAILED"]
 
 
@@ -182,25 +190,25 @@ def test_a_metric_that_is_no_number_is_missing(tables, scale):
     tables.formula.scale = lambda job: scale if job.train.seed == 0 and is_cold(job) else 1.0
     report = tables.run(tables.plan())
     assert (report.state, report.reason) == (State.FAILED, "no number for cold/all Acc")
-    cold = report.cells[0]
-    assert cold.reasons == ("test/accuracy is not a number with seed 0",)
-    assert None not in cold.runs
-    assert cold.figures[0].values[0] is None
+    cold_cell = report.cells[0]
+    assert cold_cell.reasons == ("test/accuracy is not a number with seed 0",)
+    assert None not in cold_cell.runs
+    assert cold_cell.figures[0].values[0] is None
     json.loads((report.folder / "table.json").read_text(), parse_constant=pytest.fail)
-    trained = len(tables.formula.trained)
+    epoch_count = len(tables.formula.trained)
     assert tables.run(tables.plan()).state is State.FAILED
-    assert len(tables.formula.trained) == trained
+    assert len(tables.formula.trained) == epoch_count
 
 
 def test_a_damaged_run_is_missing_in_its_own_cells_alone(tables):
     report = tables.run(tables.plan())
-    damaged = tables.home / "runs" / by_id(report)["cold/all"].runs[1] / RESULT
-    damaged.write_text("{")
-    again = tables.run(tables.plan())
-    assert (again.state, again.missing) == (State.FAILED, ["cold/all Acc"])
-    assert str(damaged) in again.cells[0].reasons[0]
-    assert again.cells[1] == report.cells[1]
-    damaged.unlink()  # a run without metrics is trained again
+    damaged_file = tables.home / "runs" / by_id(report)["cold/all"].runs[1] / RESULT
+    damaged_file.write_text("{")
+    second_report = tables.run(tables.plan())
+    assert (second_report.state, second_report.missing) == (State.FAILED, ["cold/all Acc"])
+    assert str(damaged_file) in second_report.cells[0].reasons[0]
+    assert second_report.cells[1] == report.cells[1]
+    damaged_file.unlink()  # a run without metrics is trained again
     assert tables.run(tables.plan()).state is State.COMPLETE
 
 
@@ -227,8 +235,8 @@ def never_begun(its, tables):
 def another_command_trains(its, tables):
     task = its.next()
     its.begin(task.key)
-    with lock_file(tables.home / "runs" / task.key / ".lock") as mine:
-        assert mine
+    with lock_file(tables.home / "runs" / task.key / ".lock") as is_locked:
+        assert is_locked
         its.on_died(task.key, "another process is still training")
     while its.next():
         tables.request.set()
@@ -245,7 +253,7 @@ def another_command_trains(its, tables):
 )
 def test_trainings_whose_processes_end_without_a_result(tables, monkeypatch, executor, state, states, reason):
     monkeypatch.setattr(shared_runs, "PATIENCE", 0.0)
-    monkeypatch.setattr(engine, "run_trainings", lambda its, **_: executor(its, tables))
+    monkeypatch.setattr(engine, "run_trainings", lambda callbacks, **_: executor(callbacks, tables))
     report = tables.run(tables.plan())
     assert (report.state, tables.states()[: len(states)]) == (state, states)
     assert "".join(report.cells[0].reasons).startswith(reason)
@@ -284,15 +292,15 @@ def test_an_exception_ends_the_table_and_the_next_command_goes_on(
 def test_a_training_that_waits_for_a_process_is_not_another_commands(tables, monkeypatch):
     """Tests that another command neither closes a waiting training, which is RUNNING, nor continues it."""
 
-    def beside(its, **how):
-        task = its.next()
+    def beside(callbacks, **options):
+        task = callbacks.next()
         record = RunFolder(tables.home / "runs" / task.key).record
         recover(tables.home)
         assert tables.states() == ["RUNNING"]
         assert RunFolders(tables.home).unfinished(record.job_hash, record.fingerprint) is None
-        its.begin(task.key)
-        its.end(task.key, {"ended": State.COMPLETE})
-        in_process(its, **how)
+        callbacks.begin(task.key)
+        callbacks.end(task.key, {"ended": State.COMPLETE})
+        in_process(callbacks, **options)
 
     monkeypatch.setattr(engine, "run_trainings", beside)
     tables.run(tables.plan())
@@ -301,30 +309,30 @@ def test_a_training_that_waits_for_a_process_is_not_another_commands(tables, mon
 
 def test_a_second_command_and_a_share_that_fits_nowhere_leave_nothing(tables, monkeypatch):
     monkeypatch.setattr(command, "LOCK_PATIENCE", 0.0)
-    with lock_file(tables.home / "tables" / ".table.lock") as mine:
-        assert mine
+    with lock_file(tables.home / "tables" / ".table.lock") as is_locked:
+        assert is_locked
         with pytest.raises(UserError, match="another command runs this table"):
             tables.run(tables.plan())
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         tables.run(tables.plan(cpus=64))
-    assert caught.value.key == "--cpus"
+    assert error.value.key == "--cpus"
     assert not list(tables.home.glob("*/mlcl-*"))
     assert tables.run(tables.plan()).state is State.COMPLETE
 
 
 def test_a_log_that_mlflow_refused_or_of_another_store_is_begun_anew(tables, monkeypatch):
-    first = tables.run(tables.plan())
+    first_report = tables.run(tables.plan())
     logs = {path.name for path in (tables.home / "logs").iterdir()}
     for id in logs:
         Cursor(undeliverable="no").write(log_folder(tables.home, id))
     assert tables.run(tables.plan()).state is State.COMPLETE
-    assert {path.name for path in (tables.home / "logs").iterdir()} - logs == {f"{first.id}-2"}
-    away = SimpleNamespace(uri="elsewhere", safe=str, open_experiment=lambda *_, **__: None)
-    monkeypatch.setattr(command, "Tracker", lambda _home: away)
-    second = tables.run(tables.plan())
-    assert (second.id, second.cells) == (first.id, first.cells)
+    assert {path.name for path in (tables.home / "logs").iterdir()} - logs == {f"{first_report.id}-2"}
+    tracker = SimpleNamespace(uri="elsewhere", safe=str, open_experiment=lambda *_, **__: None)
+    monkeypatch.setattr(command, "Tracker", lambda _home: tracker)
+    second_report = tables.run(tables.plan())
+    assert (second_report.id, second_report.cells) == (first_report.id, first_report.cells)
     record = RunFolders(tables.home, "tables").named("table").record
-    assert (record.log, record.tracking_uri) == (f"{first.id}-3", "elsewhere")
+    assert (record.log, record.tracking_uri) == (f"{first_report.id}-3", "elsewhere")
     assert len(tables.trained()) == 4
 
 
@@ -343,29 +351,33 @@ def test_neighbours_of_a_row_are_those_of_a_run_with_that_setting(tables, monkey
         tree = {"metrics": SHOWN, "seeds": 1, "rows": rows, "set": change}
         return tables.run(tables.plan(tree, name=name))
 
-    both = {"jobs": {}, "rows": {"set": FREE}}
-    jobs, rows = run(both).cells
-    assert (len(tables.states()), jobs.runs) == (1, rows.runs)
-    (trained,) = run({"own": {"set": {"evaluation.knn": KNN}}}, name="own").cells
+    both_rows = {"jobs": {}, "rows": {"set": FREE}}
+    jobs_cell, rows_cell = run(both_rows).cells
+    assert (len(tables.states()), jobs_cell.runs) == (1, rows_cell.runs)
+    (own_cell,) = run({"own": {"set": {"evaluation.knn": KNN}}}, name="own").cells
     assert len(tables.states()) == 2
-    values = [[figure.values[0] for figure in cell.figures] for cell in (rows, trained, jobs)]
+    values = [[figure.values[0] for figure in cell.figures] for cell in (rows_cell, own_cell, jobs_cell)]
     assert values[0] == pytest.approx(values[1], abs=1e-12)
     assert values[0][:2] != values[2][:2]
     assert values[0][2] == values[2][2]
-    blocks, own = jobs.trainings[0].blocks, rows.trainings[0].blocks
+    blocks, row_blocks = jobs_cell.trainings[0].blocks, rows_cell.trainings[0].blocks
     assert len(blocks["test/accuracy"]) == len(blocks["knn/test/accuracy"]) > 1
     # This metric was computed later, from stored predictions.
     assert len(blocks["test/macro_f1_predicted"]) == len(blocks["test/accuracy"])
-    assert own == {name: its for name, its in blocks.items() if not name.startswith("knn/")}
-    (tables.home / "runs" / jobs.runs[0] / EMBEDDINGS).unlink()
-    again, asked = run(both).cells  # the run without embeddings is trained again
+    assert row_blocks == {
+        name: block_values for name, block_values in blocks.items() if not name.startswith("knn/")
+    }
+    (tables.home / "runs" / jobs_cell.runs[0] / EMBEDDINGS).unlink()
+    new_jobs_cell, new_rows_cell = run(both_rows).cells  # the run without embeddings is trained again
     assert len(tables.states()) == 3
-    assert [its.figures for its in (again, asked)] == [its.figures for its in (jobs, rows)]
-    (tables.home / "runs" / again.runs[0] / EMBEDDINGS).write_text("no embeddings")
-    same, asked = run(both).cells
-    assert same == again
-    assert "the run's embeddings cannot be read" in asked.reasons[0]
-    assert [figure.verdict for figure in asked.figures] == ["missing"] * 4
+    assert [cell.figures for cell in (new_jobs_cell, new_rows_cell)] == [
+        cell.figures for cell in (jobs_cell, rows_cell)
+    ]
+    (tables.home / "runs" / new_jobs_cell.runs[0] / EMBEDDINGS).write_text("no embeddings")
+    same_cell, new_rows_cell = run(both_rows).cells
+    assert same_cell == new_jobs_cell
+    assert "the run's embeddings cannot be read" in new_rows_cell.reasons[0]
+    assert [figure.verdict for figure in new_rows_cell.figures] == ["missing"] * 4
 
 
 def test_neighbours_of_a_cell_need_embeddings_that_an_earlier_table_may_have_left_out(tables):
@@ -376,8 +388,8 @@ def test_neighbours_of_a_cell_need_embeddings_that_an_earlier_table_may_have_lef
     tables.run(tables.plan({**tree, "rows": {"jobs": {}}, "models": False}, name="before"))
     assert len(tables.trained()) == 1
     assert TableTrainings(tables.plan({**tree, "rows": {"jobs": {}}}), tables.home).missing() == []
-    told = plan_table(tables.plan({**tree, "rows": rows}), tables.home)["trainings"]
-    assert (told["missing"], sum(kind["trainings"] for kind in told["kinds"])) == (1, 1)
+    trainings = plan_table(tables.plan({**tree, "rows": rows}), tables.home)["trainings"]
+    assert (trainings["missing"], sum(kind["trainings"] for kind in trainings["kinds"])) == (1, 1)
     for _ in range(2):  # the second command finds the embeddings
         tables.run(tables.plan({**tree, "rows": rows}))
         assert len(tables.trained()) == 2

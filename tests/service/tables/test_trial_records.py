@@ -15,10 +15,10 @@ def test_the_file_has_every_search_trial_and_fresh_seed(tables):
     report = tables.run(tables.plan(TUNED))
     trials = read_trials(report.folder / "trials.parquet")
     ledger = Ledger(report.folder)
-    search = [entry for entry in ledger.trials(scope="warm_all") if entry.ended]
+    search_entries = [entry for entry in ledger.trials(scope="warm_all") if entry.ended]
     (confirmation,) = ledger.confirmations.values()
-    entries = [*search, *ledger.seeds_of(confirmation.key)]
-    assert list(trials.stage) == ["search"] * len(search) + ["confirmation"] * 2
+    entries = [*search_entries, *ledger.seeds_of(confirmation.key)]
+    assert list(trials.stage) == ["search"] * len(search_entries) + ["confirmation"] * 2
     assert set(zip(trials.row, trials.column, strict=True)) == {("Warm", "All")}
     assert list(trials.settings) == [{**entry.settings, **entry.chosen} for entry in entries]
     assert list(trials.metrics) == [entry.metrics for entry in entries]
@@ -29,13 +29,13 @@ def test_the_file_has_every_search_trial_and_fresh_seed(tables):
 
 @pytest.mark.parametrize(("dirty", "commit"), [("false", "1a2b3c4d5e6f"), ("true", "1a2b3c4d5e6f+")])
 def test_the_commit_and_whether_it_was_clean_stand_in_the_file(tables, monkeypatch, dirty, commit):
-    code = {"mlflow.source.git.commit": "1a2b3c4d5e6f" + 28 * "0", "mlcl.git.dirty": dirty}
-    monkeypatch.setattr(command, "provenance", lambda without: Provenance(code, ""))
+    tags = {"mlflow.source.git.commit": "1a2b3c4d5e6f" + 28 * "0", "mlcl.git.dirty": dirty}
+    monkeypatch.setattr(command, "provenance", lambda without: Provenance(tags, ""))
     report = tables.run(tables.plan(TUNED))
     trials = read_trials(report.folder / "trials.parquet")
     assert set(trials.commit) == {commit}
-    about = {"table": "table", "id": report.id, "commit": commit, "clean": str(dirty == "false").lower()}
-    assert trials.attrs == {f"mlcl.{key}": its for key, its in about.items()}
+    attrs = {"table": "table", "id": report.id, "commit": commit, "clean": str(dirty == "false").lower()}
+    assert trials.attrs == {f"mlcl.{key}": value for key, value in attrs.items()}
     assert set(trials.table) == {"table"}
 
 
@@ -48,8 +48,8 @@ def test_a_fresh_seed_names_the_file_with_its_test_predictions(tables):
     file.write_text("predictions")
     tables.run(tables.plan(TUNED))
     trials = read_trials(report.folder / "trials.parquet")
-    found = trials[(trials.stage == "confirmation") & (trials.seed == 1)].predictions
-    assert [tables.home / its for its in found] == [file]
+    paths = trials[(trials.stage == "confirmation") & (trials.seed == 1)].predictions
+    assert [tables.home / path for path in paths] == [file]
     assert trials.predictions.notna().sum() == 1
 
 

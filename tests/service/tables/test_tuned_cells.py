@@ -52,8 +52,8 @@ def test_the_best_trial_is_trained_with_fresh_seeds_whose_test_metrics_are_shown
     assert cell.runs == tuple(f"{report.id}.{seed.key}" for seed in seeds)
     assert cell.test_rows == 24
     assert (cell.settings, report.cells[0].settings, len(tables.states())) == (best.settings, None, 2)
-    cold, warm = json.loads((report.folder / "table.json").read_text())["cells"]
-    assert ("settings" in cold, list(warm["settings"])) == (False, [NAME])
+    cold_tree, warm_tree = json.loads((report.folder / "table.json").read_text())["cells"]
+    assert ("settings" in cold_tree, list(warm_tree["settings"])) == (False, [NAME])
     # Logs are nested in the table's log and named after the cell.
     start = first_entry(tables.home / "logs" / f"{report.id}.warm_all.trial-0002" / "log.jsonl")
     assert (start["name"], start["parent"]) == ("Warm, All, trial 2", report.id)
@@ -62,37 +62,40 @@ def test_the_best_trial_is_trained_with_fresh_seeds_whose_test_metrics_are_shown
 
 
 def test_every_seed_key_gets_the_fresh_seed(tables):
-    keys = {"seed_keys": ["train.seed", "data.subset.seed"], "set": {"data.subset": {"n": 24}}}
-    report = tables.run(tables.plan({**TUNED, **keys}))
-    seeds = [entry.job for entry in ledger(report).entries.values() if entry.confirmation]
-    assert [(job["train"]["seed"], job["data"]["subset"]["seed"]) for job in seeds] == [(1, 1), (2, 2)]
+    seed_options = {"seed_keys": ["train.seed", "data.subset.seed"], "set": {"data.subset": {"n": 24}}}
+    report = tables.run(tables.plan({**TUNED, **seed_options}))
+    seed_jobs = [entry.job for entry in ledger(report).entries.values() if entry.confirmation]
+    assert [(job["train"]["seed"], job["data"]["subset"]["seed"]) for job in seed_jobs] == [(1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize(("seed", "at"), [(0, 1), (2, 2)])
 def test_a_stop_in_the_search_or_in_the_confirmation_is_gone_on_from(world, seed, at):
-    whole = world("whole")
-    whole.run(whole.plan(TUNED))
+    unbroken_tables = world("whole")
+    unbroken_tables.run(unbroken_tables.plan(TUNED))
     tables = world("home")
     tables.stop_when(lambda job, epoch: job.train.seed == seed and epoch == at and len(tables.trained()) > 3)
     report = tables.run(tables.plan(TUNED))
     assert (report.state, tuned(report).figures[0].verdict) == (State.STOPPED, "missing")
     assert tables.run(tables.plan(TUNED)).state is State.COMPLETE
-    mine, its = tables.everything()["ledger"], whole.everything()["ledger"]
-    assert (mine["entries"], mine["confirmations"]) == (its["entries"], its["confirmations"])
+    own_ledger, unbroken_ledger = tables.everything()["ledger"], unbroken_tables.everything()["ledger"]
+    assert (own_ledger["entries"], own_ledger["confirmations"]) == (
+        unbroken_ledger["entries"],
+        unbroken_ledger["confirmations"],
+    )
 
 
 def test_more_trials_go_on_with_the_same_table_but_another_space_or_job_does_not(tables):
-    first = tables.run(tables.plan(TUNED))
-    more = tables.run(tables.plan({**TUNED, "tune": {**TUNE, "trials": 6}}))
-    assert (more.id, more.state) == (first.id, State.COMPLETE)
-    before, after = searched(first), searched(more)
+    first_report = tables.run(tables.plan(TUNED))
+    grown_report = tables.run(tables.plan({**TUNED, "tune": {**TUNE, "trials": 6}}))
+    assert (grown_report.id, grown_report.state) == (first_report.id, State.COMPLETE)
+    before, after = searched(first_report), searched(grown_report)
     assert len(after) == 6
     assert [trial.settings for trial in after][:4] == [trial.settings for trial in before][:4]
-    other = {**TUNE, "space": {"space": {NAME: {"log_float": [0.1, 1.0]}}}}
-    assert tables.run(tables.plan({**TUNED, "tune": other})).id != first.id
-    trained = len(tables.formula.trained)
-    assert tables.run(tables.plan(TUNED, overrides={"train.lr": 0.02})).id != first.id  # another job
-    assert len(tables.formula.trained) > trained
+    other_tune = {**TUNE, "space": {"space": {NAME: {"log_float": [0.1, 1.0]}}}}
+    assert tables.run(tables.plan({**TUNED, "tune": other_tune})).id != first_report.id
+    epoch_count = len(tables.formula.trained)
+    assert tables.run(tables.plan(TUNED, overrides={"train.lr": 0.02})).id != first_report.id  # another job
+    assert len(tables.formula.trained) > epoch_count
 
 
 def test_the_last_point_of_a_mean_is_that_of_the_present_table(tables):
@@ -100,8 +103,8 @@ def test_the_last_point_of_a_mean_is_that_of_the_present_table(tables):
         tune = {**TUNE, "space": {**TUNE["space"], "search": {"scheduler": "none"}}, "trials": trials}
         report = tables.run(tables.plan({**TUNED, "tune": tune}))
         points = tables.logs()["table"]["points"]
-        named = {name.split()[1]: its for name, its in points.items() if name.startswith("warm/all/acc ")}
-        steps = {int(step): its for step, its in named.items()}
+        means = {name.split()[1]: mean for name, mean in points.items() if name.startswith("warm/all/acc ")}
+        steps = {int(step): mean for step, mean in means.items()}
         assert steps[max(steps)] == tuned(report).figures[0].mean
     assert len(steps) == 2
 
@@ -114,16 +117,16 @@ def test_a_reason_names_the_seed_of_the_training(tables):
     }
     tree = {"metrics": {"F1": "test/macro_f1"}, "tune": {**TUNE, "searches": 2}}
     report = tables.run(tables.plan(tree, only=["warm/all"]))
-    assert [each.seed for each in tuned(report).trainings] == [1, 1001]
+    assert [training.seed for training in tuned(report).trainings] == [1, 1001]
     assert tuned(report).reasons == ("test/macro_f1 is not a number with seed 1001",)
 
 
 def test_fewer_trials_choose_among_the_first(tables):
     tune = {**TUNE, "space": {**TUNE["space"], "search": {"scheduler": "none"}}}
-    few = tables.run(tables.plan({**TUNED, "tune": tune}))
-    more = tables.run(tables.plan({**TUNED, "tune": {**tune, "trials": 12}}))
-    assert tuned(few).settings != tuned(more).settings
-    assert tuned(tables.run(tables.plan({**TUNED, "tune": tune}))).settings == tuned(few).settings
+    short_report = tables.run(tables.plan({**TUNED, "tune": tune}))
+    long_report = tables.run(tables.plan({**TUNED, "tune": {**tune, "trials": 12}}))
+    assert tuned(short_report).settings != tuned(long_report).settings
+    assert tuned(tables.run(tables.plan({**TUNED, "tune": tune}))).settings == tuned(short_report).settings
 
 
 def test_a_column_has_the_last_word_and_a_space_may_be_a_file(tables):
@@ -154,9 +157,9 @@ def test_a_column_has_the_last_word_and_a_space_may_be_a_file(tables):
     ],
 )
 def test_what_cannot_be_searched_is_refused_before_anything_starts(tables, tree, text):
-    with pytest.raises(UserError, match=text) as caught:
+    with pytest.raises(UserError, match=text) as error:
         tables.run(tables.plan(tree))
-    assert "\n" not in caught.value.line()
+    assert "\n" not in error.value.line()
     assert not list(tables.home.glob("tables/mlcl-*"))
 
 
@@ -170,20 +173,22 @@ def test_a_search_without_a_complete_trial_is_missing_with_its_reason(tables):
 
 def test_the_plan_counts_its_trainings_and_says_what_they_take(tables):
     plan = plan_table(tables.plan(TUNED), tables.home)
-    told = {"trials": 4, "seeds": 2, "most_epochs": 24, "left": 6, "time_one_at_a_time": UNKNOWN}
-    assert plan["trainings"]["tuned"] == {"warm/all": told}
-    longer = {**TUNE, "space": {**TUNE["space"], "space": {"train.epochs": {"choice": [2, 9]}}}}
-    planned = plan_table(tables.plan({**TUNED, "tune": longer}), tables.home)
-    assert planned["trainings"]["tuned"]["warm/all"]["most_epochs"] == 54
+    expected = {"trials": 4, "seeds": 2, "most_epochs": 24, "left": 6, "time_one_at_a_time": UNKNOWN}
+    assert plan["trainings"]["tuned"] == {"warm/all": expected}
+    longer_tune = {**TUNE, "space": {**TUNE["space"], "space": {"train.epochs": {"choice": [2, 9]}}}}
+    longer_plan = plan_table(tables.plan({**TUNED, "tune": longer_tune}), tables.home)
+    assert longer_plan["trainings"]["tuned"]["warm/all"]["most_epochs"] == 54
     assert [plan["trainings"][name] for name in ("all", "done", "missing")] == [8, 0, 8]
     assert plan["trainings"]["cpu_time"] == UNKNOWN
     tables.stop_when(lambda job, epoch: job.train.seed == 2 and epoch == 2)
-    stopped = tables.run(tables.plan(TUNED))
+    stopped_report = tables.run(tables.plan(TUNED))
     trainings = plan_table(tables.plan(TUNED), tables.home)["trainings"]
     assert [trainings[name] for name in ("all", "done", "missing")] == [8, 7, 1]
-    ended = [entry for entry in ledger(stopped).entries.values() if entry.scope and entry.ended]
-    assert len(ended) == 5
-    mean = sum(entry.cost.seconds for entry in ended) / 5
+    ended_entries = [
+        entry for entry in ledger(stopped_report).entries.values() if entry.scope and entry.ended
+    ]
+    assert len(ended_entries) == 5
+    mean = sum(entry.cost.seconds for entry in ended_entries) / 5
     assert trainings["tuned"]["warm/all"]["time_one_at_a_time"] == amount_text(mean, "clock")
     assert "tuned" not in plan_table(tables.plan(), tables.home)["trainings"]
 
@@ -201,36 +206,38 @@ def test_the_plan_counts_its_trainings_and_says_what_they_take(tables):
     ],
 )
 def test_the_time_of_a_training_is_that_of_the_nearest_searches(tables, others, expected):
-    (tuned,) = TableTrainings(tables.plan(TUNED), tables.home).tuned
+    (tuned_cell,) = TableTrainings(tables.plan(TUNED), tables.home).tuned
     entries = []
     for scope, settings, seconds in others:
         (cell,) = tables.plan({"rows": {"Warm": {"set": settings}}}, name="other").cells
         entries.append(SimpleNamespace(scope=scope, job=dump_job(cell.jobs[0]), cost=Cost(seconds, 0, 0)))
-    assert cost._mean_seconds(tuned, entries) == pytest.approx(expected, nan_ok=True)
+    assert cost._mean_seconds(tuned_cell, entries) == pytest.approx(expected, nan_ok=True)
 
 
 def test_the_search_is_told_with_what_fresh_seeds_keep(tables):
-    every = {**TUNE, "space": {"space": TUNE["space"]["space"]}}  # without early stopping
-    report = tables.run(tables.plan({**TUNED, "tune": every}))
+    tune_tree = {**TUNE, "space": {"space": TUNE["space"]["space"]}}  # without early stopping
+    report = tables.run(tables.plan({**TUNED, "tune": tune_tree}))
     cell, trials = tuned(report), searched(report)
     scores = [trial.score for trial in trials if trial.state is State.COMPLETE]
     seeds = [entry.score for entry in ledger(report).entries.values() if entry.confirmation]
-    its = cell.search
-    assert (its.metric, its.mode) == ("val/accuracy", "max")
-    assert sum(its.trials.values()) == 4
-    assert its.trials["COMPLETE"] == len(scores)
-    assert (its.best, its.median) == (max(scores), statistics.median(scores))
-    assert its.fresh == statistics.fmean(seeds)
-    kept = (its.fresh - its.median) / (its.best - its.median)
-    assert its.kept == pytest.approx(kept)
-    _, warm = json.loads((report.folder / "table.json").read_text())["cells"]
-    assert warm["search"]["kept"] == its.kept
-    assert replace(its, fresh=None).kept is replace(its, best=its.median).kept is None
+    search = cell.search
+    assert (search.metric, search.mode) == ("val/accuracy", "max")
+    assert sum(search.trials.values()) == 4
+    assert search.trials["COMPLETE"] == len(scores)
+    assert (search.best, search.median) == (max(scores), statistics.median(scores))
+    assert search.fresh == statistics.fmean(seeds)
+    kept_share = (search.fresh - search.median) / (search.best - search.median)
+    assert search.kept == pytest.approx(kept_share)
+    _, warm_tree = json.loads((report.folder / "table.json").read_text())["cells"]
+    assert warm_tree["search"]["kept"] == search.kept
+    assert replace(search, fresh=None).kept is replace(search, best=search.median).kept is None
 
 
 def test_a_table_whose_rows_turn_the_search_off_is_the_same_table(tables):
-    off = tables.plan({"rows": {"Cold": {**TABLE["rows"]["Cold"], "tune": False}, "Warm": {}}}, name="off")
-    identities = [TableTrainings(plan, tables.home).identity for plan in (off, tables.plan())]
+    off_plan = tables.plan(
+        {"rows": {"Cold": {**TABLE["rows"]["Cold"], "tune": False}, "Warm": {}}}, name="off"
+    )
+    identities = [TableTrainings(plan, tables.home).identity for plan in (off_plan, tables.plan())]
     assert identities[0] == identities[1]
 
 
@@ -242,7 +249,7 @@ def test_a_trial_that_took_results_is_no_reason_why_a_cell_is_missing(tables):
         return next(tables.home.glob("tables/mlcl-*"))
 
     space = {"space": {NAME: {"choice": [0.1, 0.2, 0.3, 0.4]}}, "search": {"scheduler": "none", "startup": 1}}
-    tables.stop_when(lambda its, _epoch: its.objective.heads["detail"].temperature != 0.05 and again())
+    tables.stop_when(lambda job, _epoch: job.objective.heads["detail"].temperature != 0.05 and again())
     report = tables.run(tables.plan({**TUNED, "tune": {"space": space, "trials": 12}}))
     assert report.state is State.STOPPED
     assert again()
