@@ -37,12 +37,12 @@ class Characters(nn.Module):
 
 
 def characters(texts):
-    longest = max(map(len, texts))
-    codes, held = torch.zeros(len(texts), longest, dtype=torch.int64), torch.zeros(len(texts), longest)
+    max_length = max(map(len, texts))
+    codes, mask = torch.zeros(len(texts), max_length, dtype=torch.int64), torch.zeros(len(texts), max_length)
     for row, text in enumerate(texts):
         codes[row, : len(text)] = torch.tensor([min(ord(sign), CODES - 1) for sign in text])
-        held[row, : len(text)] = 1
-    return {"codes": codes, "held": held}
+        mask[row, : len(text)] = 1
+    return {"codes": codes, "held": mask}
 
 
 class Corner(nn.Module):
@@ -85,11 +85,11 @@ def test_a_module_reads_the_texts_that_its_function_collates_also_in_another_pro
     export_run(Tracker.existing(home), report.id, model)
     for file in home.glob("encoders/*"):
         file.unlink()
-    given = ["ball noise1", "law", "a longer text of nothing"]
-    here = mlcl.load_model(model).predict(given).labels
-    code = f"import mlcl; print(mlcl.load_model({str(model)!r}).predict({given!r}).labels)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{here}\n"
+    inputs = ["ball noise1", "law", "a longer text of nothing"]
+    labels = mlcl.load_model(model).predict(inputs).labels
+    code = f"import mlcl; print(mlcl.load_model({str(model)!r}).predict({inputs!r}).labels)"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout == f"{labels}\n"
     with pytest.raises(UserError, match="no exact ONNX graph: a collate function computes its inputs"):
         export_run(Tracker.existing(home), report.id, tmp_path / "other", formats=["onnx"])
 
@@ -99,12 +99,12 @@ def test_images_come_as_pillow_has_them_and_their_tensors_are_not_changed(images
     report = mlcl.run(images, home=home, encoder=Corner, collate=corner, progress=None)
     assert (report.state, report.metrics["test/accuracy"]) == ("COMPLETE", 1.0)
     data = JobData.of(job_with(images, home, Corner, corner), home)
-    rows, split, some = data.encode(data.train), data.train, torch.tensor([5, 0, 2])
-    given = [split.images()[row] for row in some.tolist()]
-    expected = corner(list(read_images(given, load_upright, None)))["pixels"]
+    rows, split, indices = data.encode(data.train), data.train, torch.tensor([5, 0, 2])
+    contents = [split.images()[row] for row in indices.tolist()]
+    expected = corner(list(read_images(contents, load_upright, None)))["pixels"]
     assert expected.flatten().tolist() == pytest.approx([230 / 255, 30 / 255, 30 / 255])
-    assert torch.equal(rows.plain(some, torch.device("cpu"))["pixels"], expected)
-    views = rows.batch(some, 2, torch.device("cpu")).inputs["pixels"]
+    assert torch.equal(rows.plain(indices, torch.device("cpu"))["pixels"], expected)
+    views = rows.batch(indices, 2, torch.device("cpu")).inputs["pixels"]
     assert torch.equal(views, expected.repeat(2, 1))
     export_run(Tracker.existing(home), report.id, tmp_path / "model")
     model = mlcl.load_model(tmp_path / "model")
@@ -114,11 +114,11 @@ def test_images_come_as_pillow_has_them_and_their_tensors_are_not_changed(images
 
 
 def test_the_hash_of_a_job_tells_functions_apart(texts, tmp_path):
-    def shifted(by):
-        return lambda texts: {**characters(texts), "codes": (characters(texts)["codes"] + by) % CODES}
+    def shifted(offset):
+        return lambda texts: {**characters(texts), "codes": (characters(texts)["codes"] + offset) % CODES}
 
     functions = [characters, shifted(1), shifted(2), shifted(1)]
-    hashes = [job_hash(job_with(texts, tmp_path, Characters, each)) for each in functions]
+    hashes = [job_hash(job_with(texts, tmp_path, Characters, function)) for function in functions]
     assert hashes[1] == hashes[3]
     assert len(set(hashes)) == 3
 
@@ -126,10 +126,10 @@ def test_the_hash_of_a_job_tells_functions_apart(texts, tmp_path):
 def test_a_function_may_call_a_tokenizer(texts, tmp_path):
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "[PAD]": 1, "ball": 2}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]")
+    hf_tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]")
 
     def tokens(texts):
-        batch = fast(texts, padding=True, truncation=True, max_length=4, return_tensors="pt")
+        batch = hf_tokenizer(texts, padding=True, truncation=True, max_length=4, return_tensors="pt")
         return {"codes": batch["input_ids"], "held": batch["attention_mask"]}
 
     job = job_with(texts, tmp_path, Characters, tokens)
@@ -181,9 +181,9 @@ BATCH = "a mapping of names to tensors on the CPU"
 def test_a_function_that_makes_no_batches_is_refused_before_anything_starts(
     texts, tmp_path, collate, problem
 ):
-    with pytest.raises(UserError, match=problem) as caught:
+    with pytest.raises(UserError, match=problem) as error:
         mlcl.run(texts, home=tmp_path / "home", encoder=Characters, collate=collate, progress=None)
-    assert "\n" not in caught.value.line()
+    assert "\n" not in error.value.line()
     assert not (tmp_path / "home" / "runs").exists()
 
 
@@ -193,9 +193,9 @@ def test_other_names_for_a_later_batch_end_the_run_in_one_line(texts, tmp_path):
         return batch if len(texts) < 16 else {**batch, "more": batch["held"]}
 
     problem = "key collate: returns other names or types for 16 rows than for two examples; found: .*more"
-    with pytest.raises(UserError, match=problem) as caught:
+    with pytest.raises(UserError, match=problem) as error:
         mlcl.run(texts, home=tmp_path / "home", encoder=Characters, collate=changing, progress=None)
-    assert "\n" not in caught.value.line()
+    assert "\n" not in error.value.line()
 
 
 def test_a_function_that_is_too_large_for_a_job_is_refused(texts, tmp_path):

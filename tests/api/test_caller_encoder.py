@@ -127,17 +127,17 @@ def test_a_module_starts_from_its_weights_and_a_class_from_those_of_the_seed(ima
     module = Shade()
     job = job_with(images, module, tmp_path)
     assert (job.encoder.image_size, job.train.seed) == (8, 3)
-    made = build_encoder(job.encoder)
+    encoder = build_encoder(job.encoder)
     pixels = torch.rand(5, 3, 8, 8)
-    assert torch.equal(made(pixels=pixels), module(pixels))
-    assert (made.dim, made.module.tied) == (4, made.module.second)
+    assert torch.equal(encoder(pixels=pixels), module(pixels))
+    assert (encoder.dim, encoder.module.tied) == (4, encoder.module.second)
     job = job_with(images, partial(Shade, width=6), tmp_path)
     torch.manual_seed(1)
-    one = build_encoder(job.encoder)(pixels=pixels)
-    assert one.shape == (5, 6)
-    assert not torch.equal(build_encoder(job.encoder)(pixels=pixels), one)
+    output = build_encoder(job.encoder)(pixels=pixels)
+    assert output.shape == (5, 6)
+    assert not torch.equal(build_encoder(job.encoder)(pixels=pixels), output)
     torch.manual_seed(1)
-    assert torch.equal(build_encoder(job.encoder)(pixels=pixels), one)
+    assert torch.equal(build_encoder(job.encoder)(pixels=pixels), output)
 
 
 def test_a_module_of_texts_reads_its_own_tokens_or_the_words_of_the_training_texts(tmp_path):
@@ -172,11 +172,11 @@ def test_random_numbers_that_are_not_trained_are_those_of_the_training_in_an_exp
     seed_all(7)
     write_export(tmp_path / "model", tmp_path / "run", job_data, {})
     model = mlcl.load_model(tmp_path / "model", "cpu")
-    drawn = torch.rand(1).item(), random.random(), np.random.rand()
+    numbers = torch.rand(1).item(), random.random(), np.random.rand()
     seed_all(7)
-    assert drawn == (torch.rand(1).item(), random.random(), np.random.rand())
-    stored = StoredRun.read(tmp_path / "run", job_data).embeddings["test"]
-    torch.testing.assert_close(model.outputs(job_data.dataset.split("test").vectors().tolist()), stored)
+    assert numbers == (torch.rand(1).item(), random.random(), np.random.rand())
+    embeddings = StoredRun.read(tmp_path / "run", job_data).embeddings["test"]
+    torch.testing.assert_close(model.outputs(job_data.dataset.split("test").vectors().tolist()), embeddings)
 
 
 def test_the_check_of_a_class_leaves_the_callers_random_numbers(vectors, tmp_path):
@@ -215,14 +215,14 @@ def test_a_run_does_not_depend_on_the_types_and_gradients_of_the_caller(vectors,
     torch.set_default_dtype(torch.float64)
     try:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            found = of_run()
+            actual = of_run()
             assert not torch.is_grad_enabled()
             assert torch.is_autocast_enabled("cpu")
         assert torch.get_default_dtype() == torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], its) for name, its in expected.items())
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[name], weight) for name, weight in expected.items())
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def test_a_run_does_not_depend_on_the_types_and_gradients_of_the_caller(vectors,
     ],
 )
 def test_a_module_of_other_vectors_is_refused(vectors, tmp_path, encoder, tokenizer, problem):
-    how = {"encoder": encoder, "tokenizer": tokenizer and tokenizer(), "progress": None}
+    options = {"encoder": encoder, "tokenizer": tokenizer and tokenizer(), "progress": None}
     with pytest.raises(UserError, match=problem):
-        mlcl.run(vectors, home=tmp_path / "home", **how)
+        mlcl.run(vectors, home=tmp_path / "home", **options)
     assert not (tmp_path / "home" / "runs").exists()
 
 
@@ -248,13 +248,13 @@ def test_the_hash_of_a_job_tells_modules_apart(images, tmp_path, monkeypatch):
     first = hash_of(module)
     torch.manual_seed(0)
     assert hash_of(Shade()) == first == hash_of(module.eval())
-    others = [Shade(), Shade, partial(Shade, width=5), partial(Shade, power=2.0)]
+    encoders = [Shade(), Shade, partial(Shade, width=5), partial(Shade, power=2.0)]
     module.power = 2.0
-    others += [module, nn.Sequential(module), lambda: Shade(), lambda: Shade(7)]
-    hashes = [first, *map(hash_of, others)]
+    encoders += [module, nn.Sequential(module), lambda: Shade(), lambda: Shade(7)]
+    hashes = [first, *map(hash_of, encoders)]
     before = hash_of(Shade)
     monkeypatch.setitem(globals(), "squash", torch.relu)
-    assert len({*hashes, hash_of(Shade)}) == len(others) + 2
+    assert len({*hashes, hash_of(Shade)}) == len(encoders) + 2
     monkeypatch.undo()
     assert hash_of(Shade) == before
 
@@ -428,11 +428,11 @@ def test_an_exported_model_opens_without_the_callers_file_and_weights(images, tm
     run = f"mlcl.run({str(job)!r}, home={str(home)!r}, encoder=own_encoders.Own())"
     train = f"import mlcl, own_encoders\nprint({run}.id)"
     command = [sys.executable, "-c", train]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     (tmp_path / "own_encoders.py").unlink()
-    export_run(Tracker.existing(home), done.stdout.strip(), tmp_path / "model")
+    export_run(Tracker.existing(home), process.stdout.strip(), tmp_path / "model")
     for file in home.glob("encoders/*"):
         file.unlink()
     open_model = f"import mlcl\nprint(len(mlcl.load_model({str(tmp_path / 'model')!r}).classes_))"
-    done = subprocess.run([sys.executable, "-c", open_model], capture_output=True, text=True, check=True)
-    assert done.stdout == "2\n"
+    process = subprocess.run([sys.executable, "-c", open_model], capture_output=True, text=True, check=True)
+    assert process.stdout == "2\n"

@@ -87,13 +87,15 @@ class Head(Cluster):
     """A stand-in for Ray's jobs server that runs a job in this process when it is submitted."""
 
     def submit_job(self, *, entrypoint, submission_id, runtime_env, metadata):
-        how = {"submission_id": submission_id, "runtime_env": runtime_env, "metadata": metadata}
-        super().submit_job(entrypoint=entrypoint, **how)
-        given = runtime_env["env_vars"]
-        references = json.loads(given["MLCL_REFERENCES"])
-        secrets = {name: Reference.model_validate(its).resolve(name) for name, its in references.items()}
+        options = {"submission_id": submission_id, "runtime_env": runtime_env, "metadata": metadata}
+        super().submit_job(entrypoint=entrypoint, **options)
+        variables = runtime_env["env_vars"]
+        references = json.loads(variables["MLCL_REFERENCES"])
+        secrets = {
+            name: Reference.model_validate(reference).resolve(name) for name, reference in references.items()
+        }
         with chdir(Path(runtime_env["working_dir"])):
-            answer = command(*shlex.split(entrypoint)[3:], env=given | secrets)
+            answer = command(*shlex.split(entrypoint)[3:], env=variables | secrets)
         self.jobs[submission_id].log = answer.err + answer.out
         self.end(submission_id, "FAILED" if answer.status else "SUCCEEDED", answer.status)
 
@@ -107,8 +109,8 @@ def folder(tmp_path, monkeypatch):
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLCL_HOME", "MLCL_CLUSTER"):
         monkeypatch.delenv(name, raising=False)
     work, storage = tmp_path / "work", tmp_path / "storage"
-    for each in (work, storage):
-        each.mkdir()
+    for path in (work, storage):
+        path.mkdir()
     tree = job_tree(text_dataset(tmp_path / "data"))
     lab = {"ray": {"address": "http://head:8265"}, "storage": str(storage), "trial": {"cpu": 2}}
     for name, content in {"job": tree, "space": SPACE, "lab": lab}.items():
@@ -141,15 +143,15 @@ def test_a_sweep_on_a_cluster_gives_the_answer_of_its_storage(folder, monkeypatc
     assert (answer.name, answer.state, answer.result.id) == ("job-space", "COMPLETE", id)
     assert lines[0].startswith(f"{id}: mlcl logs -f {id} --cluster lab.yaml   mlcl status {id} --cluster")
     assert [line for line in lines[1:] if line] == [line for line in head.jobs[id].log.splitlines() if line]
-    there = mlcl.load("job-space", home=storage)
-    assert answer.verdict == there.verdict != ""
-    assert answer.frame["score"].equals(there.frame["score"])
+    stored_answer = mlcl.load("job-space", home=storage)
+    assert answer.verdict == stored_answer.verdict != ""
+    assert answer.frame["score"].equals(stored_answer.frame["score"])
     assert answer.to_job("best.yaml").is_file()
-    assert answer.dashboard == there.dashboard
+    assert answer.dashboard == stored_answer.dashboard
 
-    more = mlcl.sweep("job.yaml", "space.yaml", progress=None, **{**SMALL, "trials": 6}, **HERE)
+    longer_answer = mlcl.sweep("job.yaml", "space.yaml", progress=None, **{**SMALL, "trials": 6}, **HERE)
     assert len(head.jobs) == 2
-    assert (more.result.id, len(more.result.trials)) == (id, 6)
+    assert (longer_answer.result.id, len(longer_answer.result.trials)) == (id, 6)
     with pytest.raises(
         UserError, match=r"key on: the cluster refuses.*the sweep of this name has another job"
     ):
@@ -191,11 +193,11 @@ def test_the_job_is_that_of_the_command_line(jobs, call, words):
     with pytest.raises(MachineError):
         call()
     assert command("submit", "--id", "typed", "--cluster", "lab.yaml", *words).status == 0
-    ours, typed = jobs.jobs.values()
-    assert ours.entrypoint == typed.entrypoint
-    assert ours.files == typed.files
-    assert jobs.texts[ours.submission_id] == jobs.texts["typed"] != {}
-    variables = [dict(its.runtime_env["env_vars"], MLCL_JOB="") for its in (ours, typed)]
+    call_job, typed_job = jobs.jobs.values()
+    assert call_job.entrypoint == typed_job.entrypoint
+    assert call_job.files == typed_job.files
+    assert jobs.texts[call_job.submission_id] == jobs.texts["typed"] != {}
+    variables = [dict(job.runtime_env["env_vars"], MLCL_JOB="") for job in (call_job, typed_job)]
     assert variables[0] == variables[1]
 
 
@@ -209,10 +211,10 @@ def test_mappings_and_classes_are_files_of_the_job(jobs, folder):
     assert name == "sweep"
     assert yaml.safe_load(jobs.texts[id][space]) == SPACE
     (plugin,) = (folder.parent / "here/encoders").glob("Bag_*.py")
-    for each in (job, control):
-        its = load_job(yaml.safe_load(jobs.texts[id][each]))
-        assert (its.encoder.name, its.train.epochs) == (plugin.stem, 3)
-        assert [each.source for each in its.plugins] == [plugin.read_text()]
+    for path in (job, control):
+        loaded_job = load_job(yaml.safe_load(jobs.texts[id][path]))
+        assert (loaded_job.encoder.name, loaded_job.train.epochs) == (plugin.stem, 3)
+        assert [job_plugin.source for job_plugin in loaded_job.plugins] == [plugin.read_text()]
     assert ["--name", "tiny"] == words_of(jobs.jobs[id])[3:5]
     assert not (folder / job).exists()
     assert command("resume", id, "--cluster", "lab.yaml", "--home", "../here").out == f"{id}\n"
@@ -223,27 +225,27 @@ def test_a_collate_function_is_in_the_job(jobs, folder):
     with pytest.raises(MachineError):
         mlcl.run("job.yaml", encoder=Seen, collate=lambda texts: {"seen": torch.ones(len(texts), 4)}, **HERE)
     (id,) = jobs.jobs
-    its = load_job(yaml.safe_load(jobs.texts[id][words_of(jobs.jobs[id])[1]]))
-    assert build_encoder(its.encoder).dim == 4
-    assert ENCODERS[its.encoder.name].collate(["a"])["seen"].shape == (1, 4)
+    job = load_job(yaml.safe_load(jobs.texts[id][words_of(jobs.jobs[id])[1]]))
+    assert build_encoder(job.encoder).dim == 4
+    assert ENCODERS[job.encoder.name].collate(["a"])["seen"].shape == (1, 4)
 
 
 def test_the_parameters_that_are_checked_are_those_of_the_words(jobs, folder, monkeypatch):
-    checked = []
+    calls = []
     monkeypatch.setattr(
-        "mlcl.api.cluster_job.check_command", lambda *its: checked.append(its) or check_command(*its)
+        "mlcl.api.cluster_job.check_command", lambda *args: calls.append(args) or check_command(*args)
     )
     (folder / "base.yaml").write_text((folder / "job.yaml").read_text())
     (folder / "job.yaml").write_text("base: base.yaml\n")
     with pytest.raises(MachineError):
         mlcl.sweep("job.yaml", SPACE, control="base.yaml", baselines=["job.yaml"], **HERE)
     (submission,) = known_submissions(folder.parent / "here").values()
-    needed = check_words(get_command(app), submission.words, folder, submission.files)
-    assert check_command(*checked[0]) == needed == [Path("job.yaml"), Path("base.yaml")]
+    needed_files = check_words(get_command(app), submission.words, folder, submission.files)
+    assert check_command(*calls[0]) == needed_files == [Path("job.yaml"), Path("base.yaml")]
 
 
 def test_an_interrupt_leaves_the_job_and_the_same_call_follows_it(jobs):
-    lines, call = [], lambda **how: mlcl.run("job.yaml", progress=lines.append, **HERE, **how)
+    lines, call = [], lambda **options: mlcl.run("job.yaml", progress=lines.append, **HERE, **options)
     jobs.ends.clear()
     with pytest.raises(KeyboardInterrupt):
         call()
@@ -261,11 +263,11 @@ def test_an_interrupt_leaves_the_job_and_the_same_call_follows_it(jobs):
     jobs.ends.append(("FAILED", 3))
     with pytest.raises(MachineError, match=r"is FAILED.*: no disk"):
         call()
-    assert len({its.metadata["mlcl.id"] for its in jobs.jobs.values()}) == 2
+    assert len({job.metadata["mlcl.id"] for job in jobs.jobs.values()}) == 2
     jobs.ends.append(("FAILED", 3))
     with pytest.raises(MachineError):
         call(fresh=True)
-    assert len({its.metadata["mlcl.id"] for its in jobs.jobs.values()}) == 3
+    assert len({job.metadata["mlcl.id"] for job in jobs.jobs.values()}) == 3
 
 
 @pytest.mark.parametrize(
@@ -286,9 +288,9 @@ def test_what_is_wrong_is_one_line_before_anything_is_submitted(jobs, folder, ch
     lab = yaml.safe_load((folder / "lab.yaml").read_text()) | change
     (folder / "lab.yaml").write_text(yaml.safe_dump(lab))
     how = {"job": "job.yaml", **HERE, **how}
-    with pytest.raises(UserError, match=problem) as caught:
+    with pytest.raises(UserError, match=problem) as error:
         mlcl.run(how.pop("job"), **how)
-    assert "\n" not in caught.value.line()
+    assert "\n" not in error.value.line()
     assert jobs.jobs == {}
 
 
@@ -303,7 +305,9 @@ CONTENTS = {
 PATH = "allowed: the path of a cluster file, which names ray and storage; see `mlcl submit --cluster`"
 
 
-@pytest.mark.parametrize("call", [mlcl.run, lambda *its, **how: mlcl.sweep(*its, "space.yaml", **how)])
+@pytest.mark.parametrize(
+    "call", [mlcl.run, lambda *args, **options: mlcl.sweep(*args, "space.yaml", **options)]
+)
 @pytest.mark.parametrize(
     ("on", "line"),
     [
@@ -328,19 +332,19 @@ PATH = "allowed: the path of a cluster file, which names ray and storage; see `m
 def test_a_wrong_cluster_is_one_line_before_anything_is_written(jobs, folder, call, on, line):
     for name, text in CONTENTS.items():
         (folder / name).write_text(text)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         call("job.yaml", encoder=Bag, home="../here", on=on)
-    assert caught.value.line().startswith(line)
+    assert error.value.line().startswith(line)
     assert jobs.jobs == {}
     assert not (folder.parent / "here").exists()
 
 
 @pytest.mark.parametrize(("on", "found"), [("lab.yaml", "lab.yaml"), (8265, "int")])
 def test_a_comparison_is_on_this_machine(folder, on, found):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         mlcl.compare(["a", "b"], labels=["x", "y"], losses="supcon", home="../here", on=on)
     line = "key on: data are prepared and compared on this machine"
-    assert caught.value.line() == f"{line}; found: {found}; allowed: on= of mlcl.sweep and mlcl.run"
+    assert error.value.line() == f"{line}; found: {found}; allowed: on= of mlcl.sweep and mlcl.run"
     assert not (folder.parent / "here").exists()
 
 
@@ -382,9 +386,9 @@ def test_an_override_may_be_a_path_but_no_text_of_lines():
 
 def test_a_carried_job_has_the_hash_of_a_local_one(folder):
     caller = Caller.of((Bag, None), "job.yaml", {"train.lr": 0.02}, folder.parent / "here", print)
-    its = load_job(yaml.safe_load(caller.files[str(caller.job("job.yaml", caller.overrides))]))
-    ours = with_encoder(Bag, None, "job.yaml", {"train.lr": 0.02}, folder.parent / "here", print)
-    assert job_hash(its) == job_hash(job_of("job.yaml", ours))
+    carried_job = load_job(yaml.safe_load(caller.files[str(caller.job("job.yaml", caller.overrides))]))
+    overrides = with_encoder(Bag, None, "job.yaml", {"train.lr": 0.02}, folder.parent / "here", print)
+    assert job_hash(carried_job) == job_hash(job_of("job.yaml", overrides))
 
 
 def test_results_are_read_from_mlflow_with_the_user_of_the_cluster_file(folder, monkeypatch):
@@ -398,13 +402,13 @@ def test_results_are_read_from_mlflow_with_the_user_of_the_cluster_file(folder, 
         assert (report.state, report.metrics) == ("COMPLETE", result)
 
         cluster, home = load_cluster(Path("lab.yaml")), folder.parent / "here"
-        found = ClusterResults.of(cluster, Path("lab.yaml"), home)
-        assert found.tracker().shown == server.address.replace(
+        results = ClusterResults.of(cluster, Path("lab.yaml"), home)
+        assert results.tracker().shown == server.address.replace(
             "//", f"//{service.mlflow_user.read_text().strip()}:***@"
         )
-        wrong = cluster.mlflow.model_copy(update={"password": cluster.mlflow.username})
+        wrong_mlflow = cluster.mlflow.model_copy(update={"password": cluster.mlflow.username})
         with pytest.raises(UserError, match="tracking store cannot be used"):
-            ClusterResults.of(cluster.model_copy(update={"mlflow": wrong}), Path("lab.yaml"), home)
+            ClusterResults.of(cluster.model_copy(update={"mlflow": wrong_mlflow}), Path("lab.yaml"), home)
 
 
 def test_an_answer_keeps_the_store_that_it_was_read_from(tmp_path):

@@ -73,20 +73,20 @@ def test_a_run_is_that_of_the_command(tree, tmp_path):
 
 def test_baselines_are_a_frame_with_the_best_first(tmp_path):
     data, names = {"text": TEXTS, "topic": TOPICS}, ["majority", "tfidf_svm"]
-    how = {"text": "text", "labels": "topic", "home": tmp_path / "home", "progress": None}
-    frame = mlcl.baseline(data, names=names, **how)
+    options = {"text": "text", "labels": "topic", "home": tmp_path / "home", "progress": None}
+    frame = mlcl.baseline(data, names=names, **options)
     assert list(frame.index) == ["tfidf_svm", "majority"]
     assert (frame["state"] == "COMPLETE").all()
     assert frame.loc["tfidf_svm", "test/accuracy"] == 1.0
     assert frame.attrs == {"metric": "val/accuracy", "best": "tfidf_svm", "left_out": {}}
-    assert list(mlcl.baseline(data, names="majority", **how).index) == ["majority"]
+    assert list(mlcl.baseline(data, names="majority", **options).index) == ["majority"]
     with pytest.raises(UserError, match=r"did you mean tfidf_svm"):
-        mlcl.baseline(data, names=["tfidf_svn"], **how)
+        mlcl.baseline(data, names=["tfidf_svn"], **options)
     paths = {"text": TEXTS, "Topic path": [f"{topic} > {topic} {i % 2}" for i, topic in enumerate(TOPICS)]}
-    how |= {"labels": "Topic path", "kind": "path"}
-    assert "test/accuracy_Topic_path_level1" in mlcl.baseline(paths, names="majority", **how)
+    options |= {"labels": "Topic path", "kind": "path"}
+    assert "test/accuracy_Topic_path_level1" in mlcl.baseline(paths, names="majority", **options)
     with pytest.raises(UserError, match="a list is no path"):
-        mlcl.baseline({**paths, "Topic path": [[topic, "all"] for topic in TOPICS]}, **how)
+        mlcl.baseline({**paths, "Topic path": [[topic, "all"] for topic in TOPICS]}, **options)
 
 
 def test_a_sweep_is_that_of_the_command(tree, tmp_path, monkeypatch):
@@ -97,31 +97,31 @@ def test_a_sweep_is_that_of_the_command(tree, tmp_path, monkeypatch):
         file.write_text(yaml.safe_dump(content, sort_keys=False))
     answer = mlcl.sweep(*files, trials=3, seeds=3, fitted=False, home=home, progress=None)
     assert (answer.name, answer.state) == ("job-space", "COMPLETE")
-    trained = len(world.formula.trained)
+    n_trained = len(world.formula.trained)
     words = ("sweep", *files, "--trials", 3, "--seeds", 3, "--no-baselines", "--home", home, "--json")
-    again = command(*words)
-    assert again.json["id"] == answer.result.id
-    assert len(world.formula.trained) == trained
-    assert [its["sentence"] for its in again.json["verdicts"]] == answer.verdict.splitlines()
+    command_answer = command(*words)
+    assert command_answer.json["id"] == answer.result.id
+    assert len(world.formula.trained) == n_trained
+    assert [verdict["sentence"] for verdict in command_answer.json["verdicts"]] == answer.verdict.splitlines()
     assert set(answer.frame["kind"]) == {"search", "confirmation"}
-    loaded = mlcl.load("job-space", home=home)
-    assert loaded.verdict == answer.verdict
-    assert "job-space: COMPLETE" in repr(loaded)
+    loaded_answer = mlcl.load("job-space", home=home)
+    assert loaded_answer.verdict == answer.verdict
+    assert "job-space: COMPLETE" in repr(loaded_answer)
 
 
 def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monkeypatch):
     World(tmp_path / "home", monkeypatch)
     key = next(f"objective.heads.{name}.temperature" for name in tree["objective"]["heads"])
-    how = {"trials": 2, "baselines": None, "home": tmp_path / "home", "progress": None}
+    options = {"trials": 2, "baselines": None, "home": tmp_path / "home", "progress": None}
     space = {**SPACE, "space": {STAR: {"log_float": np.array([0.05, 1.0])}}}
-    asked = ({key: value} for value in (np.float32(0.25),))
-    answer = mlcl.sweep(tree, space, {"train.epochs": np.int64(2)}, try_first=asked, **how)
+    settings = ({key: value} for value in (np.float32(0.25),))
+    answer = mlcl.sweep(tree, space, {"train.epochs": np.int64(2)}, try_first=settings, **options)
     assert answer.name == "tiny"
     assert [trial.origin for trial in answer.result.trials] == ["as written", "asked for"]
     assert answer.result.trials[1].settings[key] == 0.25
     assert yaml.safe_load(answer.result.space)["space"][STAR] == {"log_float": [0.05, 1.0]}
     with pytest.raises(UserError, match=rf"key --try {key}: needs a number, not true or false"):
-        mlcl.sweep(tree, SPACE, try_first=[{key: True}], **how)
+        mlcl.sweep(tree, SPACE, try_first=[{key: True}], **options)
     with pytest.raises(UserError, match=r"space.*names no key of the job; did you mean train\.epochs"):
         mlcl.sweep(tree, {"space": {"train.epoch": {"choice": [1, 2]}}}, home=tmp_path / "home")
 
@@ -129,10 +129,10 @@ def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monk
 @pytest.mark.usefixtures("forgotten_plugin_files")
 def test_overrides_and_the_callers_module_complete_the_mapping_of_a_sweep(tree, tmp_path, monkeypatch):
     World(tmp_path / "home", monkeypatch)
-    given = {"data": tree.pop("data"), "experiment": "other"}
+    overrides = {"data": tree.pop("data"), "experiment": "other"}
     del tree["encoder"]
-    how = {"trials": 1, "home": tmp_path / "home", "encoder": Bag, "progress": None}
-    answer = mlcl.sweep(tree, SPACE, given, **how)
+    options = {"trials": 1, "home": tmp_path / "home", "encoder": Bag, "progress": None}
+    answer = mlcl.sweep(tree, SPACE, overrides, **options)
     assert (answer.name, answer.state) == ("other", "COMPLETE")
 
 
@@ -161,10 +161,10 @@ def test_wrong_options_of_a_sweep_are_refused_before_anything_is_written(tree, t
 
 
 def compared(tables, **how):
-    given = {"losses": ["supcon", "simclr"], "trials": 3, "seeds": 3, "baselines": False, "name": "mine"}
+    defaults = {"losses": ["supcon", "simclr"], "trials": 3, "seeds": 3, "baselines": False, "name": "mine"}
     return mlcl.compare(
         {"text": TEXTS, "topic": TOPICS}, text="text", labels="topic", home=tables.home,
-        **{"progress": None, **given, **how},
+        **{"progress": None, **defaults, **how},
     )  # fmt: skip
 
 
@@ -186,9 +186,9 @@ def metrics_of(formula):
     figures = formula.figures
 
     def more(job):
-        its = figures(job)
-        return its | {
-            f"{prefix}{split}/{name}": its["val/accuracy"]
+        metrics = figures(job)
+        return metrics | {
+            f"{prefix}{split}/{name}": metrics["val/accuracy"]
             for prefix in ("", "knn/", "knn_best/")
             for split in ("val", "test")
             for name in ("accuracy", "macro_f1")
@@ -202,19 +202,21 @@ def test_a_comparison_is_a_table_against_the_classifier_alone(tables, monkeypatc
     answer = compared(tables, trials=np.int64(3), seeds=np.int32(3))
     assert (answer.name, answer.state) == ("mine", "COMPLETE")
     assert {cell.row for cell in answer.result.cells} == {"cross_entropy", "supcon", "simclr"}
-    assert {its.reference.label for its in answer.verdicts} == {"cross_entropy"}
+    assert {verdict.reference.label for verdict in answer.verdicts} == {"cross_entropy"}
     assert len(answer.verdicts) == len(answer.verdict.splitlines()) == 2
-    shown = answer._repr_html_()
-    assert "<svg" in shown
-    assert all(f"<td>{its.treated.label} against cross_entropy</td>" in shown for its in answer.verdicts)
+    html = answer._repr_html_()
+    assert "<svg" in html
+    assert all(
+        f"<td>{verdict.treated.label} against cross_entropy</td>" in html for verdict in answer.verdicts
+    )
     at_a_server = Answer(answer.result, tables.home, "http://me:secret@lab:5000")._repr_html_()
     assert at_a_server.endswith(
         'MLflow: open <a href="http://me:***@lab:5000">http://me:***@lab:5000</a></p>'
     )
-    trained = len(tables.formula.trained)
-    again = compared(tables)
-    assert again.result.id == answer.result.id
-    assert len(tables.formula.trained) == trained
+    n_trained = len(tables.formula.trained)
+    second_answer = compared(tables)
+    assert second_answer.result.id == answer.result.id
+    assert len(tables.formula.trained) == n_trained
     file = tables.home / "comparisons/mine.yaml"
     assert command("reproduce", file, "--home", tables.home, "--dry-run").status == 0
     entries = Ledger(answer.result.folder).entries.values()
@@ -227,8 +229,8 @@ def test_a_comparison_is_a_table_against_the_classifier_alone(tables, monkeypatc
 def test_a_table_without_the_row_of_its_control_has_no_verdicts(tmp_path):
     figure = FigureResult("accuracy", "test/accuracy", None, (50.0, 60.0), None)
     cells = tuple(CellResult(row, "C", row, (figure,), ("a", "b"), data="d") for row in ("supcon", "simclr"))
-    about = ("id", "mine", "", "", "", "", State.COMPLETE, "", tmp_path)
-    table = TableResult(*about, cells, "percent", {"accuracy": True}, control="cross_entropy")
+    fields = ("id", "mine", "", "", "", "", State.COMPLETE, "", tmp_path)
+    table = TableResult(*fields, cells, "percent", {"accuracy": True}, control="cross_entropy")
     answer = Answer(table, tmp_path)
     assert (answer.verdicts, answer.verdict) == ([], "")
     assert len(Answer(replace(table, control="simclr"), tmp_path).verdicts) == 1
@@ -240,10 +242,10 @@ def test_the_verdicts_of_a_table_name_the_column_that_they_are_about(tmp_path):
         return CellResult(row, column, f"{row}/{column}", (figure,), ("a", "b"), data=column)
 
     columns = {"A": "test/macro_f1", "B": "test/micro_f1"}
-    cells = tuple(cell(row, *its) for its in columns.items() for row in ("ce", "supcon"))
-    about = ("id", "mine", "", "", "", "", State.COMPLETE, "", tmp_path)
-    answer = Answer(TableResult(*about, cells, "percent", {"f1": True}, control="ce"), tmp_path)
-    assert [its.metric for its in answer.verdicts] == list(columns.values())
+    cells = tuple(cell(row, *item) for item in columns.items() for row in ("ce", "supcon"))
+    fields = ("id", "mine", "", "", "", "", State.COMPLETE, "", tmp_path)
+    answer = Answer(TableResult(*fields, cells, "percent", {"f1": True}, control="ce"), tmp_path)
+    assert [verdict.metric for verdict in answer.verdicts] == list(columns.values())
     assert [line[:3] for line in answer.verdict.splitlines()] == ["A: ", "B: "]
 
 
@@ -257,17 +259,17 @@ def test_a_baseline_with_the_name_of_the_swept_jobs_arm_is_refused(tree, tmp_pat
         file = tmp_path / f"{name}.yaml"
         file.write_text(yaml.safe_dump(tree))
         if name != own:
-            found = sweep_plan(load_job(tree), space, baselines=[file], **plan)
-            assert [each for each, _ in found.baselines] == [name]
+            sweep = sweep_plan(load_job(tree), space, baselines=[file], **plan)
+            assert [baseline_name for baseline_name, _ in sweep.baselines] == [name]
             continue
         with pytest.raises(UserError, match="is the name of the swept job's arm"):
             sweep_plan(load_job(tree), space, baselines=[file], **plan)
 
 
 def test_a_whole_section_of_overrides_reaches_control_and_baselines():
-    whole = {"train": {"epochs": 2}, "encoder": {"width": 8}, "plugins": []}
+    mapping = {"train": {"epochs": 2}, "encoder": {"width": 8}, "plugins": []}
     keys = {"train.lr": 0.1, "encoder.dropout": 0.2}
-    assert shared_overrides({**whole, **keys, "objective": {}, "experiment": "mine"}) == {**whole, **keys}
+    assert shared_overrides({**mapping, **keys, "objective": {}, "experiment": "mine"}) == {**mapping, **keys}
 
 
 @pytest.mark.usefixtures("forgotten_plugin_files")
@@ -279,9 +281,9 @@ def test_a_comparison_with_a_module_of_the_callers(tables, monkeypatch):
     jobs = [entry.job for entry in Ledger(answer.result.folder).entries.values()]
     assert {job["encoder"]["name"] for job in jobs} == {file.stem}
     assert {job["plugins"][0]["source"] for job in jobs} == {file.read_text()}
-    trained = len(tables.formula.trained)
+    n_trained = len(tables.formula.trained)
     assert compared(tables, losses=["supcon"], encoder=Bag).result.id == answer.result.id
-    assert len(tables.formula.trained) == trained
+    assert len(tables.formula.trained) == n_trained
     with pytest.raises(UserError, match="needs its tokenizer"):
         compared(tables, encoder=Bag(9))
 
@@ -289,35 +291,37 @@ def test_a_comparison_with_a_module_of_the_callers(tables, monkeypatch):
 @pytest.mark.usefixtures("forgotten_plugin_files")
 def test_a_comparison_of_vectors_with_a_module_of_the_callers(tables, monkeypatch):
     monkeypatch.setattr(tables.formula, "figures", metrics_of(tables.formula))
-    how = {"losses": "supcon", "trials": 3, "seeds": 3, "baselines": False, "home": tables.home}
+    options = {"losses": "supcon", "trials": 3, "seeds": 3, "baselines": False, "home": tables.home}
     vectors = [[float(i), float(TOPICS[i] == "sport")] for i in range(120)]
-    answer = mlcl.compare(vectors, labels=TOPICS, encoder=nn.Linear(2, 4), progress=None, **how)
+    answer = mlcl.compare(vectors, labels=TOPICS, encoder=nn.Linear(2, 4), progress=None, **options)
     assert {entry.job["encoder"]["name"][:6] for entry in Ledger(answer.result.folder).entries.values()} == {
         "Linear"
     }
     with pytest.raises(UserError, match=r"forward of Linear fails with column \(2, 2\)"):
-        mlcl.compare(vectors, labels=TOPICS, encoder=nn.Linear(3, 4), **how)
+        mlcl.compare(vectors, labels=TOPICS, encoder=nn.Linear(3, 4), **options)
 
 
 @pytest.mark.usefixtures("forgotten_plugin_files")
 @pytest.mark.parametrize("modality", ["texts", "images"])
 def test_a_comparison_with_a_module_and_a_collate_function_of_the_callers(tables, monkeypatch, modality):
     monkeypatch.setattr(tables.formula, "figures", metrics_of(tables.formula))
-    how = {"losses": "supcon", "trials": 3, "seeds": 3, "baselines": False, "home": tables.home}
+    options = {"losses": "supcon", "trials": 3, "seeds": 3, "baselines": False, "home": tables.home}
     images = [Image.new("RGB", (9, 9), (i, 0, 0)) for i in range(120)]
 
     def sizes(contents):
         return {
-            "x": torch.tensor([[len(its), 1.0] if isinstance(its, str) else its.size for its in contents])
+            "x": torch.tensor(
+                [[len(content), 1.0] if isinstance(content, str) else content.size for content in contents]
+            )
         }
 
     answer = mlcl.compare(
         TEXTS if modality == "texts" else images, labels=TOPICS, encoder=Ones, collate=sizes, progress=None,
-        **how,
+        **options,
     )  # fmt: skip
     sections = [entry.job["encoder"] for entry in Ledger(answer.result.folder).entries.values()]
     (file,) = tables.home.glob("encoders/Ones_*.py")
-    assert {tuple(each.items()) for each in sections} == {(("name", file.stem),)}
+    assert {tuple(section.items()) for section in sections} == {(("name", file.stem),)}
 
 
 @pytest.mark.parametrize(
@@ -339,9 +343,9 @@ def test_a_comparison_with_a_module_and_a_collate_function_of_the_callers(tables
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_anything_is_trained(tables, how, problem):
-    given = {"text": "text", "labels": "topic", "losses": ["supcon"], "home": tables.home, **how}
+    options = {"text": "text", "labels": "topic", "losses": ["supcon"], "home": tables.home, **how}
     with pytest.raises(UserError, match=problem):
-        mlcl.compare(given.pop("data", {"text": TEXTS, "topic": TOPICS}), **given)
+        mlcl.compare(options.pop("data", {"text": TEXTS, "topic": TOPICS}), **options)
     assert tables.formula.trained == []
     assert not list(tables.home.glob("tables/*"))
     assert not list(tables.home.glob("comparisons/*"))
@@ -382,22 +386,22 @@ def test_the_home_may_begin_with_a_tilde(tmp_path, monkeypatch):
 def test_losses_have_the_heads_that_they_read(tmp_path):
     from mlcl.api.comparing import comparison_table, prepare_user_data
 
-    many = {"text": TEXTS, "area": ["fun", "life", "fun"] * 40, "topic": TOPICS}
-    data = prepare_user_data(many, {"text": "text", "labels": ("area", "topic")}, tmp_path)
-    made = data.first_job(None, data.description())
+    columns = {"text": TEXTS, "area": ["fun", "life", "fun"] * 40, "topic": TOPICS}
+    data = prepare_user_data(columns, {"text": "text", "labels": ("area", "topic")}, tmp_path)
+    first_job = data.first_job(None, data.description())
     losses = ["supcon", "himulcon", "knn", "simclr"]
-    table = comparison_table(made.job, made.space, losses, data, 6, 3, baselines=True)
-    heads = {row: its["set"].get("objective.heads") for row, its in table["rows"].items()}
+    table = comparison_table(first_job.job, first_job.space, losses, data, 6, 3, baselines=True)
+    heads = {row: row_spec["set"].get("objective.heads") for row, row_spec in table["rows"].items()}
     assert heads["cross_entropy"] == {}
-    assert {head: its["labels"] for head, its in heads["supcon"].items()} == {
+    assert {head: head_options["labels"] for head, head_options in heads["supcon"].items()} == {
         "area": "area",
         "topic": "topic",
     }
     assert heads["himulcon"]["path"]["labels"] == "path"
     assert "labels" not in heads["simclr"]["views"]
-    by_distance, usual = heads["knn"]["topic"], heads["supcon"]["topic"]
-    assert by_distance["temperature"] == 20 * usual["temperature"]
-    assert by_distance["projection"] == {"kind": "identity"}
+    knn_head, supcon_head = heads["knn"]["topic"], heads["supcon"]["topic"]
+    assert knn_head["temperature"] == 20 * supcon_head["temperature"]
+    assert knn_head["projection"] == {"kind": "identity"}
     assert {"tfidf_svm", "majority"} <= table["rows"].keys()
 
 
@@ -406,13 +410,13 @@ def test_a_loss_in_place_of_bce_has_no_weights_of_positives(tmp_path):
 
     topics = [[topic, "new"] if row % 3 else [topic] for row, topic in enumerate(TOPICS)]
     data = prepare_user_data({"text": TEXTS, "topic": topics}, {"text": "text", "labels": "topic"}, tmp_path)
-    made = data.first_job(None, data.description())
-    table = comparison_table(made.job, made.space, ["asl"], data, 6, 3, baselines=False)
+    first_job = data.first_job(None, data.description())
+    table = comparison_table(first_job.job, first_job.space, ["asl"], data, 6, 3, baselines=False)
     row, weight = table["rows"]["asl"], "objective.classifier.pos_weight"
-    assert weight in made.space["space"]
+    assert weight in first_job.space["space"]
     assert weight not in row["tune"]["space"]["space"]
     assert weight not in row["tune"]["hold"] + row["tune"]["start"]
-    job = load_job({**made.job, "experiment": "mine"}, row["set"])
+    job = load_job({**first_job.job, "experiment": "mine"}, row["set"])
     assert (job.objective.classifier.loss, job.objective.classifier.pos_weight) == ("asl", "none")
 
 
@@ -422,20 +426,20 @@ def test_keys_that_are_overridden_are_not_searched(tables):
 
 
 def test_the_label_space_of_a_prepared_data_set_may_stand_in_a_list(tmp_path):
-    place, how = text_dataset(tmp_path / "data"), {"home": tmp_path / "home", "progress": None}
-    assert "test/micro_f1" in mlcl.baseline(place, names=["majority"], labels=["tags"], **how)
+    path, options = text_dataset(tmp_path / "data"), {"home": tmp_path / "home", "progress": None}
+    assert "test/micro_f1" in mlcl.baseline(path, names=["majority"], labels=["tags"], **options)
     with pytest.raises(UserError, match=r"key labels: a prepared data set has label spaces, of which one"):
-        mlcl.baseline(place, names=["majority"], labels=["tags", "topic"], **how)
+        mlcl.baseline(path, names=["majority"], labels=["tags", "topic"], **options)
 
 
 def test_a_loaded_job_and_its_file_become_one_job_under_overrides(tmp_path):
     heads = {"objective.heads.x": {"loss": "supcon", "labels": "section", "temperature": 0.1, "weight": 1.0}}
     for name, overrides in (("icd10cm_ce", heads), ("icd10cm_mlcl", {"objective.heads": {}})):
         file = Path("jobs") / f"{name}.yaml"
-        one, other = job_of(load_job(file), overrides), load_job(file, overrides)
-        assert (one.views, job_hash(one)) == (other.views, job_hash(other))
-    given = load_job(Path("jobs/icd10cm_ce.yaml"), {"train.views": 1})
-    assert job_of(given, heads).views == 1
+        job, file_job = job_of(load_job(file), overrides), load_job(file, overrides)
+        assert (job.views, job_hash(job)) == (file_job.views, job_hash(file_job))
+    loaded_job = load_job(Path("jobs/icd10cm_ce.yaml"), {"train.views": 1})
+    assert job_of(loaded_job, heads).views == 1
 
 
 @pytest.mark.parametrize(("trials", "race", "neighbours"), [(3, None, "knn_best"), (6, 1, "knn")])
@@ -443,15 +447,15 @@ def test_searches_of_one_trial_have_no_race_and_each_seed_its_neighbours(tmp_pat
     from mlcl.api.comparing import comparison_table, prepare_user_data
 
     data = prepare_user_data({"text": TEXTS, "topic": TOPICS}, {"text": "text", "labels": "topic"}, tmp_path)
-    made = data.first_job(None, data.description())
-    table = comparison_table(made.job, made.space, ["supcon"], data, trials, 3, baselines=True)
-    assert {its["tune"].get("race_seeds") for its in table["rows"].values() if its["tune"]} == {race}
+    first_job = data.first_job(None, data.description())
+    table = comparison_table(first_job.job, first_job.space, ["supcon"], data, trials, 3, baselines=True)
+    assert {row["tune"].get("race_seeds") for row in table["rows"].values() if row["tune"]} == {race}
     assert list(table["metrics"].values())[:2] == [
         f"{neighbours}/test/accuracy",
         f"{neighbours}/test/macro_f1",
     ]
-    fitted = list(table["rows"]["majority"]["metrics"].values())
-    assert fitted == ["test/accuracy", "test/macro_f1"] * 2
+    metrics = list(table["rows"]["majority"]["metrics"].values())
+    assert metrics == ["test/accuracy", "test/macro_f1"] * 2
 
 
 def test_importing_the_package_is_light_and_names_its_functions():

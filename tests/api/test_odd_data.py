@@ -40,8 +40,12 @@ def labelled(values, name="label"):
 
 @pytest.mark.parametrize("sign", ["", "_"])
 def test_texts_without_blanks_are_no_names_of_files(tmp_path, sign):
-    long = ["".join(map(chr, range(0x4E00 + row, 0x4E00 + row + 120))) + sign * 300 for row in range(COUNT)]
-    dataset = prepared(tmp_path, pd.DataFrame({"text": long, "label": LABELS}), text="text", labels="label")
+    long_texts = [
+        "".join(map(chr, range(0x4E00 + row, 0x4E00 + row + 120))) + sign * 300 for row in range(COUNT)
+    ]
+    dataset = prepared(
+        tmp_path, pd.DataFrame({"text": long_texts, "label": LABELS}), text="text", labels="label"
+    )
     assert classes(dataset) == POLES
 
 
@@ -60,10 +64,10 @@ def test_texts_without_blanks_are_no_names_of_files(tmp_path, sign):
 def test_lists_of_0_and_1_as_python_numpy_and_pytorch_represent_them(tmp_path, form):
     rows = [form(row) for row in HOT]
     dataset = prepared(tmp_path, labelled(rows), classes=["a", "b", "c"])
-    given = prepared(tmp_path, labelled(HOT), classes=["a", "b", "c"])
+    reference = prepared(tmp_path, labelled(HOT), classes=["a", "b", "c"])
     assert classes(dataset) == ["a", "b", "c"]
-    found, expected = (its.split("train").labels("label").lists() for its in (dataset, given))
-    assert found == expected
+    actual, expected = (data.split("train").labels("label").lists() for data in (dataset, reference))
+    assert actual == expected
 
 
 def test_names_of_images_may_have_blanks(tmp_path):
@@ -120,8 +124,8 @@ def test_utf_16_without_a_mark_is_refused(tmp_path, encoding):
     (tmp_path / "it.csv").write_bytes(labelled(LABELS).to_csv(index=False).encode(encoding))
     with pytest.raises(UserError, match=r"it.csv, key encoding: a NUL in line 1.*utf-16-le"):
         prepared(tmp_path / "home", tmp_path / "it.csv")
-    named = prepared(tmp_path / "home", tmp_path / "it.csv", encoding=encoding)
-    assert classes(named) == POLES
+    dataset = prepared(tmp_path / "home", tmp_path / "it.csv", encoding=encoding)
+    assert classes(dataset) == POLES
 
 
 def test_a_group_is_one_number_however_it_is_written(tmp_path):
@@ -145,8 +149,8 @@ def test_invisible_characters_make_no_other_class(tmp_path, sign):
 
 def test_codes_with_an_exponent_or_many_digits_are_different_classes(tmp_path):
     codes = ["90", "9E1", "12", "1_2", "12345678901234567890", "12345678901234567891"]
-    found = prepared(tmp_path, labelled([codes[row % 6] for row in range(COUNT)]), labels="label")
-    assert set(classes(found)) == set(codes)
+    dataset = prepared(tmp_path, labelled([codes[row % 6] for row in range(COUNT)]), labels="label")
+    assert set(classes(dataset)) == set(codes)
 
 
 def test_frames_by_split(tmp_path):
@@ -155,9 +159,9 @@ def test_frames_by_split(tmp_path):
 
 
 def test_columns_that_are_not_read_do_no_harm(tmp_path):
-    far = datetime.datetime(2024, 1, 1)
+    timestamp = datetime.datetime(2024, 1, 1)
     table = pa.table(
-        [pa.array(texts()), pa.array(LABELS), pa.array([far] * COUNT), pa.array([far] * COUNT)],
+        [pa.array(texts()), pa.array(LABELS), pa.array([timestamp] * COUNT), pa.array([timestamp] * COUNT)],
         names=["text", "label", "x", "x"],
     )
     pq.write_table(table, tmp_path / "it.parquet")

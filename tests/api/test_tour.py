@@ -32,22 +32,24 @@ def run(client, index):
 
 def shown(cell, kind="text/plain"):
     """Returns the texts that a cell has printed and returned."""
-    streams = [its["text"] for its in cell.outputs if its.get("name") == "stdout"]
-    return "\n".join(streams + [its["data"][kind] for its in cell.outputs if kind in its.get("data", {})])
+    streams = [output["text"] for output in cell.outputs if output.get("name") == "stdout"]
+    return "\n".join(
+        streams + [output["data"][kind] for output in cell.outputs if kind in output.get("data", {})]
+    )
 
 
 @pytest.mark.slow
 def test_the_tour_gives_verdicts_a_frame_a_model_and_a_report(client, tmp_path):
-    code = [at for at, cell in enumerate(client.nb.cells) if cell.cell_type == "code"]
-    compared = next(at for at in code if "mlcl.compare" in client.nb.cells[at].source)
-    for at in code:
-        if at == compared:
-            _interrupted(client, at, tmp_path)
-        run(client, at)
+    code = [index for index, cell in enumerate(client.nb.cells) if cell.cell_type == "code"]
+    compare_index = next(index for index in code if "mlcl.compare" in client.nb.cells[index].source)
+    for index in code:
+        if index == compare_index:
+            _interrupted(client, index, tmp_path)
+        run(client, index)
     assert all(cell.outputs for cell in client.nb.cells if cell.cell_type == "code")
     assert "tfidf_svm" in _of(client, "mlcl.baseline")
-    assert "tour: COMPLETE" in shown(client.nb.cells[compared])
-    assert "<svg" in shown(client.nb.cells[compared], "text/html")
+    assert "tour: COMPLETE" in shown(client.nb.cells[compare_index])
+    assert "<svg" in shown(client.nb.cells[compare_index], "text/html")
     assert "supcon" in _of(client, "answer.verdict").splitlines()[0]
     assert "supcon, tour" in _of(client, "answer.frame")
     assert re.search(r"\['[A-Z]\w+-[A-Z]\w+', '[A-Z]\w+-[A-Z]\w+'\]", _of(client, ".predict("))
@@ -56,7 +58,7 @@ def test_the_tour_gives_verdicts_a_frame_a_model_and_a_report(client, tmp_path):
 
 def _of(client, text):
     """Returns the output of the only cell with a text in its source."""
-    (cell,) = (its for its in client.nb.cells if its.cell_type == "code" and text in its.source)
+    (cell,) = (cell for cell in client.nb.cells if cell.cell_type == "code" and text in cell.source)
     return shown(cell)
 
 

@@ -26,10 +26,10 @@ def read(data, home):
 
 def test_equal_tables_are_one_file(tmp_path):
     file, frame = read(COLUMNS, tmp_path)
-    assert [list(its) for its in frame["topics"]] == COLUMNS["topics"]
-    again, _ = read(pd.DataFrame(COLUMNS, index=[7, 8, 9]), tmp_path)
+    assert [list(topics) for topics in frame["topics"]] == COLUMNS["topics"]
+    same_file, _ = read(pd.DataFrame(COLUMNS, index=[7, 8, 9]), tmp_path)
     other, _ = read({**COLUMNS, "text": ["one", "two", "four"]}, tmp_path)
-    assert again == file != other
+    assert same_file == file != other
     assert sorted(tmp_path.glob("frames/*")) == sorted([file, other])
 
 
@@ -38,13 +38,13 @@ def test_a_named_index_is_a_column(tmp_path):
     _, frame = read(pd.DataFrame(COLUMNS, index=names), tmp_path)
     assert frame["id"].tolist() == ["x", "y", "z"]
     assert list(frame) == ["id", "text", "topics"]
-    taken = pd.DataFrame(COLUMNS, index=pd.Index([3, 4, 5], name="text"))
-    assert read(taken, tmp_path)[1]["text"].tolist() == COLUMNS["text"]
+    named_frame = pd.DataFrame(COLUMNS, index=pd.Index([3, 4, 5], name="text"))
+    assert read(named_frame, tmp_path)[1]["text"].tolist() == COLUMNS["text"]
 
 
 def test_sets_and_tuples_are_lists(tmp_path):
     _, frame = read({"text": ["x", "y"], "topics": [{"b", "a"}, ("c",)]}, tmp_path)
-    assert [list(its) for its in frame["topics"]] == [["a", "b"], ["c"]]
+    assert [list(topics) for topics in frame["topics"]] == [["a", "b"], ["c"]]
 
 
 def test_classes_of_a_hugging_face_data_set_are_named_and_its_splits_are_a_column(tmp_path):
@@ -61,7 +61,7 @@ def test_classes_of_a_hugging_face_data_set_are_named_and_its_splits_are_a_colum
     _, frame = read({"train": part([1, -1], [[0, 1], []]), "test": part([0], [[1]])}, tmp_path)
     assert frame["split"].tolist() == ["train", "train", "test"]
     assert frame["topic"].fillna("").tolist() == ["food", "", "sport"]
-    assert [list(its) for its in frame["tags"]] == [["x", "y"], [], ["y"]]
+    assert [list(row_tags) for row_tags in frame["tags"]] == [["x", "y"], [], ["y"]]
 
 
 def test_paths_stay(tmp_path):
@@ -84,7 +84,7 @@ ROWS = [TOPICS[row % 3] for row in range(30)]
 
 def prepared(tmp_path, data, **columns):
     dataset = Dataset.open(mlcl.prepare(data, home=tmp_path, **columns))
-    kinds = {name: its.kind for name, its in dataset.info.label_spaces.items()}
+    kinds = {name: space.kind for name, space in dataset.info.label_spaces.items()}
     return dataset, kinds
 
 
@@ -100,8 +100,8 @@ def test_images_of_pillow_are_a_column(tmp_path, data):
     dataset, kinds = prepared(tmp_path, data)
     assert (dataset.info.modality, kinds) == ("image", {"label": "single"})
     train = dataset.split("train")
-    for row, its in zip(train.ids, train.images(), strict=True):
-        assert np.array_equal(decode(its, 8), decode(PICTURES[int(row)], 8))
+    for row, image in zip(train.ids, train.images(), strict=True):
+        assert np.array_equal(decode(image, 8), decode(PICTURES[int(row)], 8))
 
 
 def test_a_tensor_of_bfloat16_is_read_as_vectors(tmp_path):
@@ -114,13 +114,13 @@ def test_a_tensor_of_bfloat16_is_read_as_vectors(tmp_path):
     "contents", [PICTURES, [f"a text {row} of {topic}" for row, topic in enumerate(ROWS)]]
 )
 def test_a_list_has_the_values_of_its_labels_beside_it(tmp_path, contents):
-    hot = np.eye(3, dtype=int)[[row % 3 for row in range(30)]]
-    hot[::2, 0] = 1
-    levels = {"area": ["warm" if its == "red" else "cold" for its in ROWS], "topic": ROWS}
+    one_hot = np.eye(3, dtype=int)[[row % 3 for row in range(30)]]
+    one_hot[::2, 0] = 1
+    levels = {"area": ["warm" if colour == "red" else "cold" for colour in ROWS], "topic": ROWS}
     for labels, expected in (
         (ROWS, {"label": "single"}),
-        ([{its, "red"} for its in ROWS], {"label": "multi_label"}),
-        (torch.tensor(hot), {"label": "multi_label"}),
+        ([{colour, "red"} for colour in ROWS], {"label": "multi_label"}),
+        (torch.tensor(one_hot), {"label": "multi_label"}),
         (pd.DataFrame(levels), {"area": "single", "topic": "single", "path": "hierarchy"}),
         (levels, {"area": "single", "topic": "single", "path": "hierarchy"}),
     ):
@@ -137,11 +137,11 @@ def test_images_of_every_size_and_mode_are_upright_rgb_in_one_file_by_their_pixe
     data = {"image": [*images, None], "label": [*"abcdefg", "h"]}
     file, frame = read(data, tmp_path)
     assert frame["image"].isna().sum() == 1
-    for image, its in zip(images, frame["image"], strict=False):
-        assert np.array_equal(decode(its, 8), decode(image, 8))
+    for image, content in zip(images, frame["image"], strict=False):
+        assert np.array_equal(decode(content, 8), decode(image, 8))
     assert Image.open(io.BytesIO(frame["image"][0])).size == (9, 5)
-    again = {**data, "image": [images[0], *(image.copy() for image in images[1:]), None]}
-    assert read(again, tmp_path)[0] == file
+    copied_data = {**data, "image": [images[0], *(image.copy() for image in images[1:]), None]}
+    assert read(copied_data, tmp_path)[0] == file
 
 
 def test_a_path_of_an_image_is_from_the_working_directory(tmp_path, monkeypatch):
@@ -185,8 +185,8 @@ def test_texts_may_be_empty_or_the_name_of_a_folder(tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
     monkeypatch.chdir(tmp_path)
     for texts in (["", "a text"], ["docs", "a text"], ["docs", float("nan"), "a text"], ["a.csv", "a text"]):
-        found, columns = in_columns(texts, {"labels": ["x"] * len(texts)})
-        assert (found["text"], columns["text"]) == (texts, "text")
+        data, columns = in_columns(texts, {"labels": ["x"] * len(texts)})
+        assert (data["text"], columns["text"]) == (texts, "text")
 
 
 def test_a_list_of_files_stays_one(tmp_path):

@@ -72,8 +72,8 @@ def lab(tiny, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         report = run_job(tiny_job(tiny, epochs=3), home=home, listener=lambda _: None)
-        exported = mlcl("export", report.id, "--to", folder / "model", "--register", "tiny", "--home", home)
-        assert exported.status == 0, exported.err
+        answer = mlcl("export", report.id, "--to", folder / "model", "--register", "tiny", "--home", home)
+        assert answer.status == 0, answer.err
         world = World(home, patch)
         world.run(world.plan(tiny_job(tiny), SPACE, trials=40, name="seek"))
     plain_run(home, "mlcl-99990101-000000-ab", State.RUNNING)

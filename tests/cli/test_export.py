@@ -65,32 +65,32 @@ def test_what_a_killed_export_left_under_the_home_is_removed(home, report):
     models = home / "models"
     (models / ".mine.ab.partial").mkdir(parents=True)
     export(home, report.mlflow_run_id, "--to", models / "mine")
-    assert sorted(each.name for each in models.iterdir()) == [".mine.lock", "mine"]
+    assert sorted(path.name for path in models.iterdir()) == [".mine.lock", "mine"]
 
 
 def test_what_a_killed_export_left_beside_a_folder_elsewhere_is_removed(home, report, tmp_path):
     for name in (".mine.ab.partial", ".other.ab.partial"):
         (tmp_path / name).mkdir()
     export(home, report.mlflow_run_id, "--to", tmp_path / "mine")
-    assert sorted(each.name for each in tmp_path.iterdir()) == [".other.ab.partial", "mine"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.ab.partial", "mine"]
 
 
 def made(client, **tags):
     """Creates a run in MLflow with these tags and nothing else, and returns its id."""
     experiment = client.get_experiment_by_name("tiny").experiment_id
-    named = {f"mlcl.{name}": value for name, value in tags.items()}
-    return client.create_run(experiment, tags=named).info.run_id
+    run_tags = {f"mlcl.{name}": value for name, value in tags.items()}
+    return client.create_run(experiment, tags=run_tags).info.run_id
 
 
 def test_a_run_by_mlflows_id_and_by_its_own(home, report, tmp_path):
     for number, word in enumerate((report.mlflow_run_id, report.id)):
         folder = tmp_path / f"model{number}"
-        told, its = export(home, word, "--to", folder, "--json"), report.mlflow_run_id
-        assert [told[key] for key in ("folder", "run_id", "registered")] == [str(folder), its, None]
-        assert told["metrics"].items() <= report.metrics.items()
+        result, run_id = export(home, word, "--to", folder, "--json"), report.mlflow_run_id
+        assert [result[key] for key in ("folder", "run_id", "registered")] == [str(folder), run_id, None]
+        assert result["metrics"].items() <= report.metrics.items()
         index = load_model(folder).index
-        assert (told["best"], list(told["predictors"])) == (index.best, list(index.predictors))
-        assert [index.provenance[key] for key in ("run_id", "name")] == [its, report.id]
+        assert (result["best"], list(result["predictors"])) == (index.best, list(index.predictors))
+        assert [index.provenance[key] for key in ("run_id", "name")] == [run_id, report.id]
     first, second = (sorted((tmp_path / f"model{n}").glob("*.*"))[1:] for n in (0, 1))
     # The README is left out, because it has the folder's name.
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
@@ -111,13 +111,13 @@ def test_a_run_whose_source_file_is_elsewhere_is_read_from_the_prepared_data(hom
     }
     tree["data"] = {"source": "csv", "options": options}
     del tree["objective"]["heads"]["topic"]
-    ran = run_job(load_job(tree), home=home, listener=lambda _: None)
+    run_report = run_job(load_job(tree), home=home, listener=lambda _: None)
 
     Path("rows.csv").unlink()
-    told = export(home, ran.id, "--to", tmp_path / "model", "--json")
-    assert told["metrics"].items() <= ran.metrics.items()
-    scored = mlcl("posthoc", ran.id, "--home", home, "--json")
-    assert (scored.status, scored.json["chosen"][0]["seeds"]) == (0, 1)
+    result = export(home, run_report.id, "--to", tmp_path / "model", "--json")
+    assert result["metrics"].items() <= run_report.metrics.items()
+    answer = mlcl("posthoc", run_report.id, "--home", home, "--json")
+    assert (answer.status, answer.json["chosen"][0]["seeds"]) == (0, 1)
     with pytest.raises(UserError, match="no such file"):
         run_job(load_job(tree, ["train.epochs=2"]), home=home, listener=lambda _: None)
 
@@ -147,10 +147,10 @@ def test_a_sweep_stands_for_its_best_trial(home, report, client, tmp_path):
 
 def test_the_card_of_a_sweeps_run_has_the_sweeps_figures_and_verdicts(home, tiny, client, tmp_path):
     report = run(home, tiny, "train.seed=9", epochs=1)
-    own = TrainingResult("a", "", State.COMPLETE, seed=9, log=report.id, job_hash="j9")
+    training = TrainingResult("a", "", State.COMPLETE, seed=9, log=report.id, job_hash="j9")
     metrics = {**report.metrics, "test/accuracy": 0.5}
-    other = replace(own, key="b", log="", seed=1, metrics=metrics, job_hash="j1")
-    seeds, score = (own, other), "val/accuracy"
+    other_training = replace(training, key="b", log="", seed=1, metrics=metrics, job_hash="j1")
+    seeds, score = (training, other_training), "val/accuracy"
     heads = SettingResult(
         "heads", ("best found",), State.COMPLETE, {}, seeds, "heads", Role.MODEL, arm="heads"
     )
@@ -203,12 +203,12 @@ def pyfunc(uri, model, texts, folder, root):
     """Returns default predictions and those of the classifier from a separate process, and its output."""
     pd.DataFrame({"text": texts}).to_parquet(folder / "in.parquet")
     files = [str(folder / f"{name}.parquet") for name in ("in", "best", "classifier")]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", AS_PYFUNC, model, *files],
         capture_output=True, text=True, check=False, cwd=root, env={**os.environ, "MLFLOW_TRACKING_URI": uri},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return [pd.read_parquet(file) for file in files[1:]], done.stdout
+    assert process.returncode == 0, process.stderr
+    return [pd.read_parquet(file) for file in files[1:]], process.stdout
 
 
 def logged(client, report):
@@ -220,10 +220,10 @@ def logged(client, report):
 def test_the_registered_model_predicts_as_the_folder(home, tiny, client, tmp_path, root):
     report = run(home, tiny, "train.seed=3", epochs=2)
     words = (report.mlflow_run_id, "--register", "tiny", "--json")
-    told = export(home, *words)
-    assert (told["folder"], told["registered"]) == (None, "models:/tiny@champion (version 1)")
-    again = export(home, *words, "--alias", "other", "--to", tmp_path / "kept")
-    assert again["registered"] == "models:/tiny@other (version 1)"
+    result = export(home, *words)
+    assert (result["folder"], result["registered"]) == (None, "models:/tiny@champion (version 1)")
+    second_result = export(home, *words, "--alias", "other", "--to", tmp_path / "kept")
+    assert second_result["registered"] == "models:/tiny@other (version 1)"
     (version,) = client.search_model_versions("name = 'tiny'")
     assert version.run_id == report.mlflow_run_id
     assert client.get_registered_model("tiny").aliases.keys() == {"champion", "other"}
@@ -231,40 +231,42 @@ def test_the_registered_model_predicts_as_the_folder(home, tiny, client, tmp_pat
     assert run_after.info.status == "FINISHED"
 
     texts = Dataset.open(tiny).split("test").texts()
-    frames, printed = pyfunc(Tracker(home).uri, "models:/tiny@champion", texts, tmp_path, root)
+    frames, output = pyfunc(Tracker(home).uri, "models:/tiny@champion", texts, tmp_path, root)
     model = load_model(tmp_path / "kept")
     for frame, predictor in zip(frames, (None, "classifier"), strict=True):
         pd.testing.assert_frame_equal(
             frame, pd.DataFrame(dict(model.predict(texts, predictor=predictor).columns))
         )
-    assert printed == "['text'] ['label', 'probability', 'label.topic']\n"
-    model, held = logged(client, report)
+    assert output == "['text'] ['label', 'probability', 'label.topic']\n"
+    model, model_folder = logged(client, report)
     assert version.source == model.artifact_location
-    assert not list(held.rglob("*.pkl"))
-    assert "torch==" in (held / "requirements.txt").read_text()
+    assert not list(model_folder.rglob("*.pkl"))
+    assert "torch==" in (model_folder / "requirements.txt").read_text()
 
 
 def test_the_model_has_the_figures_parameters_and_data_set_of_its_run(home, tiny, client):
     report = run(home, tiny, "train.seed=8", epochs=1)
     export(home, report.id, "--register", "linked")
-    its, (model, _) = client.get_run(report.mlflow_run_id), logged(client, report)
-    assert [output.model_id for output in its.outputs.model_outputs] == [model.model_id]
-    assert model.params == its.data.params
-    (data,) = (each.dataset for each in its.inputs.dataset_inputs)
-    judged = {point.key: (point.value, point.dataset_name, point.dataset_digest) for point in model.metrics}
-    assert {key.rpartition("/")[2] for key in judged} >= {"accuracy", "macro_f1"}
-    assert judged == {
+    mlflow_run, (model, _) = client.get_run(report.mlflow_run_id), logged(client, report)
+    assert [output.model_id for output in mlflow_run.outputs.model_outputs] == [model.model_id]
+    assert model.params == mlflow_run.data.params
+    (data,) = (dataset_input.dataset for dataset_input in mlflow_run.inputs.dataset_inputs)
+    metrics = {point.key: (point.value, point.dataset_name, point.dataset_digest) for point in model.metrics}
+    assert {key.rpartition("/")[2] for key in metrics} >= {"accuracy", "macro_f1"}
+    assert metrics == {
         key: (value, data.name, data.digest)
-        for key, value in its.data.metrics.items()
+        for key, value in mlflow_run.data.metrics.items()
         if "val/" in key or "test/" in key
     }
 
 
 def test_an_interrupted_upload_leaves_no_model(home, tiny, client):
-    its = client.get_run(run(home, tiny, "train.seed=7", epochs=1).mlflow_run_id)
+    mlflow_run = client.get_run(run(home, tiny, "train.seed=7", epochs=1).mlflow_run_id)
     with pytest.raises(KeyboardInterrupt):
-        log_model(client, its, Mock(side_effect=KeyboardInterrupt))
-    assert not client.search_logged_models([its.info.experiment_id], f"source_run_id = '{its.info.run_id}'")
+        log_model(client, mlflow_run, Mock(side_effect=KeyboardInterrupt))
+    assert not client.search_logged_models(
+        [mlflow_run.info.experiment_id], f"source_run_id = '{mlflow_run.info.run_id}'"
+    )
 
 
 TASKS = {
@@ -296,8 +298,8 @@ def test_every_task_is_a_pyfunc(task, home, tiny, client, images, tmp_path):
 def test_a_better_run_takes_the_alias(home, tiny, client):
     reports = [run(home, tiny, f"train.seed={seed}", epochs=1) for seed in (4, 5)]
     for number, report in enumerate(reports, start=1):
-        told = export(home, report.id, "--register", "line", "--json")
-        assert told["registered"] == f"models:/line@champion (version {number})"
+        result = export(home, report.id, "--register", "line", "--json")
+        assert result["registered"] == f"models:/line@champion (version {number})"
     assert client.get_model_version_by_alias("line", "champion").run_id == reports[1].mlflow_run_id
 
 
@@ -322,14 +324,14 @@ def test_names_that_mlflow_does_not_take(home, report, client):
 def test_two_names_share_the_pyfunc(home, tiny, client, tmp_path):
     report = run(home, tiny, "train.seed=6", epochs=1)
     export(home, report.id, "--register", "first")
-    place = logged(client, report)[1] / "MLmodel"
-    before = place.read_bytes()
+    model_file = logged(client, report)[1] / "MLmodel"
+    before = model_file.read_bytes()
     export(home, report.id, "--register", "second", "--to", tmp_path / "elsewhere")
-    assert place.read_bytes() == before
+    assert model_file.read_bytes() == before
     versions = client.search_model_versions(f"run_id = '{report.mlflow_run_id}'")
     assert {version.name for version in versions} == {"first", "second"}
-    listed = json.loads(logged(client, report)[0].tags["mlflow.modelVersions"])
-    assert listed == [{"name": "first", "version": "1"}, {"name": "second", "version": "1"}]
+    version_tags = json.loads(logged(client, report)[0].tags["mlflow.modelVersions"])
+    assert version_tags == [{"name": "first", "version": "1"}, {"name": "second", "version": "1"}]
     assert len({version.source for version in versions}) == 1
 
 
@@ -342,10 +344,10 @@ def test_through_a_server(tiny, tmp_path, monkeypatch, root):
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", read_secret(folder.mlflow_password))
         report = run(tmp_path / "ada", tiny, epochs=2)
         for _ in range(2):
-            told = export(tmp_path / "bob", report.id, "--register", "tiny", "--json")
-            assert told["registered"] == "models:/tiny@champion (version 1)"
-        scored = mlcl("predict", "models:/tiny@champion", tiny, "--json", "--home", tmp_path / "eve").json
-        assert scored["metrics"] == {name: value for name, value in report.metrics.items() if "test/" in name}
+            result = export(tmp_path / "bob", report.id, "--register", "tiny", "--json")
+            assert result["registered"] == "models:/tiny@champion (version 1)"
+        scores = mlcl("predict", "models:/tiny@champion", tiny, "--json", "--home", tmp_path / "eve").json
+        assert scores["metrics"] == {name: value for name, value in report.metrics.items() if "test/" in name}
         texts = Dataset.open(tiny).split("test").texts()
         (frame, _), _ = pyfunc(server.address, "models:/tiny@champion", texts, tmp_path, root)
         assert len(frame) == 24

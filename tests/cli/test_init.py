@@ -42,6 +42,6 @@ def test_names_with_commas_stand_in_quotes():
 )
 def test_a_file_with_more_than_names_is_refused(tmp_path, file, content, message):
     (tmp_path / file).write_text(content)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         init._read_names(str(tmp_path / file))
-    assert f"{file}, key names: {message}" in caught.value.line()
+    assert f"{file}, key names: {message}" in error.value.line()

@@ -44,16 +44,16 @@ def words_of(job):
 def test_submit_prints_the_id_alone_and_how_to_go_on_elsewhere(ray_):
     answer = mlcl("submit", *RUN)
     (id,) = ray_.jobs
-    said = f"mlcl logs -f {id}   mlcl status {id}   mlcl stop {id}\n"
-    assert (answer.status, answer.out, answer.err) == (0, f"{id}\n", said)
+    expected = f"mlcl logs -f {id}   mlcl status {id}   mlcl stop {id}\n"
+    assert (answer.status, answer.out, answer.err) == (0, f"{id}\n", expected)
     assert words_of(ray_.jobs[id]) == [*RUN, *SHARE]
 
 
 @pytest.mark.parametrize("words", [["list"], ["status", "a"]])
 def test_what_other_users_wrote_is_no_command_to_the_terminal(job, words):
-    evil = "\x1b]0;title\x07[red]"
-    job.jobs["a"].metadata |= {"mlcl.command": json.dumps(["run", evil]), "mlcl.user": evil}
-    job.jobs["a"].message = f"failed\n{evil}"
+    escapes = "\x1b]0;title\x07[red]"
+    job.jobs["a"].metadata |= {"mlcl.command": json.dumps(["run", escapes]), "mlcl.user": escapes}
+    job.jobs["a"].message = f"failed\n{escapes}"
     job.end("a", "FAILED", 3)
     answer = mlcl(*words)
     assert "\x1b" not in answer.out + answer.err
@@ -62,10 +62,10 @@ def test_what_other_users_wrote_is_no_command_to_the_terminal(job, words):
 
 @pytest.mark.usefixtures("ray_")
 def test_a_cluster_that_was_typed_is_in_the_next_commands():
-    where = "--cluster 'the lab.yaml'"
+    option = "--cluster 'the lab.yaml'"
     shutil.copy("lab.yaml", "the lab.yaml")
-    said = f"mlcl logs -f b {where}   mlcl status b {where}   mlcl stop b {where}\n"
-    assert mlcl("submit", "--cluster", "the lab.yaml", "--id", "b", *RUN).err == said
+    expected = f"mlcl logs -f b {option}   mlcl status b {option}   mlcl stop b {option}\n"
+    assert mlcl("submit", "--cluster", "the lab.yaml", "--id", "b", *RUN).err == expected
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_options_of_submit_may_stand_behind_the_command(ray_, monkeypatch, words
 
 def test_submit_follows_until_the_end(ray_):
     answer = mlcl("submit", "--id", "a", "-f", "--json", *RUN)
-    document, _, end = answer.out.partition("}\n")
+    document, _, log = answer.out.partition("}\n")
     assert json.loads(f"{document}}}") == {
         "id": "a",
         "cluster": "http://head:8265",
         "command": [*RUN, *SHARE],
     }
-    assert (answer.status, end) == (0, "log of a\nits end\n")
+    assert (answer.status, log) == (0, "log of a\nits end\n")
     assert answer.err.endswith("a COMPLETE\n")
 
 
@@ -151,8 +151,8 @@ def test_what_a_submitted_table_is_given_is_checked(ray_, words, said):
 
 def test_list_shows_the_jobs_of_mlcl(job):
     mlcl("submit", "--id", "b", *RUN)
-    listed = mlcl("list", "--json").json
-    assert [(its["id"], its["state"]) for its in listed["jobs"]] == [("b", "RUNNING"), ("a", "RUNNING")]
+    listing = mlcl("list", "--json").json
+    assert [(row["id"], row["state"]) for row in listing["jobs"]] == [("b", "RUNNING"), ("a", "RUNNING")]
     table = mlcl("list").out
     assert table.index(" b ") < table.index(" a ")
     assert "train.epochs=3" in table
@@ -216,8 +216,8 @@ def test_a_job_that_does_not_end_is_said(job, monkeypatch):
 
 def test_a_cluster_that_was_started_anew_has_forgotten_its_jobs(job, folder):
     job.jobs.clear()
-    listed = mlcl("list", "--json")
-    assert (listed.json["jobs"], "no longer known to the cluster: a; mlcl resume ID" in listed.err) == (
+    listing = mlcl("list", "--json")
+    assert (listing.json["jobs"], "no longer known to the cluster: a; mlcl resume ID" in listing.err) == (
         [],
         True,
     )
@@ -233,16 +233,16 @@ def test_the_service_on_this_machine_is_the_cluster_where_none_is_named(ray_, fo
     monkeypatch.delenv("MLCL_CLUSTER")
     service = folder / "outputs" / "service"
     service.mkdir(parents=True)
-    here = {"ray": {"address": "http://127.0.0.1:8265"}, "storage": str(folder / "outputs")}
-    (service / "cluster.yaml").write_text(yaml.safe_dump(here))
+    cluster = {"ray": {"address": "http://127.0.0.1:8265"}, "storage": str(folder / "outputs")}
+    (service / "cluster.yaml").write_text(yaml.safe_dump(cluster))
     assert (mlcl("submit", *RUN).status, ray_.address) == (0, "http://127.0.0.1:8265")
 
 
 def test_the_driver_finds_secrets_where_they_are(tmp_path, monkeypatch):
     (tmp_path / "password").write_text("hush\n")
     references = {"A_USER": {"env": "LAB_USER"}, "A_PASSWORD": {"file": str(tmp_path / "password")}}
-    its = {"LAB_USER": "ada", "A_USER": "", "A_PASSWORD": "", "MLCL_REFERENCES": json.dumps(references)}
-    for name, value in its.items():  # the variables are removed again after the test
+    variables = {"LAB_USER": "ada", "A_USER": "", "A_PASSWORD": "", "MLCL_REFERENCES": json.dumps(references)}
+    for name, value in variables.items():  # the variables are removed again after the test
         monkeypatch.setenv(name, value)
     resolve_references()
     assert (os.environ["A_USER"], os.environ["A_PASSWORD"]) == ("ada", "hush")
@@ -253,8 +253,8 @@ def test_a_worker_finds_its_secrets_and_needs_no_password_of_mlflow(monkeypatch)
         "HF_TOKEN": {"env": "LAB_TOKEN"},
         "MLFLOW_TRACKING_PASSWORD": {"file": "/on/the/head/alone"},
     }
-    its = {"LAB_TOKEN": "hush", "HF_TOKEN": "", "MLCL_REFERENCES": json.dumps(references)}
-    for name, value in its.items():
+    variables = {"LAB_TOKEN": "hush", "HF_TOKEN": "", "MLCL_REFERENCES": json.dumps(references)}
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     resolve_references(worker=True)
     assert os.environ["HF_TOKEN"] == "hush"
@@ -298,6 +298,6 @@ def test_weights_with_a_relative_path_are_uploaded_or_refused(ray_, folder, enco
 )
 def test_the_driver_refuses_what_is_no_reference(references, monkeypatch):
     monkeypatch.setenv("MLCL_REFERENCES", references)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         resolve_references()
-    assert "hush" not in caught.value.line()
+    assert "hush" not in error.value.line()

@@ -21,11 +21,11 @@ from mlcl.tracking.cursor import undelivered_logs
 
 
 def test_the_latest_first_with_state_and_best(lab):
-    listed = mlcl("list", "--json", "--home", lab.home).json["runs"]
-    found = [(its["kind"], its["state"]) for its in listed]
-    assert found == [("run", "KILLED"), ("sweep", "COMPLETE"), ("run", "COMPLETE")]
-    assert listed[0]["best"] == "val/accuracy 0.2500"
-    assert listed[1]["best"].startswith("val/accuracy 0.")
+    runs = mlcl("list", "--json", "--home", lab.home).json["runs"]
+    states = [(run["kind"], run["state"]) for run in runs]
+    assert states == [("run", "KILLED"), ("sweep", "COMPLETE"), ("run", "COMPLETE")]
+    assert runs[0]["best"] == "val/accuracy 0.2500"
+    assert runs[1]["best"].startswith("val/accuracy 0.")
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_the_study_of_a_sweep_is_copied(lab, tmp_path):
 
 
 def test_the_last_is_that_of_any_kind(home):
-    its = {"experiment": "e", "job_hash": "j", "fingerprint": "d", "log": "l", "uri": "u"}
-    RunFolders(home).new("set-back").open(**its)
+    fields = {"experiment": "e", "job_hash": "j", "fingerprint": "d", "log": "l", "uri": "u"}
+    RunFolders(home).new("set-back").open(**fields)
     assert "set-back" in mlcl("show", "@last", "--home", home).out
-    RunFolders(home, "tables").new("table").open(**its, name="later")
+    RunFolders(home, "tables").new("table").open(**fields, name="later")
     assert "later" in mlcl("show", "@last", "--home", home).out
 
 
@@ -91,11 +91,11 @@ def test_a_file_of_results_that_is_missing_or_damaged_is_named(lab, home, monkey
 
 
 def test_a_narrow_terminal_ends_no_command(lab, monkeypatch):
-    wide = mlcl("show", "seek", "--home", lab.home).out
+    wide_text = mlcl("show", "seek", "--home", lab.home).out
     monkeypatch.setattr(results, "_width", 20)
     assert "seek" in mlcl("list", "--home", lab.home).out
-    narrow = mlcl("show", "seek", "--home", lab.home).out
-    assert sorted("".join(narrow.split())) == sorted("".join(wide.split()))
+    narrow_text = mlcl("show", "seek", "--home", lab.home).out
+    assert sorted("".join(narrow_text.split())) == sorted("".join(wide_text.split()))
 
 
 def test_the_shell_completes_names_keys_and_metrics(lab, monkeypatch, root):
@@ -105,9 +105,9 @@ def test_the_shell_completes_names_keys_and_metrics(lab, monkeypatch, root):
     assert job_keys(job, "train.lr") == ["train.lr="]
     assert f"{HEADS}.section.temperature=" in job_keys(job, f"{HEADS}.section.")
     assert job_keys(SimpleNamespace(params={"job": lab.home / "none.yaml"}), "") == []
-    seek, none = (SimpleNamespace(params={"sweep": name}) for name in ("seek", "none"))
-    assert trial_keys(seek, "") == [f"{HEADS}.{head}.temperature" for head in ("detail", "topic")]
-    assert (trial_keys(none, ""), metric_names("test/micro_f")) == ([], ["test/micro_f1"])
+    seek_context, missing_context = (SimpleNamespace(params={"sweep": name}) for name in ("seek", "none"))
+    assert trial_keys(seek_context, "") == [f"{HEADS}.{head}.temperature" for head in ("detail", "topic")]
+    assert (trial_keys(missing_context, ""), metric_names("test/micro_f")) == ([], ["test/micro_f1"])
 
 
 def test_completion_runs_no_plugin_and_is_silent_in_a_damaged_home(tmp_path, monkeypatch):
@@ -115,37 +115,39 @@ def test_completion_runs_no_plugin_and_is_silent_in_a_damaged_home(tmp_path, mon
     tree = job_tree(tmp_path) | {"plugins": ["mine.py"]}
     tree["objective"]["heads"] = {"tags": {"loss": "mine", "labels": "tags"}}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(tree))
-    typed = SimpleNamespace(params={"job": tmp_path / "job.yaml"})
-    assert job_keys(typed, "objective.heads.tags.lo") == ["objective.heads.tags.loss="]
+    context = SimpleNamespace(params={"job": tmp_path / "job.yaml"})
+    assert job_keys(context, "objective.heads.tags.lo") == ["objective.heads.tags.loss="]
     monkeypatch.setenv("MLCL_HOME", str(tmp_path))
     (tmp_path / "home.db").write_text("damaged" * 1000)
     assert local_names("") == []
 
 
 def test_the_report_is_opened_where_there_is_one(home, monkeypatch):
-    opened = []
-    monkeypatch.setattr(webbrowser, "open", lambda page: opened.append(page) or True)
-    (sweep,) = (each for each in (home / "sweeps").iterdir() if each.is_dir())
+    pages = []
+    monkeypatch.setattr(webbrowser, "open", lambda page: pages.append(page) or True)
+    (sweep,) = (path for path in (home / "sweeps").iterdir() if path.is_dir())
     page = home / "reports" / sweep.name / "report.html"
     page.parent.mkdir(parents=True)
     page.touch()
     assert mlcl("open", "seek", "--home", home).out.strip() == page.resolve().as_uri()
-    assert opened == [page.resolve().as_uri()]
+    assert pages == [page.resolve().as_uri()]
 
 
 def effect(lab, *words):
-    found = mlcl("effect", "seek", "detail.temperature", *words, "--json", "--home", lab.home).json
-    return found, max(found["curve"], key=lambda row: row["expected"])
+    result = mlcl("effect", "seek", "detail.temperature", *words, "--json", "--home", lab.home).json
+    return result, max(result["curve"], key=lambda row: row["expected"])
 
 
 def test_the_effect_of_a_key_is_a_curve_with_its_best_value(lab):
-    found, best = effect(lab)
-    assert (found["key"], found["trials"], found["mode"]) == (f"{HEADS}.detail.temperature", 40, "max")
+    result, best = effect(lab)
+    assert (result["key"], result["trials"], result["mode"]) == (f"{HEADS}.detail.temperature", 40, "max")
     assert best["value"] == pytest.approx(0.2, rel=0.4)
-    assert found["curve"][0]["expected"] < best["expected"] > found["curve"][-1]["expected"]
-    (near, best), (_, far) = (effect(lab, "--at", f"topic.temperature={at}") for at in (0.2, 0.9))
-    assert best["expected"] > far["expected"] + 0.2
-    assert near["at"] == {f"{HEADS}.topic.temperature": 0.2}
+    assert result["curve"][0]["expected"] < best["expected"] > result["curve"][-1]["expected"]
+    (near_result, best), (_, far_best) = (
+        effect(lab, "--at", f"topic.temperature={value}") for value in (0.2, 0.9)
+    )
+    assert best["expected"] > far_best["expected"] + 0.2
+    assert near_result["at"] == {f"{HEADS}.topic.temperature": 0.2}
 
 
 @pytest.mark.parametrize("value", ["true", "on", "warm", "[1]", ".inf", "-.inf", ".nan"])
@@ -157,22 +159,26 @@ def test_a_key_is_held_at_a_number(lab, value):
 
 def test_a_key_whose_trials_span_decades_is_held_above_0(lab):
     answer = mlcl("effect", "seek", "detail.temperature", "--at", "topic.temperature=0", "--home", lab.home)
-    refused = (
+    message = (
         "--at: the scale of this key is logarithmic; found: objective.heads.topic.temperature=0; allowed"
     )
-    assert (answer.status, refused in unwrapped(answer)) == (2, True), answer
+    assert (answer.status, message in unwrapped(answer)) == (2, True), answer
 
 
 def test_a_held_value_beyond_the_trials_is_told_and_the_key_of_the_curve_is_not_held(lab):
-    held = ("effect", "seek", "detail.temperature", "--home", lab.home, "--at")
-    beyond, near = (mlcl(*held, f"topic.temperature={value}") for value in (50, 0.2))
-    assert (beyond.status, "none at 50" in unwrapped(beyond), "extrapolated" in unwrapped(near)) == (
+    command = ("effect", "seek", "detail.temperature", "--home", lab.home, "--at")
+    beyond_answer, near_answer = (mlcl(*command, f"topic.temperature={value}") for value in (50, 0.2))
+    assert (
+        beyond_answer.status,
+        "none at 50" in unwrapped(beyond_answer),
+        "extrapolated" in unwrapped(near_answer),
+    ) == (
         0,
         True,
         False,
     )
-    own = mlcl(*held, "detail.temperature=0.2")
-    assert (own.status, "--at: is the key of the curve" in own.err) == (2, True), own
+    answer = mlcl(*command, "detail.temperature=0.2")
+    assert (answer.status, "--at: is the key of the curve" in answer.err) == (2, True), answer
 
 
 def unwrapped(answer):
@@ -189,6 +195,6 @@ def test_a_home_that_lost_its_database_is_told_from_an_empty_one(tmp_path):
 def test_imported_runs_are_in_mlflow(folder, tiny):
     report = run_job(tiny_job(tiny, epochs=1), home=folder / "first", listener=lambda _: None)
     answer = mlcl("import", "first", "--home", "second", "--json")
-    assert ([its["id"] for its in answer.json["copied"]], answer.json["undelivered"]) == ([report.id], 0)
+    assert ([run["id"] for run in answer.json["copied"]], answer.json["undelivered"]) == ([report.id], 0)
     assert undelivered_logs(folder / "second") == []
     assert mlcl("export", report.id, "--to", "model", "--home", "second").status == 0

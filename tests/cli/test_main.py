@@ -32,18 +32,18 @@ HEAVY = {"torch", "sklearn", "scipy", "mlflow", "pandas", "pyarrow", "ray", "opt
 )
 def test_help_and_comparisons_load_no_more_than_they_need(modules, allowed):
     code = f"import sys, {modules}\nsys.exit(' '.join({HEAVY - allowed} & set(sys.modules)) or 0)"
-    done = python("-c", code)
-    assert done.returncode == 0, done.stderr
+    process = python("-c", code)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize(
     "command", [("run", "job.yaml"), ("sweep", "job.yaml", "space.yaml", "--seeds", "3")]
 )
 def test_a_dry_run_loads_neither_pandas_nor_what_a_training_needs(folder, command):
-    done = python("-X", "importtime", "-m", "mlcl", *command, "--dry-run")
-    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "pyarrow.parquet" in loaded, done.stderr
-    assert not {"pandas", "scipy.sparse", "scipy.special", "sklearn", "ray", "mlflow"} & loaded
+    process = python("-X", "importtime", "-m", "mlcl", *command, "--dry-run")
+    loaded_modules = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines()}
+    assert "pyarrow.parquet" in loaded_modules, process.stderr
+    assert not {"pandas", "scipy.sparse", "scipy.special", "sklearn", "ray", "mlflow"} & loaded_modules
 
 
 def test_a_dry_run_that_reads_a_transformer_says_nothing_of_its_libraries(folder):
@@ -52,8 +52,8 @@ def test_a_dry_run_that_reads_a_transformer_says_nothing_of_its_libraries(folder
     encoder = (
         f"encoder={{name: features, inputs: [transformer], transformer: {{model: {model}, max_length: 8}}}}"
     )
-    done = python("-m", "mlcl", "run", "job.yaml", encoder, "--dry-run")
-    assert (done.returncode, done.stderr) == (0, "")
+    process = python("-m", "mlcl", "run", "job.yaml", encoder, "--dry-run")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -67,8 +67,8 @@ def test_a_stop_while_libraries_are_loaded_is_one_line(number):
         process.send_signal(number)
         # communicate() would lose the lines that the loop has read ahead.
         err, out = process.stderr.read(), process.stdout.read()
-    said = [line for line in err.splitlines() if not line.startswith("import time:")]
-    assert (process.returncode, said, out) == (130, ["stopped"], "")
+    lines = [line for line in err.splitlines() if not line.startswith("import time:")]
+    assert (process.returncode, lines, out) == (130, ["stopped"], "")
 
 
 URL = "http://me:{}@host:5000/api/2.0 failed with code 500"
@@ -168,8 +168,8 @@ def limited(code, *words, gib=2.0):
 @pytest.mark.parametrize("words", ["list", "--help"])
 def test_what_loads_no_library_works_with_few_addresses(monkeypatch, tmp_path, words):
     monkeypatch.setenv("MLCL_HOME", str(tmp_path))
-    done = limited("from mlcl.__main__ import main\nmain()", *words.split(), gib=0.25)
-    assert (done.returncode, "failed" in done.stderr) == (0, False)
+    process = limited("from mlcl.__main__ import main\nmain()", *words.split(), gib=0.25)
+    assert (process.returncode, "failed" in process.stderr) == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def test_what_loads_no_library_works_with_few_addresses(monkeypatch, tmp_path, w
 )
 def test_an_error_that_the_limit_explains_is_one_line(error, why):
     code = f"from mlcl.cli import main\ndef app(): raise {error}\nmain.app = app\nmain.main()"
-    done = limited(code)
-    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert done.stderr.startswith(f"failed: `ulimit -v` is 2.0 GiB ({why})")
+    process = limited(code)
+    assert (process.returncode, process.stderr.count("\n")) == (3, 1)
+    assert process.stderr.startswith(f"failed: `ulimit -v` is 2.0 GiB ({why})")
 
 
 def test_the_limit_does_not_explain_every_error():
@@ -207,8 +207,8 @@ def app():
 main.app = app
 __main__.main()
 """
-    done = python("-c", code)
-    assert (done.returncode, done.stderr) == (130, "stopped\n")
+    process = python("-c", code)
+    assert (process.returncode, process.stderr) == (130, "stopped\n")
 
 
 def test_what_the_caller_has_closed_is_open(monkeypatch):

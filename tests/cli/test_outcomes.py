@@ -59,10 +59,10 @@ class Work:
 
 @pytest.fixture
 def work(folder, monkeypatch):
-    its = Work(folder)
-    monkeypatch.setitem(sys.modules, "mlcl.service.search.sweep", SimpleNamespace(run_sweep=its.run))
-    monkeypatch.setattr(table_command, "run_table", its.run)
-    return its
+    stand_in = Work(folder)
+    monkeypatch.setitem(sys.modules, "mlcl.service.search.sweep", SimpleNamespace(run_sweep=stand_in.run))
+    monkeypatch.setattr(table_command, "run_table", stand_in.run)
+    return stand_in
 
 
 AGAIN, RESUME = "the same command", "mlcl resume lab-7"
@@ -100,11 +100,11 @@ def test_a_state_is_an_exit_status_and_a_word_on_how_to_go_on(work, report, stat
     answer = mlcl(*words)
     assert (answer.status, hint in answer.err, result in answer.out) == (status, True, True), answer
     assert "this goes to standard error" in answer.err
-    assert not any(said and said in answer.out for said in (hint, "this goes to standard error"))
-    submitted = mlcl(*words, env={"MLCL_JOB": "lab-7"})
-    for asked in (f"{AGAIN} with", AGAIN):
-        hint = hint.replace(asked, RESUME)
-    assert (submitted.status, hint in submitted.err) == (status, True), submitted
+    assert not any(text and text in answer.out for text in (hint, "this goes to standard error"))
+    job_answer = mlcl(*words, env={"MLCL_JOB": "lab-7"})
+    for command in (f"{AGAIN} with", AGAIN):
+        hint = hint.replace(command, RESUME)
+    assert (job_answer.status, hint in job_answer.err) == (status, True), job_answer
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_what_was_asked_reaches_the_sweep(work):
 def test_baselines_that_fit_are_confirmed_beside_those_that_are_named(work):
     (work.folder / "majority.yaml").write_text((work.folder / "job.yaml").read_text())
     mlcl(*SWEEP, "--seeds", 2, "--baseline", "majority.yaml")
-    named = [(name, job.baseline) for name, job in work.plan.baselines]
-    fitted = ["tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]
-    assert named == [("majority", None), *((name, name) for name in fitted)]
+    baselines = [(name, job.baseline) for name, job in work.plan.baselines]
+    fitted_names = ["tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]
+    assert baselines == [("majority", None), *((name, name) for name in fitted_names)]
     mlcl(*SWEEP, "--seeds", 0)
     assert work.plan.baselines == []
 
@@ -219,10 +219,10 @@ def test_the_command_that_stands_below_a_table_asks_for_the_same(work):
     assert words[:3] == ["mlcl", *REPRODUCE]
     mlcl(*words[1:])
     assert work.plan == first
-    own = work.folder / "own table.yaml"
-    own.write_text(yaml.safe_dump({**TABLE, "job": "job.yaml"}))
-    mlcl("reproduce", own)
-    assert work.plan.command == f"mlcl reproduce '{own}'"
+    file = work.folder / "own table.yaml"
+    file.write_text(yaml.safe_dump({**TABLE, "job": "job.yaml"}))
+    mlcl("reproduce", file)
+    assert work.plan.command == f"mlcl reproduce '{file}'"
 
 
 def test_the_list_says_what_tables_are_and_need(work):
@@ -231,18 +231,20 @@ def test_the_list_says_what_tables_are_and_need(work):
     answer = mlcl("reproduce", "--list")
     for text in ("table", "A paper, Table 1", "A [small] table", "2", "3", "digits, icd10cm", "small"):
         assert text in answer.out
-    listed = mlcl("reproduce", "--list", "--json").json
-    assert listed["table"] == {
+    listing = mlcl("reproduce", "--list", "--json").json
+    assert listing["table"] == {
         "title": "A [small] table", "source": "A paper, Table 1", "cells": 2, "seeds": 3,
         "data": ["digits", "icd10cm"], "scales": {"small": "Less of it."},
     }  # fmt: skip
-    assert {"demo-table", "mlcl-table4"} <= listed.keys()  # packaged tables
+    assert {"demo-table", "mlcl-table4"} <= listing.keys()  # packaged tables
     assert (mlcl("reproduce").out, work.plan) == (answer.out, None)
 
 
 def test_figures_are_written_a_cell(work):
-    its = table(71.0, 72.0)
-    work.report = replace(its, cells=(replace(its.cells[0], row="Cold", id="cold/all", origin=Origin("s")),))
+    result = table(71.0, 72.0)
+    work.report = replace(
+        result, cells=(replace(result.cells[0], row="Cold", id="cold/all", origin=Origin("s")),)
+    )
     answer = mlcl(*REPRODUCE, "--figures", "figures")
     assert "the figures of 1 of 1 cells are in figures" in answer.err
     assert json.loads(Path("figures/cold/all.json").read_text())["row"] == "Cold"
@@ -254,16 +256,16 @@ def test_a_dry_run_and_a_printed_job_start_nothing(work):
     assert plan["training"] == {
         "epochs": 4, "steps_per_epoch": 3, "steps": 12, "rows_per_step": 32, "workers": 1
     }  # fmt: skip
-    shared = mlcl("run", "job.yaml", "train.batch_size=23", "train.workers=3", "--dry-run", "--json").json
-    assert shared["training"]["steps_per_epoch"] == 2  # of 48 rows 2 remain, too few for three workers
-    whole = mlcl("run", "job.yaml", "train.batch_size=5000", "--dry-run", "--json").json
-    assert whole["training"]["rows_per_step"] == 2 * whole["data"]["train"]
-    printed = mlcl("run", "job.yaml", "--print-config", "train.epochs=9")
-    Path("printed.yaml").write_text(printed.out)
+    split_plan = mlcl("run", "job.yaml", "train.batch_size=23", "train.workers=3", "--dry-run", "--json").json
+    assert split_plan["training"]["steps_per_epoch"] == 2  # of 48 rows 2 remain, too few for three workers
+    large_batch_plan = mlcl("run", "job.yaml", "train.batch_size=5000", "--dry-run", "--json").json
+    assert large_batch_plan["training"]["rows_per_step"] == 2 * large_batch_plan["data"]["train"]
+    config = mlcl("run", "job.yaml", "--print-config", "train.epochs=9")
+    Path("printed.yaml").write_text(config.out)
     assert mlcl("run", "printed.yaml", "--dry-run", "--json").json["training"]["epochs"] == 9
     assert yaml.safe_load(mlcl(*SWEEP, "--print-config", "train.epochs=7").out)["train"]["epochs"] == 7
     Path("space.yaml").write_text(yaml.safe_dump(HEADS_SPACE))
-    said = mlcl(*SWEEP, "--dry-run", "--trials", 9, "--no-baselines", "--seeds", 2).out.splitlines()
+    lines = mlcl(*SWEEP, "--dry-run", "--trials", 9, "--no-baselines", "--seeds", 2).out.splitlines()
     parts = {
         1: "9 of heads, in 3 searches each",
         4: "at most 132; 4 a training, 3 steps each; pruned at epoch 1, 2",
@@ -271,16 +273,23 @@ def test_a_dry_run_and_a_printed_job_start_nothing(work):
         6: "trainings keep model and embeddings",
         7: "tiny: 48 training and 24 validation rows",
     }  # fmt: skip
-    assert (len(said), [part for line, part in parts.items() if part not in said[line]]) == (11, [])
-    asked = mlcl(*SWEEP, "--dry-run", "--try", "objective.heads.topic.temperature=0.25").out
-    assert "; tried first: topic.temperature 0.25\n" in asked
+    assert (len(lines), [part for line, part in parts.items() if part not in lines[line]]) == (11, [])
+    text = mlcl(*SWEEP, "--dry-run", "--try", "objective.heads.topic.temperature=0.25").out
+    assert "; tried first: topic.temperature 0.25\n" in text
     tree = yaml.safe_load(mlcl(*SWEEP, "--dry-run", "--print-config", "--trials", 9).out)
     assert (tree["sweep"]["trials"], tree["sweep"]["time"]) == (9, None)
-    its = mlcl(*SWEEP, "--trials", 5, "--seeds", 3, "--dry-run", "--json").json["sweep"]
-    assert (its["trials"], its["most_confirmation_runs"], its["rungs_at_epochs"]) == (6, 39, [1, 2])
-    fitted = ["majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]
-    assert its["baselines"] == ["control", *fitted]
-    assert its["answered_after_training"] == {"evaluation.knn.grid.k": 2, "evaluation.knn.grid.lambda": 21}
+    section = mlcl(*SWEEP, "--trials", 5, "--seeds", 3, "--dry-run", "--json").json["sweep"]
+    assert (section["trials"], section["most_confirmation_runs"], section["rungs_at_epochs"]) == (
+        6,
+        39,
+        [1, 2],
+    )
+    fitted_names = ["majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]
+    assert section["baselines"] == ["control", *fitted_names]
+    assert section["answered_after_training"] == {
+        "evaluation.knn.grid.k": 2,
+        "evaluation.knn.grid.lambda": 21,
+    }
     trainings = mlcl(*REPRODUCE, "--dry-run", "--json", "--only", "warm").json["trainings"]
     assert (trainings["missing"], trainings["epochs"]) == (3, 6)
     assert yaml.safe_load(mlcl(*REPRODUCE, "--dry-run").out)["trainings"]["missing"] == 6

@@ -14,8 +14,8 @@ from mlcl.tracking import Tracker
 
 @pytest.fixture
 def predict(lab):
-    def predict(model, what, *words, home=lab.home):
-        answer = mlcl("predict", model, what, *words, "--home", home)
+    def predict(model, data, *words, home=lab.home):
+        answer = mlcl("predict", model, data, *words, "--home", home)
         assert answer.status == 0, answer.err
         return answer
 
@@ -38,33 +38,33 @@ def test_a_registered_model_in_a_moved_home_and_a_pyfunc_of_somebody_else(lab, h
     texts = lab.folder / "in.csv"
     assert "2 rows by " in predict("models:/tiny@champion", texts, home=home).err
     client = Tracker(home).client
-    theirs = client.create_run(client.get_experiment_by_name("tiny").experiment_id).info
+    run_info = client.create_run(client.get_experiment_by_name("tiny").experiment_id).info
     (tmp_path / "weights").write_text("")
     client.create_registered_model("foreign")
-    client.log_artifact(theirs.run_id, str(tmp_path / "weights"), "pyfunc/artifacts")
-    client.create_model_version("foreign", f"{theirs.artifact_uri}/pyfunc", theirs.run_id)
+    client.log_artifact(run_info.run_id, str(tmp_path / "weights"), "pyfunc/artifacts")
+    client.create_model_version("foreign", f"{run_info.artifact_uri}/pyfunc", run_info.run_id)
     answer = mlcl("predict", "models:/foreign/1", texts, "--home", home)
-    said = "not an exported model; found: models:/foreign/1"
-    assert (answer.status, said in answer.err) == (2, True), answer
+    message = "not an exported model; found: models:/foreign/1"
+    assert (answer.status, message in answer.err) == (2, True), answer
 
 
 def test_a_data_set_is_scored_as_the_run_was(lab, predict, tiny, tmp_path):
-    told = predict(lab.model, tiny, "--out", tmp_path / "out.jsonl", "--json").json
+    result = predict(lab.model, tiny, "--out", tmp_path / "out.jsonl", "--json").json
     metrics = {name: value for name, value in lab.report.metrics.items() if "test/" in name}
-    assert (told["rows"], told["metrics"]) == (24, metrics)
+    assert (result["rows"], result["metrics"]) == (24, metrics)
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 24
     table = predict(lab.model, tiny, "--split", "validation", "--out", tmp_path / "out.csv").out
     assert "knn_best/accuracy" in table
-    printed = predict(lab.model, tiny, "--predictor", "knn")
-    assert printed.out.startswith("id,label,probability,label.topic\ntest0,")
-    assert "knn/accuracy" in printed.err
-    place = shutil.copytree(tiny, tmp_path / "a[/b]")
-    assert f"{place}, test" in " ".join(predict(lab.model, place).err.split("\n"))
+    answer = predict(lab.model, tiny, "--predictor", "knn")
+    assert answer.out.startswith("id,label,probability,label.topic\ntest0,")
+    assert "knn/accuracy" in answer.err
+    dataset = shutil.copytree(tiny, tmp_path / "a[/b]")
+    assert f"{dataset}, test" in " ".join(predict(lab.model, dataset).err.split("\n"))
 
 
 def test_options(lab, predict, tmp_path):
-    out, few = tmp_path / "out.jsonl", ("--batch-size", 1, "--device", "cpu")
-    predict(lab.model, lab.folder / "in.csv", "--out", out, "--probabilities", *few)
+    out, options = tmp_path / "out.jsonl", ("--batch-size", 1, "--device", "cpu")
+    predict(lab.model, lab.folder / "in.csv", "--out", out, "--probabilities", *options)
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [len(line["probabilities"]) for line in lines] == [4, 4]
     assert [max(line["probabilities"]) == line["probability"] for line in lines] == [True, True]
@@ -74,9 +74,11 @@ def test_options(lab, predict, tmp_path):
 def test_from_a_run_to_labels_as_a_user_types_it(tiny, tmp_path):
     mlcl = Cli(tmp_path, tiny)
     report = mlcl("run", mlcl.job, "--json", "train.epochs=4").json
-    exported = mlcl("export", report["id"], "--to", "model")
-    assert (exported.status, (tmp_path / "model" / "README.md").exists()) == (0, True), exported.err
-    scored = mlcl("predict", "model", tiny, "--json")
-    assert scored.json["metrics"] == {name: v for name, v in report["metrics"].items() if "test/" in name}
-    refused = mlcl("predict", "model", "absent.csv")
-    assert (refused.status, refused.err) == (2, "error: absent.csv: no such file or folder\n")
+    export_answer = mlcl("export", report["id"], "--to", "model")
+    assert (export_answer.status, (tmp_path / "model" / "README.md").exists()) == (0, True), export_answer.err
+    predict_answer = mlcl("predict", "model", tiny, "--json")
+    assert predict_answer.json["metrics"] == {
+        name: value for name, value in report["metrics"].items() if "test/" in name
+    }
+    missing_answer = mlcl("predict", "model", "absent.csv")
+    assert (missing_answer.status, missing_answer.err) == (2, "error: absent.csv: no such file or folder\n")

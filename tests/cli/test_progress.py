@@ -46,12 +46,12 @@ PRUNED = ProgressEvent(
 @pytest.fixture
 def console(monkeypatch):
     """Returns the console of standard error, as a terminal of 160 columns."""
-    made = Console(
+    terminal_console = Console(
         file=io.StringIO(), force_terminal=True, width=160, height=20, soft_wrap=True, highlight=False
     )
-    monkeypatch.setattr(output, "errors", made)
-    monkeypatch.setattr(view, "errors", made)
-    return made
+    monkeypatch.setattr(output, "errors", terminal_console)
+    monkeypatch.setattr(view, "errors", terminal_console)
+    return terminal_console
 
 
 LAST = progress(done=16, seconds_left=0.0)
@@ -81,25 +81,25 @@ def test_durations(seconds, text):
 
 
 def test_plain_lines_leave_out_rungs_that_come_too_fast():
-    said = []
+    lines = []
     clock = Clock()
-    show = plain_lines(said.append, clock)
+    listener = plain_lines(lines.append, clock)
     rung = ProgressEvent("rung", row=row(4), progress=progress(row(4)))
-    show(ProgressEvent("note", "taken over"))
-    show(rung)
-    show(ProgressEvent("begin", row=row(5, epoch=0, score=None), progress=progress(row(4), row(5))))
-    show(PRUNED)
-    assert [line.split()[0] for line in said] == ["taken", "[3/16]"]
+    listener(ProgressEvent("note", "taken over"))
+    listener(rung)
+    listener(ProgressEvent("begin", row=row(5, epoch=0, score=None), progress=progress(row(4), row(5))))
+    listener(PRUNED)
+    assert [line.split()[0] for line in lines] == ["taken", "[3/16]"]
     clock.now += PLAIN_EVERY
-    show(rung)
-    show(rung)
-    assert said[2:] == ["[3/16] trial 4 RUNNING epoch 3/60 val/accuracy 0.4312"]
+    listener(rung)
+    listener(rung)
+    assert lines[2:] == ["[3/16] trial 4 RUNNING epoch 3/60 val/accuracy 0.4312"]
 
 
 def test_events_are_json_lines_on_standard_error(capsys):
     print_event(PRUNED)
-    odd = row(1, State.FAILED, score=math.nan, reason="two\nlines")
-    print_event(ProgressEvent("close", row=odd, progress=progress(row(0), seconds_left=math.inf)))
+    failed_row = row(1, State.FAILED, score=math.nan, reason="two\nlines")
+    print_event(ProgressEvent("close", row=failed_row, progress=progress(row(0), seconds_left=math.inf)))
     out, err = capsys.readouterr()
     first, second = (json.loads(line) for line in err.splitlines())
     assert out == ""
@@ -113,14 +113,14 @@ def test_events_are_json_lines_on_standard_error(capsys):
 
 def drawn(*events, later=0.0, **size):
     """Returns the table that a terminal of some size shows `later` seconds after the events."""
-    clock, plain = Clock(), Console(file=io.StringIO(), **{"width": 160, "height": 20, **size})
+    clock, plain_console = Clock(), Console(file=io.StringIO(), **{"width": 160, "height": 20, **size})
     with SweepTable(clock) as table:
         assert table.render() == ""
         for event in events:
             table(event)
         clock.now += later
-        plain.print(table.render())
-    return plain.file.getvalue()
+        plain_console.print(table.render())
+    return plain_console.file.getvalue()
 
 
 def rung(*running, **how):
@@ -128,8 +128,8 @@ def rung(*running, **how):
 
 
 def test_the_live_table_has_what_runs_and_what_ended_last(console):
-    now = rung(row(3), row(4, score=None), best=("trial 0", 0.531), seconds_left=250.0)
-    text = drawn(PRUNED, now, later=5)
+    rung_event = rung(row(3), row(4, score=None), best=("trial 0", 0.531), seconds_left=250.0)
+    text = drawn(PRUNED, rung_event, later=5)
     # The time of running trials continues between events.
     for cells in (("trial 2", "PRUNED", "10/60", "1m01s"), ("trial 3", "RUNNING", "0.4312", "1m06s")):
         assert [line for line in text.splitlines() if all(cell in line for cell in cells)], text
@@ -143,10 +143,10 @@ def test_the_live_table_has_what_runs_and_what_ended_last(console):
 def test_notes_and_failures_stay_above_the_live_table(console):
     failure = ProgressEvent("close", row=row(1, State.FAILED, reason="[x] no memory"), progress=progress())
     drawn(ProgressEvent("note", "4 earlier trials fit"), PRUNED, failure)
-    said = console.file.getvalue()
-    assert "4 earlier trials fit" in said
-    assert "[3/16] trial 1 FAILED epoch 3/60 val/accuracy 0.4312 ([x] no memory)" in said
-    assert "[3/16] trial 2" not in said
+    text = console.file.getvalue()
+    assert "4 earlier trials fit" in text
+    assert "[3/16] trial 1 FAILED epoch 3/60 val/accuracy 0.4312 ([x] no memory)" in text
+    assert "[3/16] trial 2" not in text
 
 
 def test_a_terminal_that_is_short_or_narrow_counts_rows_and_cuts_lines(console):
@@ -205,11 +205,11 @@ def test_a_run_is_shown(monkeypatch, terminal):
     monkeypatch.setattr(view, "errors", console)
     monkeypatch.setattr(view, "is_interactive", lambda: terminal)
     monkeypatch.setattr(api_progress, "PLAIN_EVERY", 0.0)
-    with RunProgress() as show:
+    with RunProgress() as run_progress:
         for event in EVENTS:
-            show(event)
-            if show._bar is not None:
-                show._bar.refresh()
+            run_progress(event)
+            if run_progress._bar is not None:
+                run_progress._bar.refresh()
     text = console.file.getvalue()
     for expected in ("epoch 1/2", "loss 1.5000", "1,234 rows/s", "val/accuracy 0.2500", "test"):
         assert expected in text

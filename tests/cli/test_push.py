@@ -30,14 +30,14 @@ def report(home, tiny):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    with hub_server() as its:
-        monkeypatch.setattr(constants, "ENDPOINT", its.address)
+    with hub_server() as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.address)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # large files are uploaded by git LFS
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         monkeypatch.setenv("HF_TOKEN", TOKEN)
-        yield its
+        yield server
 
 
 def export(home, report, *words):
@@ -55,30 +55,30 @@ def test_a_pushed_folder_is_the_exported_one(home, report, hub, tmp_path):
     answer = export(home, report, "--push", REPO, "--to", tmp_path / "kept")
     assert answer.status == 0, answer.err
     assert f"pushed to {hub.address}/{REPO}" in answer.out
-    its = hub.repositories[REPO]
-    assert its.private
-    kept = {file.name: file.read_bytes() for file in (tmp_path / "kept").iterdir()}
-    assert its.files == kept
+    repository = hub.repositories[REPO]
+    assert repository.private
+    exported_files = {file.name: file.read_bytes() for file in (tmp_path / "kept").iterdir()}
+    assert repository.files == exported_files
     (tmp_path / "down").mkdir()
-    for name, content in its.files.items():
+    for name, content in repository.files.items():
         (tmp_path / "down" / name).write_bytes(content)
     assert load_model(tmp_path / "down").predict(["ball noise1"]).labels
 
 
 def test_pushing_twice_makes_one_commit_and_keeps_no_stale_file(home, report, hub, tmp_path):
     for _ in range(2):
-        told = export(home, report, "--push", REPO, "--json")
-        assert told.status == 0, told.err
-        assert (told.json["folder"], told.json["pushed"]) == (None, f"{hub.address}/{REPO}")
-    its = hub.repositories[REPO]
-    assert len(its.commits) == 1
-    assert 'mlcl.load_model("tiny-model")' in its.files["README.md"].decode()
-    its.files |= {"model.onnx": b"old", "features/tfidf/terms": b"old", "picture.png": b"mine"}
+        answer = export(home, report, "--push", REPO, "--json")
+        assert answer.status == 0, answer.err
+        assert (answer.json["folder"], answer.json["pushed"]) == (None, f"{hub.address}/{REPO}")
+    repository = hub.repositories[REPO]
+    assert len(repository.commits) == 1
+    assert 'mlcl.load_model("tiny-model")' in repository.files["README.md"].decode()
+    repository.files |= {"model.onnx": b"old", "features/tfidf/terms": b"old", "picture.png": b"mine"}
     export(home, report, "--push", REPO)
-    assert {"model.onnx", "features/tfidf/terms"} & its.files.keys() == set()
-    assert its.files["picture.png"] == b"mine"
+    assert {"model.onnx", "features/tfidf/terms"} & repository.files.keys() == set()
+    assert repository.files["picture.png"] == b"mine"
     assert not (home / "models").exists()
-    assert [each.name for each in tmp_path.iterdir() if each.name.startswith("mlcl-")] == []
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("mlcl-")] == []
 
 
 def test_a_public_repository_is_asked_for(home, report, hub):

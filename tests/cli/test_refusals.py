@@ -126,13 +126,13 @@ def files(lab, tiny):
     shutil.copytree(tiny, folder / "damaged")
     shard = next((folder / "damaged").glob("*.parquet"))
     shard.write_bytes(shard.read_bytes()[:-100])
-    written = {
+    contents = {
         "empty.yaml": "", "based.yaml": "base: absent.yaml", "misspelt.yaml": job.replace("epochs", "epoch"),
         "dice.py": "def :", "plugged.yaml": f"{job}plugins: [dice.py]\n", "bare.csv": "id,body\n1,x\n",
         "damaged.yaml": yaml.safe_dump(job_tree(folder / "damaged")),
         "other.yaml": "space: {objective.heads.neighbours.weight: {float: [0, 1]}}",
     }  # fmt: skip
-    for name, text in written.items():
+    for name, text in contents.items():
         (folder / name).write_text(text)
     (folder / "tiny").symlink_to(tiny)
 
@@ -183,4 +183,4 @@ def test_an_unknown_plugin_lists_the_nearest(words):
     name = next(iter(registry(words.split()[-1])))
     answer = mlcl(*words.split(), f"{name}x")
     assert (answer.status, f"did you mean {name}?; found: {name}x; allowed: " in answer.err) == (2, True)
-    assert {each.split()[-1] for each in KINDS} == set(REGISTRIES)
+    assert {kind.split()[-1] for kind in KINDS} == set(REGISTRIES)

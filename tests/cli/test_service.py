@@ -18,38 +18,40 @@ DEAD = ServerStatus("mlflow", MLFLOW, "/mlflow.log", "is not running", "`mlcl up
 @pytest.fixture
 def its(tmp_path, monkeypatch):
     """Replaces the service; `options` and `force` are what was requested, the other fields its answers."""
-    its = SimpleNamespace(folder=ServiceFolder(tmp_path), started=("ray", "mlflow"), outside=[], status=None)
+    stand_in = SimpleNamespace(
+        folder=ServiceFolder(tmp_path), started=("ray", "mlflow"), outside=[], status=None
+    )
 
     def up(options, home, announce):
-        its.options = options
+        stand_in.options = options
         announce("starting")
-        store, files = resolve_settings(options, its.folder).public.store, its.folder
+        store, files = resolve_settings(options, stand_in.folder).public.store, stand_in.folder
         secrets = (files.mlflow_password, files.ray_token, files.cluster)
-        return UpResult(RAY, MLFLOW, its.started, "admin", *secrets, store, "/kept", its.outside)
+        return UpResult(RAY, MLFLOW, stand_in.started, "admin", *secrets, store, "/kept", stand_in.outside)
 
     def down(home, force):
-        its.force = force
-        return DownResult(its.started, 22)
+        stand_in.force = force
+        return DownResult(stand_in.started, 22)
 
     monkeypatch.setattr(service, "up", up)
     monkeypatch.setattr(service, "down", down)
-    monkeypatch.setattr(service, "service_status", lambda home: its.status)
+    monkeypatch.setattr(service, "service_status", lambda home: stand_in.status)
     monkeypatch.setenv("MLCL_HOME", str(tmp_path))
     for name in ("MLCL_STORE", "MLCL_ARTIFACTS"):
         monkeypatch.delenv(name, raising=False)
-    return its
+    return stand_in
 
 
 def test_what_was_asked_reaches_the_service(its):
     ports = {"ray_port": 7001, "dashboard_port": 7002, "mlflow_port": 7003}
-    typed = [word for name, port in ports.items() for word in (f"--{name.replace('_', '-')}", port)]
-    assert mlcl("up", *typed, "--store", "sqlite", env={"MLCL_ARTIFACTS": "/a"}).status == 0
+    args = [word for name, port in ports.items() for word in (f"--{name.replace('_', '-')}", port)]
+    assert mlcl("up", *args, "--store", "sqlite", env={"MLCL_ARTIFACTS": "/a"}).status == 0
     assert its.options == {**ports, "store": "sqlite", "artifacts": "/a"}
     user = URL.replace(":s3cret", "")  # a URL with a user and no password is allowed
     assert (mlcl("up", "--store", user).status, its.options) == (0, {"store": user})
     its.options = None
-    typed = mlcl("up", "--store", URL)
-    assert (typed.status, "s3cret" in typed.out + typed.err, its.options) == (2, False, None)
+    result = mlcl("up", "--store", URL)
+    assert (result.status, "s3cret" in result.out + result.err, its.options) == (2, False, None)
     assert (mlcl("down", "--force").status, its.force) == (0, True)
 
 

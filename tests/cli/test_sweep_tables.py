@@ -23,10 +23,10 @@ OF_TWO = confirmed("best", seed(1, val__accuracy=0.5, val__hamming_loss=0.125, k
 
 
 def shown(draw, of, width=200):
-    written = io.StringIO()
-    console = Console(file=written, width=width)
+    output = io.StringIO()
+    console = Console(file=output, width=width)
     console.print(draw(of, console))
-    return written.getvalue()
+    return output.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -52,37 +52,42 @@ def shown(draw, of, width=200):
 )  # fmt: skip
 def test_a_table_has_these_lines_in_this_order(draw, of, lines, absent):
     text = shown(draw, of)
-    found = [[line for line in text.splitlines() if all(part in line for part in parts)] for parts in lines]
-    assert all(found), text
-    positions = [text.index(its[0]) for its in found]
+    matches = [[line for line in text.splitlines() if all(part in line for part in parts)] for parts in lines]
+    assert all(matches), text
+    positions = [text.index(matching_lines[0]) for matching_lines in matches]
     assert (positions, [part for part in absent if part in text]) == (sorted(positions), [])
 
 
 def test_failures_have_their_reason_and_are_counted():
     assert failures(report()) == ["trial 3 FAILED: the loss is not finite [step 3]"]
-    many = report(trials=tuple(trained(n, State.FAILED, reason="x") for n in range(FAILURES_SHOWN + 2)))
-    assert failures(many)[-1] == "and 2 more that FAILED"
+    long_report = report(
+        trials=tuple(trained(n, State.FAILED, reason="x") for n in range(FAILURES_SHOWN + 2))
+    )
+    assert failures(long_report)[-1] == "and 2 more that FAILED"
     group = confirmed("best found", seed(1, State.FAILED))
     assert failures(report(trials=(), confirmations=(group,))) == ["best found, seed 1 FAILED: "]
-    raced = trained(5, State.FAILED, reason="out of memory")
-    assert failures(report(trials=(), race_trainings=(raced,))) == ["trial 5 FAILED: out of memory"]
+    race_training = trained(5, State.FAILED, reason="out of memory")
+    assert failures(report(trials=(), race_trainings=(race_training,))) == ["trial 5 FAILED: out of memory"]
 
 
 def test_a_value_is_not_read_as_markup():
-    odd = trained(0, settings={"encoder": {"name": "[b]cnn"}})
-    assert settings_text(odd) == "encoder {'name': '[b]cnn'}"
+    trial = trained(0, settings={"encoder": {"name": "[b]cnn"}})
+    assert settings_text(trial) == "encoder {'name': '[b]cnn'}"
 
 
 def test_the_document_is_json_with_null_for_what_is_no_number():
     group = confirmed("best", seed(1, test__accuracy=math.nan), run_id=None)
     trials = (trained(0, score=0.5), trained(1, State.PRUNED, math.inf))
     tree = document(report(trials=trials, confirmations=(group,), undelivered=2))
-    again = json.loads(json.dumps(tree, allow_nan=False))
-    assert (again["best"], again["undelivered"]) == ("trial 0", 2)
-    assert again["goals"] == [{"metric": "val/accuracy", "mode": "max"}]
-    assert [(t["score"], t["state"]) for t in again["trials"]] == [(0.5, "COMPLETE"), (None, "PRUNED")]
-    assert again["confirmations"][0]["mlflow_run_id"] is None
-    assert again["confirmations"][0]["seeds"][0]["metrics"] == {"test/accuracy": None}
+    json_tree = json.loads(json.dumps(tree, allow_nan=False))
+    assert (json_tree["best"], json_tree["undelivered"]) == ("trial 0", 2)
+    assert json_tree["goals"] == [{"metric": "val/accuracy", "mode": "max"}]
+    assert [(trial["score"], trial["state"]) for trial in json_tree["trials"]] == [
+        (0.5, "COMPLETE"),
+        (None, "PRUNED"),
+    ]
+    assert json_tree["confirmations"][0]["mlflow_run_id"] is None
+    assert json_tree["confirmations"][0]["seeds"][0]["metrics"] == {"test/accuracy": None}
 
 
 @pytest.mark.parametrize("width", range(44, 130, 6))
@@ -90,15 +95,17 @@ def test_no_number_is_broken_at_any_width(width):
     figures = dict.fromkeys(("val__accuracy", "test__accuracy", "knn_best__test__accuracy"), 0.5)
     label = "cross_entropy_of_a_long_name, trial 31, best found"
     settings = {f"objective.heads.{head}.temperature": 0.123456 for head in ("section", "chapter", "block")}
-    searched = report(
+    sweep_report = report(
         trials=(trained(0, score=0.123456, settings=settings),),
         confirmations=(confirmed(label, seed(1, **figures), seed(2, **figures)),),
     )
-    for draw, least in ((trials_table, "0.1235"), (confirmation_table, "0.5000 ± 0.0000")):
-        text = shown(draw, searched, width)
+    for draw, expected in ((trials_table, "0.1235"), (confirmation_table, "0.5000 ± 0.0000")):
+        text = shown(draw, sweep_report, width)
         assert max(map(len, text.splitlines())) <= width
-        assert (least in text, "…" in text) == (True, False)
+        assert (expected in text, "…" in text) == (True, False)
         numbers = {word for word in re.findall(r"[\d.]+", text.partition("\n")[2]) if "." in word.strip(".")}
         assert numbers <= {"0.1235", "0.123", "0.5000", "0.0000"}
-    wide, narrow = (len(shown(confirmation_table, searched, each).split("±")) for each in (130, 44))
-    assert wide > narrow
+    wide_count, narrow_count = (
+        len(shown(confirmation_table, sweep_report, columns).split("±")) for columns in (130, 44)
+    )
+    assert wide_count > narrow_count

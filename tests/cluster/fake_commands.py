@@ -16,27 +16,29 @@ KEPT = re.compile("^(RAY_|MLCL_|GLOO_|NCCL_|SLURMD_NODENAME)")
 
 
 def note(name, words):
-    kept = {key: value for key, value in os.environ.items() if KEPT.match(key)}
+    variables = {key: value for key, value in os.environ.items() if KEPT.match(key)}
     with Path(os.environ["CALLS"]).open("a") as log:
-        log.write(json.dumps({"name": name, "words": words, "env": kept}) + "\n")
+        log.write(json.dumps({"name": name, "words": words, "env": variables}) + "\n")
 
 
 def srun(words):
     """Runs the command once for each node, as srun does; a failure of one ends the others."""
     command = words[words.index("bash") :]
-    places = [{"SLURM_NODEID": str(number), "SLURMD_NODENAME": node} for number, node in enumerate(NODES)]
-    running = [
-        subprocess.Popen(
-            command, env={**os.environ, **place, "SLURM_CPUS_ON_NODE": "4", "SLURM_GPUS_ON_NODE": "1"}
-        )
-        for place in places
+    environments = [
+        {"SLURM_NODEID": str(number), "SLURMD_NODENAME": node} for number, node in enumerate(NODES)
     ]
-    while None in (states := [process.poll() for process in running]):
+    processes = [
+        subprocess.Popen(
+            command, env={**os.environ, **variables, "SLURM_CPUS_ON_NODE": "4", "SLURM_GPUS_ON_NODE": "1"}
+        )
+        for variables in environments
+    ]
+    while None in (states := [process.poll() for process in processes]):
         if any(states) and "--kill-on-bad-exit=1" in words:
-            for process in running:
+            for process in processes:
                 process.terminate()
         time.sleep(0.05)
-    return max(abs(process.returncode) for process in running)
+    return max(abs(process.returncode) for process in processes)
 
 
 def ray(words):
@@ -52,10 +54,10 @@ def ray(words):
         signal.sigwait({signal.SIGTERM})
         return 0
     Path(words[words.index("--temp-dir") + 1], os.environ["SLURMD_NODENAME"]).mkdir(parents=True)
-    with socket.socket() as listening:
+    with socket.socket() as server:
         if "--head" in words:
-            listening.bind(("localhost", int(words[words.index("--port") + 1])))
-            listening.listen()
+            server.bind(("localhost", int(words[words.index("--port") + 1])))
+            server.listen()
         note("ray", words)
         signal.sigwait({signal.SIGTERM})
     return 0
@@ -69,8 +71,11 @@ def mlcl(words):
 
 
 def ip(words):
-    own = NODES[os.environ.get("SLURMD_NODENAME", "localhost")]
-    route, address = f"{words[-1]} dev eth7 src {own} uid 0\n", f"3: eth7 inet {own}/24 scope global\n"
+    node_ip = NODES[os.environ.get("SLURMD_NODENAME", "localhost")]
+    route, address = (
+        f"{words[-1]} dev eth7 src {node_ip} uid 0\n",
+        f"3: eth7 inet {node_ip}/24 scope global\n",
+    )
     sys.stdout.write(route if "get" in words else address)
     return 0
 

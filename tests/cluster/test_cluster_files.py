@@ -67,8 +67,8 @@ def test_a_trial_fits_a_worker(root, launcher):
 def test_the_launchers_commands_are_shell(launcher):
     names = ("setup_commands", "head_setup_commands", "head_start_ray_commands", "worker_start_ray_commands")
     for command in [command for name in names for command in launcher[name]]:
-        done = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        process = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stderr
 
 
 def test_the_launcher_puts_the_storage_where_jobs_look_for_it(root, launcher):
@@ -81,8 +81,10 @@ def test_the_launcher_puts_the_storage_where_jobs_look_for_it(root, launcher):
 
 def test_models_and_images_go_to_a_folder_that_the_launcher_makes_for_the_user(root, launcher):
     cluster = load_cluster(root / "cluster/ray-aws.mlcl.yaml")
-    (made,) = [command for command in launcher["setup_commands"] if command.endswith(" /local/mlcl")]
-    assert made.startswith("sudo install -d -o ubuntu ")
+    (install_command,) = [
+        command for command in launcher["setup_commands"] if command.endswith(" /local/mlcl")
+    ]
+    assert install_command.startswith("sudo install -d -o ubuntu ")
     assert (cluster.cache, cluster.scratch) == ("/local/mlcl", "/local/mlcl")
 
 

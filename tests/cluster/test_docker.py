@@ -33,16 +33,18 @@ def dockerfile(root):
 
 @pytest.mark.skipif(HADOLINT is None, reason="hadolint is not installed")
 def test_hadolint_has_nothing_to_say(root):
-    done = subprocess.run([HADOLINT, root / "docker/Dockerfile"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
+    process = subprocess.run(
+        [HADOLINT, root / "docker/Dockerfile"], capture_output=True, text=True, check=False
+    )
+    assert (process.returncode, process.stdout) == (0, "")
 
 
 @pytest.mark.skipif(CHECK_JSONSCHEMA is None, reason="check-jsonschema is not installed")
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
 def test_compose_files_follow_the_specification(root, name):
     command = [CHECK_JSONSCHEMA, "--builtin-schema", "vendor.compose-spec", root / "docker" / name]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout
 
 
 def test_only_loopback_is_published(compose):
@@ -62,22 +64,24 @@ def test_every_container_is_locked_and_checked(compose):
 
 def test_stores_are_reached_by_mlflow_alone(compose):
     assert compose["networks"]["stores"] == {"internal": True}
-    inside = {
+    services = {
         name for name, service in compose["services"].items() if "stores" in service.get("networks", [])
     }
-    assert inside == {"postgres", "s3", "bucket", "mlflow"}
-    assert [name for name in inside if "default" in compose["services"][name]["networks"]] == ["mlflow"]
+    assert services == {"postgres", "s3", "bucket", "mlflow"}
+    assert [name for name in services if "default" in compose["services"][name]["networks"]] == ["mlflow"]
 
 
 def test_secrets_are_files_and_nothing_else(compose):
-    used = {name for service in compose["services"].values() for name in service.get("secrets", [])}
-    assert used == set(compose["secrets"])
+    secret_names = {name for service in compose["services"].values() for name in service.get("secrets", [])}
+    assert secret_names == set(compose["secrets"])
     assert all(secret["file"].startswith("secrets/") for secret in compose["secrets"].values())
-    secret = re.compile("PASSWORD|SECRET|TOKEN|CREDENTIAL")
-    assert secret.search(json.dumps([service.get("environment") for service in compose["services"].values()]))
+    pattern = re.compile("PASSWORD|SECRET|TOKEN|CREDENTIAL")
+    assert pattern.search(
+        json.dumps([service.get("environment") for service in compose["services"].values()])
+    )
     for service in compose["services"].values():
         for name, value in service.get("environment", {}).items():
-            if secret.search(name):
+            if pattern.search(name):
                 assert value.removeprefix("/run/secrets/") in service["secrets"], name
         assert "password" not in json.dumps(service.get("command", "")).lower()
 
@@ -102,8 +106,8 @@ def test_every_image_is_pinned_to_a_version(compose, dockerfile):
 
 
 def test_the_image_is_built_for_cpu_and_gpu_and_runs_as_a_user(dockerfile):
-    final = re.findall(r"^FROM (\S+) AS (cpu|gpu)$", dockerfile, re.MULTILINE)
-    assert final == [("runtime", "cpu"), ("runtime", "gpu")]
+    stages = re.findall(r"^FROM (\S+) AS (cpu|gpu)$", dockerfile, re.MULTILINE)
+    assert stages == [("runtime", "cpu"), ("runtime", "gpu")]
     runtime = dockerfile.partition("AS runtime")[2]
     assert re.findall(r"^USER (\S+)", dockerfile, re.MULTILINE) == ["$UID"]
     assert "USER $UID" in runtime
@@ -112,18 +116,18 @@ def test_the_image_is_built_for_cpu_and_gpu_and_runs_as_a_user(dockerfile):
 
 def test_the_image_gets_what_exists(root, dockerfile):
     extras = set(PROJECT["optional-dependencies"])
-    asked = [set(text.split(",")) for text in re.findall(r'"\.\[([a-z0-9,]+)\]"', dockerfile)]
-    assert len(asked) == 1
-    assert asked[0] <= extras
+    installed_extras = [set(text.split(",")) for text in re.findall(r'"\.\[([a-z0-9,]+)\]"', dockerfile)]
+    assert len(installed_extras) == 1
+    assert installed_extras[0] <= extras
     for target in ("cpu", "gpu"):
         stage = dockerfile.partition(f"FROM runtime AS {target}\n")[2].partition("FROM ")[0]
         assert "COPY --from=build /opt/mlcl/venv /opt/mlcl/venv" in stage
-    ignored = (root / "docker" / "Dockerfile.dockerignore").read_text().splitlines()
-    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile, re.MULTILINE)
-    assert copied
-    for source in " ".join(copied).split():
+    ignore_lines = (root / "docker" / "Dockerfile.dockerignore").read_text().splitlines()
+    copy_lines = re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile, re.MULTILINE)
+    assert copy_lines
+    for source in " ".join(copy_lines).split():
         assert (root / source).exists(), source
-        assert f"!{source}" in ignored, source
+        assert f"!{source}" in ignore_lines, source
 
 
 @pytest.mark.parametrize(("options", "left"), [("", 3), ("--pre", 1)])
@@ -133,19 +137,19 @@ def test_an_image_for_older_drivers_has_pytorch_for_an_older_cuda(dockerfile, tm
     (tmp_path / "pip").chmod(0o755)
     (tmp_path / "constraints.txt").write_text("cuda-toolkit==13.2\nnvidia-cublas==13.4\ntorch==2.15.0\n")
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TORCH_OPTIONS": options}
-    done = subprocess.run(
+    process = subprocess.run(
         ["sh", "-c", run], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    given = ["install", "--no-cache-dir", "--constraint", "constraints.txt"]
-    assert done.stdout.split() == [*given, *options.split(), ".[all]"]
+    arguments = ["install", "--no-cache-dir", "--constraint", "constraints.txt"]
+    assert process.stdout.split() == [*arguments, *options.split(), ".[all]"]
     # Libraries of another CUDA version would not fit the PyTorch that is chosen.
     assert len((tmp_path / "constraints.txt").read_text().splitlines()) == left
 
 
 def test_nothing_secret_gets_into_a_layer(root, dockerfile):
-    ignored = (root / "docker" / "Dockerfile.dockerignore").read_text().splitlines()
-    assert ignored[1] == "*"
-    assert not any("secret" in line or ".env" in line for line in ignored[2:])
+    ignore_lines = (root / "docker" / "Dockerfile.dockerignore").read_text().splitlines()
+    assert ignore_lines[1] == "*"
+    assert not any("secret" in line or ".env" in line for line in ignore_lines[2:])
     assert not re.search("(ARG|ENV).*(PASSWORD|SECRET|CREDENTIAL)", dockerfile)
 
 

@@ -86,9 +86,9 @@ def running(command, environment, folder):
 
 
 def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
 
 
 def answer(port, path="/api/2.0/mlflow/experiments/search?max_results=1", *, password=None, host=None):
@@ -106,19 +106,19 @@ def answer(port, path="/api/2.0/mlflow/experiments/search?max_results=1", *, pas
 
 
 def healthy(check, environment, before=()):
-    done = subprocess.run([*before, *check], env=environment, capture_output=True, check=False)
-    return done.returncode == 0
+    process = subprocess.run([*before, *check], env=environment, capture_output=True, check=False)
+    return process.returncode == 0
 
 
 def test_the_image_has_the_commands(image):
     for command in ("mlcl --version", "ray --version", "mlflow --version"):
         words = image.entrypoint(shlex.split(command))
-        done = subprocess.run(words, env=image.environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    done = subprocess.run(
+        process = subprocess.run(words, env=image.environment, capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stderr
+    process = subprocess.run(
         ["python", "-m", "pip", "check"], env=image.environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout
+    assert process.returncode == 0, process.stdout
 
 
 @pytest.mark.skipif(postgres_folder() is None, reason="PostgreSQL is not installed")
@@ -127,8 +127,8 @@ def test_mlflow_asks_for_a_password_and_knows_its_hosts(image, tmp_path):
     for name, text in (("mlflow_user", "admin"), ("mlflow_password", PASSWORD * 3), ("mlflow_key", "key")):
         (tmp_path / name).write_text(text)
     with postgres() as url:
-        place = url.partition("://")[2]
-        user, password, folder = re.fullmatch(r"(.*):(.*)@/postgres\?host=(.*)", place).groups()
+        address = url.partition("://")[2]
+        user, password, folder = re.fullmatch(r"(.*):(.*)@/postgres\?host=(.*)", address).groups()
         (tmp_path / "postgres_password").write_text(password)
 
         def here(text):
@@ -171,10 +171,10 @@ def test_the_image_is_a_ray_head_that_asks_for_a_token(image, tmp_path):
         # The process has its own network, as a container has, because the image's ports are fixed.
         network = ["unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh", *command]
         with running(network, environment, tmp_path) as process:
-            inside = ["nsenter", "--target", str(process.pid), "--net"]
-            until(lambda: healthy(check, environment, inside), every=1)
-            ask = ["ray", "list", "nodes", "--address", "http://127.0.0.1:8265", "--format", "json"]
-            until(lambda: healthy(ask, environment, inside), every=1)
-            assert not healthy(ask, environment | {"RAY_AUTH_MODE": "disabled"}, inside)
+            enter_command = ["nsenter", "--target", str(process.pid), "--net"]
+            until(lambda: healthy(check, environment, enter_command), every=1)
+            list_command = ["ray", "list", "nodes", "--address", "http://127.0.0.1:8265", "--format", "json"]
+            until(lambda: healthy(list_command, environment, enter_command), every=1)
+            assert not healthy(list_command, environment | {"RAY_AUTH_MODE": "disabled"}, enter_command)
             (tmp_path / "ray_token").write_text("9876543210" * 4)
-            assert not healthy(ask, environment, inside)
+            assert not healthy(list_command, environment, enter_command)

@@ -22,14 +22,14 @@ def brought(extras):
     packages = set()
     for extra in extras:
         for line in PROJECT["optional-dependencies"][extra]:
-            if own := re.match(r"mlcl\[([a-z,]+)\]", line):
-                packages |= brought(own[1].split(","))
+            if match := re.match(r"mlcl\[([a-z,]+)\]", line):
+                packages |= brought(match[1].split(","))
             packages.add(re.match(r"[\w-]+(\[[\w,]+\])?", line)[0])
     return packages
 
 
 def installs(text):
-    return [found.split(",") for found in INSTALL.findall(text)]
+    return [extras.split(",") for extras in INSTALL.findall(text)]
 
 
 def test_the_extras_without_ray_are_told_apart():

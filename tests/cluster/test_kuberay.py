@@ -52,9 +52,9 @@ def test_the_schema_refuses_typos_and_what_weakens(root, path, value):
     for key in parents:
         node = node[key]
     node[last] = value
-    found = problems(root, tree)
-    assert found
-    assert all(last in problem for problem in found)
+    messages = problems(root, tree)
+    assert messages
+    assert all(last in message for message in messages)
 
 
 def test_the_job_brings_the_same_cluster(root):
@@ -89,10 +89,10 @@ def test_models_and_images_go_to_a_volume_that_is_large_enough(root):
             claim = volumes[mounts[folder]]["ephemeral"]["volumeClaimTemplate"]["spec"]
             assert claim["resources"]["requests"]["storage"] == "200Gi"
     variables = yaml.safe_load(manifest(root, "rayjob.yaml")["spec"]["runtimeEnvYAML"])["env_vars"]
-    submitted = runtime_env(cluster, "id", root)["env_vars"]
+    job_variables = runtime_env(cluster, "id", root)["env_vars"]
     assert {name: variables[name] for name in ("HF_HOME", "MLCL_SCRATCH")} == {
-        "HF_HOME": submitted["HF_HOME"],
-        "MLCL_SCRATCH": submitted["MLCL_SCRATCH"],
+        "HF_HOME": job_variables["HF_HOME"],
+        "MLCL_SCRATCH": job_variables["MLCL_SCRATCH"],
     }
 
 
@@ -107,8 +107,11 @@ def test_the_job_finds_its_secrets_and_the_storage(root):
     assert variables["MLFLOW_TRACKING_URI"] == cluster.mlflow.uri
     assert variables["MLCL_HOME"] == cluster.storage
     head = tree["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
-    places = [mount["mountPath"] for mount in head["volumeMounts"]]
-    assert all(any(str(it.file).startswith(f"{place}/") for place in places) for it in references.values())
+    mount_paths = [mount["mountPath"] for mount in head["volumeMounts"]]
+    assert all(
+        any(str(reference.file).startswith(f"{path}/") for path in mount_paths)
+        for reference in references.values()
+    )
 
 
 def test_the_jobs_command_is_one_that_mlcl_takes(root):

@@ -36,13 +36,13 @@ LOCKED = {
 
 def templates(manifests):
     """Returns the pod templates of all workloads, by kind and name of the workload."""
-    found = {}
+    pods = {}
     for tree in manifests:
         spec = tree.get("spec", {})
         for group in (spec, spec.get("headGroupSpec", {}), *spec.get("workerGroupSpecs", ())):
             if "template" in group:
-                found[tree["kind"], group.get("groupName", tree["metadata"]["name"])] = group["template"]
-    return found
+                pods[tree["kind"], group.get("groupName", tree["metadata"]["name"])] = group["template"]
+    return pods
 
 
 def every(tree, key):
@@ -57,9 +57,14 @@ def every(tree, key):
 
 
 def test_secrets_claims_and_configurations_that_are_referred_to_are_there(manifests, kustomization):
-    made = {its["name"]: its["files"] for its in kustomization["secretGenerator"]}
-    wanted = {*every(manifests, "secretName"), *(its["name"] for its in every(manifests, "secretKeyRef"))}
-    assert wanted == set(made)
+    files_by_secret = {
+        generator["name"]: generator["files"] for generator in kustomization["secretGenerator"]
+    }
+    secret_names = {
+        *every(manifests, "secretName"),
+        *(reference["name"] for reference in every(manifests, "secretKeyRef")),
+    }
+    assert secret_names == set(files_by_secret)
     kinds = {(tree["kind"], tree["metadata"]["name"]) for tree in manifests}
     for claim in every(manifests, "claimName"):
         assert ("PersistentVolumeClaim", claim) in kinds
@@ -76,13 +81,17 @@ def test_the_script_makes_every_secret_once_and_for_oneself(root, kustomization,
     folder.mkdir()
     shutil.copy(root / "docker" / "secret_files.sh", tmp_path)
     script = shutil.copy(root / "docker" / "kuberay" / "make_secrets.sh", folder)
-    written = []
+    contents = []
     for _ in range(2):
         subprocess.run(["sh", script], check=True)
-        written.append({file.name: file.read_text() for file in (folder / "secrets").iterdir()})
-    files = [file.rpartition("=")[2] for its in kustomization["secretGenerator"] for file in its["files"]]
-    assert sorted(f"secrets/{name}" for name in written[0]) == sorted(files)
-    assert written[0] == written[1]
+        contents.append({file.name: file.read_text() for file in (folder / "secrets").iterdir()})
+    files = [
+        file.rpartition("=")[2]
+        for generator in kustomization["secretGenerator"]
+        for file in generator["files"]
+    ]
+    assert sorted(f"secrets/{name}" for name in contents[0]) == sorted(files)
+    assert contents[0] == contents[1]
     assert all(file.stat().st_mode & 0o077 == 0 for file in (folder / "secrets").iterdir())
     assert "kuberay/secrets/" in (root / "docker" / ".gitignore").read_text().splitlines()
 
@@ -90,13 +99,13 @@ def test_the_script_makes_every_secret_once_and_for_oneself(root, kustomization,
 def test_each_service_leads_to_one_workload_at_the_address_that_others_use(manifests):
     services = {tree["metadata"]["name"]: tree["spec"] for tree in manifests if tree["kind"] == "Service"}
     for service in services.values():
-        (chosen,) = [
-            each
-            for each in templates(manifests).values()
-            if service["selector"].items() <= each.get("metadata", {}).get("labels", {}).items()
+        (workload,) = [
+            template
+            for template in templates(manifests).values()
+            if service["selector"].items() <= template.get("metadata", {}).get("labels", {}).items()
         ]
-        (port,), (container,) = service["ports"], chosen["spec"]["containers"]
-        assert [port["port"]] == [its["containerPort"] for its in container["ports"]]
+        (port,), (container,) = service["ports"], workload["spec"]["containers"]
+        assert [port["port"]] == [container_port["containerPort"] for container_port in container["ports"]]
     text = yaml.safe_dump(manifests)
     assert {"redis", "postgres", "mlflow"} == set(services)
     assert "redisAddress: redis:6379" in text
@@ -104,9 +113,9 @@ def test_each_service_leads_to_one_workload_at_the_address_that_others_use(manif
 
 
 def test_every_container_is_locked_and_pinned(manifests):
-    found = templates(manifests)
-    assert len(found) == 5
-    for (_, name), template in found.items():
+    pod_templates = templates(manifests)
+    assert len(pod_templates) == 5
+    for (_, name), template in pod_templates.items():
         pod = template["spec"]
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         (container,) = pod["containers"]
@@ -114,12 +123,12 @@ def test_every_container_is_locked_and_pinned(manifests):
         assert not container["image"].endswith("latest"), name
         assert ":" in container["image"], name
         assert "limits" in container["resources"], name
-        mounted = {mount["name"] for mount in container["volumeMounts"]}
-        assert mounted >= {volume["name"] for volume in pod["volumes"]}, name
+        mount_names = {mount["name"] for mount in container["volumeMounts"]}
+        assert mount_names >= {volume["name"] for volume in pod["volumes"]}, name
 
 
 def test_pods_are_reached_from_the_namespace_and_the_operator_alone(manifests):
     (policy,) = [tree["spec"] for tree in manifests if tree["kind"] == "NetworkPolicy"]
     assert policy["podSelector"] == {}
     (rule,) = policy["ingress"]
-    assert [list(each) for each in rule["from"]] == [["podSelector"], ["namespaceSelector"]]
+    assert [list(peer) for peer in rule["from"]] == [["podSelector"], ["namespaceSelector"]]

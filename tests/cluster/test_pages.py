@@ -15,9 +15,9 @@ def commands(page):
     section = page.partition(HEADING)[2].partition("\n## ")[0]
     blocks = re.findall(r"^```\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     lines = [line.partition("  #")[0] for block in blocks for line in block.splitlines()]
-    found = [part.strip() for line in lines for part in line.split("&&")]
-    last = next(number for number, each in enumerate(found) if " sweep jobs/" in each)
-    return found[: last + 1]
+    section_commands = [part.strip() for line in lines for part in line.split("&&")]
+    last = next(number for number, command in enumerate(section_commands) if " sweep jobs/" in command)
+    return section_commands[: last + 1]
 
 
 @pytest.fixture(params=PAGES)
@@ -43,15 +43,20 @@ def test_scripts_and_cluster_files_of_the_steps_are_there_and_can_be_run(root, s
 
 
 def test_every_page_that_is_linked_is_checked(root):
-    linked = set(re.findall(r"\]\(([\w-]+)\.md\)", (root / "docs/cluster/README.md").read_text()))
-    assert linked - {"many-nodes"} == set(PAGES)
+    names = set(re.findall(r"\]\(([\w-]+)\.md\)", (root / "docs/cluster/README.md").read_text()))
+    assert names - {"many-nodes"} == set(PAGES)
 
 
 def test_the_driver_of_the_pages_is_that_of_the_wheels_cuda(root):
-    pinned = dict(re.findall(r"^([\w-]+)==(\d+\.\d+)", (root / "constraints.txt").read_text(), re.MULTILINE))
+    versions = dict(
+        re.findall(r"^([\w-]+)==(\d+\.\d+)", (root / "constraints.txt").read_text(), re.MULTILINE)
+    )
     page, dockerfile = ((root / name).read_text() for name in ("docs/cluster/docker.md", "docker/Dockerfile"))
     # NVIDIA's table of the oldest driver for all CUDA versions of a major version.
-    oldest = {"12": "525", "13": "580"}[pinned["cuda-toolkit"].partition(".")[0]]
-    assert f"PyTorch with CUDA {pinned['cuda-toolkit']}, which needs **NVIDIA's driver {oldest}**" in page
-    assert f"drivers older than {oldest}" in dockerfile
+    oldest_driver = {"12": "525", "13": "580"}[versions["cuda-toolkit"].partition(".")[0]]
+    assert (
+        f"PyTorch with CUDA {versions['cuda-toolkit']}, which needs **NVIDIA's driver {oldest_driver}**"
+        in page
+    )
+    assert f"drivers older than {oldest_driver}" in dockerfile
     assert "TORCH_OPTIONS" in page

@@ -32,8 +32,8 @@ class Clone:
         for name in ("cluster", "docker"):
             subprocess.run(["cp", "-r", root / name, self.folder], check=True)
         self.programs = folder / "programs"
-        for place in (self.programs, self.folder / ".venv/bin"):
-            place.mkdir(parents=True)
+        for path in (self.programs, self.folder / ".venv/bin"):
+            path.mkdir(parents=True)
         self.home = folder / "home"
         (self.home / ".ray").mkdir(parents=True)
 
@@ -55,8 +55,8 @@ class Clone:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     def calls(self, name):
-        found = [json.loads(line) for line in self.log.read_text().splitlines()]
-        return [call for call in found if call["name"] == name]
+        calls = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [call for call in calls if call["name"] == name]
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def test_the_launchers_file_for_an_account_has_nothing_left_to_fill_in(clone):
     clone.fake("aws")
     clone.fake("python", "ray", place=clone.folder / ".venv/bin")
     (clone.home / ".ray" / "auth_token").write_text("token")
-    done = clone.run("cluster/aws/set_up.sh", "203.0.113.7/32", "data", **AWS)
-    assert done.returncode == 0, done.stderr
+    process = clone.run("cluster/aws/set_up.sh", "203.0.113.7/32", "data", **AWS)
+    assert process.returncode == 0, process.stderr
     text = (clone.folder / "dist/ray-aws.yaml").read_text()
     assert not [part for part in ("0123456789", "123456789012", "us-west-2") if part in text]
     config = prepare_config(yaml.safe_load(text))
@@ -94,19 +94,29 @@ def test_the_launchers_file_for_an_account_has_nothing_left_to_fill_in(clone):
         assert nodes[name]["ImageId"] == "ami-2"
         assert nodes[name]["SecurityGroupIds"] == ["sg-3"]
         assert nodes[name]["IamInstanceProfile"] == {"Arn": f"arn:aws:iam::5:instance-profile/{profile}"}
-    assert any("fs-4.efs.eu-central-1.amazonaws.com:/ /storage" in each for each in config["setup_commands"])
+    assert any(
+        "fs-4.efs.eu-central-1.amazonaws.com:/ /storage" in command for command in config["setup_commands"]
+    )
     (stack,) = [call["words"] for call in clone.calls("aws") if "deploy" in call["words"]]
-    given = {"Network=vpc-1", "SubnetA=subnet-1", "SubnetB=subnet-2", "SshFrom=203.0.113.7/32", "Bucket=data"}
-    assert given <= set(stack)
+    parameters = {
+        "Network=vpc-1",
+        "SubnetA=subnet-1",
+        "SubnetB=subnet-2",
+        "SshFrom=203.0.113.7/32",
+        "Bucket=data",
+    }
+    assert parameters <= set(stack)
     assert ["-m", "pip", "wheel"] == clone.calls("python")[0]["words"][:3]
     assert clone.calls("ray") == []  # the token exists already
 
 
 def test_an_account_without_two_zones_is_refused_before_anything_is_made(clone):
     clone.fake("aws")
-    done = clone.run("cluster/aws/set_up.sh", "203.0.113.7/32", **AWS | {"describe-subnets": "subnet-1\ta"})
-    assert done.returncode == 2
-    assert "fewer than two zones" in done.stderr
+    process = clone.run(
+        "cluster/aws/set_up.sh", "203.0.113.7/32", **AWS | {"describe-subnets": "subnet-1\ta"}
+    )
+    assert process.returncode == 2
+    assert "fewer than two zones" in process.stderr
     assert not [call for call in clone.calls("aws") if "deploy" in call["words"]]
     assert not (clone.folder / "dist").exists()
 
@@ -130,34 +140,38 @@ def template(root):
 
 def test_the_stack_lets_in_ssh_from_one_network_and_nfs_from_the_machines(root):
     tree = template(root)
-    made = tree["Resources"]
+    resources = tree["Resources"]
     assert set(tree["Outputs"]) == {"Group", "FileSystem", "Head", "Worker"}
-    (ssh,) = made["Nodes"]["Properties"]["SecurityGroupIngress"]
+    (ssh,) = resources["Nodes"]["Properties"]["SecurityGroupIngress"]
     assert (ssh["FromPort"], ssh["ToPort"], ssh["CidrIp"]) == (22, 22, {"Ref": "SshFrom"})
-    (files,) = made["Files"]["Properties"]["SecurityGroupIngress"]
+    (files,) = resources["Files"]["Properties"]["SecurityGroupIngress"]
     assert (files["FromPort"], files["SourceSecurityGroupId"]) == (2049, {"GetAtt": "Nodes.GroupId"})
-    assert made["Storage"]["DeletionPolicy"] == "Retain"
-    assert made["Storage"]["Properties"]["Encrypted"] is True
-    assert "Policies" not in made["WorkerRole"]["Properties"]
-    (policy,) = made["HeadRole"]["Properties"]["Policies"]
-    ends = [each for each in policy["PolicyDocument"]["Statement"] if "Terminate" in str(each["Action"])]
+    assert resources["Storage"]["DeletionPolicy"] == "Retain"
+    assert resources["Storage"]["Properties"]["Encrypted"] is True
+    assert "Policies" not in resources["WorkerRole"]["Properties"]
+    (policy,) = resources["HeadRole"]["Properties"]["Policies"]
+    statements = [
+        statement
+        for statement in policy["PolicyDocument"]["Statement"]
+        if "Terminate" in str(statement["Action"])
+    ]
     launcher = yaml.safe_load((root / "cluster/ray-aws.yaml").read_text())
     tag = {"aws:ResourceTag/ray-cluster-name": launcher["cluster_name"]}
-    assert [each["Condition"] for each in ends] == [{"StringEquals": tag}]
+    assert [statement["Condition"] for statement in statements] == [{"StringEquals": tag}]
 
 
 def test_a_machine_with_the_heads_address_is_the_head_and_the_others_are_workers(root, clone):
     clone.fake("hostname")
     clone.fake("ray", place=clone.folder / ".venv/bin")
-    started = []
-    for own in ("10.0.0.1 172.17.0.1", "10.0.0.11", "10.0.0.1"):
-        assert clone.run("cluster/lab.sh", "10.0.0.1", **{"-I": own}).returncode == 0
+    starts = []
+    for addresses in ("10.0.0.1 172.17.0.1", "10.0.0.11", "10.0.0.1"):
+        assert clone.run("cluster/lab.sh", "10.0.0.1", **{"-I": addresses}).returncode == 0
         (call,) = clone.calls("ray")
-        started.append((call["words"][:3], (clone.folder / "outputs/ray.token").read_text()))
+        starts.append((call["words"][:3], (clone.folder / "outputs/ray.token").read_text()))
         assert call["token"] == str(clone.folder / "outputs/ray.token")
     head, worker = ["start", "--head", "--num-cpus"], ["start", "--address", "10.0.0.1:6379"]
-    token = started[0][1]
-    assert started == [(head, token), (worker, token), (head, token)]
+    token = starts[0][1]
+    assert starts == [(head, token), (worker, token), (head, token)]
     assert len(token) == 64
     assert (clone.folder / "outputs/ray.token").stat().st_mode & 0o777 == 0o600
     assert (
@@ -170,17 +184,19 @@ def test_images_class_and_bucket_are_filled_in_and_secrets_are_no_argument(root,
     services = (root / "cluster/kuberay/services.yaml").read_text()
     cluster = (root / "cluster/kuberay/raycluster.yaml").read_text()
     kustomized = f"{services}\n---\n{cluster}"
-    done = clone.run("docker/kuberay/set_up.sh", "10.0.0.9:5000/mlcl", "nfs", "results", kustomize=kustomized)
-    assert done.returncode == 0, done.stderr
-    built = [call["words"] for call in clone.calls("docker")]
-    assert [words[-1] for words in built if words[0] == "push"] == [
+    process = clone.run(
+        "docker/kuberay/set_up.sh", "10.0.0.9:5000/mlcl", "nfs", "results", kustomize=kustomized
+    )
+    assert process.returncode == 0, process.stderr
+    docker_calls = [call["words"] for call in clone.calls("docker")]
+    assert [words[-1] for words in docker_calls if words[0] == "push"] == [
         "10.0.0.9:5000/mlcl:cpu",
         "10.0.0.9:5000/mlcl:gpu",
     ]
-    assert [words[0] for words in built] == ["build", "push"] * 2
-    applied = [call for call in clone.calls("kubectl") if call["words"][0] == "apply"]
-    assert [call["words"] for call in applied] == [["apply", "--filename", "-"]]
-    trees = list(yaml.safe_load_all(applied[0]["input"]))
+    assert [words[0] for words in docker_calls] == ["build", "push"] * 2
+    apply_calls = [call for call in clone.calls("kubectl") if call["words"][0] == "apply"]
+    assert [call["words"] for call in apply_calls] == [["apply", "--filename", "-"]]
+    trees = list(yaml.safe_load_all(apply_calls[0]["input"]))
     assert len(trees) == len(list(yaml.safe_load_all(kustomized)))
     text = yaml.safe_dump_all(trees)
     assert not [part for part in ("example", "storageClassName: efs") if part in text]
@@ -202,8 +218,8 @@ def test_a_failed_build_stops_the_set_up(clone):
 def test_the_operator_is_where_the_network_policy_expects_it(root):
     folder = root / "docker/kuberay/operator"
     operator = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    own, remote = operator["resources"]
-    assert yaml.safe_load((folder / own).read_text())["metadata"]["name"] == operator["namespace"]
+    namespace_file, remote = operator["resources"]
+    assert yaml.safe_load((folder / namespace_file).read_text())["metadata"]["name"] == operator["namespace"]
     assert remote.endswith("?ref=v1.7.0")
     policies = yaml.safe_load_all((root / "cluster/kuberay/services.yaml").read_text())
     (policy,) = [tree for tree in policies if tree["kind"] == "NetworkPolicy"]
@@ -213,6 +229,6 @@ def test_the_operator_is_where_the_network_policy_expects_it(root):
 
 @pytest.mark.parametrize("script", ["cluster/lab.sh", "cluster/aws/set_up.sh", "docker/kuberay/set_up.sh"])
 def test_without_arguments_a_script_says_how_it_is_used(root, script):
-    done = subprocess.run(["sh", root / script], capture_output=True, text=True)
-    assert (done.returncode > 0, done.stdout) == (True, "")  # the number is the shell's
-    assert f"usage: {script.rpartition('/')[2]} " in done.stderr
+    process = subprocess.run(["sh", root / script], capture_output=True, text=True)
+    assert (process.returncode > 0, process.stdout) == (True, "")  # the number is the shell's
+    assert f"usage: {script.rpartition('/')[2]} " in process.stderr

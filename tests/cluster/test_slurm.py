@@ -31,9 +31,9 @@ class Allocation:
         commands.mkdir(parents=True)
         self.scratch.mkdir()
         self.log.touch()
-        fake = (Path(__file__).parent / "fake_commands.py").read_text()
+        code = (Path(__file__).parent / "fake_commands.py").read_text()
         for name in ("scontrol", "srun", "ray", "mlcl", "ip", "getent"):
-            (commands / name).write_text(f"#!{sys.executable}\n{fake}")
+            (commands / name).write_text(f"#!{sys.executable}\n{code}")
             (commands / name).chmod(0o755)
         self.environment = {
             **os.environ,
@@ -55,8 +55,8 @@ class Allocation:
         return self.start(*words).wait(PATIENCE)
 
     def calls(self, name: str) -> list[dict]:
-        found = [json.loads(line) for line in self.log.read_text().splitlines()]
-        return [call for call in found if call["name"] == name]
+        calls = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [call for call in calls if call["name"] == name]
 
     def left(self) -> list[Path]:
         return [*self.scratch.iterdir(), *self.home.glob("slurm/*.token")]
@@ -176,8 +176,8 @@ def test_without_a_command_nothing_is_started(allocation):
 
 
 def test_bash_can_read_it(root):
-    done = subprocess.run(["bash", "-n", str(root / SCRIPT)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = subprocess.run(["bash", "-n", str(root / SCRIPT)], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 @pytest.mark.skipif(SHELLCHECK is None, reason="shellcheck is not installed")
@@ -187,6 +187,6 @@ def test_shellcheck_has_nothing_to_say(root):
         *sorted((root / "docker").rglob("*.sh")),
         *sorted((root / "cluster").rglob("*.sh")),
     ]
-    done = subprocess.run([SHELLCHECK, *map(str, scripts)], capture_output=True, text=True, check=False)
-    assert done.stdout == ""
+    process = subprocess.run([SHELLCHECK, *map(str, scripts)], capture_output=True, text=True, check=False)
+    assert process.stdout == ""
     assert len(scripts) >= 7

@@ -85,6 +85,6 @@ def tables(tmp_path_factory):
 
 @pytest.fixture
 def mlcl(tmp_path, tiny, tables):
-    made = Cli(tmp_path, tiny)
-    shutil.copytree(tables, made.home)
-    return made
+    cli = Cli(tmp_path, tiny)
+    shutil.copytree(tables, cli.home)
+    return cli

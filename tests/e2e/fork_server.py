@@ -84,13 +84,13 @@ def become(words: list[str], folder: str, environment: dict[str, str], streams: 
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    writable = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    for number, (place, mode) in enumerate(
-        [(os.devnull, os.O_RDONLY), *((stream, writable) for stream in streams)]
+    write_flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    for number, (path, mode) in enumerate(
+        [(os.devnull, os.O_RDONLY), *((stream, write_flags) for stream in streams)]
     ):
-        opened = os.open(place, mode, 0o644)
-        os.dup2(opened, number)
-        os.close(opened)
+        descriptor = os.open(path, mode, 0o644)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     sys.argv = ["mlcl", *words]
 
 

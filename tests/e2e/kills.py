@@ -73,9 +73,9 @@ def moment(kind: str, point: int, events: Sequence[dict[str, Any]]) -> Moment:
     for count, event in enumerate(events[:-1], start=1):
         if target != "worker" or event["event"] in ("begin", "value"):
             lines.setdefault(event["event"], []).append(count)
-    here = chance.choice(lines[chance.choice(sorted(lines))])
-    gap = events[here]["at"] - events[here - 1]["at"]
-    return Moment(target, here, chance.random() * gap, restart_at_once=point % 2 == 0)
+    index = chance.choice(lines[chance.choice(sorted(lines))])
+    gap = events[index]["at"] - events[index - 1]["at"]
+    return Moment(target, index, chance.random() * gap, restart_at_once=point % 2 == 0)
 
 
 class Server:
@@ -177,15 +177,15 @@ class KilledCommand:
 
         Fails if a repeated command fails.
         """
-        for again in range(3):
-            if again > 0:
+        for repetitions in range(3):
+            if repetitions > 0:
                 self.start()
             status = self._status()
-            assert status == 0 or again == 0, (self.folder / "err.txt").read_text()[-3000:]
+            assert status == 0 or repetitions == 0, (self.folder / "err.txt").read_text()[-3000:]
             if not self.server.running:
                 self.server.start()
             elif status == 0 and self.report["undelivered"] == 0:
-                return again
+                return repetitions
         raise AssertionError(f"{self.report['undelivered']} logs are not delivered")
 
     def _status(self) -> int:
@@ -238,8 +238,8 @@ class KilledCommand:
             driver = psutil.Process(self._driver.pid)
             if target == "driver":
                 return driver
-            begins = {"worker": "ray::ImplicitFunc", "ray": "gcs_server"}[target]
-            return next((one for one in driver.children(recursive=True) if _is(one, begins)), None)
+            prefix = {"worker": "ray::ImplicitFunc", "ray": "gcs_server"}[target]
+            return next((child for child in driver.children(recursive=True) if _is(child, prefix)), None)
         return None
 
 

@@ -23,7 +23,11 @@ def doctor(mlcl, monkeypatch):
 
 
 def found(answer):
-    return {f["check"]: f["status"] for f in answer.json["findings"] if f["check"] != "disk"}
+    return {
+        finding["check"]: finding["status"]
+        for finding in answer.json["findings"]
+        if finding["check"] != "disk"
+    }
 
 
 def rest(home):
@@ -39,16 +43,16 @@ def kill(process):
 def test_a_killed_run_is_found_and_closed(mlcl, doctor):
     process = mlcl.start("run", mlcl.job, "train.epochs=100000")
     until(lambda: list(mlcl.home.glob("runs/*/checkpoint.pt")))
-    living = doctor("--fix")
-    assert set(found(living)) <= {"delivery"}, living.out
-    assert set(found(living).values()) <= {"NOTE"}
+    running_answer = doctor("--fix")
+    assert set(found(running_answer)) <= {"delivery"}, running_answer.out
+    assert set(found(running_answer).values()) <= {"NOTE"}
     assert psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE
     kill(process)
 
     assert "killed" in {result.check for result in rest(mlcl.home)}
-    mended = doctor("--fix")
-    assert found(mended)["killed"] == "MENDED", mended.out
-    assert set(found(mended).values()) == {"MENDED"}
+    fix_answer = doctor("--fix")
+    assert found(fix_answer)["killed"] == "MENDED", fix_answer.out
+    assert set(found(fix_answer).values()) == {"MENDED"}
     assert rest(mlcl.home) == []
     (run,) = mlcl.runs()
     assert (run.info.status, run.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
@@ -64,8 +68,8 @@ def test_a_killed_sweep_is_mended_and_goes_on(mlcl, doctor):
     kill(process)
 
     assert {"killed", "leftovers"} <= {result.check for result in rest(mlcl.home)}
-    mended = doctor("--fix")
-    assert set(found(mended).values()) == {"MENDED"}, mended.out
+    fix_answer = doctor("--fix")
+    assert set(found(fix_answer).values()) == {"MENDED"}, fix_answer.out
     assert {run.info.status for run in mlcl.runs()} == {"KILLED"}
     assert set(statuses(rest(mlcl.home))) <= {"NOTE"}
     after = mlcl(*sweep, "--json")

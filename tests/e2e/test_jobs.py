@@ -64,21 +64,24 @@ def runs_of(mlcl, service, id, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", service["user"])
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", cluster.mlflow.password.resolve("password"))
     client = MlflowClient(service["mlflow"])
-    everywhere = [experiment.experiment_id for experiment in client.search_experiments()]
-    runs = client.search_runs(everywhere, f"tags.`mlcl.job` = '{id}'")
+    experiment_ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(experiment_ids, f"tags.`mlcl.job` = '{id}'")
     tags = [run.data.tags for run in runs]
-    return sorted((its.get("mlcl.key", its.get("mlcl.kind", "run")), its["mlcl.state"]) for its in tags)
+    return sorted(
+        (run_tags.get("mlcl.key", run_tags.get("mlcl.kind", "run")), run_tags["mlcl.state"])
+        for run_tags in tags
+    )
 
 
 def submit(mlcl, *words):
-    submitted = mlcl("submit", "--id", "lab-1", *words)
-    assert (submitted.status, submitted.out) == (0, "lab-1\n"), submitted.err
+    answer = mlcl("submit", "--id", "lab-1", *words)
+    assert (answer.status, answer.out) == (0, "lab-1\n"), answer.err
 
 
 def stop(mlcl, name):
     assert mlcl("status", "lab-1", "--json").json["state"] == "RUNNING"
-    stopped = mlcl("stop", "lab-1")
-    assert (stopped.status, stopped.out) == (0, "lab-1 STOPPED\n"), stopped.err
+    answer = mlcl("stop", "lab-1")
+    assert (answer.status, answer.out) == (0, "lab-1 STOPPED\n"), answer.err
     assert f"stopped; mlcl resume lab-1 goes on with {name}" in mlcl("logs", "lab-1").out
     assert mlcl("status", "lab-1").status == 130
 
@@ -87,11 +90,11 @@ def resume(mlcl, *options):
     """Resumes the job, waits for its end, and returns its log."""
     (mlcl.folder / "fast").touch()
     assert mlcl("resume", "lab-1", *options).out == "lab-1\n"
-    followed = mlcl("logs", "-f", "lab-1")
-    assert followed.status == 0, followed.err
-    (listed,) = mlcl("list", "--json").json["jobs"]
-    assert (listed["id"], listed["state"], listed["attempts"]) == ("lab-1", "COMPLETE", 2)
-    return followed.out
+    answer = mlcl("logs", "-f", "lab-1")
+    assert answer.status == 0, answer.err
+    (entry,) = mlcl("list", "--json").json["jobs"]
+    assert (entry["id"], entry["state"], entry["attempts"]) == ("lab-1", "COMPLETE", 2)
+    return answer.out
 
 
 def test_a_run_is_submitted_watched_stopped_and_resumed(mlcl, service, monkeypatch):
@@ -100,8 +103,8 @@ def test_a_run_is_submitted_watched_stopped_and_resumed(mlcl, service, monkeypat
     until(lambda: f"epoch 1/{EPOCHS}" in follower.out.read_text())
     stop(mlcl, "lab-1")
     assert follower.answer().status == 130
-    refused = mlcl("submit", "--id", "lab-1", "run", "job.yaml")
-    assert (refused.status, "this id is taken; found: lab-1: STOPPED" in refused.err) == (2, True)
+    answer = mlcl("submit", "--id", "lab-1", "run", "job.yaml")
+    assert (answer.status, "this id is taken; found: lab-1: STOPPED" in answer.err) == (2, True)
     log = resume(mlcl)
     assert f"epoch {EPOCHS}/{EPOCHS}" in log
     assert f"epoch 1/{EPOCHS} " not in log
@@ -117,11 +120,13 @@ def test_a_sweep_goes_on_with_more_trials(mlcl, service, monkeypatch):
     # The log may name a training before its first epoch has ended.
     until(lambda: Ledger(sweep).history)
     stop(mlcl, "job-space")
-    kept = [entry.intermediate for entry in Ledger(sweep).entries.values()]
-    assert any(kept)
+    intermediates = [entry.intermediate for entry in Ledger(sweep).entries.values()]
+    assert any(intermediates)
     assert "sweep job-space COMPLETE" in resume(mlcl, "--trials", "3")
     entries = list(Ledger(sweep).entries.values())
-    assert [entry.intermediate[: len(before)] for entry, before in zip(entries, kept, strict=False)] == kept
+    assert [
+        entry.intermediate[: len(before)] for entry, before in zip(entries, intermediates, strict=False)
+    ] == intermediates
     keys = ["sweep", "trial-0000", "trial-0001", "trial-0002"]
     assert runs_of(mlcl, service, "lab-1", monkeypatch) == [(key, "COMPLETE") for key in keys]
     assert mlcl("down").status == 0
@@ -133,12 +138,12 @@ def test_a_call_from_python_waits_for_its_job(mlcl, service, monkeypatch):
     monkeypatch.chdir(mlcl.folder)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     lines, file = [], mlcl.home / "service" / "cluster.yaml"
-    how = {"home": mlcl.folder / "python", "on": file, "progress": lines.append}
-    report = run("job.yaml", {"train.epochs": 3}, **how)
+    options = {"home": mlcl.folder / "python", "on": file, "progress": lines.append}
+    report = run("job.yaml", {"train.epochs": 3}, **options)
     assert (report.state, report.folder) == ("COMPLETE", mlcl.home / "runs" / report.id)
     assert [line for line in lines if line.startswith("epoch 3/3")]
     assert report.metrics == json.loads((report.folder / "result.json").read_text())
     with pytest.raises(UserError, match=r"key on: the cluster refuses the command.*not.there"):
-        run("job.yaml", {"data.path": "/not/there"}, **how)
+        run("job.yaml", {"data.path": "/not/there"}, **options)
     assert runs_of(mlcl, service, report.id, monkeypatch) == [("run", "COMPLETE")]
     assert mlcl("down").status == 0

@@ -14,46 +14,48 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory, tiny):
     """Returns a function that runs an unbroken sweep or table once, and returns its events and trace."""
-    known = {}
+    results = {}
 
     def get(kind):
-        if kind not in known:
+        if kind not in results:
             with KilledCommand(kind, tmp_path_factory.mktemp(kind), tiny) as command:
                 command.start()
                 assert command.complete() == 0
-                known[kind] = command.events, trace(command.home, command.server.uri)
-        return known[kind]
+                results[kind] = command.events, trace(command.home, command.server.uri)
+        return results[kind]
 
     return get
 
 
 def check_left(found):
-    empty = ("running", "running in mlflow", "half files", "ray", "stop", "logs")
+    names = ("running", "running in mlflow", "half files", "ray", "stop", "logs")
     assert found["left: records"] == ["COMPLETE"]
-    assert all(found[f"left: {name}"] == [] for name in empty)
+    assert all(found[f"left: {name}"] == [] for name in names)
 
 
 def test_the_unbroken_sweep_is_worth_comparing(unbroken):
-    events, found = unbroken("sweep")
+    events, contents = unbroken("sweep")
     states = [
-        value for key, value in found.items() if key.startswith("ledger: trial") and key.endswith("state")
+        value for key, value in contents.items() if key.startswith("ledger: trial") and key.endswith("state")
     ]
     assert len(states) == TRIALS
     assert {"COMPLETE", "PRUNED"} == set(states)
-    assert sum(count for name, count in found["mlflow: runs"].items() if name.endswith("-seed1")) == 2 * SEEDS
-    assert found["models: aliases"] == {"tiny": {"best": "1"}}
-    check_left(found)
+    assert (
+        sum(count for name, count in contents["mlflow: runs"].items() if name.endswith("-seed1")) == 2 * SEEDS
+    )
+    assert contents["models: aliases"] == {"tiny": {"best": "1"}}
+    check_left(contents)
     assert len(events) > 40
 
 
 def test_the_unbroken_table_is_worth_comparing(unbroken):
-    events, found = unbroken("table")
-    assert len(found["left: runs"]) == 8
-    assert set(found["left: runs"].values()) == {"COMPLETE"}
-    assert found["mlflow: runs"]["table"] == 1
-    assert sum(found["mlflow: runs"].values()) == 9
-    assert {"table: table.md", "table: table.tex", "table: table.json"} <= found.keys()
-    check_left(found)
+    events, contents = unbroken("table")
+    assert len(contents["left: runs"]) == 8
+    assert set(contents["left: runs"].values()) == {"COMPLETE"}
+    assert contents["mlflow: runs"]["table"] == 1
+    assert sum(contents["mlflow: runs"].values()) == 9
+    assert {"table: table.md", "table: table.tex", "table: table.json"} <= contents.keys()
+    check_left(contents)
     assert len(events) > 40
 
 
@@ -66,5 +68,5 @@ def test_a_kill_changes_nothing(kind, point, unbroken, tmp_path, tiny):
         command.start()
         command.kill(moment(kind, point, events))
         command.complete()
-        found = trace(command.home, command.server.uri)
-    assert found == expected, differences(found, expected)
+        actual = trace(command.home, command.server.uri)
+    assert actual == expected, differences(actual, expected)

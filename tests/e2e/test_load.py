@@ -64,15 +64,15 @@ def store(request):
 
 @pytest.fixture
 def server(tmp_path, store, monkeypatch):
-    made = Server(tmp_path / "server", store)
+    running_server = Server(tmp_path / "server", store)
     try:
-        made.start()
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", made.uri)
-        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", read_secret(made.folder.mlflow_user))
-        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", read_secret(made.folder.mlflow_password))
-        yield made
+        running_server.start()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", running_server.uri)
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", read_secret(running_server.folder.mlflow_user))
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", read_secret(running_server.folder.mlflow_password))
+        yield running_server
     finally:
-        made.end()
+        running_server.end()
 
 
 def logged():
@@ -112,8 +112,8 @@ def test_a_sweep_of_many_trials_at_once(server, tmp_path):
         for writer in range(WRITERS):
             delivery.add(begin(home, writer, "sweep").id)
         with at_once(trial, WRITERS, home, "sweep") as trials:
-            for each in trials:
-                each.result()
+            for future in trials:
+                future.result()
         assert delivery.drain(PATIENCE) == 0
     check(server, home, "sweep")
 
@@ -121,8 +121,8 @@ def test_a_sweep_of_many_trials_at_once(server, tmp_path):
 def test_many_commands_at_once_and_the_server_dies_meanwhile(server, tmp_path):
     home = tmp_path / "home"
     with at_once(command, WRITERS, home, "commands") as commands:
-        until(lambda: any((home / "logs").glob("*/cursor.json")) or any(each.done() for each in commands))
+        until(lambda: any((home / "logs").glob("*/cursor.json")) or any(future.done() for future in commands))
         server.kill()
         server.start()
-        assert [each.result() for each in commands] == [0] * WRITERS
+        assert [future.result() for future in commands] == [0] * WRITERS
     check(server, home, "commands")

@@ -49,10 +49,10 @@ def test_an_export_needs_the_run_alone(mlcl, ran):
     (run,) = mlcl.runs()
     assert run.data.params["plugins"].startswith("['dice.py sha256:")
     (mlcl.folder / "dice.py").unlink()
-    trained = ran()
-    exported = mlcl("export", answer.json["id"], "--to", mlcl.folder / "model", "--json")
-    assert exported.status == 0, exported.err
-    assert ran() > trained
+    n_runs = ran()
+    export_answer = mlcl("export", answer.json["id"], "--to", mlcl.folder / "model", "--json")
+    assert export_answer.status == 0, export_answer.err
+    assert ran() > n_runs
 
 
 @pytest.mark.slow
@@ -63,10 +63,10 @@ def test_a_sweep_chooses_it_and_its_report_does_not_run_it(mlcl, ran):
     answer = mlcl("sweep", mlcl.job, space, "--trials", 2, "train.epochs=1", "--json")
     assert answer.status == 0, answer.err
     assert [trial["state"] for trial in answer.json["trials"]] == ["COMPLETE", "COMPLETE"]
-    trained = ran()
-    assert trained >= 2
+    n_runs = ran()
+    assert n_runs >= 2
     report = mlcl("report", answer.json["name"], "--json")
     assert report.status == 0, report.err
-    assert ran() == trained
+    assert ran() == n_runs
     page = (mlcl.folder / report.json["page"]).read_text()
     assert "its job has plugin files, which are not run here" in page

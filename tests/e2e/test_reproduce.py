@@ -30,10 +30,10 @@ def test_a_table_end_to_end(mlcl):
         ".lock", "table.json", "table.md", "table.tex"
     }  # fmt: skip
 
-    again = mlcl("reproduce", "heads")
-    assert again.status == 0, again.err
-    assert "2 of 2 runs are done" in again.err
-    assert again.out.startswith((folder / "table.md").read_text())
+    second_answer = mlcl("reproduce", "heads")
+    assert second_answer.status == 0, second_answer.err
+    assert "2 of 2 runs are done" in second_answer.err
+    assert second_answer.out.startswith((folder / "table.md").read_text())
     assert len(mlcl.runs()) == 3
     assert {run.info.status for run in mlcl.runs()} == {"FINISHED"}
 

@@ -48,31 +48,31 @@ def test_stopped_with_ctrl_c_then_killed_and_gone_on_with(mlcl):
     process = mlcl.start("run", mlcl.job, *settings)
     until(lambda: checkpoint(mlcl))
     os.killpg(process.pid, signal.SIGINT)
-    stopped = process.answer()
-    assert stopped.status == 130, stopped.err
-    assert stopped.json["state"] == "STOPPED"
+    stopped_answer = process.answer()
+    assert stopped_answer.status == 130, stopped_answer.err
+    assert stopped_answer.json["state"] == "STOPPED"
     (run,) = mlcl.runs()
     assert (run.info.status, run.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
 
-    left = checkpoint(mlcl).stat().st_mtime_ns
+    modified_ns = checkpoint(mlcl).stat().st_mtime_ns
     process = mlcl.start("run", mlcl.job, *settings)
     # A listing of the folder may miss a file that is being replaced.
-    until(lambda: (its := checkpoint(mlcl)) is not None and its.stat().st_mtime_ns > left)
+    until(lambda: (file := checkpoint(mlcl)) is not None and file.stat().st_mtime_ns > modified_ns)
     os.killpg(process.pid, signal.SIGKILL)
     assert process.answer().status == -signal.SIGKILL
 
-    again = mlcl("run", mlcl.job, *settings)
-    assert again.status == 0, again.err
-    assert again.json["resumed"]
+    resumed_answer = mlcl("run", mlcl.job, *settings)
+    assert resumed_answer.status == 0, resumed_answer.err
+    assert resumed_answer.json["resumed"]
     (run,) = mlcl.runs()
     assert (run.info.status, run.data.tags["mlcl.state"]) == ("FINISHED", "COMPLETE")
     for metric in ("train/loss", "val/accuracy"):
-        steps = [m.step for m in mlcl.client.get_metric_history(run.info.run_id, metric)]
+        steps = [point.step for point in mlcl.client.get_metric_history(run.info.run_id, metric)]
         # Points that the killed command left undelivered are logged later, with later timestamps.
         assert sorted(steps) == [3 * epoch for epoch in range(1, 301)], metric
     assert not list(mlcl.home.rglob("*.partial"))
-    whole = mlcl("run", mlcl.job, *settings, "--fresh")
-    assert without_times(whole.json["metrics"]) == without_times(again.json["metrics"])
+    fresh_answer = mlcl("run", mlcl.job, *settings, "--fresh")
+    assert without_times(fresh_answer.json["metrics"]) == without_times(resumed_answer.json["metrics"])
     assert len(mlcl.runs()) == 2
 
 
@@ -96,27 +96,30 @@ def test_a_diverging_run_is_failed_everywhere(mlcl):
     (run,) = mlcl.runs()
     assert (run.info.status, run.data.tags["mlcl.state"]) == ("FAILED", "FAILED")
     assert "not finite" in run.data.tags["mlcl.reason"]
-    retried = mlcl("run", mlcl.job, "--json", "train.lr=1e30", "train.optimizer=sgd", "train.warmup=0")
-    assert not retried.json["resumed"]
+    second_answer = mlcl("run", mlcl.job, "--json", "train.lr=1e30", "train.optimizer=sgd", "train.warmup=0")
+    assert not second_answer.json["resumed"]
 
 
 def test_two_workers_are_one_run(mlcl):
     settings = ("encoder.dropout=0", "train.epochs=3", "--json")
-    one = mlcl("run", mlcl.job, *settings)
-    two = mlcl("run", mlcl.job, "train.workers=2", *settings)
-    assert two.status == 0, two.err
+    one_worker = mlcl("run", mlcl.job, *settings)
+    two_workers = mlcl("run", mlcl.job, "train.workers=2", *settings)
+    assert two_workers.status == 0, two_workers.err
     for metric in ("val/accuracy", "test/accuracy", "knn/test/accuracy"):
-        assert two.json["metrics"][metric] == pytest.approx(one.json["metrics"][metric], abs=0.05)
+        assert two_workers.json["metrics"][metric] == pytest.approx(
+            one_worker.json["metrics"][metric], abs=0.05
+        )
     runs = {run.data.params["train.workers"]: run for run in mlcl.runs()}
     losses = [
-        [m.value for m in mlcl.client.get_metric_history(runs[n].info.run_id, "train/loss")] for n in "12"
+        [point.value for point in mlcl.client.get_metric_history(runs[n].info.run_id, "train/loss")]
+        for n in "12"
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert runs["2"].data.tags["mlcl.state"] == "COMPLETE"
     parts = {item.path for item in mlcl.client.list_artifacts(runs["2"].info.run_id, "embeddings.parquet")}
     assert parts == {f"embeddings.parquet/part-{rank:05d}.parquet" for rank in range(2)}
-    exported = mlcl("export", runs["2"].info.run_id, "--to", mlcl.home / "exported", "--json")
-    assert exported.status == 0, exported.err
+    export_answer = mlcl("export", runs["2"].info.run_id, "--to", mlcl.home / "exported", "--json")
+    assert export_answer.status == 0, export_answer.err
     assert (mlcl.home / "exported" / "datastore.parquet").is_file()
 
 
@@ -127,11 +130,11 @@ def test_two_workers_stop_together_and_go_on(mlcl):
     until(lambda: checkpoint(mlcl))
     # SIGTERM is what a scheduler sends; Ray has set its own signal handlers by now.
     os.kill(process.pid, signal.SIGTERM)
-    stopped = process.answer()
-    assert stopped.status == 130, stopped.err
-    assert stopped.json["state"] == "STOPPED"
-    again = mlcl("run", mlcl.job, "train.epochs=40", "train.workers=2", "--json")
-    assert again.status == 0, again.err
-    assert again.json["resumed"]
+    stopped_answer = process.answer()
+    assert stopped_answer.status == 130, stopped_answer.err
+    assert stopped_answer.json["state"] == "STOPPED"
+    resumed_answer = mlcl("run", mlcl.job, "train.epochs=40", "train.workers=2", "--json")
+    assert resumed_answer.status == 0, resumed_answer.err
+    assert resumed_answer.json["resumed"]
     (run,) = mlcl.runs()
     assert run.data.tags["mlcl.state"] == "COMPLETE"

@@ -74,19 +74,19 @@ def test_a_sweep_end_to_end(mlcl):
     check_trials(mlcl, report, runs)
     check_confirmations(report, runs)
     check_baselines(report)
-    complete = [trial for trial in report["trials"] if trial["state"] == "COMPLETE"]
-    assert report["best"] == max(complete, key=lambda trial: trial["score"])["label"]
-    assert parent.data.metrics["score"] == max(trial["score"] for trial in complete)
+    complete_trials = [trial for trial in report["trials"] if trial["state"] == "COMPLETE"]
+    assert report["best"] == max(complete_trials, key=lambda trial: trial["score"])["label"]
+    assert parent.data.metrics["score"] == max(trial["score"] for trial in complete_trials)
     version = mlcl.client.get_model_version_by_alias("tiny", "best")
     assert version.tags["metric"] == report["score"]
     labelled = mlflow.pyfunc.load_model(version.source).predict(pd.DataFrame({"text": ["vote", "ball"]}))
     assert list(labelled)[:2] == ["label", "probability"]
     assert report["registered"] == "models:/tiny@best (version 1)"
-    shown, told = mlcl("show", "job-space"), mlcl("show", "job-space", "--json").json
-    assert told["verdicts"] == report["verdicts"] != []
+    show_answer, show_json = mlcl("show", "job-space"), mlcl("show", "job-space", "--json").json
+    assert show_json["verdicts"] == report["verdicts"] != []
     for verdict in report["verdicts"]:
-        assert verdict["sentence"] in " ".join(shown.out.split())
-    assert shown.out.count("picked: ") == 3
+        assert verdict["sentence"] in " ".join(show_answer.out.split())
+    assert show_answer.out.count("picked: ") == 3
 
 
 def check_trials(mlcl, report, runs):
@@ -94,7 +94,7 @@ def check_trials(mlcl, report, runs):
     folder = mlcl.home / "sweeps" / report["id"]
     states = {trial.user_attrs["label"]: trial.state.name for trial in study_of(folder).trials}
     for trial in report["trials"]:
-        run, complete = runs[trial["mlflow_run_id"]], trial["state"] == "COMPLETE"
+        run, is_complete = runs[trial["mlflow_run_id"]], trial["state"] == "COMPLETE"
         assert run.data.tags["mlcl.key"] == trial["key"]
         assert run.data.tags["mlcl.state"] == trial["state"] == states[trial["label"]]
         assert run.info.status == {"COMPLETE": "FINISHED", "PRUNED": "KILLED"}[trial["state"]]
@@ -106,7 +106,7 @@ def check_trials(mlcl, report, runs):
         weight = float(run.data.params["objective.heads.topic.weight"])
         assert weight == trial["settings"]["objective.heads.topic.weight"]
         assert trial["chosen"] == {}  # the race chooses the neighbours
-        assert (folder / "trials" / trial["key"] / "result.json").exists() == complete
+        assert (folder / "trials" / trial["key"] / "result.json").exists() == is_complete
 
 
 def check_confirmations(report, runs):
@@ -114,18 +114,22 @@ def check_confirmations(report, runs):
     groups = [group for group in report["confirmations"] if "baseline" not in group["params"]]
     assert [group["arm"] for group in groups] == ["control", "baseline", "heads"]
     search_seeds = {run.data.tags["mlcl.seed"] for run in runs.values() if "mlcl.trial" in run.data.tags}
-    trained = []
+    seed_sets = []
     for group in groups:
         assert group["state"] == "COMPLETE"
         seeds = [runs[seed["mlflow_run_id"]] for seed in group["seeds"]]
         assert {run.data.tags["mlflow.parentRunId"] for run in seeds} == {group["mlflow_run_id"]}
         assert all({"test/accuracy", "knn/test/accuracy"} <= run.data.metrics.keys() for run in seeds)
-        chosen = {key: its for key, its in group["settings"].items() if key.startswith("evaluation.knn.")}
-        assert chosen.keys() >= {"evaluation.knn.lambda"}
-        assert all(float(run.data.params[key]) == its for run in seeds for key, its in chosen.items())
-        trained.append({run.data.params["train.seed"] for run in seeds})
-    assert all(len(seeds) == 2 and seeds == trained[0] for seeds in trained)
-    assert search_seeds.isdisjoint(trained[0])
+        knn_settings = {
+            key: value for key, value in group["settings"].items() if key.startswith("evaluation.knn.")
+        }
+        assert knn_settings.keys() >= {"evaluation.knn.lambda"}
+        assert all(
+            float(run.data.params[key]) == value for run in seeds for key, value in knn_settings.items()
+        )
+        seed_sets.append({run.data.params["train.seed"] for run in seeds})
+    assert all(len(seeds) == 2 and seeds == seed_sets[0] for seeds in seed_sets)
+    assert search_seeds.isdisjoint(seed_sets[0])
 
 
 def check_baselines(report):
@@ -160,29 +164,29 @@ def test_killed_with_all_of_its_processes_and_gone_on_with(mlcl):
     assert zombies
     assert mlcl("run", mlcl.job, "train.epochs=1").status == 0
     for run in zombies:
-        closed = mlcl.client.get_run(run.info.run_id)
-        assert (closed.info.status, closed.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
-        assert closed.data.tags["mlcl.reason"] == "its process was killed"
+        closed_run = mlcl.client.get_run(run.info.run_id)
+        assert (closed_run.info.status, closed_run.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
+        assert closed_run.data.tags["mlcl.reason"] == "its process was killed"
     assert "RUNNING" not in statuses(mlcl)
-    ((_, killed),) = RunFolders(mlcl.home, "sweeps").records()
-    assert killed.state == "STOPPED"
+    ((_, record),) = RunFolders(mlcl.home, "sweeps").records()
+    assert record.state == "STOPPED"
 
     process = start_and_train(mlcl, command)
     until(lambda: worker_of(process)).kill()
-    again = process.answer()
-    assert again.status == 0, again.err
-    check_gone_on(mlcl, killed.id, again.json)
+    answer = process.answer()
+    assert answer.status == 0, answer.err
+    check_gone_on(mlcl, record.id, answer.json)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_stopped_with_all_of_its_processes_and_gone_on_with(mlcl, number):
     command = sweep_of_two(mlcl)
-    stopped = stop(mlcl, command, number)
-    again = mlcl(*command)
-    assert again.status == 0, again.err
-    check_gone_on(mlcl, stopped["id"], again.json)
-    assert again.json["trials"][0]["settings"] == stopped["trials"][0]["settings"]
+    report = stop(mlcl, command, number)
+    answer = mlcl(*command)
+    assert answer.status == 0, answer.err
+    check_gone_on(mlcl, report["id"], answer.json)
+    assert answer.json["trials"][0]["settings"] == report["trials"][0]["settings"]
     assert statuses(mlcl) == {"FINISHED"}
     assert len(mlcl.runs()) == 3
 
@@ -197,32 +201,32 @@ def stop(mlcl, command, number):
     driver = psutil.Process(process.pid)
     processes = [driver, *driver.children(recursive=True)]
     assert len(processes) > 5
-    for each in [*processes, driver]:
+    for member in [*processes, driver]:
         with suppress(psutil.NoSuchProcess):
-            each.send_signal(number)
-    began = time.monotonic()
+            member.send_signal(number)
+    start = time.monotonic()
     answer = process.answer()
     assert answer.status == 130, answer.err
-    assert time.monotonic() - began < 45, answer.err
+    assert time.monotonic() - start < 45, answer.err
     assert all(json.loads(line) for line in answer.err.splitlines())
     assert psutil.wait_procs(processes, timeout=PATIENCE)[1] == []
-    left = [path.name for path in mlcl.home.glob("sweeps/*/*")]
-    assert not [name for name in left if name.startswith(("ray-", "STOP"))]
+    names = [path.name for path in mlcl.home.glob("sweeps/*/*")]
+    assert not [name for name in names if name.startswith(("ray-", "STOP"))]
     assert not list(Path(rays_own_folder()).glob(f"session_*_{process.pid}"))
-    stopped = answer.json
-    assert stopped["state"] == "STOPPED"
-    assert {trial["state"] for trial in stopped["trials"]} == {"STOPPED"}
+    report = answer.json
+    assert report["state"] == "STOPPED"
+    assert {trial["state"] for trial in report["trials"]} == {"STOPPED"}
     assert statuses(mlcl) == {"KILLED"}
-    states = {trial.state.name for trial in study_of(mlcl.home / "sweeps" / stopped["id"]).trials}
+    states = {trial.state.name for trial in study_of(mlcl.home / "sweeps" / report["id"]).trials}
     assert states == {"WAITING"}
-    return stopped
+    return report
 
 
 def start_and_train(mlcl, command):
     """Starts the command and returns its process when it trains."""
-    known = len(values(mlcl))
+    n_values = len(values(mlcl))
     process = mlcl.start(*command)
-    until(lambda: len(values(mlcl)) > known and "RUNNING" in statuses(mlcl))
+    until(lambda: len(values(mlcl)) > n_values and "RUNNING" in statuses(mlcl))
     return process
 
 
@@ -241,10 +245,10 @@ def values(mlcl):
 
 def worker_of(process):
     """Returns a process that trains, or None."""
-    for each in psutil.Process(process.pid).children(recursive=True):
+    for child in psutil.Process(process.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if each.name().startswith("ray::ImplicitFunc"):
-                return each
+            if child.name().startswith("ray::ImplicitFunc"):
+                return child
     return None
 
 
@@ -293,9 +297,9 @@ def test_a_used_up_budget_ends_a_sweep_and_a_larger_one_goes_on(mlcl):
     assert "RUNNING" not in statuses(mlcl)
     assert {run.data.tags["mlcl.state"] for run in mlcl.runs()} == {"BUDGET"}
     assert mlcl(*command, "--trials", 2, "--budget", "10s").json["state"] == "BUDGET"
-    again = mlcl(*command, "--trials", 2, "--budget", "1h")
-    assert again.status == 0, again.err
-    assert {trial["state"] for trial in again.json["trials"]} == {"COMPLETE"}
+    second_answer = mlcl(*command, "--trials", 2, "--budget", "1h")
+    assert second_answer.status == 0, second_answer.err
+    assert {trial["state"] for trial in second_answer.json["trials"]} == {"COMPLETE"}
     assert statuses(mlcl) == {"FINISHED"}
 
 
@@ -308,14 +312,15 @@ def test_several_goals_have_a_front(mlcl):
     report = answer.json
     assert [goal["metric"] for goal in report["goals"]] == metrics
     points = {trial["label"]: trial["values"] for trial in report["trials"]}
-    beaten = {
-        one
-        for one, here in points.items()
+    dominated_labels = {
+        label
+        for label, point in points.items()
         if any(
-            there != here and all(t >= h for t, h in zip(there, here, strict=True))
-            for there in points.values()
+            other != point
+            and all(other_value >= value for other_value, value in zip(other, point, strict=True))
+            for other in points.values()
         )
     }
-    assert set(report["front"]) == points.keys() - beaten
+    assert set(report["front"]) == points.keys() - dominated_labels
     study = study_of(mlcl.home / "sweeps" / report["id"])
     assert [trial.values for trial in study.trials] == list(points.values())

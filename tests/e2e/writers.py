@@ -69,7 +69,7 @@ def at_once(
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["mlflow", "mlcl.tracking.delivery"])
     # The fork server may come from an earlier test, so each process is given the present environment.
-    here = {"mp_context": context, "initializer": _surround, "initargs": (dict(os.environ),)}
-    with context.Manager() as manager, ProcessPoolExecutor(writers, **here) as pool:
+    options = {"mp_context": context, "initializer": _surround, "initargs": (dict(os.environ),)}
+    with context.Manager() as manager, ProcessPoolExecutor(writers, **options) as pool:
         gate = manager.Barrier(writers)
         yield [pool.submit(work, home, writer, experiment, gate) for writer in range(writers)]

@@ -105,10 +105,10 @@ class Work:
 
     def until(self, event: str, count: int = 1, **content: Any) -> dict[str, Any]:
         """Waits for the `count`-th such event and returns it; fails if the command ends before."""
-        wanted = {"event": event, **content}
+        fields = {"event": event, **content}
 
         def found() -> list[dict[str, Any]]:
-            return [each for each in self.events if each.items() >= wanted.items()][count - 1 : count]
+            return [entry for entry in self.events if entry.items() >= fields.items()][count - 1 : count]
 
         return self._while_it_runs(found)[0]
 
@@ -116,9 +116,9 @@ class Work:
         """Waits until a training has begun a second time, and returns the event."""
 
         def found() -> list[dict[str, Any]]:
-            begun = [event for event in self.events if event["event"] == "begin"]
-            known = [event["key"] for event in begun]
-            return [event for at, event in enumerate(begun) if event["key"] in known[:at]]
+            begin_events = [event for event in self.events if event["event"] == "begin"]
+            keys = [event["key"] for event in begin_events]
+            return [event for index, event in enumerate(begin_events) if event["key"] in keys[:index]]
 
         return self._while_it_runs(found)[0]
 
@@ -171,19 +171,19 @@ class Work:
 
 def unordered(found: Trace) -> Trace:
     """Returns the trace of trials that ran at once, without the parts that depend on their order."""
-    kept = {key: value for key, value in found.items() if key != "mlflow: SWEEP metric sweep/best"}
-    return kept | {"ledger: order": sorted(found["ledger: order"])}
+    contents = {key: value for key, value in found.items() if key != "mlflow: SWEEP metric sweep/best"}
+    return contents | {"ledger: order": sorted(found["ledger: order"])}
 
 
 def training_on(host: Host) -> list[psutil.Process]:
     """Returns the processes on a host that train, with the process ids of the machine."""
     namespace = Path(f"/proc/{host.space.first}/ns/pid").readlink()
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
-            here = Path(f"/proc/{process.pid}/ns/pid").readlink() == namespace
-            if here and process.name().startswith(TRAINING):
-                found.append(process)
+            is_on_host = Path(f"/proc/{process.pid}/ns/pid").readlink() == namespace
+            if is_on_host and process.name().startswith(TRAINING):
+                processes.append(process)
         except (psutil.Error, OSError):
             continue
-    return found
+    return processes

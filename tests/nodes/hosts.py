@@ -25,13 +25,15 @@ RANGE = "10.77.0"
 
 def missing() -> str:
     """Returns the reason why there can be no hosts on this machine, which is empty if there can be."""
-    absent = [name for name in PROGRAMS if shutil.which(name) is None]
-    if absent:
-        return f"needs {', '.join(absent)}"
+    missing_programs = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing_programs:
+        return f"needs {', '.join(missing_programs)}"
     if os.getuid() != 0:
         return "needs root, for namespaces"
-    tried = subprocess.run(["unshare", "--net", "--pid", "--fork", "true"], capture_output=True, check=False)
-    return "" if tried.returncode == 0 else f"no namespaces here: {tried.stderr.decode().strip()}"
+    process = subprocess.run(
+        ["unshare", "--net", "--pid", "--fork", "true"], capture_output=True, check=False
+    )
+    return "" if process.returncode == 0 else f"no namespaces here: {process.stderr.decode().strip()}"
 
 
 class Space:
@@ -39,10 +41,13 @@ class Space:
 
     def __init__(self) -> None:
         # As the first process of its namespace, bash also reaps processes that have ended.
-        idle = ["bash", "-c", "sleep infinity & echo ready; wait"]
-        tied = ["setpriv", "--pdeathsig=KILL", "unshare", *KINDS, "--mount-proc", "--fork", "--kill-child"]
+        wait_command = ["bash", "-c", "sleep infinity & echo ready; wait"]
+        unshare = ["setpriv", "--pdeathsig=KILL", "unshare", *KINDS, "--mount-proc", "--fork", "--kill-child"]
         self._process = subprocess.Popen(
-            [*tied, *idle], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+            [*unshare, *wait_command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"ready\n", "no namespaces"
@@ -156,4 +161,4 @@ class Network:
         self._switch.run("ip", *words, kinds=["--net"])
 
     def _port(self, host: Host) -> str:
-        return next(port for port, known in self._hosts.items() if known is host)
+        return next(port for port, other in self._hosts.items() if other is host)

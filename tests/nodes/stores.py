@@ -20,8 +20,8 @@ REDIS, DATABASE, MLFLOW = 50, 60, 70
 
 def answers(host: Host, port: int) -> bool:
     """Returns whether a program listens on a port of the host's own address."""
-    look = host.space.enter(["bash", "-c", f"exec 3<> /dev/tcp/{host.address}/{port}"])
-    return subprocess.run(look, capture_output=True, check=False).returncode == 0
+    command = host.space.enter(["bash", "-c", f"exec 3<> /dev/tcp/{host.address}/{port}"])
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def redis(cluster: Cluster) -> dict[str, str]:
@@ -57,7 +57,7 @@ class Store:
         _start(self._cluster, self._database, *_AS_NOBODY, program, "-D", f"{self._folder}/data", *options)
         until(lambda: answers(self._database, 5432))
         self._mlflow = self._cluster.network.host("mlflow", MLFLOW)
-        place = f"{self._database.address}:5432/postgres"
+        address = f"{self._database.address}:5432/postgres"
         command = [sys.executable, "-m", "mlflow", "server", "--host", self._mlflow.address, "--workers", "1"]
         command += [
             "--no-serve-artifacts",
@@ -70,7 +70,7 @@ class Store:
             *command,
             # MLflow's check of host names allows private addresses, but not with this port.
             MLFLOW_SERVER_ALLOWED_HOSTS=f"{self._mlflow.address}:5000",
-            MLFLOW_BACKEND_STORE_URI=f"postgresql+psycopg://{USER}:{PASSWORD}@{place}",
+            MLFLOW_BACKEND_STORE_URI=f"postgresql+psycopg://{USER}:{PASSWORD}@{address}",
             MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
         )
         until(lambda: answers(self._mlflow, 5000), every=0.5)

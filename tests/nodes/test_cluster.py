@@ -38,5 +38,5 @@ def test_a_sweep_over_two_nodes_is_that_of_one_machine(kind, cluster, work, here
     until(lambda: all(training_on(node) for node in nodes))
     assert sweep.end() == 0, sweep.said[-3000:]
     record_property("seconds", round(sweep.seconds))
-    found, expected = unordered(sweep.trace), unordered(here(kind))
-    assert found == expected, differences(found, expected)
+    actual, expected = unordered(sweep.trace), unordered(here(kind))
+    assert actual == expected, differences(actual, expected)

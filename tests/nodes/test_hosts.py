@@ -23,29 +23,29 @@ with Network() as network:
 
 def heard(host, other):
     """Returns whether the other host answers; a refusal is an answer."""
-    look = ["timeout", "1", "bash", "-c", f"exec 3<> /dev/tcp/{other.address}/9"]
-    answer = subprocess.run(host.space.enter(look), capture_output=True, text=True, check=False)
+    command = ["timeout", "1", "bash", "-c", f"exec 3<> /dev/tcp/{other.address}/9"]
+    answer = subprocess.run(host.space.enter(command), capture_output=True, text=True, check=False)
     return "refused" in answer.stderr
 
 
 def test_a_host_is_not_heard_while_it_is_cut_off():
     with Network() as network:
-        one, other = network.host("one", 1), network.host("other", 2)
-        assert heard(one, other)
+        host, other = network.host("one", 1), network.host("other", 2)
+        assert heard(host, other)
         network.cut(other)
-        assert not heard(one, other)
-        assert not heard(other, one)
+        assert not heard(host, other)
+        assert not heard(other, host)
         assert other.run("hostname").strip() == "other"  # it still runs
         network.heal(other)
-        assert heard(one, other)
+        assert heard(host, other)
 
 
 def test_a_new_host_takes_the_place_of_a_killed_one():
     with Network() as network:
-        one, other = network.host("one", 1), network.host("other", 2)
+        host, other = network.host("one", 1), network.host("other", 2)
         other.kill()
-        until(lambda: not heard(one, other))
-        assert heard(one, network.host("other", 2))
+        until(lambda: not heard(host, other))
+        assert heard(host, network.host("other", 2))
 
 
 @pytest.mark.parametrize("end", [psutil.Process.terminate, psutil.Process.kill])
@@ -54,10 +54,10 @@ def test_nothing_is_left_of_a_run_that_is_killed(end):
     process = subprocess.Popen([sys.executable, "-c", MAKE_AND_WAIT], cwd=folder, stdout=subprocess.PIPE)
     assert process.stdout is not None
     with process.stdout as out:
-        made = [psutil.Process(int(number)) for number in out.readline().split()]
-    assert len(made) == 2
-    family = [each for first in made for each in (first, *first.children(recursive=True))]
+        roots = [psutil.Process(int(number)) for number in out.readline().split()]
+    assert len(roots) == 2
+    family = [member for parent in roots for member in (parent, *parent.children(recursive=True))]
     end(psutil.Process(process.pid))
     process.wait()
-    until(lambda: not any(each.is_running() for each in family))
-    assert not any(Path(f"/proc/{each.pid}").exists() for each in made)
+    until(lambda: not any(member.is_running() for member in family))
+    assert not any(Path(f"/proc/{member.pid}").exists() for member in roots)

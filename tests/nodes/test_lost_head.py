@@ -21,31 +21,31 @@ def test_with_redis_a_command_elsewhere_goes_on(cluster, work, here, record_prop
     sweep.sweep(cluster, login)
     sweep.until("value", 20)
     head.kill()
-    killed, known = time.time(), len(sweep.events)
+    kill_time, n_events = time.time(), len(sweep.events)
     time.sleep(20)
-    record_property("events of the sweep without a head", len(sweep.events) - known)
+    record_property("events of the sweep without a head", len(sweep.events) - n_events)
     cluster.head(**store)
-    record_property("seconds without a head", round(time.time() - killed, 1))
+    record_property("seconds without a head", round(time.time() - kill_time, 1))
     assert sweep.end() == 0, sweep.said[-3000:]
     record_property("sweep", round(sweep.seconds))
     assert "does not answer" in sweep.said
     assert "answers again" in sweep.said
-    found, expected = unordered(sweep.trace), unordered(here("single"))
-    assert found == expected, differences(found, expected)
+    actual, expected = unordered(sweep.trace), unordered(here("single"))
+    assert actual == expected, differences(actual, expected)
 
 
 @pytest.mark.parametrize("place", ["head", "elsewhere"])
 def test_without_redis_the_same_command_goes_on(place, cluster, work, here, record_property):
-    head, others = cluster.head(), [cluster.worker(1), cluster.worker(2), cluster.worker(3, cpus=0)]
+    head, workers = cluster.head(), [cluster.worker(1), cluster.worker(2), cluster.worker(3, cpus=0)]
     sweep = work("single")
-    sweep.sweep(cluster, head if place == "head" else others[-1])
+    sweep.sweep(cluster, head if place == "head" else workers[-1])
     sweep.until("value", 20)
     head.kill()
-    killed = time.time()
+    kill_time = time.time()
     assert sweep.end() != 0
-    record_property("until the command ended", round(time.time() - killed, 1))
+    record_property("until the command ended", round(time.time() - kill_time, 1))
     assert place == "head" or "the same command goes on" in sweep.said
-    for host in others:
+    for host in workers:
         host.kill()
     head = cluster.head()
     cluster.worker(1), cluster.worker(2)
@@ -54,5 +54,5 @@ def test_without_redis_the_same_command_goes_on(place, cluster, work, here, reco
     assert not sweep.running, sweep.report
     sweep.sweep(cluster, head)
     assert sweep.end() == 0, sweep.said[-3000:]
-    found, expected = unordered(sweep.trace), unordered(here("single"))
-    assert found == expected, differences(found, expected)
+    actual, expected = unordered(sweep.trace), unordered(here("single"))
+    assert actual == expected, differences(actual, expected)

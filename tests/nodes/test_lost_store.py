@@ -15,12 +15,12 @@ pytestmark = [
 def test_no_point_is_lost_and_none_is_there_twice(cluster, work, here, record_property):
     store = Store(cluster)
     cluster.environment["MLFLOW_TRACKING_URI"] = store.server
-    head, lost = cluster.head(), cluster.worker(1)
+    head, worker = cluster.head(), cluster.worker(1)
     cluster.worker(2)
     sweep = work("single")
     sweep.sweep(cluster, head)
     sweep.until("value", 20)
-    lost.kill()
+    worker.kill()
     sweep.until("value", 40)
     store.kill()
     sweep.until("value", 60)
@@ -32,6 +32,6 @@ def test_no_point_is_lost_and_none_is_there_twice(cluster, work, here, record_pr
         assert sweep.end() == 0, sweep.said[-3000:]
     assert sweep.report["undelivered"] == 0
     record_property("sweep", round(sweep.seconds))
-    found, expected = unordered(trace(sweep.home, store.direct)), unordered(here("single"))
-    assert found == expected, differences(found, expected)
-    record_property("points", sum(len(value) for key, value in found.items() if " metric " in key))
+    actual, expected = unordered(trace(sweep.home, store.direct)), unordered(here("single"))
+    assert actual == expected, differences(actual, expected)
+    record_property("points", sum(len(value) for key, value in actual.items() if " metric " in key))

@@ -10,21 +10,21 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_sweep_of_two_trials_at_once_goes_on(cluster, work, here, record_property):
-    head, lost = cluster.head(), cluster.worker(1)
+    head, worker = cluster.head(), cluster.worker(1)
     cluster.worker(2)
     sweep = work("single")
     sweep.sweep(cluster, head)
     sweep.until("value", 100)
-    assert training_on(lost)
-    lost.kill()
-    killed = time.time()
-    again = sweep.until("begin", 3)
-    record_property("until a trial began", round(again["at"] - killed, 1))
+    assert training_on(worker)
+    worker.kill()
+    kill_time = time.time()
+    event = sweep.until("begin", 3)
+    record_property("until a trial began", round(event["at"] - kill_time, 1))
     cluster.worker(1)
     assert sweep.end() == 0, sweep.said[-3000:]
     record_property("sweep", round(sweep.seconds))
-    found, expected = unordered(sweep.trace), unordered(here("single"))
-    assert found == expected, differences(found, expected)
+    actual, expected = unordered(sweep.trace), unordered(here("single"))
+    assert actual == expected, differences(actual, expected)
 
 
 def test_a_sweep_of_two_workers_a_trial_waits_for_the_new_node(cluster, work, here, record_property):
@@ -35,13 +35,13 @@ def test_a_sweep_of_two_workers_a_trial_waits_for_the_new_node(cluster, work, he
     nodes[0].kill()
     time.sleep(10)  # a new machine takes some time
     cluster.worker(1)
-    back, known = time.time(), len(sweep.events)
-    sweep.until("value", sum(event["event"] == "value" for event in sweep.events[:known]) + 1)
-    record_property("until a rung after the new node", round(time.time() - back, 1))
+    restart_time, n_events = time.time(), len(sweep.events)
+    sweep.until("value", sum(event["event"] == "value" for event in sweep.events[:n_events]) + 1)
+    record_property("until a rung after the new node", round(time.time() - restart_time, 1))
     assert sweep.end() == 0, sweep.said[-3000:]
     record_property("sweep", round(sweep.seconds))
-    found = sweep.trace
-    assert found == here("group"), differences(found, here("group"))
+    actual = sweep.trace
+    assert actual == here("group"), differences(actual, here("group"))
 
 
 def test_a_run_of_two_workers_waits_for_the_new_node(cluster, work, run_here, record_property):
@@ -52,8 +52,8 @@ def test_a_run_of_two_workers_waits_for_the_new_node(cluster, work, run_here, re
     nodes[1].kill()
     time.sleep(10)
     cluster.worker(2)
-    back = time.time()
+    restart_time = time.time()
     run.until_said("resumed")
-    record_property("until it went on after the new node", round(time.time() - back, 1))
+    record_property("until it went on after the new node", round(time.time() - restart_time, 1))
     assert run.end() == 0, run.said[-3000:]
     assert run.results == run_here

@@ -28,14 +28,14 @@ print(json.dumps(ray.get([token.options(scheduling_strategy="SPREAD").remote() f
 def test_each_host_resolves_its_own_secret(cluster, tmp_path):
     tokens = {number: token_hex(16) for number in (1, 2)}
     head = cluster.head()
-    hosts = {cluster.worker(number, LAB_TOKEN=its).address: its for number, its in tokens.items()}
+    hosts = {cluster.worker(number, LAB_TOKEN=token).address: token for number, token in tokens.items()}
     script, out = tmp_path / "job.py", tmp_path / "out.json"
     script.write_text(JOB)
-    with out.open("wb") as printed, (tmp_path / "err.txt").open("wb") as errors:
+    with out.open("wb") as output, (tmp_path / "err.txt").open("wb") as errors:
         environment = {**cluster.environment, "RAY_ADDRESS": cluster.address}
-        process = head.start([sys.executable, str(script)], tmp_path, environment, printed, errors)
+        process = head.start([sys.executable, str(script)], tmp_path, environment, output, errors)
         assert process.wait(300) == 0, (tmp_path / "err.txt").read_text()[-3000:]
-    found = json.loads(out.read_text().strip().splitlines()[-1])
-    assert all(digest == sha256(hosts[address].encode()).hexdigest() for digest, address in found)
+    digests = json.loads(out.read_text().strip().splitlines()[-1])
+    assert all(digest == sha256(hosts[address].encode()).hexdigest() for digest, address in digests)
     files = [file for folder in (cluster.scratch, tmp_path) for file in folder.rglob("*") if file.is_file()]
-    assert [file for file in files for its in tokens.values() if its.encode() in file.read_bytes()] == []
+    assert [file for file in files for token in tokens.values() if token.encode() in file.read_bytes()] == []

@@ -25,10 +25,10 @@ def read(folder):
 
 
 def refusals(folder):
-    for use in (check, read):
-        with pytest.raises(UserError) as caught:
-            use(folder)
-        yield caught.value.line()
+    for reader in (check, read):
+        with pytest.raises(UserError) as error:
+            reader(folder)
+        yield error.value.line()
 
 
 def rehash(folder):
@@ -43,8 +43,8 @@ def rehash(folder):
 def column(folder, name, values):
     file = next(folder.glob("train*.parquet"))
     table = pq.read_table(file)
-    place = table.column_names.index(name)
-    pq.write_table(table.set_column(place, name, values(len(table))), file)
+    index = table.column_names.index(name)
+    pq.write_table(table.set_column(index, name, values(len(table))), file)
     rehash(folder)
 
 
@@ -72,9 +72,9 @@ def test_rows_that_are_declared_and_not_there(folder):
 
 def test_rows_of_no_split(folder):
     column(folder, "split", lambda rows: pa.nulls(rows, pa.string()))
-    checked, used = refusals(folder)
-    assert "unknown split at row 0" in checked
-    assert "key rows.train: the shards have another number of rows; found: 48; allowed: 0" in used
+    check_line, read_line = refusals(folder)
+    assert "unknown split at row 0" in check_line
+    assert "key rows.train: the shards have another number of rows; found: 48; allowed: 0" in read_line
 
 
 def test_bytes_that_are_no_text(folder):
@@ -87,8 +87,8 @@ def test_bytes_that_are_no_text(folder):
 @pytest.mark.parametrize("length", [b"\xff\xff\xff\x7f", b"\0\0\0\0", b"\xff\xff\xff\xff"])
 def test_a_footer_of_another_length(folder, length):
     file = next(folder.glob("train*.parquet"))
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-8] + length + whole[-4:])
+    content = file.read_bytes()
+    file.write_bytes(content[:-8] + length + content[-4:])
     rehash(folder)
     for line in refusals(folder):
         assert file.name in line

@@ -22,12 +22,14 @@ USERS = {"ada": "ada's own password", "bob": "bob's own password"}
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """Starts MLflow as `mlcl up` does, adds two users beside the administrator, and yields its address."""
-    with mlflow_server(tmp_path_factory.mktemp("server")) as (made, folder):
-        with as_user(made.address, read_secret(folder.mlflow_user), read_secret(folder.mlflow_password)):
-            users = get_app_client("basic-auth", tracking_uri=made.address)
+    with mlflow_server(tmp_path_factory.mktemp("server")) as (tracking_server, folder):
+        with as_user(
+            tracking_server.address, read_secret(folder.mlflow_user), read_secret(folder.mlflow_password)
+        ):
+            users = get_app_client("basic-auth", tracking_uri=tracking_server.address)
             for name, password in USERS.items():
                 users.create_user(name, password)
-        yield made.address
+        yield tracking_server.address
 
 
 @contextmanager
@@ -72,7 +74,7 @@ def test_another_users_experiment_is_neither_written_nor_deleted(mlcl, server):
         (run,) = runs(ada, "tiny")
     id = run.info.run_id
     with as_user(server, "bob", USERS["bob"]) as bob:
-        forbidden = {
+        requests = {
             "log_metric": lambda: bob.log_metric(id, "train/loss", 0.0),
             "set_tag": lambda: bob.set_tag(id, "mlcl.state", "FAILED"),
             "set_terminated": lambda: bob.set_terminated(id, "FAILED"),
@@ -82,10 +84,10 @@ def test_another_users_experiment_is_neither_written_nor_deleted(mlcl, server):
             "delete_experiment": lambda: bob.delete_experiment(run.info.experiment_id),
             "create_run": lambda: bob.create_run(run.info.experiment_id),
         }
-        for name, request in forbidden.items():
-            with pytest.raises(MlflowException) as caught:
+        for name, request in requests.items():
+            with pytest.raises(MlflowException) as error:
                 request()
-            assert caught.value.error_code == "PERMISSION_DENIED", name
+            assert error.value.error_code == "PERMISSION_DENIED", name
     with as_user(server, "ada", USERS["ada"]) as ada:
         (after,) = runs(ada, "tiny")
         assert after.data.to_dictionary() == run.data.to_dictionary()
@@ -97,21 +99,21 @@ def test_a_run_into_another_users_experiment_is_kept_until_it_may(mlcl, server, 
     with as_user(server, "ada", USERS["ada"]) as ada:
         assert mlcl("run", mlcl.job).status == 0
         experiment = ada.get_experiment_by_name("shared").experiment_id
-    theirs = at(tmp_path / "bob", tiny)
-    theirs.write_job({**job_tree(tiny), "experiment": "shared"})
+    bob_cli = at(tmp_path / "bob", tiny)
+    bob_cli.write_job({**job_tree(tiny), "experiment": "shared"})
     with as_user(server, "bob", USERS["bob"]):
-        answer = theirs("run", theirs.job, "train.seed=1", "--json")
+        answer = bob_cli("run", bob_cli.job, "train.seed=1", "--json")
     assert (answer.status, answer.json["state"], answer.json["mlflow_run_id"]) == (0, "COMPLETE", None)
     assert "MLflow does not take the log" in answer.err
     assert "ermission denied" in answer.err
     assert USERS["bob"] not in answer.err + answer.out
-    (left,) = undelivered_logs(theirs.home)
-    assert left.entries > 4
+    (undelivered,) = undelivered_logs(bob_cli.home)
+    assert undelivered.entries > 4
     with as_user(server, "ada", USERS["ada"]):
         get_app_client("basic-auth", tracking_uri=server).grant_user_permission(
             "bob", "experiment", experiment, "EDIT"
         )
     with as_user(server, "bob", USERS["bob"]) as bob:
-        assert theirs("doctor", "--fix").status == 0
+        assert bob_cli("doctor", "--fix").status == 0
         assert {run.data.params["train.seed"] for run in runs(bob, "shared")} == {"0", "1"}
-    assert undelivered_logs(theirs.home) == []
+    assert undelivered_logs(bob_cli.home) == []

@@ -55,7 +55,9 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize(("words", "name"), [(its, name) for its, names in NAMES for name in names], ids=str)
+@pytest.mark.parametrize(
+    ("words", "name"), [(words, name) for words, names in NAMES for name in names], ids=str
+)
 def test_names_of_jobs_and_sweeps(mlcl, words, name):
     error = mlcl(*(word.format(name) for word in words)).exception
     assert isinstance(error, UserError)
@@ -65,14 +67,14 @@ def test_names_of_jobs_and_sweeps(mlcl, words, name):
 @pytest.mark.parametrize("name", [*OUT, "x" * 201])
 def test_names_of_experiments_and_heads(tiny, name):
     tree = job_tree(tiny)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         load_job(tree | {"experiment": name})
-    assert caught.value.key == "experiment"
+    assert error.value.key == "experiment"
     heads = tree["objective"]["heads"]
     tree["objective"]["heads"] = {name: heads["topic"]}
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         load_job(tree)
-    assert str(caught.value.key).startswith("objective.heads")
+    assert str(error.value.key).startswith("objective.heads")
 
 
 @pytest.mark.parametrize("name", OUT)
@@ -85,17 +87,17 @@ def test_names_of_tables_and_sources(mlcl, tmp_path, name):
 
 @pytest.mark.parametrize("name", ["package:../../x", "package:/etc", "package:", "package:..", "package:a b"])
 def test_names_of_packages_with_a_model(name):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         model_folder(name)
-    assert caught.value.key == "encoder.model"
+    assert error.value.key == "encoder.model"
 
 
 def test_links_are_not_uploaded(tmp_path):
-    outside, work = tmp_path / "ssh", tmp_path / "work"
+    ssh_folder, work = tmp_path / "ssh", tmp_path / "work"
     for name in ("ssh/file", "work/job.yaml", "work/.env", "work/keys/lab.pem"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    links = {"ssh": outside, "absolute": outside / "file", "again": "../ssh/file", "loop": "loop"}
+    links = {"ssh": ssh_folder, "absolute": ssh_folder / "file", "again": "../ssh/file", "loop": "loop"}
     links |= {"notes.txt": work / ".env", "folder": work / "keys"}
     for name, target in links.items():
         (work / name).symlink_to(target)

@@ -68,17 +68,19 @@ def drawn(ledger):
 @pytest.mark.parametrize("damaged", [False, True])
 def test_the_state_of_cmaes_in_a_ledger_that_others_write_to(tmp_path, ran, hostile, damaged):
     ledger = new_ledger(tmp_path / "sweeps" / "id")
-    known = {name: distribution_to_json(its) for name, its in distributions(SEARCHED).items()}
-    ledger.open_version(SpaceVersion(0, "", "", known, ("max",), {}, {}))
+    json_distributions = {
+        name: distribution_to_json(distribution) for name, distribution in distributions(SEARCHED).items()
+    }
+    ledger.open_version(SpaceVersion(0, "", "", json_distributions, ("max",), {}, {}))
     for _ in range(17):
         drawn(ledger)
-    changed = 0
+    n_changed = 0
     for entry in ledger.trials():
         for key in entry.system_attrs:
             if ":optimizer:" in key:
                 entry.system_attrs[key] = "zz" if damaged else hostile.hex()
-                changed += 1
-    assert changed > 0
+                n_changed += 1
+    assert n_changed > 0
     with pytest.raises(UserError, match=r"stored state of CMA-ES cannot be read; --fresh"):
         drawn(ledger)
     assert not ran.exists()
@@ -98,9 +100,9 @@ def test_caches_of_tokens(tiny, tmp_path, ran, hostile):
     assert len(files) == 2
     for file in files:
         arrays_of_objects(file, hostile)
-    again = JobData.of(tiny_job(tiny), tmp_path).encode(job_data.train)
+    new_rows = JobData.of(tiny_job(tiny), tmp_path).encode(job_data.train)
     assert not ran.exists()
-    assert len(again) == len(rows)
+    assert len(new_rows) == len(rows)
     assert all(np.load(file, allow_pickle=False).dtype != object for file in files)
 
 
@@ -109,14 +111,14 @@ def test_a_stored_model_s_embeddings(tiny, tmp_path, ran, hostile):
     job_data, folder = JobData.of(job, tmp_path), tmp_path / "run"
     run_experiment(job_data, folder=folder, context=Context(torch.device("cpu")), listener=lambda _: None)
     file = folder / EMBEDDINGS
-    whole = pq.read_table(file)
-    blobs = pa.array([hostile] * len(whole))
-    ragged = pa.array([[0.0] * (i % 3) for i in range(len(whole))])
-    place = whole.column_names.index("embedding")
+    embeddings = pq.read_table(file)
+    blobs = pa.array([hostile] * len(embeddings))
+    ragged_rows = pa.array([[0.0] * (i % 3) for i in range(len(embeddings))])
+    index = embeddings.column_names.index("embedding")
     for table in (
-        whole.set_column(place, "embedding", blobs),
-        whole.set_column(place, "embedding", ragged),
-        whole.drop_columns("embedding"),
+        embeddings.set_column(index, "embedding", blobs),
+        embeddings.set_column(index, "embedding", ragged_rows),
+        embeddings.drop_columns("embedding"),
     ):
         pq.write_table(table, file)
         with pytest.raises(UserError, match=r"embeddings\.parquet: not the embeddings of a run"):

@@ -38,10 +38,10 @@ def test_a_hostile_checkpoint_is_put_aside_and_not_run(tmp_path, tiny, way):
     assert process.answer().status == 130
     file.with_name(PREVIOUS).unlink(missing_ok=True)
     WAYS[way](Hostile(tmp_path / "ran"), file)
-    again = mlcl(*command)
-    assert again.status == 0, again.err
-    said = " ".join(again.err.split())
-    assert "checkpoint.pt is damaged" in said
-    assert "this training begins anew" in said
+    answer = mlcl(*command)
+    assert answer.status == 0, answer.err
+    text = " ".join(answer.err.split())
+    assert "checkpoint.pt is damaged" in text
+    assert "this training begins anew" in text
     mlcl("doctor", "--fix")
     assert not (tmp_path / "ran").exists()

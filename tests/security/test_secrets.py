@@ -63,15 +63,15 @@ def files_with(secrets, *folders):
 
 
 def around(secret, text):
-    place = text.index(secret)
-    return text[max(0, place - 80) : place + 80]
+    start = text.index(secret)
+    return text[max(0, start - 80) : start + 80]
 
 
 @pytest.fixture
 def server(tmp_path):
     """Starts MLflow as `mlcl up` does, and yields its address and password."""
-    with mlflow_server(tmp_path / "server") as (made, folder):
-        yield made.address, read_secret(folder.mlflow_password)
+    with mlflow_server(tmp_path / "server") as (tracking_server, folder):
+        yield tracking_server.address, read_secret(folder.mlflow_password)
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_the_secrets_of_a_sweep(server, tmp_path, tiny, monkeypatch):
     uri, password = server
     secrets = (password, *OTHERS.values())
     (tmp_path / "work").mkdir()
-    mlcl, printed = Cli(tmp_path / "work", tiny), []
+    mlcl, outputs = Cli(tmp_path / "work", tiny), []
     space = mlcl.folder / "space.yaml"
     space.write_text(yaml.safe_dump(SPACE))
     for name, value in OTHERS.items():
@@ -103,19 +103,19 @@ def test_the_secrets_of_a_sweep(server, tmp_path, tiny, monkeypatch):
             ):
                 answer = mlcl(*words)
                 assert answer.status == status or status is None, answer.err
-                printed.append(answer.out + answer.err)
+                outputs.append(answer.out + answer.err)
             monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", f"{password}-wrong")
             for words in (("run", mlcl.job, "train.seed=9"), (*sweep, "--name", "other")):
                 answer = mlcl(*words)
                 assert answer.status == 2
-                printed.append(answer.out + answer.err)
+                outputs.append(answer.out + answer.err)
         assert len(watch.lines) > 5
         assert files_with(secrets, mlcl.folder, rays, tmp_path / "server") == []
-    assert [secret for secret in secrets if secret in "".join([*printed, *watch.lines])] == []
+    assert [secret for secret in secrets if secret in "".join([*outputs, *watch.lines])] == []
 
 
 def test_the_secrets_of_a_submitted_job(tmp_path, tiny, monkeypatch):
-    cluster, staged = Cluster(), []
+    cluster, staged_texts = Cluster(), []
     monkeypatch.setattr(ray.job_submission, "JobSubmissionClient", cluster)
     for name, value in OTHERS.items():
         monkeypatch.setenv(name, value)
@@ -136,15 +136,15 @@ def test_the_secrets_of_a_submitted_job(tmp_path, tiny, monkeypatch):
         (work / f"{name}.yaml").write_text(yaml.safe_dump(tree))
     for name in ("lab.password", ".env", "server.pem"):
         (work / name).write_text(OTHERS["LAB_PASSWORD"])
-    given = cluster.submit_job
+    submit = cluster.submit_job
 
-    def submit_job(**how):
-        folder = Path(how["runtime_env"]["working_dir"])
-        staged.extend(path.read_text() for path in folder.rglob("*") if path.is_file())
-        given(**how)
+    def submit_job(**options):
+        folder = Path(options["runtime_env"]["working_dir"])
+        staged_texts.extend(path.read_text() for path in folder.rglob("*") if path.is_file())
+        submit(**options)
 
     monkeypatch.setattr(cluster, "submit_job", submit_job)
-    printed = ""
+    output = ""
     for words in (
         ("submit", "--dry-run", "run", "job.yaml"),
         ("submit", "--dry-run", "--json", "run", "job.yaml"),
@@ -156,12 +156,12 @@ def test_the_secrets_of_a_submitted_job(tmp_path, tiny, monkeypatch):
         ("resume", "a"),
     ):
         answer = CliRunner().invoke(app, [words[0], "--cluster", "lab.yaml", *words[1:]])
-        printed += f"{answer.output} {answer.exception}"
+        output += f"{answer.output} {answer.exception}"
     assert len(cluster.jobs) == 2
-    told = [f"{vars(job)}" for job in cluster.jobs.values()]
-    kept = [path.read_text() for path in (work / "outputs").rglob("*") if path.is_file()]
-    assert staged
-    assert kept
-    everything = "\n".join([printed, *told, *staged, *kept])
-    assert [secret for secret in OTHERS.values() if secret in everything] == []
+    job_texts = [f"{vars(job)}" for job in cluster.jobs.values()]
+    file_texts = [path.read_text() for path in (work / "outputs").rglob("*") if path.is_file()]
+    assert staged_texts
+    assert file_texts
+    text = "\n".join([output, *job_texts, *staged_texts, *file_texts])
+    assert [secret for secret in OTHERS.values() if secret in text] == []
     assert cluster.headers == {"Authorization": f"Bearer {OTHERS['RAY_TOKEN']}"}

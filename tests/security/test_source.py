@@ -23,7 +23,8 @@ PLUGINS = {f"mlcl/config/plugin_files.py: {name}" for name in ("compile", "exec"
 CALLERS = {"mlcl/models/caller_module.py: pickle.loads"}
 """The allowed call that loads a caller's module from a plugin file, which runs only where plugins may run."""
 RANKS = {
-    f"mlcl/testing/ranks.py: torch.load{how}" for how in (" without weights_only", "(weights_only=False)")
+    f"mlcl/testing/ranks.py: torch.load{argument}"
+    for argument in (" without weights_only", "(weights_only=False)")
 }
 """Allowed calls of a test's processes, which read files that the same test wrote into its own folder."""
 
@@ -51,10 +52,10 @@ def findings(place, name, keywords):
 
 
 def test_the_package_runs_nothing_that_it_reads(root):
-    every = list(calls(root))
-    assert len(every) > 1000
-    found = [finding for call in every for finding in findings(*call)]
-    assert {re.sub(r":\d+:", ":", finding) for finding in found} == PLUGINS | CALLERS | RANKS
+    all_calls = list(calls(root))
+    assert len(all_calls) > 1000
+    all_findings = [finding for call in all_calls for finding in findings(*call)]
+    assert {re.sub(r":\d+:", ":", finding) for finding in all_findings} == PLUGINS | CALLERS | RANKS
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,9 @@ def test_names_in_data_are_shown_as_they_are(evil, command):
 
 def test_names_of_aspects_in_a_table_of_figures(capsys):
     results.print(metrics_table({f"val/accuracy_{EVIL}": 0.5, "test/accuracy_[/red]": 0.5}, "exp"))
-    printed = capsys.readouterr().out
-    assert "\x1b" not in printed
-    assert "accuracy_[/red]" in printed
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    assert "accuracy_[/red]" in output
 
 
 def test_json_has_the_name_itself(evil):
@@ -52,10 +52,10 @@ def test_json_has_the_name_itself(evil):
 
 def test_an_error_shows_what_it_found(capsys):
     fail(UserError("wrong", key=EVIL, found=EVIL), as_json=True)
-    printed = capsys.readouterr()
-    assert "\x1b" not in printed.err + printed.out
-    assert "found: [red]a[/bold] \\x1b[31m" in printed.err
-    assert json.loads(printed.out)["error"]["found"] == EVIL
+    output = capsys.readouterr()
+    assert "\x1b" not in output.err + output.out
+    assert "found: [red]a[/bold] \\x1b[31m" in output.err
+    assert json.loads(output.out)["error"]["found"] == EVIL
 
 
 def test_letters_of_any_language_stay():

@@ -34,10 +34,10 @@ def test_a_tracking_uri(tmp_path, url):
     if "://" in url:
         assert "hunter2" not in shown(url)
     if url not in URLS[:4]:  # the drivers of these databases would wait for an answer
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(UserError) as error:
             Tracker(tmp_path / "home", url)
-        assert caught.value.key == "MLFLOW_TRACKING_URI"
-        assert "hunter2" not in caught.value.line() + json.dumps(caught.value.as_dict())
+        assert error.value.key == "MLFLOW_TRACKING_URI"
+        assert "hunter2" not in error.value.line() + json.dumps(error.value.as_dict())
 
 
 @pytest.fixture
@@ -72,6 +72,6 @@ def test_where_code_comes_from_has_no_address_of_a_remote(tmp_path):
     ):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
     (tmp_path / "new.yaml").touch()
-    found = provenance(tmp_path)
-    assert found.tags["mlcl.git.dirty"] == "true"
-    assert "hunter2" not in f"{found}"
+    source = provenance(tmp_path)
+    assert source.tags["mlcl.git.dirty"] == "true"
+    assert "hunter2" not in f"{source}"

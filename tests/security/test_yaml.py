@@ -17,13 +17,15 @@ SECONDS = 10.0
 
 def doubled(kind):
     """Returns a short YAML text of nested aliases, ten on each of ten levels, that expands to gigabytes."""
-    inner = {"list": "[{}]", "mapping": "{{{}}}", "merge": "{{<<: [{}]}}"}[kind]
+    template = {"list": "[{}]", "mapping": "{{{}}}", "merge": "{{<<: [{}]}}"}[kind]
     value = {"list": "{}", "mapping": "k{1}: {0}", "merge": "{}"}[kind]
-    first = "{k: x}" if kind == "merge" else inner.format(", ".join(value.format("x", i) for i in range(10)))
+    first = (
+        "{k: x}" if kind == "merge" else template.format(", ".join(value.format("x", i) for i in range(10)))
+    )
     lines = [f"a0: &a0 {first}"]
     for depth in range(1, 10):
         aliases = ", ".join(value.format(f"*a{depth - 1}", i) for i in range(10))
-        lines.append(f"a{depth}: &a{depth} {inner.format(aliases)}")
+        lines.append(f"a{depth}: &a{depth} {template.format(aliases)}")
     return "\n".join(lines)
 
 
@@ -72,12 +74,12 @@ def refused(tmp_path, tiny, monkeypatch):
     def by(text):
         file = tmp_path / "hostile.yaml"
         file.write_text(text)
-        began = time.process_time()
+        start = time.process_time()
         for load in loaders:
-            with pytest.raises(UserError) as caught:
+            with pytest.raises(UserError) as error:
                 load(file)
-            yield caught.value.line()
-        assert time.process_time() - began < SECONDS
+            yield error.value.line()
+        assert time.process_time() - start < SECONDS
         assert not (tmp_path / "ran").exists()
 
     return by
@@ -97,16 +99,16 @@ def test_a_hostile_file_is_one_clear_error(refused, text):
 def test_an_error_shows_nothing_of_the_text_around_it(tmp_path):
     file = tmp_path / "lab.yaml"
     file.write_text('storage: /mnt/lab\nenv: {HF_TOKEN: "hf_abc\n')
-    with pytest.raises(UserError, match=r"unexpected end of stream \(line 3, column 1\)") as caught:
+    with pytest.raises(UserError, match=r"unexpected end of stream \(line 3, column 1\)") as error:
         load_cluster(file)
-    assert "hf_abc" not in caught.value.line()
+    assert "hf_abc" not in error.value.line()
 
 
 def test_aliases_of_reasonable_size_are_what_they_stand_for(tmp_path, tiny):
     tree = job_tree(tiny)
-    shared = {"dim": 16}  # PyYAML writes an object that appears twice as an alias
+    projection = {"dim": 16}  # PyYAML writes an object that appears twice as an alias
     for head in tree["objective"]["heads"].values():
-        head["projection"] = shared
+        head["projection"] = projection
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(tree))
     assert file.read_text().count("*id001") == 1
@@ -126,9 +128,9 @@ def test_aliases_of_reasonable_size_are_what_they_stand_for(tmp_path, tiny):
 )
 def test_a_hostile_override_is_one_clear_error(tmp_path, monkeypatch, value):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"key train\.epochs: value is not valid YAML") as caught:
+    with pytest.raises(UserError, match=r"key train\.epochs: value is not valid YAML") as error:
         parse_override(f"train.epochs={value}")
-    assert caught.value.line().isprintable()
+    assert error.value.line().isprintable()
     assert not (tmp_path / "ran").exists()
 
 
@@ -161,7 +163,7 @@ def test_code_in_a_space_is_text_and_refused(tmp_path, tiny, monkeypatch, space)
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "space.yaml"
     file.write_text(yaml.safe_dump({"space": space}))
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         load_space(file, tiny_job(tiny))
-    assert "space.yaml" in caught.value.line()
+    assert "space.yaml" in error.value.line()
     assert not (tmp_path / "ran").exists()

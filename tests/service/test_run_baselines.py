@@ -67,19 +67,19 @@ def test_without_a_rating_among_redrawn_rows_the_given_validation_rows_decide(jo
 
 @pytest.mark.parametrize("error", [RuntimeError("no kernel"), UserError("no model")])
 def test_one_that_fails_does_not_keep_the_others(error, job, tmp_path, monkeypatch):
-    def fail(*_args, **_how):
+    def fail(*_args, **_options):
         raise error
 
     monkeypatch.setattr("mlcl.training.baselines.methods.nearest_neighbours.neighbours", fail)
-    plan, said = BaselinePlan.of(job, ["tfidf_knn", "majority"], tmp_path), []
-    reports = run_baselines(plan, home=tmp_path, listener=lambda _: None, announce=said.append)
+    plan, messages = BaselinePlan.of(job, ["tfidf_knn", "majority"], tmp_path), []
+    reports = run_baselines(plan, home=tmp_path, listener=lambda _: None, announce=messages.append)
     assert list(reports) == ["majority"]
-    assert f"tfidf_knn FAILED: {type(error).__name__}: {error}" in said
-    found = Tracker(tmp_path).client.search_runs(["1"], "tags.`mlcl.state` = 'FAILED'")
-    assert [run.info.run_name for run in found] == ["tfidf_knn"]
+    assert f"tfidf_knn FAILED: {type(error).__name__}: {error}" in messages
+    failed_runs = Tracker(tmp_path).client.search_runs(["1"], "tags.`mlcl.state` = 'FAILED'")
+    assert [run.info.run_name for run in failed_runs] == ["tfidf_knn"]
     plan = BaselinePlan.of(job, ["tfidf_knn"], tmp_path)
     with pytest.raises(UserError, match="no model" if isinstance(error, UserError) else "could be fitted"):
-        run_baselines(plan, home=tmp_path, listener=lambda _: None, announce=said.append)
+        run_baselines(plan, home=tmp_path, listener=lambda _: None, announce=messages.append)
 
 
 def test_a_stop_that_comes_too_late_for_one_ends_the_command(job, tmp_path):
@@ -93,11 +93,11 @@ def test_a_stop_that_comes_too_late_for_one_ends_the_command(job, tmp_path):
         reports = run_baselines(plan, home=tmp_path, listener=listener, announce=lambda _: None)
         return {name: report.state for name, report in reports.items()}, reports["tfidf_svm"].id
 
-    stopped, id = states(stop_at_the_end)
-    assert stopped == {"majority": State.COMPLETE, "tfidf_svm": State.STOPPED}
+    stopped_states, id = states(stop_at_the_end)
+    assert stopped_states == {"majority": State.COMPLETE, "tfidf_svm": State.STOPPED}
     assert not list((tmp_path / "cache" / "baselines").glob("*partial*"))
-    again, same = states(lambda _: None)
-    assert (set(again.values()), len(again), same) == ({State.COMPLETE}, 3, id)
+    resumed_states, resumed_id = states(lambda _: None)
+    assert (set(resumed_states.values()), len(resumed_states), resumed_id) == ({State.COMPLETE}, 3, id)
 
 
 def test_a_name_that_does_not_fit_is_refused(job, tmp_path):
@@ -106,11 +106,11 @@ def test_a_name_that_does_not_fit_is_refused(job, tmp_path):
 
 
 def test_the_command_ends_with_one_table(place, tmp_path):
-    done = mlcl("baseline", place, "--home", tmp_path)
-    assert done.exit_code == 0
-    assert all(name in done.stdout for name in NAMES)
-    assert "encoder_knn left out: the job's encoder, cnn_text, is not a pretrained one" in done.stdout
-    assert "best on 5 draws of the few validation rows: " in done.stdout
+    result = mlcl("baseline", place, "--home", tmp_path)
+    assert result.exit_code == 0
+    assert all(name in result.stdout for name in NAMES)
+    assert "encoder_knn left out: the job's encoder, cnn_text, is not a pretrained one" in result.stdout
+    assert "best on 5 draws of the few validation rows: " in result.stdout
 
 
 def test_the_command_for_programs(place, tmp_path):
@@ -118,12 +118,12 @@ def test_the_command_for_programs(place, tmp_path):
     assert list(plan["baselines"]) == NAMES
     assert not (tmp_path / "runs").exists()
     words = ("tfidf_svm", "majority", "evaluation.metric=val/macro_f1", "--json", "--home", tmp_path)
-    found = json.loads(mlcl("baseline", place, *words).stdout)
-    assert (found["metric"], found["best"], list(found["baselines"])) == (
+    document = json.loads(mlcl("baseline", place, *words).stdout)
+    assert (document["metric"], document["best"], list(document["baselines"])) == (
         "val/macro_f1", "tfidf_svm", ["tfidf_svm", "majority"],
     )  # fmt: skip
-    assert found["baselines"]["tfidf_svm"]["state"] == "COMPLETE"
-    assert found["redrawn"].keys() == {"tfidf_svm", "majority"}
+    assert document["baselines"]["tfidf_svm"]["state"] == "COMPLETE"
+    assert document["redrawn"].keys() == {"tfidf_svm", "majority"}
 
 
 def test_of_few_validation_rows_the_best_is_that_over_several_draws(job, tmp_path, monkeypatch):
@@ -133,8 +133,8 @@ def test_of_few_validation_rows_the_best_is_that_over_several_draws(job, tmp_pat
         name: Mock(state=State.COMPLETE, metrics={"val/micro_f1": value})
         for name, value in (("majority", 0.9), ("tfidf_svm", 0.8))
     }
-    how = {"home": tmp_path, "announce": lambda _: None}
-    best, drawn = best_baseline(plan, reports, **how)
+    options = {"home": tmp_path, "announce": lambda _: None}
+    best, mean_scores = best_baseline(plan, reports, **options)
     assert best == "tfidf_svm"
     seeds = []
     for seed in range(DRAWS):
@@ -142,22 +142,22 @@ def test_of_few_validation_rows_the_best_is_that_over_several_draws(job, tmp_pat
             load_job(dump_job(plan.jobs["majority"]), {"data.validation_seed": seed}), tmp_path
         )
         seeds.append(run_experiment_metric(job_data, tmp_path / str(seed)))
-    assert drawn["majority"] == pytest.approx(sum(seeds) / DRAWS)
+    assert mean_scores["majority"] == pytest.approx(sum(seeds) / DRAWS)
     monkeypatch.setattr("mlcl.data.validation_rows.SMALL", 5)  # then there are enough validation rows
-    assert best_baseline(plan, reports, **how) == ("majority", {})
+    assert best_baseline(plan, reports, **options) == ("majority", {})
     monkeypatch.undo()
     reports["majority"].state = State.STOPPED
-    assert best_baseline(plan, reports, **how) == ("majority", {})
+    assert best_baseline(plan, reports, **options) == ("majority", {})
 
 
 def test_the_best_by_a_loss_has_the_smallest_and_none_is_negative(place, tmp_path):
     job = load_job(dataset_job(place), ["evaluation.metric=val/hamming_loss"])
     plan = BaselinePlan.of(job, ["majority", "tfidf_svm"], tmp_path)
     reports = {name: Mock(state=State.COMPLETE, metrics={"val/hamming_loss": 0.5}) for name in plan.jobs}
-    best, drawn = best_baseline(plan, reports, home=tmp_path, announce=lambda _: None)
-    assert 0 <= drawn[best] == min(drawn.values()) < max(drawn.values())
+    best, mean_scores = best_baseline(plan, reports, home=tmp_path, announce=lambda _: None)
+    assert 0 <= mean_scores[best] == min(mean_scores.values()) < max(mean_scores.values())
 
 
 def run_experiment_metric(job_data, folder):
-    found = run_experiment(job_data, folder=folder, context=ONE_PROCESS, listener=lambda _: None, test=False)
-    return found.metrics["val/micro_f1"]
+    result = run_experiment(job_data, folder=folder, context=ONE_PROCESS, listener=lambda _: None, test=False)
+    return result.metrics["val/micro_f1"]

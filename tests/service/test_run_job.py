@@ -52,11 +52,11 @@ def job(tiny):
 
 def test_a_run_is_delivered_when_the_call_returns(job, tmp_path):
     report = run(job, tmp_path)
-    (found,) = runs(tmp_path)
+    (mlflow_run,) = runs(tmp_path)
     assert (report.state, report.mlflow_run_id, report.undelivered) == (
-        State.COMPLETE, found.info.run_id, 0
+        State.COMPLETE, mlflow_run.info.run_id, 0
     )  # fmt: skip
-    assert found.data.tags["mlcl.log"] == report.log == report.id
+    assert mlflow_run.data.tags["mlcl.log"] == report.log == report.id
     assert RunFolders(tmp_path).unfinished("j", "d") is None
 
 
@@ -70,12 +70,12 @@ def test_mlflow_shows_the_figures_of_the_best_epoch_and_keeps_the_curve(tiny, tm
 
     job = tiny_job(tiny, "evaluation.metric=val/accuracy", patience=2, epochs=12, lr=0.02)
     report = run(job, tmp_path, listen)
-    (found,) = runs(tmp_path)
-    shown = found.data.metrics
-    assert {name: shown[name] for name in report.metrics} == report.metrics
-    assert shown["val/accuracy"] == max(scores)
-    assert shown["best/epoch"] == 1 + scores.index(max(scores)) < len(scores)
-    history = Tracker(tmp_path).client.get_metric_history(found.info.run_id, "val/accuracy")
+    (mlflow_run,) = runs(tmp_path)
+    metrics = mlflow_run.data.metrics
+    assert {name: metrics[name] for name in report.metrics} == report.metrics
+    assert metrics["val/accuracy"] == max(scores)
+    assert metrics["best/epoch"] == 1 + scores.index(max(scores)) < len(scores)
+    history = Tracker(tmp_path).client.get_metric_history(mlflow_run.info.run_id, "val/accuracy")
     assert [point.value for point in history] == [
         *scores,
         *([max(scores)] if scores[-1] < max(scores) else []),
@@ -86,10 +86,10 @@ def test_a_job_that_is_resumed_goes_on_with_the_run_that_fresh_began(job, tmp_pa
     other = run(job, tmp_path, stop_after(1))
     monkeypatch.setenv("MLCL_JOB", "lab-7")
     first = run(job, tmp_path, stop_after(1), fresh=True)
-    again = run(job, tmp_path, fresh=True)
-    assert (first.id, again.id) == ("lab-7", "lab-7")
+    resumed_report = run(job, tmp_path, fresh=True)
+    assert (first.id, resumed_report.id) == ("lab-7", "lab-7")
     assert other.id != first.id
-    assert (first.state, again.state) == (State.STOPPED, State.COMPLETE)
+    assert (first.state, resumed_report.state) == (State.STOPPED, State.COMPLETE)
     assert run(job, tmp_path, fresh=True).id not in (other.id, first.id)
 
 
@@ -98,16 +98,16 @@ def test_a_stopped_run_goes_on_in_its_log_and_in_a_new_one_elsewhere(job, tmp_pa
     second = run(job, tmp_path, stop_after(2))
     assert (first.state, second.state) == (State.STOPPED, State.STOPPED)
     assert first.log == second.log
-    here = tracking_uri(tmp_path)
+    default_uri = tracking_uri(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
-    elsewhere = run(job, tmp_path)
-    assert (elsewhere.id, elsewhere.log) == (first.id, f"{first.id}-2")
-    (other,) = runs(tmp_path)
-    assert other.info.status == "FINISHED"
+    other_report = run(job, tmp_path)
+    assert (other_report.id, other_report.log) == (first.id, f"{first.id}-2")
+    (other_run,) = runs(tmp_path)
+    assert other_run.info.status == "FINISHED"
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    (old,) = runs(tmp_path)
-    assert old.info.status == "KILLED"
-    assert log_start(tmp_path, first.log)["uri"] == stored_uri(here, tmp_path)
+    (old_run,) = runs(tmp_path)
+    assert old_run.info.status == "KILLED"
+    assert log_start(tmp_path, first.log)["uri"] == stored_uri(default_uri, tmp_path)
 
 
 def test_a_run_whose_checkpoint_cannot_be_read_now_is_stopped_and_goes_on(tiny, tmp_path, monkeypatch):
@@ -123,55 +123,59 @@ def test_a_run_whose_checkpoint_cannot_be_read_now_is_stopped_and_goes_on(tiny, 
             MachineError, match=r"checkpoint\.pt cannot be read now: .*Input/output error; the same"
         ):
             run(job, tmp_path)
-    (found,) = runs(tmp_path)
-    assert (found.info.status, found.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
-    again = run(job, tmp_path)
-    assert (again.id, again.state, again.resumed) == (first.id, State.COMPLETE, True)
+    (mlflow_run,) = runs(tmp_path)
+    assert (mlflow_run.info.status, mlflow_run.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
+    report = run(job, tmp_path)
+    assert (report.id, report.state, report.resumed) == (first.id, State.COMPLETE, True)
 
 
 def test_a_run_whose_disk_fills_up_is_stopped_and_goes_on(tiny, tmp_path, monkeypatch):
     job = tiny_job(tiny, epochs=3, checkpoint_every=1)
-    written = []
+    saved_epochs = []
 
     def full(path, state):
-        if len(written) == 2:
+        if len(saved_epochs) == 2:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        written.append(state["position"]["epoch"])
+        saved_epochs.append(state["position"]["epoch"])
         save_checkpoint(path, state)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "save_checkpoint", full)
         with pytest.raises(OSError, match="No space left"):
             run(job, tmp_path)
-    (found,) = runs(tmp_path)
-    assert (found.info.status, found.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
-    again = run(job, tmp_path)
-    assert (again.id, again.state, again.resumed) == (found.data.tags["mlcl.id"], State.COMPLETE, True)
+    (mlflow_run,) = runs(tmp_path)
+    assert (mlflow_run.info.status, mlflow_run.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
+    report = run(job, tmp_path)
+    assert (report.id, report.state, report.resumed) == (
+        mlflow_run.data.tags["mlcl.id"],
+        State.COMPLETE,
+        True,
+    )
 
 
 def test_a_run_that_was_deleted_in_mlflow_goes_on_in_a_new_one(job, tmp_path):
     first = run(job, tmp_path, stop_after(1))
     client = Tracker(tmp_path).client
     client.delete_run(first.mlflow_run_id)
-    said = []
-    again = run(job, tmp_path, stop_after(2), announce=said.append)
-    assert any("does not take the log" in text for text in said)
-    last = run(job, tmp_path)
-    assert (again.id, last.id) == (first.id, first.id)
-    assert last.log == f"{first.id}-2"
-    (found,) = runs(tmp_path)
-    assert found.info.status == "FINISHED"
+    messages = []
+    resumed_report = run(job, tmp_path, stop_after(2), announce=messages.append)
+    assert any("does not take the log" in text for text in messages)
+    last_report = run(job, tmp_path)
+    assert (resumed_report.id, last_report.id) == (first.id, first.id)
+    assert last_report.log == f"{first.id}-2"
+    (mlflow_run,) = runs(tmp_path)
+    assert mlflow_run.info.status == "FINISHED"
 
 
 def test_a_kill_between_record_and_log_leaves_nothing_running(job, tmp_path, monkeypatch):
     class Killed(BaseException):
         pass
 
-    def killed(*_args, **_how):
+    def killed(*_args, **_options):
         raise Killed
 
-    with monkeypatch.context() as moment:
-        moment.setattr(RunLog, "start", killed)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunLog, "start", killed)
         with pytest.raises(Killed):
             run(job, tmp_path)
     (before,) = RunFolders(tmp_path).records()
@@ -209,10 +213,10 @@ def test_a_log_of_a_job_has_the_parameters_given_and_those_chosen_later(job, tmp
 
 def test_a_training_on_a_cluster_is_placed_by_ray_with_its_share(job, tmp_path, monkeypatch):
     """Tests that Ray places a training on a cluster with its share, since the command's node has no GPU."""
-    asked = []
+    calls = []
 
     def run_group(group_job, *_args, share, **_):
-        asked.append((group_job, share))
+        calls.append((group_job, share))
         return {"val/accuracy": 0.5}
 
     monkeypatch.setattr(ddp_group, "run_group", run_group)
@@ -222,7 +226,7 @@ def test_a_training_on_a_cluster_is_placed_by_ray_with_its_share(job, tmp_path, 
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     report = run(job, tmp_path, cpus=4, gpus=0.5)
     assert (report.state, report.metrics) == (State.COMPLETE, {"val/accuracy": 0.5})
-    assert asked == [(job, ddp_group.Share(4, 0.5))]
+    assert calls == [(job, ddp_group.Share(4, 0.5))]
 
 
 def test_a_baseline_is_fitted_by_the_command_on_a_cluster_too(tiny, tmp_path, monkeypatch):
@@ -233,15 +237,17 @@ def test_a_baseline_is_fitted_by_the_command_on_a_cluster_too(tiny, tmp_path, mo
 
 @pytest.mark.slow
 def test_a_group_of_one_worker_trains_as_this_process(job, tmp_path):
-    here = run(job, tmp_path / "here")
+    report = run(job, tmp_path / "here")
     folder = tmp_path / "group"
     folder.mkdir()
     metrics = ddp_group.run_group(job, folder, None, tmp_path / "home", quiet, lambda: False)
-    assert metrics.keys() == here.metrics.keys()
+    assert metrics.keys() == report.metrics.keys()
     for name in ("val/accuracy", "test/accuracy", "test/macro_f1"):
-        assert metrics[name] == here.metrics[name]
-    one, other = ((each / "model" / "weights.safetensors").read_bytes() for each in (here.folder, folder))
-    assert one == other
+        assert metrics[name] == report.metrics[name]
+    process_weights, group_weights = (
+        (run_folder / "model" / "weights.safetensors").read_bytes() for run_folder in (report.folder, folder)
+    )
+    assert process_weights == group_weights
 
 
 def test_a_gpu_that_is_asked_for_and_not_there_is_refused(tiny, tmp_path, monkeypatch):

@@ -39,31 +39,31 @@ def told(home):
 
 
 def refused(home, match):
-    with pytest.raises(UserError, match=match) as caught:
+    with pytest.raises(UserError, match=match) as error:
         Database(home).check()
-    assert "home.db" in caught.value.line()
-    assert "mlcl doctor --fix" in str(caught.value.allowed)
+    assert "home.db" in error.value.line()
+    assert "mlcl doctor --fix" in str(error.value.allowed)
 
 
 def test_events_are_read_in_pages_that_lock_the_file_for_a_moment_each(home, monkeypatch):
     sweep = max(record.number for _, record in home_records(home))
-    whole = list(Database(home).events(sweep))
+    all_events = list(Database(home).events(sweep))
     monkeypatch.setattr(database, "PAGE", 3)
     events = Database(home).events(sweep)
-    begun = [next(events) for _ in range(4)]
+    first_events = [next(events) for _ in range(4)]
     Ledger(home / "sweeps" / "mlcl-sweep").append("value", key="t1", epoch=2, score=0.5)
-    assert [*begun, *events] == whole, "what was added since is left out"
-    assert len(list(Database(home).events(sweep))) == len(whole) + 1
+    assert [*first_events, *events] == all_events, "what was added since is left out"
+    assert len(list(Database(home).events(sweep))) == len(all_events) + 1
 
 
 def test_a_damaged_page_is_refused_when_it_is_reached(home, monkeypatch):
     monkeypatch.setattr(database, "PAGE", 3)
     with Database(home)._connect("rw") as connection:
         connection.execute("UPDATE events SET content = replace(content, '2.375', '2.5')")
-    read = []
+    events = []
     with pytest.raises(UserError, match="event 41 of run 2 was changed"):
-        read.extend(Database(home).events(max(record.number for _, record in home_records(home))))
-    assert len(read) == 40
+        events.extend(Database(home).events(max(record.number for _, record in home_records(home))))
+    assert len(events) == 40
     refused(home, "damaged")
 
 
@@ -73,30 +73,30 @@ def test_equal_keys_of_events_are_one_string(home):
 
 
 def test_none_of_a_thousand_flipped_bits_changes_what_is_read(home):
-    whole, said = Database(home).file.read_bytes(), told(home)
+    content, before = Database(home).file.read_bytes(), told(home)
     draw = random.Random(19)
-    seen = 0
-    for place in draw.sample(range(8 * len(whole)), 1000):
-        flipped = bytearray(whole)
-        flipped[place // 8] ^= 1 << place % 8
-        Database(home).file.write_bytes(flipped)
+    n_refused = 0
+    for bit in draw.sample(range(8 * len(content)), 1000):
+        flipped_content = bytearray(content)
+        flipped_content[bit // 8] ^= 1 << bit % 8
+        Database(home).file.write_bytes(flipped_content)
         try:
-            assert told(home) == said, place
+            assert told(home) == before, bit
         except UserError:
-            seen += 1
-    assert seen > 200  # the other bits are in unused parts of pages
+            n_refused += 1
+    assert n_refused > 200  # the other bits are in unused parts of pages
 
 
 def test_a_flipped_bit_in_a_value_is_always_refused(home):
-    whole = Database(home).file.read_bytes()
+    content = Database(home).file.read_bytes()
     for text in (b"mlcl-sweep", b'"score": 1.25', b'"state": "COMPLETE"', b'"seed": 17'):
-        at = whole.index(text)
+        start = content.index(text)
         for bit in range(8 * len(text)):
-            flipped = bytearray(whole)
-            flipped[at + bit // 8] ^= 1 << bit % 8
-            Database(home).file.write_bytes(flipped)
+            flipped_content = bytearray(content)
+            flipped_content[start + bit // 8] ^= 1 << bit % 8
+            Database(home).file.write_bytes(flipped_content)
             refused(home, "damaged")
-            assert Database(home).file.read_bytes() == flipped, "looking changes nothing"
+            assert Database(home).file.read_bytes() == flipped_content, "looking changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_a_flipped_bit_in_a_value_is_always_refused(home):
 def test_rows_that_were_changed_or_taken_out_are_missed(home, statement):
     with Database(home)._connect("rw") as connection:
         connection.execute(statement)
-    changed = Database(home).file.read_bytes()
+    content = Database(home).file.read_bytes()
     refused(home, "damaged")
-    assert Database(home).file.read_bytes() == changed, "looking changes nothing"
+    assert Database(home).file.read_bytes() == content, "looking changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -137,41 +137,41 @@ def test_a_file_that_is_gone_or_no_database_is_refused(home, content, match):
 def test_a_home_of_a_later_release_is_refused_and_left_alone(home):
     with Database(home)._connect("rw") as connection:
         connection.execute("PRAGMA user_version=9")
-    whole = Database(home).file.read_bytes()
-    for look in (Database(home).check, Database(home).create, Database(home).check_version):
-        with pytest.raises(UserError, match="later mlcl") as caught:
-            look()
-        assert "install the mlcl that wrote it" in caught.value.line()
-    assert Database(home).file.read_bytes() == whole
+    content = Database(home).file.read_bytes()
+    for method in (Database(home).check, Database(home).create, Database(home).check_version):
+        with pytest.raises(UserError, match="later mlcl") as error:
+            method()
+        assert "install the mlcl that wrote it" in error.value.line()
+    assert Database(home).file.read_bytes() == content
 
 
 def test_a_transaction_that_fails_writes_nothing(home):
-    said = told(home)
+    before = told(home)
 
     def interrupted():
-        with Database(home).transaction() as write:
-            write.change_run(1, state=State.FAILED)
-            write.add_run({"id": "x"})
+        with Database(home).transaction() as transaction:
+            transaction.change_run(1, state=State.FAILED)
+            transaction.add_run({"id": "x"})
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert told(home) == said
+    assert told(home) == before
 
 
 def test_a_disk_that_is_full_is_an_error_and_changes_nothing(home):
-    said, limits = told(home), resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, limits = told(home), resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     ledger = Ledger(home / "sweeps" / "mlcl-sweep")
     resource.setrlimit(resource.RLIMIT_FSIZE, (Database(home).file.stat().st_size, limits[1]))
     try:
-        with pytest.raises(OSError, match=r"full|I/O|space") as caught:
+        with pytest.raises(OSError, match=r"full|I/O|space") as error:
             ledger.append("registered", key="t1", text="x" * 100_000, run="r")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert caught.value.errno in (errno.EIO, errno.ENOSPC)
+    assert error.value.errno in (errno.EIO, errno.ENOSPC)
     assert not ledger.registered
-    assert told(home) == said
+    assert told(home) == before
     ledger.append("registered", key="t1", text="x", run="r")
     assert Ledger(home / "sweeps" / "mlcl-sweep").registered == {"t1": "x"}
 
@@ -185,11 +185,11 @@ def test_only_the_command_that_read_all_events_may_add_one(home):
 
 def test_the_backup_is_the_present_content(home):
     Database(home).back_up()
-    said = told(home)
+    before = told(home)
     Ledger(home / "sweeps" / "mlcl-sweep").append("session")
-    assert told(home) != said
+    assert told(home) != before
     (home / BACKUP).replace(Database(home).file)
-    assert told(home) == said
+    assert told(home) == before
 
 
 def test_a_home_without_a_database_says_nothing_and_stays_so(tmp_path):
@@ -224,19 +224,19 @@ while True:
 
 
 def test_a_process_that_is_killed_while_it_writes_loses_nothing_that_it_has_written(home):
-    folder, draw, acknowledged = home / "sweeps" / "mlcl-sweep", random.Random(5), 0
+    folder, draw, n_acknowledged = home / "sweeps" / "mlcl-sweep", random.Random(5), 0
     for _ in range(8):
         writer = subprocess.Popen([sys.executable, "-c", WRITER, folder], stdout=subprocess.PIPE, text=True)
         assert writer.stdout is not None
         first = int(writer.stdout.readline())
-        assert first > acknowledged
+        assert first > n_acknowledged
         time.sleep(draw.uniform(0, 0.1))
         os.kill(writer.pid, signal.SIGKILL)
-        acknowledged = max([first, *map(int, writer.stdout.read().split())])
+        n_acknowledged = max([first, *map(int, writer.stdout.read().split())])
         writer.wait()
         Database(home).check()
         # The last event may be on the disk although the process was killed before it acknowledged it.
-        assert len(Ledger(folder).registered) in (acknowledged, acknowledged + 1)
+        assert len(Ledger(folder).registered) in (n_acknowledged, n_acknowledged + 1)
 
 
 AT_ONCE = """
@@ -265,6 +265,6 @@ def test_commands_at_once_on_a_new_home_lose_nothing(tmp_path):
     Database(home).check()
     assert sorted(record.number for _, record in home_records(home)) == list(range(1, count + 1))
     for number in range(count):
-        found = Ledger(home / "sweeps" / f"mlcl-{number}").registered
-        assert found == {str(key): str(number) for key in range(10)}
+        registered = Ledger(home / "sweeps" / f"mlcl-{number}").registered
+        assert registered == {str(key): str(number) for key in range(10)}
     assert not list(home.glob(".*.partial"))

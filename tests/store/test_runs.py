@@ -16,31 +16,31 @@ def test_the_interrupted_run_of_a_job_and_data_is_found_unless_a_later_one_has_e
     recorded(folders.new(), State.STOPPED, fingerprint="other")
     assert folders.unfinished("j", "d") is None
     assert folders.unfinished("other", "d") is not None
-    stopped = recorded(folders.new(), State.STOPPED)
-    assert folders.unfinished("j", "d").path == stopped.path
+    folder = recorded(folders.new(), State.STOPPED)
+    assert folders.unfinished("j", "d").path == folder.path
     recorded(folders.new(), State.COMPLETE)
     assert folders.unfinished("j", "d") is None
 
 
 def test_a_run_that_another_process_holds_is_not(tmp_path):
     folders = RunFolders(tmp_path)
-    running = recorded(folders.new())
-    with running.try_lock() as mine:
-        assert mine
-        assert running.is_owned
+    folder = recorded(folders.new())
+    with folder.try_lock() as locked:
+        assert locked
+        assert folder.is_owned
         assert folders.unfinished("j", "d") is None
-        with RunFolder(running.path).try_lock() as second:
+        with RunFolder(folder.path).try_lock() as second:
             assert not second
-    assert not running.is_owned
-    assert folders.unfinished("j", "d").path == running.path
+    assert not folder.is_owned
+    assert folders.unfinished("j", "d").path == folder.path
 
 
 def test_a_run_that_completes_while_it_is_looked_for_is_not_trained_again(tmp_path, monkeypatch):
     folders = RunFolders(tmp_path)
-    running, try_lock = recorded(folders.new()), RunFolder.try_lock
+    run_folder, try_lock = recorded(folders.new()), RunFolder.try_lock
 
     def after_its_end(folder, patience=0.0):
-        running.set_state(State.COMPLETE)
+        run_folder.set_state(State.COMPLETE)
         return try_lock(folder, patience)
 
     monkeypatch.setattr(RunFolder, "try_lock", after_its_end)
@@ -58,7 +58,7 @@ def test_one_that_is_opened_again_is_the_same_in_another_state(tmp_path):
 
 def test_a_folder_that_is_gone_is_no_run(tmp_path):
     folder = recorded(RunFolders(tmp_path).new())
-    assert [found.path for found, _ in home_records(tmp_path)] == [folder.path]
+    assert [run_folder.path for run_folder, _ in home_records(tmp_path)] == [folder.path]
     (folder.path / ".lock").unlink(missing_ok=True)
     folder.path.rmdir()
     assert list(home_records(tmp_path)) == []
@@ -67,19 +67,19 @@ def test_a_folder_that_is_gone_is_no_run(tmp_path):
 def test_the_latest_of_a_name_is_found(tmp_path):
     folders = RunFolders(tmp_path, "sweeps")
     recorded(folders.new(), State.COMPLETE, name="night")
-    latest = recorded(folders.new(), State.STOPPED, name="night")
+    folder = recorded(folders.new(), State.STOPPED, name="night")
     recorded(folders.new(), State.STOPPED, name="day")
-    assert folders.named("night").path == latest.path
+    assert folders.named("night").path == folder.path
     assert folders.named("morning") is None
 
 
 def test_all_kinds_of_a_home_are_in_the_order_in_which_they_were_made_whatever_their_ids(tmp_path):
-    made = [("runs", "z"), ("sweeps", "c"), ("runs", "y"), ("tables", "a"), ("sweeps", "b")]
-    for kind, id in made:
+    pairs = [("runs", "z"), ("sweeps", "c"), ("runs", "y"), ("tables", "a"), ("sweeps", "b")]
+    for kind, id in pairs:
         recorded(RunFolders(tmp_path, kind).new(id))
     recorded(RunFolder(tmp_path / "runs" / "z"))  # a run that is continued keeps its place
-    found = [(record.kind, record.id) for _, record in home_records(tmp_path)]
-    assert found == made[::-1]
+    actual = [(record.kind, record.id) for _, record in home_records(tmp_path)]
+    assert actual == pairs[::-1]
 
 
 def test_an_id_that_is_taken_is_not_given_again(tmp_path):
@@ -92,19 +92,19 @@ def test_an_id_that_is_taken_is_not_given_again(tmp_path):
 
 def test_a_held_folder_can_be_waited_for(tmp_path):
     folder = RunFolders(tmp_path).new()
-    held, done = threading.Event(), threading.Event()
+    held_event, done_event = threading.Event(), threading.Event()
 
     def hold():
         with folder.try_lock():
-            held.set()
-            done.wait(60)
+            held_event.set()
+            done_event.wait(60)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    assert held.wait(60)
-    with folder.try_lock(patience=0.1) as mine:
-        assert not mine
-    done.set()
-    with folder.try_lock(patience=60) as mine:
-        assert mine
+    assert held_event.wait(60)
+    with folder.try_lock(patience=0.1) as locked:
+        assert not locked
+    done_event.set()
+    with folder.try_lock(patience=60) as locked:
+        assert locked
     holder.join()

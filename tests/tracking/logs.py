@@ -30,15 +30,15 @@ class Client:
     def __getattr__(self, name):
         method = getattr(self.client, name)
 
-        def request(*args, **how):
+        def request(*args, **options):
             self.requests += 1
             if not self.on or name == self.lacks:
                 raise MlflowException("connection refused")
-            dies = self.requests == self.number
-            if dies and not self.answered:
+            fatal = self.requests == self.number
+            if fatal and not self.answered:
                 raise Killed
-            answer = method(*args, **how)
-            if dies:
+            answer = method(*args, **options)
+            if fatal:
                 raise Killed
             return answer
 
@@ -54,7 +54,7 @@ class Logs:
         self._tracker: Tracker | None = None
 
     def start(self, id="run", **how):
-        usual = {
+        defaults = {
             "uri": self.uri,
             "experiment": self.experiment,
             "name": id,
@@ -62,7 +62,7 @@ class Logs:
             "params": {"a.b": "1"},
             "tags": {"mlcl.id": id},
         }
-        return RunLog.start(self.home, id, **(usual | how))
+        return RunLog.start(self.home, id, **(defaults | how))
 
     @property
     def tracker(self):
@@ -75,8 +75,8 @@ class Logs:
         tracker = Tracker(self.home, self.uri)
         tracker.client = client or tracker.client
         for id in ids:
-            with lock_file(log_folder(self.home, id) / LOCK) as free:
-                assert free
+            with lock_file(log_folder(self.home, id) / LOCK) as locked:
+                assert locked
                 for _ in Sender(tracker, id, lambda _: None).deliver():
                     pass
 
@@ -89,7 +89,7 @@ class Logs:
 
     def store(self):
         """Returns all contents of the experiment that do not differ between two equal deliveries."""
-        client, found = self.tracker.client, {}
+        client, contents = self.tracker.client, {}
         experiment = client.get_experiment_by_name(self.experiment)
         for run in client.search_runs([experiment.experiment_id] if experiment else []):
             id, tags = run.info.run_id, dict(run.data.tags)
@@ -99,7 +99,7 @@ class Logs:
                 for key in run.data.metrics
                 for m in client.get_metric_history(id, key)
             ]
-            found.setdefault(run.info.run_name, []).append(
+            contents.setdefault(run.info.run_name, []).append(
                 {
                     "parent": parent and client.get_run(parent).info.run_name,
                     "status": run.info.status,
@@ -110,4 +110,4 @@ class Logs:
                     "artifacts": sorted(a.path for a in client.list_artifacts(id)),
                 }
             )
-        return found
+        return contents

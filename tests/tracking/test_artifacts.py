@@ -49,8 +49,8 @@ def test_the_new_folder_takes_the_old_ones_place(tracker, run_id, tmp_path):
     replace_artifacts(tracker, run_id, second, "report")
     assert listed(tracker, run_id, "report/plots") == {"report/plots/b", "report/plots/c"}
     assert listed(tracker, run_id, "another") == {"another/page"}
-    place = tracker.client.download_artifacts(run_id, "report/page", str(tmp_path))
-    assert Path(place).read_text() == "second/page"
+    path = tracker.client.download_artifacts(run_id, "report/page", str(tmp_path))
+    assert Path(path).read_text() == "second/page"
 
 
 def test_where_nothing_may_be_deleted_it_stays(tracker, run_id, tmp_path, monkeypatch):
@@ -79,10 +79,10 @@ def test_an_interrupted_upload_leaves_nothing(tracker, run_id, tmp_path, monkeyp
 
 def test_a_store_that_takes_nothing(tracker, run_id, tmp_path):
     folder = write(tmp_path / "it", "page")
-    place = tracker.client.get_run(run_id).info.artifact_uri
-    if not place.startswith("file:"):
+    uri = tracker.client.get_run(run_id).info.artifact_uri
+    if not uri.startswith("file:"):
         pytest.skip("needs a folder to be in the way of")
-    Path(place.removeprefix("file://")).parent.mkdir(parents=True, exist_ok=True)
-    Path(place.removeprefix("file://")).write_text("in the way")
+    Path(uri.removeprefix("file://")).parent.mkdir(parents=True, exist_ok=True)
+    Path(uri.removeprefix("file://")).write_text("in the way")
     with pytest.raises(UserError, match="key report: MLflow does not take these files; found: run"):
         replace_artifacts(tracker, run_id, folder, "report")

@@ -31,7 +31,7 @@ class Registry:
 
 
 def move(registry, version, value=0.5, metric="val/accuracy", mode="max", searched=("train.lr",), **changes):
-    job = JOB | {key.replace("__", "."): its for key, its in changes.items()}
+    job = JOB | {key.replace("__", "."): change for key, change in changes.items()}
     score = Score(metric, value, mode, job, searched)
     return move_best(SimpleNamespace(client=registry), "m", version, score)
 
@@ -59,8 +59,8 @@ def test_the_alias_moves_to_a_better_version_and_where_none_compares(first, seco
     registry = Registry()
     for _ in range(2):  # a repeated command moves nothing
         assert move(registry, "1", **first) == "models:/m@best (version 1)"
-    told = move(registry, "2", **second)
-    assert told == said or told == f"models:/m@best (version 2; not compared with {said}"
+    message = move(registry, "2", **second)
+    assert message == said or message == f"models:/m@best (version 2; not compared with {said}"
 
 
 def test_tags_that_an_earlier_mlcl_wrote_may_have_keys_that_no_result_depends_on():
@@ -73,5 +73,5 @@ def test_tags_that_an_earlier_mlcl_wrote_may_have_keys_that_no_result_depends_on
 
 
 def test_a_version_that_a_person_gave_the_alias():
-    told = move(Registry("7"), "8")
-    assert told == "models:/m@best (version 8; not compared with version 7: its job is not known)"
+    message = move(Registry("7"), "8")
+    assert message == "models:/m@best (version 8; not compared with version 7: its job is not known)"

@@ -13,9 +13,9 @@ from mlcl.tracking.log import LOG, log_folder
 
 
 def tracker(logs, **how):
-    found = Tracker(logs.home, logs.uri)
-    found.client = Client(found.client, **how)
-    return found
+    faulty_tracker = Tracker(logs.home, logs.uri)
+    faulty_tracker.client = Client(faulty_tracker.client, **how)
+    return faulty_tracker
 
 
 def drained(store, *ids, said=lambda _: None, **how):
@@ -58,24 +58,24 @@ def test_a_parent_is_made_before_its_children_whoever_is_added(shared):
 
 
 def test_an_outage_is_told_once_and_loses_nothing(shared):
-    logs, said = shared("outage"), []
+    logs, messages = shared("outage"), []
     log, store = logs.start(), tracker(logs)
-    with Delivery(store, said.append) as delivery:
+    with Delivery(store, messages.append) as delivery:
         delivery.add("run")
         assert delivery.wait_run_id("run", 60)
         store.client.on = False
         for step in range(5):
             log.log_metrics({"loss": 1.0}, step)
-        until(lambda: said)
-        asked = store.client.requests
-        until(lambda: store.client.requests > asked)
+        until(lambda: messages)
+        n_requests = store.client.requests
+        until(lambda: store.client.requests > n_requests)
         assert delivery.drain(patience=0.0) == 1
-        (word,) = said
-        assert "MLflow does not answer (MlflowException: connection refused)" in word
+        (message,) = messages
+        assert "MLflow does not answer (MlflowException: connection refused)" in message
         store.client.on = True
         log.set_state(State.COMPLETE)
         assert delivery.drain(patience=60) == 0
-    assert said[1:] == ["MLflow answers again; logs are being delivered"]
+    assert messages[1:] == ["MLflow answers again; logs are being delivered"]
     assert logs.history("loss") == [(step, 1.0) for step in range(5)]
 
 
@@ -107,21 +107,21 @@ def test_files_and_hidden_folders_beside_the_logs_are_no_logs(logs):
 
 
 def test_a_refused_log_does_not_keep_others_back(shared):
-    logs, said = shared("refused-log"), []
-    deleted, fine = logs.start("deleted"), logs.start("fine")
+    logs, messages = shared("refused-log"), []
+    deleted_log, good_log = logs.start("deleted"), logs.start("fine")
     logs.deliver("deleted")
     run_id = logs.run("deleted").info.run_id
     logs.tracker.client.delete_run(run_id)
-    for log in (deleted, fine):
+    for log in (deleted_log, good_log):
         log.set_state(State.COMPLETE)
     for _ in range(2):  # the second delivery does not try again
-        assert drained(logs.tracker, said=said.append) == 0
+        assert drained(logs.tracker, said=messages.append) == 0
     assert logs.run("fine").info.status == "FINISHED"
-    (word,) = said
-    assert "MLflow does not take the log deleted" in word
-    (left,) = undelivered_logs(logs.home)
-    assert (left.id, left.entries) == ("deleted", 1)
-    assert "deleted" in left.refusal
+    (message,) = messages
+    assert "MLflow does not take the log deleted" in message
+    (undelivered,) = undelivered_logs(logs.home)
+    assert (undelivered.id, undelivered.entries) == ("deleted", 1)
+    assert "deleted" in undelivered.refusal
     logs.tracker.client.restore_run(run_id)
     assert deliver_all(logs.home, logs.uri) == 0
     assert logs.run("deleted").info.status == "FINISHED"
@@ -141,43 +141,46 @@ def without_credentials(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("without_credentials")
 def test_files_that_a_location_refuses_keep_nothing_else_back(shared, location, tmp_path):
     """Tests that everything but the files is sent, and that `doctor` sends the files later if it can."""
-    logs, said, hindrance = shared(f"refused {location}"), [], tmp_path / "file"
-    hindrance.write_text("in the way of a folder")
-    place = location.format(tmp=tmp_path.as_uri(), long="x" * 260)
-    logs.tracker.client.create_experiment(logs.experiment, artifact_location=place)
+    logs, messages, obstacle = shared(f"refused {location}"), [], tmp_path / "file"
+    obstacle.write_text("in the way of a folder")
+    artifact_location = location.format(tmp=tmp_path.as_uri(), long="x" * 260)
+    logs.tracker.client.create_experiment(logs.experiment, artifact_location=artifact_location)
     for id in ("a", "b"):
         log = logs.start(id, texts={"job.yaml": "x"})
         log.log_metrics({"loss": 1.0}, 1)
         log.log_text("late", "note.txt")
         log.set_state(State.COMPLETE)
-    assert drained(logs.tracker, "a", "b", said=said.append) == 0
-    assert drained(logs.tracker, said=said.append) == 0  # a later command does not try
-    (word,) = said
-    assert word.startswith("MLflow does not take all of the log a (")
+    assert drained(logs.tracker, "a", "b", said=messages.append) == 0
+    assert drained(logs.tracker, said=messages.append) == 0  # a later command does not try
+    (message,) = messages
+    assert message.startswith("MLflow does not take all of the log a (")
     for id in ("a", "b"):
         run = logs.run(id)
         assert (run.info.status, run.data.params, run.data.metrics) == ("FINISHED", {"a.b": "1"}, {"loss": 1})
-    left = undelivered_logs(logs.home, logs.uri)
-    assert [(log.id, log.entries, bool(log.refusal)) for log in left] == [("a", 4, True), ("b", 4, True)]
-    hindrance.unlink()
-    if place.endswith("/file/x"):
+    undelivered = undelivered_logs(logs.home, logs.uri)
+    assert [(log.id, log.entries, bool(log.refusal)) for log in undelivered] == [
+        ("a", 4, True),
+        ("b", 4, True),
+    ]
+    obstacle.unlink()
+    if artifact_location.endswith("/file/x"):
         assert deliver_all(logs.home, logs.uri) == 0
         assert len(logs.tracker.client.list_artifacts(logs.run("b").info.run_id)) == 2
         assert logs.history("loss", "b") == [(1, 1.0)]
 
 
 def test_an_entry_that_cannot_be_read_or_taken_keeps_back_itself_alone(shared):
-    logs, said = shared("odd"), []
+    logs, messages = shared("odd"), []
     log = logs.start()
     log.log_params({"k" * 251: "1"})
     log.log_tags({"t": "1"})
     with (log_folder(logs.home, "run") / LOG).open("a") as file:
         file.write('{"kind":"metrics","step":1}\n')
     log.set_state(State.COMPLETE)
-    assert drained(logs.tracker, "run", said=said.append, patience=3.0) == 0
+    assert drained(logs.tracker, "run", said=messages.append, patience=3.0) == 0
     run = logs.run()
     assert (run.info.status, run.data.tags["t"]) == ("FINISHED", "1")
-    assert len(said) == 1
+    assert len(messages) == 1
     assert "exceeds the maximum length of 250" in undelivered_logs(logs.home)[0].refusal
 
 
@@ -190,25 +193,25 @@ def test_a_run_of_any_name_is_made(shared):
 
 def test_a_store_that_takes_half_of_an_entry_holds_no_command(shared, monkeypatch):
     monkeypatch.setattr(sender, "link_artifact", lambda *_: False)
-    logs, said = shared("half"), []
+    logs, messages = shared("half"), []
     logs.start(texts={"job.yaml": "x"})
-    assert drained(tracker(logs, lacks="log_text"), "run", said=said.append, patience=3.0) == 1
-    assert ["connection refused" in word for word in said] == [True]
+    assert drained(tracker(logs, lacks="log_text"), "run", said=messages.append, patience=3.0) == 1
+    assert ["connection refused" in message for message in messages] == [True]
     assert deliver_all(logs.home, logs.uri) == 0
 
 
 def test_the_child_of_a_log_without_a_run_is_put_aside(shared):
-    logs, said = shared("orphan-log"), []
+    logs, messages = shared("orphan-log"), []
     logs.start("child", parent="nobody")
-    assert drained(logs.tracker, "child", said=said.append) == 0
-    assert "nobody" in said[0]
+    assert drained(logs.tracker, "child", said=messages.append) == 0
+    assert "nobody" in messages[0]
 
 
 def test_one_process_at_a_time_delivers_a_log(shared):
     logs = shared("held")
     logs.start().set_state(State.COMPLETE)
-    with lock_file(log_folder(logs.home, "run") / LOCK) as mine:
-        assert mine
+    with lock_file(log_folder(logs.home, "run") / LOCK) as locked:
+        assert locked
         assert undelivered_logs(logs.home)[0].locked
         with Delivery(logs.tracker) as delivery:
             delivery.add_undelivered()

@@ -40,11 +40,11 @@ def test_the_better_side_of_metrics_is_kept_those_of_plugin_files_too(tiny, tmp_
     for id, plugins in (("plain", []), ("own", ["metrics.py"])):
         job = load_job(job_tree(tiny) | {"plugins": plugins})
         tags.append(tags_of(tmp_path, job, Dataset.open(tiny).info, id))
-    plain, own = (set(json.loads(each[Tag.LOWER_IS_BETTER])) for each in tags)
-    assert own - plain == {"hops", "hops_*", "misses"}
+    plain_names, plugin_names = (set(json.loads(run_tags[Tag.LOWER_IS_BETTER])) for run_tags in tags)
+    assert plugin_names - plain_names == {"hops", "hops_*", "misses"}
     lower = {name for name, metric in METRICS.items() if metric.mode == "min"} - {"hops", "misses"}
     assert {"hamming_loss", "ranking_loss", "lca_distance"} <= lower
-    assert {name.removesuffix("_*") for name in plain} == lower
+    assert {name.removesuffix("_*") for name in plain_names} == lower
 
 
 def test_the_notes_of_the_data_are_kept_as_far_as_a_tag_takes_them(tiny, tmp_path):

@@ -23,7 +23,11 @@ def entries(log, kind=None):
 
 
 def points(log):
-    return [(name, e["step"], v) for e in entries(log, "metrics") for name, v in e["values"].items()]
+    return [
+        (name, entry["step"], value)
+        for entry in entries(log, "metrics")
+        for name, value in entry["values"].items()
+    ]
 
 
 def test_a_log_tells_how_it_began_and_what_became_of_it(logs):
@@ -40,8 +44,8 @@ def test_a_log_tells_how_it_began_and_what_became_of_it(logs):
     }  # fmt: skip
     assert metrics["values"] == {"train/loss": 0.5, "a": "nan", "b": "inf", "c": "-inf"}
     assert (state["state"], state["reason"]) == ("FAILED", "because")
-    again = RunLog.attach(log.home, "run")
-    assert (again.state, again.reason) == (State.FAILED, "because")
+    attached_log = RunLog.attach(log.home, "run")
+    assert (attached_log.state, attached_log.reason) == (State.FAILED, "because")
 
 
 def test_a_resumed_run_keeps_its_parameters_repeats_steps_and_doubles_no_point(logs):
@@ -52,9 +56,9 @@ def test_a_resumed_run_keeps_its_parameters_repeats_steps_and_doubles_no_point(l
     assert (start["params"], params["values"]) == ({"a.b": "1"}, {"c": "3"})
     for step in (1, 2, 3):
         log.log_metrics({"loss": float(step)}, step)
-    again = RunLog.attach(log.home, "run")
+    attached_log = RunLog.attach(log.home, "run")
     for step in (2, 3, 4):
-        again.log_metrics({"loss": float(step), "new": 0.0}, step)
+        attached_log.log_metrics({"loss": float(step), "new": 0.0}, step)
     loss, new = [("loss", s, float(s)) for s in (1, 2, 3, 4)], [("new", s, 0.0) for s in (2, 3, 4)]
     assert sorted(points(log)) == loss + new
 
@@ -64,11 +68,11 @@ def test_a_torn_last_line_is_cut_off_before_the_next_append(logs, kept):
     log = logs.start()
     log.log_metrics({"loss": 1.0}, 1)
     path = log_folder(log.home, "run") / LOG
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole.splitlines(keepends=True)[1][:kept])
-    again = RunLog.attach(log.home, "run")
-    again.log_metrics({"loss": 2.0}, 2)
-    assert points(again) == [("loss", 1, 1.0), ("loss", 2, 2.0)]
+    content = path.read_bytes()
+    path.write_bytes(content + content.splitlines(keepends=True)[1][:kept])
+    attached_log = RunLog.attach(log.home, "run")
+    attached_log.log_metrics({"loss": 2.0}, 2)
+    assert points(attached_log) == [("loss", 1, 1.0), ("loss", 2, 2.0)]
 
 
 def test_a_log_whose_start_is_torn_is_started_anew(logs):
@@ -113,8 +117,8 @@ def test_a_state_is_written_once_and_the_end_removes_half_a_text_of_a_killed_pro
         log.set_state(state, reason)
         log.set_state(state, reason)
     RunLog.attach(logs.home, "run").set_state(State.COMPLETE)
-    found = [(e["state"], e.get("reason")) for e in entries(log, "state")]
-    assert found == [("STOPPED", "x"), ("RUNNING", ""), ("COMPLETE", None)]  # the earlier reason is cleared
+    states = [(e["state"], e.get("reason")) for e in entries(log, "state")]
+    assert states == [("STOPPED", "x"), ("RUNNING", ""), ("COMPLETE", None)]  # the earlier reason is cleared
     assert [path.read_text() for path in texts.iterdir()] == ["note"]
 
 
@@ -141,16 +145,18 @@ OF_PROCESSOR = {
 
 
 def test_the_listener_logs_what_an_event_carries_with_load_and_memory_where_asked(logs, tmp_path):
-    plain, watched = logs.start("plain"), logs.start("watched")
-    for listen in (mlflow_listener(plain), mlflow_listener(watched, system=True)):
-        listen(Event("step", 0, 1, 1, 3))
-        listen(Event("validation", 1, 1, 3, 3, {"val/accuracy": 0.5}))
-        listen(Event("saving", 1, 1, 3, 3))
+    plain_log, system_log = logs.start("plain"), logs.start("watched")
+    for listener in (mlflow_listener(plain_log), mlflow_listener(system_log, system=True)):
+        listener(Event("step", 0, 1, 1, 3))
+        listener(Event("validation", 1, 1, 3, 3, {"val/accuracy": 0.5}))
+        listener(Event("saving", 1, 1, 3, 3))
         for _ in range(2):  # a resumed run sends its end again; metrics without a curve are at step 0
-            listen(Event("end", 1, 1, 3, 3, {"val/accuracy": 0.5, "test/accuracy": 0.4}))
+            listener(Event("end", 1, 1, 3, 3, {"val/accuracy": 0.5, "test/accuracy": 0.4}))
     expected = [("val/accuracy", 3, 0.5), ("epoch", 3, 1.0), ("test/accuracy", 0, 0.4)]
-    assert points(plain) == [point for point in points(watched) if "system/" not in point[0]] == expected
-    system = {(name, step) for name, step, _ in points(watched) if "system/" in name}
+    assert (
+        points(plain_log) == [point for point in points(system_log) if "system/" not in point[0]] == expected
+    )
+    system = {(name, step) for name, step, _ in points(system_log) if "system/" in name}
     assert system == {(name, 3) for name in OF_PROCESSOR}
     job = tiny_job(tmp_path, "tracking.system_metrics=true")
     assert params_of(job) == params_of(tiny_job(tmp_path))
@@ -159,17 +165,17 @@ def test_the_listener_logs_what_an_event_carries_with_load_and_memory_where_aske
 def test_the_last_point_is_the_final_figure_whatever_the_last_epoch_had(logs):
     """Tests an end after early stopping, which a resumed run sends again without repeating a point."""
     for _ in range(2):
-        listen = mlflow_listener(logs.start())
+        listener = mlflow_listener(logs.start())
         for epoch, value in enumerate((0.5, 0.7, 0.6), start=1):
-            listen(Event("validation", epoch, 3, 10 * epoch, 30, {"val/accuracy": value, "val/f1": value}))
-        final = {"val/accuracy": 0.7, "val/f1": 0.6, "val/map": math.nan, "best/epoch": 2.0}
-        listen(Event("end", 3, 3, 30, 30, final))
-    told = points(logs.start())
-    assert [(step, value) for name, step, value in told if name == "val/accuracy"] == [
+            listener(Event("validation", epoch, 3, 10 * epoch, 30, {"val/accuracy": value, "val/f1": value}))
+        metrics = {"val/accuracy": 0.7, "val/f1": 0.6, "val/map": math.nan, "best/epoch": 2.0}
+        listener(Event("end", 3, 3, 30, 30, metrics))
+    log_points = points(logs.start())
+    assert [(step, value) for name, step, value in log_points if name == "val/accuracy"] == [
         (10, 0.5), (20, 0.7), (30, 0.6), (31, 0.7)
     ]  # fmt: skip
-    assert [step for name, step, _ in told if name in ("val/f1", "epoch")] == [10, 10, 20, 20, 30, 30]
-    assert [point for point in told if point[1] == 0] == [("val/map", 0, "nan"), ("best/epoch", 0, 2.0)]
+    assert [step for name, step, _ in log_points if name in ("val/f1", "epoch")] == [10, 10, 20, 20, 30, 30]
+    assert [point for point in log_points if point[1] == 0] == [("val/map", 0, "nan"), ("best/epoch", 0, 2.0)]
 
 
 @pytest.mark.parametrize(("final", "expected"), [(0, 1), (30, 30)])
@@ -183,20 +189,25 @@ def test_a_gpus_memory_is_that_of_the_device_in_use(monkeypatch):
     def absent(_device):
         raise ModuleNotFoundError("pynvml does not seem to be installed")
 
-    told = {"is_available": True, "is_initialized": True, "current_device": 1, "mem_get_info": (2**20, 2**22)}
-    for name, value in told.items():
+    values = {
+        "is_available": True,
+        "is_initialized": True,
+        "current_device": 1,
+        "mem_get_info": (2**20, 2**22),
+    }
+    for name, value in values.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
     for load, names in ((lambda _: 70, {"system/gpu_1_utilization_percentage"}), (absent, set())):
         monkeypatch.setattr(torch.cuda, "utilization", load)
-        found = system_metrics()
-        assert found["system/gpu_1_memory_usage_megabytes"] == 3
-        assert found["system/gpu_1_memory_usage_percentage"] == pytest.approx(75)
+        metrics = system_metrics()
+        assert metrics["system/gpu_1_memory_usage_megabytes"] == 3
+        assert metrics["system/gpu_1_memory_usage_percentage"] == pytest.approx(75)
         memory = {f"system/gpu_1_memory_usage_{unit}" for unit in ("megabytes", "percentage")}
-        assert found.keys() == OF_PROCESSOR | memory | names
+        assert metrics.keys() == OF_PROCESSOR | memory | names
 
 
 def test_who_only_writes_logs_does_not_import_mlflow():
     modules = "mlcl.tracking, mlcl.service.ray.ddp_group, mlcl.store"
     code = f"import sys, {modules}; sys.exit(any(m.split('.')[0] == 'mlflow' for m in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr

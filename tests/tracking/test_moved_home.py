@@ -48,8 +48,8 @@ class Home:
 
     def set_place(self, experiment, place):
         with closing(sqlite3.connect(self.path / "mlflow.db")) as store, store:
-            where = "UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?"
-            store.execute(where, (place, experiment))
+            statement = "UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?"
+            store.execute(statement, (place, experiment))
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +93,17 @@ def test_artifacts_are_those_of_the_new_place(home, tmp_path, kind, opened, way)
     experiment = kind(home)
     run = home.log(experiment)
     for name in ("once", "twice"):
-        left = home.path
-        way(left, tmp_path / name)
-        there = Home(tmp_path / name)
-        before = {file: file.stat().st_mtime_ns for file in left.rglob("*")}
-        opened(there)
-        assert there.found(run).startswith(f"{there.path.as_uri()}/")
-        new = there.log(experiment)
-        assert there.found(new).startswith(f"{there.path.as_uri()}/")
-        assert there.place("0") == f"{there.path.as_uri()}/artifacts/0"
-        assert {file: file.stat().st_mtime_ns for file in left.rglob("*")} == before
-        home = there
+        old_path = home.path
+        way(old_path, tmp_path / name)
+        new_home = Home(tmp_path / name)
+        before = {file: file.stat().st_mtime_ns for file in old_path.rglob("*")}
+        opened(new_home)
+        assert new_home.found(run).startswith(f"{new_home.path.as_uri()}/")
+        new_run = new_home.log(experiment)
+        assert new_home.found(new_run).startswith(f"{new_home.path.as_uri()}/")
+        assert new_home.place("0") == f"{new_home.path.as_uri()}/artifacts/0"
+        assert {file: file.stat().st_mtime_ns for file in old_path.rglob("*")} == before
+        home = new_home
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_what_was_never_the_homes_own_is_left(home, tmp_path, place):
     id = home.client.create_experiment("mine")
     place = place.format(id=id, folder=tmp_path)
     home.set_place(id, place)
-    there = Home(shutil.move(home.path, tmp_path / "there"))
-    there.up()
-    assert there.place(id) == place
-    assert there.found(run)
+    new_home = Home(shutil.move(home.path, tmp_path / "there"))
+    new_home.up()
+    assert new_home.place(id) == place
+    assert new_home.found(run)
 
 
 def test_a_store_elsewhere_is_not_this_homes(home, tmp_path, monkeypatch):
@@ -134,6 +134,6 @@ def test_a_store_elsewhere_is_not_this_homes(home, tmp_path, monkeypatch):
     other = Home(tmp_path / "other")
     experiment = Tracker(other.path).experiment("of the other")
     run = home.log(experiment)
-    there = Home(shutil.move(home.path, tmp_path / "there"))
-    there.up()
-    assert there.found(run).startswith(other.path.as_uri())
+    new_home = Home(shutil.move(home.path, tmp_path / "there"))
+    new_home.up()
+    assert new_home.found(run).startswith(other.path.as_uri())

@@ -29,15 +29,15 @@ def spelled(source: str) -> list[str]:
     tree = ast.parse(source)
     docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and n not in docstrings]
-    own = (text for text in texts if isinstance(text, str) and text.startswith("mlcl.") and " " not in text)
-    prefixes = {text for text in own if text not in GROUPS and not is_module(text)}
+    tags = (text for text in texts if isinstance(text, str) and text.startswith("mlcl.") and " " not in text)
+    prefixes = {text for text in tags if text not in GROUPS and not is_module(text)}
     return [text for text in texts if text in set(Tag) | prefixes]
 
 
 def test_tags_are_spelled_in_one_module():
     assert sorted(spelled(SOURCE)) == ["mlcl.seed", "mlcl.version.", "mlflow.parentRunId"]
     files = [file for file in sorted(ROOT.rglob("*.py")) if file not in OWN]
-    assert {str(file): found for file in files if (found := spelled(file.read_text()))} == {}
+    assert {str(file): tags for file in files if (tags := spelled(file.read_text()))} == {}
 
 
 def test_names_are_plain_text_and_do_not_change():

@@ -44,9 +44,9 @@ def test_a_number_is_logged_as_it_is(value):
 
 
 def test_keys_that_are_decided_after_training_are_no_parameters_yet(tmp_path):
-    job, free = tiny_job(tmp_path), ("evaluation.knn.k", "evaluation.knn.temperature")
-    missing = params_of(job).keys() - params_of(job, free).keys()
-    assert missing == {*free, "k", "tau", "log10.tau"}
+    job, free_keys = tiny_job(tmp_path), ("evaluation.knn.k", "evaluation.knn.temperature")
+    missing_keys = params_of(job).keys() - params_of(job, free_keys).keys()
+    assert missing_keys == {*free_keys, "k", "tau", "log10.tau"}
 
 
 def git(folder, *arguments):
@@ -73,15 +73,15 @@ def package(tmp_path, monkeypatch):
 
 
 def test_provenance_of_a_clean_and_a_changed_checkout(tmp_path, package):
-    clean = provenance(tmp_path)
-    assert len(clean.tags["mlflow.source.git.commit"]) == 40
-    assert (clean.tags["mlcl.git.dirty"], clean.diff) == ("false", "")
+    clean_provenance = provenance(tmp_path)
+    assert len(clean_provenance.tags["mlflow.source.git.commit"]) == 40
+    assert (clean_provenance.tags["mlcl.git.dirty"], clean_provenance.diff) == ("false", "")
     package.write_bytes("x = 'caf\u00e9'\n".encode("latin-1"))
     (tmp_path / "new.py").write_text("")
-    dirty = provenance(tmp_path)
-    assert dirty.tags["mlcl.git.dirty"] == "true"
-    assert "+x = 'caf" in dirty.diff
-    assert "new.py" in dirty.diff
+    dirty_provenance = provenance(tmp_path)
+    assert dirty_provenance.tags["mlcl.git.dirty"] == "true"
+    assert "+x = 'caf" in dirty_provenance.diff
+    assert "new.py" in dirty_provenance.diff
 
 
 def test_figures_of_earlier_commands_are_no_change_of_the_code(tmp_path, package):
@@ -94,12 +94,12 @@ def test_figures_of_earlier_commands_are_no_change_of_the_code(tmp_path, package
     (figures / "new.json").write_text("{}")
     assert provenance(tmp_path).tags["mlcl.git.dirty"] == "true"
     for folder in (tmp_path, package.parent, figures):
-        found = provenance(folder, without=figures)
-        assert (found.tags["mlcl.git.dirty"], found.diff) == ("false", "")
+        source = provenance(folder, without=figures)
+        assert (source.tags["mlcl.git.dirty"], source.diff) == ("false", "")
     assert provenance(tmp_path, without=tmp_path.parent).tags["mlcl.git.dirty"] == "true"
     (tmp_path / "docs" / "new.py").write_text("")
-    found = provenance(package.parent, without=figures)
-    assert (found.tags["mlcl.git.dirty"], "new.py" in found.diff, "json" in found.diff) == (
+    source = provenance(package.parent, without=figures)
+    assert (source.tags["mlcl.git.dirty"], "new.py" in source.diff, "json" in source.diff) == (
         "true",
         True,
         False,
@@ -107,24 +107,24 @@ def test_figures_of_earlier_commands_are_no_change_of_the_code(tmp_path, package
 
 
 def test_provenance_without_git(tmp_path):
-    found = provenance(tmp_path)
-    assert "mlflow.source.git.commit" not in found.tags
-    assert re.search(r"\btorch==\d+\.\d+", found.tags["mlcl.libraries"])
-    assert re.search(r"^torch==\d+\.\d+", found.packages, re.MULTILINE)
-    assert [tag for tag in found.tags if "version" in tag] == ["mlcl.version.mlcl"]
+    source = provenance(tmp_path)
+    assert "mlflow.source.git.commit" not in source.tags
+    assert re.search(r"\btorch==\d+\.\d+", source.tags["mlcl.libraries"])
+    assert re.search(r"^torch==\d+\.\d+", source.packages, re.MULTILINE)
+    assert [tag for tag in source.tags if "version" in tag] == ["mlcl.version.mlcl"]
 
 
 def test_the_code_is_the_packages_commit_with_changed_and_untracked_files(tmp_path, package):
-    clean, new = code(), tmp_path / "mlcl" / "new.py"
-    assert re.fullmatch(r"\S+ [0-9a-f]{12}", clean)
+    clean_code, new_file = code(), tmp_path / "mlcl" / "new.py"
+    assert re.fullmatch(r"\S+ [0-9a-f]{12}", clean_code)
     for name in ("job.yaml", "notes.yaml", "mlcl/a.pyc"):  # files without code, and an ignored file
         (tmp_path / name).write_text("x")
-        assert code() == clean
-    codes = {clean}
-    for path, text in ((new, ""), (new, "x = 1"), (new, "x = 2"), (package, "x = 1")):
+        assert code() == clean_code
+    codes = {clean_code}
+    for path, text in ((new_file, ""), (new_file, "x = 1"), (new_file, "x = 2"), (package, "x = 1")):
         path.write_text(text)
         codes.add(code())
-    new.rename(new.with_name("other.py"))
+    new_file.rename(new_file.with_name("other.py"))
     codes.add(code())
     assert len(codes) == 6
-    assert all(re.fullmatch(rf"{clean} \+[0-9a-f]{{8}}", each) for each in codes - {clean})
+    assert all(re.fullmatch(rf"{clean_code} \+[0-9a-f]{{8}}", version) for version in codes - {clean_code})

@@ -121,8 +121,8 @@ def test_what_fails_is_known_also_where_mlflow_logs_asynchronously(shared, monke
     log = logs.start()
     logs.deliver("run")
     log.log_metrics({"loss": 1.0}, 1)
-    with monkeypatch.context() as away:
-        away.setattr(SqlAlchemyStore, "log_batch", Mock(side_effect=OSError("away")))
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlAlchemyStore, "log_batch", Mock(side_effect=OSError("away")))
         with pytest.raises(OSError, match="away"):
             logs.deliver("run")
     logs.deliver("run")
@@ -166,8 +166,8 @@ def uploading(error):
             raise error
         except type(error):
             raise S3UploadFailedError("Failed to upload") from None
-    except S3UploadFailedError as failed:
-        return failed
+    except S3UploadFailedError as upload_error:
+        return upload_error
 
 
 def answer(status):
@@ -222,7 +222,7 @@ def test_a_refusal_is_for_good(error):
 def test_what_a_killed_sender_left_of_the_cursor_is_removed(logs):
     folder = log_folder(logs.home, "run")
     folder.mkdir(parents=True, exist_ok=True)
-    half = folder / f".{CURSOR}.ab12.partial"
-    half.write_text('{"offs')
+    partial_file = folder / f".{CURSOR}.ab12.partial"
+    partial_file.write_text('{"offs')
     Sender(logs.tracker, "run", print)
-    assert not half.exists()
+    assert not partial_file.exists()

@@ -23,11 +23,13 @@ def test_columns_have_short_names_and_charts_their_logarithms():
 
 
 def test_temperatures_and_weights_come_first_and_many_long_keys_fit_into_a_tag():
-    long = [f"objective.heads.a_head_with_a_long_name_{number}.projection.hidden" for number in range(40)]
-    others = [f"encoder.{name}" for name in "abcdefgh"]
-    columns = trials_view("it", [*others, *HEADS], METRIC, "max")["selectedColumns"][2:]
+    long_keys = [
+        f"objective.heads.a_head_with_a_long_name_{number}.projection.hidden" for number in range(40)
+    ]
+    other_keys = [f"encoder.{name}" for name in "abcdefgh"]
+    columns = trials_view("it", [*other_keys, *HEADS], METRIC, "max")["selectedColumns"][2:]
     assert columns[:3] == ["params.`tau.topic`", "params.`alpha.topic`", "params.`encoder.a`"]
-    view = trials_view("mlcl-20300101-000000-000000", long, METRIC, "max")
+    view = trials_view("mlcl-20300101-000000-000000", long_keys, METRIC, "max")
     assert len(view["selectedColumns"]) == 2 + MOST_AXES
     text = view_text(view, "0" * 32)
     assert len(text) <= LONGEST_TAG
@@ -35,9 +37,9 @@ def test_temperatures_and_weights_come_first_and_many_long_keys_fit_into_a_tag()
 
 
 def test_the_best_trial_comes_first_and_one_searched_key_has_no_contour():
-    best, least = (trials_view("it", ["train.lr"], METRIC, mode) for mode in ("max", "min"))
-    assert (best["orderByAsc"], least["orderByAsc"]) == (False, True)
-    assert [chart["type"] for chart in best["compareRunCharts"]] == ["PARALLEL", "LINE", "SCATTER"]
+    max_view, min_view = (trials_view("it", ["train.lr"], METRIC, mode) for mode in ("max", "min"))
+    assert (max_view["orderByAsc"], min_view["orderByAsc"]) == (False, True)
+    assert [chart["type"] for chart in max_view["compareRunCharts"]] == ["PARALLEL", "LINE", "SCATTER"]
 
 
 def test_a_table_shows_the_runs_nested_in_its_own():
@@ -46,5 +48,5 @@ def test_a_table_shows_the_runs_nested_in_its_own():
     columns = ("tags.`mlcl.cell`", "metrics.`knn/test/accuracy`", "params.`tau.topic`")
     assert tuple(view["selectedColumns"][1:4]) == columns
     assert [chart["metricKey"] for chart in view["compareRunCharts"]] == ["test/loss", "knn/test/accuracy"]
-    where = json.loads(view_text(view, "0" * 32))["searchFilter"]
-    assert where.endswith(f"tags.mlflow.parentRunId = '{'0' * 32}'")
+    search_filter = json.loads(view_text(view, "0" * 32))["searchFilter"]
+    assert search_filter.endswith(f"tags.mlflow.parentRunId = '{'0' * 32}'")

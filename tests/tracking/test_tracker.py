@@ -22,9 +22,9 @@ from mlcl.tracking.uri import stored_uri
     "uri", ["nonsense://x", "http://127.0.0.1:9", "sqlite:////proc/x.db", "sqlite:///{}", "file:///x", "runs"]
 )
 def test_a_store_that_cannot_be_used_is_refused_at_once(tmp_path, monkeypatch, uri):
-    junk = tmp_path / "junk.db"
-    junk.write_bytes(b"not a database" * 100)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(junk))
+    file = tmp_path / "junk.db"
+    file.write_bytes(b"not a database" * 100)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(file))
     with pytest.raises(UserError, match="MLFLOW_TRACKING_URI"):
         Tracker(tmp_path / "home")
 
@@ -54,9 +54,9 @@ def test_a_password_is_hidden_and_a_store_in_the_home_is_kept_relative_to_it(tmp
 
 
 def test_the_pages_of_a_database_are_opened_by_mlflow_itself():
-    way = "mlflow ui --backend-store-uri"
-    assert dashboard("postgresql://me:secret@db/mlflow") == f"{way} 'postgresql://me:***@db/mlflow'"
-    assert dashboard("sqlite:////home/me/mlflow.db") == f"{way} sqlite:////home/me/mlflow.db"
+    command = "mlflow ui --backend-store-uri"
+    assert dashboard("postgresql://me:secret@db/mlflow") == f"{command} 'postgresql://me:***@db/mlflow'"
+    assert dashboard("sqlite:////home/me/mlflow.db") == f"{command} sqlite:////home/me/mlflow.db"
     assert dashboard("https://me:secret@host:5000") == "open https://me:***@host:5000"
 
 
@@ -84,17 +84,17 @@ def test_a_location_that_cannot_be_written_is_refused_and_one_that_can_is_left_a
         UserError, match=r"key experiment: .* cannot be written; found: nowhere, at file:///pro"
     ):
         tracker.open_experiment("nowhere")
-    place = tracker.open_experiment("located").artifact_location
-    assert list(Path(place.removeprefix("file://")).iterdir()) == []
+    location = tracker.open_experiment("located").artifact_location
+    assert list(Path(location.removeprefix("file://")).iterdir()) == []
 
 
 def test_a_runs_experiment_is_that_with_its_id_and_what_was_deleted_is_said(shared):
-    tracker, said = shared("before").tracker, []
+    tracker, messages = shared("before").tracker, []
     experiment = tracker.open_experiment("before")
     run_id = tracker.client.create_run(experiment.experiment_id).info.run_id
     tracker.client.rename_experiment(experiment.experiment_id, "after")
-    assert tracker.open_experiment("before", run_id, said.append).name == "after"
-    assert said == ["the experiment before is now after in MLflow, where this goes on"]
+    assert tracker.open_experiment("before", run_id, messages.append).name == "after"
+    assert messages == ["the experiment before is now after in MLflow, where this goes on"]
     assert tracker.client.get_experiment_by_name("before") is None
     tracker.client.delete_run(run_id)
     assert tracker.open_experiment("before", run_id, whole=False).name == "after"
@@ -135,8 +135,8 @@ def test_each_artifact_of_a_run_has_versions_of_its_own_under_one_name(shared, t
     tracker.make_model("versions")
     for source in sources:
         tracker.client.create_model_version("versions", source, run.run_id)
-    found = [tracker.versions(run.run_id, source) for source in sources]
-    assert found == [{"versions": "1"}, {"versions": "2"}]
+    versions = [tracker.versions(run.run_id, source) for source in sources]
+    assert versions == [{"versions": "1"}, {"versions": "2"}]
     with pytest.raises(UserError, match=r"no such registered model; found: models:/versions/1 \("):
         fetch_registered(tracker, "models:/versions/1", tmp_path)  # neither store has files
 
@@ -155,13 +155,13 @@ def test_a_kill_while_the_store_is_made_leaves_no_half_of_it(tmp_path):
 
 
 def test_variables_of_mlflow_that_an_outer_tool_has_set_lead_nowhere_else(shared, monkeypatch):
-    outer = {
+    variables = {
         "RUN_ID": 32 * "0",
         "EXPERIMENT_ID": "77",
         "EXPERIMENT_NAME": "x",
         "REGISTRY_URI": "http://127.0.0.1:9",
     }
-    for name, value in outer.items():
+    for name, value in variables.items():
         monkeypatch.setenv(f"MLFLOW_{name}", value)
     logs = shared("outer")
     logs.start()
@@ -187,18 +187,18 @@ def test_homes_that_share_a_new_store_make_its_tables_once(tmp_path, monkeypatch
         (tmp_path / name).mkdir()
         Tracker(tmp_path / name, f"sqlite:///{store}").experiment(name)
         if name == "one":
-            made = store.stat().st_ino
+            inode = store.stat().st_ino
             monkeypatch.undo()
     assert waits == [store]
-    assert store.stat().st_ino == made
+    assert store.stat().st_ino == inode
 
 
 @pytest.mark.parametrize("scheme", ["http", "postgresql", "postgresql+psycopg"])
 def test_a_server_that_does_not_answer_is_named_without_its_password(scheme, tmp_path):
-    with pytest.raises(UserError, match="does not answer") as caught:
+    with pytest.raises(UserError, match="does not answer") as error:
         check_reachable(f"{scheme}://me:secret@127.0.0.1:{free_port()}/mlflow", tmp_path)
-    assert "secret" not in caught.value.line()
-    assert "me:***@127.0.0.1" in caught.value.line()
+    assert "secret" not in error.value.line()
+    assert "me:***@127.0.0.1" in error.value.line()
 
 
 def test_a_database_that_listens_or_has_a_socket_is_left_to_mlflow(tmp_path):

@@ -29,11 +29,11 @@ def web(pages, login=None):
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self):
-            known = login is None or self.headers.get("Authorization") == login
-            found = pages.get(self.path) if known else None
-            self.send_response((200 if found else 404) if known else 401)
+            authorized = login is None or self.headers.get("Authorization") == login
+            page = pages.get(self.path) if authorized else None
+            self.send_response((200 if page else 404) if authorized else 401)
             self.end_headers()
-            self.wfile.write((found or "").encode())
+            self.wfile.write((page or "").encode())
 
         def log_message(self, *_):
             pass
@@ -66,12 +66,12 @@ MENDS = [Finding("a", "", "", crash), Finding("b", "", "", lambda: None), Findin
     [(found_and_crashed, False, ["a"], "FOUND"), (lambda _: MENDS, True, ["a", "b", "c"], "LEFT")],
 )
 def test_a_check_or_a_mend_that_crashes_is_a_finding_and_the_others_run(home, check, fix, names, status):
-    found = run_checks(Scope(home, ""), {"bad": check, "good": lambda _: []}, fix=fix)
-    assert [(r.check, r.what, r.status) for r in found] == [
+    results = run_checks(Scope(home, ""), {"bad": check, "good": lambda _: []}, fix=fix)
+    assert [(result.check, result.what, result.status) for result in results] == [
         ("bad", name, status) for name in (*names, "the check bad")
     ]
-    assert "OSError: read-only" in found[-1].why
-    assert not healthy(found)
+    assert "OSError: read-only" in results[-1].why
+    assert not healthy(results)
 
 
 def test_a_shared_mend_is_applied_once(home):
@@ -90,11 +90,11 @@ def test_a_shared_mend_is_applied_once(home):
 def test_servers_that_do_not_answer_are_named(home, monkeypatch):
     port = free_port()
     monkeypatch.setenv("RAY_ADDRESS", f"ray://127.0.0.1:{port}")
-    found = look(home, "services", uri=f"http://me:secret@127.0.0.1:{port}")
-    assert len(found) == 2
-    assert not any(result.mendable for result in found)
-    assert "secret" not in str(found)
-    assert not healthy(found)
+    results = look(home, "services", uri=f"http://me:secret@127.0.0.1:{port}")
+    assert len(results) == 2
+    assert not any(result.mendable for result in results)
+    assert "secret" not in str(results)
+    assert not healthy(results)
 
 
 @pytest.mark.parametrize("ray", ["auto", "local", ""])
@@ -118,8 +118,8 @@ def test_a_server_of_another_version_is_named(home, monkeypatch, mlflow, ray, na
     monkeypatch.setattr(servers, "_installed_version", {"mlflow": "3.17.2", "ray": "2.60.0"}.get)
     with listening() as port, web({"/version": mlflow} if mlflow else {}) as uri:
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
-        found = look(home, "server-versions", uri=uri)
-    assert [result.what for result in found] == named
+        results = look(home, "server-versions", uri=uri)
+    assert [result.what for result in results] == named
 
 
 @pytest.mark.parametrize(
@@ -133,57 +133,57 @@ def test_a_cluster_that_gives_no_version_is_named(home, monkeypatch, reason, why
     monkeypatch.setattr(servers, "ask_cluster", lambda _: ("", reason))
     with listening() as port, web({}) as uri:
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
-        (found,) = look(home, "server-versions", uri=uri)
-        assert (why in found.why, cure in found.cure) == (True, True)
+        (result,) = look(home, "server-versions", uri=uri)
+        assert (why in result.why, cure in result.cure) == (True, True)
         monkeypatch.setenv("RAY_ADDRESS", f"http://127.0.0.1:{port}")
-        (found,) = look(home, "services", "server-versions", uri=uri)
-    assert (found.why, "HOST:PORT" in found.cure) == ("the address of a dashboard", True)
+        (result,) = look(home, "services", "server-versions", uri=uri)
+    assert (result.why, "HOST:PORT" in result.cure) == ("the address of a dashboard", True)
 
 
 def test_a_server_that_asks_for_a_password_is_given_the_users(home, monkeypatch):
     for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
     with web({"/version": "3.1.0"}, login="Basic YWRhOnNlY3JldA==") as uri:  # base64 of ada:secret
-        (found,) = look(home, "services", "server-versions", uri=uri)
-        assert (found.what, found.why) == (uri, "asks for a user and a password")
+        (result,) = look(home, "services", "server-versions", uri=uri)
+        assert (result.what, result.why) == (uri, "asks for a user and a password")
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ada")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
-        (found,) = look(home, "services", "server-versions", uri=uri)
-        assert found.why == "refuses this user and password"
+        (result,) = look(home, "services", "server-versions", uri=uri)
+        assert result.why == "refuses this user and password"
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
-        (found,) = look(home, "services", "server-versions", uri=uri)
-    assert found.what == "MLflow server 3.1.0"
+        (result,) = look(home, "services", "server-versions", uri=uri)
+    assert result.what == "MLflow server 3.1.0"
 
 
 def test_packages_outside_of_their_ranges_are_named(home, monkeypatch):
     assert look(home, "versions") == []
     lines = ["ray[tune]==2.60.*", "optuna>=5,<6", "torch>=2.15", "absent>=1", "other; extra == 'dev'"]
-    there = {"ray": "2.61.0", "optuna": "5.0.0", "torch": "2.15.0+cu130"}
+    versions = {"ray": "2.61.0", "optuna": "5.0.0", "torch": "2.15.0+cu130"}
     monkeypatch.setattr(servers.metadata, "requires", lambda _: lines)
     monkeypatch.setattr(servers.metadata, "metadata", lambda _: {"Requires-Python": ">=4"})
-    monkeypatch.setattr(servers, "_installed_version", there.get)
-    found = look(home, "versions", fix=True)
-    assert [result.what for result in found][1:] == ["ray 2.61.0", "absent is not installed", "ray 2.61.0"]
-    assert found[0].what.startswith("Python ")
-    assert set(statuses(found)) == {"LEFT", "NOTE"}
+    monkeypatch.setattr(servers, "_installed_version", versions.get)
+    results = look(home, "versions", fix=True)
+    assert [result.what for result in results][1:] == ["ray 2.61.0", "absent is not installed", "ray 2.61.0"]
+    assert results[0].what.startswith("Python ")
+    assert set(statuses(results)) == {"LEFT", "NOTE"}
 
 
 def test_packages_of_extras_are_looked_at_where_they_are_installed(home, monkeypatch):
     lines = ["pandas>=2.2; extra == 'train'", "boto3>=1; extra == 'service'", "mlcl[train]; extra == 'sweep'"]
     monkeypatch.setattr(servers.metadata, "requires", lambda _: lines)
     monkeypatch.setattr(servers, "_installed_version", {"pandas": "1.5.3"}.get)
-    (found,) = look(home, "versions")
-    assert (found.what, found.why) == ("pandas 1.5.3", "mlcl needs pandas>=2.2")
+    (result,) = look(home, "versions")
+    assert (result.what, result.why) == ("pandas 1.5.3", "mlcl needs pandas>=2.2")
 
 
 @pytest.mark.parametrize(("name", "version"), [("ray", "2.61.1"), ("mlflow", "3.15.2"), ("mlflow", "4.0.0")])
 def test_a_version_whose_private_parts_are_untested_is_a_note(home, monkeypatch, name, version):
     monkeypatch.setattr(servers.metadata, "requires", lambda _: [])
     monkeypatch.setattr(servers, "_installed_version", {name: version}.get)
-    found = look(home, "versions", fix=True)
-    assert [(result.status, result.what) for result in found] == [("NOTE", f"{name} {version}")]
-    assert servers.TESTED[name] in found[0].why
-    assert healthy(found)
+    results = look(home, "versions", fix=True)
+    assert [(result.status, result.what) for result in results] == [("NOTE", f"{name} {version}")]
+    assert servers.TESTED[name] in results[0].why
+    assert healthy(results)
 
 
 @pytest.mark.parametrize(
@@ -213,21 +213,21 @@ def test_rays_note_of_a_cluster_that_is_gone_is_removed(home, tmp_path):
 def test_the_command_prints_and_exits_as_it_found(home):
     folder, _ = left(home)
     run = CliRunner().invoke
-    asked = ["doctor", "--home", str(home)]
-    found = run(app, asked)
-    assert found.exit_code == 3
-    assert f"killed: {folder.path}" in found.stdout
-    assert "mlcl doctor --fix mends 2" in found.stdout
-    document = json.loads(run(app, [*asked, "--json"]).stdout)
+    command = ["doctor", "--home", str(home)]
+    result = run(app, command)
+    assert result.exit_code == 3
+    assert f"killed: {folder.path}" in result.stdout
+    assert "mlcl doctor --fix mends 2" in result.stdout
+    document = json.loads(run(app, [*command, "--json"]).stdout)
     assert (document["healthy"], document["fix"]) == (False, False)
     assert [finding["check"] for finding in document["findings"]] == ["killed", "delivery"]
     assert document["checks"] == list(CHECKS)
-    mended = run(app, [*asked, "--fix"])
-    assert (mended.exit_code, mended.stdout.splitlines()[-1]) == (0, "2 mended")
-    assert run(app, asked).stdout.strip() == "healthy"
+    fix_result = run(app, [*command, "--fix"])
+    assert (fix_result.exit_code, fix_result.stdout.splitlines()[-1]) == (0, "2 mended")
+    assert run(app, command).stdout.strip() == "healthy"
 
 
 def test_the_page_of_the_doctor_names_every_check(root):
     page = (root / "docs" / "doctor.md").read_text()
-    named = re.findall(r"^- `([a-z-]+)`: ", page.partition("## What is found")[2], re.MULTILINE)
-    assert list(dict.fromkeys(named)) == list(CHECKS)
+    names = re.findall(r"^- `([a-z-]+)`: ", page.partition("## What is found")[2], re.MULTILINE)
+    assert list(dict.fromkeys(names)) == list(CHECKS)

@@ -26,21 +26,21 @@ def test_a_home_that_is_not_there_is_healthy_and_stays_so(home):
 
 
 def test_killed_runs_sweeps_and_tables_are_stopped(home):
-    (run, _), (done, _), (table, _) = left(home), left(home), left(home, "tables", name="table1")
+    (run, _), (complete_run, _), (table, _) = left(home), left(home), left(home, "tables", name="table1")
     sweep, ledger = Swept(home), Ledger(table.path)
     entry = sweep.trial()
     sweep.running()
     left(home, state=State.COMPLETE)
     ledger.append("table", id=table.path.name, name="table1")
-    for each in (run, done):
-        ledger.open(Training(each.path.name, "CE, All, seed 0", {}, {}))
-        ledger.append("begin", key=each.path.name, cpus=1, gpus=0)
-    ledger.close(done.path.name, End(State.COMPLETE))
-    killed = [*sorted((run.path, done.path)), sweep.folder.path, table.path]
-    assert mended(home, "killed") == list(map(str, killed))
+    for folder in (run, complete_run):
+        ledger.open(Training(folder.path.name, "CE, All, seed 0", {}, {}))
+        ledger.append("begin", key=folder.path.name, cpus=1, gpus=0)
+    ledger.close(complete_run.path.name, End(State.COMPLETE))
+    killed_paths = [*sorted((run.path, complete_run.path)), sweep.folder.path, table.path]
+    assert mended(home, "killed") == list(map(str, killed_paths))
     states = {run.record.state, table.record.state, sweep.folder.record.state}
     assert states == {RunLog.attach(home, run.path.name).state} == {State.STOPPED}
-    assert done.record.state is State.COMPLETE
+    assert complete_run.record.state is State.COMPLETE
     assert Ledger(table.path).entries[run.path.name].state is State.STOPPED
     assert Ledger(sweep.folder.path).entries[entry.key].state is State.STOPPED
 
@@ -53,15 +53,15 @@ def test_what_lives_is_left_alone(home):
     for folder in (run, sweep.folder):
         for name in (".checkpoint.pt.1.partial", "STOP", "ray-1/x"):
             write(folder.path / name)
-    logged = write(home / "logs" / run.path.name / ".cursor.json.ab.partial")
-    with ExitStack() as living:
+    partial_file = write(home / "logs" / run.path.name / ".cursor.json.ab.partial")
+    with ExitStack() as stack:
         for folder in (run, sweep.folder):
-            assert living.enter_context(folder.try_lock())
+            assert stack.enter_context(folder.try_lock())
         before = tree(home)
         assert set(statuses(look(home))) <= {"NOTE"}  # a running command delivers its own log
         assert set(statuses(look(home, fix=True, uri="sqlite:///other.db"))) <= {"NOTE"}
         assert tree(home) == before
-    assert str(logged) in {result.what for result in look(home, "partial-files")}
+    assert str(partial_file) in {result.what for result in look(home, "partial-files")}
 
 
 def test_half_written_files_are_removed(home):
@@ -88,14 +88,14 @@ def test_a_half_written_file_of_a_living_writer_is_not(home):
     trial = write(sweep.folder.path / "trials" / "trial-0000" / ".checkpoint.pt.12.partial")
     log = write(home / "logs" / "x" / ".cursor.json.ab.partial")
     data = write(home / "data" / ".digits-1.ab.partial" / "part.parquet")
-    cached = write(home / "cache" / "validation" / ".ab-1.npz.ab.partial")
-    imported = write(home / "runs" / ".run-1.ab.partial" / "result.json").parent
+    cache_file = write(home / "cache" / "validation" / ".ab-1.npz.ab.partial")
+    import_folder = write(home / "runs" / ".run-1.ab.partial" / "result.json").parent
     locks = [trial.with_name(".lock"), log.with_name(LOCK), home / "data" / ".digits-1.lock"]
-    with ExitStack() as living:
-        for lock in (*locks, cached.with_name(".ab-1.npz.lock"), home / IMPORTING):
-            assert living.enter_context(lock_file(lock))
+    with ExitStack() as stack:
+        for lock in (*locks, cache_file.with_name(".ab-1.npz.lock"), home / IMPORTING):
+            assert stack.enter_context(lock_file(lock))
         assert look(home, "partial-files", fix=True) == []
-    assert all(path.exists() for path in (trial, log, data, cached, imported))
+    assert all(path.exists() for path in (trial, log, data, cache_file, import_folder))
     assert statuses(look(home, "partial-files", fix=True)) == ["MENDED"] * 5
 
 
@@ -116,16 +116,19 @@ def test_a_damaged_database_is_replaced_by_the_backup(home):
     run, _ = left(home, state=State.STOPPED)
     database = Database(home)
     database.back_up()
-    whole = database.file.read_bytes()
-    for content in (whole.replace(b"STOPPED", b"STOPPEE"), b"", None):
+    original = database.file.read_bytes()
+    for content in (original.replace(b"STOPPED", b"STOPPEE"), b"", None):
         database.file.unlink() if content is None else database.file.write_bytes(content)
         with run.try_lock():
             assert statuses(look(home, "database", fix=True))[0] == "LEFT"  # a command is still running
         assert mended(home, "database") == [str(database.file)]
         database.check()
         assert run.record.state is State.STOPPED
-    kept = {file.name: file.read_bytes() for file in home.glob("home.db.damaged*")}
-    assert kept == {"home.db.damaged": whole.replace(b"STOPPED", b"STOPPEE"), "home.db.damaged-2": b""}
+    damaged_files = {file.name: file.read_bytes() for file in home.glob("home.db.damaged*")}
+    assert damaged_files == {
+        "home.db.damaged": original.replace(b"STOPPED", b"STOPPEE"),
+        "home.db.damaged-2": b"",
+    }
 
 
 def test_what_a_killed_transaction_left_is_not_written_into_the_backup(home):
@@ -134,9 +137,9 @@ def test_what_a_killed_transaction_left_is_not_written_into_the_backup(home):
     for _ in range(2):
         before = len(database.runs())
         database.back_up()
-        with database.transaction() as write:
+        with database.transaction() as transaction:
             for _ in range(20):
-                write.add_run({"state": "STOPPED", "name": "n" * 200})
+                transaction.add_run({"state": "STOPPED", "name": "n" * 200})
     with closing(sqlite3.connect(database.file, isolation_level=None)) as connection:
         connection.execute("PRAGMA cache_size=5")  # a small cache makes SQLite write pages before the commit
         connection.execute("BEGIN IMMEDIATE")
@@ -154,8 +157,8 @@ def test_the_command_mends_a_database_that_no_other_command_opens(home):
     database = Database(home)
     database.back_up()
     database.file.write_bytes(b"damaged" * 99)
-    refused = mlcl("list", "--home", home)
-    assert (refused.status, "`mlcl doctor --fix`" in refused.err) == (2, True)
+    result = mlcl("list", "--home", home)
+    assert (result.status, "`mlcl doctor --fix`" in result.err) == (2, True)
     assert "MENDED database" in " ".join(mlcl("doctor", "--fix", "--home", home).out.split())
     assert run.record.state is State.STOPPED
     assert mlcl("list", "--home", home).status == 0
@@ -166,11 +169,14 @@ def test_a_database_that_cannot_be_used_is_named(home):
     file = Database(home).file
     with sqlite3.connect(file) as connection:
         connection.execute("PRAGMA user_version=9")
-    (later,) = look(home, "database")
-    assert ("written by a later mlcl" in later.why, "install the mlcl" in later.cure) == (True, True)
+    (newer_result,) = look(home, "database")
+    assert ("written by a later mlcl" in newer_result.why, "install the mlcl" in newer_result.cure) == (
+        True,
+        True,
+    )
     file.write_bytes(b"damaged")
-    (found,) = look(home, "database")
-    assert (found.mendable, "MLflow stay" in found.cure) == (False, True)
+    (damaged_result,) = look(home, "database")
+    assert (damaged_result.mendable, "MLflow stay" in damaged_result.cure) == (False, True)
     (home / BACKUP).write_bytes(b"damaged")
     assert "LEFT" in statuses(look(home, "database", fix=True))
     # The other checks do not repeat the problem.

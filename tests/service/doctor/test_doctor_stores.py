@@ -71,22 +71,22 @@ def test_logs_that_cannot_be_delivered_are_left_with_the_reason(home):
     start(home, "odd", "odd").log_params({"k" * 251: "1"})
     start(home, "other", "other", uri="http://127.0.0.1:9")
     deliver_all(home, tracking_uri(home))
-    deleted, odd, other = look(home, "delivery", fix=True)
-    assert {deleted.status, odd.status, other.status} == {"LEFT"}
-    assert (deleted.mendable, odd.mendable, other.mendable) == (False, True, False)
-    assert "its run was deleted in MLflow" in deleted.why
-    assert deleted.cure.endswith(f"mlflow runs restore --run-id {id}`, then --fix")
-    assert "MLflow refused them ('Param key' exceeds" in odd.why
-    assert "for http://127.0.0.1:9" in other.why
-    *_, unreachable = look(home, "delivery", "mlflow-states", fix=True, uri="http://127.0.0.1:9")
-    assert "does not answer" in unreachable.why
+    deleted_result, odd_result, other_result = look(home, "delivery", fix=True)
+    assert {deleted_result.status, odd_result.status, other_result.status} == {"LEFT"}
+    assert (deleted_result.mendable, odd_result.mendable, other_result.mendable) == (False, True, False)
+    assert "its run was deleted in MLflow" in deleted_result.why
+    assert deleted_result.cure.endswith(f"mlflow runs restore --run-id {id}`, then --fix")
+    assert "MLflow refused them ('Param key' exceeds" in odd_result.why
+    assert "for http://127.0.0.1:9" in other_result.why
+    *_, unreachable_result = look(home, "delivery", "mlflow-states", fix=True, uri="http://127.0.0.1:9")
+    assert "does not answer" in unreachable_result.why
     assert Cursor.read(log_folder(home, "other")).offset == 0
 
 
 def test_a_state_that_is_not_the_logs_is_set_right(home):
-    (folder, complete), (_, failed) = left(home, state=State.COMPLETE), left(home, state=State.FAILED)
-    failed.set_state(State.FAILED, "it diverged")
-    client, *ids = delivered(home, complete, failed)
+    (folder, complete_log), (_, failed_log) = left(home, state=State.COMPLETE), left(home, state=State.FAILED)
+    failed_log.set_state(State.FAILED, "it diverged")
+    client, *ids = delivered(home, complete_log, failed_log)
     assert look(home, "mlflow-states") == []
     client.update_run(ids[0], status="RUNNING")
     with folder.try_lock():
@@ -98,20 +98,26 @@ def test_a_state_that_is_not_the_logs_is_set_right(home):
 
 
 def test_a_zombie_without_a_log_is_stopped_or_has_its_owners_state(home):
-    (ended, log), (stopped, _) = left(home, state=State.COMPLETE), left(home, state=State.STOPPED)
+    (ended_folder, log), (stopped_folder, _) = (
+        left(home, state=State.COMPLETE),
+        left(home, state=State.STOPPED),
+    )
     client, _ = delivered(home, log)
-    second, lost = zombie(home, ended.path.name, log.id), zombie(home, stopped.path.name)
+    second_id, lost_id = zombie(home, ended_folder.path.name, log.id), zombie(home, stopped_folder.path.name)
     assert len(mended(home, "mlflow-states")) == 2
-    assert [said(client, id) for id in (second, lost)] == [("FINISHED", "COMPLETE"), ("KILLED", "STOPPED")]
+    assert [said(client, id) for id in (second_id, lost_id)] == [
+        ("FINISHED", "COMPLETE"),
+        ("KILLED", "STOPPED"),
+    ]
 
 
 def test_runs_of_another_home_are_counted_and_not_touched(home):
     ids = {zombie(home, "mlcl-elsewhere") for _ in range(5)}
     client = Tracker(home).client
-    found = look(home, "mlflow-states", fix=True)
-    assert statuses(found) == ["NOTE"]
-    assert healthy(found)
-    assert found[0].what.startswith("5 runs: ")
+    results = look(home, "mlflow-states", fix=True)
+    assert statuses(results) == ["NOTE"]
+    assert healthy(results)
+    assert results[0].what.startswith("5 runs: ")
     assert {client.get_run(id).info.status for id in ids} == {"RUNNING"}
 
 
@@ -122,6 +128,6 @@ def test_a_store_that_cannot_be_written_is_named_and_a_busy_one_is_not(home):
     assert look(home, "store") == []
     connection.close()
     store.write_bytes(b"no database, but long enough to be looked at as one" * 10)
-    (found,) = look(home, "store", fix=True)
-    assert (found.what, found.status) == (str(store), "LEFT")
-    assert "not a database" in found.why
+    (result,) = look(home, "store", fix=True)
+    assert (result.what, result.status) == (str(store), "LEFT")
+    assert "not a database" in result.why

@@ -81,12 +81,12 @@ def test_too_large_names_the_largest(tmp_path):
     write(tmp_path, "weights.pt", size=2 * 2**20)
     files = upload_files(tmp_path)
     check_size(tmp_path, files, 5.1)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         check_size(tmp_path, files, 4)
-    assert str(caught.value.found).startswith(
+    assert str(error.value.found).startswith(
         "5.0 MiB: data/big.bin (3.0 MiB), weights.pt (2.0 MiB), small.yaml"
     )
-    assert caught.value.allowed == "4 MiB"
+    assert error.value.allowed == "4 MiB"
 
 
 def test_a_copy_is_made_with_where_it_came_from(tmp_path, monkeypatch):
@@ -98,17 +98,17 @@ def test_a_copy_is_made_with_where_it_came_from(tmp_path, monkeypatch):
     (root / "jobs" / "a.yaml").write_text("changed")
     folder.mkdir()
     stage(WorkingDir(path=root), folder, [Path("jobs/a.yaml")])
-    assert sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file()) == [
+    assert sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()) == [
         CARRIED,
         "jobs/a.yaml",
     ]
     assert (folder / "jobs" / "a.yaml").read_text() == "changed"
-    here = provenance(root)
+    source_provenance = provenance(root)
     assert json.loads((folder / CARRIED).read_text())["tags"]["mlcl.git.dirty"] == "true"
     monkeypatch.setenv("MLCL_JOB", "mlcl-1")
-    there = provenance(folder)
-    assert there.tags == here.tags | {"mlcl.job": "mlcl-1"}
-    assert "+changed" in there.diff
+    staged_provenance = provenance(folder)
+    assert staged_provenance.tags == source_provenance.tags | {"mlcl.job": "mlcl-1"}
+    assert "+changed" in staged_provenance.diff
 
 
 @pytest.mark.parametrize(

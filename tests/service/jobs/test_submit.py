@@ -46,18 +46,18 @@ def lab(tmp_path, ray_, monkeypatch):
     })  # fmt: skip
     file, home = tmp_path / "lab.yaml", tmp_path / "home"
     client = JobsClient(config, file)
-    needed = [Path("job.yaml"), Path("space.yaml")]
+    paths = [Path("job.yaml"), Path("space.yaml")]
 
     def check(words, folder, files):
         assert (folder, files) == (work, {})
         if "--trialz" in words:
             raise UserError("no such option", key="--trialz")
-        return needed
+        return paths
 
     return SimpleNamespace(
         client=client, home=home, work=work, config=config, file=file,
-        submit=lambda words=WORDS, **how: submit(client, words, home=home, **({"needed": needed} | how)),
-        resume=lambda id, *more: resume(client, id, more, home=home, check=check),
+        submit=lambda words=WORDS, **kwargs: submit(client, words, home=home, **({"needed": paths} | kwargs)),
+        resume=lambda id, *words: resume(client, id, words, home=home, check=check),
     )  # fmt: skip
 
 
@@ -72,31 +72,33 @@ def test_a_command_becomes_a_job_under_its_id_without_secrets(lab, ray_):
         "MLFLOW_TRACKING_USERNAME": {"env": "U"},
         "MLFLOW_TRACKING_PASSWORD": {"file": "/run/pw"},
     }
-    plain = {"MLCL_HOME": "/mnt/lab", "MLFLOW_TRACKING_URI": "http://mlflow:5000", "MLCL_JOB": id}
-    plain |= {"HF_HOME": "/local/huggingface", "MLCL_SCRATCH": "/local"}
-    assert variables == {**plain, "NCCL_DEBUG": "WARN", "RAY_JOB_STOP_WAIT_TIME_S": "90"}
+    plain_variables = {"MLCL_HOME": "/mnt/lab", "MLFLOW_TRACKING_URI": "http://mlflow:5000", "MLCL_JOB": id}
+    plain_variables |= {"HF_HOME": "/local/huggingface", "MLCL_SCRATCH": "/local"}
+    assert variables == {**plain_variables, "NCCL_DEBUG": "WARN", "RAY_JOB_STOP_WAIT_TIME_S": "90"}
     assert ray_.headers == {"Authorization": "Bearer very-secret"}
-    told = f"{job.entrypoint} {job.runtime_env} {job.metadata} {read_submission(lab.home, id)}"
-    assert "very-secret" not in told
+    text = f"{job.entrypoint} {job.runtime_env} {job.metadata} {read_submission(lab.home, id)}"
+    assert "very-secret" not in text
 
 
 def test_rays_own_variables_do_not_lead_elsewhere(lab, monkeypatch):
-    seen = []
+    values = []
     monkeypatch.setenv("RAY_ADDRESS", "elsewhere:6379")
     monkeypatch.setattr(
-        ray.job_submission, "JobSubmissionClient", lambda *_, **__: seen.append(os.environ.get("RAY_ADDRESS"))
+        ray.job_submission,
+        "JobSubmissionClient",
+        lambda *_, **__: values.append(os.environ.get("RAY_ADDRESS")),
     )
     with pytest.raises(AttributeError):
         JobsClient(lab.config, lab.file).jobs()
-    assert seen == [None]
+    assert values == [None]
     assert os.environ["RAY_ADDRESS"] == "elsewhere:6379"
 
 
 def test_an_id_is_given_once(lab, ray_):
     lab.submit(id="lab-1")
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         lab.submit(["run", "job.yaml"], id="lab-1")
-    assert str(caught.value.found) == f"lab-1: RUNNING, mlcl {shlex.join(WORDS)}"
+    assert str(error.value.found) == f"lab-1: RUNNING, mlcl {shlex.join(WORDS)}"
     assert list(ray_.jobs) == ["lab-1"]
 
 
@@ -130,9 +132,9 @@ def test_a_stopped_job_goes_on_under_its_id_with_more_words(lab, ray_):
         lab.resume(id)
     lab.client.stop(lab.client.get(id))
     assert lab.resume(id, "--trials", "16") == "lab-1-2"
-    again = ray_.jobs["lab-1-2"]
-    assert shlex.split(again.entrypoint)[-4:] == ["--trials", "8", "--trials", "16"]
-    assert again.runtime_env["env_vars"]["MLCL_JOB"] == "lab-1"
+    resumed_job = ray_.jobs["lab-1-2"]
+    assert shlex.split(resumed_job.entrypoint)[-4:] == ["--trials", "8", "--trials", "16"]
+    assert resumed_job.runtime_env["env_vars"]["MLCL_JOB"] == "lab-1"
     view = lab.client.get("lab-1")
     assert (view.attempt, view.attempts, view.state) == ("lab-1-2", 2, "RUNNING")
     ray_.end("lab-1-2", "FAILED", 3)
@@ -194,7 +196,7 @@ def test_what_is_unknown_or_no_record_of_ours_is_left_alone(lab):
 )
 def test_a_cluster_that_does_not_answer_is_one_line(lab, ray_, error, problem):
     ray_.error = error
-    with pytest.raises(UserError, match=problem) as caught:
+    with pytest.raises(UserError, match=problem) as exc_info:
         lab.submit()
-    assert "\n" not in caught.value.line()
-    assert "very-secret" not in caught.value.line()
+    assert "\n" not in exc_info.value.line()
+    assert "very-secret" not in exc_info.value.line()

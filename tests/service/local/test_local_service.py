@@ -47,12 +47,12 @@ class Service:
 
     def roots(self):
         state = read_state(self.folder)
-        return {name: running.processes[0].pid for name, running in state.servers.items()}
+        return {name: server.processes[0].pid for name, server in state.servers.items()}
 
     def members(self):
         """Returns all processes of the service."""
         state = read_state(self.folder)
-        return [one for running in state.servers.values() for one in process_tree(running.processes)]
+        return [process for server in state.servers.values() for process in process_tree(server.processes)]
 
     def kill(self, name):
         pid = self.roots()[name]
@@ -76,9 +76,9 @@ def lives(member):
 
 @pytest.fixture
 def service(tmp_path, monkeypatch):
-    extra = ModuleType("flask_wtf")
-    extra.__spec__ = ModuleSpec("flask_wtf", None)
-    monkeypatch.setitem(sys.modules, "flask_wtf", extra)
+    module = ModuleType("flask_wtf")
+    module.__spec__ = ModuleSpec("flask_wtf", None)
+    monkeypatch.setitem(sys.modules, "flask_wtf", module)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr(ray_folder, "MAX_SOCKET", 4096)  # the stand-in makes no sockets
     monkeypatch.setattr("mlcl.service.local.servers.make_tables", lambda *_: None)
@@ -91,9 +91,9 @@ def service(tmp_path, monkeypatch):
         return start_process([sys.executable, *STAND_IN, log.stem, port], environment, log)
 
     monkeypatch.setattr(local, "start_process", start_stand_in)
-    made = Service(tmp_path / "home")
-    yield made
-    made.down(force=True)
+    stand_in = Service(tmp_path / "home")
+    yield stand_in
+    stand_in.down(force=True)
 
 
 def test_up_starts_both_once_and_the_cluster_file_leads_to_them(service):
@@ -102,8 +102,8 @@ def test_up_starts_both_once_and_the_cluster_file_leads_to_them(service):
     address = f"http://127.0.0.1:{service.options['mlflow_port']}"
     assert (first.started, mlflow_address(service.home)) == (("ray", "mlflow"), address)
     assert len(service.members()) == 4
-    again = service.up(mlflow_port=service.options["mlflow_port"])
-    assert (again.started, service.roots()) == ((), roots)
+    second = service.up(mlflow_port=service.options["mlflow_port"])
+    assert (second.started, service.roots()) == ((), roots)
     status = service_status(service.home)
     assert (status.healthy, status.nodes, status.cpus, status.gpus) == (True, 1, 4.0, 1.0)
     assert [server.version for server in status.servers] == ["2.60.0", "3.17.2"]
@@ -125,8 +125,8 @@ def test_down_ends_all_and_keeps_what_is_kept(service):
     assert not any(lives(member) for member in members)
     assert not scratch.exists()
     assert (service.folder.ray_logs / "session_2026/gcs.out").exists()
-    kept = "ray.token mlflow.user mlflow.password mlflow-users.db mlflow.ini ray.log mlflow.log"
-    assert {path.name for path in service.folder.path.iterdir()} == {*kept.split(), ".lock", "ray-logs"}
+    names = "ray.token mlflow.user mlflow.password mlflow-users.db mlflow.ini ray.log mlflow.log"
+    assert {path.name for path in service.folder.path.iterdir()} == {*names.split(), ".lock", "ray-logs"}
     assert service.down().servers == ()
     assert not service_status(service.home).healthy
     assert mlflow_address(service.home) is None
@@ -159,7 +159,7 @@ def test_a_start_that_fails_leaves_nothing(service, tmp_path, fault, said):
         service.up()
     assert read_state(service.folder) is None
     assert not list(tmp_path.glob("mlcl-ray-*"))
-    assert not [each for each in psutil.process_iter() if str(SCRIPT) in words(each)]
+    assert not [process for process in psutil.process_iter() if str(SCRIPT) in words(process)]
 
 
 def words(process):
@@ -212,11 +212,11 @@ def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(
     service.up()
     for name in {"ray", "mlflow"} - alive:
         service.kill(name)
-    problem, due = Server.problem, ["ray"]
+    problem, pending_kills = Server.problem, ["ray"]
 
     def asked(self):
-        if due and self.name == "mlflow":
-            service.kill(due.pop())
+        if pending_kills and self.name == "mlflow":
+            service.kill(pending_kills.pop())
             if not mends:
                 service.touch("ray.open")
         return problem(self)
@@ -231,36 +231,36 @@ def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(
     state = read_state(service.folder)
     assert set(state.servers if state else ()) == alive - {"ray"}
     head = [*STAND_IN, "ray", str(service.options["dashboard_port"])]
-    assert not [each for each in psutil.process_iter() if words(each)[1:] == head]
+    assert not [process for process in psutil.process_iter() if words(process)[1:] == head]
 
 
 def test_a_taken_port_is_told_before_anything_starts(service):
     service.up()
     other = Service(service.home.with_name("other"))
     other.options = other.options | {"dashboard_port": service.options["dashboard_port"]}
-    with pytest.raises(UserError, match=r"is taken; found: python.* \(pid \d+\)") as caught:
+    with pytest.raises(UserError, match=r"is taken; found: python.* \(pid \d+\)") as error:
         other.up()
-    assert caught.value.key == "--dashboard-port"
+    assert error.value.key == "--dashboard-port"
     assert not other.folder.state.exists()
 
 
 def test_an_empty_variable_names_no_folder_for_rays_files(monkeypatch):
     monkeypatch.setenv("RAY_TMPDIR", "")
-    made = Path(create_ray_scratch(pytest.fail))
-    made.rmdir()
-    assert made.parent == Path("/tmp")
+    scratch = Path(create_ray_scratch(pytest.fail))
+    scratch.rmdir()
+    assert scratch.parent == Path("/tmp")
 
 
 def test_a_folder_that_is_too_long_for_rays_sockets_is_replaced_or_refused(service, monkeypatch, tmp_path):
-    said = []
+    messages = []
     monkeypatch.setattr(ray_folder, "MAX_SOCKET", 107)
     monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "short")
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")
     Path(create_ray_scratch(pytest.fail)).rmdir()
     (tmp_path / f"{80 * 'x'}").mkdir()
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / f"{80 * 'x'}"))
-    assert Path(create_ray_scratch(said.append)).parent == tmp_path / "short"
-    assert len(said) == 1
+    assert Path(create_ray_scratch(messages.append)).parent == tmp_path / "short"
+    assert len(messages) == 1
     (tmp_path / "file").touch()
     monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "file" / "short")
     with pytest.raises(UserError, match=r"RAY_TMPDIR.*too long for the sockets of Ray.*25 characters"):
@@ -295,16 +295,16 @@ def test_down_refuses_where_ray_does_not_tell(service):
 def test_strangers_with_our_numbers_are_left_alone(service):
     service.up()
     service.down()
-    stranger = psutil.Popen(["sleep", "1000"])
-    process = {"pid": stranger.pid, "created": stranger.create_time() - 3600}
-    running = {"processes": [process], "scratch": "", "started": ""}
+    other_process = psutil.Popen(["sleep", "1000"])
+    process = {"pid": other_process.pid, "created": other_process.create_time() - 3600}
+    server = {"processes": [process], "scratch": "", "started": ""}
     settings = {"store": "sqlite:////a.db", "artifacts": "/a"}
-    service.touch("state.json", json.dumps({"settings": settings, "servers": {"ray": running}}))
+    service.touch("state.json", json.dumps({"settings": settings, "servers": {"ray": server}}))
     assert service.wrong()["ray"] == "is not running"
     assert service.down().servers == ()
-    assert stranger.poll() is None
-    stranger.kill()
-    stranger.wait()
+    assert other_process.poll() is None
+    other_process.kill()
+    other_process.wait()
 
 
 def test_secrets_stay_where_they_belong(service, monkeypatch):
@@ -321,7 +321,7 @@ def test_secrets_stay_where_they_belong(service, monkeypatch):
         assert not {token, password} & set(member.cmdline())
     assert not any(word in service.folder.state.read_text() for word in (token, password))
     # Workers and jobs inherit Ray's environment, so it must not contain the password.
-    (ray,) = [one for one in service.members() if one.pid == service.roots()["ray"]]
+    (ray,) = [member for member in service.members() if member.pid == service.roots()["ray"]]
     assert password not in ray.environ().values()
 
 
@@ -330,9 +330,9 @@ def test_a_store_s_password_is_for_mlflow_alone(service, monkeypatch, tmp_path):
     url = "postgresql+psycopg://ada:s3cret@host/db"
     service.options["store"] = url
     service.up()
-    having = [member.pid for member in service.members() if url in member.environ().values()]
-    assert service.roots()["mlflow"] in having
-    assert service.roots()["ray"] not in having
+    pids = [member.pid for member in service.members() if url in member.environ().values()]
+    assert service.roots()["mlflow"] in pids
+    assert service.roots()["ray"] not in pids
     assert service_status(service.home).store == "postgresql+psycopg://ada:***@host/db"
     files = [path for path in service.home.rglob("*") if path.is_file()]
     assert not [path for path in files if b"s3cret" in path.read_bytes()]
@@ -362,8 +362,8 @@ def test_databases_that_a_kill_left_half_made_are_made_whole(service, monkeypatc
     server.prepare()
     assert service.folder.mlflow_users.stat().st_size == 0  # MLflow fills the empty file itself
     with closing(sqlite3.connect(service.home / "mlflow.db")) as store:
-        place = f"file://{service.home}/artifacts/0"
-        assert store.execute("SELECT artifact_location FROM experiments").fetchall() == [(place,)]
+        location = f"file://{service.home}/artifacts/0"
+        assert store.execute("SELECT artifact_location FROM experiments").fetchall() == [(location,)]
     with closing(sqlite3.connect(service.folder.mlflow_users)) as users:
         users.execute("CREATE TABLE users (id INTEGER)")
         users.execute("INSERT INTO users VALUES (1)")

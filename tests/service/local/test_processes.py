@@ -61,24 +61,24 @@ def test_a_family_is_ended(tmp_path, code):
 
 def test_children_are_found_when_their_parent_is_gone(tmp_path):
     process = run(tmp_path)
-    known = record_tree([process])
-    assert known[0] == process
+    processes = record_tree([process])
+    assert processes[0] == process
     os.kill(process.pid, signal.SIGKILL)
     until(lambda: process.find() is None)
-    (child,) = process_tree(known)
-    assert record_tree(known) == (process, Process(child.pid, child.create_time()))
-    assert end_processes(known) == 1
+    (child,) = process_tree(processes)
+    assert record_tree(processes) == (process, Process(child.pid, child.create_time()))
+    assert end_processes(processes) == 1
     assert not lives(child.pid)
 
 
 def test_a_number_that_the_system_gave_again_is_a_stranger():
-    with subprocess.Popen(["sleep", "1000"]) as stranger:
-        created = psutil.Process(stranger.pid).create_time()
-        old = Process(stranger.pid, created - 3600)
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        created = psutil.Process(process.pid).create_time()
+        old = Process(process.pid, created - 3600)
         assert (old.find(), process_tree([old]), end_processes([old])) == (None, [], 0)
-        assert Process(stranger.pid, created).find() is not None
-        assert stranger.poll() is None
-        stranger.kill()
+        assert Process(process.pid, created).find() is not None
+        assert process.poll() is None
+        process.kill()
 
 
 def listen(address, family=socket.AF_INET):
@@ -92,9 +92,9 @@ def listen(address, family=socket.AF_INET):
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
 def test_the_owner_of_a_taken_port_is_named(address):
     with listen(address) as server:
-        with pytest.raises(UserError, match=rf"port .* is taken.*pid {os.getpid()}") as caught:
+        with pytest.raises(UserError, match=rf"port .* is taken.*pid {os.getpid()}") as error:
             check_free("--ray-port", server.getsockname()[1])
-        assert caught.value.key == "--ray-port"
+        assert error.value.key == "--ray-port"
 
 
 def test_a_port_with_closed_connections_is_free():
@@ -109,8 +109,8 @@ def test_a_port_with_closed_connections_is_free():
 
 
 def test_only_listeners_that_others_can_reach_are_named():
-    me = [psutil.Process()]
-    before = public_listeners(me)
-    with listen("127.0.0.1"), listen("::ffff:127.0.0.1", socket.AF_INET6), listen("0.0.0.0") as public:
-        added = set(public_listeners(me)) - set(before)
-        assert added == {f"{me[0].name()} 0.0.0.0:{public.getsockname()[1]}"}
+    processes = [psutil.Process()]
+    before = public_listeners(processes)
+    with listen("127.0.0.1"), listen("::ffff:127.0.0.1", socket.AF_INET6), listen("0.0.0.0") as server:
+        new_listeners = set(public_listeners(processes)) - set(before)
+        assert new_listeners == {f"{processes[0].name()} 0.0.0.0:{server.getsockname()[1]}"}

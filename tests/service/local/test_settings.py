@@ -18,9 +18,9 @@ URL = "postgresql+psycopg://ada:s3cret@127.0.0.1:9/mlflow"
 
 @pytest.fixture
 def folder(tmp_path):
-    made = ServiceFolder(tmp_path / "home")
-    made.make()
-    return made
+    service_folder = ServiceFolder(tmp_path / "home")
+    service_folder.make()
+    return service_folder
 
 
 def test_the_defaults_are_the_home_s_own_store_and_paths_are_made_whole(folder, tmp_path, monkeypatch):
@@ -50,10 +50,10 @@ def test_the_defaults_are_the_home_s_own_store_and_paths_are_made_whole(folder, 
     ],
 )
 def test_what_cannot_be_is_refused(folder, options, key):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         check_storage(resolve_settings(options, folder))
-    assert caught.value.key == key
-    assert "s3cret" not in str(caught.value)
+    assert error.value.key == key
+    assert "s3cret" not in str(error.value)
 
 
 def test_s3_needs_its_package_and_a_password_that_is_not_written_down_is_asked_for(folder, monkeypatch):
@@ -67,11 +67,11 @@ def test_s3_needs_its_package_and_a_password_that_is_not_written_down_is_asked_f
 
 
 def test_what_runs_is_kept(folder):
-    running = Settings("sqlite:////old.db", "/kept", 7001, 7002, 7003)
-    assert resolve_settings({}, folder, running) == running
-    assert resolve_settings({"ray_port": 7001, "store": "sqlite:////old.db"}, folder, running) == running
+    settings = Settings("sqlite:////old.db", "/kept", 7001, 7002, 7003)
+    assert resolve_settings({}, folder, settings) == settings
+    assert resolve_settings({"ray_port": 7001, "store": "sqlite:////old.db"}, folder, settings) == settings
     with pytest.raises(UserError, match=re.escape("`mlcl down` ends it; found: 7004; allowed: 7003")):
-        resolve_settings({"mlflow_port": 7004}, folder, running)
+        resolve_settings({"mlflow_port": 7004}, folder, settings)
 
 
 def test_secrets_are_made_once_and_private(folder):
@@ -88,6 +88,6 @@ def test_secrets_are_made_once_and_private(folder):
 
 @pytest.mark.parametrize("name", ["a%20b", "a?b", "a#b"])
 def test_a_home_that_no_uri_can_hold_is_refused(tmp_path, name):
-    with pytest.raises(UserError, match="SQLite") as caught:
+    with pytest.raises(UserError, match="SQLite") as error:
         ServiceFolder(tmp_path / name).make()
-    assert caught.value.key == "--home"
+    assert error.value.key == "--home"

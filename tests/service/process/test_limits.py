@@ -18,18 +18,18 @@ NONE = resource.RLIM_INFINITY
 @pytest.fixture
 def machine(monkeypatch):
     """Replaces the machine's limits, and returns them by name, with `shm` and `memory` in bytes."""
-    found = {
+    machine_limits = {
         resource.RLIMIT_NOFILE: (256, 4096),
         resource.RLIMIT_AS: (NONE, NONE),
         "shm": GIB,
         "memory": 20 * GIB,
     }
     usage = namedtuple("usage", "free")
-    monkeypatch.setattr(resource, "getrlimit", found.__getitem__)
-    monkeypatch.setattr(resource, "setrlimit", found.__setitem__)
-    monkeypatch.setattr(limits.shutil, "disk_usage", lambda _: usage(found["shm"]))
-    monkeypatch.setattr(limits, "free_memory", lambda: found["memory"])
-    return found
+    monkeypatch.setattr(resource, "getrlimit", machine_limits.__getitem__)
+    monkeypatch.setattr(resource, "setrlimit", machine_limits.__setitem__)
+    monkeypatch.setattr(limits.shutil, "disk_usage", lambda _: usage(machine_limits["shm"]))
+    monkeypatch.setattr(limits, "free_memory", lambda: machine_limits["memory"])
+    return machine_limits
 
 
 def test_open_files_are_raised_as_far_as_allowed(machine):
@@ -75,8 +75,8 @@ def group(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "GROUPS", tmp_path / "groups")
     monkeypatch.setattr(limits, "OWN_GROUP", tmp_path / "own")
 
-    def write(path, limit, own="/a/b"):
-        (tmp_path / "own").write_text(f"0::{own}\n")
+    def write(path, limit, process_group="/a/b"):
+        (tmp_path / "own").write_text(f"0::{process_group}\n")
         folder = tmp_path / "groups" / path
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "memory.max").write_text(f"{limit}\n")

@@ -84,17 +84,17 @@ def test_one_signal_interrupts_what_may_be_interrupted_also_within_a_shield():
 
 
 def test_after_an_error_and_outside_of_the_main_thread_no_handler_is_installed():
-    seen, before = [], signal.getsignal(signal.SIGINT)
+    results, before = [], signal.getsignal(signal.SIGINT)
 
     def work():
         with stop_on_signal() as stop:
             stop.set()
-            seen.append((stop(), signal.getsignal(signal.SIGINT)))
+            results.append((stop(), signal.getsignal(signal.SIGINT)))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [(True, before)]
+    assert results == [(True, before)]
     with pytest.raises(RuntimeError), stop_on_signal():
         raise RuntimeError
     assert signal.getsignal(signal.SIGINT) is before

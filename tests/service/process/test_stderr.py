@@ -40,32 +40,32 @@ def run(code, *arguments):
 
 
 def test_it_goes_to_a_file_and_what_is_ours_to_the_terminal(tmp_path):
-    done = run(CODE.format(what=FOREIGN), tmp_path)
-    assert (done.returncode, done.stderr) == (0, "ours\nafter\n")
+    process = run(CODE.format(what=FOREIGN), tmp_path)
+    assert (process.returncode, process.stderr) == (0, "ours\nafter\n")
     text = (tmp_path / "stderr.log").read_text()
     assert [word for word in ("early", "C++", "logged", "warned", "printed") if word not in text] == []
 
 
 def test_the_progress_of_a_call_from_python_goes_to_the_terminal(tmp_path):
     """Tests the default listener of `mlcl.sweep` and `mlcl.compare` in a script, which prints lines."""
-    say = "from mlcl.api.common import print_line; print_line('[1/4] trial 0 COMPLETE')"
-    done = run(CODE.format(what=say), tmp_path)
-    assert (done.returncode, done.stderr) == (0, "[1/4] trial 0 COMPLETE\nours\nafter\n")
+    statement = "from mlcl.api.common import print_line; print_line('[1/4] trial 0 COMPLETE')"
+    process = run(CODE.format(what=statement), tmp_path)
+    assert (process.returncode, process.stderr) == (0, "[1/4] trial 0 COMPLETE\nours\nafter\n")
     assert (tmp_path / "stderr.log").read_text() == "early\n"
 
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_an_error_has_its_trace_in_the_file_and_the_files_name_as_a_note(tmp_path, gone):
-    remove = "import shutil; shutil.rmtree(sys.argv[1]); " if gone else ""
-    done = run(CODE.format(what=f"{remove}raise RuntimeError('why')"), tmp_path / "a")
+    removal_code = "import shutil; shutil.rmtree(sys.argv[1]); " if gone else ""
+    process = run(CODE.format(what=f"{removal_code}raise RuntimeError('why')"), tmp_path / "a")
     file = tmp_path / "a" / "stderr.log"
-    assert done.stderr.endswith("RuntimeError: why\n" + ("" if gone else f"more in {file}\n"))
+    assert process.stderr.endswith("RuntimeError: why\n" + ("" if gone else f"more in {file}\n"))
     assert gone or "RuntimeError: why" in file.read_text()
 
 
 def test_an_empty_file_is_removed(tmp_path):
-    done = run(CODE.replace('os.write(2, b"early\\n")', "pass").format(what="pass"), tmp_path)
-    assert (done.returncode, list(tmp_path.iterdir())) == (0, [])
+    process = run(CODE.replace('os.write(2, b"early\\n")', "pass").format(what="pass"), tmp_path)
+    assert (process.returncode, list(tmp_path.iterdir())) == (0, [])
 
 
 def test_what_made_a_first_command_fail_outlives_its_folder(tmp_path, monkeypatch):
@@ -75,13 +75,13 @@ def test_what_made_a_first_command_fail_outlives_its_folder(tmp_path, monkeypatc
     sweep = SimpleNamespace(kind="sweep", name="new", option="--name")
 
     def fail():
-        with stderr_to_file() as aside, _lock_folder(tmp_path, sweep, lambda: folder, aside):
+        with stderr_to_file() as move_stderr, _lock_folder(tmp_path, sweep, lambda: folder, move_stderr):
             os.write(2, b"of the raylet\n")
             raise MachineError("Ray did not start")
 
-    with pytest.raises(MachineError) as caught:
+    with pytest.raises(MachineError) as error:
         fail()
-    assert caught.value.__notes__ == [f"more in {tmp_path / 'stderr.log'}"]
+    assert error.value.__notes__ == [f"more in {tmp_path / 'stderr.log'}"]
     text = (tmp_path / "stderr.log").read_text()
     assert text.startswith("of the raylet\n")
     assert "Ray did not start" in text
@@ -100,6 +100,6 @@ def app():
 main.app = app
 main.main()
 """
-    done = run(code, *(["--json"] if as_json else []))
-    assert (done.returncode, done.stderr) == (3, "failed: RuntimeError: a long story; more in FILE\n")
-    assert ('"problem": "RuntimeError: a long story; more in FILE"' in done.stdout) == as_json
+    process = run(code, *(["--json"] if as_json else []))
+    assert (process.returncode, process.stderr) == (3, "failed: RuntimeError: a long story; more in FILE\n")
+    assert ('"problem": "RuntimeError: a long story; more in FILE"' in process.stdout) == as_json

@@ -26,7 +26,7 @@ AUTO, CPU = ("train.device=auto",), ()
 
 def has_nodes(monkeypatch, *resources):
     """Makes Ray report the given nodes and one dead node."""
-    nodes = [{"Alive": True, "Resources": each} for each in resources]
+    nodes = [{"Alive": True, "Resources": node_resources} for node_resources in resources]
     monkeypatch.setattr(ray, "nodes", lambda: [*nodes, {"Alive": False, "Resources": {"CPU": 99, "GPU": 99}}])
     total = sum(map(Counter, resources), Counter())
     monkeypatch.setattr(ray, "cluster_resources", lambda: dict(total))
@@ -52,11 +52,11 @@ def test_gpus_are_used_where_there_are_enough_and_a_group_that_does_not_fit_is_r
 ):
     has_nodes(monkeypatch, total)
     job = tiny_job(".", *overrides, workers=2)
-    found = _worker_resources(job, *share)
+    resources = _worker_resources(job, *share)
     if not isinstance(expected, str):
-        assert found == expected
+        assert resources == expected
         return
-    assert expected in _room_error(job, found[1]).line()
+    assert expected in _room_error(job, resources[1]).line()
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_a_worker_fits_on_one_node_and_not_on_the_sum_of_several(monkeypatch, no
     line = _room_error(tiny_job(".", workers=2), share)
     assert (line is None) == (room >= 2)
     if line is not None:
-        each = " and ".join(f"{amount:g} {kind}" for kind, amount in share.items())
+        share_text = " and ".join(f"{amount:g} {kind}" for kind, amount in share.items())
         assert line.line().endswith(
-            f"more workers than fit on the nodes; found: 2 with {each} each; allowed: at most {room}"
+            f"more workers than fit on the nodes; found: 2 with {share_text} each; allowed: at most {room}"
         )
 
 
@@ -98,10 +98,10 @@ def test_who_knows_that_there_was_room_waits_for_it(monkeypatch, tmp_path):
     log = RunLog.start(
         tmp_path, "run", uri="sqlite:///x.db", experiment="e", name="r", owner="r", params={}, tags={}
     )
-    asked = (tiny_job(".", workers=2), tmp_path, log, tmp_path, lambda _: None, lambda: False)
-    assert ddp_group.run_group(*asked, share=ddp_group.Share(wait=True)) == {"val/accuracy": 1.0}
+    args = (tiny_job(".", workers=2), tmp_path, log, tmp_path, lambda _: None, lambda: False)
+    assert ddp_group.run_group(*args, share=ddp_group.Share(wait=True)) == {"val/accuracy": 1.0}
     with pytest.raises(UserError, match=r"train\.workers"):
-        ddp_group.run_group(*asked)
+        ddp_group.run_group(*args)
 
 
 def test_a_group_that_loses_a_worker_while_it_starts_is_started_again(monkeypatch):
@@ -110,17 +110,17 @@ def test_a_group_that_loses_a_worker_while_it_starts_is_started_again(monkeypatc
 
     backend = ddp_worker.GroupConfig().backend_cls()
     monkeypatch.setattr(TorchConfig().backend_cls, "on_start", broken)
-    workers, told = SimpleNamespace(execute=lambda _: ["10.0.0.1"]), []
+    workers, texts = SimpleNamespace(execute=lambda _: ["10.0.0.1"]), []
     for _ in range(ddp_worker.MAX_FAILURES):
         with pytest.raises(RayActorError, match="reset by peer"):
             backend.on_start(workers, None)
     with pytest.raises(RayTaskError):  # after MAX_FAILURES it no longer counts as a lost node
         backend.on_start(workers, None)
-    notes = FailureNotes(SimpleNamespace(put=lambda event: told.append(event.note)))
+    notes = FailureNotes(SimpleNamespace(put=lambda event: texts.append(event.note)))
     notes.after_exception(None, {1: OSError("x"), 0: RuntimeError("CUDA error: uncorrectable ECC error")})
     faulty = "rank 0 on 10.0.0.1: the memory of its GPU is faulty (ECC): take the node out: CUDA error"
     assert [
-        note.startswith(start) for note, start in zip(told, (faulty, "rank 1 on an unknown"), strict=True)
+        note.startswith(start) for note, start in zip(texts, (faulty, "rank 1 on an unknown"), strict=True)
     ] == [
         True,
         True,
@@ -134,14 +134,14 @@ def test_each_worker_ends_when_a_collective_fails(monkeypatch, set_before, expec
     monkeypatch.delenv(name)
     if set_before is not None:
         monkeypatch.setenv(name, set_before)
-    seen = []
-    monkeypatch.setattr(TorchConfig().backend_cls, "on_start", lambda *_: seen.append(os.environ.get(name)))
+    values = []
+    monkeypatch.setattr(TorchConfig().backend_cls, "on_start", lambda *_: values.append(os.environ.get(name)))
 
     def execute(function):
         return ["10.0.0.1"] if function is ray.util.get_node_ip_address else [function()]
 
     ddp_worker.GroupConfig().backend_cls().on_start(SimpleNamespace(execute=execute), None)
-    assert seen == [expected]  # the variable is set before the process group is created
+    assert values == [expected]  # the variable is set before the process group is created
 
 
 @pytest.mark.parametrize(
@@ -169,28 +169,28 @@ def test_a_rank_that_is_three_times_slower_is_named():
 @pytest.fixture
 def growing(monkeypatch):
     """Simulates a cluster that, once nodes are requested, has one more CPU at every look."""
-    asked, cpus = [], [1]
+    requests, cpus = [], [1]
 
     def nodes():
-        cpus[0] += bool(asked)
+        cpus[0] += bool(requests)
         return [{"Alive": True, "Resources": {"CPU": cpus[0]}}]
 
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setattr(ray, "nodes", nodes)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": cpus[0]})
-    monkeypatch.setattr(ddp_group, "request_resources", lambda bundles: asked.append(bundles))
+    monkeypatch.setattr(ddp_group, "request_resources", lambda bundles: requests.append(bundles))
     monkeypatch.setattr(ddp_group, "LOOK_EVERY", 0.0)
-    return asked
+    return requests
 
 
 def test_an_autoscaler_is_asked_for_nodes_and_given_time(growing):
-    said, job = [], tiny_job(".", workers=4)
-    ddp_group._await_resources(job, {"CPU": 1}, lambda: False, said.append)
+    messages, job = [], tiny_job(".", workers=4)
+    ddp_group._await_resources(job, {"CPU": 1}, lambda: False, messages.append)
     assert growing == [[{"CPU": 1}] * 4, []]
     line = "waiting for nodes: more workers than CPUs in the cluster; 4 with 1 CPU each; now at most 1"
-    assert said == [line]
+    assert messages == [line]
     with pytest.raises(Stopped):
-        ddp_group._await_resources(tiny_job(".", workers=99), {"CPU": 1}, lambda: True, said.append)
+        ddp_group._await_resources(tiny_job(".", workers=99), {"CPU": 1}, lambda: True, messages.append)
     assert growing[2:] == []
 
 
@@ -215,7 +215,7 @@ def test_nodes_that_do_not_come_in_time_are_an_error(growing, monkeypatch):
 
 @pytest.mark.parametrize(("checkpoints", "fits"), [([], 1), ([[5], [9], [9]], 3), ([[5, 9], [7], [12]], 2)])
 def test_a_training_goes_on_as_long_as_it_writes_new_checkpoints(monkeypatch, tmp_path, checkpoints, fits):
-    made, told = [], []
+    trainers, events = [], []
 
     def lost(trainer, _events, _folder, listen, _stop):
         for step in checkpoints[trainer] if checkpoints else ():
@@ -223,14 +223,14 @@ def test_a_training_goes_on_as_long_as_it_writes_new_checkpoints(monkeypatch, tm
         raise TrainingFailedError("a node was lost")
 
     def trainer():
-        made.append(len(made))
-        return made[-1]
+        trainers.append(len(trainers))
+        return trainers[-1]
 
     monkeypatch.setattr(ddp_group, "_fit_in_thread", lost)
     with pytest.raises(TrainingFailedError):
-        ddp_group._fit_with_restarts(trainer, None, tmp_path, told.append, lambda: False)
-    assert len(made) == fits
-    assert [event.step for event in told] == [step for each in checkpoints[:fits] for step in each]
+        ddp_group._fit_with_restarts(trainer, None, tmp_path, events.append, lambda: False)
+    assert len(trainers) == fits
+    assert [event.step for event in events] == [step for steps in checkpoints[:fits] for step in steps]
 
 
 @pytest.mark.parametrize(
@@ -240,16 +240,16 @@ def test_a_training_goes_on_as_long_as_it_writes_new_checkpoints(monkeypatch, tm
 )
 def test_a_second_group_does_not_write_beside_the_first(tmp_path, monkeypatch, main, writer, others):
     monkeypatch.setattr(ddp_worker, "PATIENCE", 0.2)
-    asked, file = [], tmp_path / ddp_worker.WRITER
-    rank = SimpleNamespace(is_main=main, any=lambda flag: asked.append(flag) or flag or others)
-    busy = pytest.raises(RuntimeError, match="still training") if writer or others else nullcontext()
+    flags, file = [], tmp_path / ddp_worker.WRITER
+    rank = SimpleNamespace(is_main=main, any=lambda flag: flags.append(flag) or flag or others)
+    expectation = pytest.raises(RuntimeError, match="still training") if writer or others else nullcontext()
     with ExitStack() as stack:
         if writer:
             stack.enter_context(lock_file(file))
-        stack.enter_context(busy)
+        stack.enter_context(expectation)
         with ddp_worker._lock_writer(tmp_path, rank):
             assert is_locked(file) == main
-    assert asked == [writer]  # all ranks are told and wait
+    assert flags == [writer]  # all ranks are told and wait
 
 
 @pytest.mark.slow
@@ -264,34 +264,34 @@ def test_a_group_inside_of_an_actor(tiny, tmp_path):
             from mlcl.service.ray.ddp_group import run_group
             from mlcl.tracking import RunLog
 
-            heard = []
+            events = []
             log = RunLog.attach(home, "trial") if logged else None
-            metrics = run_group(job, folder, log, home, heard.append, lambda: False, **how)
-            return metrics, [event.kind for event in heard]
+            metrics = run_group(job, folder, log, home, events.append, lambda: False, **how)
+            return metrics, [event.kind for event in events]
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        trial, half = Trial.remote(), ddp_group.Share(cpus=0.5)
+        trial, share = Trial.remote(), ddp_group.Share(cpus=0.5)
         job = tiny_job(tiny.resolve(), epochs=2, workers=2)
-        metrics, heard = ray.get(trial.train.remote(job, tmp_path, tmp_path / "a", share=half, test=False))
-        assert "validation" in heard
+        metrics, kinds = ray.get(trial.train.remote(job, tmp_path, tmp_path / "a", share=share, test=False))
+        assert "validation" in kinds
         assert "val/accuracy" in metrics
         assert "test/accuracy" not in metrics
         lines = (tmp_path / "logs" / "trial" / "log.jsonl").read_text()
         assert lines.count("train/loss") == 2
-        ray.get(trial.train.remote(job, tmp_path, tmp_path / "b", logged=False, share=half))
+        ray.get(trial.train.remote(job, tmp_path, tmp_path / "b", logged=False, share=share))
         assert (tmp_path / "logs" / "trial" / "log.jsonl").read_text() == lines
     finally:
         ray.shutdown()
 
 
 def test_data_that_one_rank_cannot_open_are_an_error_on_all(monkeypatch, tmp_path):
-    def gather(problems, own):
-        assert (own, len(problems)) == ("", 2)
-        problems[:] = [own, "/secret: no such file"]
+    def gather(problems, problem):
+        assert (problem, len(problems)) == ("", 2)
+        problems[:] = [problem, "/secret: no such file"]
 
-    opened = SimpleNamespace(of=lambda job, home, verify: (job, home))
-    monkeypatch.setattr(ddp_worker, "JobData", opened)
+    job_data_stub = SimpleNamespace(of=lambda job, home, verify: (job, home))
+    monkeypatch.setattr(ddp_worker, "JobData", job_data_stub)
     monkeypatch.setattr(ddp_worker, "load_job", lambda job: job)
     monkeypatch.setattr(ddp_worker, "resolve_references", lambda worker: None)
     assert ddp_worker._open_data({"a": 1}, tmp_path) == ({"a": 1}, tmp_path)

@@ -87,8 +87,8 @@ def test_a_cluster_is_asked_before_it_is_joined(monkeypatch, tmp_path, reason, w
 def test_what_answers_like_no_cluster_is_known_in_seconds(monkeypatch):
     monkeypatch.setattr(address, "ASK_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as head:
-        found = ask_cluster(f"127.0.0.1:{head.getsockname()[1]}")
-    assert found == ("", "no answer in 1 seconds")
+        answer = ask_cluster(f"127.0.0.1:{head.getsockname()[1]}")
+    assert answer == ("", "no answer in 1 seconds")
 
 
 @pytest.mark.parametrize(
@@ -115,31 +115,31 @@ def test_an_address_that_names_no_one_cluster_is_refused(monkeypatch, tmp_path, 
 
 @pytest.mark.parametrize("others", [(), ("127.0.0.1:7",)])
 def test_auto_is_the_one_that_runs_or_that_was_started_last(monkeypatch, tmp_path, others):
-    joined = []
+    addresses = []
     monkeypatch.setattr(session, "ask_cluster", lambda _: ("2.60.0", ""))
-    monkeypatch.setattr(ray, "init", lambda **how: joined.append(how["address"]))
+    monkeypatch.setattr(ray, "init", lambda **options: addresses.append(options["address"]))
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     without_cluster(monkeypatch)
     with socket.create_server(("127.0.0.1", 0)) as head:
-        mine = f"127.0.0.1:{head.getsockname()[1]}"
-        heads = ({mine, *others}, mine if others else None)
+        head_address = f"127.0.0.1:{head.getsockname()[1]}"
+        heads = ({head_address, *others}, head_address if others else None)
         monkeypatch.setattr(session, "running_heads", lambda: heads)
         with ray_session(tmp_path):
             pass
-    assert joined == [mine]
+    assert addresses == [head_address]
 
 
 def test_a_cluster_that_takes_long_to_join_is_announced(monkeypatch, tmp_path):
-    said = []
+    messages = []
     monkeypatch.setattr(session, "SAY_EVERY", 0.01)
     monkeypatch.setattr(session, "ask_cluster", lambda _: ("2.60.0", ""))
-    monkeypatch.setattr(ray, "init", lambda **_: until(lambda: len(said) >= 2))
+    monkeypatch.setattr(ray, "init", lambda **_: until(lambda: len(messages) >= 2))
     without_cluster(monkeypatch)
     with socket.create_server(("127.0.0.1", 0)) as head:
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{head.getsockname()[1]}")
-        with ray_session(tmp_path, announce=said.append):
+        with ray_session(tmp_path, announce=messages.append):
             pass
-    assert said[0].startswith("still joining the Ray cluster at 127.0.0.1:")
+    assert messages[0].startswith("still joining the Ray cluster at 127.0.0.1:")
 
 
 def without_cluster(monkeypatch):
@@ -183,8 +183,8 @@ def test_what_ray_prints_while_it_ends_is_no_result(monkeypatch, tmp_path, capsy
     with ray_session(tmp_path):
         sys.stdout.write("(raylet) A worker died\n")
     sys.stdout.write("result\n")
-    said = "(raylet) A worker died\n(raylet) Raylet is terminated\n"
-    assert tuple(capsys.readouterr()) == ("result\n", said)
+    stderr = "(raylet) A worker died\n(raylet) Raylet is terminated\n"
+    assert tuple(capsys.readouterr()) == ("result\n", stderr)
 
 
 class Busy:
@@ -218,13 +218,13 @@ def busy(monkeypatch, request, tmp_path):
 
 @pytest.mark.parametrize("busy", [1], indirect=True)
 def test_a_start_that_fails_is_tried_again_and_leaves_nothing(busy, monkeypatch, tmp_path):
-    said = []
+    messages = []
     without_cluster(monkeypatch)
-    with ray_session(tmp_path, announce=said.append):
+    with ray_session(tmp_path, announce=messages.append):
         assert [psutil.pid_exists(process.pid) for process in busy.left] == [False, True]
     assert not list((tmp_path / "ray").iterdir())
-    assert len(said) == 1
-    assert "it is started again" in said[0]
+    assert len(messages) == 1
+    assert "it is started again" in messages[0]
     assert all({signal.SIGTERM, signal.SIGHUP} <= mask for mask in busy.masks)
     assert busy.addresses == ["127.0.0.1", "127.0.0.1"]  # Ray opens no port to other machines
     assert not {signal.SIGTERM, signal.SIGHUP} & signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -240,10 +240,10 @@ def test_rays_files_stay_where_an_error_ends_the_command(busy, monkeypatch, tmp_
 
 @pytest.mark.parametrize("busy", [9], indirect=True)
 def test_a_machine_that_is_too_busy_is_one_line(busy, tmp_path):
-    with pytest.raises(MachineError) as caught, ray_session(tmp_path):
+    with pytest.raises(MachineError) as error, ray_session(tmp_path):
         pass
-    assert "Ray did not start in 2 attempts (load " in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert "Ray did not start in 2 attempts (load " in str(error.value)
+    assert "\n" not in str(error.value)
     assert len(busy.left) == 2
 
 
@@ -255,13 +255,13 @@ def test_a_folder_that_is_too_long_for_sockets_is_replaced_or_refused(tmp_path, 
     assert short_folder(default_folder(), pytest.fail) is None
     monkeypatch.setenv(variable, "/" + 60 * "t")
     monkeypatch.setattr(folder, "SHORT", tmp_path / "ray")
-    said = []
-    assert short_folder(default_folder(), said.append) == str(tmp_path / "ray")
-    assert len(said) == 1
+    messages = []
+    assert short_folder(default_folder(), messages.append) == str(tmp_path / "ray")
+    assert len(messages) == 1
     (tmp_path / "file").touch()
     monkeypatch.setattr(folder, "SHORT", tmp_path / "file" / "ray")
     with pytest.raises(UserError, match=f"{variable}.*too long for the sockets of Ray.*39 characters"):
-        short_folder(default_folder(), said.append)
+        short_folder(default_folder(), messages.append)
 
 
 def test_a_process_enters_the_folder_of_the_command_where_there_is_one(tmp_path, monkeypatch):
@@ -319,16 +319,16 @@ def listening(port=0):
 
 def test_a_head_that_stops_answering_and_answers_again_is_announced(monkeypatch):
     monkeypatch.setattr(session, "LOOK_EVERY", 0.01)
-    heard = []
+    messages = []
     head, port = listening()
     assert not connection_error("127.0.0.1", port)
-    with monitor_head(f"127.0.0.1:{port}", heard.append):
+    with monitor_head(f"127.0.0.1:{port}", messages.append):
         head.close()
-        until(lambda: len(heard) == 1)
+        until(lambda: len(messages) == 1)
         assert "refused" in connection_error("127.0.0.1", port)
         head, _ = listening(port)
         with head:
-            until(lambda: len(heard) == 2)
-    assert "does not answer" in heard[0]
-    assert "the same command goes on" in heard[0]
-    assert "answers again" in heard[1]
+            until(lambda: len(messages) == 2)
+    assert "does not answer" in messages[0]
+    assert "the same command goes on" in messages[0]
+    assert "answers again" in messages[1]

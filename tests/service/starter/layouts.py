@@ -61,16 +61,18 @@ def labels(write, **how):
 
 def objects(row: Callable, array=False):
     """Returns rows as JSON lines, or as one JSON array."""
-    found = [row(i, topics) for i, topics in ROWS]
-    return (json.dumps(found) if array else "\n".join(map(json.dumps, found))).encode()
+    rows = [row(i, topics) for i, topics in ROWS]
+    return (json.dumps(rows) if array else "\n".join(map(json.dumps, rows))).encode()
 
 
 def parquet(columns, metadata=None):
     """Returns a Parquet file with the metadata of Hugging Face's datasets."""
-    found = pa.table({name: [make(i, topics) for i, topics in ROWS] for name, make in columns.items()})
+    arrow_table = pa.table({name: [make(i, topics) for i, topics in ROWS] for name, make in columns.items()})
     features = {b"huggingface": json.dumps({"info": {"features": metadata}}).encode()} if metadata else {}
     sink = pa.BufferOutputStream()
-    pq.write_table(found.replace_schema_metadata({**(found.schema.metadata or {}), **features}), sink)
+    pq.write_table(
+        arrow_table.replace_schema_metadata({**(arrow_table.schema.metadata or {}), **features}), sink
+    )
     return sink.getvalue().to_pybytes()
 
 
@@ -162,8 +164,8 @@ LAYOUTS = {
     ),
     "two files without a header, numbers for classes": Layout(
         {name: table(None, lambda i, t: (NAMES.index(t[0]) + 1, f"Title {i}", body(i, t)),
-                     rows=ROWS[at::3], quoting=csv.QUOTE_ALL)
-         for at, name in enumerate(("train.csv", "test.csv"))},
+                     rows=ROWS[start::3], quoting=csv.QUOTE_ALL)
+         for start, name in enumerate(("train.csv", "test.csv"))},
         ("text: the columns column2, column3", "no validation rows are given"), ("1", "2", "3", "4"),
         UserOptions(header=False, text=("column2", "column3"), labels=("column1",)),
     ),

@@ -28,18 +28,18 @@ def test_a_public_layout_is_read_trained_on_and_predicted(name, tmp_path, monkey
     layout = LAYOUTS[name]
     put(tmp_path / "in", layout.files)
     paths = [tmp_path / "in" / path for path in layout.paths or layout.files]
-    made = start(paths, tmp_path, tmp_path / "home", layout.options)
-    told = "\n".join(made.found)
-    assert [part for part in layout.says if part not in told] == [], told
-    job = load_job(made.files[0], ["train.epochs=2", "evaluation.every=1"])
+    starter = start(paths, tmp_path, tmp_path / "home", layout.options)
+    text = "\n".join(starter.found)
+    assert [part for part in layout.says if part not in text] == [], text
+    job = load_job(starter.files[0], ["train.epochs=2", "evaluation.every=1"])
     labels = job.objective.classifier.labels
-    classes = Dataset.open(made.data).info.space(labels).classes
+    classes = Dataset.open(starter.data).info.space(labels).classes
     assert {name.rpartition(" > ")[2] for name in classes} == set(layout.labels)
-    assert check(made.data).rows == dict(Dataset.open(made.data).info.rows)
+    assert check(starter.data).rows == dict(Dataset.open(starter.data).info.rows)
     data, context = JobData.of(job, tmp_path / "home"), Context(torch.device("cpu"))
     run_experiment(data, folder=tmp_path / "run", context=context, listener=lambda _: None)
     write_export(tmp_path / "model", tmp_path / "run", data, {})
-    line = next(line for line in made.files[2].read_text().splitlines() if line.startswith("mlcl predict"))
+    line = next(line for line in starter.files[2].read_text().splitlines() if line.startswith("mlcl predict"))
     answer = mlcl(*shlex.split(line)[1:], "--out", "out.csv", "--device", "cpu")
     assert answer.status == 0, answer.err
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))

@@ -21,14 +21,20 @@ NAMED = {"names": NAMES, "_type": "ClassLabel"}
 SEVERAL = {"feature": NAMED, "_type": "Sequence"}
 DIGITS = ("0", "1", "2", "3")
 LATE = [{"text": body(i, t), "a": i % 2, "b": i % 3 // 2, **({"c": 1} if i > 200 else {})} for i, t in ROWS]
-MANY = [*LATE, *({**its, "text": f"{its['text']} x{n}"} for n in range(9) for its in LATE)]
+MANY = [*LATE, *({**row, "text": f"{row['text']} x{n}"} for n in range(9) for row in LATE)]
 
 
 def of_classes(kind, classes):
     """Returns a case of READ: a file with lists of 0 and 1 of type `kind`, and names for the classes."""
     content = parquet({"text": body, "labels": lambda i, t: list(map(kind, flags(t)))})
-    given = dict(zip(NAMES, classes, strict=True))
-    return {"in.parquet": content}, {"classes": classes}, classes, lambda i, t: [given[n] for n in t], ""
+    class_names = dict(zip(NAMES, classes, strict=True))
+    return (
+        {"in.parquet": content},
+        {"classes": classes},
+        classes,
+        lambda i, t: [class_names[n] for n in t],
+        "",
+    )
 
 
 def topics(i, t):
@@ -182,17 +188,21 @@ READ = [
 def test_labels_are_read_as_they_are_meant(tmp_path, file, options, classes, expected, line):
     ((name, content),) = file.items()
     (tmp_path / name).write_bytes(content)
-    source, options, said = table_options([tmp_path / name], UserOptions(**options))
+    source, options, messages = table_options([tmp_path / name], UserOptions(**options))
     data = Dataset.open(prepare(source, tmp_path / "home", options))
     space = next(iter(options["labels"]))
-    found, rows = data.info.space(space).classes, {}
+    space_classes, rows = data.info.space(space).classes, {}
     for split in data.info.rows:
-        part, its = data.split(split), data.split(split).labels(space)
-        lists = its.lists() if hasattr(its, "lists") else [[c] if c >= 0 else [] for c in its.tolist()]
-        rows |= {text: {found[c] for c in row} for text, row in zip(part.texts(), lists, strict=True)}
-    assert found == (classes or found)
+        part, split_labels = data.split(split), data.split(split).labels(space)
+        lists = (
+            split_labels.lists()
+            if hasattr(split_labels, "lists")
+            else [[c] if c >= 0 else [] for c in split_labels.tolist()]
+        )
+        rows |= {text: {space_classes[c] for c in row} for text, row in zip(part.texts(), lists, strict=True)}
+    assert space_classes == (classes or space_classes)
     assert expected is None or rows == {body(i, t): set(expected(i, t)) for i, t in ROWS}
-    assert any(line in each for each in (*said, *data.info.notes))
+    assert any(line in text for text in (*messages, *data.info.notes))
 
 
 def test_paths_with_some_bare_numbers_keep_their_sign(tmp_path):
@@ -200,8 +210,8 @@ def test_paths_with_some_bare_numbers_keep_their_sign(tmp_path):
         return str(1000 + i) if i % 10 == 0 else f"Goods > {t[0]}, and more > {t[0]}"
 
     (tmp_path / "in.csv").write_bytes(labels(path))
-    for said in (UserOptions(), UserOptions(labels=("labels",), kind="path")):
-        _, options, _ = table_options([tmp_path / "in.csv"], said)
+    for user_options in (UserOptions(), UserOptions(labels=("labels",), kind="path")):
+        _, options, _ = table_options([tmp_path / "in.csv"], user_options)
         assert options["labels"] == {"labels": {"kind": "path", "column": "labels", "separator": ">"}}
     data = Dataset.open(prepare("csv", tmp_path / "home", options))
     assert {name for name in data.info.space("labels_level1").classes if not name.isdigit()} == {"Goods"}
@@ -226,25 +236,29 @@ def test_paths_are_one_a_row_and_end_where_a_value_is_missing(tmp_path, cells, l
     _, options, _ = table_options([tmp_path / "in.csv"], UserOptions())
     assert options["labels"]["labels"]["kind"] == "path"
     data = Dataset.open(prepare("csv", tmp_path / "home", options))
-    assert [data.info.space(f"labels_level{at + 1}").classes for at in range(2)] == levels
+    assert [data.info.space(f"labels_level{level + 1}").classes for level in range(2)] == levels
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
 @pytest.mark.parametrize("listed", [False, True])
 def test_a_share_of_32_bits_is_the_number_that_was_written(tmp_path, kind, listed):
-    shares = [[its / 10 for its in ((i % 11), (i + 3) % 11, (i + 7) % 11)] for i, _ in ROWS]
+    shares = [[tenths / 10 for tenths in ((i % 11), (i + 3) % 11, (i + 7) % 11)] for i, _ in ROWS]
     columns = {"labels": pa.array(shares, pa.list_(kind))}
     if not listed:
-        columns = {n: pa.array(its, kind) for n, its in zip("abc", zip(*shares, strict=True), strict=True)}
+        columns = {
+            n: pa.array(column, kind) for n, column in zip("abc", zip(*shares, strict=True), strict=True)
+        }
     pq.write_table(pa.table({"text": [body(i, t) for i, t in ROWS], **columns}), tmp_path / "in.parquet")
     for threshold in (0.7, 0.9):
-        given = UserOptions(threshold=threshold, labels=tuple(columns), classes=tuple("abc") * listed)
-        source, options, _ = table_options([tmp_path / "in.parquet"], given)
+        user_options = UserOptions(threshold=threshold, labels=tuple(columns), classes=tuple("abc") * listed)
+        source, options, _ = table_options([tmp_path / "in.parquet"], user_options)
         data = Dataset.open(prepare(source, tmp_path / "home", options))
-        found = sum(
+        counts = sum(
             data.split(split).labels("labels").columns.bincount(minlength=3) for split in data.info.rows
         )
-        assert found.tolist() == [sum(its[at] >= threshold for its in shares) for at in range(3)]
+        assert counts.tolist() == [
+            sum(row_shares[index] >= threshold for row_shares in shares) for index in range(3)
+        ]
 
 
 def test_classes_that_are_numbers_of_32_bits_have_the_digits_that_were_written(tmp_path):
@@ -268,13 +282,13 @@ def test_rows_that_say_of_each_class_that_they_lack_it_are_labelled(tmp_path):
 
 def test_the_rows_that_decide_may_stand_at_the_end(tmp_path):
     """Tests a 0/1 column whose first 1 comes late, and a hierarchy that only late rows violate."""
-    late = [(i, ROWS[i % 240][1]) for i in range(20_100)]
+    late_rows = [(i, ROWS[i % 240][1]) for i in range(20_100)]
 
     def row(i, t):
         area = ("fun", "life")[(t[0] in NAMES[2:]) != (i == 20_052)]
         return body(i, t), area, t[0], i % 2, i % 3 // 2, int(i == 20_001)
 
-    (tmp_path / "in.csv").write_bytes(table(("text", "area", "topic", "a", "b", "c"), row, rows=late))
+    (tmp_path / "in.csv").write_bytes(table(("text", "area", "topic", "a", "b", "c"), row, rows=late_rows))
     _, options, _ = table_options([tmp_path / "in.csv"], UserOptions(labels=("a", "b", "c")))
     assert options["labels"]["labels"]["columns"] == ["a", "b", "c"]
     with pytest.raises(UserError, match="not levels of one another"):

@@ -209,9 +209,9 @@ def refused(message, tmp_path):
     files = content if isinstance(content, dict) else {"in.csv": content}
     put(tmp_path, files)
     paths = dict.fromkeys(tmp_path / Path(name).parts[0] for name in files)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         start(list(paths), tmp_path / "out", tmp_path / "home", UserOptions(**options))
-    return caught.value
+    return error.value
 
 
 @pytest.mark.parametrize("message", REFUSED)
@@ -221,8 +221,8 @@ def test_what_is_not_clear_is_one_line_and_leaves_no_file(message, tmp_path):
     assert message in error.line()
     assert not (tmp_path / "out").exists()
     words = re.findall(r"[a-z_]+", str(error.allowed))
-    named = {word for word in words if word in OPTIONS - {"image", "path", "text"}}
-    assert named <= options_of("init"), error.allowed
+    named_options = {word for word in words if word in OPTIONS - {"image", "path", "text"}}
+    assert named_options <= options_of("init"), error.allowed
 
 
 ROOT = Path(mlcl.__file__).parent
@@ -241,22 +241,22 @@ OPTIONS = {name for section in SECTIONS for name in section.model_fields}
 
 def options_of(command):
     """Returns the options and arguments of a command, without leading dashes."""
-    found = typer.main.get_command(app).commands[command]
-    return {name.lstrip("-").replace("-", "_") for each in found.params for name in each.opts}
+    click_command = typer.main.get_command(app).commands[command]
+    return {name.lstrip("-").replace("-", "_") for param in click_command.params for name in param.opts}
 
 
 def raised(file):
     """Yields the texts of the errors that a source file raises."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("UserError", "error"):
-            yield from (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
+            yield from (constant.value for constant in ast.walk(node) if isinstance(constant, ast.Constant))
 
 
 @pytest.mark.parametrize("file", SHARED, ids=lambda file: file.name)
 def test_no_error_has_the_notation_of_one_command(file):
     texts = [text for text in raised(file) if isinstance(text, str)]
-    named = "|".join(OPTIONS)
-    assert [t for t in texts if re.search(rf"--[a-z]|\b({named})=", t)] == [], file
+    pattern = "|".join(OPTIONS)
+    assert [text for text in texts if re.search(rf"--[a-z]|\b({pattern})=", text)] == [], file
 
 
 def test_predict_can_read_what_init_reads():

@@ -40,26 +40,26 @@ def begun(tmp_path, monkeypatch):
     """Returns a function that runs `init` on a CSV file of a header and rows."""
     monkeypatch.chdir(tmp_path)
 
-    def begun(header, rows, *labels, ask=None, to="out", **how):
+    def begun(header, rows, *labels, ask=None, to="out", **options):
         with (tmp_path / "in.csv").open("w", newline="") as file:
             csv.writer(file).writerows([header, *rows])
-        return started(tmp_path / to, tmp_path / "in.csv", UserOptions(labels=labels), ask, **how)
+        return started(tmp_path / to, tmp_path / "in.csv", UserOptions(labels=labels), ask, **options)
 
     return begun
 
 
 def started(out, path, said=None, ask=None, **how):
-    made = start([path], out, out.parent / "home", said, ask, **how)
-    job = load_job(made.files[0])
-    space = load_space(made.files[1], job)
+    starter = start([path], out, out.parent / "home", said, ask, **how)
+    job = load_job(starter.files[0])
+    space = load_space(starter.files[1], job)
     tree = flatten(dump_job(job))
     for parameter in space.parameters:  # raises Misfit if the space does not contain the job as written
         parameter.domain.point_of(parameter.name, tree)
-    drawn = read_yaml(made.files[1])["space"].keys()
-    assert ("objective.heads.*.weight" in drawn) == bool(job.objective.heads)
-    assert ("evaluation.knn.k" in drawn) == (job.encoder.name != "transformer")
-    assert "--trials" in made.files[2].read_text()
-    return made, job
+    space_keys = read_yaml(starter.files[1])["space"].keys()
+    assert ("objective.heads.*.weight" in space_keys) == bool(job.objective.heads)
+    assert ("evaluation.knn.k" in space_keys) == (job.encoder.name != "transformer")
+    assert "--trials" in starter.files[2].read_text()
+    return starter, job
 
 
 def tags(**option):
@@ -68,18 +68,19 @@ def tags(**option):
 
 AREA = {"sport": "fun", "music": "fun", "politics": "life", "food": "life"}
 JOBS = [
-    *(("id body tags", lambda i, id, text, its, sign=sign: [id, text, sign.join(its)], tags(separator=sign),
-       "tags", "tags: 4 ") for sign in ";, "),
-    ("id body tags", lambda i, id, text, its: [id, text, str(its)], tags(), "tags", "tags: 4 "),
-    ("id body label", lambda i, id, text, its: [id, text, its[0]],
+    *(("id body tags", lambda i, id, text, classes, sign=sign: [id, text, sign.join(classes)],
+       tags(separator=sign), "tags", "tags: 4 ") for sign in ";, "),
+    ("id body tags", lambda i, id, text, classes: [id, text, str(classes)], tags(), "tags", "tags: 4 "),
+    ("id body label", lambda i, id, text, classes: [id, text, classes[0]],
      {"label": {"kind": "single", "column": "label"}}, "label", "label: 4 "),
-    ("text sport politics music food", lambda i, id, text, its: [text, *(int(c in its) for c in CLASSES)],
+    ("text sport politics music food",
+     lambda i, id, text, classes: [text, *(int(c in classes) for c in CLASSES)],
      {"labels": {"kind": "multi_label", "columns": list(CLASSES)}}, "labels", "labels: 4 columns of 0 and 1"),
-    ("text area topic", lambda i, id, text, its: [text, AREA[its[0]], its[0]],
+    ("text area topic", lambda i, id, text, classes: [text, AREA[classes[0]], classes[0]],
      {"area": {"kind": "single", "column": "area"}, "topic": {"kind": "single", "column": "topic"},
       "path": {"kind": "hierarchy", "levels": ["area", "topic"]}}, "topic", "levels: area > topic"),
-    ("diagnosis section", lambda i, id, text, its: [  # a sentence with commas is a text
-        f"fracture of the {('arm', 'leg')[i % 2]} {i // 4}, {('open', 'closed')[i // 2 % 2]}", its[0]],
+    ("diagnosis section", lambda i, id, text, classes: [  # a sentence with commas is a text
+        f"fracture of the {('arm', 'leg')[i % 2]} {i // 4}, {('open', 'closed')[i // 2 % 2]}", classes[0]],
      {"section": {"kind": "single", "column": "section"}}, "section", "text: the column diagnosis"),
 ]  # fmt: skip
 """Cases: a header, its rows, the label spaces, the one to predict, and the beginning of an output line."""
@@ -87,32 +88,32 @@ JOBS = [
 
 @pytest.mark.parametrize(("header", "row", "spaces", "target", "line"), JOBS)
 def test_a_table_gives_a_job_that_loads(begun, header, row, spaces, target, line):
-    made, job = begun(header.split(), [row(i, *its) for i, its in enumerate(ROWS)])
+    starter, job = begun(header.split(), [row(i, *cells) for i, cells in enumerate(ROWS)])
     assert job.data.options["labels"] == spaces
-    several = spaces[target]["kind"] == "multi_label"
-    assert job.evaluation.metric == ("val/micro_f1" if several else "val/accuracy")
+    is_multi_label = spaces[target]["kind"] == "multi_label"
+    assert job.evaluation.metric == ("val/micro_f1" if is_multi_label else "val/accuracy")
     classifier = job.objective.classifier
-    assert (classifier.labels, classifier.loss) == (target, "bce" if several else "cross_entropy")
+    assert (classifier.labels, classifier.loss) == (target, "bce" if is_multi_label else "cross_entropy")
     assert job.encoder.name == "features"
-    assert set(job.objective.heads) == ({"contrast"} if several else set(spaces) - {"path"})
-    assert any(said.startswith(line) for said in made.found), made.found
+    assert set(job.objective.heads) == ({"contrast"} if is_multi_label else set(spaces) - {"path"})
+    assert any(message.startswith(line) for message in starter.found), starter.found
     if header.startswith("id"):
         assert (job.data.options["text"], job.data.options["id"]) == ("body", "id")
-        assert "--text body --id id" in made.files[2].read_text()
+        assert "--text body --id id" in starter.files[2].read_text()
 
 
 @pytest.mark.parametrize("several", [False, True])
 def test_the_job_is_the_first_point_of_the_prior_and_the_search_goes_on_with_it(begun, several):
-    rows = [[text, ";".join(its) if several else its[0]] for _, text, its in ROWS]
-    made, job = begun(["text", "tags" if several else "label"], rows)
+    rows = [[text, ";".join(classes) if several else classes[0]] for _, text, classes in ROWS]
+    starter, job = begun(["text", "tags" if several else "label"], rows)
     point = read_prior(first_job.PRIORS[several], Path()).points[0]
-    flat = flatten(dump_job(job))
+    job_values = flatten(dump_job(job))
     for key, value in point.items():
-        keys = [each for each in flat if fnmatchcase(each, key)]
+        keys = [job_key for job_key in job_values if fnmatchcase(job_key, key)]
         assert keys, key
-        assert all(flat[each] == value for each in keys)
-    space = load_space(made.files[1], job)
-    expected = [start_point(space, flat), *prior_starts(space, flat)]
+        assert all(job_values[job_key] == value for job_key in keys)
+    space = load_space(starter.files[1], job)
+    expected = [start_point(space, job_values), *prior_starts(space, job_values)]
     assert expected[0] == expected[1]
     assert None not in expected
     assert len(expected) >= 4
@@ -123,12 +124,12 @@ def test_the_job_is_the_first_point_of_the_prior_and_the_search_goes_on_with_it(
 )
 def test_the_budget_holds_on_words_alone_and_paths_are_quoted(begun, monkeypatch, budget, options):
     monkeypatch.setattr(first_sweep, "usable_cpus", lambda: 2)
-    rows = [[text, ";".join(its)] for _, text, its in ROWS]
-    made, job = begun(["text", "tags"], rows, budget=budget, to="my job")
-    assert ("transformer" in job.encoder.inputs, options in made.next) == (False, True), made.next
-    assert made.rules[-1].startswith("time: about")
-    assert [Path(word).name for word in shlex.split(made.next)[2:4]] == ["job.yaml", "space.yaml"]
-    assert made.files[2].read_text().count(" --home ") == 3  # sweep, report, export
+    rows = [[text, ";".join(classes)] for _, text, classes in ROWS]
+    starter, job = begun(["text", "tags"], rows, budget=budget, to="my job")
+    assert ("transformer" in job.encoder.inputs, options in starter.next) == (False, True), starter.next
+    assert starter.rules[-1].startswith("time: about")
+    assert [Path(word).name for word in shlex.split(starter.next)[2:4]] == ["job.yaml", "space.yaml"]
+    assert starter.files[2].read_text().count(" --home ") == 3  # sweep, report, export
 
 
 @pytest.mark.parametrize(
@@ -150,34 +151,34 @@ def test_the_budget_chooses_encoder_and_arms(
 ):
     monkeypatch.setattr(first_job, "model_folder", Path)
     monkeypatch.setattr(first_job, "has_words", lambda: words)
-    monkeypatch.setattr(first_sweep, "_step_seconds", lambda usual, longest: step)
+    monkeypatch.setattr(first_sweep, "_step_seconds", lambda tokens, max_tokens: step)
     monkeypatch.setattr(first_sweep, "FEWEST_TUNED_OF_SEVERAL", fewest)
     monkeypatch.setattr(first_sweep, "LEAST_EPOCHS", 6)
     monkeypatch.setattr(first_sweep, "MOST_EPOCHS", 6)
     monkeypatch.setattr(first_sweep, "usable_cpus", lambda: 2)
-    rows = [[" ".join([text] * repeat), ";".join(its)] for _, text, its in ROWS]
-    made, job = begun(["text", "tags"], rows, budget=budget)
-    assert (job.encoder.name, options in made.next) == (encoder, True), made.next
+    rows = [[" ".join([text] * repeat), ";".join(classes)] for _, text, classes in ROWS]
+    starter, job = begun(["text", "tags"], rows, budget=budget)
+    assert (job.encoder.name, options in starter.next) == (encoder, True), starter.next
     assert job.train.precision == ("auto" if encoder == "transformer" else "float32")
     assert job.objective.classifier.pos_weight == "sqrt"
-    drawn = read_yaml(made.files[1])["space"]["objective.classifier.pos_weight"]["choice"]
-    assert sorted(drawn) == ["none", "sqrt"]
-    assert [name for name in ("features", "words") if f"/{name}.yaml" in made.next] == others
-    assert all(file.exists() for file in made.files)
-    assert made.rules[-1].startswith("time: about")
-    assert ("which is less" in made.rules[-1]) == (budget == "1s")
-    heads = "objective.heads.*.weight" in read_yaml(made.files[1])["space"]
-    room = encoder == "features" or step == 0.2 or budget == "2h"
-    assert heads == bool(job.objective.heads) == room
-    assert any("heads (contrast)" in rule for rule in made.rules) == room
+    choices = read_yaml(starter.files[1])["space"]["objective.classifier.pos_weight"]["choice"]
+    assert sorted(choices) == ["none", "sqrt"]
+    assert [name for name in ("features", "words") if f"/{name}.yaml" in starter.next] == others
+    assert all(file.exists() for file in starter.files)
+    assert starter.rules[-1].startswith("time: about")
+    assert ("which is less" in starter.rules[-1]) == (budget == "1s")
+    heads = "objective.heads.*.weight" in read_yaml(starter.files[1])["space"]
+    has_room = encoder == "features" or step == 0.2 or budget == "2h"
+    assert heads == bool(job.objective.heads) == has_room
+    assert any("heads (contrast)" in rule for rule in starter.rules) == has_room
     if encoder == "features":
         texts = ("tfidf", "characters") if repeat == 1 else ("tfidf",)
         assert job.encoder.inputs == (*texts, "transformer")
-        on_words = [load_job(file) for file in made.files if file.name == "words.yaml"]
-        assert [each.encoder.inputs for each in on_words] == [(*texts, "words")] * len(others)
-        assert [each.evaluation.ensemble for each in on_words] == ["text_svm"] * len(others)
+        word_jobs = [load_job(file) for file in starter.files if file.name == "words.yaml"]
+        assert [word_job.encoder.inputs for word_job in word_jobs] == [(*texts, "words")] * len(others)
+        assert [word_job.evaluation.ensemble for word_job in word_jobs] == ["text_svm"] * len(others)
     assert job.evaluation.ensemble == "text_encoder_svm"
-    assert made.rules.count("ensemble: with text_encoder_svm, whose weight validation chooses") == 1
+    assert starter.rules.count("ensemble: with text_encoder_svm, whose weight validation chooses") == 1
 
 
 @pytest.mark.parametrize(
@@ -190,13 +191,17 @@ def test_fewer_rows_are_read_in_more_epochs(rows, epochs):
 @pytest.mark.parametrize(("several", "encoder"), [(True, "transformer"), (False, "features")])
 def test_texts_of_several_labels_are_few_enough_for_fine_tuning_first(begun, monkeypatch, several, encoder):
     monkeypatch.setattr(first_job, "model_folder", Path)
-    monkeypatch.setattr(first_sweep, "_step_seconds", lambda usual, longest: 0.2)
-    rows = [[f"{text} {i}", ";".join(its) if several else its[0]] for i in range(2) for _, text, its in ROWS]
-    made, job = begun(["text", "tags" if several else "label"], rows)
+    monkeypatch.setattr(first_sweep, "_step_seconds", lambda tokens, max_tokens: 0.2)
+    rows = [
+        [f"{text} {i}", ";".join(classes) if several else classes[0]]
+        for i in range(2)
+        for _, text, classes in ROWS
+    ]
+    starter, job = begun(["text", "tags" if several else "label"], rows)
     assert job.encoder.name == encoder
     if several:
         assert job.train.epochs == 24
-        assert read_yaml(made.files[1])["space"]["train.epochs"] == {"choice": [12, 16, 24]}
+        assert read_yaml(starter.files[1])["space"]["train.epochs"] == {"choice": [12, 16, 24]}
 
 
 @pytest.mark.parametrize(
@@ -207,26 +212,30 @@ def test_long_texts_of_one_label_are_fine_tuned_if_they_are_enough(
     begun, monkeypatch, several, fewest, encoder
 ):
     monkeypatch.setattr(first_job, "model_folder", Path)
-    monkeypatch.setattr(first_sweep, "_step_seconds", lambda usual, longest: 0.2)
+    monkeypatch.setattr(first_sweep, "_step_seconds", lambda tokens, max_tokens: 0.2)
     monkeypatch.setattr(first_sweep, "FEWEST_TUNED_LONG", fewest)
-    rows = [[" ".join([text] * 30), ";".join(its) if several else its[0]] for _, text, its in ROWS]
+    rows = [
+        [" ".join([text] * 30), ";".join(classes) if several else classes[0]] for _, text, classes in ROWS
+    ]
     header = ["text", "tags" if several else "label"]
-    made, job = begun(header, rows, budget="4h")
+    starter, job = begun(header, rows, budget="4h")
     assert job.encoder.name == encoder
     assert encoder == "features" or job.train.epochs == first_sweep.LEAST_EPOCHS
-    assert any("fine-tuned, which reads 256 tokens" in rule for rule in made.rules) == (encoder != "features")
-    made, job = begun(header, rows, budget="20s", to="quick")
+    assert any("fine-tuned, which reads 256 tokens" in rule for rule in starter.rules) == (
+        encoder != "features"
+    )
+    starter, job = begun(header, rows, budget="20s", to="quick")
     assert job.encoder.name == "features"
-    assert any(rule.startswith("fine-tuning MiniLM: with --budget") for rule in made.rules) == (
+    assert any(rule.startswith("fine-tuning MiniLM: with --budget") for rule in starter.rules) == (
         encoder != "features"
     )
 
 
 def test_a_step_is_timed_on_texts_of_the_given_lengths(models, monkeypatch):
-    read = []
+    batches = []
 
     def states(network, ids, mask):
-        read.append(mask.sum(1).tolist())
+        batches.append(mask.sum(1).tolist())
         return token_states(network, ids, mask)
 
     monkeypatch.setattr(first_job, "MODEL", str(models["bert"]))
@@ -234,7 +243,7 @@ def test_a_step_is_timed_on_texts_of_the_given_lengths(models, monkeypatch):
     threads = torch.get_num_threads()
     assert 0 < first_sweep._step_seconds(5, 12) < 60
     assert torch.get_num_threads() == threads
-    for lengths in read:
+    for lengths in batches:
         assert len(lengths) == first_sweep.BATCH
         assert (min(lengths), max(lengths)) == (1, 12)
         assert sum(lengths) / len(lengths) == pytest.approx(6.5, abs=0.5)
@@ -245,13 +254,13 @@ def test_a_network_on_terms_is_averaged_with_an_svm_where_that_takes_minutes(
     begun, monkeypatch, most, ensemble
 ):
     monkeypatch.setattr(first_job, "MOST_MODELS", most)
-    made, job = begun(["text", "label"], [[text, its[0]] for _, text, its in ROWS])
+    starter, job = begun(["text", "label"], [[text, classes[0]] for _, text, classes in ROWS])
     assert job.evaluation.ensemble == ensemble
-    assert any(rule.startswith("ensemble: ") for rule in made.rules) == (ensemble is not None)
+    assert any(rule.startswith("ensemble: ") for rule in starter.rules) == (ensemble is not None)
 
 
 def test_what_the_table_does_not_tell_is_asked_and_nothing_is_replaced(begun):
-    rows = [[text, its[0], "good" if i % 3 else "bad"] for i, (_, text, its) in enumerate(ROWS)]
+    rows = [[text, classes[0], "good" if i % 3 else "bad"] for i, (_, text, classes) in enumerate(ROWS)]
     header = ["text", "style", "mood"]
     _, job = begun(header, rows, ask=lambda question, answers, default: "mood")
     assert job.objective.classifier.labels == "mood"
@@ -261,16 +270,19 @@ def test_what_the_table_does_not_tell_is_asked_and_nothing_is_replaced(begun):
 
 def test_names_and_encodings_of_files(tmp_path):
     lines = "\n".join(["Käse;label", *(f"Brot {i} und Käse und mehr;{'ab'[i % 2]}" for i in range(120))])
-    for name, encoding, given in (("mein käse (1)", "utf-16", "utf-8-sig"), ("b", "cp1252", "cp1252")):
+    for name, encoding, encoding_option in (
+        ("mein käse (1)", "utf-16", "utf-8-sig"),
+        ("b", "cp1252", "cp1252"),
+    ):
         file = tmp_path / f"{name}.csv"
         file.write_bytes(lines.encode(encoding))
-        _, job = started(tmp_path / name, file, UserOptions(encoding=given))
+        _, job = started(tmp_path / name, file, UserOptions(encoding=encoding_option))
         assert job.data.options["text"] == "Käse"
         assert job.experiment in ("mein_k_se_1", "b")
 
 
 def test_a_group_stays_in_one_split(begun, tmp_path):
-    rows = [[text, its[0], f"p{i // 4}"] for i, (_, text, its) in enumerate(ROWS)]
+    rows = [[text, classes[0], f"p{i // 4}"] for i, (_, text, classes) in enumerate(ROWS)]
     begun(["text", "genre", "patient"], rows, "genre")
     _, job = started(tmp_path / "two", tmp_path / "in.csv", UserOptions(group="patient"))
     assert job.data.options["group"] == "patient"
@@ -281,11 +293,11 @@ def test_the_readme_ends_with_how_the_best_model_is_served(tmp_path, monkeypatch
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     if uri:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    made, job = started(tmp_path / "out", text_dataset(tmp_path / "it"))
-    commands = made.files[2].read_text().split("```")[1].split("\n")
+    starter, job = started(tmp_path / "out", text_dataset(tmp_path / "it"))
+    commands = starter.files[2].read_text().split("```")[1].split("\n")
     store = "" if uri else f"MLFLOW_TRACKING_URI=sqlite:///{tmp_path}/home/mlflow.db "
-    served = f"{store}mlflow models serve -m models:/{job.experiment}@best --env-manager local --port 5001"
-    assert commands[-2] == served
+    command = f"{store}mlflow models serve -m models:/{job.experiment}@best --env-manager local --port 5001"
+    assert commands[-2] == command
 
 
 def test_prepared_sets_and_folders_of_images(tmp_path):
