@@ -29,8 +29,14 @@ def searched(store, tiny, tmp_path_factory):
         world = World(tmp_path_factory.mktemp("searched"), patch, store.tracker.uri)
         world.formula.fails = lambda job, epoch: job.objective.heads["detail"].temperature > 0.9
         job = tiny_job(tiny, "train.epochs=4", "experiment=searched")
-        colder = tiny_job(tiny, "train.epochs=4", "encoder.dropout=0.1")
+        baseline = tiny_job(tiny, "train.epochs=4", "encoder.dropout=0.1")
         plan = world.plan(
-            job, SPACE, trials=10, seeds=3, baselines=[("colder", colder)], name="searched <b>", budget=BUDGET
+            job,
+            SPACE,
+            trials=10,
+            seeds=3,
+            baselines=[("colder", baseline)],
+            name="searched <b>",
+            budget=BUDGET,
         )
         return world.home, world.run(plan)

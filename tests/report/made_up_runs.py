@@ -34,8 +34,8 @@ def made_up_setting(
 ) -> ComparedSetting:
     """Returns a setting with test/accuracy or all metrics by seed; `seeds` are the seeds of the data."""
     runs = {}
-    for seed, its in values.items():
-        metrics = its if isinstance(its, Mapping) else {"test/accuracy": its}
+    for seed, value in values.items():
+        metrics = value if isinstance(value, Mapping) else {"test/accuracy": value}
         runs[seed] = SeedRun(f"{label}-{seed}", seed, data, metrics, seeds or {})
     return ComparedSetting(label, label, runs, job or {"lr": label}, **fields)
 
@@ -61,20 +61,20 @@ class Store:
         data: str = "data1",
     ) -> str:
         """Adds a run and returns its id; each run starts a second after the one before."""
-        its = {"mlcl.state": state, "mlcl.data": "made up", "mlcl.data_fingerprint": data}
-        its |= {"mlflow.runName": name, **(tags or {})}
-        its |= {"mlcl.kind": kind} if kind else {}
-        its |= {"mlcl.seed": str(seed)} if seed is not None else {}
-        its |= {"mlflow.parentRunId": parent} if parent else {}
-        started = next(_clock)
-        run = self.client.create_run(self.tracker.experiment(experiment), start_time=started)
+        run_tags = {"mlcl.state": state, "mlcl.data": "made up", "mlcl.data_fingerprint": data}
+        run_tags |= {"mlflow.runName": name, **(tags or {})}
+        run_tags |= {"mlcl.kind": kind} if kind else {}
+        run_tags |= {"mlcl.seed": str(seed)} if seed is not None else {}
+        run_tags |= {"mlflow.parentRunId": parent} if parent else {}
+        start_time = next(_clock)
+        run = self.client.create_run(self.tracker.experiment(experiment), start_time=start_time)
         id = str(run.info.run_id)
         keys = dict(params or {}) | ({"train.seed": seed} if seed is not None else {})
         self.client.log_batch(
             id,
-            [Metric(metric, value, started, 0) for metric, value in (metrics or {}).items()],
+            [Metric(metric, value, start_time, 0) for metric, value in (metrics or {}).items()],
             [Param(key, str(value)) for key, value in keys.items()],
-            [RunTag(tag, value) for tag, value in its.items()],
+            [RunTag(tag, value) for tag, value in run_tags.items()],
         )
         return id
 
@@ -97,20 +97,20 @@ class Store:
         """Adds a sweep of settings on fresh seeds, with test/accuracy or all metrics by name and seed."""
         id = f"id-of-{name}"
         tags = {"mlcl.name": name, "mlcl.id": id, "mlcl.log": id}
-        sweep, found = self.add("sweeps", "sweep", name=name, tags=tags), []
-        for order, (label, by_seed) in enumerate(settings.items()):
+        sweep, results = self.add("sweeps", "sweep", name=name, tags=tags), []
+        for order, (label, seed_values) in enumerate(settings.items()):
             log = f"{id}.confirm-{order}"
-            own = {"mlcl.log": log, "mlcl.owner": id}
-            parent = self.add("sweeps", "confirmation", name=label, parent=sweep, tags=own)
-            seeds = tuple(self._seed(label, log, parent, *its) for its in by_seed.items())
+            setting_tags = {"mlcl.log": log, "mlcl.owner": id}
+            parent = self.add("sweeps", "confirmation", name=label, parent=sweep, tags=setting_tags)
+            seeds = tuple(self._seed(label, log, parent, *item) for item in seed_values.items())
             role = Role.BASELINE if label in baselines or label in fitted else Role.MODEL
             params = {"baseline": label} if label in fitted else {"lr": label}
             setting = SettingResult(
                 log, (label,), State.COMPLETE, {}, seeds, label, role, order, params, log=log
             )
-            found.append(setting)
+            results.append(setting)
         result = SweepResult(
-            id, name, State.COMPLETE, "", Path(), (Goal(score, "max"),), score, "max", (), tuple(found),
+            id, name, State.COMPLETE, "", Path(), (Goal(score, "max"),), score, "max", (), tuple(results),
             lower_is_better=("hamming_loss",),
         )  # fmt: skip
         self.store(sweep, result)
@@ -124,8 +124,8 @@ class Store:
             metrics = {"test/accuracy": its, "val/accuracy": its + 0.1, "test/hamming_loss": 1 - its}
         tags, name = {"mlcl.log": log, "mlcl.owner": group.partition(".")[0]}, f"{label}, seed {seed}"
         self.add("sweeps", "confirmation", name=name, seed=seed, metrics=metrics, parent=parent, tags=tags)
-        how = {"metrics": metrics, "seed": seed, "log": log, "fingerprint": "data1"}
-        return TrainingResult(log, name, State.COMPLETE, **how)
+        fields = {"metrics": metrics, "seed": seed, "log": log, "fingerprint": "data1"}
+        return TrainingResult(log, name, State.COMPLETE, **fields)
 
     def store(self, run_id: str, result: SweepResult | TableResult) -> None:
         """Logs the document of a sweep or table to its run."""
@@ -147,36 +147,36 @@ class Store:
         """
         id, ids = f"id-of-{name}", {}
         table = self.add(name, "table", name=name, tags={"mlcl.name": name, "mlcl.id": id, "mlcl.log": id})
-        found = []
+        cell_results = []
         for (row, column), runs in cells.items():
             trainings, logs = [], []
-            for seed, its in enumerate(runs):
+            for seed, run in enumerate(runs):
                 log = f"{name}-{row}-{column}-{seed}"
-                logs.append(None if its is None else log)
-                if its is not None:
-                    tags = {"mlcl.id": log, "mlcl.log": log, **its.get("tags", {})}
-                    how = {"seed": seed, "parent": table, **its, "tags": tags}
-                    ids[row, column, seed] = self.add(name, "cell", **how)
+                logs.append(None if run is None else log)
+                if run is not None:
+                    tags = {"mlcl.id": log, "mlcl.log": log, **run.get("tags", {})}
+                    arguments = {"seed": seed, "parent": table, **run, "tags": tags}
+                    ids[row, column, seed] = self.add(name, "cell", **arguments)
                     trainings.append(
                         TrainingResult(
-                            log, f"{row}, {column}, seed {seed}", State(its.get("state", "COMPLETE")),
-                            metrics=its.get("metrics", {}), seed=its.get("seed", seed),
-                            changes=its.get("params", {}), fingerprint=its.get("data", "data1"), log=log,
+                            log, f"{row}, {column}, seed {seed}", State(run.get("state", "COMPLETE")),
+                            metrics=run.get("metrics", {}), seed=run.get("seed", seed),
+                            changes=run.get("params", {}), fingerprint=run.get("data", "data1"), log=log,
                         )
                     )  # fmt: skip
-            values = tuple(its and 100 * its["metrics"]["test/accuracy"] for its in runs)
+            values = tuple(run and 100 * run["metrics"]["test/accuracy"] for run in runs)
             figure = FigureResult("accuracy", "test/accuracy", (printed or {}).get((row, column)), values, 50)
-            shared = dict(trainings[0].changes) if trainings else {}
-            found.append(
+            params = dict(trainings[0].changes) if trainings else {}
+            cell_results.append(
                 CellResult(
-                    row, column, f"{row}/{column}", (figure,), tuple(logs), params=shared,
+                    row, column, f"{row}/{column}", (figure,), tuple(logs), params=params,
                     trainings=tuple(trainings), data=_rows_seen(next(filter(None, runs), {})),
                     **(of_cells or {}).get((row, column), {}),
                 )
             )  # fmt: skip
-        about = (f"mlcl reproduce {name}", "Accuracy", "A paper, Table 9", "Less of it.")
-        its = (*about, State.COMPLETE, "", Path(), tuple(found), "percent", {"accuracy": True})
-        self.store(table, TableResult(id, name, *its, **more))
+        texts = (f"mlcl reproduce {name}", "Accuracy", "A paper, Table 9", "Less of it.")
+        fields = (*texts, State.COMPLETE, "", Path(), tuple(cell_results), "percent", {"accuracy": True})
+        self.store(table, TableResult(id, name, *fields, **more))
         return ids
 
     def left(self, id: str, folder: Path) -> None:

@@ -28,19 +28,19 @@ def ledger(searched):
 
 
 def test_one_row_a_trial_and_seed(frame, ledger):
-    told = {(entry.label, str(entry.state)) for entry in ledger.entries.values()}
+    entry_states = {(entry.label, str(entry.state)) for entry in ledger.entries.values()}
     names = frame["setting"] + frame["seed"].map(lambda seed: f", seed {seed}").where(
         frame["kind"] == "confirmation", ""
     )
-    assert set(zip(names, frame["state"], strict=True)) == told
+    assert set(zip(names, frame["state"], strict=True)) == entry_states
     assert len(frame) == len(ledger.entries)
     assert tuple(frame.columns[: len(COLUMNS)]) == COLUMNS
 
 
 def test_figures_and_costs_are_the_ledgers(frame, ledger):
-    by_number = frame[frame["kind"] == "search"].set_index("number")
+    search_rows = frame[frame["kind"] == "search"].set_index("number")
     for entry in ledger.trials():
-        row = by_number.loc[entry.number]
+        row = search_rows.loc[entry.number]
         assert row["score"] == entry.score or (math.isnan(row["score"]) and entry.score is None)
         assert row["seconds"] == pytest.approx(entry.cost.seconds, abs=1e-3)
         assert row["cpu_seconds"] == pytest.approx(entry.cost.cpu_seconds, abs=1e-3)
@@ -64,8 +64,8 @@ def test_words_that_python_would_read_as_numbers_stay_words():
 
 
 def test_a_training_that_mlflow_lacks_has_no_run_and_its_figures_link_to_none():
-    trainings = [TrainingResult("a", "a", "COMPLETE", score=0.5, run_id=its) for its in ("run", None)]
-    frame = frame_of([LabelledTraining("search", "a", each, {}) for each in trainings])
+    trainings = [TrainingResult("a", "a", "COMPLETE", score=0.5, run_id=run_id) for run_id in ("run", None)]
+    frame = frame_of([LabelledTraining("search", "a", training, {}) for training in trainings])
     assert frame["run_id"].tolist() == ["run", None]
     cells = [run_figure(row, "score") for _, row in frame.iterrows()]
     assert [(cell.text, cell.run_id, cell.runs) for cell in cells] == [
@@ -75,19 +75,19 @@ def test_a_training_that_mlflow_lacks_has_no_run_and_its_figures_link_to_none():
 
 def test_any_name_of_a_sweep(store, searched, frame):
     for word in (searched[1].id, searched[1].run_id):
-        again = mlcl.results.load(word, home=searched[0], uri=store.tracker.uri)
-        pd.testing.assert_frame_equal(again, frame)
+        other_frame = mlcl.results.load(word, home=searched[0], uri=store.tracker.uri)
+        pd.testing.assert_frame_equal(other_frame, frame)
 
 
 def test_cells_of_a_table(store, searched):
     metrics = {"test/accuracy": 0.5, "knn/test/accuracy": 0.6}
-    failed = {"metrics": {"test/accuracy": 0.0}, "state": "FAILED", "params": {"train.lr": 2}}
-    cells = {("Hotel", "CE"): [{"metrics": metrics, "params": {"train.lr": 1}}, failed]}
+    failed_run = {"metrics": {"test/accuracy": 0.0}, "state": "FAILED", "params": {"train.lr": 2}}
+    cells = {("Hotel", "CE"): [{"metrics": metrics, "params": {"train.lr": 1}}, failed_run]}
     ids = store.table("t9", cells)
-    found = mlcl.results.load("t9", home=searched[0], uri=store.tracker.uri)
+    cell_frame = mlcl.results.load("t9", home=searched[0], uri=store.tracker.uri)
     columns = ["kind", "setting", "seed", "state", "train.lr", "run_id", *metrics]
-    shown = found[columns].astype(object).where(found[columns].notna(), None)
-    assert shown.values.tolist() == [
+    rows = cell_frame[columns].astype(object).where(cell_frame[columns].notna(), None)
+    assert rows.values.tolist() == [
         ["cell", "Hotel, CE", 0, "COMPLETE", 1, ids["Hotel", "CE", 0], 0.5, 0.6],
         ["cell", "Hotel, CE", 1, "FAILED", 2, ids["Hotel", "CE", 1], 0.0, None],
     ]
@@ -113,11 +113,11 @@ def test_trials_that_do_not_fit_a_later_space_are_left_out(store, tiny, tmp_path
     world.run(world.plan(job, space.replace("LOW", "0.01"), trials=5, name="narrowed"))
     report = world.run(world.plan(job, space.replace("LOW", "0.1"), trials=6, name="narrowed"))
     ledger = Ledger(report.folder)
-    counted = ledger.counted()
+    counted_entries = ledger.counted()
     runs = Runs(store.tracker)
     data = SweepData.of(read_sweep(runs, runs.require_group("narrowed")), runs.history)
-    assert list(data.search["setting"]) == [entry.label for entry in counted]
-    assert 0 < len(data.dropped) == len(ledger.trials()) - len(counted)
+    assert list(data.search["setting"]) == [entry.label for entry in counted_entries]
+    assert 0 < len(data.dropped) == len(ledger.trials()) - len(counted_entries)
     parts = {row[0].text: int(row[1].text) for row in budget_table(data).rows}
     assert parts["search, of an earlier space"] == len(data.dropped)
     assert parts["all"] == len(ledger.trials())

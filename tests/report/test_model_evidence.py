@@ -22,8 +22,8 @@ BASELINE = Role.BASELINE | Role.CONTROL
 
 def training(seed, test, state=State.COMPLETE, run="", blocks=()):
     metrics = {"val/accuracy": test, "test/accuracy": test, "test/macro_f1": test / 2}
-    its = {"blocks": {"test/accuracy": blocks}, "run_id": f"{run}{seed}"}
-    return TrainingResult(str(seed), "", state, metrics=metrics, seed=seed, **its)
+    fields = {"blocks": {"test/accuracy": blocks}, "run_id": f"{run}{seed}"}
+    return TrainingResult(str(seed), "", state, metrics=metrics, seed=seed, **fields)
 
 
 def setting(name, role, values, **how):
@@ -47,7 +47,7 @@ def test_a_confirmed_setting_has_its_figures_with_intervals_and_the_verdicts(swe
     assert "heads of the sweep job-space, 3 seeds:" in text
     assert f"| test/accuracy | {statistics.fmean(VALUES):.4f} | {interval(VALUES)} |" in text
     assert "| test/macro_f1 | 0.3067 |" in text
-    assert [f"- {its.sentence}" in text for its in sweep.verdicts] == [True, True]
+    assert [f"- {verdict.sentence}" in text for verdict in sweep.verdicts] == [True, True]
 
 
 def test_a_trial_of_the_search_has_the_verdicts_alone(sweep):
@@ -60,9 +60,9 @@ def test_a_trial_of_the_search_has_the_verdicts_alone(sweep):
 def test_one_seed_has_no_interval_and_a_failed_one_does_not_count(sweep):
     heads = sweep.confirmations[0]
     seeds = (heads.seeds[0], training(1, 0.1, State.FAILED, "heads"))
-    one = replace(sweep, confirmations=(replace(heads, seeds=seeds),))
-    assert "1 seed:" in model_evidence(one, "heads0")
-    assert "| test/accuracy | 0.6100 |  |" in model_evidence(one, "heads0")
+    one_seed_sweep = replace(sweep, confirmations=(replace(heads, seeds=seeds),))
+    assert "1 seed:" in model_evidence(one_seed_sweep, "heads0")
+    assert "| test/accuracy | 0.6100 |  |" in model_evidence(one_seed_sweep, "heads0")
 
 
 def test_test_rows_widen_the_interval(sweep):
@@ -80,7 +80,7 @@ def test_a_cell_of_a_table_has_its_figures_and_its_verdicts():
     def cell(row, values):
         trainings = tuple(training(seed, value, run=row) for seed, value in enumerate(values))
         figure = FigureResult("accuracy", "test/accuracy", None, tuple(100 * v for v in values), None)
-        runs = tuple(each.key for each in trainings)
+        runs = tuple(seed_training.key for seed_training in trainings)
         return CellResult(row, "tiny", row, (figure,), runs, data="d", trainings=trainings)
 
     cells = tuple(
@@ -97,18 +97,18 @@ def test_a_cell_of_a_table_has_its_figures_and_its_verdicts():
 
 
 def test_the_interval_of_a_tuned_cell_is_that_of_its_searches():
-    outer = [(0.6, 0.61), (0.7, 0.71), (0.65, 0.66)]
+    search_values = [(0.6, 0.61), (0.7, 0.71), (0.65, 0.66)]
     trainings = tuple(
         training(10 * search + seed, value)
-        for search, values in enumerate(outer)
+        for search, values in enumerate(search_values)
         for seed, value in enumerate(values)
     )
     figure = FigureResult("accuracy", "test/accuracy", None, (None,) * 6, None)
-    runs = tuple(each.key for each in trainings)
+    runs = tuple(seed_training.key for seed_training in trainings)
     search = SearchResult("val/accuracy", "max", {}, None, None, None, (ArmSearch(1, 8),) * 3)
     cell = CellResult("a", "tiny", "a", (figure,), runs, search=search, data="d", trainings=trainings)
     words = ("t1", "losses", "mlcl", "", "", "", State.COMPLETE, "", Path())
     text = model_evidence(TableResult(*words, (cell,), "percent", {"accuracy": True}), "11")
-    means = [statistics.fmean(values) for values in outer]
+    means = [statistics.fmean(values) for values in search_values]
     assert "6 seeds:" in text
     assert f"| test/accuracy | {statistics.fmean(means):.4f} | {interval(means)} |" in text

@@ -33,14 +33,14 @@ SELECTED = {"evaluation.metric": "knn/val/accuracy"}
 @pytest.fixture(scope="module")
 def finished(store, tiny, tmp_path_factory):
     """Trains two seeds of one setting and stores what they left; returns the home and both runs."""
-    home, found = tmp_path_factory.mktemp("home"), {}
+    home, runs = tmp_path_factory.mktemp("home"), {}
     for seed in (0, 1):
         name = f"seed{seed}"
         folder, job_data, metrics = trained(tiny, home, *JOB, name=name, seed=seed)
         id = store.add("posthoc", name=name, seed=seed, metrics=metrics, params=SELECTED)
         store.left(id, folder)
-        found[id] = (folder, job_data)
-    return home, found
+        runs[id] = (folder, job_data)
+    return home, runs
 
 
 @pytest.fixture(scope="module")
@@ -52,32 +52,34 @@ def scored(store, finished):
 
 
 def test_the_best_on_validation_of_all_points(scored, finished):
-    every = {}
+    scores = {}
     for setting in itertools.product(*GRID.values()):
-        each = [StoredRun.read(*run).metrics(Setting(*setting)) for run in finished[1].values()]
-        every[setting] = tuple(sum(one[f"knn/{s}/accuracy"] for one in each) / 2 for s in ("val", "test"))
+        run_metrics = [StoredRun.read(*run).metrics(Setting(*setting)) for run in finished[1].values()]
+        scores[setting] = tuple(
+            sum(metrics[f"knn/{s}/accuracy"] for metrics in run_metrics) / 2 for s in ("val", "test")
+        )
     points = scored.points[scored.points["in_grid"]].set_index([*GRID])[["val", "test"]]
-    assert sorted(points.index) == sorted(every)
-    for setting, values in every.items():
+    assert sorted(points.index) == sorted(scores)
+    for setting, values in scores.items():
         assert tuple(points.loc[setting]) == pytest.approx(values)
     best = scored.chosen[scored.chosen["which"] == "best on validation"].iloc[0]
-    assert best["val"] == pytest.approx(max(val for val, _ in every.values()))
-    assert (best["val"], best["test"]) == pytest.approx(every[tuple(best[[*GRID]])])
+    assert best["val"] == pytest.approx(max(val for val, _ in scores.values()))
+    assert (best["val"], best["test"]) == pytest.approx(scores[tuple(best[[*GRID]])])
     assert (scored.metric, best["seeds"]) == ("accuracy", 2)
 
 
 def test_the_model_alone_has_no_neighbours(scored, finished, store):
-    alone = scored.chosen[scored.chosen["which"] == "the model alone"].iloc[0]
-    own = [store.client.get_run(id).data.metrics for id in finished[1]]
-    assert alone["lambda"] == 0
-    assert alone["val"] == pytest.approx(sum(run["val/accuracy"] for run in own) / 2)
+    model_row = scored.chosen[scored.chosen["which"] == "the model alone"].iloc[0]
+    run_metrics = [store.client.get_run(id).data.metrics for id in finished[1]]
+    assert model_row["lambda"] == 0
+    assert model_row["val"] == pytest.approx(sum(run["val/accuracy"] for run in run_metrics) / 2)
 
 
 def test_the_command(store, finished, monkeypatch, tmp_path):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.tracker.uri)
     words = ["posthoc", next(iter(finished[1])), "--home", str(finished[0])]
-    shown = CliRunner().invoke(app, [*words, "--csv", str(tmp_path / "all.csv")])
-    assert "best on validation" in shown.stdout
+    result = CliRunner().invoke(app, [*words, "--csv", str(tmp_path / "all.csv")])
+    assert "best on validation" in result.stdout
     assert len(pd.read_csv(tmp_path / "all.csv")) >= 12
     tree = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert tree["chosen"][0]["which"] == "best on validation"
@@ -88,8 +90,8 @@ def test_the_command(store, finished, monkeypatch, tmp_path):
 def test_the_cost_of_neighbours(store, finished, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.tracker.uri)
     words = ["posthoc", next(iter(finished[1])), "--cost", "--home", str(finished[0])]
-    shown = CliRunner().invoke(app, words).stdout
-    assert "cost of the neighbours" in shown
+    output = CliRunner().invoke(app, words).stdout
+    assert "cost of the neighbours" in output
     (cost,) = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["cost"]
     assert (cost["rows"], cost["timed"], cost["k"], cost["device"]) == (48, 24, 3, "cpu")
     assert cost["bytes"] > 48 * 6 * 4
@@ -121,24 +123,27 @@ def test_settings_of_different_metrics_have_no_common_table(store, finished):
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path):
     for file, problem in ((tmp_path / "no" / "points.csv", "cannot be written"), (tmp_path, "is no file")):
-        done = CliRunner().invoke(app, ["posthoc", "nothing", "--csv", str(file), "--home", str(tmp_path)])
-        assert problem in str(done.exception)
+        result = CliRunner().invoke(app, ["posthoc", "nothing", "--csv", str(file), "--home", str(tmp_path)])
+        assert problem in str(result.exception)
     assert not list(tmp_path.iterdir())
 
 
 def test_figures_and_thresholds_of_labels_are_exact(store, tiny, tmp_path):
     folder, job_data, metrics = trained(tiny, tmp_path, *JOB, *TAGS)
-    selected = {"evaluation.metric": "val/micro_f1"}
-    id = store.add("labels", name="run", seed=0, metrics=metrics, params=selected)
+    params = {"evaluation.metric": "val/micro_f1"}
+    id = store.add("labels", name="run", seed=0, metrics=metrics, params=params)
     store.left(id, folder)
     runs = Runs(store.tracker)
-    chosen = score_posthoc(runs, find_settings(runs, [id]), tmp_path).chosen
-    assert set(chosen["which"]) == {"best on validation", "the job's own", "the model alone"}
-    for row in chosen.itertuples():
-        place = Setting(row.k, chosen.loc[row.Index, "lambda"], row.temperature)
-        found = StoredRun.read(folder, job_data).metrics(place)
-        assert row.threshold == found["knn/threshold"]
-        assert (row.val, row.test) == (found["knn/val/micro_f1"], found["knn/test/micro_f1"])
+    chosen_rows = score_posthoc(runs, find_settings(runs, [id]), tmp_path).chosen
+    assert set(chosen_rows["which"]) == {"best on validation", "the job's own", "the model alone"}
+    for row in chosen_rows.itertuples():
+        place = Setting(row.k, chosen_rows.loc[row.Index, "lambda"], row.temperature)
+        setting_metrics = StoredRun.read(folder, job_data).metrics(place)
+        assert row.threshold == setting_metrics["knn/threshold"]
+        assert (row.val, row.test) == (
+            setting_metrics["knn/val/micro_f1"],
+            setting_metrics["knn/test/micro_f1"],
+        )
 
 
 PLUGIN = """

@@ -45,16 +45,16 @@ class Page(HTMLParser):
         self.flat = " ".join(self.text.split())
 
     def handle_starttag(self, tag, attributes):
-        its = dict(attributes)
+        values = dict(attributes)
         if tag == "data":
-            self._figure = its | {"text": "", "link": None}
+            self._figure = values | {"text": "", "link": None}
             self.figures.append(self._figure)
         if tag == "a":
-            self.links.append(its["href"])
+            self.links.append(values["href"])
             if self._figure is not None:
-                self._figure["link"] = its["href"]
-        self.fetched += [its[name] for name in ("src", "srcset", "data-src") if name in its]
-        self.fetched += [its["href"]] if tag == "link" else []
+                self._figure["link"] = values["href"]
+        self.fetched += [values[name] for name in ("src", "srcset", "data-src") if name in values]
+        self.fetched += [values["href"]] if tag == "link" else []
 
     def handle_endtag(self, tag):
         if tag == "data":
@@ -83,25 +83,25 @@ def test_every_figure_is_what_the_store_says_of_runs_of_one_kind_and_leads_to_it
     kinds = dict(database.execute("SELECT run_uuid, value FROM tags WHERE key = 'mlcl.kind'"))
     query = "SELECT value FROM latest_metrics WHERE run_uuid = ? AND key = ?"
     statistic = {"mean": statistics.fmean, "sd": statistics.stdev}
-    checked, alone = [], 0
+    checked_statistics, single_run_count = [], 0
     for figure in page.figures:
-        runs, what = figure["data-runs"].split(), figure["data-statistic"]
+        runs, statistic_name = figure["data-runs"].split(), figure["data-statistic"]
         values = [database.execute(query, (run, figure["data-metric"])).fetchone()[0] for run in runs]
-        if what in statistic:
-            expected = statistic[what](values)
+        if statistic_name in statistic:
+            expected = statistic[statistic_name](values)
         else:
             (expected,) = values
         assert float(figure["value"]) == pytest.approx(expected, abs=1e-12)
         assert abs(float(figure["text"]) - expected) <= 0.00005 + 1e-12
-        checked.append(what)
+        checked_statistics.append(statistic_name)
         assert len({kinds[run] for run in runs}) == 1  # search seeds and fresh seeds are never mixed
         if len(runs) == 1:
-            alone += 1
+            single_run_count += 1
             experiment = store.client.get_run(runs[0]).info.experiment_id
-            its = f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{runs[0]}"
-            assert figure["link"] == f"{its}?workflowType=machine_learning"
-    assert {"", "mean", "sd"} <= set(checked)
-    assert min(len(checked), alone) > 10
+            run_url = f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{runs[0]}"
+            assert figure["link"] == f"{run_url}?workflowType=machine_learning"
+    assert {"", "mean", "sd"} <= set(checked_statistics)
+    assert min(len(checked_statistics), single_run_count) > 10
 
 
 def test_the_page_says_what_the_command_found(page, searched):
@@ -111,16 +111,21 @@ def test_the_page_says_what_the_command_found(page, searched):
     assert float(change[1]) == pytest.approx(report.best.score, abs=5e-5)
     mean = statistics.fmean(report.confirmations[-1].metric_values("val/accuracy"))
     assert float(change[3]) == pytest.approx(mean - report.best.score, abs=5e-5)
-    said = page.flat.index("the best baseline, colder: ")
+    position = page.flat.index("the best baseline, colder: ")
     figures = report.verdicts[-1].sentence.partition(": ")[2]
-    assert page.flat[said:].partition(": ")[2].startswith(figures)
-    assert said < page.flat.index("has the highest")
+    assert page.flat[position:].partition(": ")[2].startswith(figures)
+    assert position < page.flat.index("has the highest")
     counts = {state: sum(trial.state == state for trial in report.trials) for state in ("COMPLETE", "PRUNED")}
-    fresh = sum(len(setting.seeds) for setting in report.settings) + len(report.race_trainings)
-    took = f"all {len(report.trials) + len(report.baseline_trials) + fresh} "
+    fresh_count = sum(len(setting.seeds) for setting in report.settings) + len(report.race_trainings)
+    trainings_text = f"all {len(report.trials) + len(report.baseline_trials) + fresh_count} "
     origin = (report.id, "data fingerprint", "Python 3", report.run_id)
-    for told in ("Asked: 2h. Spent: ", took, *origin, *(f"{n} {state}" for state, n in counts.items() if n)):
-        assert told in page.flat
+    for text in (
+        "Asked: 2h. Spent: ",
+        trainings_text,
+        *origin,
+        *(f"{n} {state}" for state, n in counts.items() if n),
+    ):
+        assert text in page.flat
 
 
 SPACE = """
@@ -135,17 +140,17 @@ search: {sampler: brute_force, scheduler: none, METRIC}
 def told(store, tiny, tmp_path_factory):
     """Returns a function that runs a sweep of three trials, one of which fails, and returns its Markdown."""
 
-    def tell(name, metric, free=""):
+    def tell(name, metric, free_keys=""):
         with pytest.MonkeyPatch.context() as patch:
             world = World(tmp_path_factory.mktemp(name), patch, store.tracker.uri)
             world.formula.fails = lambda job, epoch: job.train.lr > 1
             job = tiny_job(tiny, "train.epochs=2", f"experiment={name}", "train.lr=0.001")
-            space = SPACE.replace("METRIC", metric).replace("FREE", free)
+            space = SPACE.replace("METRIC", metric).replace("FREE", free_keys)
             world.run(world.plan(job, space, trials=3, seeds=1, name=name))
-            made = make_report(
+            report = make_report(
                 Runs(store.tracker), name, world.home, folder=world.home / "it", embeddings=QUICK
             )
-            return (made.folder / "report.md").read_text()
+            return (report.folder / "report.md").read_text()
 
     return tell
 
@@ -164,8 +169,8 @@ def test_trials_are_told_with_all_goals_the_front_and_why_they_failed(told):
     assert "On the Pareto front of val/accuracy (max) and val/macro_f1 (max): trial 0." in result
     assert "| trial | state | val/accuracy | val/macro_f1 | train.lr |" in rest
     assert "| 0.9800 | 0.002 |" in re.sub(r"\[([\d.]+)\]\([^)]*\)", r"\1", rest)
-    failed = r"### Why trainings failed.*\| \[trial \d, seed 0\]\(.*\) \| .*not finite"
-    assert re.search(failed, rest, re.DOTALL)
+    pattern = r"### Why trainings failed.*\| \[trial \d, seed 0\]\(.*\) \| .*not finite"
+    assert re.search(pattern, rest, re.DOTALL)
 
 
 def test_the_page_needs_nothing_and_names_are_text(page, made):
@@ -193,9 +198,9 @@ def test_code_in_markdown_ends_where_it_ends():
 
 
 def test_it_is_an_artifact_and_the_note_of_the_sweep(store, searched, made):
-    listed = {each.path for each in store.client.list_artifacts(made.run_id, "report")}
+    paths = {artifact.path for artifact in store.client.list_artifacts(made.run_id, "report")}
     assert made.logged
-    assert {"report/report.html", "report/report.md", "report/plots"} <= listed
+    assert {"report/report.html", "report/report.md", "report/plots"} <= paths
     note = store.client.get_run(made.run_id).data.tags["mlflow.note.content"]
     assert f"/runs/{made.run_id}/artifacts/report/report.html?workflowType=machine_learning)" in note
     assert searched[1].verdicts[-1].sentence.partition(": ")[2] in note
@@ -206,10 +211,10 @@ def test_it_is_an_artifact_and_the_note_of_the_sweep(store, searched, made):
 
 def test_a_second_one_takes_its_place_and_a_persons_note_stays(store, searched, made, tmp_path):
     store.client.set_tag(made.run_id, "mlflow.note.content", "Mine.")
-    how = {"folder": copytree(made.folder, tmp_path / "it"), "server": "https://lab.example/mlflow/"}
-    again = make_report(Runs(store.tracker), made.run_id, searched[0], embeddings=QUICK, **how)
-    assert "https://lab.example/mlflow/#/experiments/" in again.page.read_text()
-    assert [each.name for each in tmp_path.iterdir()] == ["it"]
+    options = {"folder": copytree(made.folder, tmp_path / "it"), "server": "https://lab.example/mlflow/"}
+    second_report = make_report(Runs(store.tracker), made.run_id, searched[0], embeddings=QUICK, **options)
+    assert "https://lab.example/mlflow/#/experiments/" in second_report.page.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["it"]
     assert store.client.get_run(made.run_id).data.tags["mlflow.note.content"] == "Mine."
 
 
@@ -217,11 +222,11 @@ def test_a_second_one_takes_its_place_and_a_persons_note_stays(store, searched, 
     "name", ["thesis.tex", "plots/mine.py", "data/a.csv", "report.md", "report.html", "plots/mine.svg"]
 )
 def test_a_folder_with_other_files_is_left_alone(tmp_path, name):
-    mine = tmp_path / name
-    mine.parent.mkdir(exist_ok=True)
-    mine.write_text("years of work")
-    found = name.removesuffix("/a.csv")
-    with pytest.raises(UserError, match=f"the report would take the place of; found: .*{found}.*;"):
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("years of work")
+    shown_name = name.removesuffix("/a.csv")
+    with pytest.raises(UserError, match=f"the report would take the place of; found: .*{shown_name}.*;"):
         report_folder(tmp_path)
 
 
@@ -253,25 +258,27 @@ def test_a_report_that_cannot_be_written_leaves_the_earlier_one(tmp_path, monkey
     monkeypatch.setattr("mlcl.report.report_files.as_markdown", full)
     with pytest.raises(OSError, match="no space left"):
         write_report(document, folder, str, "tomorrow")
-    assert [each.name for each in tmp_path.iterdir()] == ["it"]
+    assert [path.name for path in tmp_path.iterdir()] == ["it"]
     assert (folder / "report.md").read_text() == before
 
 
 def test_two_reports_at_once_leave_one_of_them(tmp_path):
     documents = [Document(name, "", ()) for name in ("one", "other")] * 8
     with ThreadPoolExecutor(4) as pool:
-        done = [pool.submit(write_report, each, tmp_path / "it", str, "today") for each in documents]
-    assert {type(each.exception()) for each in done} <= {type(None), OSError}
+        futures = [
+            pool.submit(write_report, document, tmp_path / "it", str, "today") for document in documents
+        ]
+    assert {type(future.exception()) for future in futures} <= {type(None), OSError}
     assert (tmp_path / "it" / "report.md").read_text().startswith(("# one", "# other"))
-    assert [each.name for each in tmp_path.iterdir()] == ["it"]
+    assert [path.name for path in tmp_path.iterdir()] == ["it"]
 
 
 def test_what_a_killed_report_left_under_the_home_is_removed(store, searched):
     home, sweep = searched
-    left = home / "reports" / f".{sweep.id}.ab.partial"
-    left.mkdir(parents=True)
+    partial_folder = home / "reports" / f".{sweep.id}.ab.partial"
+    partial_folder.mkdir(parents=True)
     make_report(Runs(store.tracker), sweep.id, home, embeddings=QUICK, log=False)
-    assert sorted(each.name for each in left.parent.iterdir()) == [f".{sweep.id}.lock", sweep.id]
+    assert sorted(path.name for path in partial_folder.parent.iterdir()) == [f".{sweep.id}.lock", sweep.id]
 
 
 def test_a_name_that_is_no_sweep(store, tmp_path):
@@ -293,8 +300,11 @@ def table_below(text, heading):
 def test_the_hours_are_those_of_the_trainings():
     columns = ["state", "setting", "seconds", "cpu_seconds", "gpu_seconds"]
     search = [("COMPLETE", "trial 0", 3600, 7200, 0), ("FAILED", "trial 1", 1800, 1800, 900)]
-    fresh = [("COMPLETE", "as written", 5400, 5400, 1800), ("COMPLETE", "as written", 1800, 3600, 1800)]
-    frames = {"search": search, "confirmation": fresh, "baselines": [], "dropped": [], "races": []}
+    confirmation = [
+        ("COMPLETE", "as written", 5400, 5400, 1800),
+        ("COMPLETE", "as written", 1800, 3600, 1800),
+    ]
+    frames = {"search": search, "confirmation": confirmation, "baselines": [], "dropped": [], "races": []}
     data = SimpleNamespace(**{name: pd.DataFrame(rows, columns=columns) for name, rows in frames.items()})
     rows = {part.text: [cell.text for cell in cells] for part, *cells in budget_table(data).rows}
     assert rows == {
@@ -307,9 +317,13 @@ def test_the_hours_are_those_of_the_trainings():
 
 def test_the_provenance_names_the_code_and_libraries_of_all_trainings():
     first = {"mlflow.source.git.commit": "first", "mlcl.libraries": "torch==9.0", "mlcl.python": "3"}
-    later = first | {"mlflow.source.git.commit": "later", "mlcl.libraries": "torch==9.1", "mlcl.job": "other"}
-    own = first | {"mlcl.id": "it", "mlcl.job": "own"}
-    assert provenance_of(own, [first, later | {"mlcl.version.peft": "0.5"}]) == {
+    later_tags = first | {
+        "mlflow.source.git.commit": "later",
+        "mlcl.libraries": "torch==9.1",
+        "mlcl.job": "other",
+    }
+    sweep_tags = first | {"mlcl.id": "it", "mlcl.job": "own"}
+    assert provenance_of(sweep_tags, [first, later_tags | {"mlcl.version.peft": "0.5"}]) == {
         "id": ("it",), "cluster job": ("own",), "commit": ("first", "later"), "Python": ("3",),
         "libraries": ("torch==9.0", "torch==9.1"), "peft": ("0.5",),
     }  # fmt: skip
@@ -321,23 +335,23 @@ def test_tables_tell_what_they_are_and_what_their_rows_are():
     change = ReportTable(("before", "change"), ((score, ReportCell("+0.1")),), left=())
     document = Document("it", "", (ReportSection("Result", (best, Details('On "fresh" seeds', (change,)))),))
     source = as_html(document, {}, str, "today")
-    stops = re.findall(r"<\w+ [^>]*tabindex=[^>]*>", source)
-    names = [re.search(r'role="region" aria-label="([^"]*)"', stop)[1] for stop in stops]
+    tab_stops = re.findall(r"<\w+ [^>]*tabindex=[^>]*>", source)
+    names = [re.search(r'role="region" aria-label="([^"]*)"', tab_stop)[1] for tab_stop in tab_stops]
     assert names == ["Result", "On &#34;fresh&#34; seeds"]
     assert re.search(r'<tr><th scope="row" class="left">&lt;trial&gt; 7</th><td><data.*</td></tr>', source)
     assert re.search(r"<tr><td><data.*</td><td>\+0.1</td></tr>", source)
 
 
 def test_a_plot_in_the_page_is_its_svg(made, page):
-    drawn = [unquote(address.partition(",")[2]) for address in page.fetched]
+    images = [unquote(address.partition(",")[2]) for address in page.fetched]
     files = [made.folder / "plots" / f"{name}.svg" for name in made.plots]
-    assert drawn == [file.read_text().replace("\n", " ") for file in files]
+    assert images == [file.read_text().replace("\n", " ") for file in files]
     names = "5% of \"a\" & <b> 'c' #1"
     plot = Plot("it", names, "", pd.DataFrame(), Figure)
     image = f"<svg><text>{names.replace('&', '&amp;').replace('<', '&lt;')}</text></svg>"
     document = Document("it", "", (ReportSection("Result", (Picture(plot),)),))
-    (shown,) = Page(as_html(document, {"it": image}, str, "today")).fetched
-    assert unquote(shown.partition(",")[2]) == image
+    (data_url,) = Page(as_html(document, {"it": image}, str, "today")).fetched
+    assert unquote(data_url.partition(",")[2]) == image
 
 
 def test_of_a_cloud_of_points_the_page_has_the_first_and_the_csv_all(tmp_path):
@@ -349,17 +363,17 @@ def test_of_a_cloud_of_points_the_page_has_the_first_and_the_csv_all(tmp_path):
         assert (tmp_path / "it" / "plots" / "cloud.csv").read_text().count("\n") == rows + 1
         return (tmp_path / "it" / "report.html").read_text()
 
-    few, many = page(250), page(1251)
-    assert [source.count('<th scope="row"') for source in (few, many)] == [250, 250]
-    assert "beside this page" not in few
-    assert "These are 250 of 1,251 rows. All are in plots/cloud.csv beside this page." in many
+    small_page, large_page = page(250), page(1251)
+    assert [source.count('<th scope="row"') for source in (small_page, large_page)] == [250, 250]
+    assert "beside this page" not in small_page
+    assert "These are 250 of 1,251 rows. All are in plots/cloud.csv beside this page." in large_page
 
 
 def test_json_has_each_reason_why_a_plot_is_missing(store, made, tmp_path, monkeypatch):
-    why = (("tsne", "no rows"), ("tsne", "no labels"))
-    monkeypatch.setattr("mlcl.report.report.make_report", lambda *_, **__: replace(made, missing=why))
+    reasons = (("tsne", "no rows"), ("tsne", "no labels"))
+    monkeypatch.setattr("mlcl.report.report.make_report", lambda *_, **__: replace(made, missing=reasons))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.tracker.uri)
     answer = CliRunner().invoke(app, ["report", "searched <b>", "--json", "--home", str(tmp_path)])
-    told = json.loads(answer.stdout)
-    assert told["missing"] == [{"plot": "tsne", "why": "no rows"}, {"plot": "tsne", "why": "no labels"}]
-    assert (told["run_id"], told["logged"], told["plots"]) == (made.run_id, True, list(made.plots))
+    tree = json.loads(answer.stdout)
+    assert tree["missing"] == [{"plot": "tsne", "why": "no rows"}, {"plot": "tsne", "why": "no labels"}]
+    assert (tree["run_id"], tree["logged"], tree["plots"]) == (made.run_id, True, list(made.plots))

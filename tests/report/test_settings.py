@@ -27,8 +27,8 @@ TWO = {"as written": {0: 0.5, 1: 0.4}, "trial 1": {0: 0.6}}
 def names(store):
     """Stores sweeps and a table whose names are hard to tell apart or need quotes."""
     store.sweep("three", {name: {0: 0.5, 1: 0.6} for name in ("as written", "trial 3", "trial 9")})
-    four = ("as written", "majority", "trial 3", "trial 1")
-    store.sweep("grown", {name: {0: 0.5} for name in four}, baselines=["trial 1"], fitted=["majority"])
+    labels = ("as written", "majority", "trial 3", "trial 1")
+    store.sweep("grown", {name: {0: 0.5} for name in labels}, baselines=["trial 1"], fitted=["majority"])
     store.sweep("bare", {})
     store.sweep("it's -5%-", {"other": {0: 0.5}})
     for name in ("a:b", 'it\'s "5%"', "it's", "shortened once", "twofold a", "twofold b"):
@@ -64,7 +64,7 @@ def values_of(setting):
     ],
 )  # fmt: skip
 def test_words_name_settings(store, names, words, labels):
-    assert [each.label for each in find_settings(Runs(store.tracker), words)] == labels
+    assert [setting.label for setting in find_settings(Runs(store.tracker), words)] == labels
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,21 @@ def test_words_that_name_nothing(store, names, words, problem):
 def test_a_run_of_a_sweep_stands_for_its_setting_there(store):
     for name, value in (("early", 0.5), ("late", 0.9)):
         store.sweep(name, {"as written": {1: value, 2: value}})
-    (whole,) = find_settings(Runs(store.tracker), ["early:as written"])
-    (found,) = find_settings(Runs(store.tracker), [whole.runs[1].run_id])
-    assert (found.label, found.runs, values_of(found)) == ("as written", whole.runs, {1: 0.5, 2: 0.5})
+    (sweep_setting,) = find_settings(Runs(store.tracker), ["early:as written"])
+    (run_setting,) = find_settings(Runs(store.tracker), [sweep_setting.runs[1].run_id])
+    assert (run_setting.label, run_setting.runs, values_of(run_setting)) == (
+        "as written",
+        sweep_setting.runs,
+        {1: 0.5, 2: 0.5},
+    )
 
 
 def picks_of(arm, role, lr, values):
     """Yields the picks of an arm's searches, each with the test values of its seeds."""
-    for search, its in enumerate(values, start=1):
+    for search, seed_values in enumerate(values, start=1):
         name = f"{arm} {search}"
         seeds = []
-        for seed, value in enumerate(its, start=1000 * search):
+        for seed, value in enumerate(seed_values, start=1000 * search):
             metrics, log = {"test/accuracy": value, "val/accuracy": value}, f"{name}-{seed}"
             seeds.append(TrainingResult(log, name, State.COMPLETE, metrics=metrics, seed=seed, log=log))
         params = {"lr": lr * search, "epochs": 3}
@@ -110,19 +114,21 @@ def test_a_sweep_of_several_searches_is_compared_by_its_arms_with_the_sweeps_ver
         *picks_of("heads", Role.MODEL, 0.1, [(0.70, 0.71), (0.60, 0.61), (0.80, 0.81)]),
         *picks_of("control", Role.CONTROL | Role.BASELINE, 0.2, [(0.50, 0.51), (0.40, 0.42), (0.60, 0.61)]),
     )
-    goals, how = (Goal("val/accuracy", "max"),), ("val/accuracy", "max", ())
-    sweep = SweepResult("id-of-arms", "arms", State.COMPLETE, "", Path(), goals, *how, picks)
+    goals, fields = (Goal("val/accuracy", "max"),), ("val/accuracy", "max", ())
+    sweep = SweepResult("id-of-arms", "arms", State.COMPLETE, "", Path(), goals, *fields, picks)
     tags = {"mlcl.name": "arms", "mlcl.id": "id-of-arms", "mlcl.log": "id-of-arms"}
     parent = store.add("sweeps", "sweep", name="arms", tags=tags)
-    for each in picks:
-        for its in each.seeds:
-            store.add("sweeps", "confirmation", seed=its.seed, parent=parent, tags={"mlcl.log": its.log})
+    for search_pick in picks:
+        for training in search_pick.seeds:
+            store.add(
+                "sweeps", "confirmation", seed=training.seed, parent=parent, tags={"mlcl.log": training.log}
+            )
     store.store(parent, sweep)
-    control, heads = found = find_settings(Runs(store.tracker), ["arms"])
+    control, heads = settings = find_settings(Runs(store.tracker), ["arms"])
     assert (control.label, heads.word) == ("control", "arms:heads")
     assert heads.searches == ((1000, 1001), (2000, 2001), (3000, 3001))
     assert heads.job == {"epochs": "3"}
-    (row,) = compare_settings(found).rows
+    (row,) = compare_settings(settings).rows
     assert row.verdict == sweep.verdicts[0]
     assert row.verdict.treated.searches == 3
     assert heads.picks == ("heads 1", "heads 2", "heads 3")
@@ -138,16 +144,18 @@ def test_a_run_stands_for_its_setting_the_latest_of_each_seed(store):
     store.setting("plain", {0: 0.6}, params={"lr": 2})
     store.setting("plain", {0: 0.7}, params={"lr": 1}, data="other")
     store.setting("elsewhere", {0: 0.8}, params={"lr": 1})
-    (again,) = store.setting("plain", {1: 0.3}, params={"lr": 1})
-    (found,) = find_settings(Runs(store.tracker), [first[0]])
-    assert {seed: run.run_id for seed, run in found.runs.items()} == {0: first[0], 1: again}
-    assert found.lower_is_better == {"f"}
-    (own,) = find_settings(Runs(store.tracker), [first[1]])  # the run that is named stands for its seed
-    assert {seed: run.run_id for seed, run in own.runs.items()} == {0: first[0], 1: first[1]}
+    (latest_id,) = store.setting("plain", {1: 0.3}, params={"lr": 1})
+    (setting,) = find_settings(Runs(store.tracker), [first[0]])
+    assert {seed: run.run_id for seed, run in setting.runs.items()} == {0: first[0], 1: latest_id}
+    assert setting.lower_is_better == {"f"}
+    (named_setting,) = find_settings(
+        Runs(store.tracker), [first[1]]
+    )  # the run that is named stands for its seed
+    assert {seed: run.run_id for seed, run in named_setting.runs.items()} == {0: first[0], 1: first[1]}
     with pytest.raises(UserError, match=r"names runs that are named already; .*allowed: ID,ID,"):
-        find_settings(Runs(store.tracker), [first[0], again])
-    (listed,) = find_settings(Runs(store.tracker), [",".join(first)])
-    assert {seed: run.run_id for seed, run in listed.runs.items()} == {0: first[0], 1: first[1]}
+        find_settings(Runs(store.tracker), [first[0], latest_id])
+    (listed_setting,) = find_settings(Runs(store.tracker), [",".join(first)])
+    assert {seed: run.run_id for seed, run in listed_setting.runs.items()} == {0: first[0], 1: first[1]}
 
 
 def test_runs_on_other_validation_rows_are_of_one_setting_and_pair_on_equal_rows_alone(store):
@@ -159,53 +167,62 @@ def test_runs_on_other_validation_rows_are_of_one_setting_and_pair_on_equal_rows
         ]
         for lr in (0.1, 0.2)
     }
-    one, other = find_settings(Runs(store.tracker), [ids[0.1][1], ",".join(ids[0.2])])
-    assert values_of(one) == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3})
-    (row,) = compare_settings([one, other], "accuracy").rows
+    setting, other = find_settings(Runs(store.tracker), [ids[0.1][1], ",".join(ids[0.2])])
+    assert values_of(setting) == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3})
+    (row,) = compare_settings([setting, other], "accuracy").rows
     assert (row.verdict.treated.trainings, row.differs) == (3, ("lr",))
     (third,) = store.setting("redrawn", {1: 0.5}, data="rows9", params={"data.validation_seed": 9, "lr": 3})
     with pytest.raises(UserError, match=r"key data.validation_seed: .*with different seeds.*found: .* 9"):
-        compare_settings([one, *find_settings(Runs(store.tracker), [third])], "accuracy")
+        compare_settings([setting, *find_settings(Runs(store.tracker), [third])], "accuracy")
 
 
 def test_runs_on_other_validation_rows_of_other_data_are_of_another_setting(store):
-    def run(seed, stored):
+    def run(seed, fingerprint):
         params = {"data.validation_seed": seed}
-        tags = {"mlcl.stored_fingerprint": stored}
-        own = {"data": f"{stored} rows{seed}", "params": params, "tags": tags, "metrics": {"accuracy": 0.5}}
-        return store.add("changed", seed=seed, **own)
+        tags = {"mlcl.stored_fingerprint": fingerprint}
+        fields = {
+            "data": f"{fingerprint} rows{seed}",
+            "params": params,
+            "tags": tags,
+            "metrics": {"accuracy": 0.5},
+        }
+        return store.add("changed", seed=seed, **fields)
 
     before, after = [run(seed, "data1") for seed in (1, 2)], [run(seed, "data2") for seed in (3, 4)]
-    one, other = find_settings(Runs(store.tracker), [before[0], after[0]])
-    assert (list(one.runs), list(other.runs)) == ([1, 2], [3, 4])
+    setting, other = find_settings(Runs(store.tracker), [before[0], after[0]])
+    assert (list(setting.runs), list(other.runs)) == ([1, 2], [3, 4])
     with pytest.raises(UserError, match=r"trained on different data; .*data1 rows1.*data2 rows3"):
         find_settings(Runs(store.tracker), [f"{before[0]},{after[0]}"])
 
 
 def test_a_list_is_of_complete_runs_of_one_setting_one_a_seed_and_of_no_search_trial(store):
-    first, second, again = store.setting("listed", {0: 0.5, 1: 0.5}) + store.setting("listed", {0: 0.6})
-    (failed,) = store.setting("listed", {2: 0.5}, state="FAILED")
+    first, second, repeated_id = store.setting("listed", {0: 0.5, 1: 0.5}) + store.setting("listed", {0: 0.6})
+    (failed_id,) = store.setting("listed", {2: 0.5}, state="FAILED")
     (trial,) = store.setting("listed", {3: 0.5}, kind="trial")
     (other,) = store.setting("listed", {4: 0.5}, params={"lr": 1})
-    (broken,) = store.setting("broken", {0: 0.5}, state="FAILED")
-    (found,) = find_settings(Runs(store.tracker), [f"{first},{second}"])
-    assert list(found.runs) == [0, 1]
-    for word, said in (
-        (f"{first},{again}", "a seed twice"), (f"{first},{failed}", "not complete"),
+    (broken_id,) = store.setting("broken", {0: 0.5}, state="FAILED")
+    (setting,) = find_settings(Runs(store.tracker), [f"{first},{second}"])
+    assert list(setting.runs) == [0, 1]
+    for word, problem in (
+        (f"{first},{repeated_id}", "a seed twice"), (f"{first},{failed_id}", "not complete"),
         (f"{first},{trial}", "is not pooled"), (f"{first},{other}", "differ in more than the seed.*lr$"),
-        (broken, "no complete run"),
+        (broken_id, "no complete run"),
     ):  # fmt: skip
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=problem):
             find_settings(Runs(store.tracker), [word])
 
 
 def test_plain_runs_are_named_by_what_tells_them_apart(store):
-    shared = {"log10.train.lr": 1, "x": 1}
+    shared_params = {"log10.train.lr": 1, "x": 1}
     ids = [
-        store.setting("apart", {0: 0.5, 1: 0.6}, params={"train.lr": lr, **shared})[0] for lr in (0.1, 0.2)
+        store.setting("apart", {0: 0.5, 1: 0.6}, params={"train.lr": lr, **shared_params})[0]
+        for lr in (0.1, 0.2)
     ]
-    found = find_settings(Runs(store.tracker), ids)
-    assert [(each.label, each.searched) for each in found] == [("lr 0.1", False), ("lr 0.2", False)]
+    settings = find_settings(Runs(store.tracker), ids)
+    assert [(setting.label, setting.searched) for setting in settings] == [
+        ("lr 0.1", False),
+        ("lr 0.2", False),
+    ]
 
 
 def test_a_run_of_a_cell_stands_for_the_cell_though_each_seed_draws_rows_of_its_own(store):
@@ -224,12 +241,12 @@ def test_a_run_of_a_cell_stands_for_the_cell_though_each_seed_draws_rows_of_its_
     }
     ids = store.table("draws", cells)
     words = ['It\'s, "CE"', "It's, MLCL"]
-    found = find_settings(Runs(store.tracker), words)
-    (row,) = compare_settings(found, "accuracy").rows
+    settings = find_settings(Runs(store.tracker), words)
+    (row,) = compare_settings(settings, "accuracy").rows
     assert (row.verdict.treated.trainings, row.differs) == (3, ("loss",))
     assert row.verdict.difference == pytest.approx(0.1)
-    (same,) = find_settings(Runs(store.tracker), [ids["It's", '"CE"', 1]])
-    assert (same.label, same.runs) == (words[0], found[0].runs)
+    (cell_setting,) = find_settings(Runs(store.tracker), [ids["It's", '"CE"', 1]])
+    assert (cell_setting.label, cell_setting.runs) == (words[0], settings[0].runs)
 
 
 def test_a_cell_with_neighbours_of_its_own(store):
@@ -254,18 +271,18 @@ def test_a_cell_with_neighbours_of_its_own(store):
     ]  # fmt: skip
     fields = ("inns", "inns", "", "", "", "", State.COMPLETE, "", Path(), tuple(cells), "share", {"f": True})
     store.store(table, TableResult(*fields))
-    found, other = find_settings(Runs(store.tracker), ["k = 1, Inn", "k = 9, Inn"])
+    setting, other = find_settings(Runs(store.tracker), ["k = 1, Inn", "k = 9, Inn"])
     assert [run.metrics["knn/test/accuracy"] for run in other.runs.values()] == [0.8, 0.8]
-    measured = {"test/accuracy": 0.5, "knn/test/accuracy": 0.7, "train/loss": 2}
-    assert [dict(run.metrics) for run in found.runs.values()] == [measured] * 2
+    expected_metrics = {"test/accuracy": 0.5, "knn/test/accuracy": 0.7, "train/loss": 2}
+    assert [dict(run.metrics) for run in setting.runs.values()] == [expected_metrics] * 2
 
 
 def test_a_cell_is_that_of_the_latest_table_that_has_it(store):
     store.table("first", {("Motel", "CE"): accuracies(0.1, 0.2)})
     store.table("again", {("Motel", "CE"): accuracies(None, 0.3)})
     store.add("young", "table", name="young", tags={"mlcl.name": "young", "mlcl.id": "young"})  # no document
-    (found,) = find_settings(Runs(store.tracker), ["Motel, CE"])
-    assert values_of(found) == {1: 0.3}
+    (setting,) = find_settings(Runs(store.tracker), ["Motel, CE"])
+    assert values_of(setting) == {1: 0.3}
 
 
 def test_the_latest_is_the_last_that_is_in_no_other_and_of_a_home_the_last_that_it_began(tmp_path):
@@ -284,15 +301,15 @@ def test_the_latest_is_the_last_that_is_in_no_other_and_of_a_home_the_last_that_
     runs = Runs(store.tracker)
     assert [run.info.run_id for run in runs.named("night")] == [ids[1], ids[0], ids[2]]
     assert [run.info.run_id for run in runs.named("@last")] == [ids[1]]
-    foreign = store.add("sweeps", "sweep", tags={"mlcl.log": "elsewhere", "mlcl.name": "night"})
-    assert [run.info.run_id for run in runs.named("night")] == [foreign, ids[1], ids[0], ids[2]]
-    assert [run.info.run_id for run in runs.named("@last")] == [foreign]
+    foreign_id = store.add("sweeps", "sweep", tags={"mlcl.log": "elsewhere", "mlcl.name": "night"})
+    assert [run.info.run_id for run in runs.named("night")] == [foreign_id, ids[1], ids[0], ids[2]]
+    assert [run.info.run_id for run in runs.named("@last")] == [foreign_id]
 
 
 def test_a_setting_without_a_complete_seed_is_left_out_of_its_whole_sweep(store):
     store.sweep("partly", {"as written": {0: 0.5}, "trial 1": {}})
     runs = Runs(store.tracker)
-    assert [each.label for each in find_settings(runs, ["partly"])] == ["as written"]
+    assert [setting.label for setting in find_settings(runs, ["partly"])] == ["as written"]
     with pytest.raises(UserError, match="no complete run; found: partly:trial 1"):
         find_settings(runs, ["partly:trial 1"])
 
@@ -302,11 +319,15 @@ def test_an_arm_with_the_name_of_its_only_setting_is_named_once(store):
         *picks_of("heads", Role.MODEL, 0.1, [(0.70, 0.71), (0.60, 0.61)]),
         replace(next(picks_of("majority", Role.BASELINE, 0.2, [(0.5, 0.5)])), name="majority"),
     )
-    goals, how = (Goal("val/accuracy", "max"),), ("val/accuracy", "max", ())
-    sweep = SweepResult("id-of-once", "once", State.COMPLETE, "", Path(), goals, *how, picks)
+    goals, fields = (Goal("val/accuracy", "max"),), ("val/accuracy", "max", ())
+    sweep = SweepResult("id-of-once", "once", State.COMPLETE, "", Path(), goals, *fields, picks)
     tags = {"mlcl.name": "once", "mlcl.id": "id-of-once", "mlcl.log": "id-of-once"}
     parent = store.add("sweeps", "sweep", name="once", tags=tags)
-    for its in (seed for each in picks for seed in each.seeds):
-        store.add("sweeps", "confirmation", seed=its.seed, parent=parent, tags={"mlcl.log": its.log})
+    for training in (seed for pick in picks for seed in pick.seeds):
+        store.add(
+            "sweeps", "confirmation", seed=training.seed, parent=parent, tags={"mlcl.log": training.log}
+        )
     store.store(parent, sweep)
-    assert [each.label for each in find_settings(Runs(store.tracker), ["once:majority"])] == ["majority"]
+    assert [setting.label for setting in find_settings(Runs(store.tracker), ["once:majority"])] == [
+        "majority"
+    ]

@@ -40,10 +40,10 @@ def told(runs):
 
 def test_all_runs_are_those_that_mlflow_gives(store):
     file, mlflow = FileRuns(store.tracker.home / "mlflow.db"), ClientRuns(store.client)
-    found = told(mlflow.latest())
-    assert told(file.latest()) == found
-    assert len(found) == 10
-    for (run_id, *_), *_ in found:
+    expected = told(mlflow.latest())
+    assert told(file.latest()) == expected
+    assert len(expected) == 10
+    for (run_id, *_), *_ in expected:
         assert told([file.get(run_id)]) == told([mlflow.get(run_id)])
     assert file.get("none") is mlflow.get("none") is None
 
@@ -56,9 +56,9 @@ def test_all_runs_are_those_that_mlflow_gives(store):
 )  # fmt: skip
 def test_runs_with_a_tag_are_those_that_mlflow_gives(store, tag, value, how, count):
     file, mlflow = FileRuns(store.tracker.home / "mlflow.db"), ClientRuns(store.client)
-    found = told(mlflow.tagged(tag, value, how))
-    assert told(file.tagged(tag, value, how)) == found
-    assert len(found) == count
+    expected = told(mlflow.tagged(tag, value, how))
+    assert told(file.tagged(tag, value, how)) == expected
+    assert len(expected) == count
 
 
 COMPARE = """
@@ -81,12 +81,12 @@ def test_a_comparison_imports_nothing_slow(store, words, goal):
     folder = store.tracker.home / "sweeps" / id
     folder.mkdir(parents=True)
     store.client.download_artifacts(run.info.run_id, "sweep.json", str(folder))
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", COMPARE, *words, "--home", str(store.tracker.home)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "Cannot tell whether" in done.stdout
-    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+    assert "Cannot tell whether" in process.stdout
+    assert process.stdout.splitlines()[-1] == "[]", process.stdout + process.stderr
 
 
 def test_a_store_in_a_home_that_cannot_be_written_is_read(store, tmp_path, monkeypatch):
@@ -95,5 +95,5 @@ def test_a_store_in_a_home_that_cannot_be_written_is_read(store, tmp_path, monke
     shutil.copy(store.tracker.home / "mlflow.db", tmp_path)
     with pytest.raises(UserError, match="key --home: cannot be written"):
         Tracker(tmp_path)
-    found = Runs.quickly(tmp_path).tagged("mlcl.name", "ab%")
-    assert [run.data.tags["mlcl.id"] for run in found] == ["x'y\"z"]
+    runs = Runs.quickly(tmp_path).tagged("mlcl.name", "ab%")
+    assert [run.data.tags["mlcl.id"] for run in runs] == ["x'y\"z"]

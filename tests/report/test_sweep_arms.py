@@ -64,41 +64,45 @@ def test_heads_against_control_then_the_best_baseline_by_validation():
     worse_svm = setting("svm", BASELINE, training(1, 0.4, 0.3, prefix=""))
     assert verdicts(*heads, *control, worse_svm)[1].reference.label == "svm"  # the first is about the control
     assert verdicts(*heads, *control)[1].reference.label == "control"
-    (alone,) = verdicts(*heads, svm)
-    assert alone.question == "baseline"
+    (verdict,) = verdicts(*heads, svm)
+    assert verdict.question == "baseline"
     assert verdicts(*heads) == verdicts(*control) == ()
 
 
 def test_of_several_settings_of_a_search_validation_takes_one():
-    better = setting("heads", Role.MODEL, training(1, 0.9, 0.1), training(2, 0.9, 0.2), name="trial 1")
-    worse = setting("heads", Role.MODEL, training(1, 0.8, 0.7), training(2, 0.8, 0.7), name="trial 2")
-    (heads, _) = verdicts(better, worse, *arm("control", CONTROL, 0.5, 0.4))
+    better_setting = setting(
+        "heads", Role.MODEL, training(1, 0.9, 0.1), training(2, 0.9, 0.2), name="trial 1"
+    )
+    worse_setting = setting("heads", Role.MODEL, training(1, 0.8, 0.7), training(2, 0.8, 0.7), name="trial 2")
+    (heads, _) = verdicts(better_setting, worse_setting, *arm("control", CONTROL, 0.5, 0.4))
     assert math.isclose(heads.treated.mean, 0.15)
-    assert best_setting([worse, better], SCORE, "max").name == "trial 1"
-    assert best_setting([worse, better], SCORE, "min").name == "trial 2"
-    assert best_setting([worse], SCORE, "max", role=BASELINE) is None
+    assert best_setting([worse_setting, better_setting], SCORE, "max").name == "trial 1"
+    assert best_setting([worse_setting, better_setting], SCORE, "min").name == "trial 2"
+    assert best_setting([worse_setting], SCORE, "max", role=BASELINE) is None
 
 
 def test_failed_trainings_are_left_out_and_blocks_are_counted():
-    failed = training(3, math.nan, math.nan, state=State.FAILED)
+    failed_training = training(3, math.nan, math.nan, state=State.FAILED)
     seeds = [training(seed, 0.6, 0.7 + seed / 100, blocks=(0.7, 0.72, 0.74)) for seed in (1, 2)]
     control = [training(seed, 0.5, 0.6 + seed / 100, blocks=(0.6, 0.63, 0.62)) for seed in (1, 2)]
-    found, _ = verdicts(setting("heads", Role.MODEL, *seeds, failed), setting("control", CONTROL, *control))
-    assert (found.treated.trainings, found.rows_counted) == (2, True)
-    assert best_seed(setting("heads", Role.MODEL, failed, *seeds), SCORE, "max").seed == 1
+    verdict, _ = verdicts(
+        setting("heads", Role.MODEL, *seeds, failed_training), setting("control", CONTROL, *control)
+    )
+    assert (verdict.treated.trainings, verdict.rows_counted) == (2, True)
+    assert best_seed(setting("heads", Role.MODEL, failed_training, *seeds), SCORE, "max").seed == 1
 
 
 def test_a_race_says_what_it_picked():
-    written, trial = Entrant("as written", (0.7, 0.72)), Entrant("trial 3", (0.74, 0.76), found=0.8)
-    picked = ArmSearch(1, 8, (written, trial), "trial 3", 0.5)
-    said = "trial 3 0.7500 on 2 fresh seeds, as written 0.7100; fresh seeds keep 50% of its lead"
-    assert picked.sentence == said
-    one = (Entrant("as written", (0.7,)), Entrant("trial 3", (0.74,), found=0.8))
-    lost = "trial 3 0.7400 on 1 fresh seed, as written 0.7000; fresh seeds keep nothing of its lead"
-    assert ArmSearch(1, 8, one, "trial 3", -29.0).sentence == lost
-    assert ArmSearch(1, 8, one, "trial 3", 7.46).sentence == lost.replace("nothing", "all")
-    kept = ArmSearch(1, 8, (written, trial), "as written")
-    assert kept.sentence == "use the job as written: 0.7100 on 2 fresh seeds, trial 3 0.7500"
+    written_entrant, trial = Entrant("as written", (0.7, 0.72)), Entrant("trial 3", (0.74, 0.76), found=0.8)
+    trial_search = ArmSearch(1, 8, (written_entrant, trial), "trial 3", 0.5)
+    sentence = "trial 3 0.7500 on 2 fresh seeds, as written 0.7100; fresh seeds keep 50% of its lead"
+    assert trial_search.sentence == sentence
+    entrants = (Entrant("as written", (0.7,)), Entrant("trial 3", (0.74,), found=0.8))
+    lost_sentence = "trial 3 0.7400 on 1 fresh seed, as written 0.7000; fresh seeds keep nothing of its lead"
+    assert ArmSearch(1, 8, entrants, "trial 3", -29.0).sentence == lost_sentence
+    assert ArmSearch(1, 8, entrants, "trial 3", 7.46).sentence == lost_sentence.replace("nothing", "all")
+    written_search = ArmSearch(1, 8, (written_entrant, trial), "as written")
+    assert written_search.sentence == "use the job as written: 0.7100 on 2 fresh seeds, trial 3 0.7500"
     assert ArmSearch(1, 8).sentence == ""
 
 
@@ -130,16 +134,22 @@ def test_one_search_of_an_arm_has_the_error_of_a_search_unless_its_settings_were
         return setting(name, role, *seeds)
 
     settings = [one_search("heads", Role.MODEL, 0.52), one_search("control", CONTROL, 0.5)]
-    found, _ = verdicts(*settings)
-    assert (found.answer, found.search_deviation) == (Conclusion.CANNOT_TELL, SEARCH_DEVIATION)
-    given, _ = sweep_verdicts(settings, SCORE, "max", margin=0.001, rows=100, given={"heads", "control"})
-    assert (given.answer, given.search_deviation, given.single) == (Conclusion.HELPS, 0.0, ())
-    far, _ = verdicts(one_search("heads", Role.MODEL, 0.6), settings[1])
-    assert far.answer is Conclusion.HELPS
-    asked = SimpleNamespace(trials=4, seeds=2, searches=1)
-    result = SimpleNamespace(verdicts=(found,), name="it", asked=asked)
-    more = "mlcl sweep JOB SPACE --name it --trials 12 --seeds 6 --searches 3"
-    assert next_command(SimpleNamespace(result=result)) == ("Two more searches", more)
+    verdict, _ = verdicts(*settings)
+    assert (verdict.answer, verdict.search_deviation) == (Conclusion.CANNOT_TELL, SEARCH_DEVIATION)
+    given_verdict, _ = sweep_verdicts(
+        settings, SCORE, "max", margin=0.001, rows=100, given={"heads", "control"}
+    )
+    assert (given_verdict.answer, given_verdict.search_deviation, given_verdict.single) == (
+        Conclusion.HELPS,
+        0.0,
+        (),
+    )
+    far_verdict, _ = verdicts(one_search("heads", Role.MODEL, 0.6), settings[1])
+    assert far_verdict.answer is Conclusion.HELPS
+    arguments = SimpleNamespace(trials=4, seeds=2, searches=1)
+    result = SimpleNamespace(verdicts=(verdict,), name="it", asked=arguments)
+    command = "mlcl sweep JOB SPACE --name it --trials 12 --seeds 6 --searches 3"
+    assert next_command(SimpleNamespace(result=result)) == ("Two more searches", command)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +163,9 @@ def test_one_search_of_an_arm_has_the_error_of_a_search_unless_its_settings_were
 )
 def test_a_verdict_speaks_of_heads_where_they_are_what_the_control_lacks(heads, control, question):
     settings = [
-        replace(each, params=params)
+        replace(arm_setting, params=params)
         for name, role, params in (("heads", Role.MODEL, heads), ("control", CONTROL, control))
-        for each in arm(name, role, 0.5, 0.5)
+        for arm_setting in arm(name, role, 0.5, 0.5)
     ]
     assert verdicts(*settings)[0].question == question
 
@@ -166,28 +176,28 @@ def test_the_margin_of_accuracy_is_none_of_a_loss():
         settings = [
             SettingResult(
                 label, (label,), State.COMPLETE, {}, tuple(
-                    TrainingResult(str(k), "", State.COMPLETE, metrics={score: its, name: its}, seed=k)
-                    for k, its in enumerate(values)
+                    TrainingResult(str(k), "", State.COMPLETE, metrics={score: value, name: value}, seed=k)
+                    for k, value in enumerate(values)
                 ), label, role, arm=label,
             )
             for label, role, values in (
                 ("heads", Role.MODEL, (0.5001, 0.5003)), ("control", CONTROL, (0.5, 0.5002)))
         ]  # fmt: skip
         job = {"evaluation": {"margin": 0.01}}
-        its = report(confirmations=tuple(settings), fresh_score=score, mode="min", job=job)
-        return its.verdicts[0].margin
+        result = report(confirmations=tuple(settings), fresh_score=score, mode="min", job=job)
+        return result.verdicts[0].margin
 
     assert (margin("val/accuracy"), margin("val/loss")) == (0.01, 0.0)
 
 
 def test_the_best_trial_is_to_use_until_a_fresh_seed_is_complete():
     def named(*states):
-        fresh = pd.DataFrame({"setting": ["as written"] * len(states), "state": states})
+        confirmation = pd.DataFrame({"setting": ["as written"] * len(states), "state": states})
         result = SimpleNamespace(recommended=None)
         best = {"setting": "trial 0"}
-        confirmed = {"trial 0": "as written"}
+        confirmed_labels = {"trial 0": "as written"}
         return setting_to_use(
-            SimpleNamespace(result=result, best=best, confirmed=confirmed, confirmation=fresh)
+            SimpleNamespace(result=result, best=best, confirmed=confirmed_labels, confirmation=confirmation)
         )
 
     assert named(State.FAILED) == "trial 0"
@@ -203,11 +213,11 @@ def test_a_head_of_weight_0_is_no_head():
 
 @pytest.mark.parametrize(("searches", "option"), [(3, ""), (1, " --searches 1")])
 def test_the_next_command_has_the_searches_that_were_asked_for(searches, option):
-    asked = SimpleNamespace(trials=6, seeds=3, searches=searches)
-    found = SimpleNamespace(answer=Conclusion.HURTS, search_deviation=0.0, decider=None)
-    result = SimpleNamespace(verdicts=(found,), name="it", asked=asked)
+    arguments = SimpleNamespace(trials=6, seeds=3, searches=searches)
+    verdict = SimpleNamespace(answer=Conclusion.HURTS, search_deviation=0.0, decider=None)
+    result = SimpleNamespace(verdicts=(verdict,), name="it", asked=arguments)
     command = next_command(SimpleNamespace(result=result))[1]
     assert command == f"mlcl sweep JOB SPACE --name it --trials 12 --seeds 3{option}"
-    asked.seeds = 0
+    arguments.seeds = 0
     command = next_command(SimpleNamespace(result=result))[1]
     assert command == f"mlcl sweep JOB SPACE --name it --trials 6 --seeds 5{option}"

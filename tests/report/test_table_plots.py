@@ -25,8 +25,8 @@ SEEDS = 2
 
 
 def job_of(column, seed):
-    few = ("data.subset.n=30", "data.subset.labels=detail", f"data.subset.seed={seed}")
-    return (*LOSSES[column], *few, GRID)
+    subset = ("data.subset.n=30", "data.subset.labels=detail", f"data.subset.seed={seed}")
+    return (*LOSSES[column], *subset, GRID)
 
 
 def params(subset, seed=0, **more):
@@ -38,30 +38,30 @@ def params(subset, seed=0, **more):
 def trainings(tiny, tmp_path_factory):
     """Trains each seed of each cell; a seed has a subset of its own, which is the same in all cells."""
     home = tmp_path_factory.mktemp("home")
-    found = {
+    results = {
         (column, seed): trained(tiny, home, *job_of(column, seed), name=f"{column}{seed}", seed=seed)
         for column in LOSSES
         for seed in range(SEEDS)
     }
-    assert found["CE", 0][1].train.ids == found["MLCL", 0][1].train.ids != found["CE", 1][1].train.ids
-    return home, found
+    assert results["CE", 0][1].train.ids == results["MLCL", 0][1].train.ids != results["CE", 1][1].train.ids
+    return home, results
 
 
 @pytest.fixture(scope="module")
 def ids(store, trainings):
     """Stores a table of two groups of cells; only runs with 30 rows left the files that plots need."""
-    found = trainings[1]
+    results = trainings[1]
     cells = {
         ("30 rows", column): [
-            {"metrics": found[column, seed][2], "params": params(30, seed)} for seed in range(SEEDS)
+            {"metrics": results[column, seed][2], "params": params(30, seed)} for seed in range(SEEDS)
         ]
         for column in LOSSES
     }
     cells["60 rows", "CE"] = [{"metrics": {"test/accuracy": 0.5}, "params": params(60)}]
     ids = store.table("learnt", cells)
-    for column, seed in found:
+    for column, seed in results:
         id = ids["30 rows", column, seed]
-        store.left(id, found[column, seed][0])
+        store.left(id, results[column, seed][0])
         for step in (1, 2):
             store.client.log_metric(id, "val/accuracy", step * 0.25 + seed * 0.1, step=step)
     return ids
@@ -69,22 +69,22 @@ def ids(store, trainings):
 
 @pytest.fixture(scope="module")
 def drawn(store, ids, trainings):
-    runs, told = Runs(store.tracker), []
-    with embedding_plots(runs, trainings[0], told.append) as draw_embeddings:
+    runs, messages = Runs(store.tracker), []
+    with embedding_plots(runs, trainings[0], messages.append) as draw_embeddings:
         table = read_table(runs, runs.require_group("learnt"))
-        plots, left = group_plots(table, draw_embeddings, runs.history)
-    assert len(told) == 1
-    return {plot.name: plot for plot in plots}, dict(left)
+        plots, skipped = group_plots(table, draw_embeddings, runs.history)
+    assert len(messages) == 1
+    return {plot.name: plot for plot in plots}, dict(skipped)
 
 
 def test_each_group_has_its_plots_under_names_of_its_own(drawn):
-    plots, left = drawn
+    plots, skipped = drawn
     names = "learning knn_heat knn_k knn_lambda neighbour_overlap tsne tsne_neighbours"
     assert set(plots) == {f"{name}-1" for name in names.split()}
     assert plots["tsne-1"].title == "The representation of test rows (t-SNE): 30 rows"
-    assert left["knn_temperature: 30 rows"] == "the grid has one tau alone"
-    assert left["learning: 60 rows"] == "fewer than two steps of it were logged"
-    assert left["embeddings of CE: 60 rows"].startswith("0 of 1 runs left them; ")
+    assert skipped["knn_temperature: 30 rows"] == "the grid has one tau alone"
+    assert skipped["learning: 60 rows"] == "fewer than two steps of it were logged"
+    assert skipped["embeddings of CE: 60 rows"].startswith("0 of 1 runs left them; ")
 
 
 def test_curves_are_means_over_the_seeds_of_a_cell(drawn):
@@ -100,27 +100,31 @@ def test_neighbours_are_sought_in_the_rows_that_each_seed_saw(drawn, trainings):
     for column in LOSSES:
         curve = table[table["series"] == f"{column}, test"]
         x = next(name for name in table if name.startswith("lambda"))
-        found = dict(zip(curve[x], curve["accuracy"], strict=True))
+        accuracies = dict(zip(curve[x], curve["accuracy"], strict=True))
         runs = [StoredRun.read(*trainings[1][column, seed][:2]) for seed in range(SEEDS)]
-        each = [[run.metrics(Setting(k, 1.0, 1.0))["knn/test/accuracy"] for run in runs] for k in (1, 3)]
-        assert found[1.0] in [pytest.approx(statistics.mean(values)) for values in each]
+        run_values = [
+            [run.metrics(Setting(k, 1.0, 1.0))["knn/test/accuracy"] for run in runs] for k in (1, 3)
+        ]
+        assert accuracies[1.0] in [pytest.approx(statistics.mean(values)) for values in run_values]
 
 
 def test_pictures_are_of_the_first_seed_of_all(drawn, trainings):
     plot = drawn[0]["tsne_neighbours-1"].table
     for column in LOSSES:
-        seen = {text.partition(":")[0] for text in plot[plot["panel"] == column]["point"]}
+        row_ids = {text.partition(":")[0] for text in plot[plot["panel"] == column]["point"]}
         train = trainings[1][column, 0][1].train.ids
-        assert len(seen & set(train)) == len(train) == 30
+        assert len(row_ids & set(train)) == len(train) == 30
 
 
 def test_posthoc_of_a_cell_whose_seeds_have_subsets_of_their_own(store, ids, trainings):
     runs = Runs(store.tracker)
     (setting,) = find_settings(runs, ["30 rows, CE"])
-    chosen = score_posthoc(runs, [setting], trainings[0]).chosen.iloc[0]
-    setting = Setting(int(chosen["k"]), chosen["lambda"], chosen["temperature"])
-    each = [StoredRun.read(*trainings[1]["CE", seed][:2]).metrics(setting) for seed in range(SEEDS)]
-    assert chosen["val"] == pytest.approx(statistics.mean(one["knn/val/accuracy"] for one in each))
+    choice = score_posthoc(runs, [setting], trainings[0]).chosen.iloc[0]
+    setting = Setting(int(choice["k"]), choice["lambda"], choice["temperature"])
+    run_metrics = [StoredRun.read(*trainings[1]["CE", seed][:2]).metrics(setting) for seed in range(SEEDS)]
+    assert choice["val"] == pytest.approx(
+        statistics.mean(metrics["knn/val/accuracy"] for metrics in run_metrics)
+    )
 
 
 def test_classes_and_a_row_may_be_named(store, ids, trainings, tmp_path, monkeypatch):
@@ -131,14 +135,14 @@ def test_classes_and_a_row_may_be_named(store, ids, trainings, tmp_path, monkeyp
         return CliRunner().invoke(app, ["report", "learnt", *words, *home])
 
     assert report("--class", "law", "--class", "run", "--row", "test5").exit_code == 0
-    drawn = pd.read_csv(tmp_path / "it" / "plots" / "tsne-1.csv")
-    assert {kind.partition(" ")[0] for kind in drawn["kind"]} == {"law", "run"}
-    star = pd.read_csv(tmp_path / "it" / "plots" / "tsne_neighbours-1.csv")
-    assert star["point"].str.startswith("test5:").sum() == 2
+    points = pd.read_csv(tmp_path / "it" / "plots" / "tsne-1.csv")
+    assert {kind.partition(" ")[0] for kind in points["kind"]} == {"law", "run"}
+    neighbours = pd.read_csv(tmp_path / "it" / "plots" / "tsne_neighbours-1.csv")
+    assert neighbours["point"].str.startswith("test5:").sum() == 2
     assert "key --class: no such class; did you mean law?" in str(report("--class", "laws").exception)
     assert "key --row: no test row has this id" in str(report("--row", "nobody").exception)
-    quick = report("--row", "test5", "--quick").exception
-    assert "key --row: is for plots that --quick leaves out" in str(quick)
+    error = report("--row", "test5", "--quick").exception
+    assert "key --row: is for plots that --quick leaves out" in str(error)
 
 
 def cell(accuracy, *seeds, **what):
@@ -161,14 +165,14 @@ def test_groups_are_what_cells_share(store):
     ids = store.table("groups", cells)
     runs = Runs(store.tracker)
     table = read_table(runs, runs.require_group("groups"))
-    found = comparable_cells(table)
-    assert [group.title for group in found] == ["BERT", "CNN, CE and others"]
-    chosen = found[0].runs_to_draw(table.higher, 3)
-    assert {name: len(runs) for name, runs in chosen.items()} == {"CE": 2, "a": 2, "b": 2}
-    assert chosen["CE"][0] == ids["BERT", "CE", 1]
-    worst = found[0].runs_to_draw({"accuracy": False}, 3)
-    assert list(worst) == ["CE", "a", "b"]
-    assert list(found[1].cells) == ["CNN, CE", "BERT, topics"]
+    groups = comparable_cells(table)
+    assert [group.title for group in groups] == ["BERT", "CNN, CE and others"]
+    drawn_runs = groups[0].runs_to_draw(table.higher, 3)
+    assert {name: len(runs) for name, runs in drawn_runs.items()} == {"CE": 2, "a": 2, "b": 2}
+    assert drawn_runs["CE"][0] == ids["BERT", "CE", 1]
+    lowest_runs = groups[0].runs_to_draw({"accuracy": False}, 3)
+    assert list(lowest_runs) == ["CE", "a", "b"]
+    assert list(groups[1].cells) == ["CNN, CE", "BERT, topics"]
 
 
 def test_more_groups_than_are_drawn(store):
@@ -179,9 +183,9 @@ def test_more_groups_than_are_drawn(store):
     runs = Runs(store.tracker)
     with embedding_plots(runs, None, print, QUICK) as draw_embeddings:
         table = read_table(runs, runs.require_group("many"))
-        plots, left = group_plots(table, draw_embeddings, runs.history)
+        plots, skipped = group_plots(table, draw_embeddings, runs.history)
     assert plots == []
-    assert [name for name, _ in left if name.startswith("embeddings")] == [
+    assert [name for name, _ in skipped if name.startswith("embeddings")] == [
         f"embeddings: {n} rows" for n in range(MOST_GROUPS)
     ]
-    assert left[-1] == ("what was learnt: 4 rows", "at most 3 groups of cells are drawn")
+    assert skipped[-1] == ("what was learnt: 4 rows", "at most 3 groups of cells are drawn")

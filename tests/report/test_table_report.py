@@ -37,8 +37,8 @@ def ids(store):
 
 def reported(store, name, folder, **how):
     """Returns the Markdown of a table's report, and its plots."""
-    made = make_report(Runs(store.tracker), name, folder, folder=folder / name, log=False, **how)
-    return (folder / name / "report.md").read_text(), made.plots
+    report = make_report(Runs(store.tracker), name, folder, folder=folder / name, log=False, **how)
+    return (folder / name / "report.md").read_text(), report.plots
 
 
 @pytest.fixture(scope="module")
@@ -52,20 +52,20 @@ def test_means_and_spreads_beside_what_is_printed(text):
     values = [100 * value for value in CELLS["Hotel", "CE"]]
     mean, spread = statistics.fmean(values), statistics.stdev(values)
     assert f"| Hotel, CE | 6 of 6 | {mean:.2f} | {spread:.2f} | 71.30 | {mean - 71.3:+.2f} | within |" in text
-    there = [100 * value for value in CELLS["Beer", "CE"] if value is not None]
-    assert f"| Beer, CE | 5 of 6 | {statistics.fmean(there):.2f} |" in text
+    beer_values = [100 * value for value in CELLS["Beer", "CE"] if value is not None]
+    assert f"| Beer, CE | 5 of 6 | {statistics.fmean(beer_values):.2f} |" in text
 
 
 def test_the_matrix_has_the_best_cell_of_each_data_set_in_bold(text):
     result = text.partition("## Result\n")[2].partition("\n## ")[0]
-    best, other, lone = (
+    best, other, beer = (
         f"{statistics.fmean(values):.2f} ± {statistics.stdev(values):.2f}"
         for place in (("Hotel", "MLCL"), ("Hotel", "CE"), ("Beer", "CE"))
         for values in [[100 * value for value in CELLS[place] if value is not None]]
     )
     assert "| accuracy | CE | MLCL | lost |" in result
     assert f"| Hotel | {other} | **{best}** |  |" in result
-    assert f"| Beer | {lone} |  |  |" in result
+    assert f"| Beer | {beer} |  |  |" in result
 
 
 def test_cells_that_all_have_the_same_data_are_not_ranked(store, tmp_path):
@@ -92,17 +92,19 @@ def test_cells_of_the_same_rows_have_verdicts(text):
         Arm(column, (tuple(itertools.starmap(Outcome, enumerate(CELLS["Hotel", column]))),))
         for column in ("CE", "MLCL")
     )
-    (its,) = compare_family(
+    (verdict,) = compare_family(
         [difference_of(*arms, "test/accuracy", "max")], "settings", metric="test/accuracy", mode="max"
     )
-    low, high = its.interval
-    between = f"| {its.difference:+.4f} | {low:+.4f} to {high:+.4f} | 95 % | 100% | 0% | {its.answer} |"
+    low, high = verdict.interval
+    columns = (
+        f"| {verdict.difference:+.4f} | {low:+.4f} to {high:+.4f} | 95 % | 100% | 0% | {verdict.answer} |"
+    )
     verdicts = text.partition("## Verdicts\n")[2].partition("\n## ")[0]
-    assert f"| Hotel | test/accuracy | MLCL | CE {between}" in verdicts
+    assert f"| Hotel | test/accuracy | MLCL | CE {columns}" in verdicts
     assert "| Beer | " not in verdicts  # no other cell has these data, so there is no comparison
-    said = "Hotel: MLCL is better than CE: test/accuracy 0.7450 against 0.7150, "
-    assert said in verdicts
-    assert said in text.partition("## Result\n")[2].partition("\n## ")[0]
+    sentence = "Hotel: MLCL is better than CE: test/accuracy 0.7450 against 0.7150, "
+    assert sentence in verdicts
+    assert sentence in text.partition("## Result\n")[2].partition("\n## ")[0]
 
 
 def test_cells_are_compared_with_the_control_and_corrected_within_their_data(store, tmp_path):
@@ -134,17 +136,19 @@ def test_a_table_that_is_not_written_yet(store, tmp_path):
 
 def test_methods_ranked_over_data_sets_have_a_section_with_the_diagram(store, tmp_path):
     figures = {(m, f"set{j}"): {0: 50.0 + k + j} for k, m in enumerate("abc") for j in range(3)}
-    its = compare_methods("accuracy", figures, "abc", ["set0", "set1", "set2"], higher=True, control="a")
-    unranked = {"metric": "macro-F1", "sentences": ["macro-F1 is not ranked."]}
+    comparison = compare_methods(
+        "accuracy", figures, "abc", ["set0", "set1", "set2"], higher=True, control="a"
+    )
+    unranked_metric = {"metric": "macro-F1", "sentences": ["macro-F1 is not ranked."]}
     cells = {
         place: [{"metrics": {"test/accuracy": v[0] / 100}, "data": place[1]}] for place, v in figures.items()
     }
-    store.table("ranked", cells, ranks=(as_dict(its), unranked))
+    store.table("ranked", cells, ranks=(as_dict(comparison), unranked_metric))
     text, plots = reported(store, "ranked", tmp_path)
     assert "ranks-accuracy" in plots
     assert "| accuracy | set0 | set1 | set2 | average rank |" in text
-    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
-    assert "| c | **52.00** | **53.00** | **54.00** | **1.00** |" in plain
+    plain_text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+    assert "| c | **52.00** | **53.00** | **54.00** | **1.00** |" in plain_text
     assert "## accuracy over data sets\n\naccuracy of 3 methods over 3 data sets" in text
     assert "| c | 1.00 | +2.00 |" in text
     assert "## macro-F1 over data sets\n\nmacro-F1 is not ranked." in text
@@ -153,11 +157,11 @@ def test_methods_ranked_over_data_sets_have_a_section_with_the_diagram(store, tm
 
 
 def test_a_tuned_cell_shows_its_search_also_where_mlflow_lacks_its_runs(store, tmp_path):
-    its = SearchResult("val/accuracy", "max", {"COMPLETE": 4, "PRUNED": 1}, 0.51, 0.63, 0.6)
-    tuned = {"search": its, "settings": {"train.lr": 0.00312345}}
+    search = SearchResult("val/accuracy", "max", {"COMPLETE": 4, "PRUNED": 1}, 0.51, 0.63, 0.6)
+    tuned_fields = {"search": search, "settings": {"train.lr": 0.00312345}}
     runs = [{"metrics": {"test/accuracy": value}} for value in (0.7, 0.72)]
     cells = {("Cold", "All"): runs, ("Warm", "All"): runs}
-    ids = store.table("tuned", cells, of_cells={("Warm", "All"): tuned})
+    ids = store.table("tuned", cells, of_cells={("Warm", "All"): tuned_fields})
     row = "| Warm, All | val/accuracy (max) | 4 COMPLETE, 1 PRUNED | 0.5100 | 0.6300 | 0.6000 | 75% | "
     for lost in (False, True):
         for id in ids.values() if lost else ():

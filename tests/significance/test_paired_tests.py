@@ -29,22 +29,24 @@ def ranks(d):
         sum(order[abs(v)] for v, sign in zip(d, signs, strict=True) if sign > 0)
         for signs in itertools.product((1, -1), repeat=len(d))
     ]
-    own = sum(order[abs(v)] for v in d if v > 0)
-    return min(1.0, 2 * min(sum(s >= own for s in sums), sum(s <= own for s in sums)) / len(sums))
+    positive_sum = sum(order[abs(v)] for v in d if v > 0)
+    return min(
+        1.0, 2 * min(sum(s >= positive_sum for s in sums), sum(s <= positive_sum for s in sums)) / len(sums)
+    )
 
 
 def test_the_figures_of_a_small_case():
-    found = compare_paired(A, B)
+    comparison = compare_paired(A, B)
     d = np.subtract(B, A)
-    assert found.n == 6
-    assert found.means == pytest.approx((np.mean(A), np.mean(B)))
-    assert found.deviations == pytest.approx((np.std(A, ddof=1), np.std(B, ddof=1)))
-    assert (found.difference, found.deviation) == pytest.approx((d.mean(), d.std(ddof=1)))
-    assert found.effect == pytest.approx(d.mean() / d.std(ddof=1) * (1 - 3 / 19))
-    assert found.p == pytest.approx(flips(d))
-    assert found.smallest_p == 0.03125
-    assert found.method == "bootstrap-t"
-    assert found.interval[0] < found.difference < found.interval[1]
+    assert comparison.n == 6
+    assert comparison.means == pytest.approx((np.mean(A), np.mean(B)))
+    assert comparison.deviations == pytest.approx((np.std(A, ddof=1), np.std(B, ddof=1)))
+    assert (comparison.difference, comparison.deviation) == pytest.approx((d.mean(), d.std(ddof=1)))
+    assert comparison.effect == pytest.approx(d.mean() / d.std(ddof=1) * (1 - 3 / 19))
+    assert comparison.p == pytest.approx(flips(d))
+    assert comparison.smallest_p == 0.03125
+    assert comparison.method == "bootstrap-t"
+    assert comparison.interval[0] < comparison.difference < comparison.interval[1]
 
 
 @settings(deadline=None)
@@ -52,10 +54,10 @@ def test_the_figures_of_a_small_case():
 def test_both_tests_are_counts_over_all_flips(d):
     if min(map(abs, d)) < 1e-3 or np.std(d) < 1e-3:
         return
-    found = compare_paired([0.0] * len(d), d)
-    assert found.p == pytest.approx(flips(d))
-    assert found.wilcoxon == pytest.approx(ranks(d))
-    assert found.p >= found.smallest_p - 1e-12
+    comparison = compare_paired([0.0] * len(d), d)
+    assert comparison.p == pytest.approx(flips(d))
+    assert comparison.wilcoxon == pytest.approx(ranks(d))
+    assert comparison.p >= comparison.smallest_p - 1e-12
 
 
 @pytest.mark.parametrize("d", [(3, 0, 1, -1, 2, 3), (0, 0, 5, 5), (1, 1, 1, 1, -1), (4, -4, 0, 2, 7, 7, -1)])
@@ -68,18 +70,18 @@ def test_ranks_with_ties_and_zeros_are_those_of_scipy(d):
 @settings(deadline=None)
 @given(st.permutations(range(6)), st.floats(-5, 5))
 def test_the_order_of_seeds_and_what_both_share_do_not_count(order, shift):
-    usual = compare_paired(A, B)
+    comparison = compare_paired(A, B)
     other = compare_paired([A[i] + shift for i in order], [B[i] + shift for i in order])
     assert (other.difference, other.p, other.effect, other.wilcoxon) == pytest.approx(
-        (usual.difference, usual.p, usual.effect, usual.wilcoxon)
+        (comparison.difference, comparison.p, comparison.effect, comparison.wilcoxon)
     )
 
 
 def test_swapping_turns_the_sign():
-    one, other = compare_paired(A, B), compare_paired(B, A)
-    assert (other.difference, other.effect) == pytest.approx((-one.difference, -one.effect))
-    assert (other.p, other.wilcoxon) == (one.p, one.wilcoxon)
-    assert other.interval == pytest.approx((-one.interval[1], -one.interval[0]), abs=0.003)
+    comparison, other = compare_paired(A, B), compare_paired(B, A)
+    assert (other.difference, other.effect) == pytest.approx((-comparison.difference, -comparison.effect))
+    assert (other.p, other.wilcoxon) == (comparison.p, comparison.wilcoxon)
+    assert other.interval == pytest.approx((-comparison.interval[1], -comparison.interval[0]), abs=0.003)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +104,19 @@ def test_the_smallest_p_is_reached_where_all_differences_point_one_way(n, p):
 
 
 def test_one_pair_and_equal_differences_say_little():
-    one = compare_paired([0.5], [0.6])
-    assert (one.n, one.p, one.interval, one.deviation, one.effect) == (1, 1.0, None, None, None)
-    equal = compare_paired([0.1, 0.2, 0.3], [0.2, 0.3, 0.4])
-    assert (equal.interval, equal.effect, equal.wilcoxon) == (None, None, None)
-    assert equal.p == 0.25
-    same = compare_paired(A, A)
-    assert (same.p, same.difference, same.further_seeds()) == (1.0, 0.0, None)
+    single = compare_paired([0.5], [0.6])
+    assert (single.n, single.p, single.interval, single.deviation, single.effect) == (
+        1,
+        1.0,
+        None,
+        None,
+        None,
+    )
+    equal_steps = compare_paired([0.1, 0.2, 0.3], [0.2, 0.3, 0.4])
+    assert (equal_steps.interval, equal_steps.effect, equal_steps.wilcoxon) == (None, None, None)
+    assert equal_steps.p == 0.25
+    same_values = compare_paired(A, A)
+    assert (same_values.p, same_values.difference, same_values.further_seeds()) == (1.0, 0.0, None)
 
 
 @pytest.mark.parametrize(
@@ -124,10 +132,10 @@ def test_pairs_that_are_nearly_equal_do_not_stretch_the_interval(d):
 @given(st.lists(st.integers(-3, 8), min_size=3, max_size=7), st.sampled_from([200, 500, 1300]))
 def test_figures_that_are_counts_tie_as_the_counts_do(counts, rows):
     first = np.arange(700, 700 + len(counts))
-    exact = compare_paired(first, first + counts)
-    found = compare_paired(first / rows, (first + counts) / rows)
-    assert found.p == exact.p == pytest.approx(flips(counts))
-    assert found.wilcoxon == exact.wilcoxon
+    exact_comparison = compare_paired(first, first + counts)
+    comparison = compare_paired(first / rows, (first + counts) / rows)
+    assert comparison.p == exact_comparison.p == pytest.approx(flips(counts))
+    assert comparison.wilcoxon == exact_comparison.wilcoxon
 
 
 def test_what_is_no_pair_is_refused():
@@ -160,8 +168,8 @@ def test_further_seeds_are_as_many_as_textbooks_say():
 def test_few_pairs_have_the_power_of_signs_that_all_agree():
     effect, rng = 1.5, np.random.default_rng(0)
     n = 3 + result(effect, 3).further_seeds()
-    drawn = rng.normal(effect, 1, (400, n))
-    power = np.mean([compare_paired(np.zeros(n), each).p <= 0.05 for each in drawn])
+    samples = rng.normal(effect, 1, (400, n))
+    power = np.mean([compare_paired(np.zeros(n), sample).p <= 0.05 for sample in samples])
     assert (n, power > 0.78) == (7, True), power
 
 
@@ -178,29 +186,29 @@ def test_the_interval_holds_the_true_effect_as_often_as_it_says(draw, n):
 
     Three pairs of skewed differences are allowed 80 %: the t interval assumes normal differences.
     """
-    random = np.random.default_rng(n)
+    rng = np.random.default_rng(n)
     noise = {
-        "normal": lambda: random.normal(size=n),
-        "uniform": lambda: random.uniform(-1, 1, size=n),
-        "exponential": lambda: random.exponential(size=n) - 1,
+        "normal": lambda: rng.normal(size=n),
+        "uniform": lambda: rng.uniform(-1, 1, size=n),
+        "exponential": lambda: rng.exponential(size=n) - 1,
     }[draw]
-    held = 0
+    hits = 0
     for number in range(200):
-        a = random.normal(size=n)
+        a = rng.normal(size=n)
         low, high = compare_paired(a, a + 0.3 + noise(), seed=number).interval
-        held += low <= 0.3 <= high
-    least = 0.80 if (draw, n) == ("exponential", 3) else 0.90
-    assert least <= held / 200 <= 0.995
+        hits += low <= 0.3 <= high
+    bound = 0.80 if (draw, n) == ("exponential", 3) else 0.90
+    assert bound <= hits / 200 <= 0.995
 
 
 @pytest.mark.parametrize("n", [5, 6, 8])
 def test_without_an_effect_the_tests_err_no_more_often_than_they_say(n):
-    random = np.random.default_rng(n)
+    rng = np.random.default_rng(n)
     sign = rank = 0
     for _ in range(200):
-        a, b = random.normal(size=n), random.normal(size=n)
-        found = compare_paired(a, b)
-        sign, rank = sign + (found.p <= 0.05), rank + (found.wilcoxon <= 0.05)
-    most = 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
-    assert max(sign, rank) / 200 <= most
+        a, b = rng.normal(size=n), rng.normal(size=n)
+        comparison = compare_paired(a, b)
+        sign, rank = sign + (comparison.p <= 0.05), rank + (comparison.wilcoxon <= 0.05)
+    bound = 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
+    assert max(sign, rank) / 200 <= bound
     assert (n < 6) == (max(sign, rank) == 0)

@@ -30,12 +30,12 @@ prints equal values of the last two but ranks them 2 and 3."""
 
 def loop_ranks(column, *, higher):
     """Returns ranks, of which 1 is the best; equal figures share the mean of their ranks."""
-    found = []
-    for own in column:
-        better = sum((other > own) == higher and other != own for other in column)
-        equal = sum(other == own for other in column)
-        found.append(better + (1 + equal) / 2)
-    return found
+    ranks = []
+    for figure in column:
+        better_count = sum((other > figure) == higher and other != figure for other in column)
+        equal_count = sum(other == figure for other in column)
+        ranks.append(better_count + (1 + equal_count) / 2)
+    return ranks
 
 
 def loop_friedman(figures, *, higher):
@@ -49,19 +49,19 @@ def loop_friedman(figures, *, higher):
 
 
 def test_the_worked_example_of_demsar():
-    found = rank_test(AUC, higher=True)
-    assert found.ranks == pytest.approx((3.143, 2.000, 2.893, 1.964), abs=5e-4)
-    _, plain, corrected = loop_friedman(AUC, higher=True)
-    assert plain == pytest.approx(9.28, abs=5e-3)  # the paper prints it without the correction for ties
-    assert 13 * plain / (14 * 3 - plain) == pytest.approx(3.69, abs=5e-3)
-    assert found.chi2 == pytest.approx(corrected, rel=1e-12)
-    assert found.p == pytest.approx(stats.chi2.sf(corrected, 3))
-    assert found.f == pytest.approx(13 * corrected / (14 * 3 - corrected))
-    assert found.f_p == pytest.approx(stats.f.sf(found.f, 3, 39))
-    assert found.critical_difference == pytest.approx(1.25, abs=5e-3)
+    result = rank_test(AUC, higher=True)
+    assert result.ranks == pytest.approx((3.143, 2.000, 2.893, 1.964), abs=5e-4)
+    _, plain_chi2, corrected_chi2 = loop_friedman(AUC, higher=True)
+    assert plain_chi2 == pytest.approx(9.28, abs=5e-3)  # the paper prints it without the correction for ties
+    assert 13 * plain_chi2 / (14 * 3 - plain_chi2) == pytest.approx(3.69, abs=5e-3)
+    assert result.chi2 == pytest.approx(corrected_chi2, rel=1e-12)
+    assert result.p == pytest.approx(stats.chi2.sf(corrected_chi2, 3))
+    assert result.f == pytest.approx(13 * corrected_chi2 / (14 * 3 - corrected_chi2))
+    assert result.f_p == pytest.approx(stats.f.sf(result.f, 3, 39))
+    assert result.critical_difference == pytest.approx(1.25, abs=5e-3)
     # As in the paper, no two methods differ at 0.05; at 0.10, where CD = 1.12, C4.5 differs from two others.
     assert critical_difference(4, 14, 0.10) == pytest.approx(1.12, abs=5e-3)
-    assert found.groups == [(3, 1, 2, 0)]
+    assert result.groups == [(3, 1, 2, 0)]
 
 
 @pytest.mark.parametrize(
@@ -72,66 +72,68 @@ def test_the_worked_example_of_demsar():
     ],
 )
 def test_critical_values_are_those_of_demsars_table_5(level, printed):
-    found = [critical_difference(k, 1, level) / math.sqrt(k * (k + 1) / 6) for k in range(2, 11)]
-    assert found == pytest.approx(printed, abs=1.1e-3)
+    values = [critical_difference(k, 1, level) / math.sqrt(k * (k + 1) / 6) for k in range(2, 11)]
+    assert values == pytest.approx(printed, abs=1.1e-3)
 
 
 @pytest.mark.parametrize("higher", [True, False])
 @pytest.mark.parametrize("seed", range(5))
 def test_ranks_and_chi2_are_those_of_a_slow_loop(seed, higher):
-    random = np.random.default_rng(seed)
-    figures = random.integers(0, 4, size=(3 + seed, 6)) / 4  # many ties
+    rng = np.random.default_rng(seed)
+    figures = rng.integers(0, 4, size=(3 + seed, 6)) / 4  # many ties
     means, _, chi2 = loop_friedman(figures, higher=higher)
-    found = rank_test(figures, higher=higher)
-    assert found.ranks == pytest.approx(means, rel=1e-12)
-    assert found.chi2 == pytest.approx(chi2, rel=1e-10)
+    result = rank_test(figures, higher=higher)
+    assert result.ranks == pytest.approx(means, rel=1e-12)
+    assert result.chi2 == pytest.approx(chi2, rel=1e-10)
 
 
 def test_figures_that_differ_by_rounding_are_equal():
-    found = rank_test([[0.1 + 0.2] * 3, [0.3] * 3, [0.1] * 3], higher=True)
-    assert found.ranks == (1.5, 1.5, 3.0)
+    result = rank_test([[0.1 + 0.2] * 3, [0.3] * 3, [0.1] * 3], higher=True)
+    assert result.ranks == (1.5, 1.5, 3.0)
 
 
 def test_where_all_agree_f_is_infinite_and_where_none_differs_nothing_is_found():
-    sure = rank_test(np.arange(3)[:, None] * np.ones(5), higher=True)
-    assert (sure.f, sure.f_p, sure.ranks) == (math.inf, 0.0, (3.0, 2.0, 1.0))
-    none = rank_test(np.ones((3, 5)), higher=True)
-    assert (none.chi2, none.p, none.f, none.f_p) == (0.0, 1.0, 0.0, 1.0)
+    certain_result = rank_test(np.arange(3)[:, None] * np.ones(5), higher=True)
+    assert (certain_result.f, certain_result.f_p, certain_result.ranks) == (math.inf, 0.0, (3.0, 2.0, 1.0))
+    null_result = rank_test(np.ones((3, 5)), higher=True)
+    assert (null_result.chi2, null_result.p, null_result.f, null_result.f_p) == (0.0, 1.0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_groups_are_the_largest_sets_without_a_difference(seed):
-    random = np.random.default_rng(seed)
-    test = RankTest(9, tuple(random.permutation(random.uniform(1, 7, size=7))), 0, 1, 0, 1, 1.5)
-    every = [
+    rng = np.random.default_rng(seed)
+    test = RankTest(9, tuple(rng.permutation(rng.uniform(1, 7, size=7))), 0, 1, 0, 1, 1.5)
+    candidates = [
         set(sets)
         for size in range(2, 8)
         for sets in itertools.combinations(range(7), size)
         if not any(test.differ(a, b) for a, b in itertools.combinations(sets, 2))
     ]
-    largest = [sets for sets in every if not any(sets < other for other in every)]
-    assert sorted(map(sorted, test.groups)) == sorted(map(sorted, largest))
+    largest_sets = [sets for sets in candidates if not any(sets < other for other in candidates)]
+    assert sorted(map(sorted, test.groups)) == sorted(map(sorted, largest_sets))
 
 
 def test_the_number_of_data_sets_is_the_first_that_decides():
-    found = rank_test(AUC, higher=True)
-    needed = found.data_sets_to_differ(3, 0)
-    apart = found.ranks[0] - found.ranks[3]
-    assert critical_difference(4, needed) <= apart < critical_difference(4, needed - 1)
-    assert found.data_sets_to_differ(1, 1) is None
+    result = rank_test(AUC, higher=True)
+    needed_count = result.data_sets_to_differ(3, 0)
+    rank_difference = result.ranks[0] - result.ranks[3]
+    assert critical_difference(4, needed_count) <= rank_difference < critical_difference(4, needed_count - 1)
+    assert result.data_sets_to_differ(1, 1) is None
 
 
 def test_where_f_alone_is_open_the_number_of_data_sets_is_the_first_with_which_it_decides():
-    random = np.random.default_rng(14)
-    figures = random.normal(size=(10, 4))
+    rng = np.random.default_rng(14)
+    figures = rng.normal(size=(10, 4))
     figures[-1] += 3
-    found = rank_test(figures, higher=True)
-    assert found.differ(9, 0)
-    assert found.f_p > 0.05
-    needed = found.data_sets_to_differ(9, 0)
-    assert 4 < needed <= 8
-    assert rank_test(np.tile(figures, 2), higher=True).f_p == iman_davenport(2 * found.chi2, 10, 8)[1] <= 0.05
-    p = [iman_davenport(found.chi2 * n / 4, 10, n)[1] for n in (needed - 1, needed)]
+    result = rank_test(figures, higher=True)
+    assert result.differ(9, 0)
+    assert result.f_p > 0.05
+    needed_count = result.data_sets_to_differ(9, 0)
+    assert 4 < needed_count <= 8
+    assert (
+        rank_test(np.tile(figures, 2), higher=True).f_p == iman_davenport(2 * result.chi2, 10, 8)[1] <= 0.05
+    )
+    p = [iman_davenport(result.chi2 * n / 4, 10, n)[1] for n in (needed_count - 1, needed_count)]
     assert p[1] <= 0.05 < p[0]
 
 
@@ -143,18 +145,18 @@ def test_what_cannot_be_ranked(figures):
 
 def test_the_bayesian_test_is_the_loop_over_pairs():
     d, rope, draws = [0.02, -0.01, 0.03, 0.005, 0.0], 0.004, 4000
-    z, random, wins = [0.0, *d], np.random.default_rng(1), np.zeros(3)
+    z, rng, wins = [0.0, *d], np.random.default_rng(1), np.zeros(3)
     for _ in range(draws):
-        w = random.dirichlet([0.5, 1, 1, 1, 1, 1])
+        w = rng.dirichlet([0.5, 1, 1, 1, 1, 1])
         theta = np.zeros(3)
         for i, j in itertools.product(range(6), repeat=2):
             total = z[i] + z[j]
             theta[0 if total < -2 * rope else 2 if total > 2 * rope else 1] += w[i] * w[j]
         wins[theta.argmax()] += 1
-    found = bayesian_signed_rank(d, rope)
-    assert sum(found) == pytest.approx(1)
+    probabilities = bayesian_signed_rank(d, rope)
+    assert sum(probabilities) == pytest.approx(1)
     # The tolerance is four standard errors of the loop's shares.
-    assert found == pytest.approx(tuple(wins / draws), abs=4 * 0.5 / math.sqrt(draws))
+    assert probabilities == pytest.approx(tuple(wins / draws), abs=4 * 0.5 / math.sqrt(draws))
 
 
 def test_the_bayesian_test_gives_what_baycomp_1_0_3_does():
@@ -177,22 +179,22 @@ def test_what_the_bayesian_test_refuses(d, rope):
 
 def rejections(effect, n, tables=400, k=5):
     """Returns how often F rejects at 0.05, and how often the best and the worst method then differ."""
-    random = np.random.default_rng(n)
+    rng = np.random.default_rng(n)
     means = np.linspace(0, effect, k)[:, None]
-    found = [rank_test(means + random.normal(size=(k, n)), higher=True) for _ in range(tables)]
-    apart = [test.f_p <= 0.05 and test.differ(0, k - 1) for test in found]
-    return np.mean([test.f_p <= 0.05 for test in found]), np.mean(apart)
+    results = [rank_test(means + rng.normal(size=(k, n)), higher=True) for _ in range(tables)]
+    best_differs = [test.f_p <= 0.05 and test.differ(0, k - 1) for test in results]
+    return np.mean([test.f_p <= 0.05 for test in results]), np.mean(best_differs)
 
 
 def test_without_an_effect_the_tests_err_at_their_level():
     # The upper bound is three standard errors of 400 tables above 0.05.
-    level, apart = rejections(0.0, n=10)
+    level, difference_rate = rejections(0.0, n=10)
     assert 0.02 < level < 0.083
-    assert apart <= 0.03
+    assert difference_rate <= 0.03
 
 
 def test_an_effect_is_found_the_more_often_the_more_data_sets_there_are():
-    few, many = rejections(2.0, n=4), rejections(2.0, n=12)
-    assert few[0] < many[0]
-    assert many[0] > 0.9
-    assert many[1] > 0.8
+    small_rates, large_rates = rejections(2.0, n=4), rejections(2.0, n=12)
+    assert small_rates[0] < large_rates[0]
+    assert large_rates[0] > 0.9
+    assert large_rates[1] > 0.8

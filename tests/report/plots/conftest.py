@@ -27,19 +27,21 @@ def trained_once(tiny, tmp_path_factory):
 
 def _trial(number, heads, rng):
     """Returns a trial whose score falls with the first head's temperature; every fourth trial is pruned."""
-    drawn = {f"objective.heads.{head}.temperature": float(rng.uniform(0.05, 1.0)) for head in heads}
-    *weights, rest = rng.dirichlet(np.ones(len(heads) + 1)).tolist()
-    drawn |= {f"objective.heads.{head}.weight": weight for head, weight in zip(heads, weights, strict=True)}
+    settings = {f"objective.heads.{head}.temperature": float(rng.uniform(0.05, 1.0)) for head in heads}
+    *weights, classifier_weight = rng.dirichlet(np.ones(len(heads) + 1)).tolist()
+    settings |= {
+        f"objective.heads.{head}.weight": weight for head, weight in zip(heads, weights, strict=True)
+    }
     encoder = ("cnn_text", "transformer")[number % 2]
     return {
         "kind": "search",
         "setting": f"trial {number}",
         "number": number,
         "state": "PRUNED" if number % 4 == 3 else "COMPLETE",
-        "score": 1 - 0.5 * drawn[f"objective.heads.{heads[0]}.temperature"] + 0.1 * rest,
+        "score": 1 - 0.5 * settings[f"objective.heads.{heads[0]}.temperature"] + 0.1 * classifier_weight,
         "run_id": f"run{number}",
-        **drawn,
-        CLASSIFIER_WEIGHT: rest,
+        **settings,
+        CLASSIFIER_WEIGHT: classifier_weight,
         "encoder.name": encoder,
         "encoder.width": 32 + number if encoder == "cnn_text" else None,
         "val/loss": float(rng.uniform()),
@@ -76,7 +78,7 @@ def search_of():
             tuple(_training(row, goals, rungs) for _, row in frame.iterrows()),
         )  # fmt: skip
         prefixes = ("objective.heads.", "encoder.")
-        given = {
+        defaults = {
             "result": result,
             "job": JobConfig.model_validate(_job(heads)),
             "space": _space(heads, goals),
@@ -87,15 +89,20 @@ def search_of():
             "baselines": pd.DataFrame(),
             "history": lambda run_id, metric: [],
         }
-        return SweepData(**(given | fields))
+        return SweepData(**(defaults | fields))
 
     return make
 
 
 def _training(row, goals, rungs):
     values = tuple(row[goal.metric] for goal in goals if goal.metric in row)
-    how = {"score": row["score"], "values": values, "number": int(row["number"]), "intermediate": rungs(row)}
-    return TrainingResult(row["run_id"], row["setting"], State(row["state"]), **how)
+    fields = {
+        "score": row["score"],
+        "values": values,
+        "number": int(row["number"]),
+        "intermediate": rungs(row),
+    }
+    return TrainingResult(row["run_id"], row["setting"], State(row["state"]), **fields)
 
 
 def _job(heads):

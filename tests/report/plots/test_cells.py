@@ -31,13 +31,15 @@ def panel(figure, title):
 @pytest.mark.parametrize("groups", [["Hotel", "Beer"], ["Wine"]])
 def test_panels_side_by_side_have_the_same_lines_and_no_empty_one(figure, groups):
     names = list(dict.fromkeys(row.cell for row in ROWS if row.group in groups))
-    shown = [label.get_text().replace("\\$", "$") for label in panel(figure, groups[0]).get_yticklabels()]
-    assert shown == names
+    tick_labels = [
+        label.get_text().replace("\\$", "$") for label in panel(figure, groups[0]).get_yticklabels()
+    ]
+    assert tick_labels == names
     for group in groups:
         dots = [line for line in panel(figure, group).lines if line.get_marker() == "o"]
-        near = [row for row in ROWS if row.group == group and row.mean > 20]
+        near_rows = [row for row in ROWS if row.group == group and row.mean > 20]
         points = {tuple(line.get_xydata()[0]) for line in dots}
-        assert points == {(row.mean, names.index(row.cell)) for row in near}
+        assert points == {(row.mean, names.index(row.cell)) for row in near_rows}
 
 
 def test_intervals_and_printed_values(figure):

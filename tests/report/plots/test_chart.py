@@ -38,16 +38,20 @@ def test_error_bars_end_at_low_and_high():
 
 
 def test_series_differ_without_colour_and_repeat_late():
-    its = drawn(*lines(6)).lines
-    assert len({line.get_marker() for line in its}) == len({str(line._dash_pattern) for line in its}) == 6
+    drawn_lines = drawn(*lines(6)).lines
+    assert (
+        len({line.get_marker() for line in drawn_lines})
+        == len({str(line._dash_pattern) for line in drawn_lines})
+        == 6
+    )
     assert len({str(style.series_style(position)) for position in range(60)}) == 60
 
 
 def test_a_series_with_a_meaning_has_its_colour_wherever_it_stands():
     best, other = series("best", [0, 1], [1, 2]), series("other", [0, 1], [2, 3])
     for rows in ((best, other), (other, best)):
-        its = {line.get_label(): line.get_color() for line in drawn(*rows).lines}
-        assert its["best"] == style.BEST
+        colours = {line.get_label(): line.get_color() for line in drawn(*rows).lines}
+        assert colours["best"] == style.BEST
 
 
 def test_logarithmic_axis_writes_its_numbers_out():
@@ -59,11 +63,11 @@ def test_logarithmic_axis_writes_its_numbers_out():
 
 def test_texts_are_drawn_as_they_are_and_the_same_chart_gives_the_same_file():
     rows = [series(f"{MARKUP} {i}", [0, 1], [1, 2], texts=[MARKUP, ""]) for i in range(2)]
-    made = chart(*rows, x=f"{MARKUP} x", y=f"{MARKUP} y")
-    svg, written = to_svg(made.figure()), "a_b $x_1$ &lt;b&gt;c&lt;/b&gt; &amp; d"
+    plot = chart(*rows, x=f"{MARKUP} x", y=f"{MARKUP} y")
+    svg, escaped_markup = to_svg(plot.figure()), "a_b $x_1$ &lt;b&gt;c&lt;/b&gt; &amp; d"
     for end in ("x", "y", "0", "1"):
-        assert f">{written} {end}</text>" in svg
-    assert to_svg(made.figure()) == svg
+        assert f">{escaped_markup} {end}</text>" in svg
+    assert to_svg(plot.figure()) == svg
 
 
 def test_legend_of_many_lies_below_the_axes_and_inside_the_figure():

@@ -9,7 +9,7 @@ from mlcl.significance.verdict import compare_arms
 
 
 def arm(label, *searches):
-    outcomes = tuple(tuple(Outcome(n, value) for n, value in enumerate(its)) for its in searches)
+    outcomes = tuple(tuple(Outcome(n, value) for n, value in enumerate(values)) for values in searches)
     return Arm(label, outcomes)
 
 
@@ -22,11 +22,11 @@ def verdict(reference, treated, mode="max"):
 
 
 def test_each_verdict_has_its_difference_and_interval():
-    found = [verdict(CONTROL, HEADS), verdict(HEADS, CONTROL)]
-    plot = forest_plot(found)
+    verdicts = [verdict(CONTROL, HEADS), verdict(HEADS, CONTROL)]
+    plot = forest_plot(verdicts)
     row, other = plot.table.to_dict("records")
     assert row["difference"] == pytest.approx(0.1025)
-    assert (row["low"], row["high"]) == found[0].interval
+    assert (row["low"], row["high"]) == verdicts[0].interval
     assert (row["pair"], other["pair"]) == ("heads against control", "control against heads")
     zero, interval, mark, *_ = plot.figure().axes[0].lines
     assert set(zero.get_xdata()) == {0}
@@ -38,9 +38,9 @@ def test_each_verdict_has_its_difference_and_interval():
 def test_lower_is_better_is_right_of_the_line_too_and_undecided_marks_are_white():
     (row,) = forest_plot([verdict(CONTROL, HEADS, "min")]).table.to_dict("records")
     assert row["difference"] == pytest.approx(-0.1025)
-    close = verdict(CONTROL, arm("heads", (0.50, 0.53), (0.52, 0.51)))
-    mark = forest_plot([close]).figure().axes[0].lines[-1]
-    assert close.answer == "cannot tell"
+    close_verdict = verdict(CONTROL, arm("heads", (0.50, 0.53), (0.52, 0.51)))
+    mark = forest_plot([close_verdict]).figure().axes[0].lines[-1]
+    assert close_verdict.answer == "cannot tell"
     assert mark.get_markerfacecolor() == "white"
 
 
@@ -76,8 +76,8 @@ def test_each_method_hangs_at_its_rank_and_the_best_on_top(ranks):
     assert sorted(feet, reverse=True) == [-1.964, -2.0, -2.893, -3.143]
     heights = [feet[rank] for rank in sorted(feet, reverse=True)]
     assert heights == sorted(heights, reverse=True)
-    shown = {text.get_position()[1]: text.get_text() for text in axes.texts}
-    assert [shown[height].split(" (")[0] for height in heights[::2]] == ["with both", "with cf"]
+    labels = {text.get_position()[1]: text.get_text() for text in axes.texts}
+    assert [labels[height].split(" (")[0] for height in heights[::2]] == ["with both", "with cf"]
 
 
 def test_names_are_text_and_no_markup(ranks):

@@ -77,7 +77,7 @@ def test_a_figure_of_the_paper_names_its_classes(tmp_path):
     assert names(row_groups(job_data, test, ["oak_tree", "mlcl-figure3"])) == ["oak_tree", *animals, bottle]
     with pytest.raises(UserError, match=r"--class: .*no such class.*found: apple"):
         row_groups(job_data, test, ["mlcl-figure5"])
-    assert {name: its[-1] for name, its in FIGURES.items()} == {
+    assert {name: figure_classes[-1] for name, figure_classes in FIGURES.items()} == {
         "mlcl-figure3": "bottle",
         "mlcl-figure5": "cattle",
         "mlcl-figure6": "cattle",
@@ -88,8 +88,8 @@ def test_a_figure_of_the_paper_names_its_classes(tmp_path):
 
 def test_classes_without_a_hierarchy_have_a_colour_each(job_data):
     job = tiny_job(job_data.dataset.place, "objective.heads={}", "objective.classifier.labels=kind")
-    flat = JobData.of(job, job_data.cache.parent)
-    groups = row_groups(flat, flat.dataset.split("test"))
+    flat_data = JobData.of(job, job_data.cache.parent)
+    groups = row_groups(flat_data, flat_data.dataset.split("test"))
     assert names(groups) == ["animal", "thing", "plant"]
     assert [group.colour for group in groups] == [0, 1, 2]
 

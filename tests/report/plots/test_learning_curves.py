@@ -34,8 +34,8 @@ def history(run_id, metric):
 
 
 def plots_of(data):
-    plots, left_out = confirmation_plots(data)
-    return {plot.name: plot for plot in plots}, dict(left_out)
+    plots, skipped = confirmation_plots(data)
+    return {plot.name: plot for plot in plots}, dict(skipped)
 
 
 def test_learning_curve_is_the_mean_over_seeds_at_their_common_steps(search_of):
@@ -52,8 +52,8 @@ def test_learning_curve_is_the_mean_over_seeds_at_their_common_steps(search_of):
 
 
 def test_temperatures_and_positives_by_head(search_of):
-    plots, left_out = plots_of(search_of(confirmation=SEEDS, history=history))
-    assert not left_out
+    plots, skipped = plots_of(search_of(confirmation=SEEDS, history=history))
+    assert not skipped
     assert set(plots["temperatures"].table["series"]) == {"section, trial 2"}
     assert plots["temperatures"].table["temperature"].tolist() == [0.5, 0.5]
     assert plots["temperatures"].figure().axes[0].get_yscale() == "log"
@@ -63,11 +63,9 @@ def test_temperatures_and_positives_by_head(search_of):
 
 
 def test_constant_temperatures_are_left_out(search_of):
-    plots, left_out = plots_of(
-        search_of(confirmation=SEEDS, history=lambda run, metric: [(1, 0.5), (2, 0.5)])
-    )
-    assert left_out["temperatures"] == "every temperature is constant during training"
-    assert left_out["learning"] == left_out["positives"] == "its values are all the same"
+    plots, skipped = plots_of(search_of(confirmation=SEEDS, history=lambda run, metric: [(1, 0.5), (2, 0.5)]))
+    assert skipped["temperatures"] == "every temperature is constant during training"
+    assert skipped["learning"] == skipped["positives"] == "its values are all the same"
     assert not plots
 
 
@@ -78,10 +76,10 @@ def test_best_trial_stands_in_where_nothing_was_confirmed(search_of):
 
 def test_runs_that_mlflow_does_not_have_yet_are_left_out(search_of):
     data = search_of()
-    unsent = replace(data, search=data.search.assign(run_id=None))
-    assert unsent.complete_runs == {}
+    unsent_data = replace(data, search=data.search.assign(run_id=None))
+    assert unsent_data.complete_runs == {}
     with pytest.raises(PlotSkipped, match=r"no training is complete and in MLflow"):
-        curve_runs(unsent)
+        curve_runs(unsent_data)
 
 
 def test_single_runs_have_no_band(search_of):
@@ -91,11 +89,11 @@ def test_single_runs_have_no_band(search_of):
 
 
 def test_nothing_logged_and_no_training_complete(search_of):
-    _, left_out = plots_of(search_of(confirmation=SEEDS))
-    assert left_out["learning"] == left_out["positives"] == "fewer than two steps of it were logged"
-    plots, left_out = plots_of(search_of(3, change=lambda frame: frame.assign(state="FAILED")))
+    _, skipped = plots_of(search_of(confirmation=SEEDS))
+    assert skipped["learning"] == skipped["positives"] == "fewer than two steps of it were logged"
+    plots, skipped = plots_of(search_of(3, change=lambda frame: frame.assign(state="FAILED")))
     assert not plots
-    assert set(left_out.values()) == {"no training is complete and in MLflow"}
+    assert set(skipped.values()) == {"no training is complete and in MLflow"}
     assert mean_curve("s", [[(1, 0.5)], [(2, 0.5)]]).empty  # no step is common to both
 
 

@@ -27,8 +27,8 @@ def single(trained_once):
 
 
 def plots_of(folders, job_data, *, seed=0, **options):
-    plots, left = representation_plots(folders, job_data, EmbeddingOptions(**options), seed=seed)
-    return {plot.name: plot for plot in plots}, left
+    plots, skipped = representation_plots(folders, job_data, EmbeddingOptions(**options), seed=seed)
+    return {plot.name: plot for plot in plots}, skipped
 
 
 def ids(plot, panel, kind=None):
@@ -39,9 +39,9 @@ def ids(plot, panel, kind=None):
 
 def test_the_pictures_of_every_task(finished):
     folder, job_data = finished
-    plots, left = plots_of({"one": folder, "other": folder}, job_data)
+    plots, skipped = plots_of({"one": folder, "other": folder}, job_data)
     assert list(plots) == ["tsne", "tsne_neighbours"]
-    assert left == []
+    assert skipped == []
     for plot in plots.values():
         assert ids(plot, "one") == ids(plot, "other")
         titles = [axes.get_title() for axes in plot.figure().axes]
@@ -51,20 +51,22 @@ def test_the_pictures_of_every_task(finished):
 
 def test_the_same_seed_gives_the_same_picture(finished):
     folder, job_data = finished
-    first, again = (plots_of({"a": folder}, job_data, seed=4)[0] for _ in range(2))
+    first, second = (plots_of({"a": folder}, job_data, seed=4)[0] for _ in range(2))
     for name, plot in first.items():
-        assert to_svg(plot.figure()) == to_svg(again[name].figure())
-        assert plot.table.equals(again[name].table)
+        assert to_svg(plot.figure()) == to_svg(second[name].figure())
+        assert plot.table.equals(second[name].table)
 
 
 def test_the_table_is_drawn(single):
     folder, job_data = single
     for plot in plots_of({"a": folder}, job_data)[0].values():
-        drawn = {line.get_label(): line.get_xydata().tolist() for line in plot.figure().axes[0].lines}
+        drawn_points = {line.get_label(): line.get_xydata().tolist() for line in plot.figure().axes[0].lines}
         for kind, points in plot.table.groupby("kind"):
-            assert drawn[kind] == points[["x", "y"]].to_numpy().tolist()
-        looks = {(line.get_marker(), line.get_markerfacecolor()) for line in plot.figure().axes[0].lines}
-        assert len(looks) == len(drawn)
+            assert drawn_points[kind] == points[["x", "y"]].to_numpy().tolist()
+        marker_styles = {
+            (line.get_marker(), line.get_markerfacecolor()) for line in plot.figure().axes[0].lines
+        }
+        assert len(marker_styles) == len(drawn_points)
 
 
 def test_every_row_is_in_the_group_of_its_class(finished):
@@ -78,8 +80,10 @@ def test_every_row_is_in_the_group_of_its_class(finished):
             elif job_data.task == "single":
                 assert group.name.partition(" ")[0] == texts[row]
             else:
-                shown = set(texts[row].split(", ")) & set("abcde")
-                assert shown == {group.name} if len(shown) == 1 else group.name == "several of these"
+                row_labels = set(texts[row].split(", ")) & set("abcde")
+                assert (
+                    row_labels == {group.name} if len(row_labels) == 1 else group.name == "several of these"
+                )
 
 
 def shared(job_data, row, other):
@@ -92,11 +96,11 @@ def shared(job_data, row, other):
         return "same topic" if details[0] // 2 == details[1] // 2 else "another topic"
     if job_data.task == "aspects":
         pairs = zip(job_data.targets(train)[other], job_data.targets(test)[row], strict=True)
-        count, what = sum(int(a == b >= 0) for a, b in pairs), "rating"
+        count, word = sum(int(a == b >= 0) for a, b in pairs), "rating"
     else:
         lists = job_data.targets(train).lists()[other], job_data.targets(test).lists()[row]
-        count, what = len(set(lists[0]) & set(lists[1])), "label"
-    return f"{count or 'no'} {what}{'s' if count > 1 else ''} shared"
+        count, word = len(set(lists[0]) & set(lists[1])), "label"
+    return f"{count or 'no'} {word}{'s' if count > 1 else ''} shared"
 
 
 def test_marks_equal_a_loop(finished):
@@ -112,8 +116,8 @@ def test_neighbours_are_the_nearest_of_the_instance(finished):
     folder, job_data = finished
     plot = plots_of({"a": folder}, job_data, instance="test5")[0]["tsne_neighbours"]
     assert ids(plot, "a", "the test row") == ["test5"]
-    near = set(ids(plot, "a")) - {"test5"}
-    assert near == set(job_data.train.ids)  # there are fewer than 80
+    neighbours = set(ids(plot, "a")) - {"test5"}
+    assert neighbours == set(job_data.train.ids)  # there are fewer than 80
     for text, kind in zip(plot.table["point"], plot.table["kind"], strict=True):
         row_id = text.partition(":")[0]
         if row_id != "test5":
@@ -124,13 +128,13 @@ def test_the_instance_has_several_labels(trained_once):
     folder, job_data, _ = trained_once(*TASKS["multi_label"])
     test = job_data.dataset.split("test")
     labels = dict(zip(test.ids, job_data.targets(test).lists(), strict=True))
-    drawn = set()
+    instances = set()
     for seed in range(5):
         plot = plots_of({"a": folder}, job_data, seed=seed)[0]["tsne_neighbours"]
         [instance] = ids(plot, "a", "the test row")
         assert len(labels[instance]) > 1
-        drawn.add(instance)
-    assert len(drawn) > 1
+        instances.add(instance)
+    assert len(instances) > 1
 
 
 def test_classes_may_be_named(single):
@@ -145,10 +149,10 @@ def test_classes_may_be_named(single):
 
 def test_what_cannot_be_drawn_is_left_out_with_its_reason(single, tmp_path):
     folder, job_data = single
-    plots, left = plots_of({"gone": tmp_path, "a": folder}, job_data)
+    plots, skipped = plots_of({"gone": tmp_path, "a": folder}, job_data)
     assert set(plots["tsne"].table["panel"]) == {"a"}
-    assert left == [("embeddings of gone", "the run's embeddings cannot be read")]
-    assert representation_plots({"gone": tmp_path}, job_data) == ([], left)
+    assert skipped == [("embeddings of gone", "the run's embeddings cannot be read")]
+    assert representation_plots({"gone": tmp_path}, job_data) == ([], skipped)
 
 
 def test_many_shared_labels_are_marked_alike(single, monkeypatch):
@@ -164,9 +168,9 @@ def test_many_shared_labels_are_marked_alike(single, monkeypatch):
 
 
 def test_validation_is_shown_where_a_run_never_read_the_test_split(single, tiny, tmp_path):
-    searched, job_data, _ = trained(tiny, tmp_path, test=False)
-    plots, left = plots_of({"confirmed": single[0], "searched": searched}, job_data)
-    assert left == []
+    searched_folder, job_data, _ = trained(tiny, tmp_path, test=False)
+    plots, skipped = plots_of({"confirmed": single[0], "searched": searched_folder}, job_data)
+    assert skipped == []
     for plot in plots.values():
         assert "validation row" in plot.title
         assert "test" not in plot.caption

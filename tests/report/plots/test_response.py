@@ -49,8 +49,8 @@ def test_the_table_has_the_state_of_each_trial_by_stage(search_of):
     for _, row in table[table["stage"] == END].iterrows():
         (trial,) = data.complete[data.complete["setting"] == row["setting"]].to_dict("records")
         state = "best" if trial["number"] == data.best["number"] else "complete"
-        found = (row["state"], row["temperature of section"], row["score"])
-        assert found == (state, trial[TAU], trial["score"])
+        values = (row["state"], row["temperature of section"], row["score"])
+        assert values == (state, trial[TAU], trial["score"])
     assert set(table[table["stage"] != END]["state"]) == {"best", "complete", "pruned"}
     assert [axes.get_title(loc="left") for axes in plot.figure().axes] == list(dict.fromkeys(table["stage"]))
 
@@ -64,8 +64,8 @@ def test_the_curve_finds_the_shape_under_the_noise(log):
     truth = np.exp(-((np.log(curve.x / 0.2) if log else (curve.x - 0.4) * 3) ** 2))
     assert np.abs(curve.mean - truth).max() < 0.1
     assert 0.005 < curve.deviation.mean() < 0.05  # the deviation of the mean, not of one score
-    again = fitted_curve(x, np.zeros(40), log=log)
-    assert again is None
+    flat_curve = fitted_curve(x, np.zeros(40), log=log)
+    assert flat_curve is None
 
 
 def test_many_scores_are_thinned_out_evenly(monkeypatch):
@@ -86,8 +86,8 @@ def test_few_or_equal_points_have_no_curve():
 def test_a_score_that_is_not_finite_is_left_out():
     x, score = np.linspace(0.1, 1, FEWEST + 2), np.linspace(0, 1, FEWEST + 2) ** 2
     score[[1, 5]] = np.nan, -np.inf
-    known = np.isfinite(score)
-    expected = fitted_curve(x[known], score[known], log=False)
+    is_finite = np.isfinite(score)
+    expected = fitted_curve(x[is_finite], score[is_finite], log=False)
     assert np.array_equal(fitted_curve(x, score, log=False).mean, expected.mean)
     assert fitted_curve(x[:-1], score[:-1], log=False) is None  # too few scores are left
 
@@ -108,6 +108,6 @@ def test_gamma_of_a_fixed_classifier_is_the_heads_own_weight(search_of):
 def test_nothing_varied(search_of):
     with pytest.raises(PlotSkipped, match="no number differs"):
         response_plots(search_of(varied=("encoder.name",)))
-    same = {CLASSIFIER_WEIGHT: 0.4, WEIGHT: 0.6}
+    weights = {CLASSIFIER_WEIGHT: 0.4, WEIGHT: 0.6}
     with pytest.raises(PlotSkipped, match="same in all trials"):
-        gamma_plot(search_of(change=lambda frame: frame.assign(**same), heads=("section",)))
+        gamma_plot(search_of(change=lambda frame: frame.assign(**weights), heads=("section",)))

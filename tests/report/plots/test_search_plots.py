@@ -15,13 +15,13 @@ TWO = (Goal("score", "max"), Goal("val/loss", "min"))
 
 
 def plots_of(data):
-    plots, left_out = search_plots(data)
-    return {plot.name: plot for plot in plots}, dict(left_out)
+    plots, skipped = search_plots(data)
+    return {plot.name: plot for plot in plots}, dict(skipped)
 
 
 def test_every_plot_draws_without_a_warning(search_of):
-    plots, left_out = plots_of(search_of(30, heads=("section", "chapter"), goals=TWO))
-    assert not left_out
+    plots, skipped = plots_of(search_of(30, heads=("section", "chapter"), goals=TWO))
+    assert not skipped
     before = dict(matplotlib.rcParams)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -37,9 +37,9 @@ def test_every_plot_draws_without_a_warning(search_of):
 def test_history_has_the_final_scores_alone_and_the_best_so_far(search_of):
     data = search_of()
     table = history_plot(data).table
-    shown = table[table["series"] == "complete"]
-    assert shown["trial"].tolist() == data.complete["number"].tolist()
-    assert shown["val/accuracy"].tolist() == data.complete["score"].tolist()
+    complete_rows = table[table["series"] == "complete"]
+    assert complete_rows["trial"].tolist() == data.complete["number"].tolist()
+    assert complete_rows["val/accuracy"].tolist() == data.complete["score"].tolist()
     best = table[table["series"] == "best"]["val/accuracy"].tolist()
     assert best == [max(data.complete["score"].iloc[: n + 1]) for n in range(len(best))]
 
@@ -60,14 +60,14 @@ def test_pareto_table_says_what_is_on_the_front(search_of):
             if other["trial"] != row["trial"]
         )
         assert row["on the front"] == (not beaten)
-    drawn = {line.get_label(): len(line.get_xdata()) for line in plot.figure().axes[0].lines}
-    assert drawn["on the front"] == plot.table["on the front"].sum()
+    point_counts = {line.get_label(): len(line.get_xdata()) for line in plot.figure().axes[0].lines}
+    assert point_counts["on the front"] == plot.table["on the front"].sum()
 
 
 def test_three_goals_are_drawn_in_pairs(search_of):
     plots, _ = plots_of(search_of(goals=(*TWO, Goal("encoder.width", "min"))))
     axes = [plots[f"pareto_{number}"].figure().axes[0] for number in (1, 2, 3)]
-    labels = [(each.get_xlabel(), each.get_ylabel()) for each in axes]
+    labels = [(panel.get_xlabel(), panel.get_ylabel()) for panel in axes]
     assert labels == [("score", "val/loss"), ("score", "encoder.width"), ("val/loss", "encoder.width")]
 
 
@@ -83,16 +83,16 @@ PRUNED, NONE = (lambda frame: frame.assign(state="PRUNED")), (lambda frame: fram
     ids=["one trial", "no complete trial", "no trial"],
 )  # fmt: skip
 def test_what_cannot_be_drawn_is_left_out_with_its_reason(search_of, trials, change, reasons):
-    plots, left_out = plots_of(search_of(trials, change=change))
-    assert left_out.items() >= reasons.items()
+    plots, skipped = plots_of(search_of(trials, change=change))
+    assert skipped.items() >= reasons.items()
     assert not plots
-    assert len(left_out) == 4
+    assert len(skipped) == 4
 
 
 def test_very_many_trials_are_drawn_as_an_image(search_of, monkeypatch):
     def with_images():
-        drawn = {name: to_svg(plot.figure()) for name, plot in plots_of(search_of(30))[0].items()}
-        return {name for name, image in drawn.items() if "data:image/png" in image}
+        images = {name: to_svg(plot.figure()) for name, plot in plots_of(search_of(30))[0].items()}
+        return {name for name, image in images.items() if "data:image/png" in image}
 
     assert with_images() == set()
     monkeypatch.setattr(style, "MOST_SHAPES", 10)
