@@ -104,9 +104,9 @@ def work(rank, jobs):
             strategy = DDPStrategy(
                 cluster_environment=LightningEnvironment(), find_unused_parameters=job["unused"]
             )
-            several = {} if job["kind"] == "cached" else {"accumulate_grad_batches": len(job["splits"])}
+            accumulation = {} if job["kind"] == "cached" else {"accumulate_grad_batches": len(job["splits"])}
             batches = [batch(n, rows_of(rank, split)) for n, split in enumerate(job["splits"])]
-            options = {"devices": 2, "strategy": strategy, "use_distributed_sampler": False, **several}
+            options = {"devices": 2, "strategy": strategy, "use_distributed_sampler": False, **accumulation}
             model = fit(module_of(job, gather=True), batches, **options)
             answers.append((model.seen, model.values))
         return answers, sampled(use_distributed_sampler=False), sampled()

@@ -45,11 +45,11 @@ def label_loss(model, mini_batch_size=None, name="mulsupcon", gather=False):
 
 def batch(rows=slice(None), columns=2, labels=True):
     """Returns a collated batch of some of eight samples, with columns of tokens and with label sets."""
-    found = {"label": torch.tensor(MULTI_HOT)[rows]} if labels else {}
+    features = {"label": torch.tensor(MULTI_HOT)[rows]} if labels else {}
     for number in range(columns):
         ids, mask = token_batch(LENGTHS[number], 8, seed=number)
-        found |= {f"text{number}_input_ids": ids[rows], f"text{number}_attention_mask": mask.long()[rows]}
-    return found
+        features |= {f"text{number}_input_ids": ids[rows], f"text{number}_attention_mask": mask.long()[rows]}
+    return features
 
 
 class Gradients(TrainerCallback):
@@ -75,10 +75,10 @@ def step(loss, batches, folder):
         def get_train_dataloader(self):
             return DataLoader(batches, batch_size=None)
 
-    seen = Gradients(loss)
+    recorder = Gradients(loss)
     args = arguments(folder, max_steps=1, gradient_accumulation_steps=len(batches), max_grad_norm=0)
-    Trainer(loss.model, args, train_dataset=DATA, loss=loss, callbacks=[seen]).train()
-    return {name.replace("model.module.", "model."): gradient for name, gradient in seen.found.items()}
+    Trainer(loss.model, args, train_dataset=DATA, loss=loss, callbacks=[recorder]).train()
+    return {name.replace("model.module.", "model."): gradient for name, gradient in recorder.found.items()}
 
 
 def batches_of_epochs(folder):
@@ -89,11 +89,11 @@ def batches_of_epochs(folder):
     trainer = SentenceTransformerTrainer(
         model, args, train_dataset=DATA, loss=label_loss(model), data_collator=collator
     )
-    loader, found = trainer.get_train_dataloader(), []
+    loader, epoch_batches = trainer.get_train_dataloader(), []
     for epoch in range(2):
         loader.set_epoch(epoch)
-        found.append(list(loader.batch_sampler))
-    return found
+        epoch_batches.append(list(loader.batch_sampler))
+    return epoch_batches
 
 
 def work(rank, jobs, folder):

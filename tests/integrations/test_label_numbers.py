@@ -57,9 +57,9 @@ def test_numbers_stay_as_they_are(rows):
     ],
 )
 def test_mistakes_are_one_line(options, rows, message):
-    with pytest.raises(ValueError, match=message) as caught:
+    with pytest.raises(ValueError, match=message) as excinfo:
         LabelNumbers(**options)(rows)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(excinfo.value)
 
 
 def test_labels_of_a_column_are_told_apart_for_the_sampler():
@@ -81,15 +81,15 @@ def test_labels_of_a_column_are_told_apart_for_the_sampler():
 def test_a_batch_without_rows_has_zero_gradients():
     encoder = torch.nn.Linear(3, 2)
     inputs = {"input_ids": torch.zeros(0, 3), "attention_mask": torch.zeros(0, 3).long(), "task": "query"}
-    seen = []
+    batches = []
 
-    def encode(its):
-        seen.append(its)
-        return encoder(its["input_ids"] * its["attention_mask"])
+    def encode(batch):
+        batches.append(batch)
+        return encoder(batch["input_ids"] * batch["attention_mask"])
 
     encode_rows(encode, inputs).sum().backward()
-    assert seen[0]["attention_mask"].tolist() == [[1, 1, 1]]
-    assert seen[0]["task"] == "query"
+    assert batches[0]["attention_mask"].tolist() == [[1, 1, 1]]
+    assert batches[0]["task"] == "query"
     assert not encoder.weight.grad.any()
 
 
@@ -104,12 +104,12 @@ def test_texts_without_tokens_are_rows_if_offsets_count_them():
     bag = torch.nn.EmbeddingBag(5, 3)
     offsets = torch.zeros(2, dtype=torch.int64)
 
-    def encode(its):
-        return bag(its["input"], its["offsets"])
+    def encode(batch):
+        return bag(batch["input"], batch["offsets"])
 
-    empty = {"input": offsets[:0], "offsets": offsets}
-    assert encode_rows(encode, empty).tolist() == [[0.0] * 3] * 2
-    assert encode_rows(encode, empty | {"offsets": offsets[:0]}).shape == (0, 3)
+    empty_batch = {"input": offsets[:0], "offsets": offsets}
+    assert encode_rows(encode, empty_batch).tolist() == [[0.0] * 3] * 2
+    assert encode_rows(encode, empty_batch | {"offsets": offsets[:0]}).shape == (0, 3)
 
 
 @pytest.mark.parametrize("module", [label_numbers, empty_batches])
@@ -133,5 +133,5 @@ def test_an_adapter_imports_nothing_of_the_service_and_no_other_framework():
         "        foreign -= {'transformers'}  # torchmetrics imports it\n"
         "    assert not foreign & set(sys.modules), (name, foreign & set(sys.modules))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr

@@ -56,9 +56,10 @@ def test_gradients_of_two_processes_are_those_of_one(ranks):
         expected, value = one_pass(job)
         assert expected["loss.temperature.log_tau"] != 0
         for answers, *_ in ranks:
-            (seen,), _ = answers[number]
+            (gradients,), _ = answers[number]
             close(
-                {name: gradient for name, gradient in seen.items() if not name.startswith("head")}, expected
+                {name: gradient for name, gradient in gradients.items() if not name.startswith("head")},
+                expected,
             )
         if job["kind"] == "cached":
             mean = sum(answers[number][1][0] for answers, *_ in ranks) / 2
@@ -66,10 +67,10 @@ def test_gradients_of_two_processes_are_those_of_one(ranks):
 
 
 def test_each_process_gets_its_part_of_the_samplers_batches(ranks):
-    (_, first, refused), (_, second, _) = ranks
+    (_, first, message), (_, second, _) = ranks
     expected = list(LabelBatchSampler(list(range(4)) * 5, 8))
     assert [[*a, *b] for a, b in zip(first, second, strict=True)] == expected
-    assert "use_distributed_sampler=False" in refused
+    assert "use_distributed_sampler=False" in message
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 7])
@@ -126,14 +127,14 @@ def test_mistakes_are_named():
         LossStatsLogger(every=0)
     with pytest.raises(ValueError, match="every; found: 0; allowed: 1 or more"):
         fit(Cached(0), [batch(0)])
-    without = Plain()
-    without.loss = None
+    plain_model = Plain()
+    plain_model.loss = None
     with pytest.raises(ValueError, match="needs a loss of mlcl as a submodule"):
-        fit(without, [batch(0)], callbacks=[LossStatsLogger()])
-    automatic = Cached(1)
-    automatic.automatic_optimization = True
+        fit(plain_model, [batch(0)], callbacks=[LossStatsLogger()])
+    automatic_model = Cached(1)
+    automatic_model.automatic_optimization = True
     with pytest.raises(ValueError, match="found: automatic_optimization True; allowed: False"):
-        fit(automatic, [batch(0)])
+        fit(automatic_model, [batch(0)])
     model = Cached(1)
     model.trainer = lightning.Trainer(**QUIET)
     with pytest.raises(ValueError, match="no micro-batch"):

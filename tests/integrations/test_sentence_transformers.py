@@ -65,8 +65,8 @@ def one_pass(folder, job):
     """Returns the gradients of the accumulated batches' mean loss, in one process without the trainer."""
     loss = label_loss(bert(folder), name=job["name"])
     for _ in job["splits"]:
-        its = features(batch(columns=job["columns"], labels=job["name"] != "simclr"))
-        (loss(*its) / len(job["splits"])).backward()
+        inputs = features(batch(columns=job["columns"], labels=job["name"] != "simclr"))
+        (loss(*inputs) / len(job["splits"])).backward()
     return gradients_of(loss)
 
 
@@ -86,8 +86,8 @@ def test_gradients_of_two_processes_are_those_of_one(folder, ranks):
 def test_the_batches_of_all_processes_are_those_of_the_sampler(ranks):
     sampler = LabelBatchSampler(LISTS, 8, order="pk", k=2, seed=5, drop_last=True)
     for epoch in range(2):
-        each = [found[epoch] for _, found in ranks]
-        assert [its for pair in zip(*each, strict=True) for its in pair] == list(sampler)
+        rank_batches = [epoch_batches[epoch] for _, epoch_batches in ranks]
+        assert [rows for pair in zip(*rank_batches, strict=True) for rows in pair] == list(sampler)
 
 
 @pytest.mark.parametrize("size", [1, 3, 8, 20])
@@ -97,19 +97,19 @@ def test_mini_batches_have_the_gradients_of_one_pass_also_scaled(folder, size):
 
 
 def test_dropout_is_the_same_in_both_passes_of_a_mini_batch(folder):
-    loss, seen = label_loss(bert(folder, dropout=0.5), 8), []
+    loss, embeddings = label_loss(bert(folder, dropout=0.5), 8), []
     loss.model.register_forward_hook(
-        lambda _m, _i, output: seen.append(output["sentence_embedding"].detach())
+        lambda _m, _i, output: embeddings.append(output["sentence_embedding"].detach())
     )
     loss(*features(batch(columns=1))).backward()
-    first, second = seen
+    first, second = embeddings
     assert torch.equal(first, second)
 
 
 def test_without_gradients_mini_batches_give_the_value_alone(folder):
-    its = features(batch())
+    inputs = features(batch())
     with torch.no_grad():
-        values = [label_loss(bert(folder), size)(*its) for size in (None, 3)]
+        values = [label_loss(bert(folder), size)(*inputs) for size in (None, 3)]
     torch.testing.assert_close(*values)
     assert not values[1].requires_grad
 
@@ -162,12 +162,12 @@ def test_inputs_that_the_loss_refuses_keep_its_line(folder):
 def test_label_lists_paths_and_names_become_tensors():
     preprocess = static().preprocess
     rows = [{"text": "ball", "label": ["b"]}, {"text": "run", "label": ["a", "b"]}]
-    found = LabelCollator(preprocess, classes=["a", "b"])(rows)
-    assert found["label"].tolist() == [[False, True], [True, True]]
-    assert found["text_input_ids"].tolist() == [4, 5]
+    collated_batch = LabelCollator(preprocess, classes=["a", "b"])(rows)
+    assert collated_batch["label"].tolist() == [[False, True], [True, True]]
+    assert collated_batch["text_input_ids"].tolist() == [4, 5]
     rows = [{"text": "ball", "labels": ["x", None]}, {"text": "run", "labels": ["x", "z"]}]
-    found = LabelCollator(preprocess, levels=[["x"], ["y", "z"]])(rows)
-    assert found["label"].tolist() == [[0, -1], [0, 1]]
+    collated_batch = LabelCollator(preprocess, levels=[["x"], ["y", "z"]])(rows)
+    assert collated_batch["label"].tolist() == [[0, -1], [0, 1]]
     assert "label" not in LabelCollator(preprocess)([{"text": "ball"}])
     assert LabelCollator(preprocess)([]) == {}
     with pytest.raises(ValueError, match=r"unknown label in row 1; found: 'sprot'; .* did you mean sport\?"):
@@ -185,7 +185,7 @@ def test_the_sampler_reads_each_kind_of_label_column():
         return list(LabelBatchSampler(labels, 8, order="pk", k=2, seed=3))
 
     assert rows(LISTS) == expected(LISTS)
-    multi_hot = [[int(name in its) for name in "abc"] for its in LISTS]
+    multi_hot = [[int(name in row) for name in "abc"] for row in LISTS]
     assert rows(multi_hot, labels="multi_hot") == expected(torch.tensor(multi_hot))
     paths = [["x", "xy"[n % 2]] for n in range(48)]
     assert rows(paths, labels="paths") == expected([tuple(path) for path in paths])
@@ -227,7 +227,7 @@ def test_the_documented_code_trains(folder, tmp_path):
     names = {
         "model": bert(folder).float(), "build_loss": build_loss,
         "SentenceTransformerTrainer": SentenceTransformerTrainer,
-        "SentenceTransformerTrainingArguments": lambda _, **more: arguments(tmp_path, **more),
+        "SentenceTransformerTrainingArguments": lambda _, **options: arguments(tmp_path, **options),
         "data": DATA.remove_columns("label").add_column("label", lists),
     }  # fmt: skip
     before = [parameter.clone() for parameter in names["model"].parameters()]

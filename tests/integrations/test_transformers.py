@@ -26,8 +26,8 @@ pytestmark = [
 
 
 def job(splits, inside=False, averaged=True, gather=True, name="mulsupcon", reduction="mean"):
-    its = {"splits": splits, "inside": inside, "averaged": averaged}
-    return {**its, "gather": gather, "name": name, "reduction": reduction}
+    task = {"splits": splits, "inside": inside, "averaged": averaged}
+    return {**task, "gather": gather, "name": name, "reduction": reduction}
 
 
 SHORT = [(3, 5), (2, 3), (6, 0)]
@@ -60,11 +60,11 @@ def one_pass(task, folder):
     if not task["gather"]:
         parts = [[slice(0, first), slice(first, first + second)] for first, second in task["splits"]]
     total, value = sum(map(sum, task["splits"])), 0.0
-    for rows in (rows for each in parts for rows in each):
-        its = batch(task["name"], rows)
-        weight = 1 / len(parts) if task["inside"] else len(its["labels"]) / total
+    for rows in (rows for part in parts for rows in part):
+        inputs = batch(task["name"], rows)
+        weight = 1 / len(parts) if task["inside"] else len(inputs["labels"]) / total
         value = value + weight * loss(
-            Embedder.forward(model, **{**its, "labels": None})["embeddings"], its["labels"]
+            Embedder.forward(model, **{**inputs, "labels": None})["embeddings"], inputs["labels"]
         )
     value.backward()
     return gradients_of(model), float(value)
@@ -75,9 +75,9 @@ def test_gradients_of_two_processes_are_those_of_one(folder, ranks):
         expected, value = one_pass(task, folder)
         assert expected["encoder.embeddings.word_embeddings.weight"].abs().sum() > 0
         for answers in ranks:
-            gradients, logged = answers[number]
+            gradients, logged_loss = answers[number]
             close(gradients, expected)
-            assert logged == pytest.approx(value, rel=1e-6)
+            assert logged_loss == pytest.approx(value, rel=1e-6)
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -85,17 +85,17 @@ def test_one_process_accumulates_as_several_do(folder, inside):
     task = job([(8,), (5,)], inside=inside)
     batches = [batch("mulsupcon", slice(0, rows)) for rows in (8, 5)]
     expected, value = one_pass(task, folder)
-    gradients, logged = step(task, batches, folder)
+    gradients, logged_loss = step(task, batches, folder)
     close(gradients, expected)
-    assert logged == pytest.approx(value, rel=1e-6)
+    assert logged_loss == pytest.approx(value, rel=1e-6)
 
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_the_trainer_trains_on_label_lists_and_evaluates_the_loss(folder, inside, tmp_path):
     lists = [["a"], ["a", "b"], ["b"], [], ["c", "a"], ["c"]] * 4
     rows = [
-        {"input_ids": [2, 4 + n % 9, 3], "attention_mask": [1] * 3, "labels": its}
-        for n, its in enumerate(lists)
+        {"input_ids": [2, 4 + n % 9, 3], "attention_mask": [1] * 3, "labels": labels}
+        for n, labels in enumerate(lists)
     ]
     args = arguments(
         tmp_path, num_train_epochs=8, per_device_train_batch_size=12, learning_rate=3e-3, logging_steps=1,
@@ -125,45 +125,49 @@ def test_the_encoder_gets_the_segments_of_pairs_and_may_checkpoint_gradients(fol
             "labels": ["a"],
         }
     ] * 4
-    encoder, seen = bert(folder).float(), []
-    encoder.register_forward_pre_hook(lambda _, _args, given: seen.append(set(given)), with_kwargs=True)
+    encoder, argument_names = bert(folder).float(), []
+    encoder.register_forward_pre_hook(
+        lambda _, _args, kwargs: argument_names.append(set(kwargs)), with_kwargs=True
+    )
     args = arguments(tmp_path, num_train_epochs=1, per_device_train_batch_size=4, gradient_checkpointing=True)
     collator = LabelCollator(word_tokenizer("bert"), classes=["a", "b"])
     loss = TrainerLoss(build_loss("mulsupcon", normalize=True), args)
     Trainer(
         Embedder(encoder), args, train_dataset=rows, data_collator=collator, compute_loss_func=loss
     ).train()
-    assert seen[0] >= {"input_ids", "attention_mask", "token_type_ids"}
+    assert argument_names[0] >= {"input_ids", "attention_mask", "token_type_ids"}
     assert encoder.is_gradient_checkpointing
 
 
 def test_a_pooler_output_is_taken_without_a_wrapper(folder, tmp_path):
     loss = TrainerLoss(build_loss("mulsupcon"), arguments(tmp_path), embeddings="pooler_output")
-    its = batch("mulsupcon")
-    value = loss(bert(folder)(its["input_ids"], its["attention_mask"]), its["labels"], torch.tensor(48))
+    inputs = batch("mulsupcon")
+    value = loss(
+        bert(folder)(inputs["input_ids"], inputs["attention_mask"]), inputs["labels"], torch.tensor(48)
+    )
     torch.testing.assert_close(
-        value, loss(bert(folder)(its["input_ids"], its["attention_mask"]), its["labels"]) / 2
+        value, loss(bert(folder)(inputs["input_ids"], inputs["attention_mask"]), inputs["labels"]) / 2
     )
 
 
 def test_padding_does_not_change_the_embeddings(folder):
-    its = batch("mulsupcon", slice(0, 1))
-    short = {name: its[name][:, :3] for name in ("input_ids", "attention_mask")}
+    inputs = batch("mulsupcon", slice(0, 1))
+    short_inputs = {name: inputs[name][:, :3] for name in ("input_ids", "attention_mask")}
     model = Embedder(bert(folder))
-    torch.testing.assert_close(model(**short), model(**{name: its[name] for name in short}))
-    without_mask = model(input_ids=short["input_ids"])
-    torch.testing.assert_close(model(**short), without_mask)
+    torch.testing.assert_close(model(**short_inputs), model(**{name: inputs[name] for name in short_inputs}))
+    unmasked_embeddings = model(input_ids=short_inputs["input_ids"])
+    torch.testing.assert_close(model(**short_inputs), unmasked_embeddings)
 
 
 def test_the_collator_pads_tokens_and_numbers_labels():
     rows = [{"input_ids": [4], "labels": ["b"]}, {"input_ids": [4, 5], "labels": ["a", "b"]}]
     for pad in (word_tokenizer("bert"), DataCollatorWithPadding(word_tokenizer("bert"))):
-        found = LabelCollator(pad, classes=["a", "b"])(rows)
-        assert found["labels"].tolist() == [[False, True], [True, True]]
-        assert found["input_ids"].tolist() == [[4, 0], [4, 5]]
+        collated_batch = LabelCollator(pad, classes=["a", "b"])(rows)
+        assert collated_batch["labels"].tolist() == [[False, True], [True, True]]
+        assert collated_batch["input_ids"].tolist() == [[4, 0], [4, 5]]
     paths = [{**rows[0], "labels": ["x", None]}, {**rows[1], "labels": ["x", "y"]}]
-    found = LabelCollator(word_tokenizer("bert"), levels=[["x"], ["y"]])(paths)
-    assert found["labels"].tolist() == [[0, -1], [0, 0]]
+    collated_batch = LabelCollator(word_tokenizer("bert"), levels=[["x"], ["y"]])(paths)
+    assert collated_batch["labels"].tolist() == [[0, -1], [0, 0]]
     with pytest.raises(ValueError, match="columns of a row; found: input_ids; allowed: labels among them"):
         LabelCollator(word_tokenizer("bert"), classes=["a"])([{"input_ids": [4]}])
     with pytest.raises(ValueError, match=r"of one length; found: \[\['b'\], \['a', 'b'\]\]"):

@@ -28,8 +28,8 @@ def batch(name, rows=slice(None)):
 
 
 def arguments(folder, **options):
-    quiet = {"use_cpu": True, "report_to": [], "save_strategy": "no", "disable_tqdm": True}
-    return TrainingArguments(str(folder), **{**quiet, **options})
+    defaults = {"use_cpu": True, "report_to": [], "save_strategy": "no", "disable_tqdm": True}
+    return TrainingArguments(str(folder), **{**defaults, **options})
 
 
 class Gradients(TrainerCallback):
@@ -41,12 +41,12 @@ class Gradients(TrainerCallback):
 
 def model_of(job, folder, gather=False):
     """Returns the model and the loss of a job; the loss is a part of the model if the job says so."""
-    inside = job["inside"]
-    temperature = LearnedTemperature(0.3).double() if inside else 0.3
+    loss_inside = job["inside"]
+    temperature = LearnedTemperature(0.3).double() if loss_inside else 0.3
     loss = build_loss(
         job["name"], temperature=temperature, normalize=True, gather=gather, reduction=job["reduction"]
     )
-    return Embedder(bert(folder), loss if inside else None), loss
+    return Embedder(bert(folder), loss if loss_inside else None), loss
 
 
 def step(job, batches, folder, gather=False):
@@ -61,10 +61,10 @@ def step(job, batches, folder, gather=False):
         logging_steps=1, average_tokens_across_devices=job["averaged"],
     )  # fmt: skip
     model, loss = model_of(job, folder, gather)
-    compute, seen = None if job["inside"] else TrainerLoss(loss, args), Gradients()
-    trainer = OwnBatches(model, args, train_dataset=[0], compute_loss_func=compute, callbacks=[seen])
+    compute_loss, recorder = None if job["inside"] else TrainerLoss(loss, args), Gradients()
+    trainer = OwnBatches(model, args, train_dataset=[0], compute_loss_func=compute_loss, callbacks=[recorder])
     trainer.train()
-    gradients = {name.removeprefix("module."): gradient for name, gradient in seen.found.items()}
+    gradients = {name.removeprefix("module."): gradient for name, gradient in recorder.found.items()}
     return gradients, trainer.state.log_history[0]["loss"]
 
 

@@ -23,8 +23,8 @@ class Device(FakeTensorMode):
 
     def __torch_dispatch__(self, operator, types, arguments=(), options=None):
         options = options or {}
-        tensors = [each for each in tree_leaves((arguments, options)) if isinstance(each, torch.Tensor)]
-        on_device = any(isinstance(each, FakeTensor) for each in tensors)
+        tensors = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, torch.Tensor)]
+        on_device = any(isinstance(leaf, FakeTensor) for leaf in tensors)
         target = torch.device(options.get("device") or "cpu").type
         if not on_device and target == "cpu":
             return operator(*arguments, **options)

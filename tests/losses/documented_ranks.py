@@ -19,10 +19,10 @@ def work(rank, world, port, code):
     exec(code, names)
     x, labels = torch.randn(8, 32), torch.randint(4, (8,))
     share = names["model"](x, labels).item()
-    every_x, every_label = ([torch.empty_like(part) for _ in range(world)] for part in (x, labels))
-    dist.all_gather(every_x, x)
-    dist.all_gather(every_label, labels)
+    all_x, all_labels = ([torch.empty_like(part) for _ in range(world)] for part in (x, labels))
+    dist.all_gather(all_x, x)
+    dist.all_gather(all_labels, labels)
     model = names["model"].module
-    alone = build_loss("supcon", temperature=model.loss.temperature.value().item(), normalize=True)
-    whole = alone(model.encoder(torch.cat(every_x)), torch.cat(every_label)).item()
-    return {"share": share, "whole": whole}
+    loss = build_loss("supcon", temperature=model.loss.temperature.value().item(), normalize=True)
+    value = loss(model.encoder(torch.cat(all_x)), torch.cat(all_labels)).item()
+    return {"share": share, "whole": value}

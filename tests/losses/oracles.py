@@ -50,28 +50,32 @@ def any_(z, sets, tau):
 def mulsupcon(z, sets, tau, normalization="paper"):
     rows = range(len(z))
     terms = []
-    valid = 0
+    valid_count = 0
     for i in rows:
         total = 0.0
         for label in sets[i]:
             positives = [p for p in rows if p != i and label in sets[p]]
             if positives:
-                valid += 1
+                valid_count += 1
                 total += mean_over(z, i, positives, tau)
         terms.append(total)
     if normalization == "per_sample":
         return math.fsum(terms[i] / len(sets[i]) for i in rows if sets[i]) / len(z)
-    divisor = sum(len(s) for s in sets) if normalization == "paper" else valid
+    divisor = sum(len(s) for s in sets) if normalization == "paper" else valid_count
     return math.fsum(terms) / divisor if divisor else 0.0
 
 
 def factor(s, t, penalty="inverse", rate=None, factors="both"):
-    shared = len(s & t)
-    if shared == 0:
+    shared_count = len(s & t)
+    if shared_count == 0:
         return 0.0
-    extra = len(t - (s & t))
-    decay = 1 / (1 + extra) if penalty == "inverse" else math.exp(-rate * extra)
-    return {"both": shared / len(s) * decay, "similarity": shared / len(s), "dissimilarity": decay}[factors]
+    extra_count = len(t - (s & t))
+    decay = 1 / (1 + extra_count) if penalty == "inverse" else math.exp(-rate * extra_count)
+    return {
+        "both": shared_count / len(s) * decay,
+        "similarity": shared_count / len(s),
+        "dissimilarity": decay,
+    }[factors]
 
 
 def simdis(
@@ -79,8 +83,8 @@ def simdis(
 ):
     terms = []
     for i in range(len(z)):
-        near = any_positives(sets, i)
-        ks = {p: factor(sets[i], sets[p], penalty, rate, factors) for p in near}
+        positive_rows = any_positives(sets, i)
+        ks = {p: factor(sets[i], sets[p], penalty, rate, factors) for p in positive_rows}
         if form == "printed" and ks:
             # log(K p) is computed in two parts, since p underflows at a small tau.
             constant = math.fsum(map(math.log, ks.values())) / len(ks)
@@ -92,35 +96,37 @@ def simdis(
 
 
 def jaccard_similarity(a, b):
-    top = bottom = 0
+    numerator = denominator = 0
     for x, y in zip(a, b, strict=True):
-        top += min(x, y)
-        bottom += max(x, y)
-    return top / bottom if bottom else 0.0
+        numerator += min(x, y)
+        denominator += max(x, y)
+    return numerator / denominator if denominator else 0.0
 
 
 def jaccard(z, ratings, tau, threshold=0.5, strict=True):
     terms = []
     for i in range(len(z)):
-        every = {p: jaccard_similarity(ratings[i], ratings[p]) for p in range(len(z)) if p != i}
-        positive = {p: s for p, s in every.items() if s > threshold or (s == threshold and not strict)}
-        terms.append(weighted(z, i, positive, len(positive), tau))
+        similarities = {p: jaccard_similarity(ratings[i], ratings[p]) for p in range(len(z)) if p != i}
+        positives = {
+            p: s for p, s in similarities.items() if s > threshold or (s == threshold and not strict)
+        }
+        terms.append(weighted(z, i, positives, len(positives), tau))
     return terms
 
 
 def knn(z, sets, tau, dynamic=True):
     terms = []
     for i in range(len(z)):
-        shared = {p: len(sets[i] & sets[p]) for p in any_positives(sets, i)}
-        shared = shared if dynamic else dict.fromkeys(shared, 1)
-        terms.append(weighted(z, i, shared, sum(shared.values()), tau, "euclidean"))
+        shared_counts = {p: len(sets[i] & sets[p]) for p in any_positives(sets, i)}
+        shared_counts = shared_counts if dynamic else dict.fromkeys(shared_counts, 1)
+        terms.append(weighted(z, i, shared_counts, sum(shared_counts.values()), tau, "euclidean"))
     return terms
 
 
 def shared_levels(a, b):
     """Returns how many levels two paths, or any two of two sets, share from the root on; -1 equals none."""
     if isinstance(a, frozenset):
-        return max((shared_levels(one, other) for one in a for other in b), default=0)
+        return max((shared_levels(path, other) for path in a for other in b), default=0)
     depth = 0
     while depth < len(a) and a[depth] == b[depth] >= 0:
         depth += 1
@@ -173,32 +179,35 @@ def himulcon(z, paths, tau, level_weights="exp", exclusive=False, positives="ove
 
 def pairs_constrained(z, paths, tau, positives="overlapping"):
     """Yields each level, finest first, with its terms; no pair loss is below one of a finer level."""
-    largest = 0.0
+    largest_loss = 0.0
     for level in reversed(range(levels_of(paths))):
         losses = [
             [-log_probability(z, i, p, tau) for p in level_positives(paths, i, level, positives=positives)]
             for i in range(len(z))
         ]
-        yield level, [math.fsum(max(x, largest) for x in row) / len(row) if row else 0.0 for row in losses]
-        largest = max([largest, *(x for row in losses for x in row)])
+        yield (
+            level,
+            [math.fsum(max(x, largest_loss) for x in row) / len(row) if row else 0.0 for row in losses],
+        )
+        largest_loss = max([largest_loss, *(x for row in losses for x in row)])
 
 
 def levels_constrained(z, paths, tau, positives="overlapping"):
     """Yields each level, finest first, with its terms, or a finer level's if their sum would be lower."""
-    largest = [0.0] * len(z)
+    largest_terms = [0.0] * len(z)
     for level in reversed(range(levels_of(paths))):
-        near = [level_positives(paths, i, level, positives=positives) for i in range(len(z))]
-        terms = [mean_over(z, i, near[i], tau) for i in range(len(z))]
-        largest = max(largest, terms, key=math.fsum)
-        yield level, largest
+        positive_rows = [level_positives(paths, i, level, positives=positives) for i in range(len(z))]
+        terms = [mean_over(z, i, positive_rows[i], tau) for i in range(len(z))]
+        largest_terms = max(largest_terms, terms, key=math.fsum)
+        yield level, largest_terms
 
 
 def himulcone(z, paths, tau, level_weights="exp", granularity="pair", detach=False, positives="overlapping"):
     """Returns the terms of HiMulConE; `detach` changes only the gradient."""
     levels = levels_of(paths)
-    constrained = {"pair": pairs_constrained, "level": levels_constrained}[granularity]
+    constrained_terms = {"pair": pairs_constrained, "level": levels_constrained}[granularity]
     totals = [0.0] * len(z)
-    for level, terms in constrained(z, paths, tau, positives):
+    for level, terms in constrained_terms(z, paths, tau, positives):
         weight = level_weight(level_weights, level, levels) / levels
         totals = [total + weight * term for total, term in zip(totals, terms, strict=True)]
     return totals
@@ -213,19 +222,19 @@ def lascl(z, paths, tau, unrelated=0.5, denominator="negatives"):
     levels = levels_of(paths)
     terms = []
     for i in range(len(z)):
-        near = level_positives(paths, i, levels - 1)
+        positive_rows = level_positives(paths, i, levels - 1)
         logits = []
         for a in range(len(z)):
-            if a != i and (a not in near or denominator == "candidates"):
-                shared = shared_levels(paths[i], paths[a]) / levels
-                alike = unrelated * (1 - shared) + shared
-                logits.append(similarity(z[i], z[a]) / (tau * alike))
+            if a != i and (a not in positive_rows or denominator == "candidates"):
+                share = shared_levels(paths[i], paths[a]) / levels
+                class_similarity = unrelated * (1 - share) + share
+                logits.append(similarity(z[i], z[a]) / (tau * class_similarity))
         total = 0.0
         if logits:
-            top = max(logits)
-            mass = math.log(math.fsum(math.exp(x - top) for x in logits)) + top
-            total = math.fsum(mass - similarity(z[i], z[p]) / tau for p in near)
-        terms.append(total / len(near) if near else 0.0)
+            max_logit = max(logits)
+            mass = math.log(math.fsum(math.exp(x - max_logit) for x in logits)) + max_logit
+            total = math.fsum(mass - similarity(z[i], z[p]) / tau for p in positive_rows)
+        terms.append(total / len(positive_rows) if positive_rows else 0.0)
     return terms
 
 
@@ -246,9 +255,11 @@ def msc_weights(sets, i, alpha, prototypes):
     """Returns the weights of the other rows and, if there are prototypes, those of the anchor's labels."""
     rows, labels = {}, {}
     for label in sets[i]:
-        near = {p: alpha / len(sets[i] | sets[p]) for p in range(len(sets)) if p != i and label in sets[p]}
-        divisor = len(sets[i]) * (math.fsum(near.values()) + prototypes)
-        for p, attraction in near.items():
+        attractions = {
+            p: alpha / len(sets[i] | sets[p]) for p in range(len(sets)) if p != i and label in sets[p]
+        }
+        divisor = len(sets[i]) * (math.fsum(attractions.values()) + prototypes)
+        for p, attraction in attractions.items():
             rows[p] = rows.get(p, 0.0) + attraction / divisor
         if prototypes:
             labels[label] = 1 / divisor
@@ -263,11 +274,11 @@ def msc(z, sets, tau, prototypes=None, alpha=1, beta=1):
         row_weights, label_weights = msc_weights(sets, i, alpha, bool(centres))
         rows = {a: similarity(z[i], z[a]) / tau for a in range(len(z)) if a != i}
         labels = [similarity(z[i], c) / tau for c in centres]
-        top = max([*rows.values(), *labels], default=0.0)
-        mass = beta * math.fsum(math.exp(x - top) for x in rows.values())
-        mass += math.fsum(math.exp(x - top) for x in labels)
-        total = math.fsum(w * (rows[p] - top - math.log(mass)) for p, w in row_weights.items())
-        total += math.fsum(w * (labels[c] - top - math.log(mass)) for c, w in label_weights.items())
+        max_logit = max([*rows.values(), *labels], default=0.0)
+        mass = beta * math.fsum(math.exp(x - max_logit) for x in rows.values())
+        mass += math.fsum(math.exp(x - max_logit) for x in labels)
+        total = math.fsum(w * (rows[p] - max_logit - math.log(mass)) for p, w in row_weights.items())
+        total += math.fsum(w * (labels[c] - max_logit - math.log(mass)) for c, w in label_weights.items())
         terms.append(-total)
     return terms
 
@@ -276,17 +287,23 @@ def sincere(z, sets, tau, positives="overlapping", denominator="pair"):
     """Returns means of -log of a positive's share of itself and the negatives; 0 without negatives."""
     terms = []
     for i in range(len(z)):
-        near = any_positives(sets, i)
+        positive_rows = any_positives(sets, i)
         if positives == "equal":
-            near = [p for p in near if sets[p] == sets[i]]
-        far = [similarity(z[i], z[n]) / tau for n in range(len(z)) if n != i and n not in near]
+            positive_rows = [p for p in positive_rows if sets[p] == sets[i]]
+        negative_logits = [
+            similarity(z[i], z[n]) / tau for n in range(len(z)) if n != i and n not in positive_rows
+        ]
         total = 0.0
-        for p in near:
-            own = similarity(z[i], z[p]) / tau
-            among = [own, *far] if denominator == "pair" or not far else far
-            top = max(among)
-            total += math.log(math.fsum(math.exp(x - top) for x in among)) + top - own
-        terms.append(total / len(near) if near else 0.0)
+        for p in positive_rows:
+            positive_logit = similarity(z[i], z[p]) / tau
+            logits = (
+                [positive_logit, *negative_logits]
+                if denominator == "pair" or not negative_logits
+                else negative_logits
+            )
+            max_logit = max(logits)
+            total += math.log(math.fsum(math.exp(x - max_logit) for x in logits)) + max_logit - positive_logit
+        terms.append(total / len(positive_rows) if positive_rows else 0.0)
     return terms
 
 
@@ -294,10 +311,10 @@ def reg_weights(sets, i, alpha, prototypes):
     """Returns the weights of the other rows and, if there are prototypes, those of the anchor's labels."""
     rows, labels = {}, {}
     for label in sets[i]:
-        near = {p: (len(sets[i] & sets[p]) / len(sets[p])) ** alpha for p in any_positives(sets, i)}
-        near = {p: share for p, share in near.items() if label in sets[p]}
-        divisor = len(sets[i]) * (math.fsum(near.values()) + prototypes)
-        for p, share in near.items():
+        shares = {p: (len(sets[i] & sets[p]) / len(sets[p])) ** alpha for p in any_positives(sets, i)}
+        shares = {p: share for p, share in shares.items() if label in sets[p]}
+        divisor = len(sets[i]) * (math.fsum(shares.values()) + prototypes)
+        for p, share in shares.items():
             rows[p] = rows.get(p, 0.0) + share / divisor
         if prototypes:
             labels[label] = 1 / divisor

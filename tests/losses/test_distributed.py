@@ -24,29 +24,29 @@ def job(rows, case, reduction, split, dense=False, **how):
 
 
 def jobs_of_two(module_rows):
-    every = [job(module_rows, case, "mean_valid", (5, 9)) for case in CASES]
-    every += [job(module_rows, ("simdis", {}), r, s) for r in REDUCTIONS for s in SPLITS]
-    every += [job(module_rows, ("knn", {}), r, (14, 0)) for r in REDUCTIONS]
-    every += [job(module_rows, ("supcon", {}), "mean", (9, 5), normalize=True)]
-    every += [job(module_rows, ("mulsupcon", {}), "mean", (9, 5), dense=True)]
-    every += [
+    jobs = [job(module_rows, case, "mean_valid", (5, 9)) for case in CASES]
+    jobs += [job(module_rows, ("simdis", {}), r, s) for r in REDUCTIONS for s in SPLITS]
+    jobs += [job(module_rows, ("knn", {}), r, (14, 0)) for r in REDUCTIONS]
+    jobs += [job(module_rows, ("supcon", {}), "mean", (9, 5), normalize=True)]
+    jobs += [job(module_rows, ("mulsupcon", {}), "mean", (9, 5), dense=True)]
+    jobs += [
         job(module_rows, (name, {}), "mean", (9, 5), engine="dense")
         for name in ("simdis", "knn", "himulcone", "msc", "sincere")
     ]
-    every += [
+    jobs += [
         job(module_rows, case, r, s, engine=engine, prototypes=(module_rows.width, 3))
         for case in (("msc", {"beta": 2.0}), ("reg", {}))
         for r, s, engine in (("mean", (9, 5), "auto"), ("mean_valid", (14, 0), "dense"))
     ]
-    return every
+    return jobs
 
 
 def jobs_of_four(module_rows):
     """Returns jobs of four ranks; in most jobs one rank has no rows."""
-    every = [job(module_rows, case, "mean", (6, 0, 5, 3)) for case in CASES]
+    jobs = [job(module_rows, case, "mean", (6, 0, 5, 3)) for case in CASES]
     prototypes = (module_rows.width, 3)
-    every += [job(module_rows, ("msc", {}), "mean", (3, 5, 2, 4), normalize=True, prototypes=prototypes)]
-    return every
+    jobs += [job(module_rows, ("msc", {}), "mean", (3, 5, 2, 4), normalize=True, prototypes=prototypes)]
+    return jobs
 
 
 JOBS = {2: jobs_of_two, 4: jobs_of_four}
@@ -76,34 +76,34 @@ def test_processes_equal_one(group):
         answers = [rank["answers"][number] for rank in ranks]
         value, gradients = single(task)
         if task["loss"][1]["reduction"] == "none":
-            found = torch.cat([answer["value"] for answer in answers])
+            rank_value = torch.cat([answer["value"] for answer in answers])
             # DDP takes the mean over processes, so the gradients of unscaled terms are divided.
             gradients = [gradient / len(ranks) for gradient in gradients]
         else:
-            found = sum(answer["value"] for answer in answers) / len(ranks)
-        close(found, value, task["id"])
+            rank_value = sum(answer["value"] for answer in answers) / len(ranks)
+        close(rank_value, value, task["id"])
         for answer in answers:
-            for one, expected in zip(answer["gradients"], gradients, strict=True):
+            for rank_gradient, expected in zip(answer["gradients"], gradients, strict=True):
                 assert expected.abs().sum() > 0
-                close(one, expected, task["id"])
+                close(rank_gradient, expected, task["id"])
         assert [answer["anchors"] for answer in answers] == list(task["split"])
 
 
 def test_without_gather_nothing_is_sent(group):
     (task, *_), ranks = group
     for rank, rows in enumerate(torch.arange(len(task["x"])).split(task["split"])):
-        own = {**task, "x": task["x"][rows]}
-        own |= {key: take(task[key], rows) for key in ("labels", "samples")}
-        value, gradients = single(own)
+        rank_task = {**task, "x": task["x"][rows]}
+        rank_task |= {key: take(task[key], rows) for key in ("labels", "samples")}
+        value, gradients = single(rank_task)
         assert ranks[rank]["alone"]["value"] == value
-        for one, expected in zip(ranks[rank]["alone"]["gradients"], gradients, strict=True):
-            assert torch.equal(one, expected)
+        for gradient, expected in zip(ranks[rank]["alone"]["gradients"], gradients, strict=True):
+            assert torch.equal(gradient, expected)
 
 
 def test_embeddings_of_two_widths_may_be_gathered_at_once(group):
     for rank in group[1]:
-        for one, other in zip(*rank["together"], strict=True):
-            close(one, other, "gathered at once")
+        for first, second in zip(*rank["together"], strict=True):
+            close(first, second, "gathered at once")
     assert all(value.abs().sum() > 0 for value in group[1][0]["together"][0])
 
 

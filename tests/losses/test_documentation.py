@@ -29,10 +29,10 @@ TESTS = [(name, *test) for name in PAGES for test in re.findall(r"`(tests/[\w/]+
 WITH_RANKS = "init_process_group"
 INDEX = {
     name: (page, *cells)
-    for name, page, rest in re.findall(
+    for name, page, cells_text in re.findall(
         r"^\| \[`(\w+)`\]\((.+\.md)\) \|(.*) \|$", PAGES["README.md"], re.MULTILINE
     )
-    for cells in [[cell.strip() for cell in rest.split("|")]]
+    for cells in [[cell.strip() for cell in cells_text.split("|")]]
 }
 """The page of each loss, and the cells after its name: what attracts, labels, paper and year, verdict."""
 
@@ -48,9 +48,9 @@ def test_a_block_runs_and_prints_what_is_said(code, printed):
 
 def test_the_block_with_processes_gives_the_loss_of_all_rows():
     (code,) = [b.values[0] for b in BLOCKS if WITH_RANKS in b.values[0]]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
     answers = run_ranks(work, (2, port, code), 2)
     shares = [answer["share"] for answer in answers]
     assert sum(shares) / 2 == pytest.approx(answers[0]["whole"], rel=1e-5)
@@ -70,13 +70,13 @@ def test_the_index_has_every_loss_the_labels_it_reads_its_paper_and_year():
 def test_the_verdicts_of_the_index_are_those_of_the_leaderboard():
     board = ROOT / "docs" / "leaderboard"
     rows = (board / "data-sets.md").read_text().replace("supcon and global (MLCL)", "jaccard").splitlines()
-    others = (board / "README.md").read_text()
+    board_page = (board / "README.md").read_text()
     for name in LOSSES:
-        found = Counter(row.split("|")[4] for row in rows if row.startswith(f"|{name}|"))
-        counted = ", ".join(f"{verdict} ({count})" for verdict, count in found.most_common())
-        measured = re.search(rf"^\| ?{name} ?\|", others, re.MULTILINE) is not None
+        verdict_counts = Counter(row.split("|")[4] for row in rows if row.startswith(f"|{name}|"))
+        summary = ", ".join(f"{verdict} ({count})" for verdict, count in verdict_counts.most_common())
+        measured = re.search(rf"^\| ?{name} ?\|", board_page, re.MULTILINE) is not None
         verdict = INDEX[name][4]
-        assert verdict == counted or (not counted and (verdict == "not measured") is not measured)
+        assert verdict == summary or (not summary and (verdict == "not measured") is not measured)
 
 
 @pytest.mark.parametrize("name", list(LOSSES))
@@ -110,21 +110,21 @@ def test_a_weight_on_the_sum_is_b_times_larger_on_the_mean(name, samples, views,
 
     count = samples * views
     bce, total, gradient = objective("sum", weight)
-    _, as_mean, gradient_as_mean = objective("mean", weight * count)
-    _, too_small, _ = objective("mean", weight)
-    printed = bce + weight * sum(ORACLES[name](rows.z.tolist(), rows.plain(name), 0.5))
-    torch.testing.assert_close(total, printed, rtol=1e-12, atol=0)
-    torch.testing.assert_close(as_mean, total, rtol=1e-12, atol=0)
-    torch.testing.assert_close(gradient_as_mean, gradient, rtol=1e-11, atol=1e-13)
-    torch.testing.assert_close(too_small - bce, (total - bce) / count, rtol=1e-9, atol=0)
+    _, mean_total, mean_gradient = objective("mean", weight * count)
+    _, small_total, _ = objective("mean", weight)
+    paper_total = bce + weight * sum(ORACLES[name](rows.z.tolist(), rows.plain(name), 0.5))
+    torch.testing.assert_close(total, paper_total, rtol=1e-12, atol=0)
+    torch.testing.assert_close(mean_total, total, rtol=1e-12, atol=0)
+    torch.testing.assert_close(mean_gradient, gradient, rtol=1e-11, atol=1e-13)
+    torch.testing.assert_close(small_total - bce, (total - bce) / count, rtol=1e-9, atol=0)
 
 
 def test_himulcon_is_one_supcon_a_level():
     """The label of a level determines the coarser labels."""
-    fine = torch.tensor([0, 0, 1, 2, 3, 3, 4])
-    coarse = fine // 2
-    w = positive_weights("himulcon", torch.stack([coarse, fine], 1), level_weights=[1.0, 3.0])
-    parts = [positive_weights("supcon", level) for level in (coarse, fine)]
+    fine_labels = torch.tensor([0, 0, 1, 2, 3, 3, 4])
+    coarse_labels = fine_labels // 2
+    w = positive_weights("himulcon", torch.stack([coarse_labels, fine_labels], 1), level_weights=[1.0, 3.0])
+    parts = [positive_weights("supcon", level) for level in (coarse_labels, fine_labels)]
     assert torch.allclose(w, (1.0 * parts[0] + 3.0 * parts[1]) / 2)
 
 

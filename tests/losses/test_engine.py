@@ -14,8 +14,8 @@ def call(loss, rows, z):
 def test_autocast_does_not_reach_the_logits(name, rows):
     z = rows.z.float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = call(build_loss(name), rows, z)
-    assert inside == call(build_loss(name), rows, z)
+        value = call(build_loss(name), rows, z)
+    assert value == call(build_loss(name), rows, z)
 
 
 @every_loss
@@ -47,10 +47,12 @@ def test_an_anchor_without_positives_still_repels():
 
 def test_normalize_is_the_callers_choice(rows):
     labels = rows.labels("any")
-    unit = torch.nn.functional.normalize(rows.z, dim=1)
-    plain, normalized = build_loss("any"), build_loss("any", normalize=True)
-    assert plain(rows.z, labels) != plain(unit, labels)
-    assert normalized(rows.z * 3, labels).item() == pytest.approx(plain(unit, labels).item(), rel=1e-13)
+    unit_z = torch.nn.functional.normalize(rows.z, dim=1)
+    plain_loss, normalized_loss = build_loss("any"), build_loss("any", normalize=True)
+    assert plain_loss(rows.z, labels) != plain_loss(unit_z, labels)
+    assert normalized_loss(rows.z * 3, labels).item() == pytest.approx(
+        plain_loss(unit_z, labels).item(), rel=1e-13
+    )
 
 
 @pytest.mark.parametrize("engine", ["dense", "auto"])

@@ -26,12 +26,12 @@ def test_every_loss_says_what_it_is():
         *("himulcon", "hicone", "himulcone", "lascl", "jscl", "msc", "reg", "sincere"),
     }
     assert list(LOSSES) == sorted(LOSSES)
-    needs = {name: spec.labels for name, spec in LOSSES.items()}
-    assert needs.pop("simclr") == "none"
-    assert needs.pop("supcon") == "class"
-    assert needs.pop("jaccard") == "ratings"
-    assert {needs.pop(name) for name in PATH_LOSSES} == {"path"}
-    assert set(needs.values()) == {"multi_label"}
+    label_kinds = {name: spec.labels for name, spec in LOSSES.items()}
+    assert label_kinds.pop("simclr") == "none"
+    assert label_kinds.pop("supcon") == "class"
+    assert label_kinds.pop("jaccard") == "ratings"
+    assert {label_kinds.pop(name) for name in PATH_LOSSES} == {"path"}
+    assert set(label_kinds.values()) == {"multi_label"}
     assert [name for name, spec in LOSSES.items() if spec.similarity == "euclidean"] == ["knn"]
     assert all(spec.source and spec.summary for spec in LOSSES.values())
 
@@ -94,10 +94,10 @@ def test_good_options_pass():
 def test_a_loss_can_be_sent_to_another_process(name, rows):
     """A loss is pickled as it was built; statistics that it has computed since are left out."""
     loss = build_loss(name, temperature=0.3)
-    sent = pickle.dumps(loss)
+    data = pickle.dumps(loss)
     arguments = rows.z, rows.labels(name), rows.sample_ids()
-    assert pickle.loads(sent)(*arguments) == loss(*arguments) == copy.deepcopy(loss)(*arguments)
-    assert len(pickle.dumps(loss)) == len(sent)
+    assert pickle.loads(data)(*arguments) == loss(*arguments) == copy.deepcopy(loss)(*arguments)
+    assert len(pickle.dumps(loss)) == len(data)
     assert loss.stats is not None
     assert pickle.loads(pickle.dumps(loss)).stats is None
 
@@ -226,8 +226,8 @@ def test_importing_the_losses_needs_torch_alone():
         "heavy |= {'torch._dynamo'}\n"
         "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
@@ -236,10 +236,10 @@ def test_importing_the_losses_needs_torch_alone():
 def test_a_sparse_tensor_of_labels_is_refused_with_what_to_give_instead(name, layout):
     sparse = torch.eye(3).to_sparse(layout=layout)
     for call in (lambda: build_loss(name)(Z, sparse), lambda: positive_weights(name, sparse)):
-        with pytest.raises(TypeError, match=f"{name} takes no sparse tensor") as caught:
+        with pytest.raises(TypeError, match=f"{name} takes no sparse tensor") as excinfo:
             call()
-        assert str(layout) in str(caught.value)
-        assert "LabelRows.from_dense(labels.to_dense())" in str(caught.value)
+        assert str(layout) in str(excinfo.value)
+        assert "LabelRows.from_dense(labels.to_dense())" in str(excinfo.value)
 
 
 def positional(power: Annotated[float, Interval(0, 4)] = 1.0):

@@ -32,13 +32,13 @@ def both(monkeypatch):
     def call(function):
         monkeypatch.setattr(fused, "has_kernels", lambda _device: False)
         tiles = function()
-        used = []
+        loads = []
         monkeypatch.setattr(fused, "has_kernels", lambda _device: True)
-        load = fused.load_kernels
-        monkeypatch.setattr(fused, "load_kernels", lambda: (used.append(1), load())[1])
-        found = function()
-        assert used
-        return zip(found, tiles, strict=True)
+        load_kernels = fused.load_kernels
+        monkeypatch.setattr(fused, "load_kernels", lambda: (loads.append(1), load_kernels())[1])
+        kernels = function()
+        assert loads
+        return zip(kernels, tiles, strict=True)
 
     # Only a device rounds the rows of products in TF32.
     monkeypatch.setattr("mlcl.losses.similarities.tiling.is_host", lambda _device: False)
@@ -47,10 +47,10 @@ def both(monkeypatch):
 
 def assert_near(pairs, tolerance=2e-6):
     """Checks pairs of tensors: matrices are gradients of rows, other sums have the precision of float32."""
-    for found, expected in pairs:
-        relative = WEIGHTS if found.ndim == 2 else tolerance
-        assert torch.isfinite(found).all()
-        assert (found - expected).norm() <= relative * expected.norm() + 1e-7
+    for actual, expected in pairs:
+        rtol = WEIGHTS if actual.ndim == 2 else tolerance
+        assert torch.isfinite(actual).all()
+        assert (actual - expected).norm() <= rtol * expected.norm() + 1e-7
 
 
 def solved(name, options, rows, tau, **how):
@@ -102,14 +102,14 @@ def test_many_blocks_with_rows_of_other_processes_and_prototypes(own, prototypes
 
     def passes():
         similarities = Similarities(Candidates(z, ranks, "dot", prototypes, False, "tf32"), 2.0)
-        make = fused.FusedSoftmax if fused.serves(similarities) else Softmax
-        softmax = make(similarities, [1.0, 2.5], 0.4, moments=True)
+        softmax_class = fused.FusedSoftmax if fused.serves(similarities) else Softmax
+        softmax = softmax_class(similarities, [1.0, 2.5], 0.4, moments=True)
         gradients = DotGradients(similarities, [], [])
-        found = softmax.logsumexp()
-        values[0, :, :own] = found
+        logsumexp = softmax.logsumexp()
+        values[0, :, :own] = logsumexp
         softmax.set_rows(values)
         softmax.add_gradient(gradients)
-        return *found, gradients.gradient, gradients.prototype_gradient, softmax.entropies()
+        return *logsumexp, gradients.gradient, gradients.prototype_gradient, softmax.entropies()
 
     assert_near(both(passes))
 
@@ -154,8 +154,8 @@ def test_a_gpu_where_kernels_do_not_run_computes_in_tiles(triton, problem, monke
 
 def test_tf32_has_ten_bits_and_rounds_to_the_nearest():
     bit = 2.0**-10
-    given = torch.tensor([1.0, 1 + bit, 1 + 0.49 * bit, 1 + 0.51 * bit, -3 - 1.51 * bit, 0.0])
-    assert round_to_tf32(given).tolist() == [1.0, 1 + bit, 1.0, 1 + bit, -3 - 2 * bit, 0.0]
+    values = torch.tensor([1.0, 1 + bit, 1 + 0.49 * bit, 1 + 0.51 * bit, -3 - 1.51 * bit, 0.0])
+    assert round_to_tf32(values).tolist() == [1.0, 1 + bit, 1.0, 1 + bit, -3 - 2 * bit, 0.0]
     z = torch.randn(1000, generator=torch.Generator().manual_seed(0))
     assert ((round_to_tf32(z) - z).abs() <= bit / 2 * z.abs()).all()
 
@@ -168,9 +168,9 @@ def test_parts_of_large_groups_add_up(weighted, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     row, table = torch.randint(9, (26,), generator=generator), torch.randn(9, 3, generator=generator)
     weights = torch.rand(26, generator=generator) if weighted else None
-    whole = sets.bag(row, offsets, table, weights)
+    expected = sets.bag(row, offsets, table, weights)
     monkeypatch.setattr(tiling, "is_host", lambda _device: False)
-    torch.testing.assert_close(sets.group_bag(row, offsets, table, weights), whole)
+    torch.testing.assert_close(sets.group_bag(row, offsets, table, weights), expected)
 
 
 @pytest.mark.gpu
@@ -179,10 +179,10 @@ def test_parts_of_large_groups_add_up(weighted, monkeypatch):
 def test_bf16_on_a_gpu_is_that_of_tiles(case, dim, make, both):
     name, options = case
     rows = make(samples=300)
-    mixing = torch.randn(rows.z.shape[1], dim, generator=torch.Generator().manual_seed(0))
+    projection = torch.randn(rows.z.shape[1], dim, generator=torch.Generator().manual_seed(0))
 
     def solve():
-        z = (rows.z.float() @ mixing).bfloat16().cuda().requires_grad_()
+        z = (rows.z.float() @ projection).bfloat16().cuda().requires_grad_()
         loss = build_loss(
             name, temperature=LearnedTemperature(0.1), engine="tiled", normalize=True, **options
         )

@@ -28,9 +28,9 @@ class Largest(TorchDispatchMode):
 
 def largest(loss, rows, name):
     z = rows.z.float().requires_grad_()
-    with Largest() as seen:
+    with Largest() as mode:
         loss(z, rows.labels(name), rows.sample_ids()).backward()
-    return seen.entries
+    return mode.entries
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def build(rows, engine, options, tau=0.3, dim=5, **how):
 def test_value_equals_the_oracle(options, engine, tau, rows):
     loss = build(rows, engine, options, tau)
     value = loss(rows.z, rows.labels("msc"), rows.sample_ids())
-    exact = loss.temperature.value().item()
-    terms = msc(rows.z.tolist(), rows.sets, exact, loss.prototypes.tolist(), **options)
+    exact_tau = loss.temperature.value().item()
+    terms = msc(rows.z.tolist(), rows.sets, exact_tau, loss.prototypes.tolist(), **options)
     assert value.item() == pytest.approx(sum(terms) / len(terms), rel=1e-12)
 
 

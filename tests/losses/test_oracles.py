@@ -37,8 +37,8 @@ class TestSeveralPaths(TestEveryLoss):
 def test_every_loss_and_option_has_a_case():
     assert {name for name, _ in CASES} == set(LOSSES)
     for name, spec in LOSSES.items():
-        used = {option for other, options in CASES if other == name for option in options}
-        assert used == set(spec.options)
+        used_options = {option for other, options in CASES if other == name for option in options}
+        assert used_options == set(spec.options)
 
 
 @st.composite

@@ -49,17 +49,19 @@ def test_one_level_is_supcon():
 
 def test_levels_of_a_path():
     paths = [(0, 0), (0, 0), (0, 1), (1, 1)]
-    both, coarse = sum(EXP) / 2 * math.log(3), EXP[0] / 2 * math.log(3)
-    assert himulcon(SAME, paths, 1) == pytest.approx([both, both, coarse, 0])
+    full_term, coarse_term = sum(EXP) / 2 * math.log(3), EXP[0] / 2 * math.log(3)
+    assert himulcon(SAME, paths, 1) == pytest.approx([full_term, full_term, coarse_term, 0])
     assert himulcon(SAME, paths, 1, "uniform") == pytest.approx([math.log(3) * x for x in (1, 1, 0.5, 0)])
     assert himulcon(SAME, paths, 1, [0, 4]) == pytest.approx([math.log(3) * x for x in (2, 2, 0, 0)])
 
 
 def test_exclusive_levels_count_a_row_once():
     paths = [(0, 0), (0, 0), (1, 0), (1, 1)]
-    fine, coarse = EXP[1] / 2 * math.log(3), EXP[0] / 2 * math.log(3)
-    assert himulcon(SAME, paths, 1, exclusive=True) == pytest.approx([fine, fine, coarse, coarse])
-    assert himulcon(SAME, paths, 1)[0] == pytest.approx(fine + coarse)
+    fine_term, coarse_term = EXP[1] / 2 * math.log(3), EXP[0] / 2 * math.log(3)
+    assert himulcon(SAME, paths, 1, exclusive=True) == pytest.approx(
+        [fine_term, fine_term, coarse_term, coarse_term]
+    )
+    assert himulcon(SAME, paths, 1)[0] == pytest.approx(fine_term + coarse_term)
 
 
 def test_an_unknown_level_ends_the_path():
@@ -87,8 +89,8 @@ def test_a_coarse_level_that_is_larger_stays(granularity):
 def test_pairs_are_raised_where_a_level_is_not():
     """The mean of the coarse level is larger, but two of its pairs are below the largest fine pair."""
     z, paths = CORNERS[:3], [(0, 0), (0, 0), (0, 1)]
-    far, even = math.log(1 + math.e), math.log(2)
-    assert hicone(z, paths, 1) == pytest.approx([far, (even + far) / 2, far / 2])
+    far_loss, even_loss = math.log(1 + math.e), math.log(2)
+    assert hicone(z, paths, 1) == pytest.approx([far_loss, (even_loss + far_loss) / 2, far_loss / 2])
     assert hicone(z, paths, 1, "level") == pytest.approx(himulcon(z, paths, 1, "uniform"))
 
 
@@ -97,14 +99,12 @@ def test_no_level_is_below_a_finer_one():
     sums = [math.fsum(terms) for _, terms in levels_constrained(z, paths, 0.2)]
     assert sums == sorted(sums)
     assert sums[0] > 0
-    largest = 0.0
+    largest_loss = 0.0
     for level, terms in pairs_constrained(z, paths, 0.2):
-        with_positives = [i for i in range(len(z)) if level_positives(paths, i, level)]
-        assert all(terms[i] >= largest * (1 - 1e-12) for i in with_positives)
-        pairs = [
-            -log_probability(z, i, p, 0.2) for i in with_positives for p in level_positives(paths, i, level)
-        ]
-        largest = max(largest, *pairs)
+        anchors = [i for i in range(len(z)) if level_positives(paths, i, level)]
+        assert all(terms[i] >= largest_loss * (1 - 1e-12) for i in anchors)
+        pairs = [-log_probability(z, i, p, 0.2) for i in anchors for p in level_positives(paths, i, level)]
+        largest_loss = max(largest_loss, *pairs)
 
 
 @pytest.mark.parametrize("normalizer", ["candidates", "similarities"])
@@ -122,27 +122,27 @@ def test_jscl_by_hand():
 def test_lascl_by_hand():
     paths = [(0, 0), (0, 0), (0, 1), (1, 1)]
     assert lascl(SAME, paths, 1) == pytest.approx([math.log(2), math.log(2), 0, 0])
-    near, far = math.exp(1 / 0.75), math.exp(1 / 0.5)
-    assert lascl(CORNERS, paths, 1) == pytest.approx([math.log(near + 1), math.log(1 + far), 0, 0])
-    among = math.log(near + 2), math.log(2 + far)
-    assert lascl(CORNERS, paths, 1, denominator="candidates") == pytest.approx([*among, 0, 0])
+    near_mass, far_mass = math.exp(1 / 0.75), math.exp(1 / 0.5)
+    assert lascl(CORNERS, paths, 1) == pytest.approx([math.log(near_mass + 1), math.log(1 + far_mass), 0, 0])
+    candidate_terms = math.log(near_mass + 2), math.log(2 + far_mass)
+    assert lascl(CORNERS, paths, 1, denominator="candidates") == pytest.approx([*candidate_terms, 0, 0])
 
 
 def test_lascl_of_equally_similar_classes_is_supcon():
     z, _, paths = random_rows(30)
-    finest = [path if -1 not in path else -1 for path in paths]
-    expected = supcon(z, finest, 0.3)
+    classes = [path if -1 not in path else -1 for path in paths]
+    expected = supcon(z, classes, 0.3)
     assert any(expected)
     assert lascl(z, paths, 0.3, 1.0, "candidates") == pytest.approx(expected)
 
 
 def test_equal_sets_of_paths():
-    one, two = frozenset({(0, 0)}), frozenset({(0, 0), (0, 1)})
-    paths = [one, two, two, frozenset({(1, 0), (1, -1)})]
+    one_path, two_paths = frozenset({(0, 0)}), frozenset({(0, 0), (0, 1)})
+    paths = [one_path, two_paths, two_paths, frozenset({(1, 0), (1, -1)})]
     third = math.log(3) / 2
     assert himulcon(SAME, paths, 1, "uniform") == pytest.approx([2 * third] * 3 + [0])
-    equal = himulcon(SAME, paths, 1, "uniform", positives="equal")
-    assert equal == pytest.approx([third, 2 * third, 2 * third, 0])
+    equal_terms = himulcon(SAME, paths, 1, "uniform", positives="equal")
+    assert equal_terms == pytest.approx([third, 2 * third, 2 * third, 0])
 
 
 def test_msc_weights_by_hand():

@@ -16,9 +16,9 @@ class TestNeighbouring(LossTestCase):
     modules = ("losses.neighbouring_classes",)
 
     def weights(self, labels, i, decay=1.0):
-        near = [p for p in range(len(labels)) if p != i and labels[i] >= 0 and labels[p] >= 0]
-        distance = {p: abs(labels[p] - labels[i]) for p in near}
-        return {p: math.exp(-decay * far) for p, far in distance.items() if far <= 1}
+        neighbours = [p for p in range(len(labels)) if p != i and labels[i] >= 0 and labels[p] >= 0]
+        distances = {p: abs(labels[p] - labels[i]) for p in neighbours}
+        return {p: math.exp(-decay * distance) for p, distance in distances.items() if distance <= 1}
 
 
 @pytest.fixture

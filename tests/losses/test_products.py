@@ -67,17 +67,17 @@ def error(found, exact):
 def test_bf16_rows_give_the_loss_of_rounded_rows(case, native, rows, monkeypatch):
     """The value is exact for rounded rows; the gradient has the error of weights with eight bits."""
     name, options = case
-    unit = torch.nn.functional.normalize(rows.z.bfloat16().float(), dim=1)
+    unit_z = torch.nn.functional.normalize(rows.z.bfloat16().float(), dim=1)
     distances = LOSSES[name].similarity == "euclidean"
-    rounded = unit if distances else unit.bfloat16().float()
-    how = {"temperature": TAU, "engine": "tiled", **options}
-    exact = build_loss(name, **how)(rounded, rows.labels(name), rows.sample_ids())
+    rounded_z = unit_z if distances else unit_z.bfloat16().float()
+    loss_options = {"temperature": TAU, "engine": "tiled", **options}
+    expected = build_loss(name, **loss_options)(rounded_z, rows.labels(name), rows.sample_ids())
     gradient = solved(case, rows, rows.z.bfloat16().double())[1]
     monkeypatch.setattr(similarities, "multiplies_into_float32", lambda _device: native)
     with bf16_into_float32() if native else contextlib.nullcontext():
-        found = solved(case, rows, rows.z.bfloat16())
-    assert found[0].item() == pytest.approx(exact.item(), rel=1e-6)
-    assert error(found[1], gradient) < 0.02
+        actual = solved(case, rows, rows.z.bfloat16())
+    assert actual[0].item() == pytest.approx(expected.item(), rel=1e-6)
+    assert error(actual[1], gradient) < 0.02
 
 
 def test_large_batches_are_multiplied_in_bf16_and_small_ones_exactly():
@@ -85,18 +85,20 @@ def test_large_batches_are_multiplied_in_bf16_and_small_ones_exactly():
     labels = torch.arange(300) % 7
     loss = build_loss("supcon", normalize=True)
     assert loss(z[:256], labels[:256]) == loss(z[:256].float(), labels[:256])
-    large, exact = loss(z, labels), loss(z.float(), labels)
-    assert large != exact
-    assert large.item() == pytest.approx(exact.item(), rel=1e-3)
+    rounded_value, exact_value = loss(z, labels), loss(z.float(), labels)
+    assert rounded_value != exact_value
+    assert rounded_value.item() == pytest.approx(exact_value.item(), rel=1e-3)
 
 
 def test_tf32_is_what_is_set_while_the_engine_runs(rows, monkeypatch):
-    seen = []
-    solve = engine.solve
-    monkeypatch.setattr(engine, "solve", lambda *a, **k: (seen.append(a[0].products), solve(*a, **k))[1])
-    exact = solved(("supcon", {}), rows, rows.z.float())
-    assert solved(("supcon", {}), rows, rows.z.float(), products="tf32")[0] == exact[0]  # exact on a CPU
-    assert seen == ["exact", "tf32"]
+    products = []
+    original = engine.solve
+    monkeypatch.setattr(
+        engine, "solve", lambda *a, **k: (products.append(a[0].products), original(*a, **k))[1]
+    )
+    expected = solved(("supcon", {}), rows, rows.z.float())
+    assert solved(("supcon", {}), rows, rows.z.float(), products="tf32")[0] == expected[0]  # exact on a CPU
+    assert products == ["exact", "tf32"]
     with pytest.raises(ValueError, match=r"unknown products 'fp8'.*allowed: exact, tf32"):
         build_loss("supcon", products="fp8")
 
@@ -113,24 +115,24 @@ def test_tf32_is_what_is_set_while_the_engine_runs(rows, monkeypatch):
 )
 def test_the_precision_holds_within_and_not_after(products_, device, amx, precision, monkeypatch):
     monkeypatch.setattr(similarities, "has_amx", lambda: amx)
-    set_to = []
-    monkeypatch.setattr(similarities, "exchange_precision", lambda *args: set_to.append(args) or "before")
+    calls = []
+    monkeypatch.setattr(similarities, "exchange_precision", lambda *args: calls.append(args) or "before")
     device = torch.device(device)
     with similarities.matmul_precision(products_, device):
-        assert set_to == [(device, precision)]
-    assert set_to == [(device, precision), (device, "before")]
+        assert calls == [(device, precision)]
+    assert calls == [(device, precision), (device, "before")]
 
 
 @by_labels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
     """No pass over the tiles waits, nor do the closed forms or the backward."""
-    found, solve = [], engine.solve
+    counts, solve = [], engine.solve
 
     def watched(*arguments, **options):
         with Waits() as waits:
             solution = solve(*arguments, **options)
-        found.append(waits.count)
+        counts.append(waits.count)
         return solution
 
     monkeypatch.setattr(engine, "solve", watched)
@@ -141,7 +143,7 @@ def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
     )
     with Waits() as waits:
         value.backward()
-    assert [*found, waits.count] == [{}, {}]
+    assert [*counts, waits.count] == [{}, {}]
 
 
 @pytest.mark.parametrize(
@@ -151,8 +153,8 @@ def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
 )
 def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, how, make, monkeypatch):
     """Every case runs with labels in the host's memory, and the first case of each loss with all options."""
-    (name, options), (how, few), rows = case, HOW[how], make(samples=3)
-    monkeypatch.setattr(sets, "FEW", few)
+    (name, options), (how, limit), rows = case, HOW[how], make(samples=3)
+    monkeypatch.setattr(sets, "FEW", limit)
     monkeypatch.setattr(tiling, "_size_by_memory", lambda _device: 4)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     with Device() as device:
@@ -167,10 +169,10 @@ def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, how, make, monkey
 def test_what_a_device_computes_without_a_look_is_what_a_host_computes(case, rows, monkeypatch):
     """A device leaves room for labels that are not counted, shifts exponentials, and skips no levels."""
     monkeypatch.setattr(sets, "FEW", 2)
-    looked = solved(case, rows, rows.z)
+    host_values = solved(case, rows, rows.z)
     monkeypatch.setattr(tiling, "is_host", lambda _device: False)
-    for one, other in zip(solved(case, rows, rows.z), looked, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    for device_value, host_value in zip(solved(case, rows, rows.z), host_values, strict=True):
+        torch.testing.assert_close(device_value, host_value, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("apart", [0, 1e-5, 1e-3, 0.1])
@@ -178,43 +180,47 @@ def test_distances_on_a_device_are_exact_without_a_look(apart, rows, monkeypatch
     """The rows are float32 and far from the origin; some are equal or hardly differ."""
     z = rows.z.float() + 5
     z[1::2] = z[::2] + apart * rows.z[1::2].float()
-    found = []
-    for given in (z.double(), z):
-        given = given.clone().requires_grad_()
-        value = build_loss("knn", temperature=TAU, engine="tiled")(given, rows.labels("knn"))
+    results = []
+    for embeddings in (z.double(), z):
+        embeddings = embeddings.clone().requires_grad_()
+        value = build_loss("knn", temperature=TAU, engine="tiled")(embeddings, rows.labels("knn"))
         value.backward()
-        found.append((value.item(), given.grad.double()))
+        results.append((value.item(), embeddings.grad.double()))
         monkeypatch.setattr(tiling, "is_host", lambda _device: False)
-    assert found[1][0] == pytest.approx(found[0][0], rel=1e-6)
-    assert error(found[1][1], found[0][1]) < 1e-5
+    assert results[1][0] == pytest.approx(results[0][0], rel=1e-6)
+    assert error(results[1][1], results[0][1]) < 1e-5
 
 
 @pytest.mark.parametrize("reduction", ["mean", "mean_valid"])
 def test_a_temperature_that_the_host_does_not_know_is_exact(reduction, rows, monkeypatch):
-    found = []
+    results = []
     for on_host in (True, False):
         monkeypatch.setattr(tiling, "is_host", lambda _device, on_host=on_host: on_host)
         taus = [LearnedTemperature(tau).double() for tau in (0.1, 0.3)]
-        named = zip(("any", "simdis"), taus, strict=True)
-        losses = [build_loss(name, temperature=tau, reduction=reduction) for name, tau in named]
+        named_taus = zip(("any", "simdis"), taus, strict=True)
+        losses = [build_loss(name, temperature=tau, reduction=reduction) for name, tau in named_taus]
         z = rows.z.clone().requires_grad_()
         total, _ = joint_loss(losses, [0.3, 0.7], z, [rows.labels("any")] * 2)
         total.backward()
-        found.append([total.detach(), z.grad, *(tau.log_tau.grad for tau in taus)])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+        results.append([total.detach(), z.grad, *(tau.log_tau.grad for tau in taus)])
+    for first, second in zip(*results, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-12)
 
 
 def test_a_device_without_values_tells_reads_from_the_hosts_own():
     with Device() as device:
         host = torch.tensor([2, 1, 2])
-        there = host.to(DEVICE, non_blocking=True)
+        device_tensor = host.to(DEVICE, non_blocking=True)
         assert torch.unique(host).tolist() == [1, 2]
         assert device.waits == []
         host.to(DEVICE)
-        there.to("cpu")
+        device_tensor.to("cpu")
         assert device.waits == ["copy to cuda", "copy to cpu"]
-        for read in (lambda: int(there[0]), lambda: torch.unique(there), lambda: there + host):
+        for read in (
+            lambda: int(device_tensor[0]),
+            lambda: torch.unique(device_tensor),
+            lambda: device_tensor + host,
+        ):
             with pytest.raises(Exception, match=r"_local_scalar_dense|_unique2|[Dd]evice"):
                 read()
 
@@ -242,11 +248,11 @@ def test_waits_are_seen():
 def test_tiles_of_a_gpu_fit_its_free_memory():
     gib = 1 << 30
     assert tiling.largest_tile(8 * gib) == 4096
-    for free in (1, gib // 16, gib, 8 * gib, 139 * gib):
-        tile = tiling.largest_tile(free)
+    for free_bytes in (1, gib // 16, gib, 8 * gib, 139 * gib):
+        tile = tiling.largest_tile(free_bytes)
         assert tile & (tile - 1) == 0
-        assert tile == tiling.LEAST_DEVICE_TILE or tile**2 * tiling.BUFFERS <= free * tiling.SHARE
-        assert (2 * tile) ** 2 * tiling.BUFFERS > free * tiling.SHARE
+        assert tile == tiling.LEAST_DEVICE_TILE or tile**2 * tiling.BUFFERS <= free_bytes * tiling.SHARE
+        assert (2 * tile) ** 2 * tiling.BUFFERS > free_bytes * tiling.SHARE
 
 
 @pytest.mark.gpu

@@ -30,29 +30,31 @@ def fed(loss, rows, parts):
 @pytest.mark.parametrize("name", ["simclr", "simdis", "knn", "msc", "jscl", "sincere"])
 def test_the_value_is_that_of_a_slow_loop_over_all_rows(name, rows):
     """The batch has 14 rows, views of 7 samples; 8 rows are in the queue when the other 6 come."""
-    past, last = (
+    past_rows, last_rows = (
         torch.tensor([r for r, s in enumerate(rows.samples) if (s < 4) == old]) for old in (True, False)
     )
     loss = build_loss(name, temperature=0.3, queue=64)
-    first, value = fed(loss, rows, [past, last])
+    first, value = fed(loss, rows, [past_rows, last_rows])
     terms = ORACLES[name](rows.z.tolist(), rows.plain(name), 0.3)
-    assert value.item() == pytest.approx(sum(terms[r] for r in last) / len(last), rel=1e-12)
-    plain = build_loss(name, temperature=0.3)
-    assert first == plain(rows.z[past], take(rows.labels(name), past), rows.sample_ids()[past])
+    assert value.item() == pytest.approx(sum(terms[r] for r in last_rows) / len(last_rows), rel=1e-12)
+    plain_loss = build_loss(name, temperature=0.3)
+    assert first == plain_loss(
+        rows.z[past_rows], take(rows.labels(name), past_rows), rows.sample_ids()[past_rows]
+    )
 
 
 def test_two_processes_hold_the_rows_of_one():
     ranks = run_ranks(work, (WITH_QUEUE,), 2)
-    alone = steps(WITH_QUEUE)
-    for case, expected, *found in zip(WITH_QUEUE, alone, *ranks, strict=True):
-        for rank in found:
+    expected_answers = steps(WITH_QUEUE)
+    for case, expected, *rank_answers in zip(WITH_QUEUE, expected_answers, *ranks, strict=True):
+        for rank in rank_answers:
             assert torch.equal(rank["samples"], expected["samples"]), case
             torch.testing.assert_close(rank["rows"], expected["rows"], rtol=0, atol=0)
-        values = torch.stack([torch.stack(rank["values"]) for rank in found]).mean(0)
+        values = torch.stack([torch.stack(rank["values"]) for rank in rank_answers]).mean(0)
         torch.testing.assert_close(values, torch.stack(expected["values"]), rtol=1e-12, atol=1e-12)
-        gradient = sum(rank["gradient"] for rank in found) / 2
+        gradient = sum(rank["gradient"] for rank in rank_answers) / 2
         torch.testing.assert_close(gradient, expected["gradient"], rtol=1e-11, atol=1e-12)
-    assert len(alone[0]["samples"]) == SIZE
+    assert len(expected_answers[0]["samples"]) == SIZE
 
 
 def test_a_sample_of_the_batch_and_the_oldest_rows_leave(rows):
@@ -66,8 +68,8 @@ def test_a_sample_of_the_batch_and_the_oldest_rows_leave(rows):
     z, ids = rows.z[index[2]], rows.sample_ids()[index[2]]
     value = loss(z, take(rows.labels("simdis"), index[2]), ids)
     other = build_loss("simdis", queue=6)
-    without_2 = fed(other, rows, [index[1], index[2]])[1]
-    assert value == without_2
+    other_value = fed(other, rows, [index[1], index[2]])[1]
+    assert value == other_value
     assert loss.stats.embeddings.shape[0] == len(z) + 4
     loss.queue.push()
     loss.queue.push()  # the same batch is added once
@@ -91,14 +93,14 @@ def test_a_stored_queue_goes_on_to_the_same_bits(name, rows):
 def test_the_gradient_is_that_of_the_value_and_stops_at_the_queue(rows):
     loss = build_loss("simdis", temperature=0.5, engine="dense", queue=20)
     index = torch.arange(7)
-    past = rows.z[:4].clone().requires_grad_()
-    loss(past, take(rows.labels("simdis"), index[:4]), index[:4]).backward()
-    past.grad = None
+    past_z = rows.z[:4].clone().requires_grad_()
+    loss(past_z, take(rows.labels("simdis"), index[:4]), index[:4]).backward()
+    past_z.grad = None
     loss.queue.push()
     z = rows.z[4:7].clone().requires_grad_()
     arguments = take(rows.labels("simdis"), index[4:]), index[4:]
     assert torch.autograd.gradcheck(lambda z: loss(z, *arguments), (z,))
-    assert past.grad is None
+    assert past_z.grad is None
 
 
 def test_rows_in_bfloat16_are_kept_as_the_loss_compares_them(rows):
@@ -113,13 +115,13 @@ def test_rows_in_bfloat16_are_kept_as_the_loss_compares_them(rows):
 
 @pytest.mark.parametrize("name", ["msc", "reg"])
 def test_prototypes_beside_a_queue(name, rows):
-    found = []
+    results = []
     for engine in ("tiled", "dense"):
         torch.manual_seed(0)
         loss = build_loss(name, engine=engine, queue=8, prototypes=(rows.width, 5)).double()
         fed(loss, rows, torch.arange(14).split(7))[1].backward()
-        found.append([loss.prototypes.grad, fed(loss, rows, [torch.arange(14)])[0].detach()])
-    assert_equal(*found, 1e-11)
+        results.append([loss.prototypes.grad, fed(loss, rows, [torch.arange(14)])[0].detach()])
+    assert_equal(*results, 1e-11)
 
 
 def test_what_takes_no_queue_says_so(rows):
@@ -135,11 +137,11 @@ def test_what_takes_no_queue_says_so(rows):
 
 
 def test_what_is_cut_off_a_batch_does_not_depend_on_the_order_of_the_data():
-    loss, kept = build_loss("supcon", queue=32), torch.zeros(10)
+    loss, class_counts = build_loss("supcon", queue=32), torch.zeros(10)
     generator = torch.Generator().manual_seed(0)
     for _ in range(200):
         ids = torch.randperm(1000, generator=generator)[:64]  # the data are sorted by class
         loss(torch.randn(64, 4, generator=generator), ids // 100, ids)
         loss.queue.push()
-        kept += torch.bincount(loss.queue.state()["sample_ids"] // 100, minlength=10)
-    assert (kept / kept.sum()).min() > 0.05
+        class_counts += torch.bincount(loss.queue.state()["sample_ids"] // 100, minlength=10)
+    assert (class_counts / class_counts.sum()).min() > 0.05

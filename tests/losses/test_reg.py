@@ -16,26 +16,26 @@ pytestmark = pytest.mark.usefixtures("small_tiles")
 def definition(z, centres, sets, tau, alpha):
     """Returns the mean and its gradients by rows, prototypes and log tau, from the equations."""
     rows, dim = len(z), len(z[0])
-    every = [*z, *centres]
-    value, by_tau, by_row = 0.0, 0.0, [[0.0] * dim for _ in every]
-    limited = 0
+    vectors = [*z, *centres]
+    value, tau_gradient, row_gradients = 0.0, 0.0, [[0.0] * dim for _ in vectors]
+    limited_count = 0
     for i in range(rows):
-        of_rows, of_labels = reg_weights(sets, i, alpha, bool(centres))
-        w = of_rows | {rows + label: weight for label, weight in of_labels.items()}
-        logit = {a: similarity(z[i], other) / tau for a, other in enumerate(every) if a != i}
-        top = max(logit.values())
-        lse = top + math.log(math.fsum(math.exp(x - top) for x in logit.values()))
+        row_weights, label_weights = reg_weights(sets, i, alpha, bool(centres))
+        w = row_weights | {rows + label: weight for label, weight in label_weights.items()}
+        logit = {a: similarity(z[i], other) / tau for a, other in enumerate(vectors) if a != i}
+        max_logit = max(logit.values())
+        lse = max_logit + math.log(math.fsum(math.exp(x - max_logit) for x in logit.values()))
         for a, x in logit.items():
             value += w.get(a, 0.0) * (lse - x) / rows
             slope = math.fsum(w.values()) * math.exp(x - lse) - w.get(a, 0.0)
             if a in w and slope > 0:
-                slope, limited = 0.0, limited + 1
-            by_tau -= slope * x / rows
+                slope, limited_count = 0.0, limited_count + 1
+            tau_gradient -= slope * x / rows
             for d in range(dim):
-                by_row[i][d] += slope * every[a][d] / tau / rows
-                by_row[a][d] += slope * z[i][d] / tau / rows
-    assert limited > 0
-    return value, by_row[:rows], by_row[rows:], by_tau
+                row_gradients[i][d] += slope * vectors[a][d] / tau / rows
+                row_gradients[a][d] += slope * z[i][d] / tau / rows
+    assert limited_count > 0
+    return value, row_gradients[:rows], row_gradients[rows:], tau_gradient
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
@@ -55,11 +55,11 @@ def test_value_and_gradients_equal_the_definition(alpha, engine, tau, prototypes
     value = loss(z, rows.labels("reg"), rows.sample_ids())
     value.backward()
     centres = loss.prototypes.tolist() if prototypes else []
-    exact = loss.temperature.value().item()
-    expected = definition(rows.z.tolist(), centres, rows.sets, exact, alpha)
-    found = [value.detach(), z.grad, loss.temperature.log_tau.grad]
+    exact_tau = loss.temperature.value().item()
+    expected = definition(rows.z.tolist(), centres, rows.sets, exact_tau, alpha)
+    actual = [value.detach(), z.grad, loss.temperature.log_tau.grad]
     assert_equal(
-        found, [torch.tensor(part, dtype=torch.float64) for part in (*expected[:2], expected[3])], 1e-11
+        actual, [torch.tensor(part, dtype=torch.float64) for part in (*expected[:2], expected[3])], 1e-11
     )
     if prototypes:
         assert_equal([loss.prototypes.grad], [torch.tensor(expected[2], dtype=torch.float64)], 1e-11)
@@ -70,8 +70,8 @@ def test_weights_by_hand():
     sets = [frozenset({0, 1}), frozenset({1, 2}), frozenset({1}), frozenset()]
     assert reg_weights(sets, 0, 1.0, True) == ({1: 0.1, 2: 0.2}, {0: 0.5, 1: 0.2})
     assert reg_weights(sets, 0, 1.0, False) == (pytest.approx({1: 1 / 6, 2: 1 / 3}), {})
-    dense = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 1, 0], [0, 0, 0]])
-    assert positive_weights("reg", dense)[0].tolist() == pytest.approx([0, 1 / 6, 1 / 3, 0])
+    labels = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 1, 0], [0, 0, 0]])
+    assert positive_weights("reg", labels)[0].tolist() == pytest.approx([0, 1 / 6, 1 / 3, 0])
 
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
@@ -91,8 +91,8 @@ def test_shares_far_below_that_of_the_row_itself_keep_their_digits():
     z = torch.nn.functional.normalize(torch.randn(9, 4, generator=torch.Generator().manual_seed(0)), dim=1)
     sets = [[0, row % 2 + 1, *range(40 * row + 3, 40 * row + 41)] for row in range(len(z))]
     labels = LabelRows.from_lists(sets, 400)
-    found, exact = (
-        build_loss("reg", engine=engine, alpha=4.0)(its, labels)
-        for engine, its in (("tiled", z), ("dense", z.double()))
+    tiled_value, exact_value = (
+        build_loss("reg", engine=engine, alpha=4.0)(embeddings, labels)
+        for engine, embeddings in (("tiled", z), ("dense", z.double()))
     )
-    assert found.item() == pytest.approx(exact.item(), rel=1e-6)
+    assert tiled_value.item() == pytest.approx(exact_value.item(), rel=1e-6)

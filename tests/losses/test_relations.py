@@ -25,8 +25,8 @@ def factors(counts):
 def test_figure_1():
     """The anchor has three labels; the candidates are those of Similarity-Dissimilarity, section 2.5."""
     anchor = LabelRows.from_lists([[0, 1, 2]], 8)
-    others = LabelRows.from_lists([[3, 4, 5], [0, 1, 2], [0, 3, 4], [0, 1], [0, 1, 2, 3, 4]], 8)
-    counts = label_counts(anchor, others)
+    candidates = LabelRows.from_lists([[3, 4, 5], [0, 1, 2], [0, 3, 4], [0, 1], [0, 1, 2, 3, 4]], 8)
+    counts = label_counts(anchor, candidates)
     assert relation(counts).tolist() == [[1, 2, 3, 4, 5]]
     assert counts.shared.tolist() == [[0, 3, 1, 2, 3]]
     assert counts.extra.tolist() == [[3, 0, 2, 0, 2]]
@@ -65,28 +65,28 @@ def test_theorems_1_to_3(counts, factors):
     kind = relation(counts)
     assert (factors[kind == 1] == 0).all()
     assert (factors[kind == 2] == 1).all()
-    between = factors[kind >= 3]
-    assert ((between > 0) & (between < 1)).all()
+    partial_factors = factors[kind >= 3]
+    assert ((partial_factors > 0) & (partial_factors < 1)).all()
 
 
 def test_relation_1_is_the_complement_of_any(counts):
     overlap = positive_weights("any", LabelRows.from_lists([sorted(s) for s in UNIVERSE], 5)) > 0
-    differ = ~torch.eye(len(UNIVERSE), dtype=torch.bool)
-    assert torch.equal((relation(counts) == 1)[differ], ~overlap[differ])
+    off_diagonal = ~torch.eye(len(UNIVERSE), dtype=torch.bool)
+    assert torch.equal((relation(counts) == 1)[off_diagonal], ~overlap[off_diagonal])
 
 
 @pytest.mark.parametrize("theorem", [4, 5])
 def test_theorems_4_and_5(theorem, counts, factors):
     """Relation 4 has a larger factor than 3 at equal sizes, and relation 5 with no more additional labels."""
     kind, size = relation(counts), counts.candidate_size[0]
-    checked = 0
+    pair_count = 0
     for i in range(len(UNIVERSE)):
         for p3 in (kind[i] == 3).nonzero().flatten().tolist():
             for p in (kind[i] == theorem).nonzero().flatten().tolist():
                 if size[p] == size[p3] if theorem == 4 else counts.extra[i, p] <= counts.extra[i, p3]:
                     assert factors[i, p] > factors[i, p3]
-                    checked += 1
-    assert checked > 100
+                    pair_count += 1
+    assert pair_count > 100
 
 
 def test_exponential_penalty():
@@ -102,12 +102,12 @@ def test_label_rows_must_have_one_width():
 
 
 def test_labels_that_cannot_be_counted_are_named():
-    for labels, found in (
+    for labels, type_name in (
         ([[1, 0]], "list"),
         (torch.ones(1, 2).numpy(), "ndarray"),
         (1j * torch.ones(1, 2), "c"),
     ):
-        with pytest.raises(TypeError, match=rf"a tensor \(N, L\) or LabelRows; found: .*{found}"):
+        with pytest.raises(TypeError, match=rf"a tensor \(N, L\) or LabelRows; found: .*{type_name}"):
             label_counts(labels)
     for value in (float("nan"), float("inf"), -1.0):
         with pytest.raises(ValueError, match="finite and 0 or more; found other values"):
@@ -117,7 +117,7 @@ def test_labels_that_cannot_be_counted_are_named():
 def test_ratings_that_share_no_aspect_share_nothing():
     ratings = torch.rand(40, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     ratings[:20, :3] = ratings[20:, 3:] = 0
-    shared = LabelSets.of_ratings(ratings).shared(slice(0, 40), slice(0, 40), torch.float64)
-    assert not shared[:20, 20:].any()
-    least = torch.minimum(ratings[:, None], ratings).sum(2)
-    torch.testing.assert_close(shared, least, rtol=1e-12, atol=1e-12)
+    overlaps = LabelSets.of_ratings(ratings).shared(slice(0, 40), slice(0, 40), torch.float64)
+    assert not overlaps[:20, 20:].any()
+    expected = torch.minimum(ratings[:, None], ratings).sum(2)
+    torch.testing.assert_close(overlaps, expected, rtol=1e-12, atol=1e-12)

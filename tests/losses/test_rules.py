@@ -58,13 +58,13 @@ def test_sincere_never_repels_a_positive(engine):
     """Row 0 lies on its positive 1 and far from 2; supcon repels row 1, sincere does not."""
     z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
     labels = torch.tensor([0, 0, 0, 1])
-    moved = {}
+    attractions = {}
     for name in ("supcon", "sincere"):
         rows = z.clone().requires_grad_()
         build_loss(name, temperature=0.1, engine=engine)(rows, labels).backward()
-        moved[name] = -(rows.grad[0] @ z[1]).item()
-    assert moved["supcon"] < -0.1
-    assert moved["sincere"] > 0
+        attractions[name] = -(rows.grad[0] @ z[1]).item()
+    assert attractions["supcon"] < -0.1
+    assert attractions["sincere"] > 0
 
 
 def test_a_decoupled_pair_is_compared_with_the_negatives_alone():
@@ -76,10 +76,10 @@ def test_a_decoupled_pair_is_compared_with_the_negatives_alone():
 
 def test_a_softmax_without_all_candidates_is_not_left_to_the_kernels(monkeypatch, rows):
     """Kernels take all rows as candidates."""
-    asked = []
-    monkeypatch.setattr("mlcl.losses.engine.serves", lambda similarities: not asked.append(similarities))
+    calls = []
+    monkeypatch.setattr("mlcl.losses.engine.serves", lambda similarities: not calls.append(similarities))
     value = build_loss("sincere", engine="tiled")(rows.z, rows.labels("sincere"))
-    assert len(asked) == 1
+    assert len(calls) == 1
     assert value.item() == pytest.approx(
         build_loss("sincere", engine="dense")(rows.z, rows.labels("any")).item()
     )
@@ -105,9 +105,11 @@ def test_sincere_reads_overlapping_or_equal_sets_as_positive():
 
 def test_several_paths_share_the_deepest_level_that_any_two_share():
     """Rows 0 to 3 share level 0, except 1 and 3, and 0 and 3, so sharing is not transitive."""
-    coarse = LabelRows.from_lists([[0], [0], [0, 1], [1], []], 2)
-    fine = LabelRows.from_lists([[0, 1], [1], [2, 3], [], []], 4)
-    w = positive_weights("himulcon", LabelRows.of_levels([coarse, fine]), level_weights=[2.0, 6.0])
+    coarse_labels = LabelRows.from_lists([[0], [0], [0, 1], [1], []], 2)
+    fine_labels = LabelRows.from_lists([[0, 1], [1], [2, 3], [], []], 4)
+    w = positive_weights(
+        "himulcon", LabelRows.of_levels([coarse_labels, fine_labels]), level_weights=[2.0, 6.0]
+    )
     assert w[0].tolist() == pytest.approx([0, 1 / 2 + 3, 1 / 2, 0, 0])
     assert w[2].tolist() == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3, 0])
     assert w[3].tolist() == pytest.approx([0, 0, 1, 0, 0])
@@ -172,19 +174,19 @@ def test_mulsupcon_by_hand():
     lists = [[0, 1], [0, 1], [0], [3, 2]]
     terms = torch.tensor([[0, 1.5, 0.5, 0], [1.5, 0, 0.5, 0], [0.5, 0.5, 0, 0], [0, 0, 0, 0]]).double()
     assert torch.allclose(weights("mulsupcon", lists), terms * 4 / 7)
-    valid = weights("mulsupcon", lists, normalization="paper_valid")
-    assert torch.allclose(valid, terms * 4 / 5)
-    each = weights("mulsupcon", lists, normalization="per_sample")
-    assert torch.allclose(each, terms / torch.tensor([[2], [2], [1], [2]]))
+    valid_weights = weights("mulsupcon", lists, normalization="paper_valid")
+    assert torch.allclose(valid_weights, terms * 4 / 5)
+    sample_weights = weights("mulsupcon", lists, normalization="per_sample")
+    assert torch.allclose(sample_weights, terms / torch.tensor([[2], [2], [1], [2]]))
 
 
 def test_simdis_printed_has_the_gradient_of_any(rows):
     z = rows.z.clone().requires_grad_()
     options = {"form": "printed", "penalty": "exponential", "rate": 2.0}
-    printed = build_loss("simdis", **options)(z, rows.labels("simdis"))
-    plain = build_loss("any")(z, rows.labels("any"))
-    difference = torch.autograd.grad(printed - plain, z)[0]
-    assert printed > plain
+    printed_value = build_loss("simdis", **options)(z, rows.labels("simdis"))
+    plain_value = build_loss("any")(z, rows.labels("any"))
+    difference = torch.autograd.grad(printed_value - plain_value, z)[0]
+    assert printed_value > plain_value
     assert difference.abs().max() < 1e-15
 
 
@@ -192,10 +194,12 @@ def test_simdis_survives_a_vanishing_factor():
     """exp(-rate |T - S|) underflows, so the weighted form is 0 and the printed one a finite constant."""
     z = torch.eye(2, dtype=torch.float64)
     labels = LabelRows.from_lists([[0], [0, 1, 2]], 3)
-    printed = build_loss("simdis", form="printed", penalty="exponential", rate=500.0, reduction="none")
-    assert printed(z, labels).tolist() == pytest.approx([1000, math.log(3)])
-    weighted = build_loss("simdis", normalizer="factors", penalty="exponential", rate=500.0, reduction="none")
-    assert weighted(z, labels).tolist() == [0, 0]
+    printed_loss = build_loss("simdis", form="printed", penalty="exponential", rate=500.0, reduction="none")
+    assert printed_loss(z, labels).tolist() == pytest.approx([1000, math.log(3)])
+    weighted_loss = build_loss(
+        "simdis", normalizer="factors", penalty="exponential", rate=500.0, reduction="none"
+    )
+    assert weighted_loss(z, labels).tolist() == [0, 0]
 
 
 def test_jaccard_by_hand():

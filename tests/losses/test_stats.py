@@ -27,7 +27,7 @@ def test_every_figure_of_any(engine, rows):
     z, count = rows.z.tolist(), len(rows.z)
     positives = [any_positives(rows.sets, i) for i in range(count)]
     terms = [(1 / len(p), distance(z[i], z[q])) for i, p in enumerate(positives) for q in p]
-    others = [distance(z[i], z[a]) for i in range(count) for a in range(count) if a != i]
+    distances = [distance(z[i], z[a]) for i in range(count) for a in range(count) if a != i]
     perplexities = []
     for i in range(count):
         negatives = [a for a in range(count) if a != i and a not in positives[i]]
@@ -40,7 +40,9 @@ def test_every_figure_of_any(engine, rows):
     assert stats.without_positive == pytest.approx(sum(not p for p in positives) / count)
     assert stats.effective_negatives == pytest.approx(sum(perplexities) / count)
     assert stats.alignment == pytest.approx(sum(w * d for w, d in terms) / sum(w for w, _ in terms))
-    assert stats.uniformity == pytest.approx(math.log(sum(math.exp(-2 * d) for d in others) / len(others)))
+    assert stats.uniformity == pytest.approx(
+        math.log(sum(math.exp(-2 * d) for d in distances) / len(distances))
+    )
 
 
 @pytest.mark.parametrize("engine", ["dense", "tiled", "auto"])

@@ -72,9 +72,9 @@ def test_the_schedules_position_is_in_the_state():
 
 @pytest.mark.parametrize("bad", [0.0, -0.1, math.nan, math.inf, True, "0.1", None])
 def test_a_temperature_is_above_zero(bad):
-    for make in (ConstantTemperature, LearnedTemperature, lambda t: ScheduledTemperature(0.1, t)):
+    for factory in (ConstantTemperature, LearnedTemperature, lambda t: ScheduledTemperature(0.1, t)):
         with pytest.raises(ValueError, match="above 0"):
-            make(bad)
+            factory(bad)
     with pytest.raises(ValueError, match="above 0"):
         build_loss("supcon", temperature=bad)
 
@@ -87,5 +87,5 @@ def test_an_unknown_schedule_is_refused():
 @pytest.mark.parametrize("change", [nn.Module.half, nn.Module.bfloat16, nn.Module.double])
 @pytest.mark.parametrize("temperature", [ConstantTemperature(0.07), ScheduledTemperature(0.07, 0.3)])
 def test_a_module_in_another_precision_keeps_its_number(temperature, change):
-    found = change(nn.Sequential(temperature))[0]
-    assert (found.number(), float(found.value()), found.value().dtype) == (0.07, 0.07, torch.float64)
+    module = change(nn.Sequential(temperature))[0]
+    assert (module.number(), float(module.value()), module.value().dtype) == (0.07, 0.07, torch.float64)

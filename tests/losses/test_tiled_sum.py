@@ -28,10 +28,10 @@ def solved(case, engine, rows, z, tau=0.3, **how):
 
 @every_case
 def test_tiled_in_float32_is_close_to_float64(case, rows):
-    unit = torch.nn.functional.normalize(rows.z, dim=1)
-    expected = solved(case, "tiled", rows, unit, 0.1)
-    found = solved(case, "tiled", rows, unit.float(), 0.1)
-    assert_equal([part.double() for part in found], expected, 2e-5)
+    unit_z = torch.nn.functional.normalize(rows.z, dim=1)
+    expected = solved(case, "tiled", rows, unit_z, 0.1)
+    actual = solved(case, "tiled", rows, unit_z.float(), 0.1)
+    assert_equal([part.double() for part in actual], expected, 2e-5)
 
 
 @every_loss
@@ -39,9 +39,9 @@ def test_float16_counts_in_float32(case, rows):
     z = rows.z.to(torch.float16)
     for engine in ("tiled", "auto"):
         value, gradient, _ = solved(case, engine, rows, z)
-        exact, _, _ = solved(case, engine, rows, z.float())
+        expected, _, _ = solved(case, engine, rows, z.float())
         assert value.dtype == torch.float32
-        assert value == exact
+        assert value == expected
         assert gradient.dtype == z.dtype
 
 
@@ -51,10 +51,10 @@ def test_small_temperatures_do_not_overflow(case, rows):
     z = torch.nn.functional.normalize(rows.z.float(), dim=1)
     expected = mean_loss(name, z.double().tolist(), rows.plain(name), 0.005, **options)
     for engine in ("tiled", "auto"):
-        value, gradient, of_tau = solved(case, engine, rows, z, 0.005)
+        value, gradient, tau_gradient = solved(case, engine, rows, z, 0.005)
         assert value.item() == pytest.approx(expected, rel=1e-4)
         assert gradient.isfinite().all()
-        assert of_tau.isfinite()
+        assert tau_gradient.isfinite()
 
 
 def near_rows(scene):
@@ -64,8 +64,8 @@ def near_rows(scene):
         z = torch.randn(9, 3, generator=g) * 2**-12
         return torch.cat([z, z + 4])
     if isinstance(scene, str):  # more rows than torch.cdist takes before it turns to the product form
-        far = torch.randn(40, 3, generator=g)
-        return torch.cat([far, far, far + 2**-9]) + (1000 if scene == "far from the origin" else 0)
+        base = torch.randn(40, 3, generator=g)
+        return torch.cat([base, base, base + 2**-9]) + (1000 if scene == "far from the origin" else 0)
     z = torch.randn(8, 6, generator=g)
     return torch.cat([z, z + scene * torch.randn(8, 6, generator=g)])
 
@@ -76,10 +76,12 @@ def test_distances_of_close_rows_are_not_cancelled(scene, engine):
     """The product form of distances would cancel; tiled gradients of near duplicates are exact, too."""
     z, views = near_rows(scene), 3 if scene in ("close", "far from the origin") else 2
     labels = torch.arange(len(z) // views).repeat(views)
-    exact, found = (graded("knn", *how, labels, 0.5) for how in (("dense", z.double()), (engine, z)))
-    assert found[0].item() == pytest.approx(exact[0].item(), rel=1e-5)
+    expected, actual = (
+        graded("knn", *inputs, labels, 0.5) for inputs in (("dense", z.double()), (engine, z))
+    )
+    assert actual[0].item() == pytest.approx(expected[0].item(), rel=1e-5)
     if engine == "tiled" and isinstance(scene, float):
-        assert (found[1] - exact[1]).norm() < 1e-5 * exact[1].norm()
+        assert (actual[1] - expected[1]).norm() < 1e-5 * expected[1].norm()
 
 
 @settings(
@@ -121,8 +123,8 @@ def test_a_second_derivative_is_refused(engine, rows):
     value = build_loss("supcon", engine=engine)(z, rows.labels("supcon"))
     with pytest.raises(RuntimeError, match='no second derivative; build the loss with engine="dense"'):
         torch.autograd.grad(value, z, create_graph=True)
-    dense = build_loss("supcon", engine="dense")
-    assert torch.autograd.gradgradcheck(lambda z: dense(z, rows.labels("supcon")), (z,))
+    dense_loss = build_loss("supcon", engine="dense")
+    assert torch.autograd.gradgradcheck(lambda z: dense_loss(z, rows.labels("supcon")), (z,))
 
 
 DOT = ["supcon", "simdis", "mulsupcon", "himulcon", "hicone", "himulcone", "jscl", "sincere", "lascl"]
@@ -131,15 +133,15 @@ DOT = ["supcon", "simdis", "mulsupcon", "himulcon", "hicone", "himulcone", "jscl
 def scene(name, length, samples=150, dim=16, clustered=False):
     """Returns float32 rows of one length and a loss's labels; clustered rows are near their class centres."""
     g = torch.Generator().manual_seed(3)
-    coarse = torch.arange(samples) % 4
-    fine = coarse * 3 + torch.randint(0, 3, (samples,), generator=g)
+    coarse_labels = torch.arange(samples) % 4
+    fine_labels = coarse_labels * 3 + torch.randint(0, 3, (samples,), generator=g)
     z = torch.randn(samples, dim, generator=g)
     if clustered:
         centres = torch.randn(4, dim, generator=g), 0.3 * torch.randn(12, dim, generator=g)
-        z = centres[0][coarse] + centres[1][fine] + 0.05 * z
+        z = centres[0][coarse_labels] + centres[1][fine_labels] + 0.05 * z
     z = torch.nn.functional.normalize(z, dim=1) * length
-    paths, sets = torch.stack([coarse, fine], 1), LabelRows.from_classes(fine, 12)
-    labels = {"supcon": fine, **dict.fromkeys(("himulcon", "hicone", "himulcone", "lascl"), paths)}
+    paths, sets = torch.stack([coarse_labels, fine_labels], 1), LabelRows.from_classes(fine_labels, 12)
+    labels = {"supcon": fine_labels, **dict.fromkeys(("himulcon", "hicone", "himulcone", "lascl"), paths)}
     return z, labels.get(name, sets)
 
 
@@ -162,13 +164,13 @@ def test_float32_at_any_scale_of_the_logits(name, clustered, length, tau, monkey
     z, labels = scene(name, length, clustered=clustered)
     tau = float(torch.tensor(tau).log().exp())
     exact = graded(name, "dense", z.double(), labels, tau)
-    found = graded(name, "tiled", z, labels, tau)
+    actual = graded(name, "tiled", z, labels, tau)
     precision = 1e-6 * (10 + length**2 / tau)
-    assert abs(found[0] - exact[0]) < precision
+    assert abs(actual[0] - exact[0]) < precision
     dense = graded(name, "dense", z, labels, tau)
-    for one, reference, truth in zip(found[1:], dense[1:], exact[1:], strict=True):
-        error, allowed = (one - truth).norm(), (reference - truth).norm()
-        assert error <= 5 * allowed + 2e-5 * truth.norm() + 1e-6 * precision
+    for gradient, reference, truth in zip(actual[1:], dense[1:], exact[1:], strict=True):
+        error, allowed_error = (gradient - truth).norm(), (reference - truth).norm()
+        assert error <= 5 * allowed_error + 2e-5 * truth.norm() + 1e-6 * precision
 
 
 def test_own_rows_of_a_set_are_not_lost_beside_it():
@@ -227,11 +229,11 @@ def test_what_is_not_finite_is_not_hidden(name, value, make):
 def test_no_rows_at_all(case, make):
     name, options = case
     rows = make(samples=2)
-    none = torch.tensor([], dtype=torch.int64)
+    index = torch.tensor([], dtype=torch.int64)
     for engine in ("tiled", "auto"):
         z = torch.zeros(0, 3, requires_grad=True)
         loss = build_loss(name, engine=engine, **options)
-        value = loss(z, take(rows.labels(name), none), none)
+        value = loss(z, take(rows.labels(name), index), index)
         value.backward()
         assert value == 0
         assert loss.stats.without_positive == 0
@@ -242,11 +244,11 @@ def test_a_compiled_model_around_the_loss(rows):
     step = torch.compile(lambda x: loss(encoder(x), rows.labels("supcon")), backend="aot_eager")
     expected = loss(encoder(rows.z), rows.labels("supcon"))
     assert step(rows.z).item() == pytest.approx(expected.item())
-    both = torch.compile(
+    joint_step = torch.compile(
         lambda x: joint_loss([loss, loss], [1, 2], encoder(x), [rows.labels("supcon")] * 2)[0],
         backend="aot_eager",
     )
-    assert both(rows.z).item() == pytest.approx(3 * expected.item())
+    assert joint_step(rows.z).item() == pytest.approx(3 * expected.item())
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32])
@@ -259,13 +261,13 @@ def test_labels_of_any_integer_dtype(name, dtype, rows):
 
 
 def test_tiles_cover_every_pair_once():
-    for own, rows, prototypes in [(0, 5, 0), (4, 4, 0), (9, 9, 2), (5, 12, 3), (1, 3, 0)]:
-        seen = torch.zeros(own, rows + prototypes, dtype=torch.int64)
-        for part, cols, mirrored in tiling.tiles(CPU, own, rows, prototypes):
-            seen[part, cols] += 1
+    for own_rows, rows, prototypes in [(0, 5, 0), (4, 4, 0), (9, 9, 2), (5, 12, 3), (1, 3, 0)]:
+        visits = torch.zeros(own_rows, rows + prototypes, dtype=torch.int64)
+        for part, cols, mirrored in tiling.tiles(CPU, own_rows, rows, prototypes):
+            visits[part, cols] += 1
             if mirrored:
-                seen[cols, part] += 1
-        assert (seen == 1).all()
+                visits[cols, part] += 1
+        assert (visits == 1).all()
 
 
 def test_rows_that_hash_alike_are_still_told_apart(monkeypatch, rows):
@@ -280,8 +282,8 @@ def test_many_labels_are_counted_by_those_in_both(monkeypatch, rows):
     expected = positive_weights("simdis", rows.labels("simdis"))
     monkeypatch.setattr("mlcl.losses.sets.FEW", 2)
     assert torch.equal(positive_weights("simdis", rows.labels("simdis")), expected)
-    wide = LabelRows(rows.labels("any").offsets, rows.labels("any").columns * 1000, rows.width * 1000)
-    assert torch.equal(positive_weights("simdis", wide), expected)
+    wide_labels = LabelRows(rows.labels("any").offsets, rows.labels("any").columns * 1000, rows.width * 1000)
+    assert torch.equal(positive_weights("simdis", wide_labels), expected)
 
 
 def test_none_has_no_tiled_engine():

@@ -18,24 +18,24 @@ def embeddings(dtype=torch.float32, seed=0):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_ordinary_rows_are_those_of_normalize_to_the_bit_with_its_gradient(dtype):
-    z, again = (embeddings(dtype).mul(1e-3).requires_grad_() for _ in range(2))
-    unit, expected = unit_rows(z), F.normalize(again, dim=1)
-    assert torch.equal(unit, expected)
+    z, reference_z = (embeddings(dtype).mul(1e-3).requires_grad_() for _ in range(2))
+    unit_z, expected = unit_rows(z), F.normalize(reference_z, dim=1)
+    assert torch.equal(unit_z, expected)
     weight = embeddings(dtype, seed=1)
-    (unit * weight).sum().backward()
+    (unit_z * weight).sum().backward()
     (expected * weight).sum().backward()
-    assert torch.equal(z.grad, again.grad)
+    assert torch.equal(z.grad, reference_z.grad)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_row_shorter_than_the_epsilon_is_zero_without_a_gradient(dtype):
-    long = 2.0**-22
-    z = torch.tensor([[0.0, 0.0], [SHORTEST / 2, 0.0], [long, 0.0]], dtype=dtype, requires_grad=True)
-    unit = unit_rows(z)
-    assert unit.tolist() == [[0, 0], [0, 0], [1, 0]]
-    unit.sum().backward()
+    length = 2.0**-22
+    z = torch.tensor([[0.0, 0.0], [SHORTEST / 2, 0.0], [length, 0.0]], dtype=dtype, requires_grad=True)
+    unit_z = unit_rows(z)
+    assert unit_z.tolist() == [[0, 0], [0, 0], [1, 0]]
+    unit_z.sum().backward()
     # d (z / |z|) / dz = (I - u u^T) / |z|
-    assert z.grad.tolist() == [[0, 0], [0, 0], [0, pytest.approx(1 / long)]]
+    assert z.grad.tolist() == [[0, 0], [0, 0], [0, pytest.approx(1 / length)]]
 
 
 def test_the_gradient_of_other_rows_is_that_of_finite_differences():
@@ -76,12 +76,14 @@ def test_zero_embeddings_get_no_gradient_from_what_normalises_them(use):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_zero_embedding_leaves_the_other_gradients_those_of_its_definition(engine):
-    z, again = with_zero_rows(torch.float64), with_zero_rows(torch.float64)
+    z, reference_z = with_zero_rows(torch.float64), with_zero_rows(torch.float64)
     build_loss("supcon", normalize=True, engine=engine)(z, CLASSES).backward()
     keep = [0, 1, 3, 4]
-    unit = torch.zeros_like(again).index_copy(0, torch.tensor(keep), F.normalize(again[keep], dim=1))
-    build_loss("supcon", engine="dense")(unit, CLASSES).backward()
-    torch.testing.assert_close(z.grad, again.grad, rtol=1e-10, atol=1e-12)
+    unit_z = torch.zeros_like(reference_z).index_copy(
+        0, torch.tensor(keep), F.normalize(reference_z[keep], dim=1)
+    )
+    build_loss("supcon", engine="dense")(unit_z, CLASSES).backward()
+    torch.testing.assert_close(z.grad, reference_z.grad, rtol=1e-10, atol=1e-12)
 
 
 def test_a_zero_prototype_gets_no_gradient():

@@ -35,9 +35,14 @@ class Model(nn.Module):
 
 def work(rank, jobs):
     tiling.TILE = 4
-    together = _together(rank, next(job for job in jobs if job["loss"][0] == "simdis"))
+    joint_answers = _together(rank, next(job for job in jobs if job["loss"][0] == "simdis"))
     answers = [_answer(rank, job) for job in jobs]
-    return {"answers": answers, "alone": _alone(rank, jobs[0]), "widths": _widths(rank), "together": together}
+    return {
+        "answers": answers,
+        "alone": _alone(rank, jobs[0]),
+        "widths": _widths(rank),
+        "together": joint_answers,
+    }
 
 
 def _local(rank, job):
@@ -49,8 +54,8 @@ def _local(rank, job):
 def _answer(rank, job):
     model = Model(job["x"].shape[1], *job["loss"], gather=True)
     # The name keeps the wrapper, without which gradients are not averaged.
-    wrapped = DistributedDataParallel(model)
-    value = wrapped(*_local(rank, job))
+    ddp_model = DistributedDataParallel(model)
+    value = ddp_model(*_local(rank, job))
     with _silence(model.loss.tiled):
         value.sum().backward()
     return {"value": value.detach(), "gradients": model.gradients(), "anchors": model.loss.stats.anchors}
@@ -72,12 +77,12 @@ def _together(rank, job):
         build_loss("simdis", gather=True, engine=engine, normalize=True) for engine in ("dense", "tiled")
     ]
     answers = []
-    for at_once in (False, True):
+    for joint in (False, True):
         embeddings = [x[:, :3].clone().requires_grad_(), x.clone().requires_grad_()]
-        groups, given = [[loss] for loss in losses], [[labels], [labels]]
-        rows = gather_rows(groups, embeddings, given, samples) if at_once else [[None], [None]]
-        each = zip(losses, embeddings, rows, strict=True)
-        total = sum(loss(z, labels, samples, rows=its) for loss, z, (its,) in each)
+        groups, label_groups = [[loss] for loss in losses], [[labels], [labels]]
+        rows = gather_rows(groups, embeddings, label_groups, samples) if joint else [[None], [None]]
+        inputs = zip(losses, embeddings, rows, strict=True)
+        total = sum(loss(z, labels, samples, rows=loss_rows) for loss, z, (loss_rows,) in inputs)
         total.backward()
         answers.append([total.detach(), *(z.grad for z in embeddings)])
     return answers

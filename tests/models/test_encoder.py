@@ -22,8 +22,8 @@ def build(width, weights=None, labels=None):
 
 
 def declared(build=build, **changes):
-    given = {"title": "mine", "section": Section, "modality": "image", **changes}
-    return Encoder(name="mine", build=build, **given)
+    fields = {"title": "mine", "section": Section, "modality": "image", **changes}
+    return Encoder(name="mine", build=build, **fields)
 
 
 def test_build_gets_what_it_names():

@@ -18,9 +18,9 @@ def page(root):
 def test_every_section_loads(page):
     blocks = re.findall(r"```yaml\n(.+?)```", page, re.DOTALL)
     section = TypeAdapter(EncoderSection).validate_python
-    loaded = [section(yaml.safe_load(block)["encoder"]) for block in blocks]
+    encoders = [section(yaml.safe_load(block)["encoder"]) for block in blocks]
     names = {"features", "resnet50", "cnn_text", "ldgn", "transformer", "plm_icd"}
-    assert {encoder.name for encoder in loaded} == names
+    assert {encoder.name for encoder in encoders} == names
 
 
 def test_every_encoder_is_told_of(page):

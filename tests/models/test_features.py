@@ -28,32 +28,32 @@ def dense(columns, values, width):
 def test_a_sparse_map_is_the_matrix_product(width):
     """The gradient equals that of the product, too, also if only the first columns are read."""
     layer = SparseLinear(width, 3, std=1.0).double()
-    given = torch.randn(3, 3, dtype=torch.float64)
-    layer(SparseRows.of(COLUMNS, VALUES)).backward(given)
+    output_gradient = torch.randn(3, 3, dtype=torch.float64)
+    layer(SparseRows.of(COLUMNS, VALUES)).backward(output_gradient)
     x = dense(COLUMNS, VALUES, width)
     torch.testing.assert_close(layer(SparseRows.of(COLUMNS, VALUES)), x @ layer.weight_FO)
-    torch.testing.assert_close(layer.weight_FO.grad, x.T @ given)
+    torch.testing.assert_close(layer.weight_FO.grad, x.T @ output_gradient)
 
 
 def test_on_other_devices_it_is_the_same_map(monkeypatch):
     layer = SparseLinear(5, 3, std=1.0).double()
-    here = layer(SparseRows.of(COLUMNS, VALUES))
-    here.sum().backward()
+    output = layer(SparseRows.of(COLUMNS, VALUES))
+    output.sum().backward()
     gradient, layer.weight_FO.grad = layer.weight_FO.grad, None
-    there = layer.by_bag(SparseRows.padded(COLUMNS, VALUES))
-    there.sum().backward()
-    torch.testing.assert_close(there, here)
+    bag_output = layer.by_bag(SparseRows.padded(COLUMNS, VALUES))
+    bag_output.sum().backward()
+    torch.testing.assert_close(bag_output, output)
     torch.testing.assert_close(layer.weight_FO.grad, gradient)
 
 
 def slow(network, sparse, given):
     """Returns the embedding and own logits of each row, computed from the equations without dropout."""
-    embedding, own = [], []
+    embedding, label_logits = [], []
     for row in range(len(given)):
         h = network.bias.clone()
-        read = network.deep["tfidf"].weight_FO.shape[0]
+        width = network.deep["tfidf"].weight_FO.shape[0]
         for column in range(sparse.shape[1]):
-            if column < read:
+            if column < width:
                 h = h + sparse[row, column] * network.deep["tfidf"].weight_FO[column]
         h = h + network.deep["column"].weight @ given[row]
         h = torch.stack([v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in h])
@@ -63,8 +63,8 @@ def slow(network, sparse, given):
                 h = torch.stack([v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in h])
         embedding.append(h)
         linear = sparse[row] @ network.wide["tfidf"].weight_FO + network.wide["column"].weight @ given[row]
-        own.append(0.3 * linear)
-    return torch.cat([torch.stack(embedding), torch.stack(own)], dim=1)
+        label_logits.append(0.3 * linear)
+    return torch.cat([torch.stack(embedding), torch.stack(label_logits)], dim=1)
 
 
 def test_the_network_is_its_equations():
@@ -72,10 +72,10 @@ def test_the_network_is_its_equations():
     for parameter in network.parameters():
         nn.init.normal_(parameter)
     assert (network.dim, network.label_logits) == (4, 3)
-    given = torch.randn(3, 2, dtype=torch.float64)
-    output = network(tfidf_columns=COLUMNS, tfidf_values=VALUES, column=given)
+    column = torch.randn(3, 2, dtype=torch.float64)
+    output = network(tfidf_columns=COLUMNS, tfidf_values=VALUES, column=column)
     with torch.no_grad():
-        torch.testing.assert_close(output, slow(network, dense(COLUMNS, VALUES, 7), given))
+        torch.testing.assert_close(output, slow(network, dense(COLUMNS, VALUES, 7), column))
 
 
 def test_without_the_wide_path_there_are_no_own_logits():

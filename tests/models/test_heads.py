@@ -12,11 +12,13 @@ def test_projection_kinds():
         assert projection.dim == dim
         assert projection(h).shape == (5, dim)
     assert torch.equal(Projection("identity", 6)(h), h)
-    unit = h / h.square().sum(1, keepdim=True).sqrt()
+    unit_h = h / h.square().sum(1, keepdim=True).sqrt()
     for kind in ("mlp", "identity"):
-        plain, scaled = (Projection(kind, 6, dim=3, normalize_input=its) for its in (False, True))
-        scaled.load_state_dict(plain.state_dict())
-        torch.testing.assert_close(scaled(h), plain(unit))
+        plain_projection, scaled_projection = (
+            Projection(kind, 6, dim=3, normalize_input=normalize_input) for normalize_input in (False, True)
+        )
+        scaled_projection.load_state_dict(plain_projection.state_dict())
+        torch.testing.assert_close(scaled_projection(h), plain_projection(unit_h))
     with pytest.raises(ValueError, match="unknown projection"):
         Projection("cubic", 6)
 

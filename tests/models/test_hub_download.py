@@ -21,7 +21,7 @@ def test_processes_of_a_machine_fetch_a_model_once(tmp_path):
         files = {name: (model / name).read_bytes() for name in FILES}
         hub.repositories["ada/bert"] = Repository(private=True, files={**files, "pytorch_model.bin": b"0"})
         environment = {"HF_ENDPOINT": hub.address, "HF_TOKEN": READER, "HF_HOME": str(tmp_path / "cache")}
-        started = [
+        processes = [
             subprocess.Popen(
                 [sys.executable, "-c", CODE],
                 env={**os.environ, **environment, "HF_HUB_OFFLINE": "0"},
@@ -31,11 +31,11 @@ def test_processes_of_a_machine_fetch_a_model_once(tmp_path):
             )
             for _ in range(3)
         ]
-        for process in started:
+        for process in processes:
             process.stdin.write("\n")
             process.stdin.flush()
-        said = [process.communicate(timeout=300)[0].strip() for process in started]
-    assert [process.returncode for process in started] == [0] * 3
-    assert len(set(said)) == 1
-    assert said[0].startswith(str(tmp_path / "cache"))
+        outputs = [process.communicate(timeout=300)[0].strip() for process in processes]
+    assert [process.returncode for process in processes] == [0] * 3
+    assert len(set(outputs)) == 1
+    assert outputs[0].startswith(str(tmp_path / "cache"))
     assert sorted(hub.downloads) == sorted(FILES)

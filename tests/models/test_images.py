@@ -38,8 +38,8 @@ def test_resnet_weights_come_from_safetensors_also_below_the_home(tmp_path, monk
     expected = resnet18(weights=None).state_dict()
     save_file(expected, tmp_path / "w.safetensors")
     for place in (tmp_path / "w.safetensors", "~/w.safetensors"):
-        found = ResNet("resnet18", stem="imagenet", weights=place).network.state_dict()
-        assert all(torch.equal(value, expected[name]) for name, value in found.items())
+        state_dict = ResNet("resnet18", stem="imagenet", weights=place).network.state_dict()
+        assert all(torch.equal(value, expected[name]) for name, value in state_dict.items())
 
 
 @torchvision_is_there
@@ -64,14 +64,14 @@ def test_resnet_refuses_weights_that_do_not_fit(tmp_path):
     "error", [ImportError("no module"), RuntimeError("operator torchvision::nms does not exist")]
 )
 def test_a_torchvision_that_cannot_be_imported(monkeypatch, error):
-    real = builtins.__import__
+    original_import = builtins.__import__
 
     def refuse(name, *args, **options):
         if name.startswith("torchvision"):
             raise error
-        return real(name, *args, **options)
+        return original_import(name, *args, **options)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(UserError, match=r"pip install 'mlcl\[images\]'") as raised:
+    with pytest.raises(UserError, match=r"pip install 'mlcl\[images\]'") as excinfo:
         ResNet("resnet18")
-    assert str(error) in str(raised.value)
+    assert str(error) in str(excinfo.value)

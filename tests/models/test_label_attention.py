@@ -32,8 +32,8 @@ def by_hand(layer, h, mask):
             shares = scores.exp() / scores.exp().sum()
             vectors.append(sum(shares[t] * text[t] for t in range(tokens)))
             logits.append(w[label] @ vectors[-1] + b[label])
-        together = torch.stack(vectors)
-        pooled = together.max(0).values if layer.pooling == "max" else together.mean(0)
+        label_vectors = torch.stack(vectors)
+        pooled = label_vectors.max(0).values if layer.pooling == "max" else label_vectors.mean(0)
         rows.append(torch.cat([pooled, torch.stack(logits)]))
     return torch.stack(rows)
 
@@ -44,13 +44,15 @@ def test_equals_the_loop_over_labels_and_tokens(monkeypatch, pooling, at_once):
     monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", at_once)
     layer, (h, mask) = make(pooling), states()
     h.requires_grad_()
-    found, expected = layer(h, mask), by_hand(layer, h, mask)
-    assert found.shape == (TEXTS, DIM + LABELS)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
+    output, expected = layer(h, mask), by_hand(layer, h, mask)
+    assert output.shape == (TEXTS, DIM + LABELS)
+    torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-13)
     inputs = [h, *layer.parameters()]
-    weights = torch.randn(found.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    gradients, wanted = (torch.autograd.grad((x * weights).sum(), inputs) for x in (found, expected))
-    for left, right in zip(gradients, wanted, strict=True):
+    weights = torch.randn(output.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    gradients, expected_gradients = (
+        torch.autograd.grad((x * weights).sum(), inputs) for x in (output, expected)
+    )
+    for left, right in zip(gradients, expected_gradients, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
 
 
@@ -58,31 +60,33 @@ def test_equals_the_loop_over_labels_and_tokens(monkeypatch, pooling, at_once):
 def test_autocast_leaves_it_in_float32(dtype):
     layer, (h, mask) = make().float(), states()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = layer(h.to(dtype), mask)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, layer(h.to(dtype).float(), mask))
+        output = layer(h.to(dtype), mask)
+    assert output.dtype == torch.float32
+    torch.testing.assert_close(output, layer(h.to(dtype).float(), mask))
 
 
 def saved(layer, h, mask):
     """Returns the output of the layer, and the number of elements that autograd keeps for the backward."""
-    kept = {}
+    saved_sizes = {}
 
     def pack(tensor):
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // tensor.itemsize
+        saved_sizes[tensor.untyped_storage().data_ptr()] = (
+            tensor.untyped_storage().nbytes() // tensor.itemsize
+        )
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        found = layer(h, mask)
-    return found, sum(kept.values())
+        output = layer(h, mask)
+    return output, sum(saved_sizes.values())
 
 
 def test_blocks_keep_neither_weights_nor_vectors_for_the_backward(monkeypatch):
     torch.manual_seed(0)
     layer, h, mask = LabelAttention(8, 600), torch.randn(2, 40, 8), torch.ones(2, 40, dtype=torch.bool)
     monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", 600)
-    whole, held = saved(layer, h, mask)
+    full_output, full_size = saved(layer, h, mask)
     monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", 50)
-    blocks, held_by_blocks = saved(layer, h, mask)
-    torch.testing.assert_close(blocks, whole)
-    assert held > 2 * 600 * (40 + 8)
-    assert held_by_blocks < 2 * 600 * 40 / 2
+    block_output, block_size = saved(layer, h, mask)
+    torch.testing.assert_close(block_output, full_output)
+    assert full_size > 2 * 600 * (40 + 8)
+    assert block_size < 2 * 600 * 40 / 2

@@ -54,23 +54,27 @@ def slow_normalized(graph):
 
 def slow_convolution(vectors, graph, weights):
     for weight in weights:
-        moved = [[dot(row, vector) for row in weight.weight.tolist()] for vector in vectors]
-        mixed = [[dot(row, column) for column in zip(*moved, strict=True)] for row in graph]
-        vectors = [[x if x > 0 else 0.01 * x for x in row] for row in mixed]
+        projected_vectors = [[dot(row, vector) for row in weight.weight.tolist()] for vector in vectors]
+        mixed_vectors = [
+            [dot(row, column) for column in zip(*projected_vectors, strict=True)] for row in graph
+        ]
+        vectors = [[x if x > 0 else 0.01 * x for x in row] for row in mixed_vectors]
     return vectors
 
 
 def slow_output(encoder, words, graph, pooling):
     states, _ = encoder.recurrent(encoder.embedding(words).unsqueeze(0))
     parts = [slow_attention(states[0].tolist(), label) for label in encoder.labels_LK.tolist()]
-    statistical = slow_convolution(parts, slow_normalized(graph), encoder.statistical.weights)
+    statistical_vectors = slow_convolution(parts, slow_normalized(graph), encoder.statistical.weights)
     left, right = (
-        [[dot(row, vector) for row in side.weight.tolist()] for vector in statistical]
+        [[dot(row, vector) for row in side.weight.tolist()] for vector in statistical_vectors]
         for side in (encoder.left, encoder.right)
     )
     affinity = [[1 / (1 + math.exp(-dot(a, b))) for b in right] for a in left]
-    dynamic = slow_convolution(statistical, slow_normalized(affinity), encoder.dynamic.weights)
-    vectors = [a + b for a, b in zip(statistical, dynamic, strict=True)]
+    dynamic_vectors = slow_convolution(
+        statistical_vectors, slow_normalized(affinity), encoder.dynamic.weights
+    )
+    vectors = [a + b for a, b in zip(statistical_vectors, dynamic_vectors, strict=True)]
     weight, bias = encoder.classifier.weight[0].tolist(), encoder.classifier.bias.item()
     pool = max if pooling == "max" else lambda column: math.fsum(column) / len(column)
     return [pool(column) for column in zip(*vectors, strict=True)] + [dot(weight, v) + bias for v in vectors]
@@ -93,9 +97,9 @@ def test_the_graph_holds_conditional_probabilities():
     assert torch.equal(label_graph(LabelRows.from_lists([[], []], 3)), torch.eye(3))
     for i in range(LABELS):
         for j in range(LABELS):
-            holding = [row for row in ROWS if j in row]
-            both = [row for row in holding if i in row]
-            expected = len(both) / len(holding) if holding else float(i == j)
+            label_rows = [row for row in ROWS if j in row]
+            joint_rows = [row for row in label_rows if i in row]
+            expected = len(joint_rows) / len(label_rows) if label_rows else float(i == j)
             assert graph[i, j].item() == pytest.approx(expected)
     assert graph.dtype == torch.float32
 

@@ -33,27 +33,29 @@ def test_a_folder_that_is_no_model(tmp_path, names, problem):
 
 def test_a_name_on_the_hub_is_read_from_the_cache_without_a_network(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    cached = tmp_path / "models--some--bert"
-    snapshot = with_files(cached / "snapshots" / "0123")
-    (cached / "refs").mkdir()
-    (cached / "refs" / "main").write_text("0123")
+    repository_folder = tmp_path / "models--some--bert"
+    snapshot = with_files(repository_folder / "snapshots" / "0123")
+    (repository_folder / "refs").mkdir()
+    (repository_folder / "refs" / "main").write_text("0123")
     assert model_folder("some/bert") == snapshot
     with pytest.raises(UserError, match=r"encoder\.model.*no/such-model"):
         model_folder("no/such-model")
 
 
 def test_neither_pickles_nor_code_are_fetched(tmp_path, monkeypatch):
-    listed = (*FILES, "vocab.txt", "tokenizer.model")
-    others = ("pytorch_model.bin", "modeling_own.py", "original/params.json", "onnx/model.safetensors")
-    asked = {}
+    allowed_files = (*FILES, "vocab.txt", "tokenizer.model")
+    other_files = ("pytorch_model.bin", "modeling_own.py", "original/params.json", "onnx/model.safetensors")
+    downloads = {}
 
     def fetch(name, **patterns):
-        asked[name] = tuple(huggingface_hub.utils.filter_repo_objects([*listed, *others], **patterns))
+        downloads[name] = tuple(
+            huggingface_hub.utils.filter_repo_objects([*allowed_files, *other_files], **patterns)
+        )
         return with_files(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     model_folder("some/bert")
-    assert asked == {"some/bert": listed}
+    assert downloads == {"some/bert": allowed_files}
 
 
 def test_a_network_that_fails_in_its_own_way(monkeypatch):
@@ -103,6 +105,6 @@ def test_python_packages_without_a_model_or_with_two(packages):
         # Once some library has imported importlib_metadata, files that are gone are no longer listed.
         "gone": "no such folder|not exactly one model",
     }.items():
-        with pytest.raises(UserError, match=problem) as caught:
+        with pytest.raises(UserError, match=problem) as excinfo:
             model_folder(f"package:{name}")
-        assert caught.value.key == "encoder.model"
+        assert excinfo.value.key == "encoder.model"

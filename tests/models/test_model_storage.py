@@ -31,13 +31,13 @@ def free(monkeypatch):
 
 
 def test_a_model_is_put_on_storage_and_copied_once_to_a_machine(tmp_path, cache, monkeypatch):
-    own = with_files(tmp_path / "bert", (*FILES, "pytorch_model.bin"))
-    (own / "config.json").write_text("{}")
+    source = with_files(tmp_path / "bert", (*FILES, "pytorch_model.bin"))
+    (source / "config.json").write_text("{}")
     uri = (tmp_path / "storage" / "bert").as_uri()
-    answer = mlcl("models", "fetch", own, "--to", uri)
+    answer = mlcl("models", "fetch", source, "--to", uri)
     assert (answer.status, answer.out) == (0, f"encoder.model={uri}\n"), answer.err
     assert {file.name for file in (tmp_path / "storage" / "bert").iterdir()} == set(FILES)
-    assert "already exists" in mlcl("models", "fetch", own, "--to", uri).err
+    assert "already exists" in mlcl("models", "fetch", source, "--to", uri).err
     folder = model_folder(uri)
     assert (folder.parent, (folder / "config.json").read_text()) == (cache / "mlcl", "{}")
     with monkeypatch.context() as patch:
@@ -49,7 +49,7 @@ def test_a_model_is_put_on_storage_and_copied_once_to_a_machine(tmp_path, cache,
 
 @pytest.mark.parametrize("done", range(len(FILES)))
 def test_a_copy_that_is_stopped_is_no_model_and_is_begun_again(tmp_path, monkeypatch, done):
-    own, target = with_files(tmp_path / "bert"), tmp_path / "storage"
+    source, target = with_files(tmp_path / "bert"), tmp_path / "storage"
     with monkeypatch.context() as patch:
         copies, copy = iter(range(done)), model_storage.shutil.copyfileobj
 
@@ -60,15 +60,15 @@ def test_a_copy_that_is_stopped_is_no_model_and_is_begun_again(tmp_path, monkeyp
 
         patch.setattr(model_storage.shutil, "copyfileobj", copy_some)
         with pytest.raises(KeyboardInterrupt):
-            model_storage.store_model(own, target.as_uri())
+            model_storage.store_model(source, target.as_uri())
     with pytest.raises(UserError, match="no model is there"):
         model_folder(target.as_uri())
-    model_storage.store_model(own, target.as_uri())
+    model_storage.store_model(source, target.as_uri())
     assert {file.name for file in model_folder(target.as_uri()).iterdir()} == set(FILES)
     (target / "notes.txt").touch()
     (target / "config.json").unlink()
     with pytest.raises(UserError, match="already exists"):
-        model_storage.store_model(own, target.as_uri())
+        model_storage.store_model(source, target.as_uri())
 
 
 def test_no_model_and_no_filesystem_are_named(tmp_path):
@@ -78,32 +78,32 @@ def test_no_model_and_no_filesystem_are_named(tmp_path):
 
 
 def test_a_disk_without_room_is_known_before_a_copy(tmp_path, cache, free):
-    own = with_files(tmp_path / "bert")
-    (own / "model.safetensors").write_bytes(bytes(2**20))
+    source = with_files(tmp_path / "bert")
+    (source / "model.safetensors").write_bytes(bytes(2**20))
     free(2**20 - 1)
     with pytest.raises(MachineError, match=r"no room for file://.*cluster file: cache"):
-        model_folder(own.as_uri())
+        model_folder(source.as_uri())
     assert not any(cache.rglob("*.safetensors"))
     free(2**20)
-    assert (model_folder(own.as_uri()) / "model.safetensors").stat().st_size == 2**20
+    assert (model_folder(source.as_uri()) / "model.safetensors").stat().st_size == 2**20
 
 
 def test_a_disk_without_room_is_known_before_a_download(tmp_path, monkeypatch, free):
-    listed = [SimpleNamespace(rfilename=name, size=size) for name, size in
+    siblings = [SimpleNamespace(rfilename=name, size=size) for name, size in
               {"config.json": 5, "model.safetensors": 2**30, "pytorch_model.bin": 2**40}.items()]  # fmt: skip
     monkeypatch.setattr(
-        huggingface_hub.HfApi, "model_info", lambda *_, **__: SimpleNamespace(siblings=listed)
+        huggingface_hub.HfApi, "model_info", lambda *_, **__: SimpleNamespace(siblings=siblings)
     )
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    fetched = []
+    downloads = []
     monkeypatch.setattr(
         huggingface_hub,
         "snapshot_download",
-        lambda name, **_: fetched.append(name) or with_files(tmp_path / "a"),
+        lambda name, **_: downloads.append(name) or with_files(tmp_path / "a"),
     )
     free(2**30)
     with pytest.raises(MachineError, match=r"no room for some/bert: it has 1\.0 GiB"):
         model_folder("some/bert")
-    assert fetched == []
+    assert downloads == []
     free(2**30 + 5)
     assert model_folder("some/bert") == tmp_path / "a"

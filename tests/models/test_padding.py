@@ -34,5 +34,5 @@ def test_cnn_text_is_the_plain_sum_over_windows():
     x_TE = encoder.embedding(ids[0])
     weight_FEk, bias_F = encoder.convolutions[0].weight, encoder.convolutions[0].bias
     windows = [(weight_FEk * x_TE[t : t + 3].T).sum((1, 2)) + bias_F for t in range(3)]
-    found = encoder(ids, torch.ones(1, 5, dtype=torch.bool))[0]
-    torch.testing.assert_close(found, torch.stack(windows).amax(0).relu())
+    output = encoder(ids, torch.ones(1, 5, dtype=torch.bool))[0]
+    torch.testing.assert_close(output, torch.stack(windows).amax(0).relu())

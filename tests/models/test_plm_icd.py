@@ -44,10 +44,10 @@ def by_hand(encoder, ids, mask):
 def test_equals_chunk_after_chunk_without_padding(models, kind, pooling, chunk_length):
     encoder = make(models[kind], chunk_length, pooling=pooling).double().eval()
     ids, mask = token_batch([13, 2, 8], 13)
-    found = encoder(input_ids=ids, attention_mask=mask)
+    output = encoder(input_ids=ids, attention_mask=mask)
     assert (encoder.dim, encoder.label_logits) == (DIM, LABELS)
-    assert found.shape == (3, DIM + LABELS)
-    torch.testing.assert_close(found, by_hand(encoder, ids, mask), rtol=1e-9, atol=1e-11)
+    assert output.shape == (3, DIM + LABELS)
+    torch.testing.assert_close(output, by_hand(encoder, ids, mask), rtol=1e-9, atol=1e-11)
 
 
 def test_the_label_layer_reads_the_labels_vectors(models, monkeypatch):
@@ -55,8 +55,8 @@ def test_the_label_layer_reads_the_labels_vectors(models, monkeypatch):
     ids, mask = token_batch([13, 2, 8], 13)
     logits_BL = encoder(input_ids=ids, attention_mask=mask)[:, DIM:]
     layer = encoder.label_layer
-    for at_once in (LABELS, 2):
-        monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", at_once)
+    for label_count in (LABELS, 2):
+        monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", label_count)
         vectors_BLD = encoder.label_vectors(input_ids=ids, attention_mask=mask)
         assert vectors_BLD.shape == (3, LABELS, DIM)
         torch.testing.assert_close((vectors_BLD * layer.weight).sum(2) + layer.bias, logits_BL)
@@ -72,14 +72,16 @@ def test_more_tokens_than_the_network_has_positions_for(models):
 
 def test_chunks_of_padding_are_not_computed(models):
     encoder = make(models["bert"]).eval()
-    seen = []
-    encoder.network.embeddings.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    shapes = []
+    encoder.network.embeddings.register_forward_hook(
+        lambda module, inputs, output: shapes.append(output.shape)
+    )
     batches = token_batch([13, 2, 8], 13), token_batch([3, 2], 3)
     for batch in batches:
         encoder(*batch)
-    assert seen == [(1, 13 + 2 + 8, DIM), (1, 3 + 2, DIM)]
-    seen.clear()
+    assert shapes == [(1, 13 + 2 + 8, DIM), (1, 3 + 2, DIM)]
+    shapes.clear()
     encoder.network.set_attn_implementation("sdpa")  # pads chunks, as on a GPU
     for batch in batches:
         encoder(*batch)
-    assert seen == [(4 + 1 + 2, 4, DIM), (2, 3, DIM)]
+    assert shapes == [(4 + 1 + 2, 4, DIM), (2, 3, DIM)]

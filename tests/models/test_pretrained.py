@@ -53,14 +53,14 @@ def states_sum(network, seed=0):
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_those_of_the_file(models, no_network, kind):
     network = make(models[kind])
-    saved = load_file(models[kind] / "model.safetensors")
+    file_weights = load_file(models[kind] / "model.safetensors")
     assert hidden_size(network) == 16
     assert not network.config.use_cache
     assert "past_key_values" not in network(*token_batch([3], 3))
-    loaded = network.state_dict()
-    assert loaded.keys() == {name for name in saved if not name.startswith("pooler")}
-    assert all(torch.equal(loaded[name], saved[name]) for name in loaded)
-    assert len(trained(network)) == len(loaded)
+    weights = network.state_dict()
+    assert weights.keys() == {name for name in file_weights if not name.startswith("pooler")}
+    assert all(torch.equal(weights[name], file_weights[name]) for name in weights)
+    assert len(trained(network)) == len(weights)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,9 +74,9 @@ def test_a_network_without_weights_has_the_names_shapes_and_frozen_layers_of_the
         return {name: (p.shape, p.dtype, p.requires_grad) for name, p in network.named_parameters()}
 
     keys = PretrainedKeys(model=str(models[kind]), gradient_checkpointing=True, **options)
-    bare = network_without_weights(keys)
-    assert all(p.is_meta for p in bare.parameters())
-    assert parameters(bare) == parameters(build_network(keys))
+    meta_network = network_without_weights(keys)
+    assert all(p.is_meta for p in meta_network.parameters())
+    assert parameters(meta_network) == parameters(build_network(keys))
 
 
 def test_trained_weights_are_float32_whatever_the_file(models, tmp_path):
@@ -94,11 +94,11 @@ def dropouts(network):
 @pytest.mark.parametrize(("kind", "own"), [("bert", {0.1}), ("roberta", {0.1}), ("llama", {0.0})])
 def test_dropout_takes_the_place_of_the_model_s_own(models, kind, own):
     assert dropouts(make(models[kind])) == own
-    changed = make(models[kind], dropout=0.35).train()
-    assert dropouts(changed) == {0.35}
-    assert states_sum(changed, seed=1) != states_sum(changed, seed=2)
-    still = make(models[kind], dropout=0.0).train()
-    assert states_sum(still, seed=1) == states_sum(still, seed=2)
+    dropout_network = make(models[kind], dropout=0.35).train()
+    assert dropouts(dropout_network) == {0.35}
+    assert states_sum(dropout_network, seed=1) != states_sum(dropout_network, seed=2)
+    plain_network = make(models[kind], dropout=0.0).train()
+    assert states_sum(plain_network, seed=1) == states_sum(plain_network, seed=2)
 
 
 def test_a_family_without_dropout(tmp_path):
@@ -114,8 +114,12 @@ def test_a_family_without_dropout(tmp_path):
 @pytest.mark.parametrize("weights", ["float32", "bf16"])
 def test_adapters_alone_train_and_stay_float32(models, kind, weights):
     network = make(models[kind], lora=LoraConfig(r=2), weights=weights).train()
-    frozen = {name: p.detach().clone() for name, p in network.named_parameters() if not p.requires_grad}
-    assert {p.dtype for p in frozen.values()} == {torch.float32 if weights == "float32" else torch.bfloat16}
+    frozen_weights = {
+        name: p.detach().clone() for name, p in network.named_parameters() if not p.requires_grad
+    }
+    assert {p.dtype for p in frozen_weights.values()} == {
+        torch.float32 if weights == "float32" else torch.bfloat16
+    }
     assert all("lora_" in name and p.dtype == torch.float32 for name, p in trained(network).items())
     linear = [m for m in make(models[kind]).modules() if isinstance(m, nn.Linear)]
     assert len(trained(network)) == 2 * len(linear) > 20
@@ -126,16 +130,16 @@ def test_adapters_alone_train_and_stay_float32(models, kind, weights):
         states_sum(network).backward()
         optimizer.step()
     assert all(not torch.equal(p, before[name]) for name, p in trained(network).items())
-    now = dict(network.named_parameters())
-    assert all(torch.equal(now[name], p) and now[name].grad is None for name, p in frozen.items())
+    after = dict(network.named_parameters())
+    assert all(torch.equal(after[name], p) and after[name].grad is None for name, p in frozen_weights.items())
 
 
 def test_adapters_start_as_nothing_and_add_what_the_equation_says(models):
-    plain = make(models["bert"]).eval()
-    adapted = make(models["bert"], lora=LoraConfig(r=2, alpha=6.0, targets=("query",))).eval()
-    assert torch.equal(states_sum(plain), states_sum(adapted))
-    assert {name.split(".lora_")[0].rpartition(".")[2] for name in trained(adapted)} == {"query"}
-    layer = adapted.encoder.layer[0].attention.self.query
+    plain_network = make(models["bert"]).eval()
+    adapted_network = make(models["bert"], lora=LoraConfig(r=2, alpha=6.0, targets=("query",))).eval()
+    assert torch.equal(states_sum(plain_network), states_sum(adapted_network))
+    assert {name.split(".lora_")[0].rpartition(".")[2] for name in trained(adapted_network)} == {"query"}
+    layer = adapted_network.encoder.layer[0].attention.self.query
     a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
     nn.init.normal_(b)
     x = torch.randn(3, 16)
@@ -143,10 +147,10 @@ def test_adapters_start_as_nothing_and_add_what_the_equation_says(models):
 
 
 def test_an_adapter_for_a_layer_that_is_not_there(models):
-    with pytest.raises(UserError, match="no such linear layer") as caught:
+    with pytest.raises(UserError, match="no such linear layer") as excinfo:
         load_pretrained(models["bert"], lora=LoraConfig(targets=("query", "q_proj")))
-    assert (caught.value.key, caught.value.found) == ("encoder.lora.targets", ["q_proj"])
-    assert caught.value.allowed == ["dense", "key", "query", "value"]
+    assert (excinfo.value.key, excinfo.value.found) == ("encoder.lora.targets", ["q_proj"])
+    assert excinfo.value.allowed == ["dense", "key", "query", "value"]
     with pytest.raises(UserError, match=r"no such linear layer; found: none"):
         load_pretrained(models["bert"], lora=LoraConfig(targets=()))
 
@@ -154,20 +158,20 @@ def test_an_adapter_for_a_layer_that_is_not_there(models):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lora", [None, LoraConfig(r=2, dropout=0.3)], ids=["all weights", "adapters"])
 def test_recomputed_layers_give_the_same_gradient(models, kind, lora):
-    found = []
+    results = []
     for recompute in (False, True):
         network = make(models[kind], dropout=0.3, lora=lora, gradient_checkpointing=recompute).train()
         calls = []
-        inner = next(m for name, m in network.named_modules() if name.endswith(("value", "v_proj")))
-        inner.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        layer = next(m for name, m in network.named_modules() if name.endswith(("value", "v_proj")))
+        layer.register_forward_hook(lambda *_, calls=calls: calls.append(1))
         value = states_sum(network)
         value.backward()
         assert len(calls) == (2 if recompute else 1)
-        found.append((value.detach(), {name: p.grad for name, p in trained(network).items()}))
-    (value, kept), (again, recomputed) = found
-    assert torch.equal(value, again)
-    assert any(gradient.abs().max() > 0.1 for gradient in kept.values())
-    torch.testing.assert_close(recomputed, kept, rtol=1e-6, atol=1e-7)
+        results.append((value.detach(), {name: p.grad for name, p in trained(network).items()}))
+    (value, gradients), (second_value, recomputed_gradients) = results
+    assert torch.equal(value, second_value)
+    assert any(gradient.abs().max() > 0.1 for gradient in gradients.values())
+    torch.testing.assert_close(recomputed_gradients, gradients, rtol=1e-6, atol=1e-7)
 
 
 def test_a_model_that_cannot_recompute_its_layers(models, monkeypatch):
@@ -204,33 +208,33 @@ def test_the_size_of_states_that_are_projected(tmp_path):
 
 def test_damaged_and_foreign_weights(copy, no_network):
     file = copy / "model.safetensors"
-    whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2])
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match="cannot load"):
         load_pretrained(copy)
-    file.write_bytes(whole)
+    file.write_bytes(content)
     tensors = {name: tensor.clone() for name, tensor in load_file(file).items()}  # the file is replaced below
-    lost = tensors.pop("encoder.layer.1.output.dense.weight")
+    lost_weight = tensors.pop("encoder.layer.1.output.dense.weight")
     save_file(tensors, file, metadata={"format": "pt"})
     with pytest.raises(UserError, match=r"weights are missing.*layer\.1\.output\.dense\.weight"):
         load_pretrained(copy)
-    save_file({**tensors, "encoder.layer.1.output.dense.weight": lost[:, :5].clone()}, file)
+    save_file({**tensors, "encoder.layer.1.output.dense.weight": lost_weight[:, :5].clone()}, file)
     with pytest.raises(UserError, match="cannot load"):
         load_pretrained(copy)
 
 
 def test_neither_a_model_s_own_code_nor_pickled_weights_are_run(copy, tmp_path, no_network):
-    ran = tmp_path / "ran"
-    (copy / "modeling_own.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    marker = tmp_path / "ran"
+    (copy / "modeling_own.py").write_text(f"open({str(marker)!r}, 'w')\n")
     config = json.loads((copy / "config.json").read_text())
     config["auto_map"] = {"AutoModel": "modeling_own.Own", "AutoConfig": "modeling_own.OwnConfig"}
     (copy / "config.json").write_text(json.dumps(config))
-    (copy / "pytorch_model.bin").write_bytes(pickle.dumps(Hostile(ran)))
+    (copy / "pytorch_model.bin").write_bytes(pickle.dumps(Hostile(marker)))
     assert type(make(copy)) is transformers.BertModel
     (copy / "config.json").write_text(json.dumps({**config, "model_type": "own"}))
     with pytest.raises(UserError, match=r"encoder\.model"):
         load_pretrained(copy)
-    assert not ran.exists()
+    assert not marker.exists()
 
 
 DAMAGED = "cannot load this model; found: ."
@@ -271,20 +275,20 @@ def test_weights_under_the_names_of_older_files(models, copy, no_network, capfd)
     }
     save_file({**tensors, "cls.predictions.bias": torch.ones(3)}, copy / "model.safetensors")
     capfd.readouterr()
-    loaded, expected = make(copy).state_dict(), make(models["bert"]).state_dict()
-    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
+    weights, expected = make(copy).state_dict(), make(models["bert"]).state_dict()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
     assert capfd.readouterr() == ("", "")  # the library must not write over the progress of a run
 
 
 def test_a_language_model_in_several_files(models, tmp_path, no_network):
     """Llama's own weights come in several files."""
-    whole = transformers.AutoModelForCausalLM.from_pretrained(models["llama"])
-    whole.save_pretrained(tmp_path, max_shard_size="5KB")
+    model = transformers.AutoModelForCausalLM.from_pretrained(models["llama"])
+    model.save_pretrained(tmp_path, max_shard_size="5KB")
     shutil.copy(models["llama"] / "tokenizer.json", tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    loaded, expected = make(tmp_path).state_dict(), make(models["llama"]).state_dict()
-    assert loaded.keys() == expected.keys()
-    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
+    weights, expected = make(tmp_path).state_dict(), make(models["llama"]).state_dict()
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
     next(tmp_path.glob("*.safetensors")).unlink()
     with pytest.raises(UserError, match="cannot load this model"):
         load_pretrained(tmp_path)
@@ -314,14 +318,14 @@ def test_frozen_layers_are_the_embeddings_and_the_first_ones(models, kind):
         freeze_layers(network, freeze)
         return {name for name, parameter in network.named_parameters() if parameter.requires_grad}
 
-    every, half = trained(False), trained(1)
-    assert {name for name in every if re.search(r"layers?\.0\.", name)} <= trained(0)
+    all_names, half_names = trained(False), trained(1)
+    assert {name for name in all_names if re.search(r"layers?\.0\.", name)} <= trained(0)
     assert not any("embed" in name for name in trained(0))
     assert trained(True) == set()
-    assert any("embed" in name for name in every)
-    assert not any("embed" in name or re.search(r"layers?\.0\.", name) for name in half)
-    assert {name for name in every if re.search(r"layers?\.1\.", name)} <= half
-    assert {name for name in every if name.startswith("norm")} <= half
+    assert any("embed" in name for name in all_names)
+    assert not any("embed" in name or re.search(r"layers?\.0\.", name) for name in half_names)
+    assert {name for name in all_names if re.search(r"layers?\.1\.", name)} <= half_names
+    assert {name for name in all_names if name.startswith("norm")} <= half_names
     with pytest.raises(UserError, match=r"encoder\.freeze: more layers than there are; found: 3; allowed: 2"):
         trained(3)
 
@@ -365,7 +369,7 @@ def test_lists_within_the_layers_are_no_lists_of_layers():
     network = nn.Module()
     network.config = SimpleNamespace(num_hidden_layers=2)
     experts = (nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)]) for _ in range(2))
-    network.layers = nn.ModuleList(nn.ModuleDict({"experts": its}) for its in experts)
+    network.layers = nn.ModuleList(nn.ModuleDict({"experts": layer_experts}) for layer_experts in experts)
     freeze_layers(network, 1)
     assert trained(network).keys() == {
         f"layers.1.experts.{i}.{name}" for i in "01" for name in ("weight", "bias")

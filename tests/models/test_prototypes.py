@@ -29,10 +29,10 @@ def slow_distortion(points, distances, scale=None):
 
 def slow_tree_distance(a, b):
     """Returns the number of edges from both leaves up to the first group that they share."""
-    shared = 0
-    while shared < len(a) and a[shared] == b[shared] >= 0:
-        shared += 1
-    return len(a) - shared + len(b) - shared
+    depth = 0
+    while depth < len(a) and a[depth] == b[depth] >= 0:
+        depth += 1
+    return len(a) - depth + len(b) - depth
 
 
 def test_logits_are_distances_to_the_prototypes():
@@ -49,8 +49,8 @@ def test_a_small_distance_beside_large_norms_is_kept():
     with torch.no_grad():
         classifier.prototypes_CD += 1000
     h_BD = classifier.prototypes_CD.detach().repeat(10, 1) + 0.125
-    nearest = classifier(h_BD)[torch.arange(50), torch.arange(5).repeat(10)]
-    torch.testing.assert_close(nearest, torch.full((50,), -0.125 * math.sqrt(6)), rtol=1e-3, atol=0)
+    logits = classifier(h_BD)[torch.arange(50), torch.arange(5).repeat(10)]
+    torch.testing.assert_close(logits, torch.full((50,), -0.125 * math.sqrt(6)), rtol=1e-3, atol=0)
 
 
 def test_distortion_equals_slow_loops_and_no_scale_is_better():
@@ -65,8 +65,8 @@ def test_distortion_equals_slow_loops_and_no_scale_is_better():
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 70.0])
 def test_points_that_match_have_no_distortion_at_any_scale(scale):
     points = torch.randn(6, 4, dtype=torch.float64)
-    matched = torch.cdist(points, points)
-    assert distortion(points * scale, pairs(matched)).item() == pytest.approx(0, abs=1e-12)
+    distances = torch.cdist(points, points)
+    assert distortion(points * scale, pairs(distances)).item() == pytest.approx(0, abs=1e-12)
     # The corners of a simplex are equally far from each other.
     assert distortion(torch.eye(5) * scale, torch.full((10,), 4.0)).item() == pytest.approx(0, abs=1e-12)
 
@@ -95,8 +95,8 @@ def test_the_regulariser_has_its_weight():
 
 def test_tree_distances_equal_slow_loops_where_groups_are_unknown():
     generator = torch.Generator().manual_seed(4)
-    above = torch.randint(-1, 2, (9, 3), generator=generator)
-    paths = torch.cat([above, torch.arange(9).unsqueeze(1)], dim=1)
+    groups = torch.randint(-1, 2, (9, 3), generator=generator)
+    paths = torch.cat([groups, torch.arange(9).unsqueeze(1)], dim=1)
     distances = tree_distances(paths)
     for k, a in enumerate(paths.tolist()):
         for m, b in enumerate(paths.tolist()):

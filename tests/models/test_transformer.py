@@ -45,20 +45,20 @@ def test_pooling(models, kind):
 def test_the_embedding_is_float32(models, precision):
     encoder = make(models["llama"], lora=LoraConfig(r=2), weights=precision).eval()
     ids, mask = token_batch([6, 2], 6)
-    found = encoder(ids, mask)
+    embedding = encoder(ids, mask)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        under_autocast = encoder(ids, mask)
-    assert found.dtype == under_autocast.dtype == torch.float32
-    torch.testing.assert_close(under_autocast, found, rtol=0.1, atol=0.1)
+        autocast_embedding = encoder(ids, mask)
+    assert embedding.dtype == autocast_embedding.dtype == torch.float32
+    torch.testing.assert_close(autocast_embedding, embedding, rtol=0.1, atol=0.1)
 
 
 def test_more_tokens_than_the_network_has_positions_for(models):
     for kind in ("bert", "roberta"):
         network = load_pretrained(models[kind])
         TextTransformer(network, max_length=32)(*token_batch([32], 32))
-        with pytest.raises(UserError, match="more tokens") as caught:
+        with pytest.raises(UserError, match="more tokens") as excinfo:
             TextTransformer(network, max_length=33)
-        assert (caught.value.key, caught.value.allowed) == ("encoder.max_length", 32)
+        assert (excinfo.value.key, excinfo.value.allowed) == ("encoder.max_length", 32)
     TextTransformer(load_pretrained(models["llama"]), max_length=10_000)  # rotary positions have no limit
 
 

@@ -45,15 +45,17 @@ def family(tmp_path):
 
 def padded(network):
     """Returns a copy of the network that computes with padding."""
-    twin = copy.deepcopy(network)
-    twin.set_attn_implementation("sdpa")
-    return twin
+    padded_network = copy.deepcopy(network)
+    padded_network.set_attn_implementation("sdpa")
+    return padded_network
 
 
 def shapes(network):
-    seen = []
-    network.embeddings.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[:2]))
-    return seen
+    input_shapes = []
+    network.embeddings.register_forward_hook(
+        lambda module, inputs, output: input_shapes.append(output.shape[:2])
+    )
+    return input_shapes
 
 
 def test_the_families_are_those_that_are_tested():
@@ -64,15 +66,17 @@ def test_the_families_are_those_that_are_tested():
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_states_and_gradients_are_those_of_the_padded_batch(family, kind):
     network = family(kind).eval()
-    twin, seen = padded(network), shapes(network)
-    found, expected = (token_states(each, TOKENS, MASK) for each in (network, twin))
-    assert seen == [(1, sum(LENGTHS))]
-    assert torch.equal(found[~MASK], torch.zeros_like(found[~MASK]))
-    torch.testing.assert_close(found[MASK], expected[MASK], rtol=1e-12, atol=1e-12)
-    assert found[MASK].std() > 0.1
-    for states in (found, expected):
+    padded_network, input_shapes = padded(network), shapes(network)
+    actual, expected = (token_states(module, TOKENS, MASK) for module in (network, padded_network))
+    assert input_shapes == [(1, sum(LENGTHS))]
+    assert torch.equal(actual[~MASK], torch.zeros_like(actual[~MASK]))
+    torch.testing.assert_close(actual[MASK], expected[MASK], rtol=1e-12, atol=1e-12)
+    assert actual[MASK].std() > 0.1
+    for states in (actual, expected):
         (states * MASK[..., None]).pow(3).sum().backward()
-    gradients = [[p.grad for p in each.parameters() if p.grad is not None] for each in (network, twin)]
+    gradients = [
+        [p.grad for p in module.parameters() if p.grad is not None] for module in (network, padded_network)
+    ]
     assert len(gradients[0]) > 20
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
 
@@ -81,18 +85,18 @@ def test_states_and_gradients_are_those_of_the_padded_batch(family, kind):
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_a_padding_token_within_a_text_is_computed_as_in_the_padded_batch(family, kind):
     network = family(kind).eval()
-    twin, seen, ids = padded(network), shapes(network), TOKENS.clone()
+    padded_network, input_shapes, ids = padded(network), shapes(network), TOKENS.clone()
     ids[0, 3] = ids[2, 0] = network.config.pad_token_id
-    found, expected = (token_states(each, ids, MASK) for each in (network, twin))
-    assert seen == [(1, sum(LENGTHS))]
-    torch.testing.assert_close(found[MASK], expected[MASK], rtol=1e-12, atol=1e-12)
+    actual, expected = (token_states(module, ids, MASK) for module in (network, padded_network))
+    assert input_shapes == [(1, sum(LENGTHS))]
+    torch.testing.assert_close(actual[MASK], expected[MASK], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
 def test_embeddings_do_not_depend_on_the_other_texts(family, pooling):
     network = family("bert").eval()
-    encoder, alone = TextTransformer(network, pooling), TextTransformer(padded(network), pooling)
-    rows = [alone(TOKENS[i : i + 1, :n], MASK[i : i + 1, :n]) for i, n in enumerate(LENGTHS)]
+    encoder, padded_encoder = TextTransformer(network, pooling), TextTransformer(padded(network), pooling)
+    rows = [padded_encoder(TOKENS[i : i + 1, :n], MASK[i : i + 1, :n]) for i, n in enumerate(LENGTHS)]
     torch.testing.assert_close(encoder(TOKENS, MASK), torch.cat(rows), rtol=1e-12, atol=1e-12)
 
 
@@ -107,10 +111,10 @@ def test_embeddings_do_not_depend_on_the_other_texts(family, pooling):
 )
 def test_other_batches_are_padded(family, ids, mask):
     network = family("bert").eval()
-    twin, seen = padded(network), shapes(network)
-    found, expected = (token_states(each, ids, mask) for each in (network, twin))
-    assert seen == [ids.shape]
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    padded_network, input_shapes = padded(network), shapes(network)
+    actual, expected = (token_states(module, ids, mask) for module in (network, padded_network))
+    assert input_shapes == [ids.shape]
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
 def test_another_device_than_a_processor_is_padded(family):
@@ -130,13 +134,13 @@ def test_decoders_are_padded(models):
 def test_adapters_checkpoints_and_dropout_go_with_it(family, options):
     network = family("bert", **options)
     network.train(options.get("dropout") is not None)
-    seen = shapes(network)
+    input_shapes = shapes(network)
     h = token_states(network, TOKENS, MASK)
     h.square().sum().backward()
-    assert seen == [(1, sum(LENGTHS))]
-    trained = [p for p in network.parameters() if p.requires_grad]
-    assert all(torch.isfinite(p.grad).all() for p in trained if p.grad is not None)
-    assert sum(p.grad is not None for p in trained) > 10
+    assert input_shapes == [(1, sum(LENGTHS))]
+    trainable = [p for p in network.parameters() if p.requires_grad]
+    assert all(torch.isfinite(p.grad).all() for p in trainable if p.grad is not None)
+    assert sum(p.grad is not None for p in trainable) > 10
     if "dropout" not in options:
         torch.testing.assert_close(h[MASK], token_states(padded(network), TOKENS, MASK)[MASK])
 
@@ -144,6 +148,6 @@ def test_adapters_checkpoints_and_dropout_go_with_it(family, options):
 def test_reduced_precision_and_compilation_go_with_it(family):
     network = family("bert", dtype=torch.float32).eval()
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        low = token_states(network, TOKENS, MASK)
-    exact = token_states(network, TOKENS, MASK)
-    torch.testing.assert_close(low[MASK], exact[MASK], rtol=0.1, atol=0.1)
+        low_states = token_states(network, TOKENS, MASK)
+    exact_states = token_states(network, TOKENS, MASK)
+    torch.testing.assert_close(low_states[MASK], exact_states[MASK], rtol=0.1, atol=0.1)

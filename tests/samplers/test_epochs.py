@@ -43,9 +43,9 @@ def test_epochs_and_seeds_differ_and_repeat():
 def test_a_last_batch_too_small_to_share_is_dropped(rows, world, drop_last, steps):
     ranks = [EpochSampler(rows, 8, 0, rank, world, drop_last=drop_last) for rank in range(world)]
     assert ranks[0].steps_per_epoch == steps == len(list(ranks[0].batches(0)))
-    together = [torch.cat(parts) for parts in zip(*(r.batches(0) for r in ranks), strict=True)]
-    alone = list(EpochSampler(rows, 8, seed=0).batches(0))
-    assert all(torch.equal(a, b) for a, b in zip(together, alone[:steps], strict=True))
+    joint_batches = [torch.cat(parts) for parts in zip(*(r.batches(0) for r in ranks), strict=True)]
+    single_batches = list(EpochSampler(rows, 8, seed=0).batches(0))
+    assert all(torch.equal(a, b) for a, b in zip(joint_batches, single_batches[:steps], strict=True))
 
 
 @pytest.mark.parametrize(

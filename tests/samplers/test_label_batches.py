@@ -30,14 +30,14 @@ def test_every_anchor_of_pk_has_a_positive():
 
 def test_lists_and_sets_of_labels_are_taken():
     for batch in batches(SETS, k=2):
-        drawn = collections.Counter(label for row in batch for label in SETS[row] or [None])
-        assert min(drawn.values()) >= 2
+        label_counts = collections.Counter(label for row in batch for label in SETS[row] or [None])
+        assert min(label_counts.values()) >= 2
 
 
 def test_balanced_draws_each_class_equally_often():
     rows = [row for batch in batches(CLASSES, 30, order="balanced") for row in batch]
-    drawn = collections.Counter(CLASSES[row] for row in rows)
-    assert max(drawn.values()) / min(drawn.values()) < 1.2
+    label_counts = collections.Counter(CLASSES[row] for row in rows)
+    assert max(label_counts.values()) / min(label_counts.values()) < 1.2
 
 
 def test_paths_have_positives_at_each_level():
@@ -49,9 +49,9 @@ def test_paths_have_positives_at_each_level():
 
 @pytest.mark.parametrize("order", ["random", "balanced", "pk"])
 def test_slices_of_two_processes_are_the_batches_of_one(order):
-    one = batches(CLASSES, order=order, rank=0, world_size=1)
-    two = [batches(CLASSES, order=order, rank=rank, world_size=2) for rank in range(2)]
-    assert one == [first + second for first, second in zip(*two, strict=True)]
+    single_batches = batches(CLASSES, order=order, rank=0, world_size=1)
+    rank_batches = [batches(CLASSES, order=order, rank=rank, world_size=2) for rank in range(2)]
+    assert single_batches == [first + second for first, second in zip(*rank_batches, strict=True)]
 
 
 def test_processes_that_start_after_the_sampler_was_built_have_their_slices(monkeypatch):
@@ -78,18 +78,18 @@ def test_epochs_differ_and_can_be_chosen():
 
 @pytest.mark.parametrize("labels", [torch.arange(64) % 4, np.arange(64) % 4, list(range(4)) * 16])
 def test_tensors_and_arrays_of_classes_are_lists(labels):
-    assert batches(labels) == batches([int(its) for its in labels])
+    assert batches(labels) == batches([int(label) for label in labels])
 
 
 def test_rows_of_zeros_and_ones_are_sets():
-    dense = torch.randint(2, (64, 5), generator=torch.Generator().manual_seed(0))
-    assert batches(dense) == batches([torch.nonzero(row).flatten().tolist() for row in dense])
+    label_matrix = torch.randint(2, (64, 5), generator=torch.Generator().manual_seed(0))
+    assert batches(label_matrix) == batches([torch.nonzero(row).flatten().tolist() for row in label_matrix])
 
 
 def test_the_order_within_a_set_does_not_matter():
     rows = [[f"t{i % 7}", f"t{i % 5}", f"u{i % 3}", f"u{i % 2}"] for i in range(64)]
-    in_order = batches([sorted(set(its)) for its in rows], k=2)
-    assert in_order == batches(list(map(set, rows)), k=2) == batches(list(map(frozenset, rows)), k=2)
+    expected = batches([sorted(set(row)) for row in rows], k=2)
+    assert expected == batches(list(map(set, rows)), k=2) == batches(list(map(frozenset, rows)), k=2)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_columns_of_lists_are_lists(labels):
 def test_missing_classes_are_one_class():
     rows = [row % 4 or None for row in range(64)]
     for nan in (float, np.float32):
-        assert batches([nan("nan") if its is None else its for its in rows], k=4) == batches(rows, k=4)
+        assert batches([nan("nan") if label is None else label for label in rows], k=4) == batches(rows, k=4)
 
 
 def test_tensors_of_one_class_are_classes():
@@ -121,8 +121,10 @@ def test_tensors_of_one_class_are_classes():
 
 def test_a_data_loader_takes_it():
     data = [(torch.tensor(i), label) for i, label in enumerate(CLASSES)]
-    seen = [len(labels) for _, labels in DataLoader(data, batch_sampler=LabelBatchSampler(CLASSES, 16))]
-    assert seen == [16] * 4
+    batch_sizes = [
+        len(labels) for _, labels in DataLoader(data, batch_sampler=LabelBatchSampler(CLASSES, 16))
+    ]
+    assert batch_sizes == [16] * 4
 
 
 @pytest.mark.parametrize(
