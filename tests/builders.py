@@ -33,10 +33,12 @@ def dataset(folder: Path, name: str, spaces: dict[str, Any], rows: dict[str, Any
     A value of `spaces` may also be the classes of single labels. Ids are numbers unless `rows` has them.
     """
     shard_rows = how.pop("shard_rows", 65_536)
-    about = {"modality": "text", "origin": "made for tests", "licence": "none", **how}
+    fields = {"modality": "text", "origin": "made for tests", "licence": "none", **how}
     batch = {"id": [str(i) for i in range(len(rows["split"]))], **rows}
-    made = {key: _space(its) for key, its in spaces.items()}
-    write_dataset(folder, NewDataset(name=name, label_spaces=made, batches=[batch], **about), shard_rows)
+    label_spaces = {key: _space(space) for key, space in spaces.items()}
+    write_dataset(
+        folder, NewDataset(name=name, label_spaces=label_spaces, batches=[batch], **fields), shard_rows
+    )
     return folder
 
 
@@ -109,14 +111,16 @@ def unknown_dataset(folder: Path, unknown: bool = True, unlabelled: str = "") ->
     splits = [split for split, count in SPLITS.items() for _ in range(count)]
     words = [sorted({int(word) for word in rng.integers(0, 5, 2)}) for _ in splits]
     shares = [1.0 if split == unlabelled else 0.25 * unknown for split in splits]
-    left_open = [np.flatnonzero(rng.random(5) < share).tolist() for share in shares]
+    unknown_findings = [np.flatnonzero(rng.random(5) < share).tolist() for share in shares]
     findings = LabelSpace(kind="multi_label", classes=tuple(f"word{i}" for i in range(5)), unknown=unknown)
     rows = {
         "id": [f"r{i}" for i in range(len(splits))],
         "text": [" ".join(f"word{word}" for word in row) for row in words],
         "split": splits,
-        "findings": [sorted({*row} - {*its}) for row, its in zip(words, left_open, strict=True)],
-        "findings.unknown": left_open,
+        "findings": [
+            sorted({*row} - {*unknown_row}) for row, unknown_row in zip(words, unknown_findings, strict=True)
+        ],
+        "findings.unknown": unknown_findings,
     }
     return dataset(folder, "open", {"findings": findings}, rows)
 

@@ -38,19 +38,19 @@ def _command():
 def mlcl(*words, env=None):
     """Runs a command and returns its answer; `env` is added to its environment."""
     handlers, out, err = {n: signal.getsignal(n) for n in SIGNALS}, io.StringIO(), io.StringIO()
-    surroundings = (
+    contexts = (
         patch.object(sys, "argv", ["mlcl", *map(str, words)]), patch.dict(os.environ, env or {}),
         redirect_stdout(out), redirect_stderr(err),
     )  # fmt: skip
     try:
         with ExitStack() as stack:
-            for each in surroundings:
-                stack.enter_context(each)
+            for context in contexts:
+                stack.enter_context(context)
             if main.app is TYPER_APP:  # a test may have replaced the app
                 stack.enter_context(patch.object(main, "app", _command()))
             main.main()
-    except SystemExit as ended:
-        return Answer(ended.code or 0, out.getvalue(), err.getvalue())
+    except SystemExit as error:
+        return Answer(error.code or 0, out.getvalue(), err.getvalue())
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -16,9 +16,9 @@ PLACES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/po
 
 def postgres_folder() -> Path | None:
     """Returns the folder of PostgreSQL's programs, or None if it is not installed."""
-    found = shutil.which("initdb")
-    if found:
-        return Path(found).resolve().parent
+    initdb = shutil.which("initdb")
+    if initdb:
+        return Path(initdb).resolve().parent
     for place in PLACES:
         folders = sorted(Path("/").glob(f"{place[1:]}/initdb"))
         if folders:

@@ -25,13 +25,13 @@ def statuses(results):
 
 def mended(home, name):
     """Returns the findings of a check; asserts that --fix repairs them, and that only --fix changes files."""
-    before, found = tree(home), look(home, name)
-    assert set(statuses(found)) == {"FOUND"}
-    assert all(result.mendable and result.why and result.cure for result in found)
+    before, findings = tree(home), look(home, name)
+    assert set(statuses(findings)) == {"FOUND"}
+    assert all(result.mendable and result.why and result.cure for result in findings)
     assert tree(home) == before
-    assert statuses(look(home, name, fix=True)) == ["MENDED"] * len(found)
+    assert statuses(look(home, name, fix=True)) == ["MENDED"] * len(findings)
     assert look(home, name) == []
-    return [result.what for result in found]
+    return [result.what for result in findings]
 
 
 def tree(folder):
@@ -54,8 +54,8 @@ def left(home, kind="runs", state=State.RUNNING, name=""):
 
 
 def start(home, id, owner, **how):
-    usual = {"uri": tracking_uri(home), "experiment": "exp", "name": id, "params": {"a": "1"}, "tags": {}}
-    return RunLog.start(home, id, owner=owner, **(usual | how))
+    defaults = {"uri": tracking_uri(home), "experiment": "exp", "name": id, "params": {"a": "1"}, "tags": {}}
+    return RunLog.start(home, id, owner=owner, **(defaults | how))
 
 
 class Swept:

@@ -43,17 +43,21 @@ class Formula:
         job, checkpoint = job_data.job, folder / CHECKPOINT
         folder.mkdir(parents=True, exist_ok=True)
         validations = json.loads(checkpoint.read_text()) if checkpoint.exists() else {}
-        done, epochs = len(validations), job.train.epochs
-        earlier = {int(epoch): metrics for epoch, metrics in validations.items()}
-        listener(Event("start", done, epochs, done * STEPS, epochs * STEPS, validations=earlier))
-        for epoch in range(done + 1, epochs + 1):
+        done_epochs, epochs = len(validations), job.train.epochs
+        earlier_metrics = {int(epoch): metrics for epoch, metrics in validations.items()}
+        listener(
+            Event(
+                "start", done_epochs, epochs, done_epochs * STEPS, epochs * STEPS, validations=earlier_metrics
+            )
+        )
+        for epoch in range(done_epochs + 1, epochs + 1):
             self.before(job, epoch)
             self.trained.append((folder.name, epoch))
             step = epoch * STEPS
 
             def tell(kind, epoch=epoch, step=step, **metrics):
-                named = {key.replace("__", "/"): value for key, value in metrics.items()}
-                listener(Event(kind, epoch, epochs, step, epochs * STEPS, named))
+                named_metrics = {key.replace("__", "/"): value for key, value in metrics.items()}
+                listener(Event(kind, epoch, epochs, step, epochs * STEPS, named_metrics))
 
             if self.fails(job, epoch):
                 raise Diverged(f"the loss is not finite [step {step}]")
@@ -67,7 +71,7 @@ class Formula:
         metrics = self.figures(job)
         if test:
             metrics |= {
-                name.replace("val/", "test/"): its / 2 for name, its in metrics.items() if "val/" in name
+                name.replace("val/", "test/"): value / 2 for name, value in metrics.items() if "val/" in name
             }
         elif job.evaluation.knn is not None and job.evaluation.knn.grid is not None:
             self.write(folder / NEIGHBOURS, json.dumps(self.grid(job)))
@@ -77,7 +81,7 @@ class Formula:
             self.write(folder / EMBEDDINGS, "embeddings")
         self.write(folder / RESULT, json.dumps(metrics))
         listener(Event("end", epochs, epochs, epochs * STEPS, epochs * STEPS, metrics))
-        return ExperimentResult(metrics, resumed=done > 0)
+        return ExperimentResult(metrics, resumed=done_epochs > 0)
 
     def score(self, job: JobConfig, epoch: int) -> float:
         """Returns the score of an epoch, which is best at a temperature of 0.2 in both heads."""
@@ -138,11 +142,11 @@ def in_process(callbacks, *, most: int = 10**6, at_once: int = 1, **_: object) -
 
 def play(task: TrialTask, callbacks) -> dict:
     """Runs a training and returns its last report, which is empty if it was stopped early."""
-    last: dict = {}
+    last_report: dict = {}
 
     def report(result: dict) -> None:
         if result[ENDED]:
-            last.update(result)
+            last_report.update(result)
         elif NOTE in result:
             callbacks.note(task.key, result[NOTE])
         elif RESUMED in result:
@@ -154,4 +158,4 @@ def play(task: TrialTask, callbacks) -> dict:
         train(task, report)
     except _Pruned:
         return {}
-    return last
+    return last_report

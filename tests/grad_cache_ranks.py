@@ -20,9 +20,9 @@ def parts_of(name, rows=slice(None), samples=4, gather=False):
     The function returns the loss of the rows' embeddings.
     """
     batch, model = loss_batch(samples=samples), encoder(nn.Tanh(), inputs=5)
-    how = {"prototypes": (batch.width, 4)} if LOSSES[name].prototypes else {}
+    options = {"prototypes": (batch.width, 4)} if LOSSES[name].prototypes else {}
     temperature = LearnedTemperature(0.3)
-    loss = build_loss(name, temperature=temperature, normalize=True, gather=gather, **how).double()
+    loss = build_loss(name, temperature=temperature, normalize=True, gather=gather, **options).double()
     index = torch.arange(len(batch.z))[rows]
     labels, samples = take(batch.labels(name), index), batch.sample_ids()[index]
     return model, loss, batch.z[index], lambda z: loss(z, labels, samples)
@@ -38,7 +38,7 @@ def work(rank, jobs):
     for name, split in jobs:
         start = sum(split[:rank])
         model, loss, x, value_of = parts_of(name, slice(start, start + split[rank]), gather=True)
-        wrapped = DistributedDataParallel(model)
-        value = cached_backward(x.split(2), model, value_of, module=model, last=wrapped)
+        ddp_model = DistributedDataParallel(model)
+        value = cached_backward(x.split(2), model, value_of, module=model, last=ddp_model)
         answers.append((value, gradients(model), gradients(loss)))
     return answers

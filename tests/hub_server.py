@@ -119,8 +119,8 @@ class Handler(BaseHTTPRequestHandler):
             self._answer({"error": "Repository not found"}, 404)
         elif "tree" in parts:
             self._answer(
-                [{"type": "file", "path": path, "size": len(its), "oid": git_id(its)}
-                 for path, its in repository.files.items()]
+                [{"type": "file", "path": path, "size": len(content), "oid": git_id(content)}
+                 for path, content in repository.files.items()]
             )  # fmt: skip
         else:
             siblings = [{"rfilename": path} for path in repository.files]
@@ -142,10 +142,12 @@ class Handler(BaseHTTPRequestHandler):
             self._answer({"errors": [], "warnings": []})
         elif "/preupload/" in path:
             files = self.hub.repositories[name].files
-            self._answer({"files": [upload_mode(each["path"], files) for each in json.loads(body)["files"]]})
+            self._answer(
+                {"files": [upload_mode(entry["path"], files) for entry in json.loads(body)["files"]]}
+            )
         elif path.endswith("/objects/batch"):
-            wanted = json.loads(body)["objects"]
-            self._answer({"transfer": "basic", "objects": [self._place(each) for each in wanted]})
+            objects = json.loads(body)["objects"]
+            self._answer({"transfer": "basic", "objects": [self._place(entry) for entry in objects]})
         elif "/commit/" in path:
             self._commit(name, [json.loads(line) for line in body.splitlines()])
 
@@ -171,25 +173,25 @@ class Handler(BaseHTTPRequestHandler):
         repository, commit = self.hub.repositories[name], "b" * 40
         repository.commits.append([])
         for line in lines:
-            key, its = line["key"], line["value"]
+            key, value = line["key"], line["value"]
             if key == "header":
                 continue
-            repository.commits[-1].append(f"{key} {its['path']}")
+            repository.commits[-1].append(f"{key} {value['path']}")
             if key == "file":
-                repository.files[its["path"]] = base64.b64decode(its["content"])
+                repository.files[value["path"]] = base64.b64decode(value["content"])
             elif key == "lfsFile":
-                repository.files[its["path"]] = self.hub.large[its["oid"]]
+                repository.files[value["path"]] = self.hub.large[value["oid"]]
             else:
-                del repository.files[its["path"]]
+                del repository.files[value["path"]]
         self._answer({"commitUrl": f"{self.hub.address}/{name}/commit/{commit}", "commitOid": commit})
 
 
 def upload_mode(path: str, files: dict[str, bytes]) -> dict[str, Any]:
     """Returns the answer about an upload: weights use LFS; `oid` lets the client skip an unchanged file."""
-    large = path.endswith((".safetensors", ".onnx", ".parquet"))
-    held = files.get(path)
-    oid = None if held is None else hashlib.sha256(held).hexdigest() if large else git_id(held)
-    return {"path": path, "uploadMode": "lfs" if large else "regular", "shouldIgnore": False, "oid": oid}
+    is_large = path.endswith((".safetensors", ".onnx", ".parquet"))
+    content = files.get(path)
+    oid = None if content is None else hashlib.sha256(content).hexdigest() if is_large else git_id(content)
+    return {"path": path, "uploadMode": "lfs" if is_large else "regular", "shouldIgnore": False, "oid": oid}
 
 
 def git_id(content: bytes) -> str:

@@ -17,8 +17,14 @@ def events(home: Path) -> list[dict[str, Any]]:
 
 def recorded(folder: RunFolder, state: State = State.RUNNING, **fields: str) -> RunFolder:
     """Gives the folder a record in this state, and returns it."""
-    usual = {"experiment": "exp", "job_hash": "j", "fingerprint": "d", "log": folder.path.name, "uri": "uri"}
-    folder.open(**{**usual, **fields})
+    defaults = {
+        "experiment": "exp",
+        "job_hash": "j",
+        "fingerprint": "d",
+        "log": folder.path.name,
+        "uri": "uri",
+    }
+    folder.open(**{**defaults, **fields})
     folder.set_state(state)
     return folder
 

@@ -9,7 +9,7 @@ PATIENCE = 1200.0
 def until(condition, every=0.05):
     """Returns the first true value of the condition; fails after PATIENCE."""
     end = time.monotonic() + PATIENCE
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(every)
-    return found
+    return value

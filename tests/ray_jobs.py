@@ -33,8 +33,8 @@ class Cluster:
     def list_jobs(self):
         if self.error:
             raise self.error
-        foreign = SimpleNamespace(submission_id="raysubmit_1", metadata={})
-        return [foreign, *self.jobs.values()]
+        foreign_job = SimpleNamespace(submission_id="raysubmit_1", metadata={})
+        return [foreign_job, *self.jobs.values()]
 
     def get_job_logs(self, id):
         return f"log of {id}\n"

@@ -79,8 +79,8 @@ class Tables(World):
     def plan(self, tree: dict | None = None, *, name: str = "table", **how: object) -> TablePlan:
         """Returns the plan of `TABLE` with some keys replaced."""
         file = self.write(name, {**TABLE, **(tree or {})})
-        its = {key: how.pop(key) for key in ("cpus", "gpus", "parallel", "budget") if key in how}
-        return TablePlan(load_table(file), file, resources=Resources(**its), **how)
+        resources = {key: how.pop(key) for key in ("cpus", "gpus", "parallel", "budget") if key in how}
+        return TablePlan(load_table(file), file, resources=Resources(**resources), **how)
 
     def run(self, plan: TablePlan):
         """Runs one command."""
@@ -88,7 +88,7 @@ class Tables(World):
 
     def states(self, kind: str = "runs") -> list[str]:
         """Returns the states of all records, the oldest first."""
-        return [str(its.state) for _, its in RunFolders(self.home, kind).records()][::-1]
+        return [str(record.state) for _, record in RunFolders(self.home, kind).records()][::-1]
 
     def trained(self) -> list[str]:
         """Returns the folders of the trainings so far, each once."""
@@ -96,23 +96,23 @@ class Tables(World):
 
     def logs(self) -> dict[str, dict]:
         """Returns the contents of the logs by cell and seed; the table's own log is `table`."""
-        found: dict[str, dict] = {}
+        logs: dict[str, dict] = {}
         for folder in sorted((self.home / "logs").iterdir()):
-            its = logged(folder)
-            name = _name(its["tags"])
-            assert name not in found, f"{name} has two logs"
-            found[name] = its
-        return found
+            log = logged(folder)
+            name = _name(log["tags"])
+            assert name not in logs, f"{name} has two logs"
+            logs[name] = log
+        return logs
 
     def everything(self) -> dict:
         """Returns the document, ledger, logs and runs of a table, without ids."""
         (folder,) = (self.home / "tables").glob("mlcl-*")
         readers = {"table.md": Path.read_text, "table.tex": Path.read_text, "table.json": document}
         files = {name: read(folder / name) for name, read in readers.items() if (folder / name).exists()}
-        found: dict = {"tables": self.states("tables"), "runs": sorted(self.states()), "files": files}
-        found |= {"logs": self.logs(), "mlflow": self.mlflow and stored(self.mlflow, _name)}
-        found |= {"ledger": _told(Ledger(folder)), "half files": half_files(self.home)}
-        text = json.dumps(found).replace(str(self.home), "HOME")
+        contents: dict = {"tables": self.states("tables"), "runs": sorted(self.states()), "files": files}
+        contents |= {"logs": self.logs(), "mlflow": self.mlflow and stored(self.mlflow, _name)}
+        contents |= {"ledger": _told(Ledger(folder)), "half files": half_files(self.home)}
+        text = json.dumps(contents).replace(str(self.home), "HOME")
         for path in [*self.home.glob("runs/mlcl-*"), folder]:
             text = text.replace(path.name, "ID")
         return json.loads(text)
@@ -148,11 +148,11 @@ def _told(ledger: Ledger) -> dict:
 
 def assert_kills_end_equal(world, tree, kills, **part):
     """Asserts that a table that is killed at random points and continued equals one that was not killed."""
-    plain = world("unbroken")
-    points = plain.points(plain.plan(tree, **part))
-    whole = plain.everything()
+    unbroken = world("unbroken")
+    points = unbroken.points(unbroken.plan(tree, **part))
+    expected = unbroken.everything()
     for point in random.Random(kills).sample(range(points), kills):
         tables = world(f"killed-{point}")
         assert tables.killed(tables.plan(tree, **part), point)
         assert tables.run(tables.plan(tree, **part)).state is State.COMPLETE
-        assert differences(tables.everything(), whole) == []
+        assert differences(tables.everything(), expected) == []

@@ -54,9 +54,9 @@ def run(
     job: JobConfig, home: Path, folder: Path | None = None, events: list[Event] | None = None, **how: Any
 ) -> tuple[JobData, dict[str, float]]:
     """Runs a job in one process; returns its data and its metrics without times, as in `result.json`."""
-    job_data, heard = JobData.of(job, home), [] if events is None else events
+    job_data, event_list = JobData.of(job, home), [] if events is None else events
     outcome = run_experiment(
-        job_data, folder=folder or home / "run", context=ONE_PROCESS, listener=heard.append, **how
+        job_data, folder=folder or home / "run", context=ONE_PROCESS, listener=event_list.append, **how
     )
     assert outcome is not None
     metrics = {name: value for name, value in outcome.metrics.items() if not name.startswith("time/")}

@@ -27,13 +27,13 @@ TIME_TAGS = ("mlcl.seconds", "mlcl.cpu_seconds", "mlcl.gpu_seconds", "mlcl.sweep
 def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) -> dict:
     """Returns everything that is stored of the sweep, without times and ids, which differ between sweeps."""
     logs = {path.name: logged(path) for path in sorted((home / "logs").iterdir())}
-    found = {"ledger": _told(folder), "study": _studied(study), "logs": logs, "half files": half_files(home)}
-    found["document"] = document(folder / "sweep.json")
+    tree = {"ledger": _told(folder), "study": _studied(study), "logs": logs, "half files": half_files(home)}
+    tree["document"] = document(folder / "sweep.json")
     if mlflow is not None:
-        where = f"tags.`mlcl.owner` = '{folder.name}'"
-        found["mlflow"] = stored(mlflow, lambda tags: tags["mlcl.log"], where)
-        assert disagreements(Ledger(folder), found["mlflow"]) == []
-    text = json.dumps(found, default=str)
+        filter_string = f"tags.`mlcl.owner` = '{folder.name}'"
+        tree["mlflow"] = stored(mlflow, lambda tags: tags["mlcl.log"], filter_string)
+        assert disagreements(Ledger(folder), tree["mlflow"]) == []
+    text = json.dumps(tree, default=str)
     return json.loads(text.replace(folder.name, "SWEEP").replace(str(home), "HOME"))
 
 
@@ -89,9 +89,9 @@ def _studied(study: optuna.Study) -> list[dict]:
 def stored(uri: str, name: Callable[[Mapping[str, str]], str], where: str = "") -> dict:
     """Returns the runs of a store, named by their tags. Fails if two runs have one name."""
     client = MlflowClient(uri)
-    runs = client.search_runs([each.experiment_id for each in client.search_experiments()], where)
+    runs = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()], where)
     names = {run.info.run_id: name(run.data.tags) for run in runs}
-    found: dict = {}
+    run_contents: dict = {}
     points: dict[str, list] = {id: [] for id in names}
     with closing(sqlite3.connect(sqlite_file(uri))) as store:
         for id, *point in store.execute("SELECT run_uuid, key, step, value FROM metrics"):
@@ -101,8 +101,8 @@ def stored(uri: str, name: Callable[[Mapping[str, str]], str], where: str = "") 
         for tag in ("mlflow.parentRunId", "mlcl.best_run_id"):
             if tag in tags:
                 tags[tag] = names[tags[tag]]
-        assert names[id] not in found, "a run is there twice"
-        found[names[id]] = {
+        assert names[id] not in run_contents, "a run is there twice"
+        run_contents[names[id]] = {
             "status": run.info.status,
             "params": run.data.params,
             "tags": {name: value for name, value in tags.items() if value and name not in TIME_TAGS},
@@ -110,58 +110,58 @@ def stored(uri: str, name: Callable[[Mapping[str, str]], str], where: str = "") 
             "last": run.data.metrics,
             "artifacts": sorted(_paths(client, id)),
         }
-    return found
+    return run_contents
 
 
 def disagreements(ledger: Ledger, runs: Mapping[str, dict]) -> list[str]:
     """Returns the figures of finished trainings that differ from those on MLflow's pages."""
     logs = {f"{ledger.folder.name}.{key}": entry for key, entry in ledger.entries.items()}
-    ended = [log for log in logs.keys() & runs.keys() if runs[log]["status"] == "FINISHED"]
+    finished_logs = [log for log in logs.keys() & runs.keys() if runs[log]["status"] == "FINISHED"]
     return [
         f"{log} {name}: {value} | {runs[log]['last'].get(name)}"
-        for log in ended
+        for log in finished_logs
         for name, value in logs[log].metrics.items()
         if runs[log]["last"].get(name) != value
     ]
 
 
 def _paths(client: MlflowClient, run_id: str, under: str | None = None) -> list[str]:
-    found = []
-    for each in client.list_artifacts(run_id, under):
-        found += _paths(client, run_id, each.path) if each.is_dir else [each.path]
-    return found
+    paths = []
+    for artifact in client.list_artifacts(run_id, under):
+        paths += _paths(client, run_id, artifact.path) if artifact.is_dir else [artifact.path]
+    return paths
 
 
 def logged(folder: Path) -> dict:
     """Returns the contents of a log. Fails if a point is in it twice."""
-    found: dict = {"params": {}, "tags": {}, "points": {}, "texts": {}, "artifacts": [], "end": None}
+    log_contents: dict = {"params": {}, "tags": {}, "points": {}, "texts": {}, "artifacts": [], "end": None}
     for line, _ in read_lines(folder / LOG):
         entry = decode(line)
         match entry["kind"]:
             case "start":
-                found["start"] = {key: entry[key] for key in ("experiment", "name", "owner", "parent")}
-                found["params"] |= entry["params"]
-                found["tags"] |= entry["tags"]
-                found["texts"] |= entry["texts"]
+                log_contents["start"] = {key: entry[key] for key in ("experiment", "name", "owner", "parent")}
+                log_contents["params"] |= entry["params"]
+                log_contents["tags"] |= entry["tags"]
+                log_contents["texts"] |= entry["texts"]
             case "params":
-                found["params"] |= entry["values"]
+                log_contents["params"] |= entry["values"]
             case "tags":
-                found["tags"] |= {n: v for n, v in entry["values"].items() if n not in TIME_TAGS}
+                log_contents["tags"] |= {n: v for n, v in entry["values"].items() if n not in TIME_TAGS}
                 if "mlcl.best_run_id" in entry["values"]:
-                    found["tags"]["mlcl.best_run_id"] = "there"
+                    log_contents["tags"]["mlcl.best_run_id"] = "there"
             case "metrics":
                 for name, value in entry["values"].items():
                     point = f"{name} {entry['step']}"
-                    assert point not in found["points"], f"{folder.name} has {point} twice"
-                    found["points"][point] = value
+                    assert point not in log_contents["points"], f"{folder.name} has {point} twice"
+                    log_contents["points"][point] = value
             case "text":
-                found["texts"][entry["name"]] = entry["file"]
+                log_contents["texts"][entry["name"]] = entry["file"]
             case "artifact":
-                found["artifacts"] = sorted({*found["artifacts"], entry["path"]})
+                log_contents["artifacts"] = sorted({*log_contents["artifacts"], entry["path"]})
             case "state":
                 ended = entry["state"] != "RUNNING"
-                found["end"] = [entry["state"], entry.get("reason", "")] if ended else None
-    return found
+                log_contents["end"] = [entry["state"], entry.get("reason", "")] if ended else None
+    return log_contents
 
 
 def differences(one: object, other: object, place: str = "") -> list[str]:
@@ -171,5 +171,5 @@ def differences(one: object, other: object, place: str = "") -> list[str]:
         return [line for key in keys for line in differences(one.get(key), other.get(key), f"{place}/{key}")]
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         pairs = enumerate(zip(one, other, strict=True))
-        return [line for at, pair in pairs for line in differences(*pair, f"{place}/{at}")]
+        return [line for index, pair in pairs for line in differences(*pair, f"{place}/{index}")]
     return [] if one == other else [f"{place}: {one} | {other}"]

@@ -17,8 +17,8 @@ def trained(number, state=State.COMPLETE, score=None, **how):
 
 
 def seed(number, state=State.COMPLETE, **metrics):
-    named = {name.replace("__", "/"): value for name, value in metrics.items()}
-    return TrainingResult(f"s{number}", f"best found, seed {number}", state, {}, metrics=named)
+    named_metrics = {name.replace("__", "/"): value for name, value in metrics.items()}
+    return TrainingResult(f"s{number}", f"best found, seed {number}", state, {}, metrics=named_metrics)
 
 
 def report(**how):

@@ -123,9 +123,9 @@ class World:
         patch.setattr(command, "provenance", lambda without: Provenance({"mlcl.python": "3"}, "diff"))
         patch.setattr(command, "Delivery", _Nowhere if mlflow is None else AtOnce)
         if mlflow is None:
-            nowhere = SimpleNamespace(uri="nowhere", home=home, safe=str)
-            nowhere.open_experiment = lambda *_, **__: None
-            patch.setattr(command, "Tracker", lambda _home: nowhere)
+            fake_tracker = SimpleNamespace(uri="nowhere", home=home, safe=str)
+            fake_tracker.open_experiment = lambda *_, **__: None
+            patch.setattr(command, "Tracker", lambda _home: fake_tracker)
         patch.setattr(trial, "JobData", SimpleNamespace(of=lambda job, *_, **__: SimpleNamespace(job=job)))
         patch.setattr(trial, "run_experiment", self.formula)
         patch.setattr(best_model, "export_version", _version)
@@ -135,8 +135,8 @@ class World:
     def execute(self, **how: int) -> None:
         """Sets the options with which trainings are run from now on."""
 
-        def run_trainings(callbacks, **usual):
-            in_process(callbacks, **usual, **how)
+        def run_trainings(callbacks, **options):
+            in_process(callbacks, **options, **how)
 
         self._patch.setattr(engine, "run_trainings", run_trainings)
 
@@ -144,8 +144,8 @@ class World:
         """Returns the plan of a sweep of a space given as text."""
         file = self.home / "space.yaml"
         file.write_text(text)
-        its = {key: how.pop(key) for key in ("cpus", "gpus", "parallel", "budget") if key in how}
-        how = {"name": "sweep", "trials": 4, "resources": Resources(**its), **how}
+        resource_options = {key: how.pop(key) for key in ("cpus", "gpus", "parallel", "budget") if key in how}
+        how = {"name": "sweep", "trials": 4, "resources": Resources(**resource_options), **how}
         return SweepPlan(job, load_space(file, job), text, **how)
 
     def run(self, plan: SweepPlan):
@@ -202,9 +202,9 @@ class World:
     @property
     def folder(self) -> Path:
         """The folder of the sweep."""
-        found = RunFolders(self.home, "sweeps").named("sweep")
-        assert found is not None
-        return found.path
+        run_folder = RunFolders(self.home, "sweeps").named("sweep")
+        assert run_folder is not None
+        return run_folder.path
 
     @property
     def ledger(self) -> Ledger:

@@ -48,8 +48,8 @@ def imports(tree: ast.Module, modules: set[str]) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            whole = {f"{node.module}.{alias.name}" for alias in node.names}
-            names |= whole & modules or {node.module}
+            full_names = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= full_names & modules or {node.module}
     return names & modules - {"mlcl"}
 
 
@@ -58,7 +58,7 @@ def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
 
     The algorithm is that of Tarjan (1972).
     """
-    index, low, stack, found = {}, {}, [], set()
+    index, low, stack, components = {}, {}, [], set()
 
     def visit(node):
         index[node] = low[node] = len(index)
@@ -69,16 +69,16 @@ def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
             if other in stack:
                 low[node] = min(low[node], low[other])
         if low[node] == index[node]:
-            cut = stack.index(node)
-            component = frozenset(stack[cut:])
-            del stack[cut:]
+            position = stack.index(node)
+            component = frozenset(stack[position:])
+            del stack[position:]
             if len(component) > 1 or node in graph[node]:
-                found.add(component)
+                components.add(component)
 
     for node in graph:
         if node not in index:
             visit(node)
-    return found
+    return components
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,20 @@ def test_a_locked_a_readonly_and_an_absent_database_have_their_codes(tmp_path):
     with closing(sqlite3.connect(file)) as holder, closing(sqlite3.connect(file, timeout=0)) as other:
         holder.execute("CREATE TABLE t (x)")
         holder.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(sqlite3.Error) as busy:
+        with pytest.raises(sqlite3.Error) as busy_excinfo:
             other.execute("BEGIN IMMEDIATE")
         holder.rollback()
     reader = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
-    with closing(reader), pytest.raises(sqlite3.Error) as readonly:
+    with closing(reader), pytest.raises(sqlite3.Error) as readonly_excinfo:
         reader.execute("INSERT INTO t VALUES (1)")
-    with pytest.raises(sqlite3.Error) as absent:
+    with pytest.raises(sqlite3.Error) as absent_excinfo:
         sqlite3.connect(tmp_path / "no" / "a.db")
-    for caught, code in ((busy, "BUSY"), (readonly, "READONLY"), (absent, "CANTOPEN")):
-        for error in (caught.value, messages(caught.value)):
+    for excinfo, code in (
+        (busy_excinfo, "BUSY"),
+        (readonly_excinfo, "READONLY"),
+        (absent_excinfo, "CANTOPEN"),
+    ):
+        for error in (excinfo.value, messages(excinfo.value)):
             assert backports.sqlite_code(error) == backports.SqliteCode[code]
     assert backports.sqlite_code(sqlite3.OperationalError("no such table: t")) == 0
 

@@ -51,18 +51,18 @@ def test_links_lead_somewhere(page):
 def test_files_that_a_page_names_are_there(page):
     if page.name == "CHANGELOG.md":
         return
-    missing = {name for name in NAMED.findall(page.read_text()) if not (ROOT / name).exists()}
-    assert missing <= NOT_HERE
+    missing_files = {name for name in NAMED.findall(page.read_text()) if not (ROOT / name).exists()}
+    assert missing_files <= NOT_HERE
 
 
 def test_every_page_is_linked():
     """Every page is linked from the README, or from a page that the README links."""
-    known, new = set(), {ROOT / "README.md"}
+    known_pages, new = set(), {ROOT / "README.md"}
     while new:
-        known |= new
+        known_pages |= new
         links = {page.parent / link.partition("#")[0] for page in new for link in links_of(page)}
-        new = {link.resolve() for link in links if link.suffix == ".md" and link.exists()} - known
-    assert set(PAGES) <= known
+        new = {link.resolve() for link in links if link.suffix == ".md" and link.exists()} - known_pages
+    assert set(PAGES) <= known_pages
 
 
 def test_the_architecture_names_every_package():

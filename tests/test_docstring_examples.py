@@ -15,8 +15,8 @@ PACKAGES = ("mlcl.losses", "mlcl.models", "mlcl.evaluation", "mlcl.samplers")
 
 def modules():
     for package in map(importlib.import_module, PACKAGES):
-        for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            yield importlib.import_module(found.name), package
+        for module_info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            yield importlib.import_module(module_info.name), package
     yield importlib.import_module("mlcl.grad_cache"), importlib.import_module("mlcl.losses")
 
 
@@ -36,9 +36,9 @@ EXAMPLES = {test.name: test for test in examples()}
 def test_an_example_gives_what_it_prints(name):
     torch.manual_seed(0)
     runner = doctest.DocTestRunner()
-    printed = []
-    runner.run(EXAMPLES[name], out=printed.append)
-    assert runner.summarize(verbose=False).failed == 0, "".join(printed)
+    lines = []
+    runner.run(EXAMPLES[name], out=lines.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(lines)
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,11 @@ def printed(capsys, name):
 
 def command(name, *words):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, EXAMPLES / name, *words], capture_output=True, text=True, env=environment
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 TRAINERS = {
@@ -44,9 +44,9 @@ def test_there_are_eight_and_each_is_short():
 
 
 def test_a_loss_in_a_loop_brings_equal_digits_together(capsys):
-    out = printed(capsys, "loss_in_a_loop.py")
-    ((first, last),) = re.findall(r"^loss: (.+) at the first step, (.+) at the last$", out, re.MULTILINE)
-    ((before, after),) = re.findall(r"of neighbours: (.+) before, (.+) after", out)
+    output = printed(capsys, "loss_in_a_loop.py")
+    ((first, last),) = re.findall(r"^loss: (.+) at the first step, (.+) at the last$", output, re.MULTILINE)
+    ((before, after),) = re.findall(r"of neighbours: (.+) before, (.+) after", output)
     assert float(last) < float(first)
     assert float(after) > max(float(before), 0.9)
 
@@ -61,19 +61,21 @@ def test_in_a_trainer_the_loss_goes_down_and_neighbours_are_better_than_before(n
     monkeypatch.setenv("PL_GLOBAL_SEED", "0")  # Lightning sets it
     for package in TRAINERS[name]:
         pytest.importorskip(package, reason=f"{package} is not installed")
-    out = printed(capsys, name)
-    first, *_, last = map(float, re.findall(r"(?:^loss:|in the first epoch,) (\d+\.\d+)", out, re.MULTILINE))
+    output = printed(capsys, name)
+    first, *_, last = map(
+        float, re.findall(r"(?:^loss:|in the first epoch,) (\d+\.\d+)", output, re.MULTILINE)
+    )
     assert last < first
-    ((before, after),) = re.findall(r"of neighbours: (.+) before, (.+) after", out)
+    ((before, after),) = re.findall(r"of neighbours: (.+) before, (.+) after", output)
     assert float(after) > float(before) + 0.04
 
 
 @pytest.mark.slow
 def test_a_sweep_and_its_results_in_pandas(tmp_path):
-    swept = command("sweep.py", str(tmp_path))
-    assert len(re.findall(r"^trial \d+ 0\.\d+ {'objective", swept, re.MULTILINE)) == 4
-    assert re.search(r"^control \[0\.\d+, 0\.\d+\]$", swept, re.MULTILINE)
-    assert re.search(r"^(The heads|Cannot tell whether the heads) ", swept, re.MULTILINE)
+    output = command("sweep.py", str(tmp_path))
+    assert len(re.findall(r"^trial \d+ 0\.\d+ {'objective", output, re.MULTILINE)) == 4
+    assert re.search(r"^control \[0\.\d+, 0\.\d+\]$", output, re.MULTILINE)
+    assert re.search(r"^(The heads|Cannot tell whether the heads) ", output, re.MULTILINE)
     results = command("results_in_pandas.py", "example", str(tmp_path))
     assert re.search(r"^search +COMPLETE +4$", results, re.MULTILINE)
     assert re.search(r"objective\.heads\.section\.temperature", results)
@@ -81,5 +83,5 @@ def test_a_sweep_and_its_results_in_pandas(tmp_path):
 
 
 def test_the_plugin_trains_without_being_installed(tmp_path):
-    small = ("train.epochs=1", "data.subset.per_class=1", "encoder.width=8", "--home", str(tmp_path))
-    assert "macro_f1" in command("plugin/train.py", *small)
+    overrides = ("train.epochs=1", "data.subset.per_class=1", "encoder.width=8", "--home", str(tmp_path))
+    assert "macro_f1" in command("plugin/train.py", *overrides)

@@ -25,8 +25,8 @@ def test_the_line_names_package_and_extra(module, extra, monkeypatch):
 def test_a_module_of_no_extra_has_no_line():
     assert extras.missing_extra(ModuleNotFoundError("No module named 'x'", name="x")) == ""
     assert extras.missing_extra(ImportError("cannot import", name="ray")) == ""
-    there = ModuleNotFoundError("No module named 'numpy.nothing'", name="numpy.nothing")
-    assert extras.missing_extra(there) == ""
+    error = ModuleNotFoundError("No module named 'numpy.nothing'", name="numpy.nothing")
+    assert extras.missing_extra(error) == ""
 
 
 def test_a_function_says_what_it_needs(monkeypatch):
@@ -40,12 +40,12 @@ def test_a_function_says_what_it_needs(monkeypatch):
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 knows the modules of few packages")
 @pytest.mark.parametrize("extra", extras.EXTRAS)
 def test_modules_are_those_of_the_declared_packages(extra):
-    declared = PROJECT["optional-dependencies"][extra]
-    names = {re.match(r"[\w.-]+", each)[0].lower().replace("_", "-") for each in declared}
-    base = extras.INCLUDED.get(extra)
-    assert (f"mlcl[{base}]" in declared) == (base is not None)
-    installed = packages_distributions()
-    brought = {"pydantic_core": "pydantic", "markupsafe": "jinja2", "flask_wtf": "mlflow"}
+    requirements = PROJECT["optional-dependencies"][extra]
+    names = {re.match(r"[\w.-]+", requirement)[0].lower().replace("_", "-") for requirement in requirements}
+    included_extra = extras.INCLUDED.get(extra)
+    assert (f"mlcl[{included_extra}]" in requirements) == (included_extra is not None)
+    distributions = packages_distributions()
+    providers = {"pydantic_core": "pydantic", "markupsafe": "jinja2", "flask_wtf": "mlflow"}
     for module in extras.EXTRAS[extra]:
-        found = {name.lower().replace("_", "-") for name in installed.get(module, ())}
-        assert found & names or brought.get(module) in names, module
+        module_packages = {name.lower().replace("_", "-") for name in distributions.get(module, ())}
+        assert module_packages & names or providers.get(module) in names, module

@@ -15,8 +15,8 @@ def test_partial_files_of_a_longer_name_are_another_writers(tmp_path):
     for name in ("model.ab", "model.v2.ab", "set[1].ab"):
         (tmp_path / f".{name}.partial").touch()
     remove_partial(tmp_path, "model")
-    assert sorted(each.name for each in tmp_path.iterdir()) == [".model.v2.ab.partial", ".set[1].ab.partial"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".model.v2.ab.partial", ".set[1].ab.partial"]
     remove_partial(tmp_path, "set[1]")
-    assert [each.name for each in tmp_path.iterdir()] == [".model.v2.ab.partial"]
+    assert [path.name for path in tmp_path.iterdir()] == [".model.v2.ab.partial"]
     remove_partial(tmp_path)
     assert not any(tmp_path.iterdir())

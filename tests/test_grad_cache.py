@@ -29,9 +29,9 @@ def one_pass(name, **size):
 def test_the_gradient_is_that_of_one_pass(name, sizes):
     model, loss, x, value_of = parts_of(name, samples=7)
     value = cached_backward(x.split(sizes), model, value_of)
-    found = value, gradients(model), gradients(loss)
-    torch.testing.assert_close(found, one_pass(name, samples=7), rtol=1e-11, atol=1e-13)
-    assert all(its.abs().max() > 0 for its in [*found[1], *found[2]])
+    actual = value, gradients(model), gradients(loss)
+    torch.testing.assert_close(actual, one_pass(name, samples=7), rtol=1e-11, atol=1e-13)
+    assert all(gradient.abs().max() > 0 for gradient in [*actual[1], *actual[2]])
 
 
 def test_two_processes_in_ddp_have_the_gradient_of_one():
@@ -41,23 +41,27 @@ def test_two_processes_in_ddp_have_the_gradient_of_one():
     """
     jobs = [(name, split) for name in LOSSES for split in ((3, 5), (8, 0))]
     first, second = run_ranks(work, (jobs,), 2)
-    for job, (value, of_model, own), (other_value, of_other, others) in zip(jobs, first, second, strict=True):
-        torch.testing.assert_close(of_model, of_other, rtol=0, atol=0)
-        mean = [(a + b) / 2 for a, b in zip(own, others, strict=True)]
-        found = (value + other_value) / 2, of_model, mean
+    for job, (value, model_gradients, own_gradients), (
+        other_value,
+        other_model_gradients,
+        other_own_gradients,
+    ) in zip(jobs, first, second, strict=True):
+        torch.testing.assert_close(model_gradients, other_model_gradients, rtol=0, atol=0)
+        mean = [(a + b) / 2 for a, b in zip(own_gradients, other_own_gradients, strict=True)]
+        actual = (value + other_value) / 2, model_gradients, mean
         expected = one_pass(job[0])
-        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9, msg=lambda t, j=job: f"{j}: {t}")
+        torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-9, msg=lambda t, j=job: f"{j}: {t}")
         assert expected[1][0].abs().max() > 1e-3
 
 
 def test_dropout_has_the_random_numbers_of_the_first_pass_and_the_state_goes_on():
-    seen = []
+    outputs = []
     model = encoder(nn.Dropout(0.5))
-    model[1].register_forward_hook(lambda _m, _i, output: seen.append(output.detach().clone()))
+    model[1].register_forward_hook(lambda _m, _i, output: outputs.append(output.detach().clone()))
     torch.manual_seed(5)
     cached_backward(rows().split(4), model, lambda z: z.square().sum())
-    assert len(seen) == 6
-    for first, second in zip(seen[:3], seen[3:], strict=True):
+    assert len(outputs) == 6
+    for first, second in zip(outputs[:3], outputs[3:], strict=True):
         assert torch.equal(first, second)
     after = torch.rand(3)
     torch.manual_seed(5)
@@ -69,11 +73,11 @@ def test_autocast_around_the_whole_step_keeps_the_gradient():
     model, x = encoder(nn.Tanh()).float(), rows().float()
     with torch.autocast("cpu", torch.bfloat16):
         cached_backward(x.split(4), model, lambda z: z.float().square().sum(), module=model)
-    found = gradients(model)
+    actual = gradients(model)
     model.zero_grad()
     model(x).square().sum().backward()
-    torch.testing.assert_close(found, gradients(model), rtol=0.1, atol=0.05)
-    assert all(its.abs().max() > 0 for its in found)
+    torch.testing.assert_close(actual, gradients(model), rtol=0.1, atol=0.05)
+    assert all(gradient.abs().max() > 0 for gradient in actual)
 
 
 def test_statistics_of_batch_norm_move_once_a_micro_batch():
@@ -100,7 +104,7 @@ def test_a_frozen_encoder_and_a_loss_that_reads_nothing_have_no_gradient():
     bias = torch.zeros((), dtype=torch.float64, requires_grad=True)
     cached_backward(rows().split(4), open_model, lambda _z: bias * 2)
     assert bias.grad == 2
-    assert all((its == 0).all() for its in gradients(open_model))
+    assert all((gradient == 0).all() for gradient in gradients(open_model))
 
 
 def test_no_micro_batch_is_refused():
@@ -112,12 +116,12 @@ def test_the_gradients_of_a_loss_are_those_of_rows_and_of_its_own_parameters():
     loss = build_loss("supcon", temperature=LearnedTemperature(0.2), normalize=True).double()
     model = encoder()
     z = model(rows()).detach().requires_grad_()
-    gradient, own = loss_gradients(loss(z, CLASSES), z, [*model.parameters(), *loss.parameters()])
+    gradient, pairs = loss_gradients(loss(z, CLASSES), z, [*model.parameters(), *loss.parameters()])
     loss(z, CLASSES).backward()
     torch.testing.assert_close(gradient, z.grad)
-    ((temperature, its),) = own
+    ((temperature, temperature_gradient),) = pairs
     assert temperature == loss.temperature.log_tau
-    torch.testing.assert_close(its, loss.temperature.log_tau.grad)
-    unread, none = loss_gradients(loss.temperature.log_tau * 2, z, [])
-    assert not unread.any()
-    assert none == []
+    torch.testing.assert_close(temperature_gradient, loss.temperature.log_tau.grad)
+    unread_gradient, no_pairs = loss_gradients(loss.temperature.log_tau * 2, z, [])
+    assert not unread_gradient.any()
+    assert no_pairs == []

@@ -60,10 +60,10 @@ def test_plugins_of_packages_are_found_after_the_built_in_ones(packages):
 
 def test_an_unknown_name_lists_the_nearest_and_where_the_others_come_from(packages):
     packages.install("near", {"one": "near_plugin:ONE"})
-    with pytest.raises(UnknownPluginError, match=r"^unknown loss 'onee'$") as caught:
+    with pytest.raises(UnknownPluginError, match=r"^unknown loss 'onee'$") as excinfo:
         packages.registry()["onee"]
-    assert caught.value.hint == "; did you mean one?"
-    assert {"one (near 1.0)", "supcon"} <= set(caught.value.allowed)
+    assert excinfo.value.hint == "; did you mean one?"
+    assert {"one (near 1.0)", "supcon"} <= set(excinfo.value.allowed)
     assert packages.registry().get("onee") is None
 
 

@@ -35,8 +35,8 @@ def start_ray():
     ],
 )
 def test_a_quick_test_that_starts_something_fails_with_a_sentence(start, what):
-    said = f"it is a quick test and {what}.*tests/tiers.py"
-    with pytest.raises(pytest.fail.Exception, match=said), tiers.guarded("it"):
+    pattern = f"it is a quick test and {what}.*tests/tiers.py"
+    with pytest.raises(pytest.fail.Exception, match=pattern), tiers.guarded("it"):
         start()
 
 
@@ -52,8 +52,8 @@ def test_what_is_named_exists():
     for name in tiers.FULL:
         path, _, test = name.partition("::")
         assert (tiers.TESTS / path).exists(), name
-        outermost = re.compile(rf"^(def|class) {test.partition('::')[0]}\b", re.MULTILINE)
-        assert not test or outermost.search((tiers.TESTS / path).read_text()), name
+        pattern = re.compile(rf"^(def|class) {test.partition('::')[0]}\b", re.MULTILINE)
+        assert not test or pattern.search((tiers.TESTS / path).read_text()), name
 
 
 def test_a_folder_a_file_and_a_test_are_named_whole(monkeypatch):

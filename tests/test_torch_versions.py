@@ -20,11 +20,11 @@ def test_a_precision_is_set_and_the_earlier_one_returned(device):
 
 def test_before_2_9_one_precision_holds_for_the_whole_process(monkeypatch):
     monkeypatch.setattr(torch_versions.torch, "backends", type("Older", (), {"mkldnn": object()}))
-    given = []
+    calls = []
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "highest")
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", given.append)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", calls.append)
     assert torch_versions.exchange_precision(torch.device("cpu"), "bf16") == "highest"
     assert torch_versions.exchange_precision(torch.device("cpu"), "highest") == "highest"
-    assert given == ["medium", "highest"]
+    assert calls == ["medium", "highest"]
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert torch_versions.cpu_capabilities() == {}

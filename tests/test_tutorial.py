@@ -56,27 +56,31 @@ def test_the_first_prints_what_the_page_shows_and_the_second_takes_it(place):
 @pytest.mark.slow
 def test_from_a_csv_to_a_served_model(place):
     """Every command runs in a shell as it is printed; the test waits for the server of the last one."""
-    on_path = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    *before, serve, ask = [command.replace("5001", port) for command in COMMANDS]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = str(sock.getsockname()[1])
+    *before, serve_command, ask_command = [command.replace("5001", port) for command in COMMANDS]
     for command in before:
-        done = subprocess.run(command, shell=True, env=on_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("id,label,probability,label.area,error\n")
-    done = subprocess.run([sys.executable, "-c", PYTHON], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Cannot tell whether the heads help")
-    assert done.stdout.endswith("['A15-A19']\n")
-    server = subprocess.Popen(f"exec {serve.replace('MLFLOW', 'env MLFLOW', 1)}", shell=True, env=on_path)
+        process = subprocess.run(
+            command, shell=True, env=environment, capture_output=True, text=True, check=False
+        )
+        assert process.returncode == 0, process.stderr
+    assert process.stdout.startswith("id,label,probability,label.area,error\n")
+    process = subprocess.run([sys.executable, "-c", PYTHON], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.startswith("Cannot tell whether the heads help")
+    assert process.stdout.endswith("['A15-A19']\n")
+    server = subprocess.Popen(
+        f"exec {serve_command.replace('MLFLOW', 'env MLFLOW', 1)}", shell=True, env=environment
+    )
     try:
-        content = shlex.split(ask)[-1].encode()
+        content = shlex.split(ask_command)[-1].encode()
         request = Request(
             f"http://127.0.0.1:{port}/invocations", content, {"Content-Type": "application/json"}
         )
         until(lambda: _answers(request))
-        (found,) = json.loads(urlopen(request).read())["predictions"]
-        assert found["label.area"] == "infections"
+        (prediction,) = json.loads(urlopen(request).read())["predictions"]
+        assert prediction["label.area"] == "infections"
     finally:
         server.terminate()
         server.wait()

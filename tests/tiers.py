@@ -149,8 +149,8 @@ def guarded(name: str) -> Iterator[None]:
     The failure is one of pytest, which `except Exception` does not catch.
     """
 
-    def refuse(what: str) -> None:
-        pytest.fail(f"{name} is a quick test and {what}: name it in FULL of tests/tiers.py", pytrace=False)
+    def refuse(action: str) -> None:
+        pytest.fail(f"{name} is a quick test and {action}: name it in FULL of tests/tiers.py", pytrace=False)
 
     with ExitStack() as stack:
 

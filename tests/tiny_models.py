@@ -66,14 +66,14 @@ def save(model: Any, folder: Path) -> Path:
 
 
 def word_tokenizer(kind: str) -> Any:
-    special = SPECIAL[kind]
-    ids = {token: i for i, token in enumerate((*special.values(), *WORDS))}
-    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=special["unk_token"]))
+    special_tokens = SPECIAL[kind]
+    ids = {token: i for i, token in enumerate((*special_tokens.values(), *WORDS))}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=special_tokens["unk_token"]))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     template = TEMPLATES[kind]
-    named = [(token, ids[token]) for token in special.values() if token in template]
-    tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=named)
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+    template_tokens = [(token, ids[token]) for token in special_tokens.values() if token in template]
+    tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=template_tokens)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special_tokens)
 
 
 def token_batch(lengths: list[int], total: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

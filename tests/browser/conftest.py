@@ -54,13 +54,13 @@ class Served:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """Yields the Chromium that is installed on the system."""
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
         pytest.skip(f"no Chromium: none of {', '.join(NAMES)} is on the PATH, and CHROMIUM is not set")
     # Chromium's own sandbox does not start for root.
     sandbox = [] if os.getuid() else ["--no-sandbox"]
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=sandbox)
+        browser = playwright.chromium.launch(executable_path=path, args=sandbox)
         yield browser
         browser.close()
 
@@ -79,9 +79,9 @@ def service(cli: Cli) -> Iterator[dict[str, str]]:
 
 def latest(client: MlflowClient, kind: str) -> Run | None:
     """Returns the latest complete sweep or table."""
-    experiments = [each.experiment_id for each in client.search_experiments()]
-    where = f"tags.`mlcl.kind` = '{kind}' and tags.`mlcl.state` = 'COMPLETE'"
-    return next(iter(client.search_runs(experiments, where, order_by=["start_time DESC"])), None)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    filter_string = f"tags.`mlcl.kind` = '{kind}' and tags.`mlcl.state` = 'COMPLETE'"
+    return next(iter(client.search_runs(experiments, filter_string, order_by=["start_time DESC"])), None)
 
 
 def read(cli: Cli, url: str, login: dict[str, str]) -> Served:
@@ -89,8 +89,8 @@ def read(cli: Cli, url: str, login: dict[str, str]) -> Served:
     client = MlflowClient(url)
     sweep = latest(client, "sweep")
     assert sweep is not None
-    where = f"tags.`mlflow.parentRunId` = '{sweep.info.run_id}' and tags.`mlcl.kind` = 'trial'"
-    trials = client.search_runs([sweep.info.experiment_id], where)
+    filter_string = f"tags.`mlflow.parentRunId` = '{sweep.info.run_id}' and tags.`mlcl.kind` = 'trial'"
+    trials = client.search_runs([sweep.info.experiment_id], filter_string)
     experiment = client.get_experiment(sweep.info.experiment_id).name
     return Served(url, login, cli, client, experiment, sweep, list(trials), latest(client, "table"))
 
@@ -99,25 +99,25 @@ def read(cli: Cli, url: str, login: dict[str, str]) -> Served:
 def served(chromium, tmp_path_factory, tiny) -> Iterator[Served]:
     """Runs a small sweep and a table that log to the server as a user's do, and yields them."""
     cli = Cli(tmp_path_factory.mktemp("served"), tiny)
-    given = os.environ.get("MLCL_PICTURES_HOME")
-    cli.home = Path(given).resolve() if given else cli.home
-    with service(cli) as printed, pytest.MonkeyPatch.context() as patch:
+    pictures_home = os.environ.get("MLCL_PICTURES_HOME")
+    cli.home = Path(pictures_home).resolve() if pictures_home else cli.home
+    with service(cli) as urls, pytest.MonkeyPatch.context() as patch:
         folder = ServiceFolder(cli.home)
         login = {
             "username": read_secret(folder.mlflow_user),
             "password": read_secret(folder.mlflow_password),
         }
-        patch.setenv("MLFLOW_TRACKING_URI", printed["mlflow"])
+        patch.setenv("MLFLOW_TRACKING_URI", urls["mlflow"])
         for key, value in login.items():
             patch.setenv(f"MLFLOW_TRACKING_{key.upper()}", value)
-        if not given:
+        if not pictures_home:
             with pytest.MonkeyPatch.context() as world_patch:
-                world = World(cli.home, world_patch, printed["mlflow"])
+                world = World(cli.home, world_patch, urls["mlflow"])
                 world.run(world.plan(tiny_job(tiny), SPACE, trials=5, seeds=1))
             with pytest.MonkeyPatch.context() as table_patch:
-                tables = Tables(cli.home, table_patch, tiny, printed["mlflow"])
+                tables = Tables(cli.home, table_patch, tiny, urls["mlflow"])
                 tables.run(tables.plan())
-        yield read(cli, printed["mlflow"], login)
+        yield read(cli, urls["mlflow"], login)
 
 
 @contextmanager

@@ -55,8 +55,8 @@ def test_trials_are_compared_on_temperatures_and_weights(served, pages, picture)
     axes = pages.compared_on(swept(served.trials[0]), METRIC)
     picture("comparison")
     assert len(axes) == 5
-    drawn = sorted(zip(*axes.values(), strict=True))
-    assert drawn == [pytest.approx(trial) for trial in sorted(map(point, served.trials))]
+    points = sorted(zip(*axes.values(), strict=True))
+    assert points == [pytest.approx(trial) for trial in sorted(map(point, served.trials))]
     weight, temperature = swept(served.trials[0])[1::2]
     pages.contour(x=temperature, y=weight, z=METRIC)
     expect(pages.page.locator(".js-plotly-plot .contourlayer path")).not_to_have_count(0)
@@ -66,10 +66,10 @@ def test_trials_are_compared_on_temperatures_and_weights(served, pages, picture)
 def test_one_link_shows_all_trials_best_first_with_what_was_searched(served, pages, picture):
     pages.open_view(served.sweep)
     names = [name.removeprefix("log10.") for name in swept(served.trials[0])]
-    ranked = sorted(served.trials, key=lambda trial: -trial.data.metrics["score"])
+    trials = sorted(served.trials, key=lambda trial: -trial.data.metrics["score"])
     expect(pages.page.locator(".ag-row a[href*='/runs/']").first).to_be_visible()
     for name in names:
-        expect(pages.column(name)).to_have_text([trial.data.params[name] for trial in ranked])
+        expect(pages.column(name)).to_have_text([trial.data.params[name] for trial in trials])
     picture("view")
 
 
@@ -94,9 +94,9 @@ def test_the_second_link_shows_charts_of_what_was_searched(served, pages, pictur
 def test_the_links_of_a_table_show_its_trainings_best_first_and_bars(served, pages, picture):
     if served.table is None:
         pytest.skip("this home has no table")
-    where = f"tags.`mlflow.parentRunId` = '{served.table.info.run_id}'"
+    filter_string = f"tags.`mlflow.parentRunId` = '{served.table.info.run_id}'"
     order = ["metrics.`test/accuracy` DESC"]
-    cells = served.client.search_runs([served.table.info.experiment_id], where, order_by=order)
+    cells = served.client.search_runs([served.table.info.experiment_id], filter_string, order_by=order)
     pages.open_view(served.table)
     expect(pages.column("tau.detail")).to_have_text([cell.data.params["tau.detail"] for cell in cells])
     cell_column = pages.page.locator("[role=gridcell][col-id='tags.`mlcl.cell`']")
@@ -187,7 +187,7 @@ def test_the_report_opens_inside_mlflow(served, pages, picture):
     runs = {link.get_attribute("href") for link in links.all()}
     assert {urlsplit(link).netloc for link in runs} == {urlsplit(served.url).netloc}
     assert {trial.info.run_id for trial in served.trials} <= set(map(run_id_of, runs))
-    with pages.page.context.expect_page() as opened:  # MLflow's frame allows no other click to open a page
+    with pages.page.context.expect_page() as page_info:  # MLflow's frame allows no other click to open a page
         links.first.click(modifiers=["ControlOrMeta"])
     run = served.client.get_run(run_id_of(links.first.get_attribute("href")))
-    expect(opened.value.get_by_role("heading", name=run.info.run_name, exact=True)).to_be_visible()
+    expect(page_info.value.get_by_role("heading", name=run.info.run_name, exact=True)).to_be_visible()

@@ -17,10 +17,10 @@ def report(tmp_path_factory):
     line = series("ours", [1.0, 2.0, 3.0], [0.5, 0.7, 0.6])
     axes = Axis("step"), Axis("accuracy")
     plot = chart_plot("curve", "Accuracy by step", "One line.", [line], *axes)
-    wide = ReportTable(tuple(f"{LONG}_{n}" for n in range(9)), (text_row(*[LONG] * 9),))
+    wide_table = ReportTable(tuple(f"{LONG}_{n}" for n in range(9)), (text_row(*[LONG] * 9),))
     seeds = ReportTable(("setting", "seed"), (text_row("as written", "1"),))
     sections = (
-        ReportSection("Result", ("A paragraph. " * 200, wide, Details("Every seed", (seeds,)))),
+        ReportSection("Result", ("A paragraph. " * 200, wide_table, Details("Every seed", (seeds,)))),
         ReportSection("Plots", (Picture(plot), Details("Not drawn", (seeds,)))),
         ReportSection("The end", ("A paragraph. " * 200,)),
     )
@@ -52,7 +52,7 @@ def test_the_plot_is_drawn_across_the_column_and_nothing_is_fetched(page, told, 
     picture = page.locator("figure img")
     assert picture.evaluate("image => image.complete && image.naturalWidth > 0")
     assert picture.bounding_box()["width"] > 600
-    assert [each for each in told if not each.startswith("data:")] == [report.as_uri()]
+    assert [url for url in told if not url.startswith("data:")] == [report.as_uri()]
 
 
 def test_the_keyboard_goes_on_from_where_a_link_led(page):
@@ -76,8 +76,8 @@ def test_in_print_an_open_fold_has_its_title(page):
     page.emulate_media(media="print")
     expect(page.get_by_text("Every seed")).to_be_visible()
     expect(page.get_by_text("Every seed")).to_have_css("font-weight", "700")
-    for hidden in ("Not drawn", "The figures of this plot"):
-        expect(page.get_by_text(hidden)).to_be_hidden()
+    for title in ("Not drawn", "The figures of this plot"):
+        expect(page.get_by_text(title)).to_be_hidden()
 
 
 def test_a_telephone_scrolls_tables_and_not_the_page(page):

@@ -89,9 +89,9 @@ class Meter:
             self._line()
 
     def _timed(self, work: Callable[[], Any], times: list[float]) -> Any:
-        began = time.process_time()
+        start = time.process_time()
         answer = work()
-        times.append(1e3 * (time.process_time() - began))
+        times.append(1e3 * (time.process_time() - start))
         return answer
 
     def _line(self) -> None:
@@ -141,8 +141,10 @@ def fake_cluster(nodes: int) -> Iterator[None]:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     for _ in range(nodes):
         cluster.add_node(num_cpus=2)
-    here = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
-    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=here)
+    runtime_env = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
+    ray.init(
+        address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=runtime_env
+    )
     try:
         yield
     finally:
@@ -164,31 +166,31 @@ def main() -> None:
         fake_cluster(a.nodes) if a.nodes else nullcontext(),
         pytest.MonkeyPatch.context() as patch,
     ):
-        present = ray.nodes
+        list_nodes = ray.nodes
         text_dataset(Path(folder) / "data")
         store = Tracker(Path(folder) / "home", None)
         world = World(store.home, patch, store.uri)
-        meter, tune = Meter(world.home), tune_executor.run_trainings
+        meter, run_tune = Meter(world.home), tune_executor.run_trainings
 
-        def run_trainings(callbacks: Any, **how: Any) -> None:
+        def run_trainings(callbacks: Any, **options: Any) -> None:
             meter.engine = callbacks
-            tune(meter, **how) if a.nodes else in_this_process(meter)
+            run_tune(meter, **options) if a.nodes else in_this_process(meter)
 
         patch.setattr(engine, "run_trainings", run_trainings)
         if a.nodes:
-            patch.setattr(ray, "nodes", present)
+            patch.setattr(ray, "nodes", list_nodes)
             patch.setattr(tune_executor, "run_trial", simulated_trial(a.seconds))
         patch.setattr(command, "Delivery", SweepLogOnly)
         patch.setattr(sweep_run, "WRITE_EVERY", 10.0)
         job = tiny_job(Path(folder) / "data", epochs=1)
         plan = world.plan(job, SPACE.replace("SAMPLER", a.sampler), trials=a.trials)
-        began = time.process_time()
+        start = time.process_time()
         result = run_sweep(plan, home=world.home, watch=lambda _event: None)
-        print(f"{result.state}: {time.process_time() - began:.0f} s of the processor in all", flush=True)
-        began = time.process_time()
+        print(f"{result.state}: {time.process_time() - start:.0f} s of the processor in all", flush=True)
+        start = time.process_time()
         page = make_report(Runs(store), result.id, world.home, log=False).page
-        took, size = time.process_time() - began, page.stat().st_size / 2**20
-        print(f"report: {took:.0f} s of the processor, {size:.1f} MiB")
+        seconds, size = time.process_time() - start, page.stat().st_size / 2**20
+        print(f"report: {seconds:.0f} s of the processor, {size:.1f} MiB")
 
 
 if __name__ == "__main__":

@@ -90,17 +90,17 @@ def soak(minutes: float, trials: int, mean: float, seed: int) -> int:
         homes = Path(folder)
         text_dataset(homes / "data" / "tiny")
         assert start(homes / "whole", trials).wait() == 0
-        whole = world_of(homes / "whole").everything()
+        expected = world_of(homes / "whole").everything()
         while rounds == 0 or time.monotonic() < end:
             rounds += 1
             home = homes / f"killed-{rounds}"  # a new path, because MLflow's client keeps stores open by path
-            struck = killed(home, trials, mean, chance)
-            kills += struck
-            found = differences(world_of(home).everything(), whole)
+            kill_count = killed(home, trials, mean, chance)
+            kills += kill_count
+            difference_lines = differences(world_of(home).everything(), expected)
             records = len(list(RunFolders(home, "sweeps").records()))
-            say(f"round {rounds}: {trials} trials, {struck} kills, {len(found)} differences")
-            if found or records != 1:
-                say("\n".join(found[:20]))
+            say(f"round {rounds}: {trials} trials, {kill_count} kills, {len(difference_lines)} differences")
+            if difference_lines or records != 1:
+                say("\n".join(difference_lines[:20]))
                 return 1
             shutil.rmtree(home)
     say(f"{rounds} sweeps of {trials} trials, {kills} kills: none differs from the unbroken one")

@@ -14,7 +14,9 @@ NAME = "documented_metric"
 @pytest.fixture(scope="module", autouse=True)
 def _documented(root):
     code = (root / "docs" / "plugins.md").read_text()
-    (block,) = [each for each in re.findall(r"```py\n(.*?)```", code, re.DOTALL) if "Metric(" in each]
+    (block,) = [
+        snippet for snippet in re.findall(r"```py\n(.*?)```", code, re.DOTALL) if "Metric(" in snippet
+    ]
     module = ModuleType(NAME)
     exec(block, module.__dict__)
     METRICS.add(module, NAME)

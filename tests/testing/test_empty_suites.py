@@ -23,16 +23,16 @@ from mlcl.testing.sources import SourceTestCase
 )
 @pytest.mark.parametrize("given", [(), "dice"])
 def test_a_suite_without_a_list_of_what_to_test_is_an_error(suite, key, fixture, given):
-    mine = type("TestMine", (suite,), {"name": "dice", key: given})
+    suite_class = type("TestMine", (suite,), {"name": "dice", key: given})
     with pytest.raises(pytest.Collector.CollectError, match=rf"TestMine\.{key}; found: .*; allowed: a list"):
-        mine().pytest_generate_tests(SimpleNamespace(fixturenames=[fixture]))
+        suite_class().pytest_generate_tests(SimpleNamespace(fixturenames=[fixture]))
 
 
 def test_a_suite_of_metrics_of_embeddings_alone_is_an_error():
-    names = [name for name, each in METRICS.items() if isinstance(each, EmbeddingMetric)]
-    mine = type("TestMine", (MetricTestCase,), {"names": names[:1]})
+    names = [name for name, metric in METRICS.items() if isinstance(metric, EmbeddingMetric)]
+    suite_class = type("TestMine", (MetricTestCase,), {"names": names[:1]})
     with pytest.raises(pytest.Collector.CollectError, match=f"of predictions; found: {names[0]}"):
-        mine().pytest_generate_tests(SimpleNamespace(fixturenames=["task"]))
+        suite_class().pytest_generate_tests(SimpleNamespace(fixturenames=["task"]))
 
 
 def test_a_source_with_files_needs_a_state(tmp_path):

@@ -112,8 +112,8 @@ class TestNewEncoder(EncoderTestCase):
         folder = tmp_path / "run"
         run_experiment(job_data, folder=folder, context=CPU, listener=lambda _: None)
         write_export(tmp_path / "model", folder, job_data, {})
-        predicted = load_model(tmp_path / "model").predict_proba(["ball", "vote noise3"])
-        assert predicted[:, :3].argmax(1).tolist() == [0, 1]
+        probabilities = load_model(tmp_path / "model").predict_proba(["ball", "vote noise3"])
+        assert probabilities[:, :3].argmax(1).tolist() == [0, 1]
 
     def test_its_keys_are_checked_as_those_of_any_other(self, make_job):
         for override, message in {

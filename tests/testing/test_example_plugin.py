@@ -32,20 +32,20 @@ def package(root, tmp_path_factory):
 
 def mlcl(package, *words):
     folder, variables = package
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "mlcl", *words], cwd=folder, env=variables, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
 @pytest.mark.slow
 def test_its_own_tests_pass(package):
     folder, variables = package
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, "tests"]
-    done = subprocess.run(pytest_, cwd=folder, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-    assert " passed" in done.stdout
+    process = subprocess.run(pytest_, cwd=folder, env=variables, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout
+    assert " passed" in process.stdout
 
 
 @pytest.mark.parametrize(("words", "name"), [("losses", "dice"), ("encoders", "bag_of_words")])
@@ -68,14 +68,15 @@ def test_an_unknown_loss_says_where_the_known_ones_come_from(package, tmp_path):
     job = yaml.safe_load((package[0] / "job.yaml").read_text())
     job["objective"]["heads"]["section"]["loss"] = "dicee"
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "mlcl", "run", tmp_path / "job.yaml", "--dry-run"],
         env=package[1], capture_output=True, text=True,
     )  # fmt: skip
-    assert done.returncode == 2
-    told = " ".join(done.stderr.split())
+    assert process.returncode == 2
+    message = " ".join(process.stderr.split())
     assert (
-        "unknown loss; did you mean dice?; found: dicee; allowed: all, any, dice (mlcl-example 0.1)," in told
+        "unknown loss; did you mean dice?; found: dicee; allowed: all, any, dice (mlcl-example 0.1),"
+        in message
     )
 
 

@@ -79,10 +79,10 @@ def test_problems_of_the_installation_fail_where_the_service_cannot_be_asked(aud
 
 def test_a_package_that_the_oldest_python_cannot_install_is_named(audit, monkeypatch):
     monkeypatch.undo()
-    needs = {"old": ">=3.9", "same": ">=3.11", "patch": ">=3.11.5", "any": None}
-    installed = [
-        SimpleNamespace(version="1", metadata={"Name": name, "Requires-Python": needed})
-        for name, needed in needs.items()
+    requirements = {"old": ">=3.9", "same": ">=3.11", "patch": ">=3.11.5", "any": None}
+    packages = [
+        SimpleNamespace(version="1", metadata={"Name": name, "Requires-Python": requirement})
+        for name, requirement in requirements.items()
     ]
-    monkeypatch.setattr(audit.module.metadata, "distributions", lambda: installed)
+    monkeypatch.setattr(audit.module.metadata, "distributions", lambda: packages)
     assert audit.module.too_new() == ["patch 1: needs Python >=3.11.5, constraints.txt is for 3.11.0"]

@@ -17,8 +17,8 @@ def tool(root, monkeypatch):
 
 def made(column, best, *, rows=("a", "b"), count=60):
     """Returns trials of a data set, whose metric falls with the distance of the learning rate from `best`."""
-    random = np.random.default_rng(len(column))
-    rates = np.exp(random.uniform(math.log(1e-4), math.log(1e-1), count))
+    rng = np.random.default_rng(len(column))
+    rates = np.exp(rng.uniform(math.log(1e-4), math.log(1e-1), count))
     return pd.DataFrame(
         {
             "stage": "search",
@@ -36,11 +36,11 @@ def made(column, best, *, rows=("a", "b"), count=60):
 
 
 def test_a_setting_has_one_value_for_all_heads(tool):
-    drawn = {"train.lr": 0.1, "evaluation.knn.k": 5} | {
+    settings = {"train.lr": 0.1, "evaluation.knn.k": 5} | {
         f"objective.heads.{head}.temperature": value for head, value in (("x", 0.1), ("y", 0.4))
     }
-    found = tool.setting_of(drawn)
-    assert found == {"train.lr": 0.1, "objective.heads.*.temperature": pytest.approx(0.2)}
+    setting = tool.setting_of(settings)
+    assert setting == {"train.lr": 0.1, "objective.heads.*.temperature": pytest.approx(0.2)}
 
 
 def test_points_cover_the_data_sets(tool):
@@ -54,18 +54,18 @@ def test_the_file_has_settings_near_the_best_of_each_set(tool, monkeypatch, tmp_
     frames = {"one": made("one", 1e-3), "another": made("another", 3e-2), "left": made("left", 1e-3)}
     frames["one"].loc[0, "row"] = tool.APART[0]
     monkeypatch.setattr(tool, "read_trials", lambda file: frames[file.name])
-    out = tmp_path / "prior.yaml"
+    path = tmp_path / "prior.yaml"
     options = ["--metric", "val/accuracy", "--points", "2", "--without", "left"]
-    monkeypatch.setattr("sys.argv", ["x", "--out", str(out), *options, *frames])
+    monkeypatch.setattr("sys.argv", ["x", "--out", str(path), *options, *frames])
     tool.main()
-    tree = yaml.safe_load(out.read_text())
+    tree = yaml.safe_load(path.read_text())
     rates = sorted(point["train.lr"] for point in tree["points"])
     assert all(abs(math.log(rate / best)) < 1 for rate, best in zip(rates, (1e-3, 3e-2), strict=True))
     assert all(point["objective.heads.*.weight"] == 0.1 for point in tree["points"])
     assert "one (59)" not in tree["about"]
     assert tree["about"].startswith("Trials of another, one (119)")
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("left: 0.")
+    last_line = capsys.readouterr().out.splitlines()[-1]
+    assert last_line.startswith("left: 0.")
 
 
 def test_a_metric_that_a_trial_lacks_is_refused(tool, monkeypatch, tmp_path):

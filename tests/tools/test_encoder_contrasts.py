@@ -17,8 +17,8 @@ def folder(tool, tmp_path):
     rows = {row for pair in tool.CONTRASTS.values() for row in pair} | {*tool.HEADS, tool.CONTROL}
     for column, gain in (("equal 500", 1.0), ("nested 500", 3.0), ("nested 2,000", 3.0)):
         for row in rows:
-            more = gain if row == "+ simdis" else 0.0
-            values = [90.0 + more, 91.0 + more + (row == "+ simdis"), 95.0 + more]
+            row_gain = gain if row == "+ simdis" else 0.0
+            values = [90.0 + row_gain, 91.0 + row_gain + (row == "+ simdis"), 95.0 + row_gain]
             figures = [{"name": name, "values": values, "validation": values} for name in tool.FIGURES]
             (tmp_path / row).mkdir(exist_ok=True)
             cell = {"column": column, "row": row, "figures": figures}
@@ -28,15 +28,21 @@ def folder(tool, tmp_path):
 
 def test_the_intervals_are_over_seeds(tool, folder):
     """Tests differences of 1, 2, 1 and 3, 4, 3 with Student's t (2 degrees: 4.303) and Welch's (4: 2.776)."""
-    found = list(tool.lines(folder))
-    assert found[0] == "| micro-F1 | equal 500 | nested 500 |"
-    one = 4.302653 / 3
-    low, high = (f"{4 / 3 - one:+.2f} to {4 / 3 + one:+.2f}", f"{10 / 3 - one:+.2f} to {10 / 3 + one:+.2f}")
-    assert found[2] == f"| simdis less mulsupcon | +1.33 ({low}) | +3.33 ({high}) |"
-    both = 2.776445 * (2 / 9) ** 0.5
-    assert found[3] == f"| less that of equal 500 |  | +2.00 ({2 - both:+.2f} to {2 + both:+.2f}) |"
-    assert "| micro-F1 | nested 2,000 |" in found
-    assert found[10].startswith("| the best head by validation, less BCE, two views | simdis +1.33 (")
+    lines = list(tool.lines(folder))
+    assert lines[0] == "| micro-F1 | equal 500 | nested 500 |"
+    half_width = 4.302653 / 3
+    low, high = (
+        f"{4 / 3 - half_width:+.2f} to {4 / 3 + half_width:+.2f}",
+        f"{10 / 3 - half_width:+.2f} to {10 / 3 + half_width:+.2f}",
+    )
+    assert lines[2] == f"| simdis less mulsupcon | +1.33 ({low}) | +3.33 ({high}) |"
+    joint_width = 2.776445 * (2 / 9) ** 0.5
+    assert (
+        lines[3]
+        == f"| less that of equal 500 |  | +2.00 ({2 - joint_width:+.2f} to {2 + joint_width:+.2f}) |"
+    )
+    assert "| micro-F1 | nested 2,000 |" in lines
+    assert lines[10].startswith("| the best head by validation, less BCE, two views | simdis +1.33 (")
 
 
 def test_a_column_is_compared_with_its_twin_of_equally_many_rows(tool):

@@ -23,7 +23,7 @@ except SystemExit as end:
 def test_every_slice_runs_in_a_small_form(root, tmp_path):
     """Runs every slice without a GPU, Ray or MLflow, to find mistakes before time on a GPU is spent."""
     paths = os.pathsep.join([str(root), str(root / "benchmarks")])
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", SMOKE, str(tmp_path)],
         cwd=root,
         env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
@@ -31,14 +31,14 @@ def test_every_slice_runs_in_a_small_form(root, tmp_path):
         text=True,
         check=False,
     )
-    assert "Nothing is left.\nexit 0 []" in ended.stdout, ended.stdout + ended.stderr
-    kept = {file.stem: json.loads(file.read_text())["points"] for file in tmp_path.glob("*.json")}
-    assert set(kept) == {"tests", "losses", "images", "packing", "features", "training"}
-    for name, points in kept.items():
+    assert "Nothing is left.\nexit 0 []" in process.stdout, process.stdout + process.stderr
+    slice_points = {file.stem: json.loads(file.read_text())["points"] for file in tmp_path.glob("*.json")}
+    assert set(slice_points) == {"tests", "losses", "images", "packing", "features", "training"}
+    for name, points in slice_points.items():
         assert points
         assert (tmp_path / f"{name}.md").read_text().count("\n- ") == len(points)
-    assert kept["losses"]["supcon bf16 B=512"]["of the gradient"] < 0.01
-    assert kept["training"]["cifar100 mlcl resnet18"]["done"]
+    assert slice_points["losses"]["supcon bf16 B=512"]["of the gradient"] < 0.01
+    assert slice_points["training"]["cifar100 mlcl resnet18"]["done"]
 
 
 @pytest.fixture
@@ -58,17 +58,17 @@ def fails():
 
 def test_a_point_is_measured_once(points_of):
     points_of().measure("a", lambda: {"ms": 1.0})
-    again = points_of()
-    again.measure("a", fails)
-    again.measure("b", lambda: {"ms": 2.0})
+    second_points = points_of()
+    second_points.measure("a", fails)
+    second_points.measure("b", lambda: {"ms": 2.0})
     assert points_of().points == {"a": {"ms": 1.0}, "b": {"ms": 2.0}}
-    assert again.file.with_suffix(".md").read_text() == "slice: one\n\n- a: ms 1\n- b: ms 2\n"
+    assert second_points.file.with_suffix(".md").read_text() == "slice: one\n\n- a: ms 1\n- b: ms 2\n"
 
 
 def test_what_comes_too_late_is_left(points_of):
-    late = points_of(seconds=0.0)
-    late.measure("a", fails)
-    assert (late.left, late.points) == (["a"], {})
+    late_points = points_of(seconds=0.0)
+    late_points.measure("a", fails)
+    assert (late_points.left, late_points.points) == (["a"], {})
 
 
 def test_memory_that_runs_out_is_a_figure(points_of):

@@ -72,11 +72,11 @@ def test_a_wrong_call_is_one_line_and_writes_nothing(tool, images, arguments, sa
     folder = images.parent
     (folder / "empty.parquet").touch()
     pq.write_table(pa.table({"text": ["one"]}), folder / "other.parquet")
-    given = [each.format(folder=folder) for each in arguments]
-    monkeypatch.setattr(sys, "argv", ["image_vectors.py", str(folder / "out.parquet"), *given])
-    with pytest.raises(SystemExit) as ended:
+    words = [argument.format(folder=folder) for argument in arguments]
+    monkeypatch.setattr(sys, "argv", ["image_vectors.py", str(folder / "out.parquet"), *words])
+    with pytest.raises(SystemExit) as excinfo:
         tool["main"]()
-    assert ended.value.code == 2
+    assert excinfo.value.code == 2
     assert said in capsys.readouterr().err.splitlines()[-1]
     assert not (folder / "out.parquet").exists()
 

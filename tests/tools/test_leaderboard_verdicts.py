@@ -38,18 +38,22 @@ def write(folder, row, mean, *verdicts, baseline=False, column="Set"):
 
 @pytest.fixture
 def folder(tmp_path):
-    both = ("knn/test/accuracy", "test/accuracy")
+    metrics = ("knn/test/accuracy", "test/accuracy")
     write(tmp_path, "CE", 70.0)
-    write(tmp_path, "supcon", 72.5, *(verdict(each, 0.025, (0.01, 0.04), "helps") for each in both))
+    write(tmp_path, "supcon", 72.5, *(verdict(metric, 0.025, (0.01, 0.04), "helps") for metric in metrics))
     write(
         tmp_path,
         "knn",
         69.0,
-        verdict(both[0], -0.01, (-0.02, 0.0), "cannot tell"),
-        verdict(both[1], 0.0, None, "cannot tell"),
+        verdict(metrics[0], -0.01, (-0.02, 0.0), "cannot tell"),
+        verdict(metrics[1], 0.0, None, "cannot tell"),
     )
     write(
-        tmp_path, "SVM", 60.0, *(verdict(each, -0.1, (-0.11, -0.09), "hurts") for each in both), baseline=True
+        tmp_path,
+        "SVM",
+        60.0,
+        *(verdict(metric, -0.1, (-0.11, -0.09), "hurts") for metric in metrics),
+        baseline=True,
     )
     return tmp_path
 
@@ -67,14 +71,14 @@ def test_each_method_has_its_figure_and_verdict_the_best_first(tool, folder):
 
 def test_a_data_set_has_a_line_of_what_is_decided_of_trained_methods(tool, folder):
     lines = list(tool.page(folder))
-    (line,) = [each for each in lines if each.startswith("|Set|")]
+    (line,) = [row for row in lines if row.startswith("|Set|")]
     assert line == "|Set|1,500|70.00|supcon +2.50|none|0|1|1.25|"
 
 
 def test_the_share_of_the_lead_that_fresh_seeds_keep_is_a_ratio_of_sums(tool):
     searches = [{"median": 0.5, "best": 0.7, "fresh": 0.6}, {"median": 0.4, "best": 0.5, "fresh": 0.45}]
-    said = tool.kept("labels", [{"search": its} for its in [*searches, None]])
-    assert said == "labels 50 % (sums over 2 cells; the median cell 50 %)"
+    text = tool.kept("labels", [{"search": search} for search in [*searches, None]])
+    assert text == "labels 50 % (sums over 2 cells; the median cell 50 %)"
     assert tool.kept("labels", [{"search": None}]) == ""
 
 
@@ -83,12 +87,12 @@ def test_picks_that_are_the_control_with_the_least_weight_of_a_head_are_counted(
         searches = [{"pick": f"{row}, trial {pick}"} for pick in picks]
         return {"row": row, "id": f"{row}/set", "search": {"searches": searches}}
 
-    weighted = json.dumps({"train.lr": 0.1, "objective.heads.*.weight": 0.03})
+    weighted_settings = json.dumps({"train.lr": 0.1, "objective.heads.*.weight": 0.03})
     trials = pd.DataFrame(
         [
             ("CE", "search", 1, '{"train.lr": 0.1}'),
-            ("knn", "search", 1, weighted),
-            ("msc", "search", 1, weighted),
+            ("knn", "search", 1, weighted_settings),
+            ("msc", "search", 1, weighted_settings),
         ],
         columns=["row", "stage", "number", "settings"],
     )

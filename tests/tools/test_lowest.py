@@ -14,8 +14,8 @@ def tool(root):
 
 
 def test_a_floor_becomes_a_version_and_our_own_extras_none(tool):
-    asked = ["ray[default,tune]>=2.54,<3", "numpy>=2.0.1", "mlcl[train]", "numpy>=2.10"]
-    assert tool.lowest(asked) == ["numpy==2.0.1", "ray==2.54"]
+    requirements = ["ray[default,tune]>=2.54,<3", "numpy>=2.0.1", "mlcl[train]", "numpy>=2.10"]
+    assert tool.lowest(requirements) == ["numpy==2.0.1", "ray==2.54"]
 
 
 @pytest.mark.parametrize("line", ["torch", "torch<3", "torch==2.4"])

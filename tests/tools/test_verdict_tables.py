@@ -19,16 +19,16 @@ def bench(root, monkeypatch):
 @pytest.mark.parametrize("name", ["alone", "ours"])
 def test_p_are_those_of_the_product(bench, name):
     values = bench.draw(np.random.default_rng(0), 20, (5, 3), "evenly .25 to 1.25", 0.5)
-    found = bench.p_values(values)[name]
-    for experiment, p in zip(values, found, strict=True):
+    p_values = bench.p_values(values)[name]
+    for experiment, p in zip(values, p_values, strict=True):
         arms = [Arm(str(k), tuple((Outcome(0, float(y)),) for y in row)) for k, row in enumerate(experiment)]
-        its = differences_of(arms[0], arms[1:], "x", "max", searches=name == "ours")
-        assert [each.p for each in its] == pytest.approx(p)
+        differences = differences_of(arms[0], arms[1:], "x", "max", searches=name == "ours")
+        assert [difference.p for difference in differences] == pytest.approx(p)
 
 
 def test_decisions_are_those_of_holm(bench):
     p = np.random.default_rng(1).uniform(size=(200, 4)) ** 4
-    expected = [[each <= bench.RISK for each in holm(list(map(float, its)))] for its in p]
+    expected = [[value <= bench.RISK for value in holm(list(map(float, row)))] for row in p]
     assert bench.holm_rejects(p).tolist() == expected
 
 

@@ -23,24 +23,26 @@ def corner(bench):
 
 def answers(bench, made):
     """Returns the verdict of each experiment, computed one at a time from the blocks of each training."""
-    found = []
+    verdicts = []
     for n in range(len(made.control)):
         arms = []
-        for values, own, common in zip(
+        for values, own_blocks, common_blocks in zip(
             (made.control, made.heads), made.own, (0 * made.common, made.common), strict=True
         ):
             searches = []
             for s, seeds in enumerate(values[n]):
-                blocks = own[n, s] + common[n]
-                without = [
+                blocks = own_blocks[n, s] + common_blocks[n]
+                block_means = [
                     blocks[np.arange(len(blocks)) != b].mean() - blocks.mean() for b in range(len(blocks))
                 ]
                 searches.append(
-                    tuple(Outcome(k, y, tuple(y + each for each in without)) for k, y in enumerate(seeds))
+                    tuple(Outcome(k, y, tuple(y + mean for mean in block_means)) for k, y in enumerate(seeds))
                 )
             arms.append(Arm("heads" if arms else "control", tuple(searches)))
-        found.append(compare_arms(*arms, question="heads", metric="test/x", mode="max", margin=bench.MARGIN))
-    return found
+        verdicts.append(
+            compare_arms(*arms, question="heads", metric="test/x", mode="max", margin=bench.MARGIN)
+        )
+    return verdicts
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -49,17 +51,17 @@ def test_the_shares_are_those_of_single_verdicts(bench, corner, nested):
     share = bench.measure(np.random.default_rng(3), 40, design, corner, nested)
     verdicts = answers(bench, bench.simulate(np.random.default_rng(3), 40, design, corner, 0.0, nested))
 
-    assert share[0] == np.mean([its.interval[0] <= 0 <= its.interval[1] for its in verdicts])
-    assert share[1] == np.mean([its.answer is Conclusion.HELPS for its in verdicts])
-    assert share[2] == np.mean([its.answer is Conclusion.HURTS for its in verdicts])
+    assert share[0] == np.mean([verdict.interval[0] <= 0 <= verdict.interval[1] for verdict in verdicts])
+    assert share[1] == np.mean([verdict.answer is Conclusion.HELPS for verdict in verdicts])
+    assert share[2] == np.mean([verdict.answer is Conclusion.HURTS for verdict in verdicts])
 
 
 def test_errors_without_settings_are_those_of_seeds_and_rows(bench):
     corner = bench.Corner(settings=0, validation=0, seeds=0.3, rows=10_000, modes=False)
-    made = bench.simulate(np.random.default_rng(0), 4_000, bench.DESIGNS[0], corner, 1.0, nested=False)
-    difference, _ = bench.intervals(made, bench.DESIGNS[0])
-    own = 0.4**2 / 3  # half of 0.4^2 from each arm, averaged over three searches
-    rows = 0.5**2 / 10 * (1 + own)
+    simulation = bench.simulate(np.random.default_rng(0), 4_000, bench.DESIGNS[0], corner, 1.0, nested=False)
+    difference, _ = bench.intervals(simulation, bench.DESIGNS[0])
+    own_variance = 0.4**2 / 3  # half of 0.4^2 from each arm, averaged over three searches
+    rows = 0.5**2 / 10 * (1 + own_variance)
 
     assert difference.mean() == pytest.approx(1, abs=0.01)
     assert difference.std() == pytest.approx(math.sqrt(2 * 0.3**2 / 6 + rows), rel=0.03)
@@ -67,13 +69,15 @@ def test_errors_without_settings_are_those_of_seeds_and_rows(bench):
 
 def test_nested_heads_that_found_nothing_better_are_the_control(bench):
     corner = bench.Corner(settings=2, validation=0.1, seeds=1e-9, rows=1_000, modes=False)
-    made = bench.simulate(np.random.default_rng(0), 200, bench.DESIGNS[0], corner, 0.0, nested=True)
-    same = (made.own[0] == made.own[1]).all(-1)
-    better = made.heads.mean(-1) - made.own[1].mean(-1) - made.common.mean(-1)[:, None]
-    quality = made.control.mean(-1) - made.own[0].mean(-1)
+    simulation = bench.simulate(np.random.default_rng(0), 200, bench.DESIGNS[0], corner, 0.0, nested=True)
+    equal_mask = (simulation.own[0] == simulation.own[1]).all(-1)
+    heads_quality = (
+        simulation.heads.mean(-1) - simulation.own[1].mean(-1) - simulation.common.mean(-1)[:, None]
+    )
+    quality = simulation.control.mean(-1) - simulation.own[0].mean(-1)
 
-    assert 0.3 < same.mean() < 0.7
-    assert better[same] == pytest.approx(quality[same], abs=1e-6)
+    assert 0.3 < equal_mask.mean() < 0.7
+    assert heads_quality[equal_mask] == pytest.approx(quality[equal_mask], abs=1e-6)
 
 
 def test_a_trial_wins_as_often_as_in_resamples(bench):
@@ -99,5 +103,5 @@ def test_it_prints_a_line_for_each_design(bench, monkeypatch, capsys, corner):
 @pytest.mark.parametrize("nested", [False, True])
 def test_one_search_counts_the_error_that_is_assumed_of_searches(bench, nested):
     corner = bench.Corner(settings=2, validation=1.5, seeds=0.1, rows=10_000, modes=False)
-    found = bench.measure(np.random.default_rng(0), 200, bench.ONE_SEARCH[1], corner, nested)
-    assert found[1] + found[2] <= 0.05
+    shares = bench.measure(np.random.default_rng(0), 200, bench.ONE_SEARCH[1], corner, nested)
+    assert shares[1] + shares[2] <= 0.05
