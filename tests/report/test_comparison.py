@@ -312,24 +312,24 @@ def test_the_searches_of_an_arm_are_compared_together():
 
 
 def test_a_control_with_heads_of_its_own_is_compared_in_its_settings():
-    def its(setting):
+    def with_heads(setting):
         changed_setting = replace(setting, job={**setting.job, "objective.heads.topic.loss": "supcon"})
         return changed_setting if setting.arm == "control" else setting
 
-    rows = compare_settings([its(setting) for setting in PICKS], "accuracy").rows
+    rows = compare_settings([with_heads(setting) for setting in PICKS], "accuracy").rows
     assert [row.verdict.question for row in rows] == ["settings", "settings"]
     assert {row.verdict.tests for row in rows} == {2}
 
 
 def test_a_metric_without_a_better_side_asks_no_question_about_heads():
-    def its(setting):
+    def with_rate(setting):
         runs = {
             seed: replace(run, metrics={"train/lr": run.metrics["test/accuracy"]})
             for seed, run in setting.runs.items()
         }
         return replace(setting, runs=runs)
 
-    rows = compare_settings([its(setting) for setting in PICKS], "train/lr").rows
+    rows = compare_settings([with_rate(setting) for setting in PICKS], "train/lr").rows
     assert {row.verdict.question for row in rows} == {"values"}
 
 
