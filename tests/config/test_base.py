@@ -68,18 +68,18 @@ base: folder/middle.yaml, drop: [train.sampler, evaluation] | \
 
 @pytest.mark.parametrize("row", JOBS.strip().splitlines())
 def test_a_job_is_its_base_with_its_own_keys(write, row):
-    own, changes = row.split(" | ")
-    write(**{"job.yaml": f"{{{own}}}"})
+    job_text, changes = row.split(" | ")
+    write(**{"job.yaml": f"{{{job_text}}}"})
     tree = yaml.safe_load(FILES["root.yaml"])
     for key, value in yaml.safe_load(changes).items():
         if value == "-":
             drop_key(tree, key, None)
         else:
             tree = apply_overrides(tree, {key: value})
-    found, whole = load_job("job.yaml"), load_job(tree)
-    assert dump_job(found) == dump_job(whole) == dump_job(load_job(dump_job(found)))
-    assert job_hash(found) == job_hash(whole)
-    assert list(found.objective.heads) == list(whole.objective.heads)
+    job, full_job = load_job("job.yaml"), load_job(tree)
+    assert dump_job(job) == dump_job(full_job) == dump_job(load_job(dump_job(job)))
+    assert job_hash(job) == job_hash(full_job)
+    assert list(job.objective.heads) == list(full_job.objective.heads)
 
 
 # Each line has a job file and the beginning of the error.
@@ -106,18 +106,18 @@ bas: root.yaml | job.yaml, key bas: unknown key; did you mean base
 
 @pytest.mark.parametrize("row", WRONG.strip().splitlines())
 def test_what_is_wrong_is_one_line_with_the_file_that_has_it(write, row):
-    own, line = row.split(" | ")
+    job_text, line = row.split(" | ")
     Path("link.yaml").symlink_to("link.yaml")
     write(**{
-        "job.yaml": f"{{{own}}}",
+        "job.yaml": f"{{{job_text}}}",
         "list.yaml": "[1]",
         "typo.yaml": "{base: root.yaml, train: {epoch: 3}}",
         "wrong.yaml": "{base: root.yaml, train: {epochs: 0}}",
         "folder/ring.yaml": "base: ../job.yaml",
     })  # fmt: skip
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         load_job("job.yaml")
-    assert caught.value.line().startswith(line)
+    assert error.value.line().startswith(line)
 
 
 def test_overrides_change_what_is_inherited_and_a_wrong_one_is_not_in_a_file(write):
@@ -131,9 +131,9 @@ def test_overrides_change_what_is_inherited_and_a_wrong_one_is_not_in_a_file(wri
         ("base=root.yaml", "key base: belongs in a job file; found: root.yaml"),
         ("drop=[train]", "key drop: belongs in a job file"),
     ):
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(UserError) as error:
             load_job("job.yaml", [override])
-        assert caught.value.line().startswith(line)
+        assert error.value.line().startswith(line)
     tree = yaml.safe_load("{a: &x {n: 1}, b: *x}")
     assert read_job(tree).with_overrides({"a.n": 2}).tree == {"a": {"n": 2}, "b": {"n": 1}}
 
@@ -141,11 +141,11 @@ def test_overrides_change_what_is_inherited_and_a_wrong_one_is_not_in_a_file(wri
 def test_a_printed_job_says_where_each_value_is_from(write):
     write(**{"folder/job.yaml": "base: middle.yaml\ntrain:\n  lr: 0.5\n  sampler: {name: pk, k: 3}\n"})
     overrides = ["train.seed=7", "data.subset={per_class: 3}"]
-    answer = CliRunner().invoke(app, ["run", "folder/job.yaml", "--print-config", *overrides])
-    assert answer.exit_code == 0, answer.output
-    assert yaml.safe_load(answer.stdout) == dump_job(load_job("folder/job.yaml", overrides))
-    said = {line.strip() for line in answer.stdout.splitlines()}
-    assert said >= {
+    result = CliRunner().invoke(app, ["run", "folder/job.yaml", "--print-config", *overrides])
+    assert result.exit_code == 0, result.output
+    assert yaml.safe_load(result.stdout) == dump_job(load_job("folder/job.yaml", overrides))
+    lines = {line.strip() for line in result.stdout.splitlines()}
+    assert lines >= {
         "experiment: middle  # folder/middle.yaml:1",
         "lr: 0.5  # folder/job.yaml:3",
         "k: 3  # folder/job.yaml:4",
@@ -156,15 +156,15 @@ def test_a_printed_job_says_where_each_value_is_from(write):
         "weight_decay: 0.01",
         "kernel_sizes:  # folder/../root.yaml:4",
     }
-    assert load_job(yaml.safe_load(answer.stdout)) == load_job("folder/job.yaml", overrides)
+    assert load_job(yaml.safe_load(result.stdout)) == load_job("folder/job.yaml", overrides)
 
 
 def test_a_long_text_of_several_lines_is_explained_at_its_end(write):
     text = "first\n\nsecond " + "word " * 40
     write(**{"job.yaml": yaml.safe_dump({"base": "root.yaml", "data": {"options": {"note": text}}})})
-    printed = yaml_with_origins(load_job("job.yaml"), read_job("job.yaml"))
-    assert yaml.safe_load(printed) == dump_job(load_job("job.yaml"))
-    assert "word '  # job.yaml:" in printed
+    output = yaml_with_origins(load_job("job.yaml"), read_job("job.yaml"))
+    assert yaml.safe_load(output) == dump_job(load_job("job.yaml"))
+    assert "word '  # job.yaml:" in output
 
 
 def test_the_example_of_the_job_reference_loads(write, root):
@@ -188,8 +188,8 @@ def test_plugins_of_a_base_are_relative_to_it_and_all_files_are_uploaded(write, 
     job = load_job("jobs/job.yaml")
     assert [plugin.file for plugin in job.plugins] == ["dice.py"]
     assert job_hash(load_job(dump_job(job))) == job_hash(job)
-    needed = map(str, check_words(get_command(app), ["run", "jobs/job.yaml"], tmp_path))
+    needed_files = map(str, check_words(get_command(app), ["run", "jobs/job.yaml"], tmp_path))
     files = ["jobs/job.yaml", "jobs/middle.yaml", "jobs/../common/base.yaml", "common/dice.py"]
-    assert list(needed) == files
+    assert list(needed_files) == files
     (cell,) = cells_of(load_table(tmp_path / "table.yaml"), tmp_path / "table.yaml")
     assert cell.jobs[0].plugins == job.plugins

@@ -56,12 +56,12 @@ def test_a_cluster_file_is_read(load):
     ],
 )
 def test_what_is_wrong_is_one_line_that_names_file_and_key(load, changes, key, text):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         load(**changes)
-    line = caught.value.line()
+    line = error.value.line()
     assert "\n" not in line
     assert "lab.yaml" in line
-    assert str(caught.value.key).startswith(key)
+    assert str(error.value.key).startswith(key)
     assert text in line
     assert not any(secret in line for secret in ("hf_abc", "me:pw"))
 
@@ -73,11 +73,11 @@ def test_references_are_read_where_they_are_and_a_missing_secret_is_named_by_its
     assert Reference(file=tmp_path / "token").resolve("ray.token") == "def"
     monkeypatch.delenv("LAB_TOKEN", raising=False)
     (tmp_path / "empty").touch()
-    for reference, place in (
+    for reference, expected in (
         (Reference(env="LAB_TOKEN"), "LAB_TOKEN"),
         (Reference(file=tmp_path / "absent"), str(tmp_path / "absent")),
         (Reference(file=tmp_path / "empty"), str(tmp_path / "empty")),
     ):
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(UserError) as error:
             reference.resolve("ray.token")
-        assert (caught.value.key, caught.value.found) == ("ray.token", place)
+        assert (error.value.key, error.value.found) == ("ray.token", expected)

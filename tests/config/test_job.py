@@ -76,11 +76,11 @@ train.epochs.x=1 | train.epochs | no keys below
 @pytest.mark.parametrize("line", WRONG.replace("@", "objective.heads.section").strip().splitlines())
 def test_a_wrong_key_is_one_error_that_names_it(line):
     override, key, text = line.split(" | ")
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         load_job(JOB, [override])
-    assert caught.value.key == key
-    assert text in caught.value.line()
-    assert "\n" not in caught.value.line()
+    assert error.value.key == key
+    assert text in error.value.line()
+    assert "\n" not in error.value.line()
 
 
 @pytest.mark.parametrize(
@@ -93,18 +93,18 @@ def test_a_file_that_is_no_job_is_named(tmp_path, content, text):
     path = tmp_path / "job.yaml"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         load_job(path)
-    assert caught.value.file == str(path)
-    assert text in caught.value.line()
+    assert error.value.file == str(path)
+    assert text in error.value.line()
 
 
 def test_a_star_in_an_override_stands_for_each_key_there():
     tree = {"a": {"x": {"n": 1}, "y": {"n": 2}}, "none": {}}
     assert apply_overrides(tree, {"a.*.n": 3}) == {"a": {"x": {"n": 3}, "y": {"n": 3}}, "none": {}}
     assert apply_overrides(tree, {"none.*.n": 3}) == tree
-    both = load_job(JOB, ["objective.heads.*.reduction=sum"]).objective.heads
-    assert [head.reduction for head in both.values()] == ["sum", "sum"]
+    heads = load_job(JOB, ["objective.heads.*.reduction=sum"]).objective.heads
+    assert [head.reduction for head in heads.values()] == ["sum", "sum"]
     with pytest.raises(UserError, match=r"heads\.\*\.weight: its \* matches no key of the job; found: 2"):
         read_job({"objective": {"heads": {}}}).with_overrides({"objective.heads.*.weight": 2})
     for key in ("b.*.n", "a.x.n.*.m"):
@@ -131,29 +131,29 @@ def test_paths_of_callers_are_texts(tmp_path):
 
 def test_an_override_below_another_one_leaves_the_other_s_value_alone():
     heads = {"one": {"n": 1, "options": {"m": 1}}}
-    first = apply_overrides({"heads": {}}, {"heads": heads, "heads.one.n": 2, "heads.one.options.m": 2})
-    assert first == {"heads": {"one": {"n": 2, "options": {"m": 2}}}}
+    result = apply_overrides({"heads": {}}, {"heads": heads, "heads.one.n": 2, "heads.one.options.m": 2})
+    assert result == {"heads": {"one": {"n": 2, "options": {"m": 2}}}}
     assert heads == {"one": {"n": 1, "options": {"m": 1}}}
-    each = apply_overrides({"a": {"x": {}, "y": {}}}, {"a.*.o": {"m": 1}, "a.x.o.m": 2})
-    assert each == {"a": {"x": {"o": {"m": 2}}, "y": {"o": {"m": 1}}}}
+    star_result = apply_overrides({"a": {"x": {}, "y": {}}}, {"a.*.o": {"m": 1}, "a.x.o.m": 2})
+    assert star_result == {"a": {"x": {"o": {"m": 2}}, "y": {"o": {"m": 1}}}}
 
 
 def test_a_star_may_stand_in_any_key_of_a_setting():
-    found = parse_setting("train.lr=0.1, heads.*.weight=2,heads.*.options={a: 1, b: [1, 2]},seed=3")
+    setting = parse_setting("train.lr=0.1, heads.*.weight=2,heads.*.options={a: 1, b: [1, 2]},seed=3")
     options = {"a": 1, "b": [1, 2]}
-    assert found == {"train.lr": 0.1, "heads.*.weight": 2, "heads.*.options": options, "seed": 3}
+    assert setting == {"train.lr": 0.1, "heads.*.weight": 2, "heads.*.options": options, "seed": 3}
 
 
 def test_the_hash_names_the_resolved_job_without_what_is_logged_besides():
-    short, whole = (load_job(JOB, {"train.sampler": each}) for each in ("pk", {"name": "pk"}))
-    assert short == whole == load_job(dump_job(short))
-    assert job_hash(short) == job_hash(whole) != job_hash(load_job(JOB))
-    plain, watched = load_job(JOB), load_job(JOB, ["tracking.system_metrics=true"])
-    assert job_hash(plain) == job_hash(load_job(dump_job(plain)))
-    assert job_hash(plain) != job_hash(load_job(JOB, ["train.seed=1"]))
-    assert job_hash(watched) == job_hash(plain)
-    assert dump_job(plain)["tracking"]["system_metrics"] is False
-    assert load_job(dump_job(watched)) == watched != plain
+    short_job, full_job = (load_job(JOB, {"train.sampler": sampler}) for sampler in ("pk", {"name": "pk"}))
+    assert short_job == full_job == load_job(dump_job(short_job))
+    assert job_hash(short_job) == job_hash(full_job) != job_hash(load_job(JOB))
+    job, tracked_job = load_job(JOB), load_job(JOB, ["tracking.system_metrics=true"])
+    assert job_hash(job) == job_hash(load_job(dump_job(job)))
+    assert job_hash(job) != job_hash(load_job(JOB, ["train.seed=1"]))
+    assert job_hash(tracked_job) == job_hash(job)
+    assert dump_job(job)["tracking"]["system_metrics"] is False
+    assert load_job(dump_job(tracked_job)) == tracked_job != job
 
 
 @pytest.mark.parametrize(
@@ -162,28 +162,28 @@ def test_the_hash_names_the_resolved_job_without_what_is_logged_besides():
      ("train", "deterministic", True), ("data", "validation_seed", 0)],
 )  # fmt: skip
 def test_a_dumped_job_has_its_defaults_and_writing_one_out_changes_no_hash(section, key, value):
-    plain, changed = load_job(JOB), load_job(JOB, {f"{section}.{key}": value})
-    assert dump_job(plain)[section][key] == getattr(getattr(plain, section), key)
-    assert dump_job(changed)[section][key] == value
-    assert job_hash(changed) != job_hash(plain)
-    written_out = load_job(JOB, {f"{section}.{key}": getattr(getattr(plain, section), key)})
-    assert job_hash(written_out) == job_hash(plain)
+    job, changed_job = load_job(JOB), load_job(JOB, {f"{section}.{key}": value})
+    assert dump_job(job)[section][key] == getattr(getattr(job, section), key)
+    assert dump_job(changed_job)[section][key] == value
+    assert job_hash(changed_job) != job_hash(job)
+    explicit_job = load_job(JOB, {f"{section}.{key}": getattr(getattr(job, section), key)})
+    assert job_hash(explicit_job) == job_hash(job)
 
 
 def test_two_views_are_for_contrastive_heads():
     """A resolved job has the number of views; a head of weight 0 does not count as contrastive."""
     assert dump_job(load_job(JOB))["train"]["views"] == 2
-    given = [f"objective.heads.{name}.weight=0" for name in ("section", "chapter")]
-    assert load_job(JOB, given).views == 1
-    assert load_job(JOB, [*given, "train.views=3"]).views == 3
+    overrides = [f"objective.heads.{name}.weight=0" for name in ("section", "chapter")]
+    assert load_job(JOB, overrides).views == 1
+    assert load_job(JOB, [*overrides, "train.views=3"]).views == 3
 
 
 def test_the_classifier_keeps_what_the_heads_leave_and_a_job_is_frozen():
-    flat = flatten(dump_job(load_job(JOB, ["evaluation.knn={k: 3}"])))
-    assert (flat["evaluation.knn.lambda"], flat["objective.heads.section.weight"]) == (0.5, 0.1)
+    values = flatten(dump_job(load_job(JOB, ["evaluation.knn={k: 3}"])))
+    assert (values["evaluation.knn.lambda"], values["objective.heads.section.weight"]) == (0.5, 0.1)
     assert load_job(JOB).objective.classifier_weight == pytest.approx(0.6)
-    whole = load_job(JOB, ["objective.heads.section.weight=0.7"])
-    assert whole.objective.classifier_weight == 0.0
+    full_job = load_job(JOB, ["objective.heads.section.weight=0.7"])
+    assert full_job.objective.classifier_weight == 0.0
     with pytest.raises(ValueError, match="frozen"):
         load_job(JOB).train.epochs = 3
 
@@ -206,31 +206,34 @@ METRICS = {
 def test_a_metric_is_named_as_people_write_it(written, meant):
     assert validation_metric(written) == meant
     assert load_job(JOB, {"evaluation.metric": written}).evaluation.metric == meant
-    other = {"path": "data", "labels": "tags", "metric": meant.rpartition("/")[2]}
-    assert load_job(JOB, {"evaluation.transfer_to": other}).evaluation.transfer_to.metric == other["metric"]
+    transfer = {"path": "data", "labels": "tags", "metric": meant.rpartition("/")[2]}
+    assert (
+        load_job(JOB, {"evaluation.transfer_to": transfer}).evaluation.transfer_to.metric
+        == transfer["metric"]
+    )
     search = SearchConfig(metric=[written, "val/map"], prune_by=written)
     assert (search.metric, search.prune_by) == ((meant, "val/map"), meant)
 
 
 def test_the_default_metric_follows_the_task_and_leaves_the_hash_of_other_jobs(tmp_path):
     tree = job_tree(tmp_path)
-    single = load_job(tree)
-    assert single.evaluation.metric == "val/accuracy"
-    assert job_hash(single) == job_hash(load_job(tree, {"evaluation.metric": "val/accuracy"}))
-    several = {"objective.classifier": {"loss": "bce", "labels": "tags"}}
-    for given, metric in (
+    job = load_job(tree)
+    assert job.evaluation.metric == "val/accuracy"
+    assert job_hash(job) == job_hash(load_job(tree, {"evaluation.metric": "val/accuracy"}))
+    multi_label = {"objective.classifier": {"loss": "bce", "labels": "tags"}}
+    for overrides, metric in (
         ({}, "val/micro_f1"),
         ({"evaluation": {}}, "val/micro_f1"),
         ({"evaluation.metric": "val/accuracy"}, "val/accuracy"),
     ):
-        assert load_job(tree, {**several, **given}).evaluation.metric == metric
+        assert load_job(tree, {**multi_label, **overrides}).evaluation.metric == metric
 
 
 def test_a_mapping_takes_the_keys_of_an_anchor_and_may_overwrite_them(tmp_path):
     heads = "{section: &a {loss: supcon, labels: section, weight: 0.1}, chapter: {<<: *a, labels: chapter}}"
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(JOB | {"objective": None}).replace("null", f"{{heads: {heads}}}"))
-    found = dump_job(load_job(file, {"objective.classifier": JOB["objective"]["classifier"]}))
-    head = found["objective"]["heads"]["section"]
-    assert found["objective"]["heads"]["chapter"] == head | {"labels": "chapter"}
+    tree = dump_job(load_job(file, {"objective.classifier": JOB["objective"]["classifier"]}))
+    head = tree["objective"]["heads"]["section"]
+    assert tree["objective"]["heads"]["chapter"] == head | {"labels": "chapter"}
     assert head["weight"] == 0.1

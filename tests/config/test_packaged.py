@@ -16,9 +16,9 @@ FILES = [each for kind in FOLDERS for each in packaged_files(kind).values()]
 
 def test_names_are_those_of_all_files_and_distinct():
     kinds = ("job", "space", "table")
-    folders = {kind: {its.path for its in packaged_files(kind).values()} for kind in kinds}
+    folders = {kind: {file.path for file in packaged_files(kind).values()} for kind in kinds}
     assert folders == {kind: set((ROOT / FOLDERS[kind]).glob("*.yaml")) for kind in folders}
-    names = [each.name for each in FILES]
+    names = [file.name for file in FILES]
     assert len(set(names)) == len(names)
 
 
@@ -61,9 +61,9 @@ def test_a_file_of_the_folder_comes_before_a_packaged_one(tmp_path, monkeypatch)
 @pytest.mark.parametrize(("kind", "name"), [("job", "icd10cm_c"), ("space", "temperature")])
 def test_an_unknown_name_is_one_line(kind, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=f"no packaged {kind} of this name; did you mean") as caught:
+    with pytest.raises(UserError, match=f"no packaged {kind} of this name; did you mean") as error:
         find_file(kind, name)
-    assert "\n" not in caught.value.line()
+    assert "\n" not in error.value.line()
 
 
 def test_an_override_where_a_file_is_expected(tmp_path, monkeypatch):
@@ -92,10 +92,10 @@ def test_a_changed_copy_is_not_replaced(tmp_path, monkeypatch):
     assert mlcl("jobs", "copy", "icd10cm_ce").status == 0
     file.write_text("mine")
     Path("jobs/icd10cm_mlcl.yaml").unlink()
-    refused = mlcl("jobs", "copy", "icd10cm_ce")
-    assert (refused.status, file.read_text()) == (2, "mine")
+    result = mlcl("jobs", "copy", "icd10cm_ce")
+    assert (result.status, file.read_text()) == (2, "mine")
     assert not Path("jobs/icd10cm_mlcl.yaml").exists()
-    assert "jobs/icd10cm_ce.yaml: already exists with other content" in refused.err
+    assert "jobs/icd10cm_ce.yaml: already exists with other content" in result.err
     assert mlcl("jobs", "copy", "icd10cm_ce", "--force").status == 0
     Path("file").touch()
     assert "file/jobs/icd10cm_ce.yaml, key --to: cannot be written" in mlcl(
@@ -107,10 +107,10 @@ def test_a_changed_copy_is_not_replaced(tmp_path, monkeypatch):
 
 def test_the_list_has_every_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert mlcl("jobs", "--json").json.keys() == {each.name for each in FILES}
+    assert mlcl("jobs", "--json").json.keys() == {file.name for file in FILES}
     assert "Cross-entropy alone" in mlcl("jobs").out
-    unknown = mlcl("jobs", "copy", "leaderbord-labels")
-    assert (unknown.status, "did you mean leaderboard-labels?" in unknown.err) == (2, True)
+    result = mlcl("jobs", "copy", "leaderbord-labels")
+    assert (result.status, "did you mean leaderboard-labels?" in result.err) == (2, True)
 
 
 def test_references_are_found_through_others():

@@ -56,13 +56,13 @@ def one_by_one(tree):
 @functools.cache
 def settings(job):
     """Returns the values of a job in `paper_settings.yaml` by key. Fails if a key is in two entries."""
-    found = {}
+    values = {}
     for entry in ENTRIES:
         if job in entry["jobs"]:
             for key, value in one_by_one(entry["set"]):
-                assert key not in found, f"{job}: {key} twice"
-                found[key] = value
-    return found
+                assert key not in values, f"{job}: {key} twice"
+                values[key] = value
+    return values
 
 
 def differences(job, overrides=()):
@@ -77,29 +77,29 @@ def differences(job, overrides=()):
 
 
 def test_every_job_that_names_a_paper_is_covered():
-    named = {
+    names = {
         file.stem
         for file in (ROOT / "jobs").glob("*.yaml")
         if any(re.search(rf"(?<![\w-]){paper}\b", file.read_text()) for paper in PAPERS)
     }
-    assert named <= set(JOBS)
+    assert names <= set(JOBS)
     assert set(JOBS) <= {file.stem for file in (ROOT / "jobs").glob("*.yaml")}
 
 
 def test_every_entry_says_where_it_is_printed_or_why_it_is_ours():
-    place = re.compile(rf"^({'|'.join(PAPERS)}), .*(section|appendix|supplement|table|Eq\.)")
+    pattern = re.compile(rf"^({'|'.join(PAPERS)}), .*(section|appendix|supplement|table|Eq\.)")
     assert len(ENTRIES) > 50
     for entry in ENTRIES:
         assert entry.keys() in ({"paper", "jobs", "set"}, {"ours", "jobs", "set"}), entry
-        assert "ours" in entry or place.match(entry["paper"]), entry["paper"]
+        assert "ours" in entry or pattern.match(entry["paper"]), entry["paper"]
         assert entry.get("ours", "said") != ""
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_job_has_the_values_of_its_paper_and_no_others(job):
     assert differences(job) == {}
-    written = flatten(read_job(ROOT / "jobs" / f"{job}.yaml").tree).keys() - NO_RESULT
-    assert written <= settings(job).keys()
+    keys = flatten(read_job(ROOT / "jobs" / f"{job}.yaml").tree).keys() - NO_RESULT
+    assert keys <= settings(job).keys()
 
 
 @pytest.mark.parametrize("line", CHANGES.strip().splitlines())

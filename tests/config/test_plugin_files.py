@@ -52,8 +52,8 @@ def test_a_job_runs_its_plugins_and_carries_them(job_file, tmp_path):
     job = load_job(job_file)
     assert LOSSES.origins()["dice"].startswith("dice.py sha256:")
     assert JobData.of(job, tmp_path).task == "single"
-    (carried,) = dump_job(job)["plugins"]
-    assert carried == {"file": "dice.py", "sha256": job.plugins[0].sha256, "source": DICE}
+    (plugin,) = dump_job(job)["plugins"]
+    assert plugin == {"file": "dice.py", "sha256": job.plugins[0].sha256, "source": DICE}
     assert params_of(job)["plugins"] == f"['{LOSSES.origins()['dice']}']"
 
 
@@ -67,20 +67,20 @@ def test_another_process_needs_the_carried_job_alone(job_file, tmp_path):
         "import sys; from mlcl.config import job_hash, load_job; from mlcl.losses import build_loss\n"
         "print(job_hash(load_job(sys.argv[1])), build_loss('dice').spec.summary)"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, resolved], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert done.stdout.split(maxsplit=1) == [expected, "by the Dice coefficient\n"]
+    assert process.stdout.split(maxsplit=1) == [expected, "by the Dice coefficient\n"]
 
 
 def test_the_content_is_part_of_the_hash_the_name_is_not(job_file, tmp_path):
-    first = job_hash(load_job(job_file))
+    first_hash = job_hash(load_job(job_file))
     (tmp_path / "losses").mkdir()
     (tmp_path / "losses" / "moved.py").write_text(DICE)
-    assert job_hash(load_job(_with_plugins(job_file, "losses/moved.py"))) == first
+    assert job_hash(load_job(_with_plugins(job_file, "losses/moved.py"))) == first_hash
     (tmp_path / "dice.py").write_text(DICE.replace("dice", "dice2").replace("2 *", "3 *"))
-    changed = _with_plugins(job_file, "losses/moved.py", "dice.py")
-    assert job_hash(load_job(changed)) != first
+    changed_file = _with_plugins(job_file, "losses/moved.py", "dice.py")
+    assert job_hash(load_job(changed_file)) != first_hash
 
 
 def test_a_job_without_plugins_has_the_hash_of_an_empty_list(tiny):
@@ -109,11 +109,11 @@ def test_a_bad_file_is_one_line(job_file, tmp_path, name, content, problem, foun
         (tmp_path / name).mkdir()
     elif content is not None:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(UserError, match=problem) as caught:
+    with pytest.raises(UserError, match=problem) as error:
         load_job(_with_plugins(job_file, name))
-    assert caught.value.key == "plugins"
-    assert caught.value.file in (str(job_file), name)
-    assert str(caught.value.found).startswith(found)
+    assert error.value.key == "plugins"
+    assert error.value.file in (str(job_file), name)
+    assert str(error.value.found).startswith(found)
     assert "dice" not in LOSSES
     assert not [name for name in sys.modules if name.startswith("mlcl_plugin_")]
 

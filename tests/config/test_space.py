@@ -46,18 +46,18 @@ def heads(key, *names):
 
 
 def test_wildcards_meet_every_head_and_replace_what_a_head_has(space):
-    found = space("{objective.heads.*.temperature: {log_float: [1e-1, 1]}}")
-    assert domains(found) == dict.fromkeys(heads("temperature"), Float(0.1, 1.0, log=True))
-    assert corners(found)[0] == dict.fromkeys(heads("temperature"), 0.1)
+    search_space = space("{objective.heads.*.temperature: {log_float: [1e-1, 1]}}")
+    assert domains(search_space) == dict.fromkeys(heads("temperature"), Float(0.1, 1.0, log=True))
+    assert corners(search_space)[0] == dict.fromkeys(heads("temperature"), 0.1)
 
 
 def test_keys_that_the_job_leaves_at_their_defaults_can_vary(space):
-    given = "objective.heads.a.queue: {choice: [null, 64]}, train.compile: {choice: [false, true]}"
-    found = space(f"{{{given}, evaluation.every: {{choice: [1, 2]}}}}")
-    assert domains(found)["objective.heads.a.queue"] == Choice((None, 64))
-    assert domains(found)["train.compile"] == Choice((False, True))
-    assert why_outside(found, load_job(JOB)) == ""
-    assert fit(found, *[flatten(dump_job(load_job(JOB)))] * 2)["train.compile"] == 0
+    entries = "objective.heads.a.queue: {choice: [null, 64]}, train.compile: {choice: [false, true]}"
+    search_space = space(f"{{{entries}, evaluation.every: {{choice: [1, 2]}}}}")
+    assert domains(search_space)["objective.heads.a.queue"] == Choice((None, 64))
+    assert domains(search_space)["train.compile"] == Choice((False, True))
+    assert why_outside(search_space, load_job(JOB)) == ""
+    assert fit(search_space, *[flatten(dump_job(load_job(JOB)))] * 2)["train.compile"] == 0
 
 
 def test_every_kind(space):
@@ -81,27 +81,33 @@ def test_every_kind(space):
 def test_a_space_from_python_may_have_tuples():
     weights = {"simplex": {"total": (0.1, 0.5)}, "when": {"train.optimizer": ("sgd", "adamw")}}
     tree = {"train.optimizer": {"choice": ("sgd", "adamw", "adam")}, "objective.heads.*.weight": weights}
-    found = load_space("space", load_job(JOB), {"space": tree})
-    optimizer, drawn = found.parameters
-    assert drawn.domain == Simplex(tuple(heads("weight")), 0.1, 0.5)
-    assert [drawn.exists({optimizer.name: its}) for its in optimizer.domain.values] == [True, True, False]
+    search_space = load_space("space", load_job(JOB), {"space": tree})
+    optimizer, weight = search_space.parameters
+    assert weight.domain == Simplex(tuple(heads("weight")), 0.1, 0.5)
+    assert [weight.exists({optimizer.name: value}) for value in optimizer.domain.values] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_simplex_over_the_heads_and_the_classifier(space):
-    found = space("{objective.heads.*.weight: {simplex: {total: 1.0, with: [objective.classifier.weight]}}}")
-    (weights,) = domains(found).values()
+    search_space = space(
+        "{objective.heads.*.weight: {simplex: {total: 1.0, with: [objective.classifier.weight]}}}"
+    )
+    (weights,) = domains(search_space).values()
     assert weights.keys == (*heads("weight"), "objective.classifier.weight")
-    assert corners(found)[0] == pytest.approx(dict.fromkeys(weights.keys, 1 / 4))
+    assert corners(search_space)[0] == pytest.approx(dict.fromkeys(weights.keys, 1 / 4))
 
 
 def test_a_choice_is_resolved_as_the_job_resolves_it(space):
     encoders = "[{name: cnn_text}, {name: transformer, model: x}]"
-    found = domains(space(f"{{encoder: {{choice: {encoders}}}, train.lr: {{choice: [1]}}}}"))
-    cnn, transformer = found["encoder"].values
+    domain_of = domains(space(f"{{encoder: {{choice: {encoders}}}, train.lr: {{choice: [1]}}}}"))
+    cnn, transformer = domain_of["encoder"].values
     assert cnn["dropout"] == 0.5
     assert transformer.items() >= {"model": "x", "pooling": "cls", "max_length": 128}.items()
     assert transformer["gradient_checkpointing"] is False
-    assert isinstance(found["train.lr"].values[0], float)
+    assert isinstance(domain_of["train.lr"].values[0], float)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +122,8 @@ def test_a_choice_is_resolved_as_the_job_resolves_it(space):
     ],
 )
 def test_samplers_can_be_searched_whole_or_by_their_keys(space, text, expected):
-    chosen = [load_job(JOB, corner).train.sampler for corner in corners(space(text))]
-    assert {(sampler.name, sampler.k) for sampler in chosen} == expected
+    samplers = [load_job(JOB, corner).train.sampler for corner in corners(space(text))]
+    assert {(sampler.name, sampler.k) for sampler in samplers} == expected
 
 
 def test_post_hoc_keys_become_a_grid_and_are_not_searched(space):
@@ -126,12 +132,12 @@ def test_post_hoc_keys_become_a_grid_and_are_not_searched(space):
   evaluation.knn.lambda: {float: [0, 1]}
   evaluation.knn.temperature: {log_float: [0.01, 1]}
 """
-    found = space(text)
-    assert found.parameters == ()
-    assert found.posthoc["evaluation.knn.grid.k"] == (1, 5)
-    lambdas = found.posthoc["evaluation.knn.grid.lambda"]
+    search_space = space(text)
+    assert search_space.parameters == ()
+    assert search_space.posthoc["evaluation.knn.grid.k"] == (1, 5)
+    lambdas = search_space.posthoc["evaluation.knn.grid.lambda"]
     assert (lambdas[0], lambdas[10], lambdas[-1]) == (0.0, 0.5, 1.0)
-    assert found.posthoc["evaluation.knn.grid.temperature"][10] == pytest.approx(0.1)
+    assert search_space.posthoc["evaluation.knn.grid.temperature"][10] == pytest.approx(0.1)
     assert space("{evaluation.knn.k: {int: [1, 3]}}").posthoc["evaluation.knn.grid.k"] == (1, 2, 3)
 
 
@@ -140,8 +146,8 @@ def test_without_a_grid_of_the_job_its_own_values_stay(tmp_path):
     file.write_text("space: {evaluation.knn.lambda: {choice: [0, 0.5]}}")
     knn = {"k": 7, "lambda": 0.5, "temperature": 0.2, "grid": None}
     grid = "evaluation.knn.grid"
-    found = load_space(file, load_job(JOB, {"evaluation.knn": knn})).posthoc
-    assert found == {f"{grid}.k": (7,), f"{grid}.lambda": (0, 0.5), f"{grid}.temperature": (0.2,)}
+    posthoc = load_space(file, load_job(JOB, {"evaluation.knn": knn})).posthoc
+    assert posthoc == {f"{grid}.k": (7,), f"{grid}.lambda": (0, 0.5), f"{grid}.temperature": (0.2,)}
     assert load_space(file, load_job(JOB)).posthoc == {f"{grid}.lambda": (0, 0.5)}
 
 
@@ -163,29 +169,29 @@ GOALS = """
 @pytest.mark.parametrize("row", GOALS.strip().splitlines())
 def test_goals_and_their_modes(space, row):
     search, goals, prune_by = row.split(" | ")
-    found, modes = space(LR, search), dict(goal.split() for goal in goals.split(", "))
-    assert found.goals == tuple(Goal(*goal) for goal in modes.items())
-    assert (found.metric, found.mode) == (prune_by, modes[prune_by])
-    assert found.multi == (len(modes) > 1)
+    search_space, modes = space(LR, search), dict(goal.split() for goal in goals.split(", "))
+    assert search_space.goals == tuple(Goal(*goal) for goal in modes.items())
+    assert (search_space.metric, search_space.mode) == (prune_by, modes[prune_by])
+    assert search_space.multi == (len(modes) > 1)
 
 
 def test_a_condition_on_a_choice_is_drawn_after_it_and_reached_in_a_corner(space):
-    found = space("""
+    search_space = space("""
   train.momentum: {float: [0.5, 0.9], when: {train.optimizer: sgd}}
   train.optimizer: {choice: [adamw, sgd]}
 """)
-    assert [p.name for p in found.parameters] == ["train.optimizer", "train.momentum"]
-    assert found.parameters[1].condition == "train.optimizer is sgd"
-    assert reached(found, "train.momentum") == {"0.5", "0.9"}
-    assert all(("train.momentum" in c) == (c.get("train.optimizer") == "sgd") for c in corners(found))
+    assert [p.name for p in search_space.parameters] == ["train.optimizer", "train.momentum"]
+    assert search_space.parameters[1].condition == "train.optimizer is sgd"
+    assert reached(search_space, "train.momentum") == {"0.5", "0.9"}
+    assert all(("train.momentum" in c) == (c.get("train.optimizer") == "sgd") for c in corners(search_space))
 
 
 def test_a_star_is_the_parameters_own_head(space):
-    found = space("""
+    search_space = space("""
   objective.heads.*.loss: {choice: [supcon, msc]}
   objective.heads.*.weight: {float: [0.1, 0.3], when: {objective.heads.*.loss: msc}}
 """)
-    conditions = {p.name: p.condition for p in found.parameters if p.condition}
+    conditions = {p.name: p.condition for p in search_space.parameters if p.condition}
     assert conditions == dict(zip(heads("weight"), (f"{key} is msc" for key in heads("loss")), strict=True))
 
     # The job alone decides a condition on a key that is not varied.
@@ -194,55 +200,55 @@ def test_a_star_is_the_parameters_own_head(space):
 
 
 def test_bounds_on_numbers(space):
-    found = space("""
+    search_space = space("""
   train.lr: {log_float: [0.001, 0.1]}
   train.warmup: {float: [0.1, 0.2], when: {train.lr: {above: 0.01}, train.epochs: {above: 2, below: 5}}}
   train.epochs: {int: [1, 9]}
 """)
-    warmup = next(p for p in found.parameters if p.name == "train.warmup")
+    warmup = next(p for p in search_space.parameters if p.name == "train.warmup")
     assert warmup.condition == "train.lr is above 0.01, train.epochs is above 2 and below 5"
-    for lr, epochs, exists in ((0.02, 3, True), (0.01, 3, False), (0.02, 5, False)):
-        assert warmup.exists({"train.lr": lr, "train.epochs": epochs}) == exists
-    assert reached(found, "train.warmup") == {"0.1", "0.2"}
+    for lr, epochs, expected in ((0.02, 3, True), (0.01, 3, False), (0.02, 5, False)):
+        assert warmup.exists({"train.lr": lr, "train.epochs": epochs}) == expected
+    assert reached(search_space, "train.warmup") == {"0.1", "0.2"}
 
 
 def test_a_chain_falls_back_on_the_jobs_own_value(space):
     """A condition on a parameter that does not exist uses the job's value: here 0.9 for adamw's momentum."""
-    found = space("""
+    search_space = space("""
   train.optimizer: {choice: [adamw, sgd]}
   train.momentum: {choice: [0.5, 0.6], when: {train.optimizer: sgd}}
   train.warmup: {choice: [0.1, 0.2, 0.3], when: {train.momentum: [0.6, 0.9]}}
 """)
-    warmup = found.parameters[-1]
+    warmup = search_space.parameters[-1]
     assert warmup.name == "train.warmup"
     assert warmup.exists({"train.optimizer": "adamw"})
     assert not warmup.exists({"train.optimizer": "sgd", "train.momentum": 0.5})
-    assert grid_size(found) == 3 + 1 + 3
+    assert grid_size(search_space) == 3 + 1 + 3
 
 
 def test_keys_of_a_section_that_is_chosen_whole(space):
-    found = space("""
+    search_space = space("""
   encoder: {choice: [{name: cnn_text}, {name: transformer, model: folder}]}
   encoder.dropout: {choice: [0.1, 0.2], when: {encoder.name: cnn_text}}
   encoder.pooling: {choice: [cls, mean], when: {encoder.name: transformer}}
 """)
-    jobs = [load_job(JOB, corner) for corner in corners(found)]
+    jobs = [load_job(JOB, corner) for corner in corners(search_space)]
     assert {job.encoder.name for job in jobs} == {"cnn_text", "transformer"}
     assert {job.encoder.pooling for job in jobs if job.encoder.name == "transformer"} == {"cls", "mean"}
-    assert grid_size(found) == 4
+    assert grid_size(search_space) == 4
 
 
 def test_a_simplex_may_have_a_condition_and_the_grid_counts_each_branch_by_itself(space):
-    found = space("""
+    search_space = space("""
   train.optimizer: {choice: [adamw, sgd]}
   objective.heads.*.weight: {simplex: {total: 0.6}, when: {train.optimizer: sgd}}
 """)
-    assert reached(found, "objective.heads.a.weight") == {repr(0.6 / 3)}
-    found = space("""
+    assert reached(search_space, "objective.heads.a.weight") == {repr(0.6 / 3)}
+    search_space = space("""
   train.epochs: {int: [1, 1000000000]}
   train.optimizer: {choice: [adamw, sgd], when: {train.epochs: {above: 999999998}}}
 """)
-    assert grid_size(found) == 999_999_998 + 2 * 2
+    assert grid_size(search_space) == 999_999_998 + 2 * 2
 
 
 SEARCHES = """
@@ -339,8 +345,10 @@ train.optimizer: {choice: [adamw, sgd]}, train.momentum: {float: [0.5, 1.5], whe
 def rows(text, space="{{{}}}", search="{{}}", key="{}"):
     """Yields the lines of a table as space, search, key and part of the message; `@` stands for the heads."""
     for line in text.replace("@", "objective.heads").strip().splitlines():
-        wrong, where, message = line.split(" | ")
-        yield pytest.param(space.format(wrong), search.format(wrong), key.format(where), message, id=wrong)
+        value_text, key_text, message = line.split(" | ")
+        yield pytest.param(
+            space.format(value_text), search.format(value_text), key.format(key_text), message, id=value_text
+        )
 
 
 @pytest.mark.parametrize(
@@ -350,11 +358,11 @@ def rows(text, space="{{{}}}", search="{{}}", key="{}"):
      ("{}", "{}", "space", "at least 1 item")],
 )  # fmt: skip
 def test_a_wrong_space_is_one_error_before_anything_starts(space, text, search, key, message):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         space(text, search)
-    assert caught.value.file.endswith("space.yaml")
-    assert caught.value.key.startswith(key)
-    assert message in caught.value.line()
+    assert error.value.file.endswith("space.yaml")
+    assert error.value.key.startswith(key)
+    assert message in error.value.line()
 
 
 def test_a_brute_force_search_of_choices_and_whole_numbers(space, tmp_path):

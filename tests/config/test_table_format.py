@@ -41,10 +41,10 @@ class Files:
         return cells_of(load_table(self.file), self.file, **how)
 
     def error(self, tree=None, **how):
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(UserError) as error:
             self.cells(tree, **how)
-        assert "\n" not in caught.value.line()
-        return caught.value
+        assert "\n" not in error.value.line()
+        return error.value
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def test_every_row_and_column_is_a_cell_with_a_job_for_each_seed(files):
     heads = [list(cell.jobs[0].objective.heads) for cell in cells]
     assert heads == [[], [], ["detail", "topic"], ["detail", "topic"]]
     assert cells[1].jobs[0].data.subset.per_class == 10
-    printed = [[figure.printed for figure in cell.figures] for cell in cells]
-    assert printed == [[71.5, None], [None, None], [72, 70.25], [None, None]]
+    printed_values = [[figure.printed for figure in cell.figures] for cell in cells]
+    assert printed_values == [[71.5, None], [None, None], [72, 70.25], [None, None]]
     assert {f.name: f.metric for f in cells[0].figures} == TABLE["metrics"]
 
 
@@ -143,25 +143,25 @@ def test_only_some_cells(files, only, found):
 
 def test_data_is_a_sources_files_or_a_prepared_folder(files, tmp_path):
     files.write("job", job_tree(Path("x")) | SOURCE)
-    raw = files.cells(data={"icd10cm": f"{tmp_path}/raw/"})[0].jobs[0].data
-    assert (raw.source, raw.options) == ("icd10cm", {"level": 2, "path": f"{tmp_path}/raw"})
+    raw_data = files.cells(data={"icd10cm": f"{tmp_path}/raw/"})[0].jobs[0].data
+    assert (raw_data.source, raw_data.options) == ("icd10cm", {"level": 2, "path": f"{tmp_path}/raw"})
     (tmp_path / "prepared").mkdir()
     (tmp_path / "prepared" / "dataset.json").touch()
-    prepared = files.cells(data={"icd10cm": str(tmp_path / "prepared")})[1].jobs[0].data
-    assert (prepared.source, prepared.path) == (None, str(tmp_path / "prepared"))
-    assert (prepared.options, prepared.split_seed, prepared.subset.per_class) == ({}, 0, 10)
-    mine = files.cells(data={"icd10cm": "~/raw"})[0].jobs[0].data
-    assert mine.options["path"] == str(Path.home() / "raw")
-    away = files.cells(data={"icd10cm": "s3://bucket/set"})[0].jobs[0].data
-    assert (away.source, away.path) == (None, "s3://bucket/set")
+    prepared_data = files.cells(data={"icd10cm": str(tmp_path / "prepared")})[1].jobs[0].data
+    assert (prepared_data.source, prepared_data.path) == (None, str(tmp_path / "prepared"))
+    assert (prepared_data.options, prepared_data.split_seed, prepared_data.subset.per_class) == ({}, 0, 10)
+    home_data = files.cells(data={"icd10cm": "~/raw"})[0].jobs[0].data
+    assert home_data.options["path"] == str(Path.home() / "raw")
+    bucket_data = files.cells(data={"icd10cm": "s3://bucket/set"})[0].jobs[0].data
+    assert (bucket_data.source, bucket_data.path) == (None, "s3://bucket/set")
 
 
 def test_data_of_cells_that_were_not_asked_for_are_no_mistake(files, tmp_path):
     columns = {"a": {}, "b": {"set": {"data": {"source": "digits"}}}}
     small = {"small": {"about": "less", "columns": ["a"]}}
     tree = {"columns": columns, "scales": small, "paper": {}}
-    for how in ({"scale": "small"}, {"only": ["*/a"]}):
-        assert len(files.cells(tree, data={"digits": str(tmp_path)}, **how)) == 2
+    for options in ({"scale": "small"}, {"only": ["*/a"]}):
+        assert len(files.cells(tree, data={"digits": str(tmp_path)}, **options)) == 2
     error = files.error(tree, data={"digit": str(tmp_path)})
     assert (error.key, error.found, error.allowed) == ("--data", "digit", ["digits", "a", "b"])
 
@@ -172,12 +172,12 @@ def test_columns_of_one_source_have_files_of_their_own_but_no_folder_for_several
     places = {cell.column: cell.jobs[0].data.options["path"] for cell in cells}
     assert places == {"All": "/all", "10 a class": "/ten"}
     tree = {"columns": {"a": {}, "b": {"set": {"data.options.level": 1}}}, "paper": {}}
-    here = {"icd10cm": str(tmp_path)}
-    assert len(files.cells(tree, data=here)) == 4
+    folders = {"icd10cm": str(tmp_path)}
+    assert len(files.cells(tree, data=folders)) == 4
     (tmp_path / "dataset.json").touch()
-    error = files.error(tree, data=here)
+    error = files.error(tree, data=folders)
     assert (error.key, error.found) == ("--data", f"icd10cm={tmp_path}")
-    assert len(files.cells(tree, data=here, only=["*/b"])) == 2
+    assert len(files.cells(tree, data=folders, only=["*/b"])) == 2
 
 
 def test_tolerance_digits_and_direction_may_be_a_figures_own(files):
@@ -187,19 +187,19 @@ def test_tolerance_digits_and_direction_may_be_a_figures_own(files):
     assert [table.tolerance_of(name) for name in ("Acc", "F1")] == [0.1, None]
     assert [table.tolerance_of(name, "small") for name in ("Acc", "F1")] == [None, 3]
     assert [table.digits_of(name) for name in ("Acc", "F1")] == [3, 2]
-    for better, higher in (
+    for setting, expected in (
         ({}, [True, False]),
         ({"better": {"HL": "higher"}}, [True, True]),
         ({"better": {"Acc": "lower"}}, [False, False]),
         ({"better": "higher"}, [True, True]),
     ):
-        files.cells({"metrics": {"Acc": "test/accuracy", "HL": "test/hamming_loss"}, **better})
-        assert [load_table(files.file).is_better_higher(name) for name in ("Acc", "HL")] == higher
+        files.cells({"metrics": {"Acc": "test/accuracy", "HL": "test/hamming_loss"}, **setting})
+        assert [load_table(files.file).is_better_higher(name) for name in ("Acc", "HL")] == expected
 
 
 def test_data_reaches_the_set_that_is_transferred_to(files, tmp_path):
-    other = {"evaluation.transfer_to": {"source": "cifar10", "labels": "class"}}
-    cells = files.cells({"set": other}, data={"cifar10": str(tmp_path)})
+    settings = {"evaluation.transfer_to": {"source": "cifar10", "labels": "class"}}
+    cells = files.cells({"set": settings}, data={"cifar10": str(tmp_path)})
     assert cells[0].jobs[0].evaluation.transfer_to.options == {"path": str(tmp_path)}
     assert cells[0].jobs[0].data.path == "data"
 
@@ -217,20 +217,23 @@ def test_neighbours_that_a_row_asks_for_share_the_training(files):
         {}, {"temperature": 3}, {"k": 7, "lambda": 0.25}, {"k": 7, "lambda": 0.25, "temperature": 3}
     ]  # fmt: skip
     assert all(cell.jobs == cells[0].jobs for cell in cells)
-    asked = cells[3].asked(1)
-    assert changed(asked, cells[0].jobs[1]) == {
+    job = cells[3].asked(1)
+    assert changed(job, cells[0].jobs[1]) == {
         "evaluation.knn.k", "evaluation.knn.lambda", "evaluation.knn.temperature"
     }  # fmt: skip
-    assert (asked.evaluation.knn.k, asked.evaluation.knn.lambda_) == (7, 0.25)
+    assert (job.evaluation.knn.k, job.evaluation.knn.lambda_) == (7, 0.25)
 
 
 @pytest.mark.parametrize("override", [{"evaluation.knn.k": 2}, {"evaluation.knn": {"k": 2}}])
 def test_an_override_has_the_last_word_over_neighbours_too(files, override):
     tree = {"rows": {"k 7": {"set": {"evaluation.knn.k": 7}}}, "columns": {"c": {}}, "paper": {}}
     (cell,) = files.cells(tree, overrides=override)
-    waits = {"train.patience": 2, "evaluation.metric": "knn/val/accuracy"}  # of neighbours that are set whole
-    whole = files.cells({"set": waits, **line(set={"evaluation.knn": {"k": 2}})})[0]
-    assert cell.neighbours == whole.neighbours == {}
+    patience = {
+        "train.patience": 2,
+        "evaluation.metric": "knn/val/accuracy",
+    }  # of neighbours that are set whole
+    full_cell = files.cells({"set": patience, **line(set={"evaluation.knn": {"k": 2}})})[0]
+    assert cell.neighbours == full_cell.neighbours == {}
     assert cell.asked(0).evaluation.knn.k == cell.jobs[0].evaluation.knn.k == 2
 
 
@@ -328,32 +331,32 @@ def test_what_the_command_line_gets_wrong_is_one_error(files, how, key, text):
 
 
 def test_an_alternative_is_in_the_scales_that_name_it(files):
-    other = {"Sum": {"alternative": True, "set": {"objective.heads.*.reduction": "sum"}}}
+    alternative = {"Sum": {"alternative": True, "set": {"objective.heads.*.reduction": "sum"}}}
     scales = {"small": {"about": "both", "rows": ["MLCL (ours)", "Sum"], "columns": ["All"]}}
-    tree = {"rows": {**TABLE["rows"], **other}, "scales": scales}
+    tree = {"rows": {**TABLE["rows"], **alternative}, "scales": scales}
     assert ids(files.cells(tree)) == ids(files.cells())
     small = files.cells(tree, scale="small")
     assert ids(small) == ["mlcl-ours/all", "sum/all"]
     heads = small[1].jobs[0].objective.heads
     assert {name: head.reduction for name, head in heads.items()} == {"detail": "sum", "topic": "sum"}
-    differing = {f"objective.heads.{head}.reduction" for head in ("detail", "topic")}
-    assert changed(small[0].jobs[0], small[1].jobs[0]) == differing
+    keys = {f"objective.heads.{head}.reduction" for head in ("detail", "topic")}
+    assert changed(small[0].jobs[0], small[1].jobs[0]) == keys
     # A row without heads has nothing to set.
-    summed = files.cells(overrides={"objective.heads.*.reduction": "sum"})
-    assert summed[0].jobs[0].objective.heads == {}
+    sum_cells = files.cells(overrides={"objective.heads.*.reduction": "sum"})
+    assert sum_cells[0].jobs[0].objective.heads == {}
 
 
 def test_tables_are_found_by_name_or_by_path_and_ids_are_lower_case_without_signs(tmp_path):
-    named = {"MLCL (ours)": "mlcl-ours", "BCE + kNN": "bce-+-knn", "P@5": "p-5", "5,000 R2,3": "5000-r2-3"}
-    assert {name: slug(name) for name in named} == named
+    slugs = {"MLCL (ours)": "mlcl-ours", "BCE + kNN": "bce-+-knn", "P@5": "p-5", "5,000 R2,3": "5000-r2-3"}
+    assert {name: slug(name) for name in slugs} == slugs
     for name in ("b", "a"):
         (tmp_path / f"{name}.yaml").touch()
     assert [file.stem for file in table_files(tmp_path)] == ["a", "b"]
     assert find_table("a", tmp_path) == tmp_path / "a.yaml"
     assert find_table("some/where.yml", tmp_path) == Path("some/where.yml")
-    with pytest.raises(UserError, match="no such table; did you mean a") as caught:
+    with pytest.raises(UserError, match="no such table; did you mean a") as error:
         find_table("aa", tmp_path)
-    assert (caught.value.key, caught.value.allowed) == ("TABLE", ["a", "b"])
+    assert (error.value.key, error.value.allowed) == ("TABLE", ["a", "b"])
 
 
 def test_a_row_or_column_leaves_figures_out(files):

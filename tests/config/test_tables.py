@@ -122,8 +122,8 @@ def described(data):
 def fitted(job):
     """Returns the task of a job on its source and checks the source's options; weight files may be absent."""
     source = find_source(job.data.source)
-    given = {"path": "here"} if source.needs_input else {}
-    validate(source.options, {**given, **job.data.options}, None)
+    input_options = {"path": "here"} if source.needs_input else {}
+    validate(source.options, {**input_options, **job.data.options}, None)
     if isinstance(job.encoder, ResNetConfig):
         job = job.model_copy(update={"encoder": job.encoder.model_copy(update={"weights": None})})
     return check_job(job, described(job.data))
@@ -146,17 +146,17 @@ def test_a_job_file_fits_its_data_set_and_names_its_command(file):
 
 @pytest.mark.parametrize(("file", "scale"), CASES, ids=lambda part: getattr(part, "stem", part))
 def test_every_cell_of_a_table_fits_its_data_set(file, scale):
-    found = cells_of(load_table(file), file, scale=scale, seeds=1)
-    assert len({cell.id for cell in found}) == len(found)
-    for cell in found:
+    table_cells = cells_of(load_table(file), file, scale=scale, seeds=1)
+    assert len({cell.id for cell in table_cells}) == len(table_cells)
+    for cell in table_cells:
         job = cell.jobs[0]
         task = fitted(job)
         info = described(job.data)
-        known = {*metric_names(task, n_labels=20, groups=job.evaluation.metrics), "neighbour_overlap"}
-        known |= {metric.name for metric in embedding_metrics(job.evaluation.metrics)}
-        known |= {f"accuracy_{level}" for space in info.label_spaces.values() for level in space.levels}
+        known_names = {*metric_names(task, n_labels=20, groups=job.evaluation.metrics), "neighbour_overlap"}
+        known_names |= {metric.name for metric in embedding_metrics(job.evaluation.metrics)}
+        known_names |= {f"accuracy_{level}" for space in info.label_spaces.values() for level in space.levels}
         for figure in cell.figures:
-            assert figure.metric.rpartition("/")[2] in known
+            assert figure.metric.rpartition("/")[2] in known_names
             assert figure.metric.startswith("knn/") <= (job.evaluation.knn is not None)
             assert figure.metric.startswith("transfer/") == (job.evaluation.transfer_to is not None)
 
@@ -164,18 +164,20 @@ def test_every_cell_of_a_table_fits_its_data_set(file, scale):
 @pytest.mark.parametrize("file", TABLES, ids=lambda file: file.stem)
 def test_a_table_has_the_figures_that_the_paper_prints(file):
     figures = [figure for cell in cells(file.stem).values() for figure in cell.figures]
-    printed = [figure.printed for figure in figures if figure.printed is not None]
-    assert (len(printed), round(sum(printed), 4)) == PRINTED.get(file.stem, (0, 0))
+    printed_values = [figure.printed for figure in figures if figure.printed is not None]
+    assert (len(printed_values), round(sum(printed_values), 4)) == PRINTED.get(file.stem, (0, 0))
     assert f"\n#   mlcl reproduce {file.stem}" in file.read_text()
 
 
 def test_the_printed_figures_are_the_papers():
-    read = [line.split(": ", 1) for line in SECOND_READING.strip().splitlines()]
-    for table, row, column, printed in ((t, *c.split(" | ")) for t, its in read for c in its.split("; ")):
-        figures = [None if value == "-" else float(value) for value in printed.split()]
-        found = [figure.printed for figure in cells(table)[row, column].figures]
-        assert found == pytest.approx(figures), (table, row, column)
-    assert {table for table, _ in read} == PRINTED.keys()
+    readings = [line.split(": ", 1) for line in SECOND_READING.strip().splitlines()]
+    for table, row, column, values in (
+        (t, *c.split(" | ")) for t, entries in readings for c in entries.split("; ")
+    ):
+        expected = [None if value == "-" else float(value) for value in values.split()]
+        actual = [figure.printed for figure in cells(table)[row, column].figures]
+        assert actual == pytest.approx(expected), (table, row, column)
+    assert {table for table, _ in readings} == PRINTED.keys()
 
 
 def test_the_review_tables_draw_samples_and_noise_anew_for_each_seed():
@@ -184,10 +186,10 @@ def test_the_review_tables_draw_samples_and_noise_anew_for_each_seed():
         ("mlcl-table5", "BeerAdvocate 60", "CE 30 %"),
     ):
         file = find_table(name, ROOT / "tables")
-        (found,) = cells_of(load_table(file), file, only=["/".join(map(slug, cell))])
-        assert [job.train.seed for job in found.jobs] == list(range(10))
-        assert [job.data.subset.seed for job in found.jobs] == list(range(10))
-    assert [job.data.label_noise.seed for job in found.jobs] == list(range(10))
+        (table_cell,) = cells_of(load_table(file), file, only=["/".join(map(slug, cell))])
+        assert [job.train.seed for job in table_cell.jobs] == list(range(10))
+        assert [job.data.subset.seed for job in table_cell.jobs] == list(range(10))
+    assert [job.data.label_noise.seed for job in table_cell.jobs] == list(range(10))
 
 
 @pytest.mark.parametrize("row", ["TripAdvisor 60", "BeerAdvocate 60"])
@@ -209,9 +211,9 @@ def test_the_baseline_is_the_classifier_alone(table, column):
 
 
 def test_supcon_is_mlcl_without_its_superclass_head():
-    found = cells("mlcl-table2")
-    supcon = found["CIFAR-100", "SupCon"].jobs[0].objective.heads
-    mlcl = found["CIFAR-100", "MLCL"].jobs[0].objective.heads
+    table_cells = cells("mlcl-table2")
+    supcon = table_cells["CIFAR-100", "SupCon"].jobs[0].objective.heads
+    mlcl = table_cells["CIFAR-100", "MLCL"].jobs[0].objective.heads
     assert supcon.keys() == {"subclass"}
     assert mlcl["subclass"].model_copy(update={"weight": 1.0}) == supcon["subclass"]
 
@@ -227,39 +229,43 @@ def test_neighbours_cost_no_training():
 
 def test_baselines_have_the_seeds_of_the_picks_beside_them():
     file = find_table("leaderboard-classes", ROOT / "tables")
-    found = {(cell.row, cell.column): cell for cell in cells_of(load_table(file), file)}
-    baseline = found["TF-IDF SVM", "ICD-10-CM 20"].jobs
+    table_cells = {(cell.row, cell.column): cell for cell in cells_of(load_table(file), file)}
+    baseline = table_cells["TF-IDF SVM", "ICD-10-CM 20"].jobs
     assert [job.train.seed for job in baseline] == [1, 2, 1001, 1002, 2001, 2002]
     assert [job.data.subset.seed for job in baseline] == [1, 2, 1001, 1002, 2001, 2002]
-    assert [job.train.seed for job in found["supcon", "ICD-10-CM 20"].jobs] == [0, 1, 2, 3, 4, 5]
+    assert [job.train.seed for job in table_cells["supcon", "ICD-10-CM 20"].jobs] == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("name", "held"), [("labels", 2), ("classes", 1)])
 def test_a_leaderboard_searches_all_methods_alike(name, held):
     name = f"leaderboard-{name}"
     table = load_table(find_table(name, ROOT / "tables"))
-    found = [cell.tuning for cell in cells(name).values() if cell.tuning is not None]
-    control, followers = table.ranks.control, [its for its in found if its.control is not None]
-    assert len(found) - len(followers) == len(table.columns)
-    assert {its.control for its in followers} == {control}
-    assert {its.start for its in followers} == {table.tune.start}
-    whole = {row for (row, _), cell in cells(name).items() if cell.tuning and not cell.tuning.hold}
-    assert whole == {control}
-    assert {len(its.hold) for its in followers} <= {1, held}
-    assert {(its.searches, its.trials, its.race_seeds, its.confirm) for its in found} == {(3, 18, 1, 2)}
+    tunings = [cell.tuning for cell in cells(name).values() if cell.tuning is not None]
+    control, followers = table.ranks.control, [tuning for tuning in tunings if tuning.control is not None]
+    assert len(tunings) - len(followers) == len(table.columns)
+    assert {tuning.control for tuning in followers} == {control}
+    assert {tuning.start for tuning in followers} == {table.tune.start}
+    control_rows = {row for (row, _), cell in cells(name).items() if cell.tuning and not cell.tuning.hold}
+    assert control_rows == {control}
+    assert {len(tuning.hold) for tuning in followers} <= {1, held}
+    assert {(tuning.searches, tuning.trials, tuning.race_seeds, tuning.confirm) for tuning in tunings} == {
+        (3, 18, 1, 2)
+    }
     assert {line.tune.seeds for line in table.rows.values() if line.tune} | {table.tune.seeds} == {6}
-    spaces = {tuning.text: yaml.safe_load(tuning.text) for tuning in found}.values()
+    spaces = {tuning.text: yaml.safe_load(tuning.text) for tuning in tunings}.values()
     assert len(spaces) > 2
-    alike = [{key: its for key, its in s["space"].items() if not key.startswith("objective")} for s in spaces]
-    assert all(each == alike[0] for each in alike)
+    shared_settings = [
+        {key: value for key, value in s["space"].items() if not key.startswith("objective")} for s in spaces
+    ]
+    assert all(settings == shared_settings[0] for settings in shared_settings)
     assert all(space["search"] == {"sampler": "tpe", "scheduler": "none"} for space in spaces)
 
 
 def test_the_page_of_tables_tells_of_each_and_its_example_loads(tmp_path):
     page = (ROOT / "docs" / "tables.md").read_text()
-    firsts = re.findall(r"^\| (`.*?`) \|", page.partition("## The tables")[2], re.MULTILINE)
-    named = [name for first in firsts for name in re.findall(r"`([\w-]+)`", first)]
-    assert sorted(named) == sorted(file.stem for file in TABLES)
+    first_columns = re.findall(r"^\| (`.*?`) \|", page.partition("## The tables")[2], re.MULTILINE)
+    names = [name for column in first_columns for name in re.findall(r"`([\w-]+)`", column)]
+    assert sorted(names) == sorted(file.stem for file in TABLES)
     (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "tables").mkdir()
     file = tmp_path / "tables" / "example.yaml"

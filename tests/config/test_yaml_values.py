@@ -44,24 +44,24 @@ REFUSED = {
 @pytest.mark.parametrize(("override", "problem"), REFUSED.items(), ids=REFUSED)
 def test_a_value_that_would_be_read_as_another_one_is_refused(tiny, override, problem):
     key = override.partition("=")[0]
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         load_job(job_tree(tiny), [override])
-    assert f"key {key}" in caught.value.line()
-    assert problem in caught.value.line()
+    assert f"key {key}" in error.value.line()
+    assert problem in error.value.line()
 
 
 @pytest.mark.parametrize("key", ["train.epochs", "train.lr", "evaluation.margin", "data.split_seed"])
 def test_true_is_no_number_in_python_either(tiny, key):
-    with pytest.raises(UserError, match=BOOLEAN) as caught:
+    with pytest.raises(UserError, match=BOOLEAN) as error:
         load_job(job_tree(tiny), {key: True})
-    assert caught.value.key == key
+    assert error.value.key == key
 
 
 @pytest.mark.parametrize("margin", [".inf", ".nan", "-1"])
 def test_a_margin_is_a_number(tiny, margin):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         load_job(job_tree(tiny), [f"evaluation.margin={margin}"])
-    assert caught.value.key == "evaluation.margin"
+    assert error.value.key == "evaluation.margin"
 
 
 FILES = {
@@ -75,12 +75,12 @@ FILES = {
 @pytest.mark.parametrize(("load", "text"), FILES.values(), ids=FILES)
 def test_every_kind_of_file_is_read_by_these_rules(tmp_path, tiny, load, text):
     file = tmp_path / "file.yaml"
-    for written, problem in ((text, SIXTY), (text.replace("4:16", "0400"), OCTAL)):
-        file.write_text(f"# one\n{written}\n")
-        with pytest.raises(UserError) as caught:
+    for line, problem in ((text, SIXTY), (text.replace("4:16", "0400"), OCTAL)):
+        file.write_text(f"# one\n{line}\n")
+        with pytest.raises(UserError) as error:
             load(file) if load else load_space(file, tiny_job(tiny))
-        column = written.index("4:16" if "4:16" in written else "0400") + 1
-        assert caught.value.line() == f"{file}: not valid YAML; found: {problem} (line 2, column {column})"
+        column = line.index("4:16" if "4:16" in line else "0400") + 1
+        assert error.value.line() == f"{file}: not valid YAML; found: {problem} (line 2, column {column})"
 
 
 BOOLEANS = {
@@ -119,8 +119,8 @@ UNCHANGED |= {"'0400'": "0400", "'4:16'": "4:16", "a:b": "a:b", "http://h:1": "h
 
 @pytest.mark.parametrize(("text", "value"), UNCHANGED.items(), ids=UNCHANGED)
 def test_other_numbers_and_texts_stay_what_they_are(text, value):
-    found = parse_override(f"key={text}")[1]
-    assert (found, type(found)) == (value, type(value))
+    result = parse_override(f"key={text}")[1]
+    assert (result, type(result)) == (value, type(value))
     assert load_yaml(yaml.safe_dump({"k": value}))["k"] == value
 
 
@@ -139,8 +139,8 @@ def test_a_job_named_as_a_number_is_itself_when_it_is_read_again(tiny, tmp_path,
     job = tiny_job(tiny, f"experiment='{name}'")
     assert load_job(load_yaml(job_yaml(job))) == job
     space = {"space": {"objective.heads.detail.labels": {"choice": [name, "detail"]}}}
-    how = {"name": "s", "home": tmp_path, "shared": {}, "seeds": 0, "trials": 2, "control": False}
-    assert load_yaml(sweep_plan(job, space, **how).space_text) == space
+    options = {"name": "s", "home": tmp_path, "shared": {}, "seeds": 0, "trials": 2, "control": False}
+    assert load_yaml(sweep_plan(job, space, **options).space_text) == space
 
 
 RANGES = {
@@ -157,10 +157,10 @@ RANGES = {
 def test_a_range_that_is_none_is_refused_for_what_is_wrong_with_it(tmp_path, tiny, entry, problem):
     file = tmp_path / "space.yaml"
     file.write_text(f"space: {{{entry}}}")
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         load_space(file, tiny_job(tiny))
-    assert problem in caught.value.line()
-    assert "train." in caught.value.line()
+    assert problem in error.value.line()
+    assert "train." in error.value.line()
 
 
 def test_merge_keys_share_a_section(tmp_path, tiny):
@@ -179,9 +179,9 @@ objective:
 """)
     assert dump_job(load_job(file)) == dump_job(load_job(tree))
     lines = read_yaml_lines(file)[1]
-    first = lines["objective.heads.detail"]
-    assert lines["objective.heads.topic.weight"] == first  # inherited, so its line is that of the anchor
-    assert lines["objective.heads.topic.labels"] == first + 3
+    first_line = lines["objective.heads.detail"]
+    assert lines["objective.heads.topic.weight"] == first_line  # inherited, so its line is that of the anchor
+    assert lines["objective.heads.topic.labels"] == first_line + 3
 
 
 CHAIN = (("a", 1), ("b", 2), ("c", 1))

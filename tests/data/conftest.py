@@ -51,11 +51,11 @@ def write(tmp_path):
 
     def write(batch: dict[str, list[Any]] | None, folder: str = "set", **options: Any) -> Path:
         rows = range(len(next(iter(batch.values()))) if batch else 0)
-        made: dict[str, list[Any]] = {"id": [f"r{i}" for i in rows], "split": ["train"] * len(rows)}
+        columns: dict[str, list[Any]] = {"id": [f"r{i}" for i in rows], "split": ["train"] * len(rows)}
         if options.get("modality", "text") == "text":
-            made["text"] = [f"text {i}" for i in rows]
+            columns["text"] = [f"text {i}" for i in rows]
         settings = {"name": "toy", "modality": "text", "label_spaces": SPACES, "origin": "made"}
-        settings |= {"licence": "none", "batches": [made | (batch or {})]}
+        settings |= {"licence": "none", "batches": [columns | (batch or {})]}
         shard_rows = options.pop("shard_rows", 65_536)
         write_dataset(tmp_path / folder, NewDataset(**(settings | options)), shard_rows)
         return tmp_path / folder
@@ -110,15 +110,15 @@ class DistributionTestCase(SourceTestCase):
     added = ""
 
     def test_counts_are_compared_with_the_published_ones(self, settings, tmp_path):
-        with pytest.raises(UserError, match="not the published counts; check_counts=false") as caught:
+        with pytest.raises(UserError, match="not the published counts; check_counts=false") as error:
             prepare(self.name, tmp_path / "home", {**settings, "check_counts": True})
         assert self.counts
-        assert self.counts in caught.value.line()
+        assert self.counts in error.value.line()
 
     def test_its_state_changes_with_a_file_that_is_added(self, source, given, settings):
-        before = source.state(source.options(**settings))
+        initial_state = source.state(source.options(**settings))
         (given / (self.added or "other")).write_bytes(b"another")
-        assert (source.state(source.options(**settings)) != before) == (self.added != "")
+        assert (source.state(source.options(**settings)) != initial_state) == (self.added != "")
 
 
 @pytest.fixture
@@ -138,7 +138,9 @@ def read(source, given, settings, tmp_path):
 def rows_of(data, *spaces):
     """Returns a mapping from id to split, text (None for images) and labels (names or ratings) of a row."""
     rows = {}
-    spaces = spaces or [name for name, its in data.info.label_spaces.items() if its.kind != "hierarchy"]
+    spaces = spaces or [
+        name for name, label_space in data.info.label_spaces.items() if label_space.kind != "hierarchy"
+    ]
     for name in data.info.rows:
         split = data.split(name)
         texts = split.texts() if data.info.modality == "text" else [None] * len(split)
@@ -162,5 +164,7 @@ def splits_of(data):
 
 def images_of(data):
     """Returns a mapping from id to encoded image."""
-    parts = [data.split(name) for name in data.info.rows]
-    return {row_id: image for part in parts for row_id, image in zip(part.ids, part.images(), strict=True)}
+    splits = [data.split(name) for name in data.info.rows]
+    return {
+        row_id: image for split in splits for row_id, image in zip(split.ids, split.images(), strict=True)
+    }

@@ -35,15 +35,19 @@ def test_icd10cm_has_every_diagnosis_under_its_section(icd):
 
 def test_diagnoses_are_grouped_by_category_as_their_source_declares(icd):
     test = Dataset.open(icd).split("test")
-    categories, first = [code[:3] for code in test.ids], {}
-    assert row_groups(test).tolist() == [first.setdefault(name, len(first)) for name in categories]
-    assert 500 < len(first) < len(test)
+    categories, group_numbers = [code[:3] for code in test.ids], {}
+    assert row_groups(test).tolist() == [
+        group_numbers.setdefault(name, len(group_numbers)) for name in categories
+    ]
+    assert 500 < len(group_numbers) < len(test)
 
 
 def test_icd10cm_can_keep_twins_together(tmp_path):
-    made = prepare("icd10cm", tmp_path, {"twins": "together"})
-    assert not [note for note in check(made).warnings if "twin" in note or "content of" in note]
-    texts = {name: set(map(twin_form, Dataset.open(made).split(name).texts())) for name in ("train", "test")}
+    folder = prepare("icd10cm", tmp_path, {"twins": "together"})
+    assert not [note for note in check(folder).warnings if "twin" in note or "content of" in note]
+    texts = {
+        name: set(map(twin_form, Dataset.open(folder).split(name).texts())) for name in ("train", "test")
+    }
     assert not texts["train"] & texts["test"]
 
 
@@ -81,23 +85,23 @@ def test_digits_are_scenes_of_one_to_three(scenes):
 def test_digits_of_held_out_scenes_are_in_no_training_scene(tmp_path, monkeypatch):
     from mlcl.data.sources import digits
 
-    used = {}
-    real = digits._draw_scene
+    pools = {}
+    original = digits._draw_scene
 
-    def scene(pixels, target, own, size, rng):
-        used.setdefault(tuple(own.tolist()), None)
-        return real(pixels, target, own, size, rng)
+    def scene(pixels, target, pool, size, rng):
+        pools.setdefault(tuple(pool.tolist()), None)
+        return original(pixels, target, pool, size, rng)
 
     monkeypatch.setattr(digits, "_draw_scene", scene)
     SOURCE.write(tmp_path / "digits", Options(scenes=100), 0)
-    train, validation, test = map(set, used)
+    train, validation, test = map(set, pools)
     assert not train & validation | train & test | validation & test
     assert len(train | validation | test) == 1797
 
 
 def test_digits_follow_size_and_seed(tmp_path):
-    one, other = (SOURCE.write(tmp_path / str(seed), Options(scenes=100, size=48), seed) for seed in (0, 1))
-    assert one.fingerprint != other.fingerprint
+    first, other = (SOURCE.write(tmp_path / str(seed), Options(scenes=100, size=48), seed) for seed in (0, 1))
+    assert first.fingerprint != other.fingerprint
     image = Dataset.open(tmp_path / "0").split("train").images()[0]
     assert Image.open(io.BytesIO(image)).size == (48, 48)
 

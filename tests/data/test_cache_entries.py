@@ -39,17 +39,17 @@ def ask(home):
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut off"])
 def test_a_damaged_file_is_computed_again(tmp_path, damage):
-    whole = fill(tmp_path)
+    expected_values = fill(tmp_path)
     files = [file for entry in cache_entries(tmp_path) for file in (entry.path, *entry.path.glob("*"))]
-    kept = {file: file.read_bytes() for file in files if file.is_file() and file.name != ABOUT}
-    for file, content in kept.items():
+    contents = {file: file.read_bytes() for file in files if file.is_file() and file.name != ABOUT}
+    for file, content in contents.items():
         file.unlink()
         if damage != "gone":
             file.write_bytes(b"" if damage == "empty" else content[: len(content) // 2])
-        for again, before in zip(ask(tmp_path), whole, strict=True):
-            np.testing.assert_array_equal(again, before)
+        for actual, expected in zip(ask(tmp_path), expected_values, strict=True):
+            np.testing.assert_array_equal(actual, expected)
         ask(tmp_path)
-    assert {file: file.read_bytes() for file in kept} == kept
+    assert {file: file.read_bytes() for file in contents} == contents
 
 
 def test_what_is_there_and_how_large(tmp_path):
@@ -73,13 +73,13 @@ def test_what_is_there_and_how_large(tmp_path):
 def test_the_command_removes_all_and_says_so(tmp_path):
     fill(tmp_path)
     runner = CliRunner()
-    only_said = runner.invoke(app, ["clean", "--dry-run", "--json", "--home", str(tmp_path)])
-    said = json.loads(only_said.output)
-    assert said["bytes"] == sum(entry.bytes for entry in cache_entries(tmp_path)) > 0
-    assert [entry["removed"] for entry in said["entries"]] == [False] * 3
-    done = runner.invoke(app, ["clean", "--home", str(tmp_path)])
-    assert "tfidf of small texts" in done.output
-    assert "removed 3 entries" in done.output
+    dry_run = runner.invoke(app, ["clean", "--dry-run", "--json", "--home", str(tmp_path)])
+    report = json.loads(dry_run.output)
+    assert report["bytes"] == sum(entry.bytes for entry in cache_entries(tmp_path)) > 0
+    assert [entry["removed"] for entry in report["entries"]] == [False] * 3
+    result = runner.invoke(app, ["clean", "--home", str(tmp_path)])
+    assert "tfidf of small texts" in result.output
+    assert "removed 3 entries" in result.output
     assert cache_entries(tmp_path) == []
     assert "removed 0 entries" in runner.invoke(app, ["clean", "--home", str(tmp_path)]).output
 
@@ -87,29 +87,29 @@ def test_the_command_removes_all_and_says_so(tmp_path):
 def test_the_doctor_finds_what_a_killed_extraction_left(tmp_path):
     fill(tmp_path)
     entry = next(entry for entry in cache_entries(tmp_path) if entry.kind == "features")
-    left = entry.path.with_name(f".{entry.path.name}.abc.partial")
-    left.mkdir()
+    partial_folder = entry.path.with_name(f".{entry.path.name}.abc.partial")
+    partial_folder.mkdir()
     with FileLock(entry.path.with_name(f".{entry.path.name}.lock")):
         assert list(find_partial_files(Scope(tmp_path, "none"))) == []
     (finding,) = find_partial_files(Scope(tmp_path, "none"))
     assert finding.mend is not None
     finding.mend()
-    assert not left.exists()
+    assert not partial_folder.exists()
     assert entry.path.exists()
 
 
 def test_one_of_several_writes_an_entry_and_the_others_wait(tmp_path):
-    entry, written = tmp_path / "cache" / "kind" / "entry", []
+    entry, paths = tmp_path / "cache" / "kind" / "entry", []
 
-    def write(work):
-        written.append(work)
+    def write(path):
+        paths.append(path)
         time.sleep(0.05)
-        work.write_text("content")
+        path.write_text("content")
 
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(read_cached, entry, write, Path.read_text) for _ in range(4)]
-    assert [each.result() for each in asked] == ["content"] * 4
-    assert len(written) == 1
+        futures = [pool.submit(read_cached, entry, write, Path.read_text) for _ in range(4)]
+    assert [future.result() for future in futures] == ["content"] * 4
+    assert len(paths) == 1
 
 
 def test_a_damaged_entry_that_another_process_has_written_again_is_kept(tmp_path):
@@ -130,10 +130,10 @@ def test_a_damaged_entry_is_removed_under_the_lock_alone(tmp_path):
     entry.write_text("damaged")
     with ThreadPoolExecutor(1) as pool:
         with FileLock(tmp_path / ".entry.lock"):
-            asked = pool.submit(read_cached, entry, lambda work: work.write_text("1"), _number)
+            future = pool.submit(read_cached, entry, lambda path: path.write_text("1"), _number)
             time.sleep(0.1)
             assert entry.read_text() == "damaged"
-        assert asked.result() == 1
+        assert future.result() == 1
 
 
 def _number(path):
@@ -149,8 +149,8 @@ def test_an_entry_that_describes_itself_oddly_is_listed(tmp_path, about):
 
 
 def test_an_entry_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path):
-    def fail(work):
-        work.write_text("half")
+    def fail(path):
+        path.write_text("half")
         raise OSError("No space left on device")
 
     with pytest.raises(UserError, match="cannot be written; found: No space left on device"):

@@ -67,31 +67,31 @@ def test_validation_tells_what_training_does_not_and_test_never_does(written):
 def test_a_level_between_tells_a_parent_too(written):
     rows = [("train", 0, 0, 0), ("train", None, 0, 1), ("train", 1, None, 2), ("train", 1, 1, None)]
     data = Dataset.open(written(rows, THREE, LEVELS))
-    found = class_parents(data, "kind")
-    assert list(found) == ["dept", "group"]
-    assert found["dept"].tolist() == [0, 0, 1, -1, -1]
-    assert found["group"].tolist() == [0, 0, -1, -1, -1]
+    parents = class_parents(data, "kind")
+    assert list(parents) == ["dept", "group"]
+    assert parents["dept"].tolist() == [0, 0, 1, -1, -1]
+    assert parents["group"].tolist() == [0, 0, -1, -1, -1]
     assert class_parents(data, "group")["dept"].tolist() == [0, 1]
     assert class_parents(data, "dept") == {}
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_a_class_with_two_parents_is_refused_at_the_first_row_that_disagrees(written, split):
-    other = [("train", 0, 4), ("train", None, 4), ("train", 0, 4)]
-    other += [(split, 1, 4), (split, 1, 4), (split, 0, 4)]
-    folder = written(sound() + other)
-    with pytest.raises(UserError, match=r"other has a second parent in dept at row \d+, id r11") as caught:
+    other_rows = [("train", 0, 4), ("train", None, 4), ("train", 0, 4)]
+    other_rows += [(split, 1, 4), (split, 1, 4), (split, 0, 4)]
+    folder = written(sound() + other_rows)
+    with pytest.raises(UserError, match=r"other has a second parent in dept at row \d+, id r11") as error:
         check(folder)
-    assert caught.value.key == "kind"
-    assert f"/{split}-0" in caught.value.file
-    assert caught.value.found == ["kitchen (3 rows)", "garden (2 rows)"]
-    assert "whole paths: kitchen/other and garden/other" in caught.value.allowed
+    assert error.value.key == "kind"
+    assert f"/{split}-0" in error.value.file
+    assert error.value.found == ["kitchen (3 rows)", "garden (2 rows)"]
+    assert "whole paths: kitchen/other and garden/other" in error.value.allowed
     if split == "test":
         assert class_parents(Dataset.open(folder), "kind")["dept"][4] == 0
         return
-    for refused in (lambda data: class_parents(data, "kind"), lambda data: hold_out(data, "path", 0.5, 0)):
+    for operation in (lambda data: class_parents(data, "kind"), lambda data: hold_out(data, "path", 0.5, 0)):
         with pytest.raises(UserError, match="second parent"):
-            refused(Dataset.open(folder))
+            operation(Dataset.open(folder))
 
 
 def test_a_middle_class_with_two_parents_is_refused_where_each_finest_class_has_one(written):

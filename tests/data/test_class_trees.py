@@ -47,8 +47,8 @@ def test_a_row_has_the_nodes_of_all_levels_and_the_fingerprint_those_above(write
     assert data.info.space("path").classes == ("a", "b", "c", "d")
     assert data.split("train").labels("path.tag").lists()[1] == [0, 3]
     path = SPACES["path"].model_copy(update={"parents": ((0, 1, 1, 1),)})
-    other = data.info.model_copy(update={"label_spaces": SPACES | {"path": path}})
-    assert other.fingerprint != data.info.fingerprint
+    other_info = data.info.model_copy(update={"label_spaces": SPACES | {"path": path}})
+    assert other_info.fingerprint != data.info.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -112,15 +112,15 @@ def test_a_row_is_under_each_of_its_paths(write_tree, batch):
     # Class -1, of the row without labels, is a class like the others and comes first.
     assert top.sizes.tolist() == [3]
     assert middle.sizes.tolist() == [1, 2, 2]
-    below = [sorted(part.tolist()) for part in np.split(finest.members, finest.offsets[1:-1])]
-    assert below == [[3], [0, 1, 5], [4, 5], [2, 5], [1, 2]]
+    member_lists = [sorted(members.tolist()) for members in np.split(finest.members, finest.offsets[1:-1])]
+    assert member_lists == [[3], [0, 1, 5], [4, 5], [2, 5], [1, 2]]
 
 
 def test_a_subset_counts_the_finest_labels(write_tree, batch):
     train = Dataset.open(write_tree(batch)).split("train")
-    part, same = (subset(train, name, n=3, seed=1) for name in ("path", "tag"))
-    assert part.ids == same.ids
-    assert isinstance(part.labels("path"), LabelRows)
+    path_subset, tag_subset = (subset(train, name, n=3, seed=1) for name in ("path", "tag"))
+    assert path_subset.ids == tag_subset.ids
+    assert isinstance(path_subset.labels("path"), LabelRows)
 
 
 LABELS = {

@@ -16,14 +16,14 @@ WORDS = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnrs"]
 def warnings(write):
     """Returns a function that checks texts with one class each in the space `it` and returns the warnings."""
 
-    made = []
+    folders = []
 
     def warnings(texts, labels, classes=("sport", "news")):
         splits = [SPLITS[i % 10] for i in range(len(texts))]
         batch = {"text": texts, "split": splits, "it": labels}
         space = LabelSpace(kind="single", classes=classes)
-        made.append(write(batch, f"set{len(made)}", label_spaces={"it": space}))
-        return check(made[-1]).warnings
+        folders.append(write(batch, f"set{len(folders)}", label_spaces={"it": space}))
+        return check(folders[-1]).warnings
 
     return warnings
 
@@ -63,8 +63,8 @@ def test_texts_that_name_their_class_are_told(warnings):
 
 def test_names_of_several_words_and_marks_are_found(warnings):
     classes = ("ice_cream", "rec.sport.hockey", "c")
-    named = ("with ice cream", "of rec sport, hockey", "a c b")
-    texts = [f"{words(row)} {named[row % 3]}" for row in range(300)]
+    phrases = ("with ice cream", "of rec sport, hockey", "a c b")
+    texts = [f"{words(row)} {phrases[row % 3]}" for row in range(300)]
     (note,) = warnings(texts, [i % 3 for i in range(300)], classes)
     assert "ice_cream is in 100 %" in note
     assert "rec.sport.hockey is in 100 %" in note
@@ -83,8 +83,8 @@ def test_images_of_equal_pixels_are_copies_whatever_the_file(write_images, image
         image.save(file, "BMP")
         image_batch["image"][4] = file.getvalue()
     image_batch["image"][3] = image_batch["image"][1]
-    told = check(write_images(image_batch)).warnings
-    assert "rows with the content of a training row: 1 of validation, 1 of test" in told
+    messages = check(write_images(image_batch)).warnings
+    assert "rows with the content of a training row: 1 of validation, 1 of test" in messages
 
 
 def test_digests_are_of_pixels_and_size_or_of_bytes_that_cannot_be_decoded():

@@ -20,10 +20,10 @@ def test_every_row_comes_back_under_its_split(text_set, batch, place):
     assert data.info.rows == {"train": 24, "validation": 8, "test": 8}
     for name in ("train", "validation", "test"):
         split = data.split(name)
-        wanted = [i for i, s in enumerate(batch["split"]) if s == name]
-        assert split.ids == [batch["id"][i] for i in wanted]
-        assert split.texts() == [batch["text"][i] for i in wanted]
-        assert len(split) == len(wanted)
+        indices = [i for i, s in enumerate(batch["split"]) if s == name]
+        assert split.ids == [batch["id"][i] for i in indices]
+        assert split.texts() == [batch["text"][i] for i in indices]
+        assert len(split) == len(indices)
     rows = torch.cat([data.split(name).rows for name in ("train", "validation", "test")])
     assert sorted(rows.tolist()) == list(range(40))
 
@@ -32,55 +32,55 @@ def test_labels_have_the_form_that_training_takes(write, batch):
     unsorted = [[3, 0, 3], *batch["tags"][1:]]
     batch["tags"][0] = [0, 3]
     split = Dataset.open(write(batch | {"tags": unsorted})).split("train")
-    wanted = [i for i, s in enumerate(batch["split"]) if s == "train"]
-    topic = [-1 if batch["topic"][i] is None else batch["topic"][i] for i in wanted]
-    detail = [batch["detail"][i] for i in wanted]
+    indices = [i for i, s in enumerate(batch["split"]) if s == "train"]
+    topic = [-1 if batch["topic"][i] is None else batch["topic"][i] for i in indices]
+    detail = [batch["detail"][i] for i in indices]
     assert split.labels("topic").tolist() == topic
     assert split.labels("topic").dtype == torch.int64
-    assert split.labels("tags").lists() == [batch["tags"][i] or [] for i in wanted]
+    assert split.labels("tags").lists() == [batch["tags"][i] or [] for i in indices]
     assert split.labels("tags").width == 4
     assert split.labels("path").tolist() == [list(pair) for pair in zip(topic, detail, strict=True)]
     assert split.labels("path.detail").tolist() == detail
     ratings = split.labels("ratings")
     assert ratings.dtype == torch.float32
-    assert ratings.tolist() == [batch["ratings"][i] or [0, 0] for i in wanted]
+    assert ratings.tolist() == [batch["ratings"][i] or [0, 0] for i in indices]
     index = {0: -1, 1: 0, 1.5: 1, 2: 2}
     assert split.labels("ratings.value").tolist() == [index[r] for r in ratings[:, 0].tolist()]
 
 
 def test_take_composes(text_set):
     split = Dataset.open(text_set).split("train")
-    part = split.take(torch.tensor([5, 3, 3, 0])).take(torch.tensor([3, 0]))
-    assert part.ids == [split.ids[0], split.ids[5]]
-    assert part.rows.tolist() == split.rows[[0, 5]].tolist()
-    assert part.labels("tags").lists() == [split.labels("tags").lists()[i] for i in (0, 5)]
-    assert part.texts() == [split.texts()[0], split.texts()[5]]
-    assert part.fingerprint != split.fingerprint
+    selection = split.take(torch.tensor([5, 3, 3, 0])).take(torch.tensor([3, 0]))
+    assert selection.ids == [split.ids[0], split.ids[5]]
+    assert selection.rows.tolist() == split.rows[[0, 5]].tolist()
+    assert selection.labels("tags").lists() == [split.labels("tags").lists()[i] for i in (0, 5)]
+    assert selection.texts() == [split.texts()[0], split.texts()[5]]
+    assert selection.fingerprint != split.fingerprint
 
 
 def test_opening_and_training_read_no_test_labels(text_set, monkeypatch):
-    read = []
+    columns_read = []
     column = ShardReader.column
     monkeypatch.setattr(
-        ShardReader, "column", lambda s, n, c: read.append((s.shard_file(n), c)) or column(s, n, c)
+        ShardReader, "column", lambda s, n, c: columns_read.append((s.shard_file(n), c)) or column(s, n, c)
     )
     data = Dataset.open(text_set, verify=True)
-    assert read == []
+    assert columns_read == []
     split = data.split("train")
     split.labels("tags"), split.labels("path"), split.texts()
-    assert {c for file, c in read if "/test-00000" in file} == {"split"}
+    assert {c for file, c in columns_read if "/test-00000" in file} == {"split"}
 
 
 def test_fingerprint_follows_content_and_label_spaces(write, batch):
-    one, same = (Dataset.open(write(batch, folder)).info for folder in ("one", "same"))
-    assert one.fingerprint == same.fingerprint
-    renamed = DatasetInfo.model_validate(
-        one.model_dump()
-        | {"label_spaces": {**one.label_spaces, "more": LabelSpace(kind="single", classes=("x",))}}
+    first, second = (Dataset.open(write(batch, folder)).info for folder in ("one", "same"))
+    assert first.fingerprint == second.fingerprint
+    other_info = DatasetInfo.model_validate(
+        first.model_dump()
+        | {"label_spaces": {**first.label_spaces, "more": LabelSpace(kind="single", classes=("x",))}}
     )
-    assert renamed.fingerprint != one.fingerprint
+    assert other_info.fingerprint != first.fingerprint
     batch["text"][0] = "Another."
-    assert Dataset.open(write(batch, "other")).info.fingerprint != one.fingerprint
+    assert Dataset.open(write(batch, "other")).info.fingerprint != first.fingerprint
 
 
 def test_spaces_resolve(text_set):
@@ -146,11 +146,11 @@ def test_a_damaged_shard_is_named(text_set, message, read):
 
 
 def test_shards_are_hashed_once_until_one_changes(text_set, tmp_path, monkeypatch):
-    hashed, own = [], dataset.sha256_of
-    monkeypatch.setattr(dataset, "sha256_of", lambda stream: hashed.append(1) or own(stream))
+    calls, original = [], dataset.sha256_of
+    monkeypatch.setattr(dataset, "sha256_of", lambda stream: calls.append(1) or original(stream))
     for _ in range(2):
         Dataset.open(text_set, verify=True, notes=tmp_path / "cache")
-    assert len(hashed) == len(Dataset.open(text_set).info.shards)
+    assert len(calls) == len(Dataset.open(text_set).info.shards)
     DAMAGES["SHA-256 differs"](text_set / "test-00000.parquet")
     with pytest.raises(UserError, match="SHA-256 differs"):
         Dataset.open(text_set, verify=True, notes=tmp_path / "cache")
@@ -169,8 +169,8 @@ def test_shards_are_hashed_once_until_one_changes(text_set, tmp_path, monkeypatc
 )  # fmt: skip
 def test_a_wrong_dataset_json_is_refused(text_set, changes, message):
     file = text_set / "dataset.json"
-    wrong = changes if isinstance(changes, str) else json.dumps(json.loads(file.read_text()) | changes)
-    file.write_text(wrong, encoding="latin-1")
+    content = changes if isinstance(changes, str) else json.dumps(json.loads(file.read_text()) | changes)
+    file.write_text(content, encoding="latin-1")
     with pytest.raises(UserError, match=message) as error:
         Dataset.open(text_set)
     assert error.value.file.endswith("dataset.json")
@@ -180,10 +180,10 @@ def test_a_wrong_dataset_json_is_refused(text_set, changes, message):
 def test_numbers_and_texts_of_chunks_with_nulls(chunks):
     values = [value for chunk in chunks for value in chunk]
     column = pa.chunked_array(chunks, pa.int32())
-    assert integers(column, -1).tolist() == [-1 if each is None else each for each in values]
-    assert integers(column.slice(1), 0).tolist() == [each or 0 for each in values[1:]]
-    texts = pa.chunked_array([[each and str(each) for each in chunk] for chunk in chunks], pa.string())
+    assert integers(column, -1).tolist() == [-1 if value is None else value for value in values]
+    assert integers(column.slice(1), 0).tolist() == [value or 0 for value in values[1:]]
+    texts = pa.chunked_array([[value and str(value) for value in chunk] for chunk in chunks], pa.string())
     for text in ("7", "absent"):
-        assert equal_texts(texts, text).tolist() == [str(each) == text for each in values]
+        assert equal_texts(texts, text).tolist() == [str(value) == text for value in values]
     lists = pa.chunked_array([[[1, None], None, []], [[2]]], pa.list_(pa.int32())).slice(1)
-    assert [each.tolist() for each in list_entries(lists)] == [[0, 0, 1], [2]]
+    assert [entries.tolist() for entries in list_entries(lists)] == [[0, 0, 1], [2]]

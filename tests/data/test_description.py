@@ -8,9 +8,9 @@ from mlcl.data.description import describe, in_words
 
 
 def test_label_spaces_of_the_training_split(text_set):
-    found = describe(text_set)
+    description = describe(text_set)
     train = Dataset.open(text_set).split("train")
-    tags, rows = found.labels["tags"], train.labels("tags")
+    tags, rows = description.labels["tags"], train.labels("tags")
     assert tags.classes == 4
     assert tags.cardinality == pytest.approx(len(rows.columns) / 24)
     assert tags.density == pytest.approx(tags.cardinality / 4)
@@ -19,11 +19,11 @@ def test_label_spaces_of_the_training_split(text_set):
     assert list(tags.most_frequent.values()) == sorted(counts, reverse=True)
     assert list(tags.least_frequent.values()) == sorted(counts)
     assert tags.missing == 1
-    assert found.labels["topic"].missing == 1
-    assert found.labels["ratings.value"].missing == train.labels("ratings.value").eq(-1).sum()
-    assert set(found.labels) == {"topic", "detail", "tags", "ratings.value", "ratings.room"}
-    assert found.hierarchies == {"path": ["topic", "detail"]}
-    assert found.rows == {"train": 24, "validation": 8, "test": 8}
+    assert description.labels["topic"].missing == 1
+    assert description.labels["ratings.value"].missing == train.labels("ratings.value").eq(-1).sum()
+    assert set(description.labels) == {"topic", "detail", "tags", "ratings.value", "ratings.room"}
+    assert description.hierarchies == {"path": ["topic", "detail"]}
+    assert description.rows == {"train": 24, "validation": 8, "test": 8}
 
 
 def test_in_words(text_set, write_images, image_batch):
@@ -40,8 +40,8 @@ def test_in_words(text_set, write_images, image_batch):
 
 
 def test_held_out_labels_are_not_read(text_set, monkeypatch):
-    read = []
+    names_read = []
     split = Dataset.split
-    monkeypatch.setattr(Dataset, "split", lambda self, name: read.append(name) or split(self, name))
+    monkeypatch.setattr(Dataset, "split", lambda self, name: names_read.append(name) or split(self, name))
     describe(text_set)
-    assert set(read) == {"train"}
+    assert set(names_read) == {"train"}

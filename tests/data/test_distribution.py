@@ -134,15 +134,15 @@ def test_class_names_and_json(tmp_path):
 
 def test_state_changes_with_files_and_with_folders_of_files(stored):
     with opened(stored) as files:
-        before = files.state("images")
-        assert before == files.state("images")
-        assert before != []
+        initial_state = files.state("images")
+        assert initial_state == files.state("images")
+        assert initial_state != []
     if stored.is_dir():
         (stored / "top" / "images" / "a").mkdir(parents=True)
         with opened(stored) as files:
-            with_folder = files.state("images")
+            folder_state = files.state("images")
             (stored / "top" / "images" / "a" / "1.jpg").write_bytes(b"1")
-            assert len({str(before), str(with_folder), str(files.state("images"))}) == 3
+            assert len({str(initial_state), str(folder_state), str(files.state("images"))}) == 3
 
 
 def test_names_that_are_not_utf_8_have_a_hash(tmp_path):
@@ -155,10 +155,10 @@ def test_names_that_are_not_utf_8_have_a_hash(tmp_path):
 
 
 def test_counts_that_differ_are_all_named(tmp_path):
-    published = {"train": 1000, "test": 10, "classes": 3, "labels a row": 2.9}
-    assert compare_counts(tmp_path, published, {**published, "labels a row": 2.94}) is None
+    published_counts = {"train": 1000, "test": 10, "classes": 3, "labels a row": 2.9}
+    assert compare_counts(tmp_path, published_counts, {**published_counts, "labels a row": 2.94}) is None
     with pytest.raises(UserError, match="check_counts=false") as error:
-        compare_counts(tmp_path, published, {**published, "train": 999, "labels a row": 1.5})
+        compare_counts(tmp_path, published_counts, {**published_counts, "train": 999, "labels a row": 1.5})
     assert error.value.found == ["train 999", "labels a row 1.5"]
     with pytest.raises(UserError, match="found: train 0; allowed: train 1,000"):
         compare_counts(tmp_path, {"train": 1000}, {"test": 10})
@@ -167,9 +167,9 @@ def test_counts_that_differ_are_all_named(tmp_path):
 
 def test_batches_draw_the_content_as_it_is_wanted(monkeypatch):
     monkeypatch.setattr("mlcl.data.writer.ROWS_AT_ONCE", 2)
-    drawn = []
-    texts = (drawn.append(i) or f"text {i}" for i in range(5))
+    drawn_rows = []
+    texts = (drawn_rows.append(i) or f"text {i}" for i in range(5))
     batches = in_batches({"id": list("abcde")}, "text", texts)
     assert next(batches) == {"id": ["a", "b"], "text": ["text 0", "text 1"]}
-    assert drawn == [0, 1]
+    assert drawn_rows == [0, 1]
     assert [batch["id"] for batch in batches] == [["c", "d"], ["e"]]

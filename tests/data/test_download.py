@@ -35,8 +35,8 @@ def test_the_file_is_fetched_from_the_first_place_that_has_it(server, tmp_path):
 
 
 def test_another_file_is_refused_and_not_left(server, tmp_path):
-    refused = f"not the file that was published; found: {SHA256}; allowed: 0{{64}}"
-    with pytest.raises(UserError, match=refused):
+    message = f"not the file that was published; found: {SHA256}; allowed: 0{{64}}"
+    with pytest.raises(UserError, match=message):
         fetch([f"{server}/set.bin"], "0" * 64, tmp_path / "got" / "set.bin")
     assert list((tmp_path / "got").iterdir()) == []
 
@@ -50,14 +50,14 @@ class Short(Quiet):
 
 
 def test_half_a_file_is_no_file_and_the_next_place_is_tried(server, tmp_path):
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Short, directory=tmp_path / "served")) as short:
-        Thread(target=short.serve_forever, args=(0.01,), daemon=True).start()
-        url, target = f"http://127.0.0.1:{short.server_port}/set.bin", tmp_path / "got" / "set.bin"
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Short, directory=tmp_path / "served")) as short_server:
+        Thread(target=short_server.serve_forever, args=(0.01,), daemon=True).start()
+        url, target = f"http://127.0.0.1:{short_server.server_port}/set.bin", tmp_path / "got" / "set.bin"
         with pytest.raises(UserError, match=r"cannot be downloaded.*1,152,000 of 2,304,000 bytes came"):
             fetch([url], SHA256, target)
         assert list(target.parent.iterdir()) == []
         assert fetch([url, f"{server}/set.bin"], SHA256, target).read_bytes() == CONTENT
-        short.shutdown()
+        short_server.shutdown()
 
 
 def test_without_a_server_the_user_is_told_what_to_do(server, tmp_path):

@@ -46,23 +46,23 @@ def data(tmp_path_factory):
 def has(split, held_out):
     labels = split.labels(held_out.labels)
     lists = labels.lists() if isinstance(labels, LabelRows) else [[c] for c in labels.tolist()]
-    return [bool({*each} & {*held_out.classes}) for each in lists]
+    return [bool({*row} & {*held_out.classes}) for row in lists]
 
 
 @pytest.mark.parametrize("labels", ["fine", "tags", "path", "path.fine", "flat"])
 def test_rows_with_a_held_out_class_leave_every_split_and_no_others(data, labels):
-    part = hold_out(data, labels, 0.2, seed=0)
-    held_out = part.info.held_out
+    reduced = hold_out(data, labels, 0.2, seed=0)
+    held_out = reduced.info.held_out
     assert held_out.labels == ("fine" if labels in ("path", "flat") else labels)
     for name in ("train", "validation", "test"):
-        whole, seen, unseen = data.split(name), part.split(name), part.unseen(name)
-        assert sorted([*seen.ids, *unseen.ids]) == sorted(whole.ids)
-        assert has(whole, held_out).count(True) == len(unseen)
-        assert not any(has(seen, held_out))
-        assert all(has(unseen, held_out))
-        assert seen.texts() == [f"text {id}" for id in seen.ids]
-        assert seen.rows.tolist() == sorted(seen.rows.tolist())
-        assert torch.equal(whole.rows, torch.cat([seen.rows, unseen.rows]).sort().values)
+        split, seen_split, unseen_split = data.split(name), reduced.split(name), reduced.unseen(name)
+        assert sorted([*seen_split.ids, *unseen_split.ids]) == sorted(split.ids)
+        assert has(split, held_out).count(True) == len(unseen_split)
+        assert not any(has(seen_split, held_out))
+        assert all(has(unseen_split, held_out))
+        assert seen_split.texts() == [f"text {id}" for id in seen_split.ids]
+        assert seen_split.rows.tolist() == sorted(seen_split.rows.tolist())
+        assert torch.equal(split.rows, torch.cat([seen_split.rows, unseen_split.rows]).sort().values)
 
 
 def test_the_share_is_of_the_classes_with_enough_training_rows(data):
@@ -89,15 +89,15 @@ def test_a_multi_label_hierarchy_keeps_its_parents_too(tmp_path):
 
 
 def test_the_seed_decides_and_the_fingerprint_tells(data):
-    one, again, other = (hold_out(data, "fine", 0.2, seed) for seed in (0, 0, 1))
-    assert one.info.held_out == again.info.held_out != other.info.held_out
-    assert one.info.fingerprint == again.info.fingerprint
-    assert len({each.info.fingerprint for each in (data, one, other)}) == 3
-    splits = [each.split("train") for each in (data, one, other)]
-    assert len({each.fingerprint for each in [*splits, one.unseen("train"), other.unseen("train")]}) == 5
+    first, repeat, other = (hold_out(data, "fine", 0.2, seed) for seed in (0, 0, 1))
+    assert first.info.held_out == repeat.info.held_out != other.info.held_out
+    assert first.info.fingerprint == repeat.info.fingerprint
+    assert len({variant.info.fingerprint for variant in (data, first, other)}) == 3
+    splits = [variant.split("train") for variant in (data, first, other)]
+    assert len({split.fingerprint for split in [*splits, first.unseen("train"), other.unseen("train")]}) == 5
     assert data.info.held_out is data.unseen("train") is None
-    whole = data.without(HeldOut("fine", (19,)))  # no row of validation has class 19
-    assert (whole.unseen("validation"), len(whole.split("validation"))) == (None, 100)
+    without_rare = data.without(HeldOut("fine", (19,)))  # no row of validation has class 19
+    assert (without_rare.unseen("validation"), len(without_rare.split("validation"))) == (None, 100)
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_the_seed_decides_and_the_fingerprint_tells(data):
     ],
 )
 def test_what_cannot_be_held_out(data, labels, share, key, text):
-    with pytest.raises(UserError, match=text) as caught:
+    with pytest.raises(UserError, match=text) as error:
         hold_out(data, labels, share, 0)
-    assert caught.value.key == f"data.hold_out.{key}"
+    assert error.value.key == f"data.hold_out.{key}"
 
 
 def test_aspects_and_files_hold_nothing_out_and_a_split_needs_a_row_that_stays(tmp_path):
@@ -131,14 +131,14 @@ def test_aspects_and_files_hold_nothing_out_and_a_split_needs_a_row_that_stays(t
 
 
 def test_classes_and_test_rows_are_the_same_for_all_draws_of_validation(tmp_path):
-    stored = Dataset.open(rare_class_dataset(tmp_path / "data"))
-    drawn = [redraw_validation(stored, seed) for seed in range(8)]
-    assert any(int((each.split("train").labels("detail") == 4).sum()) < SHOTS for each in drawn)
+    stored_data = Dataset.open(rare_class_dataset(tmp_path / "data"))
+    redrawn_sets = [redraw_validation(stored_data, seed) for seed in range(8)]
+    assert any(int((redrawn.split("train").labels("detail") == 4).sum()) < SHOTS for redrawn in redrawn_sets)
     for seed in range(3):
-        one = hold_out(stored, "detail", 0.5, seed)
-        parts = [hold_out(each, "detail", 0.5, seed, stored) for each in drawn]
-        assert all(part.info.held_out == one.info.held_out for part in parts)
-        assert all(part.split("test").ids == one.split("test").ids for part in parts)
+        expected = hold_out(stored_data, "detail", 0.5, seed)
+        results = [hold_out(redrawn, "detail", 0.5, seed, stored_data) for redrawn in redrawn_sets]
+        assert all(result.info.held_out == expected.info.held_out for result in results)
+        assert all(result.split("test").ids == expected.split("test").ids for result in results)
 
 
 def test_labels_alone_are_numbered_anew():

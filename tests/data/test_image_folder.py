@@ -125,9 +125,9 @@ def test_a_folder_of_images_in_each_class_is_no_level(tree, opened):
 
 @pytest.mark.parametrize("fractions", [[0.5, 0.5, 0.5], [0, 0.5, 0.5]])
 def test_fractions_that_do_not_add_up_or_leave_train_empty_are_refused(tree, opened, fractions):
-    with pytest.raises(UserError, match="fractions must add up to 1, with some for train") as caught:
+    with pytest.raises(UserError, match="fractions must add up to 1, with some for train") as error:
         opened(tree("cat/1.png", "dog/1.png"), fractions=fractions)
-    assert caught.value.key == "data.options.fractions"
+    assert error.value.key == "data.options.fractions"
 
 
 def test_links_to_folders_and_to_nothing_are_refused(tree, opened, tmp_path):
@@ -146,9 +146,9 @@ def test_links_to_folders_and_to_nothing_are_refused(tree, opened, tmp_path):
 @pytest.mark.parametrize("place", [b"cat/K\xe4se.png", b"K\xe4se/1.png"])
 def test_a_name_that_is_not_utf_8_is_refused(tree, opened, place):
     root = tree("cat/1.png", "dog/1.png", os.fsdecode(place))
-    with pytest.raises(UserError, match=r"a name that is not UTF-8; found: 'K\\udce4se") as caught:
+    with pytest.raises(UserError, match=r"a name that is not UTF-8; found: 'K\\udce4se") as error:
         opened(root)
-    assert caught.value.line().isascii()
+    assert error.value.line().isascii()
 
 
 def test_a_class_may_begin_with_underscores(tree, opened):

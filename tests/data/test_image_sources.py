@@ -22,7 +22,9 @@ def labels_of(data, *spaces):
 def records(labels, seed):
     """Returns records in the binary format, and their pixels of shape (rows, 32, 32, 3)."""
     planes = np.random.default_rng(seed).integers(0, 256, (len(labels), 3, 32, 32), dtype=np.uint8)
-    data = b"".join(bytes(own) + image.tobytes() for own, image in zip(labels, planes, strict=True))
+    data = b"".join(
+        bytes(row_labels) + image.tobytes() for row_labels, image in zip(labels, planes, strict=True)
+    )
     return data, planes.transpose(0, 2, 3, 1)
 
 
@@ -58,19 +60,21 @@ class TestCifar100(DistributionTestCase):
         rows = labels_of(data, "coarse", "fine")
         assert {row_id: row[1:] for row_id, row in rows.items()} == {
             f"{split}-{i:05d}": (names[0][coarse], names[1][fine])
-            for split, its in CIFAR_LABELS.items()
-            for i, (coarse, fine) in enumerate(its)
+            for split, label_pairs in CIFAR_LABELS.items()
+            for i, (coarse, fine) in enumerate(label_pairs)
         }
         splits = {(row_id.partition("-")[0], row[0]) for row_id, row in rows.items()}
         assert splits == {("test", "test"), ("train", "train"), ("train", "validation")}
-        pixels = {split: records(its, n)[1] for n, (split, its) in enumerate(CIFAR_LABELS.items())}
+        pixels = {
+            split: records(label_pairs, n)[1] for n, (split, label_pairs) in enumerate(CIFAR_LABELS.items())
+        }
         for row_id, image in images_of(data).items():
             split, _, number = row_id.partition("-")
             assert np.array_equal(np.asarray(Image.open(io.BytesIO(image))), pixels[split][int(number)])
 
     def test_the_split_follows_the_seed(self, read):
-        first, again, other = (splits_of(read(seed=seed, validation=0.3)) for seed in (0, 0, 1))
-        assert first == again
+        first, repeat, other = (splits_of(read(seed=seed, validation=0.3)) for seed in (0, 0, 1))
+        assert first == repeat
         assert first != other
 
     def test_without_a_path_the_archive_is_downloaded(self, read, given, monkeypatch, tmp_path):
@@ -146,15 +150,19 @@ class TestVoc2007(DistributionTestCase):
         data = read(difficult=difficult)
         splits = {"train": "train", "val": "validation", "test": "test"}
         assert labels_of(data) == {
-            image: (splits[part], [name for name in sorted(marks) if marks[name] >= least])
-            for part, images in VOC.items()
+            image: (splits[split], [name for name in sorted(marks) if marks[name] >= least])
+            for split, images in VOC.items()
             for image, marks in images.items()
         }
         assert all(image == png(int(i)) for i, image in images_of(data).items())
 
     def test_the_split_of_the_paper_halves_the_test_set(self, read):
         split = splits_of(read(split="paper"))
-        assert {i for i, its in split.items() if its == "train"} == {"000012", "000017", "000005"}
+        assert {i for i, split_name in split.items() if split_name == "train"} == {
+            "000012",
+            "000017",
+            "000005",
+        }
         assert [list(split.values()).count(name) for name in ("validation", "test")] == [20, 20]
 
 
@@ -226,11 +234,11 @@ class TestCoco(DistributionTestCase):
 
     def test_the_split_of_the_paper_halves_val_and_images_may_lie_below_images(self, read, given):
         (given / "images").mkdir()
-        for part in ("train2014", "val2014"):
-            (given / part).rename(given / "images" / part)
+        for folder in ("train2014", "val2014"):
+            (given / folder).rename(given / "images" / folder)
         split = splits_of(read(split="paper"))
-        assert {its for i, its in split.items() if PICTURES[i][0] == "train"} == {"train"}
-        halves = [its for i, its in split.items() if PICTURES[i][0] == "val"]
+        assert {split_name for i, split_name in split.items() if PICTURES[i][0] == "train"} == {"train"}
+        halves = [split_name for i, split_name in split.items() if PICTURES[i][0] == "val"]
         assert [halves.count(name) for name in ("validation", "test")] == [20, 20]
 
     def test_the_release_of_2017(self, read):
@@ -238,12 +246,14 @@ class TestCoco(DistributionTestCase):
         assert labels_of(read(year=2017, validation=0.01)) == rows
 
     def test_outlines_are_forgotten_as_they_are_read(self, read, monkeypatch):
-        seen = []
+        trees = []
         parse = coco_source._parse
-        monkeypatch.setattr(coco_source, "_parse", lambda tree, *its: seen.append(tree) or parse(tree, *its))
+        monkeypatch.setattr(
+            coco_source, "_parse", lambda tree, *arguments: trees.append(tree) or parse(tree, *arguments)
+        )
         read()
-        assert all(seen[part]["annotations"] for part in (0, 1))
-        assert all("segmentation" not in box for tree in seen for box in tree["annotations"])
+        assert all(trees[index]["annotations"] for index in (0, 1))
+        assert all("segmentation" not in box for tree in trees for box in tree["annotations"])
 
 
 GARMENTS = {
@@ -300,7 +310,7 @@ class TestDeepFashion(DistributionTestCase):
         assert data.info.space("path").levels == ("type", "category")
         splits = {"train": "train", "val": "validation", "test": "test"}
         garments = GARMENTS.items()
-        assert labels_of(data) == {image: (splits[part], KINDS[k], k) for image, (k, part) in garments}
+        assert labels_of(data) == {image: (splits[split], KINDS[k], k) for image, (k, split) in garments}
         assert images_of(data) == {image: png(number) for number, image in enumerate(GARMENTS)}
 
     def test_the_older_layout(self, read, given):

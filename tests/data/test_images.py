@@ -26,9 +26,9 @@ def test_an_image_of_the_size_keeps_its_pixels():
 
 @pytest.mark.parametrize("mode", ["L", "LA", "P", "1", "RGBA", "CMYK", "I;16", "I", "F"])
 def test_every_mode_becomes_rgb_but_those_of_more_than_eight_bits(mode):
-    wide, image = mode in ("I;16", "I", "F"), Image.new(mode, (20, 10))
-    data = encoded(image, "TIFF" if wide or mode == "CMYK" else "PNG")
-    if not wide:
+    is_wide, image = mode in ("I;16", "I", "F"), Image.new(mode, (20, 10))
+    data = encoded(image, "TIFF" if is_wide or mode == "CMYK" else "PNG")
+    if not is_wide:
         pixels = decode(data, 8)
         assert (pixels.shape, pixels.dtype) == ((3, 8, 8), np.uint8)
         return
@@ -89,12 +89,12 @@ def test_lazy_images_come_in_order_from_any_shard(write_images, image_batch, mon
     data = Dataset.open(write_images(image_batch, shard_rows=5))
     split = data.split("train")
     column = split.images()
-    named = zip(image_batch["image"], image_batch["split"], strict=True)
-    wanted = [image for image, name in named if name == "train"]
-    assert list(column) == wanted
-    assert column[3:6] == wanted[3:6]
-    assert column[-1] == wanted[-1]
-    assert list(split.take(torch.tensor([11, 0, 4])).images()) == [wanted[11], wanted[0], wanted[4]]
+    pairs = zip(image_batch["image"], image_batch["split"], strict=True)
+    expected = [image for image, name in pairs if name == "train"]
+    assert list(column) == expected
+    assert column[3:6] == expected[3:6]
+    assert column[-1] == expected[-1]
+    assert list(split.take(torch.tensor([11, 0, 4])).images()) == [expected[11], expected[0], expected[4]]
     assert column._load_group.cache_info().currsize <= columns.ROW_GROUPS_KEPT
 
 
@@ -118,8 +118,8 @@ def test_images_are_decoded_once_and_mapped(write_images, image_batch, tmp_path,
     assert isinstance(decode_all(split, 8, tmp_path / "cache").pixels, np.memmap)
     monkeypatch.undo()
     assert decode_all(split, 9, tmp_path / "cache").pixels.shape == (12, 3, 9, 9)
-    whole = decode_all(split, 8, tmp_path / "cache", stretch=True)
-    assert np.array_equal(whole.pixels[4], decode(split.images()[4], 8, stretch=True))
+    stretched_rows = decode_all(split, 8, tmp_path / "cache", stretch=True)
+    assert np.array_equal(stretched_rows.pixels[4], decode(split.images()[4], 8, stretch=True))
     assert len(decode_all(split.take(torch.tensor([1])), 8, tmp_path / "cache")) == 1
 
 

@@ -18,8 +18,8 @@ def counted(rows):
     relation_NN = relation(label_counts(rows))
     pairs = ~torch.eye(len(relation_NN), dtype=torch.bool)
     return {
-        name: sum((relation_NN[pairs] == r).double().mean().item() for r in its)
-        for name, its in OF_PAPER.items()
+        name: sum((relation_NN[pairs] == r).double().mean().item() for r in relations)
+        for name, relations in OF_PAPER.items()
     }
 
 
@@ -27,22 +27,22 @@ def counted(rows):
 def test_scenes_have_the_mix_that_is_asked_for_with_equally_frequent_digits(tmp_path, mix):
     place = prepare("scenes", tmp_path, {"mix": mix, "scenes": 1_000})
     labels = Dataset.open(place).split("train").labels("digits")
-    found = counted(labels)
-    assert found == pytest.approx(dict(zip(RELATIONS, MIXES[mix], strict=True)), abs=FAR + 0.01)
+    shares = counted(labels)
+    assert shares == pytest.approx(dict(zip(RELATIONS, MIXES[mix], strict=True)), abs=FAR + 0.01)
     assert set(labels.counts().tolist()) <= {1, 2, 3, 4}
     assert labels.counts().double().mean() == pytest.approx(2, abs=0.05)
     counts = torch.bincount(labels.columns, minlength=8)
     assert counts.max() - counts.min() < 0.05 * counts.double().mean()
     (note,) = describe(place).notes
-    assert f"equal (R2) {100 * found['equal']:.1f} %" in note
-    assert f"nested (R4 or R5) {100 * found['nested']:.1f} %" in note
+    assert f"equal (R2) {100 * shares['equal']:.1f} %" in note
+    assert f"nested (R4 or R5) {100 * shares['nested']:.1f} %" in note
 
 
 def test_shares_count_pairs_of_different_rows():
-    sets = [frozenset(its) for its in ((0,), (0,), (0, 1), (1, 2), (3,))]
+    sets = [frozenset(labels) for labels in ((0,), (0,), (0, 1), (1, 2), (3,))]
     rows = torch.zeros(5, 4)
-    for row, its in enumerate(sets):
-        rows[row, list(its)] = 1
+    for row, labels in enumerate(sets):
+        rows[row, list(labels)] = 1
     assert shares_of(sets) == pytest.approx(counted(rows))
     assert shares_of(sets) == pytest.approx({"disjoint": 0.6, "equal": 0.1, "overlap": 0.1, "nested": 0.2})
 
@@ -55,22 +55,22 @@ def test_three_digits_apart_have_one_solution():
 
 
 def test_an_impossible_mix_names_the_nearest(tmp_path):
-    asked = {"disjoint": 0.1, "equal": 0.8, "overlap": 0.1, "nested": 0.0}
-    with pytest.raises(UserError) as caught:
-        prepare("scenes", tmp_path, {"mix": asked})
-    assert caught.value.key == "data.options.mix"
-    assert "equal (R2) 80.0 %" in caught.value.line()
-    assert "such as disjoint (R1)" in caught.value.line()
+    mix = {"disjoint": 0.1, "equal": 0.8, "overlap": 0.1, "nested": 0.0}
+    with pytest.raises(UserError) as error:
+        prepare("scenes", tmp_path, {"mix": mix})
+    assert error.value.key == "data.options.mix"
+    assert "equal (R2) 80.0 %" in error.value.line()
+    assert "such as disjoint (R1)" in error.value.line()
 
 
 def test_a_mix_by_numbers_is_the_named_one_and_seeded(tmp_path):
-    named = dict(zip(RELATIONS, MIXES["overlap"], strict=True))
-    one, same, other = (
+    mix_shares = dict(zip(RELATIONS, MIXES["overlap"], strict=True))
+    first, second, other = (
         SOURCE.write(tmp_path / name, Options(scenes=100, mix=mix), seed)
-        for name, mix, seed in (("a", "overlap", 0), ("b", named, 0), ("c", "overlap", 1))
+        for name, mix, seed in (("a", "overlap", 0), ("b", mix_shares, 0), ("c", "overlap", 1))
     )
-    assert one.fingerprint == same.fingerprint
-    assert one.fingerprint != other.fingerprint
+    assert first.fingerprint == second.fingerprint
+    assert first.fingerprint != other.fingerprint
 
 
 def test_missing_labels_are_left_out_of_train_and_validation_alone(tmp_path):

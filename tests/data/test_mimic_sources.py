@@ -79,8 +79,8 @@ def mimic3_files(end="", folder="", header=lambda names: names):
         rows = [cell.split(" ") for cell in cells.split(", ")]
         coded = [(n, 1, int(admission), n, code) for n, (admission, code) in enumerate(rows)]
         tables[name] = quoted(header(CODES_3), coded)
-    packed = gzip.compress if end else bytes
-    return {f"{folder}{name}{end}": packed(content) for name, content in tables.items()}
+    compress = gzip.compress if end else bytes
+    return {f"{folder}{name}{end}": compress(content) for name, content in tables.items()}
 
 
 class ClinicalTestCase(DistributionTestCase):
@@ -134,7 +134,7 @@ class TestMimic3(ClinicalTestCase):
 
     def test_every_listed_summary_has_its_codes(self, read, tmp_path):
         data = read(clean=False)
-        assert {row: its[:3] for row, its in rows_of(data, "codes").items()} == {
+        assert {row: values[:3] for row, values in rows_of(data, "codes").items()} == {
             "99999": ("train", "Without a code.", []),
             "100001": ("train", "Train one.", ["01.17", "011.7", "401.9"]),
             "100003": ("train", f"{REPORT}\n{ADDENDA}", ["11.7", "486", "E879.1", "V58.61"]),
@@ -248,8 +248,8 @@ class TestMimic4(ClinicalTestCase):
         labels = {"22595853": ["070.70", "427.31", "54.91", "572.3"], "22841357": ["070.70", "427.31"]}
         assert labels_of(read(version=9)) == labels
         top = {"lists/mimic4_icd9/TOP_50_CODES.csv": "427.31\n54.91\n"}
-        fifty = {"22595853": ["427.31", "54.91"], "22841357": ["427.31"]}
-        assert labels_of(read(top, version=9, codes=50)) == fifty
+        top_labels = {"22595853": ["427.31", "54.91"], "22841357": ["427.31"]}
+        assert labels_of(read(top, version=9, codes=50)) == top_labels
 
     def test_the_lists_of_the_other_version_name_no_admission(self, read, given):
         with pytest.raises(UserError, match="no training one has a note and a code"):
@@ -269,11 +269,11 @@ class TestMimic4(ClinicalTestCase):
         split = splits_of(data)
         patient = {admission: patient for patient, admission, *_ in stays}
         assert len(split) == 400
-        assert len({(patient[row], its) for row, its in split.items()}) == 200
+        assert len({(patient[row], split_name) for row, split_name in split.items()}) == 200
         assert set(split.values()) == {"train", "validation", "test"}
-        fifty = read(splits="seeded", codes="50")
-        assert fifty.info.space("codes").n_classes == 38
-        assert splits_of(fifty) == split
+        top_data = read(splits="seeded", codes="50")
+        assert top_data.info.space("codes").n_classes == 38
+        assert splits_of(top_data) == split
         assert mimic.state_4(mimic.Mimic4Options(path=given, splits="seeded"))
 
     def test_a_seeded_split_is_compared_with_the_fractions_of_patients(self, read):
@@ -299,6 +299,6 @@ CODES = (
 @pytest.mark.parametrize(("write", "chapter", "cases"), CODES)
 def test_codes_have_dots_and_chapters(write, chapter, cases):
     for case in cases.split(","):
-        code, expected, its = case.split()
+        code, expected, chapter_name = case.split()
         assert write(code) == expected
-        assert chapter(expected) == its.replace("procedures-", "procedures ")
+        assert chapter(expected) == chapter_name.replace("procedures-", "procedures ")

@@ -40,13 +40,18 @@ def deviation(p, n):
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
 def test_a_class_stays_as_often_as_the_paper_says(train, rate):
     clean, noisy = train.labels("fine"), add_label_noise(train, "fine", rate, seed=1).labels("fine")
-    known = clean >= 0
-    assert torch.equal(noisy[~known], clean[~known])
-    stays, kept = 1 - rate * (FINE - 1) / FINE, float((noisy == clean)[known].double().mean())
-    assert kept == pytest.approx(stays, abs=deviation(stays, int(known.sum())) + 1e-12)
-    changed = noisy[known & (noisy != clean)]
+    is_known = clean >= 0
+    assert torch.equal(noisy[~is_known], clean[~is_known])
+    expected_share, kept_share = (
+        1 - rate * (FINE - 1) / FINE,
+        float((noisy == clean)[is_known].double().mean()),
+    )
+    assert kept_share == pytest.approx(
+        expected_share, abs=deviation(expected_share, int(is_known.sum())) + 1e-12
+    )
+    changed_classes = noisy[is_known & (noisy != clean)]
     if rate:
-        shares = torch.bincount(changed, minlength=FINE) / len(changed)
+        shares = torch.bincount(changed_classes, minlength=FINE) / len(changed_classes)
         assert shares.numpy() == pytest.approx(1 / FINE, abs=0.03)
 
 
@@ -65,8 +70,8 @@ def test_aspects_are_drawn_one_by_one_and_missing_ratings_stay_missing(train):
     assert torch.equal(noisy_NA == 0, clean_NA == 0)
     assert set(noisy_NA.unique().tolist()) == {0, 1, 2.5, 4}
     known_NA = clean_NA > 0
-    stays_A = [(noisy_NA == clean_NA)[known_NA[:, a], a].double().mean() for a in range(2)]
-    assert [float(share) for share in stays_A] == pytest.approx([0.6, 0.6], abs=0.04)
+    shares_A = [(noisy_NA == clean_NA)[known_NA[:, a], a].double().mean() for a in range(2)]
+    assert [float(share) for share in shares_A] == pytest.approx([0.6, 0.6], abs=0.04)
     assert torch.equal(noisy.labels("ratings.q") >= 0, known_NA[:, 1])
     expected = torch.tensor([-1, 0, 1, 2])[torch.searchsorted(torch.tensor([0, 1, 2.5, 4]), noisy_NA[:, 1])]
     assert torch.equal(noisy.labels("ratings.q"), expected)
@@ -77,28 +82,32 @@ def test_a_multi_label_row_keeps_its_number_of_labels_less_repeats(train):
     assert isinstance(noisy, LabelRows)
     assert bool((noisy.counts() <= clean.counts()).all())
     assert int(noisy.counts().sum()) > 0.97 * int(clean.counts().sum())
-    kept = sum(len(set(a) & set(b)) for a, b in zip(clean.lists(), noisy.lists(), strict=True))
-    assert kept / int(clean.counts().sum()) == pytest.approx(0.5 + 0.5 / 40, abs=0.03)
+    n_kept = sum(len(set(a) & set(b)) for a, b in zip(clean.lists(), noisy.lists(), strict=True))
+    assert n_kept / int(clean.counts().sum()) == pytest.approx(0.5 + 0.5 / 40, abs=0.03)
 
 
 @pytest.mark.parametrize("name", ["fine", "tags", "ratings"])
 def test_a_row_has_the_same_noise_in_every_subset(train, name):
-    whole = add_label_noise(train, name, 0.5, seed=5).labels(name)
+    whole_labels = add_label_noise(train, name, 0.5, seed=5).labels(name)
     part = subset(train, "fine", n=500, seed=0)
     noisy = add_label_noise(part, name, 0.5, seed=5).labels(name)
     rows = part.index
-    if isinstance(whole, LabelRows):
-        assert noisy.lists() == whole.take(rows).lists()
+    if isinstance(whole_labels, LabelRows):
+        assert noisy.lists() == whole_labels.take(rows).lists()
     else:
-        assert torch.equal(noisy, whole[rows])
-    other = add_label_noise(part, name, 0.5, seed=6).labels(name)
-    assert noisy.lists() != other.lists() if isinstance(noisy, LabelRows) else not torch.equal(noisy, other)
+        assert torch.equal(noisy, whole_labels[rows])
+    other_labels = add_label_noise(part, name, 0.5, seed=6).labels(name)
+    assert (
+        noisy.lists() != other_labels.lists()
+        if isinstance(noisy, LabelRows)
+        else not torch.equal(noisy, other_labels)
+    )
 
 
 def test_only_whole_spaces_and_finest_levels_take_noise(train):
     assert reached_by(train.info, "fine") == {"fine", "path", "coarse", "path.coarse", "path.fine"}
     assert reached_by(train.info, "ratings") == {"ratings", "ratings.p", "ratings.q"}
     for name in ("path", "coarse", "ratings.p"):
-        with pytest.raises(UserError, match="whole label space") as caught:
+        with pytest.raises(UserError, match="whole label space") as error:
             add_label_noise(train, name, 0.5, seed=0)
-        assert caught.value.allowed == ["fine", "ratings", "tags"]
+        assert error.value.allowed == ["fine", "ratings", "tags"]

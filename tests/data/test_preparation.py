@@ -62,8 +62,8 @@ def _prepare(home, started):
 
 def test_two_processes_at_once_make_one_folder(tmp_path):
     context = multiprocessing.get_context("spawn")
-    started = context.Barrier(2)
-    processes = [context.Process(target=_prepare, args=(tmp_path, started)) for _ in range(2)]
+    barrier = context.Barrier(2)
+    processes = [context.Process(target=_prepare, args=(tmp_path, barrier)) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
@@ -106,10 +106,10 @@ def test_a_file_that_cannot_be_opened_is_named_and_one_of_the_home_is_not_the_us
     tmp_path, reading, place, said
 ):
     reading(lambda *_: (tmp_path / place / "file").read_text())
-    with pytest.raises(UserError, match=f"{said}; found: .*No such file") as caught:
+    with pytest.raises(UserError, match=f"{said}; found: .*No such file") as error:
         prepare("digits", tmp_path / "home", SMALL)
-    named = caught.value.file.removeprefix(f"{tmp_path}/")
-    assert named == "given/file" if place == "given" else named.startswith("home/digits-")
+    file = error.value.file.removeprefix(f"{tmp_path}/")
+    assert file == "given/file" if place == "given" else file.startswith("home/digits-")
 
 
 def test_a_home_that_cannot_be_made_is_a_user_error(tmp_path):

@@ -47,9 +47,9 @@ def test_a_data_set_without_groups_has_neither_column_nor_entry(table, write, ba
 
 
 def test_texts_equal_but_for_numbers_or_a_side_are_a_group(write, batch):
-    at = [row for row, split in enumerate(batch["split"]) if split == "test"]
+    test_rows = [row for row, split in enumerate(batch["split"]) if split == "test"]
     texts = ["burn, left hand", "fever", "Burn right hand", "burn hand 2", "fever!", "burn hand 3", "a", "b"]
-    for row, text in zip(at, texts, strict=True):
+    for row, text in zip(test_rows, texts, strict=True):
         batch["text"][row] = text
     assert row_groups(Dataset.open(write(batch)).split("test")).tolist() == [0, 1, 0, 2, 1, 2, 3, 4]
 

@@ -24,22 +24,24 @@ def test_shares_are_about_the_fractions():
     counts = Counter(assign(str(i), 0) for i in range(10_000))
     assert abs(counts["train"] - 8_000) < 150
     assert abs(counts["validation"] - 1_000) < 120
-    for fractions, some in (((1, 0, 0), {"train"}), ((0.5, 0, 0.5), {"train", "test"})):
-        assert {assign(str(i), 0, fractions) for i in range(500)} == some
+    for fractions, expected in (((1, 0, 0), {"train"}), ((0.5, 0, 0.5), {"train", "test"})):
+        assert {assign(str(i), 0, fractions) for i in range(500)} == expected
 
 
 def test_every_class_gets_a_training_row_and_no_more_rows_move():
     keys = [f"k{i}" for i in range(6)]
     splits = ["train", "test", "test", "validation", "test", "train"]
     classes = [[0], [1], [1], [2], [0, 2], []]
-    moved = list(splits)
-    train_every_class(moved, [classes], keys, seed=0)
-    trained = {c for split, row in zip(moved, classes, strict=True) if split == "train" for c in row}
-    assert trained == {0, 1, 2}
-    assert sum(a != b for a, b in zip(splits, moved, strict=True)) == 2
-    again = list(splits)
-    train_every_class(again, [classes], keys, seed=0)
-    assert again == moved
+    new_splits = list(splits)
+    train_every_class(new_splits, [classes], keys, seed=0)
+    trained_classes = {
+        c for split, row in zip(new_splits, classes, strict=True) if split == "train" for c in row
+    }
+    assert trained_classes == {0, 1, 2}
+    assert sum(a != b for a, b in zip(splits, new_splits, strict=True)) == 2
+    repeat_splits = list(splits)
+    train_every_class(repeat_splits, [classes], keys, seed=0)
+    assert repeat_splits == new_splits
 
 
 def test_shares_far_from_the_wanted_and_splits_without_rows_are_said_with_the_reason():
@@ -69,17 +71,17 @@ def test_twins_are_equal_but_for_digits_and_sides_and_copies_have_the_same_words
      ({"dev": "validation", "eval_test": None}, None)],
 )  # fmt: skip
 def test_eval_is_test_only_where_validation_has_another_name_and_test_has_none(found, eval_is):
-    last = next(name for name in reversed(found) if name.lower().startswith("eval"))
-    assert with_eval_as_test(found) == {**found, last: eval_is}
+    eval_name = next(name for name in reversed(found) if name.lower().startswith("eval"))
+    assert with_eval_as_test(found) == {**found, eval_name: eval_is}
 
 
 def test_draw_is_of_exact_sizes_and_a_growing_later_split_moves_no_earlier_one():
-    half = list(halves([f"k{i}" for i in range(101)], 3).values())
-    assert (half.count("validation"), half.count("test")) == (50, 51)
+    splits = list(halves([f"k{i}" for i in range(101)], 3).values())
+    assert (splits.count("validation"), splits.count("test")) == (50, 51)
     keys = [f"k{i}" for i in range(100)]
-    drawn = draw(keys, 0, {"test": 10, "train": 30})
-    more = draw(reversed(keys), 0, {"test": 10, "train": 60, "validation": 5})
-    assert [list(drawn.values()).count(split) for split in ("test", "train")] == [10, 30]
-    assert drawn.items() <= more.items()
-    assert draw(keys, 1, {"test": 10, "train": 30}) != drawn
+    assignment = draw(keys, 0, {"test": 10, "train": 30})
+    larger_assignment = draw(reversed(keys), 0, {"test": 10, "train": 60, "validation": 5})
+    assert [list(assignment.values()).count(split) for split in ("test", "train")] == [10, 30]
+    assert assignment.items() <= larger_assignment.items()
+    assert draw(keys, 1, {"test": 10, "train": 30}) != assignment
     assert len(draw(keys, 0, {"test": 1, "train": 1_000})) == 100

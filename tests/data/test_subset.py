@@ -31,8 +31,8 @@ def train(write):
 @pytest.mark.parametrize("labels", ["topic", "tags", "ratings", "ratings.p", "path"])
 def test_larger_subsets_contain_smaller_ones(train, labels):
     for sizes, key in (((10, 37, 200, 400), "n"), ((1, 2, 5, 20), "per_class")):
-        parts = [set(subset(train, labels, seed=1, **{key: size}).rows.tolist()) for size in sizes]
-        assert all(small <= large for small, large in itertools.pairwise(parts))
+        subsets = [set(subset(train, labels, seed=1, **{key: size}).rows.tolist()) for size in sizes]
+        assert all(small <= large for small, large in itertools.pairwise(subsets))
 
 
 def test_n_keeps_the_proportions_and_the_order(train):
@@ -40,20 +40,20 @@ def test_n_keeps_the_proportions_and_the_order(train):
     assert len(part) == 100
     assert part.rows.tolist() == sorted(part.rows.tolist())
     # Quotas round to within one for each of the five strata (four classes, and no class).
-    counts, whole = (torch.bincount(s.labels("topic") + 1, minlength=5) for s in (part, train))
-    assert (counts - whole / 4).abs().max() <= 1
+    counts, whole_counts = (torch.bincount(s.labels("topic") + 1, minlength=5) for s in (part, train))
+    assert (counts - whole_counts / 4).abs().max() <= 1
     part = subset(train, "tags", n=200)  # tags include rare labels
-    counts, whole = (torch.bincount(s.labels("tags").columns, minlength=5) for s in (part, train))
-    assert (counts[-3:] - whole[-3:] / 2).abs().max() <= 3
+    counts, whole_counts = (torch.bincount(s.labels("tags").columns, minlength=5) for s in (part, train))
+    assert (counts[-3:] - whole_counts[-3:] / 2).abs().max() <= 3
 
 
 def test_per_class_takes_exactly_that_many_and_reports_short_classes(train):
     part = subset(train, "topic", per_class=12)
-    whole = torch.bincount(train.labels("topic").clamp(min=0)[train.labels("topic") >= 0], minlength=5)
+    whole_counts = torch.bincount(train.labels("topic").clamp(min=0)[train.labels("topic") >= 0], minlength=5)
     counts = torch.bincount(part.labels("topic"), minlength=5)
-    assert counts.tolist() == whole.clamp(max=12).tolist()
-    short = [f"class d has {int(whole[3])} of 12 rows", "class unused has 0 of 12 rows"]
-    assert short_classes(part, "topic", 12) == short_classes(train, "topic", 12) == short
+    assert counts.tolist() == whole_counts.clamp(max=12).tolist()
+    messages = [f"class d has {int(whole_counts[3])} of 12 rows", "class unused has 0 of 12 rows"]
+    assert short_classes(part, "topic", 12) == short_classes(train, "topic", 12) == messages
     assert short_classes(train, "ratings", 1000)[4].startswith("class q 2 has ")
 
 

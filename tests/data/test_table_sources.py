@@ -44,16 +44,16 @@ def as_parquet(rows):
 def changed(row, **cells):
     """Returns the rows, with other cells in one of them."""
     return [
-        tuple(cells.get(n, c) if i == row else c for n, c in zip(HEADER, its, strict=True))
-        for i, its in enumerate(ROWS)
+        tuple(cells.get(n, c) if i == row else c for n, c in zip(HEADER, values, strict=True))
+        for i, values in enumerate(ROWS)
     ]
 
 
 def rows_with(column, cells, **columns):
     """Returns training rows with these cells in a column; `columns` compute others from the row number."""
-    made = {"key": "k{}".format, "body": "text {}".format, "part": lambda i: "train"}
-    made |= {column: cells.__getitem__, **columns}
-    return [tuple(made.get(name, lambda i: "")(i) for name in HEADER) for i in range(len(cells))]
+    cell_functions = {"key": "k{}".format, "body": "text {}".format, "part": lambda i: "train"}
+    cell_functions |= {column: cells.__getitem__, **columns}
+    return [tuple(cell_functions.get(name, lambda i: "")(i) for name in HEADER) for i in range(len(cells))]
 
 
 @pytest.fixture
@@ -209,13 +209,13 @@ def test_an_error_of_the_written_rows_names_the_file_and_the_line(tmp_path):
     (tmp_path / "images.csv").write_text("image,kind\n1.png,a\n2.png,b\n")
     for number, content in ((1, png(1)), (2, b"no image")):
         (tmp_path / f"{number}.png").write_bytes(content)
-    for names, column, place in (
+    for names, column, message in (
         (("train.csv", "test.csv"), "text", "label in the test split only, at line 3 of test.csv"),
         (("images.csv",), "image", "image cannot be decoded at line 3"),
     ):
         paths = [str(tmp_path / name) for name in names]
         labels = {"kind": {"kind": "single", "column": "kind"}}
-        with pytest.raises(UserError, match=place) as error:
+        with pytest.raises(UserError, match=message) as error:
             prepare("csv", tmp_path / "home", {"path": paths, column: column, "labels": labels})
         assert error.value.file == paths[-1]
 
@@ -284,9 +284,9 @@ def test_notations_of_several_labels_are_recognised(csv_file, opened, cells, sai
 )
 def test_notations_that_are_not_clear_are_refused_with_their_line(csv_file, opened, column, cells, problem):
     labels = {column: (COLOUR | TAGS)[column]}
-    with pytest.raises(UserError, match=problem) as caught:
+    with pytest.raises(UserError, match=problem) as error:
         opened("csv", csv_file(rows_with(column, cells)), labels=labels, **ALL_TRAIN)
-    assert "data.csv" in caught.value.line()
+    assert "data.csv" in error.value.line()
 
 
 def test_a_column_of_paths_without_any_is_refused(csv_file, opened):
@@ -326,20 +326,23 @@ def test_what_a_user_names_is_not_guessed(csv_file, opened):
 
 def test_a_separator_beside_lists_of_0_and_1_divides_the_texts_alone(csv_file, opened):
     tags = {"tags": {**TAGS["tags"], "separator": "|"}}
-    for blank, missing in ([], None), ([""], "negative"):
-        cells, its = ["[1, 0]", "[0, 1]", "[1, 1]", *blank], {"tags": {**tags["tags"], "missing": missing}}
-        data = opened("csv", csv_file(rows_with("tags", cells)), labels=its, **ALL_TRAIN)
+    for blank_cells, missing in ([], None), ([""], "negative"):
+        cells, labels = (
+            ["[1, 0]", "[0, 1]", "[1, 1]", *blank_cells],
+            {"tags": {**tags["tags"], "missing": missing}},
+        )
+        data = opened("csv", csv_file(rows_with("tags", cells)), labels=labels, **ALL_TRAIN)
         assert data.split("train").labels("tags").lists()[:3] == [[0], [1], [0, 1]]
-    mixed = opened("csv", csv_file(rows_with("tags", ["a|b", "['b', 'c']"])), labels=tags, **ALL_TRAIN)
-    assert names_of(mixed, "tags") == [["a", "b"], ["b", "c"]]
+    mixed_data = opened("csv", csv_file(rows_with("tags", ["a|b", "['b', 'c']"])), labels=tags, **ALL_TRAIN)
+    assert names_of(mixed_data, "tags") == [["a", "b"], ["b", "c"]]
 
 
 def test_rows_that_are_left_out_may_have_had_all_labels_of_another_column(csv_file, opened):
-    other = {"room": ["1", "1", "0"].__getitem__, "colour": ["", "red", ""].__getitem__}
-    rows = rows_with("food", ["1", "", "0"], **other)
-    kept = {"kind": "multi_label", "columns": ["food", "room"], "missing": "leave_out"}
+    other_columns = {"room": ["1", "1", "0"].__getitem__, "colour": ["", "red", ""].__getitem__}
+    rows = rows_with("food", ["1", "", "0"], **other_columns)
+    label = {"kind": "multi_label", "columns": ["food", "room"], "missing": "leave_out"}
     with pytest.raises(UserError, match=r"data\.csv, key labels\.colour: no row with a label is left"):
-        opened("csv", csv_file(rows), labels={"f": kept} | COLOUR, **ALL_TRAIN)
+        opened("csv", csv_file(rows), labels={"f": label} | COLOUR, **ALL_TRAIN)
 
 
 @pytest.mark.parametrize(
@@ -354,21 +357,23 @@ def test_rows_that_are_left_out_may_have_had_all_labels_of_another_column(csv_fi
 def test_a_single_label_is_one_and_what_cannot_be_seen_makes_no_other(csv_file, opened, cells, classes, note):
     data = opened("csv", csv_file(rows_with("colour", cells)), labels=COLOUR)
     assert data.info.space("colour").classes == classes
-    found = [its for its in data.info.notes if note is not None and note in its]
-    assert len(found) == (note is not None)
+    notes = [info_note for info_note in data.info.notes if note is not None and note in info_note]
+    assert len(notes) == (note is not None)
     if note == "spelling":
-        assert "\\" in found[0]  # the characters that differ are escaped, so that they are visible
-        assert found[0].isascii()
+        assert "\\" in notes[0]  # the characters that differ are escaped, so that they are visible
+        assert notes[0].isascii()
 
 
 def test_columns_of_0_and_1(csv_file, opened):
-    blank = rows_with("food", ["1", ""], room=["", "1"].__getitem__)
-    data = opened("csv", csv_file(blank), labels={"f": {"kind": "multi_label", "columns": ["food", "room"]}})
+    blank_rows = rows_with("food", ["1", ""], room=["", "1"].__getitem__)
+    data = opened(
+        "csv", csv_file(blank_rows), labels={"f": {"kind": "multi_label", "columns": ["food", "room"]}}
+    )
     assert names_of(data, "f") == [["food"], ["room"]]
     assert data.info.notes[-1] == "labels: 2 of 4 cells (50.0%) are missing: no label, as no cell has 0"
-    single = csv_file(rows_with("tags", ["1", "0", "", "1"]))
+    single_file = csv_file(rows_with("tags", ["1", "0", "", "1"]))
     with pytest.raises(UserError, match=r"1 of 4 cells of 0 and 1 are missing, the first at line 4"):
-        opened("csv", single, labels=TAGS, fractions=[1, 0, 0])
+        opened("csv", single_file, labels=TAGS, fractions=[1, 0, 0])
     rows = [("a", "one", "train", "", "", "1", "0.0"), ("b", "two", "train", "", "", "yes", "True")]
     labels = {"stars": {"kind": "multi_label", "columns": ["room", "food"]}}
     data = opened("csv", csv_file(rows), labels=labels)
@@ -402,13 +407,13 @@ def test_what_a_blank_and_a_minus_one_among_0_and_1_mean_is_the_users_choice(
     fractions = {"fractions": [1, 0, 0]}
     with pytest.raises(UserError, match=r"2 of 15 cells of 0 and 1 are missing, the first at line 2"):
         opened("csv", tmp_path / "wide.csv", labels={"f": label}, **fractions)
-    chosen = {"f": {**label, "missing": missing, "uncertain": uncertain}}
-    data = opened("csv", tmp_path / "wide.csv", labels=chosen, **fractions)
+    label_options = {"f": {**label, "missing": missing, "uncertain": uncertain}}
+    data = opened("csv", tmp_path / "wide.csv", labels=label_options, **fractions)
     train = data.split("train")
     assert (data.info.space("f").classes, "".join(train.ids)) == (("is_x", "is_y", "is_z"), ids)
     assert train.labels("f").lists() == labels
-    found = train.labels("f").unknown
-    assert (None if found is None else found.lists()) == unknown
+    unknown_rows = train.labels("f").unknown
+    assert (None if unknown_rows is None else unknown_rows.lists()) == unknown
     assert [note.split(" are ")[0] for note in data.info.notes] == [
         "labels: 2 of 15 cells (13.3%)",
         "labels: 1 of 15 cells (6.7%)",
@@ -417,16 +422,16 @@ def test_what_a_blank_and_a_minus_one_among_0_and_1_mean_is_the_users_choice(
 
 def test_without_a_split_column_a_seeded_hash_decides_and_every_class_is_trained(csv_file, opened):
     rows = rows_with("colour", [f"c{i // 2}" for i in range(200)], tags="t{}".format)
-    one, other = (opened("csv", csv_file(rows), seed, split=None, labels=COLOUR) for seed in (0, 1))
-    assert one.split("train").ids != other.split("train").ids
-    assert len(one.split("train").labels("colour").unique()) == 100
-    assert one.info.rows["test"] > 5
+    first, other = (opened("csv", csv_file(rows), seed, split=None, labels=COLOUR) for seed in (0, 1))
+    assert first.split("train").ids != other.split("train").ids
+    assert len(first.split("train").labels("colour").unique()) == 100
+    assert first.info.rows["test"] > 5
     # If every row has a tag that no other row has, all rows must train.
-    whole = opened("csv", csv_file(rows[:40]), split=None, labels=TAGS)
-    assert whole.info.rows == {"train": 40}
-    (note,) = (note for note in whole.info.notes if "splits" in note)
-    wanted = "the splits have 100.0 / 0.0 / 0.0 % of the rows where 80 / 10 / 10 were wanted: each class"
-    assert note.startswith(wanted)
+    tagged_data = opened("csv", csv_file(rows[:40]), split=None, labels=TAGS)
+    assert tagged_data.info.rows == {"train": 40}
+    (note,) = (note for note in tagged_data.info.notes if "splits" in note)
+    message = "the splits have 100.0 / 0.0 / 0.0 % of the rows where 80 / 10 / 10 were wanted: each class"
+    assert note.startswith(message)
 
 
 def test_small_sets_have_the_wanted_shares_of_each_class(csv_file, opened):
@@ -446,23 +451,23 @@ def test_copies_of_a_text_and_rows_of_a_group_share_a_split(csv_file, opened):
     assert len(data.info.rows) > 1
     assert all(split[f"k{i}"] == split[f"k{i + 20}"] == split[f"k{i + 40}"] for i in range(20))
     assert data.info.notes == ("rows with the content of another row, which lie in one split with it: 60",)
-    apart = rows_with("colour", colours, tags=group)
-    split = splits_of(opened("csv", csv_file(apart), split=None, group="tags", labels=COLOUR))
+    grouped_rows = rows_with("colour", colours, tags=group)
+    split = splits_of(opened("csv", csv_file(grouped_rows), split=None, group="tags", labels=COLOUR))
     assert all(split[f"k{i}"] == split[f"k{i // 3 * 3}"] for i in range(60))
-    given = rows_with("colour", colours, tags=group, part=lambda i: "train" if i % 3 else "test")
+    split_rows = rows_with("colour", colours, tags=group, part=lambda i: "train" if i % 3 else "test")
     with pytest.raises(UserError, match="a group is in two splits at line 2 and line 3; found: g0"):
-        opened("csv", csv_file(given), group="tags", labels=COLOUR)
+        opened("csv", csv_file(split_rows), group="tags", labels=COLOUR)
 
 
 def test_validation_that_is_not_given_is_held_out_of_train_and_said(csv_file, opened):
-    colours, parts = [f"c{i % 2}" for i in range(200)], (lambda i: "test" if i % 5 == 4 else "train")
-    rows = rows_with("colour", colours, body=lambda i: f"text {i // 2}", part=parts)
+    colours, part_of = [f"c{i % 2}" for i in range(200)], (lambda i: "test" if i % 5 == 4 else "train")
+    rows = rows_with("colour", colours, body=lambda i: f"text {i // 2}", part=part_of)
     data = opened("csv", csv_file(rows), labels=COLOUR)
-    held = data.info.rows["validation"]
+    n_held_out = data.info.rows["validation"]
     assert data.info.rows["test"] == 40
-    assert 5 < held < 40
-    said = f"no validation rows are given: {held} of 160 training rows are held out for it"
-    assert data.info.notes[0] == said
+    assert 5 < n_held_out < 40
+    message = f"no validation rows are given: {n_held_out} of 160 training rows are held out for it"
+    assert data.info.notes[0] == message
     assert data.info.notes[1].startswith("rows with the content of a training row: ")
     split = splits_of(data)
     pairs = [{split[f"k{i}"], split[f"k{i + 1}"]} for i in range(0, 200, 2)]
@@ -498,12 +503,14 @@ def test_rows_without_a_text_are_left_out_and_said(csv_file, opened):
 
 
 def test_the_folder_has_the_name_of_the_file_and_an_edited_file_is_prepared_anew(csv_file, opened, tmp_path):
-    before, edited = (opened("csv", csv_file(rows)) for rows in (ROWS, changed(0, body="First, edited")))
-    assert before.info.fingerprint != edited.info.fingerprint
-    assert edited.split("train").texts()[0] == "First, edited"
+    original_data, edited_data = (
+        opened("csv", csv_file(rows)) for rows in (ROWS, changed(0, body="First, edited"))
+    )
+    assert original_data.info.fingerprint != edited_data.info.fingerprint
+    assert edited_data.split("train").texts()[0] == "First, edited"
     assert len(list((tmp_path / "home").glob("data-*"))) == 2
-    named = opened("csv", csv_file(), name="my set/2")
-    assert named.place.startswith(f"{tmp_path}/home/my_set_2-")
+    named_data = opened("csv", csv_file(), name="my set/2")
+    assert named_data.place.startswith(f"{tmp_path}/home/my_set_2-")
 
 
 def test_images_beside_a_csv_and_inside_a_parquet_file(tmp_path, opened):
@@ -532,11 +539,11 @@ def test_images_beside_a_csv_and_inside_a_parquet_file(tmp_path, opened):
     file.write_text("\n".join([*lines, ""]))
     data = opened("csv", file, image="file", **options)
     assert (data.split("train").ids, data.info.rows) == (["0", "2"], {"train": 2})
-    said = "rows without an image, which are left out: 1, the first at line 3; no such image file: 1"
-    assert said in data.info.notes
+    note = "rows without an image, which are left out: 1, the first at line 3; no such image file: 1"
+    assert note in data.info.notes
     file.write_text("file,kind\nnowhere.png,k0\n")
-    absent = r"1 of 1 rows have no image, the first at line 2; found: nowhere\.png"
-    with pytest.raises(UserError, match=absent):
+    message = r"1 of 1 rows have no image, the first at line 2; found: nowhere\.png"
+    with pytest.raises(UserError, match=message):
         opened("csv", file, image="file", **options)
 
 
@@ -634,9 +641,9 @@ def test_eval_beside_dev_is_test(tmp_path, places):
     files = {}
     for split, row in rows:
         files.setdefault(places.format(split) if places else "data.csv", []).append(f"{row},{split}\n")
-    for name, its in files.items():
+    for name, lines in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(f"text,kind,part\n{''.join(its)}")
+        (tmp_path / name).write_text(f"text,kind,part\n{''.join(lines)}")
     options = {"text": "text", "labels": {"kind": {"kind": "single", "column": "kind"}}}
     options |= {"path": [str(tmp_path / name) for name in files], "split": None if places else "part"}
     data = Dataset.open(prepare("csv", tmp_path / "home", options))
@@ -664,9 +671,9 @@ def test_a_column_of_splits_that_is_not_read_is_said(csv_file, opened):
 
 
 def test_an_image_is_looked_for_below_the_table_before_it_is_above(tmp_path):
-    for place in ("0.png", "set/images/0.png", "set/images/1.png", "2.png"):
-        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / place).write_bytes(png(0))
+    for path in ("0.png", "set/images/0.png", "set/images/1.png", "2.png"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(png(0))
     files = ImageFiles(tmp_path / "set")
     assert files.find("0.png") == tmp_path / "set/images/0.png"
     assert files.find("2.png") == tmp_path / "2.png"

@@ -20,8 +20,8 @@ def test_the_same_texts_give_the_same_vocabulary_which_survives_its_json():
     texts = [f"word{i} word{i % 50}" for i in range(500)]
     tokenizer = train_word_tokenizer(texts, 100)
     assert tokenizer.to_str() == train_word_tokenizer(texts, 100).to_str()
-    again = load_tokenizer(tokenizer.to_str())
-    assert again.to_str() == tokenizer.to_str()
+    restored = load_tokenizer(tokenizer.to_str())
+    assert restored.to_str() == tokenizer.to_str()
     with pytest.raises(UserError, match="not a tokenizer"):
         load_tokenizer("{}")
 
@@ -46,13 +46,13 @@ def test_the_cache_is_used_for_the_same_tokenizer_rows_and_length_only(text_set,
     calls = []
     monkeypatch.setattr(tokens, "_encode", lambda *a, real=tokens._encode: calls.append(a) or real(*a))
     first = encode(tokenizer, split, 8, tmp_path / "cache")
-    again = encode(tokenizer, Dataset.open(text_set).split("train"), 8, tmp_path / "cache")
+    cached = encode(tokenizer, Dataset.open(text_set).split("train"), 8, tmp_path / "cache")
     assert len(calls) == 1
-    assert isinstance(again.tokens, np.memmap)
-    assert np.array_equal(first.tokens, again.tokens)
-    plain = encode(tokenizer, split.texts(), 8)
-    assert np.array_equal(plain.tokens, again.tokens)
-    assert np.array_equal(plain.offsets, again.offsets)
+    assert isinstance(cached.tokens, np.memmap)
+    assert np.array_equal(first.tokens, cached.tokens)
+    uncached = encode(tokenizer, split.texts(), 8)
+    assert np.array_equal(uncached.tokens, cached.tokens)
+    assert np.array_equal(uncached.offsets, cached.offsets)
 
     count = len(calls)
     encode(tokenizer, split, 9, tmp_path / "cache")
@@ -72,8 +72,10 @@ def test_a_hugging_face_tokenizer_keeps_its_special_tokens(tmp_path):
     words.add_special_tokens(["<s>", "</s>", "<fill>"])
     ids = {token: words.token_to_id(token) for token in ("<s>", "</s>", "<fill>")}
     words.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=list(ids.items())[:2])
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<fill>", unk_token="[UNK]")
-    fast.save_pretrained(tmp_path)
+    fast_tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="<fill>", unk_token="[UNK]"
+    )
+    fast_tokenizer.save_pretrained(tmp_path)
 
     tokenizer = hugging_face_tokenizer(str(tmp_path))
     batch = encode(tokenizer, TEXTS, max_length=4).batch(torch.tensor([2, 3]))

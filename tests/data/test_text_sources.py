@@ -48,15 +48,15 @@ class TestGoemotions(DistributionTestCase):
     def test_the_groups_are_a_hierarchy(self, read):
         spaces = read().info.label_spaces
         assert spaces["path"].levels == ("sentiment", "ekman", "emotion")
-        of_ekman, of_emotion = spaces["path"].parents
+        ekman_parents, emotion_parents = spaces["path"].parents
         ekman, sentiment = spaces["ekman"].classes, spaces["sentiment"].classes
-        assert [ekman[group] for group in of_emotion] == ["joy", "sadness", "anger", "neutral"]
+        assert [ekman[group] for group in emotion_parents] == ["joy", "sadness", "anger", "neutral"]
         pairs = {"anger": "negative", "joy": "positive", "sadness": "negative", "neutral": "neutral"}
-        assert {ekman[i]: sentiment[group] for i, group in enumerate(of_ekman)} == pairs
+        assert {ekman[i]: sentiment[group] for i, group in enumerate(ekman_parents)} == pairs
 
     def test_a_byte_order_mark_is_no_part_of_a_name(self, read):
-        marked = {"emotions.txt": f"\ufeff{EMOTIONS}", "test.tsv": "\ufeffGood\t0\tee5\n"}
-        assert rows_of(read(marked))["ee5"] == ("test", "Good", ["joy"], ["joy"], ["positive"])
+        files = {"emotions.txt": f"\ufeff{EMOTIONS}", "test.tsv": "\ufeffGood\t0\tee5\n"}
+        assert rows_of(read(files))["ee5"] == ("test", "Good", ["joy"], ["joy"], ["positive"])
 
     def test_a_part_of_a_set_may_test_what_it_does_not_train(self, read):
         assert rows_of(read({"train.tsv": "Hm\t3\tee1\n"}))["ee5"][2] == ["joy"]
@@ -68,10 +68,10 @@ class TestGoemotions(DistributionTestCase):
 
 
 def story(number, split, topics, text, yes="YES"):
-    named = "".join(f"<D>{topic}</D>" for topic in topics)
+    topic_tags = "".join(f"<D>{topic}</D>" for topic in topics)
     return (
         f'<REUTERS TOPICS="{yes}" LEWISSPLIT="{split}" CGISPLIT="TRAINING-SET" OLDID="1" NEWID="{number}">\n'
-        f"<DATE>26-FEB-1987 15:01:01.79</DATE>\n<TOPICS>{named}</TOPICS>\n<PLACES><D>usa</D></PLACES>\n"
+        f"<DATE>26-FEB-1987 15:01:01.79</DATE>\n<TOPICS>{topic_tags}</TOPICS>\n<PLACES><D>usa</D></PLACES>\n"
         "<UNKNOWN> \n&#5;&#5;&#5;C T\n&#22;&#22;&#1;f0704&#31;reute\nu f BC-OIL-&lt;SRD>   02-26</UNKNOWN>\n"
         f"{text}\n</REUTERS>\n"
     )
@@ -128,17 +128,19 @@ class TestReuters(DistributionTestCase):
         }
 
     def test_training_stories_alone_are_held_out_and_every_topic_is_trained(self, read):
-        more = "".join(story(100 + i, "TRAIN", ["earn"], normal(f"T{i}", "x")) for i in range(40))
-        split = splits_of(read(reuters(*STORIES, more), validation=0.5))
+        new_stories = "".join(story(100 + i, "TRAIN", ["earn"], normal(f"T{i}", "x")) for i in range(40))
+        split = splits_of(read(reuters(*STORIES, new_stories), validation=0.5))
         assert 10 < list(split.values()).count("validation") < 32
         assert (split["1"], split["14826"]) == ("train", "test")
 
     def test_a_story_and_its_repetition_stay_in_one_split(self, read):
         texts = [normal(f"T{i // 2}", "x" if i % 2 else " X\n") for i in range(80)]
         # Only the first pair has the topic `rare` among training stories, so both of its stories must train.
-        more = [story(100 + i, "TRAIN", ["rare" if i < 2 else "earn"], text) for i, text in enumerate(texts)]
-        tested = story(15000, "TEST", ["rare"], normal("R", "y"))
-        split = splits_of(read(reuters(*STORIES, "".join(more), tested), validation=0.5))
+        new_stories = [
+            story(100 + i, "TRAIN", ["rare" if i < 2 else "earn"], text) for i, text in enumerate(texts)
+        ]
+        test_story = story(15000, "TEST", ["rare"], normal("R", "y"))
+        split = splits_of(read(reuters(*STORIES, "".join(new_stories), test_story), validation=0.5))
         splits = [split[str(100 + i)] for i in range(80)]
         assert splits[::2] == splits[1::2]
         assert splits[0] == "train"
@@ -171,15 +173,15 @@ class TestAapd(DistributionTestCase):
         assert rows["test-0"] == ("test", "two", ["cs.IT", "math.IT"])
 
     def test_the_shares_of_the_paper_are_drawn_and_a_difference_is_noted(self, read):
-        data, again = (read(seed=seed, split="paper") for seed in (0, 1))
-        one, other = rows_of(data), rows_of(again)
-        assert {key: row[1:] for key, row in one.items()} == {key: row[1:] for key, row in other.items()}
-        assert one != other
+        data, other_data = (read(seed=seed, split="paper") for seed in (0, 1))
+        first, second = rows_of(data), rows_of(other_data)
+        assert {key: row[1:] for key, row in first.items()} == {key: row[1:] for key, row in second.items()}
+        assert first != second
         rows = data.info.rows
         assert rows["train"] > rows["test"] > rows["validation"] > 0
         (note,) = data.info.notes
-        wanted = "where 67.7 / 12 / 20.3 were wanted: of few rows a hash gives other shares"
-        assert f"% of the rows {wanted}" in note
+        message = "where 67.7 / 12 / 20.3 were wanted: of few rows a hash gives other shares"
+        assert f"% of the rows {message}" in note
 
 
 def tokens(*numbers):
@@ -290,8 +292,8 @@ class TestTripAdvisor(DistributionTestCase):
     def test_missing_ratings_are_0_and_short_reviews_may_be_left_out(self, read):
         rows = rows_of(read(complete=False, train=4))
         assert rows["hotel_100504/1"][2:] == ([3, 0, 0, 1, 1, 3, 3], [4, 0, 0, 1, 2, 5, 4])
-        kept = rows_of(read(min_words=3, train=1, test=1, validation=0))
-        assert set(kept) == {"hotel_100504/0", "hotel_99/0"}
+        long_rows = rows_of(read(min_words=3, train=1, test=1, validation=0))
+        assert set(long_rows) == {"hotel_100504/0", "hotel_99/0"}
 
     @pytest.mark.parametrize(
         ("reviews", "expected"),
@@ -312,8 +314,8 @@ class TestTripAdvisor(DistributionTestCase):
         review = {"Ratings": ratings, "Title": "“Nice”", "Content": "We stayed.", "ReviewID": "UR1"}
         hotel = {"Reviews": [review, review | {"Content": "Other", "Title": ""}], "HotelInfo": {}}
         rows = rows_of(read({**NONE, "json/100506.json": json.dumps(hotel)}, complete=False, train=2, **ALL))
-        rated = ([3, 0, 0, 0, 0, 3, 1], [4, 0, 0, 0, 0, 5, 1])
-        assert rows["100506/0"] == ("train", "Nice\nWe stayed.", *rated)
+        expected = ([3, 0, 0, 0, 0, 3, 1], [4, 0, 0, 0, 0, 5, 1])
+        assert rows["100506/0"] == ("train", "Nice\nWe stayed.", *expected)
         assert rows["100506/1"][1] == "Other"
 
     def test_no_link_out_of_the_folder_is_followed(self, given, tmp_path):
@@ -324,10 +326,10 @@ class TestTripAdvisor(DistributionTestCase):
 
 
 def beer(name, ratings, text):
-    rated = zip(beeradvocate.REVIEWS.aspects, ratings.split(), strict=True)
+    pairs = zip(beeradvocate.REVIEWS.aspects, ratings.split(), strict=True)
     return (
         f"beer/name: {name}\nbeer/beerId: 47986\nbeer/brewerId: 10325\nbeer/ABV: 5\nbeer/style: Hefeweizen\n"
-        + "".join(f"review/{aspect}: {rating}\n" for aspect, rating in rated)
+        + "".join(f"review/{aspect}: {rating}\n" for aspect, rating in pairs)
         + f"review/time: 1234817823\nreview/profileName: stcules\nreview/text: {text}\n\n"
     ).encode()
 
@@ -377,7 +379,7 @@ class TestBeerAdvocate(DistributionTestCase):
         assert data.info.rows == {"train": 1, "validation": 1, "test": 1}
 
     def test_the_release_in_literals(self, read):
-        packed = gzip.compress("\n".join(map(repr, LITERALS)).encode())
-        files = {TXT: None, "beeradvocate.json.gz": packed}
+        content = gzip.compress("\n".join(map(repr, LITERALS)).encode())
+        files = {TXT: None, "beeradvocate.json.gz": content}
         rows = {"line-1": ("train", "A lot\tof foam", [1, 3, 2, 2, 3], [2.5, 4, 3, 3.5, 5])}
         assert rows_of(read(files, **ALL)) == rows

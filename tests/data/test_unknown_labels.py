@@ -21,16 +21,16 @@ PLAIN = LabelSpace(kind="multi_label", classes=CLASSES)
 
 def known_and_unknown(rows=ROWS):
     rng = np.random.default_rng(0)
-    answer = rng.choice([0, 1, -1], (rows, len(CLASSES)), p=[0.5, 0.3, 0.2])
-    return [[np.flatnonzero(row == value).tolist() for row in answer] for value in (1, -1)]
+    entries = rng.choice([0, 1, -1], (rows, len(CLASSES)), p=[0.5, 0.3, 0.2])
+    return [[np.flatnonzero(row == value).tolist() for row in entries] for value in (1, -1)]
 
 
 @pytest.fixture
 def findings():
-    known, unknown = known_and_unknown()
+    positives, unknown = known_and_unknown()
     return {
         "split": [("train", "train", "validation", "test")[i % 4] for i in range(ROWS)],
-        "findings": known,
+        "findings": positives,
         "findings.unknown": unknown,
     }
 
@@ -65,17 +65,17 @@ def test_splits_and_their_parts_have_the_unknown_classes_that_were_written(place
 
 def test_held_out_classes_carry_unknown_entries_along(place, findings):
     data = Dataset.open(place).without(HeldOut("findings", (1, 4)))
-    seen, unseen = data.split("train"), data.unseen("train")
-    for part in (seen, unseen):
-        assert_rows_are_those_written(part, findings)
-    assert all(not {1, 4} & set(row) for row in seen.labels("findings").lists())
+    seen_split, unseen_split = data.split("train"), data.unseen("train")
+    for split in (seen_split, unseen_split):
+        assert_rows_are_those_written(split, findings)
+    assert all(not {1, 4} & set(row) for row in seen_split.labels("findings").lists())
     # A row is not held out because of an unknown entry.
-    assert any({1, 4} & set(row) for row in seen.labels("findings").unknown.lists())
-    labels = unseen.labels("findings")
-    wanted = [[(1, 4).index(c) for c in row if c in (1, 4)] for row in labels.unknown.lists()]
-    assert labels.only(torch.tensor([1, 4])).unknown.lists() == wanted
-    held = hold_out(Dataset.open(place), "findings", 0.4, 0).split("train").labels("findings")
-    assert held.unknown is not None
+    assert any({1, 4} & set(row) for row in seen_split.labels("findings").unknown.lists())
+    labels = unseen_split.labels("findings")
+    expected = [[(1, 4).index(c) for c in row if c in (1, 4)] for row in labels.unknown.lists()]
+    assert labels.only(torch.tensor([1, 4])).unknown.lists() == expected
+    held_labels = hold_out(Dataset.open(place), "findings", 0.4, 0).split("train").labels("findings")
+    assert held_labels.unknown is not None
 
 
 @pytest.mark.parametrize("rate", [0.5, 1.0])
@@ -98,8 +98,8 @@ def test_a_space_without_unknown_has_none_and_dataset_json_does_not_name_it(writ
 
 def info(**spaces):
     shards = [{"file": "train-00000.parquet", "rows": 1, "sha256": "0" * 64}]
-    about = {"name": "n", "modality": "text", "rows": {"train": 1}, "source": "s", "licence": "l"}
-    return DatasetInfo(**about, label_spaces=spaces, shards=shards)
+    fields = {"name": "n", "modality": "text", "rows": {"train": 1}, "source": "s", "licence": "l"}
+    return DatasetInfo(**fields, label_spaces=spaces, shards=shards)
 
 
 def test_the_fingerprint_is_that_of_before_unless_a_space_has_unknown():
@@ -146,28 +146,28 @@ def test_the_check_counts_unknown_entries(place, findings, write):
     share = f"{count / (ROWS * 6):.1%}"
     assert f"findings: {count} of 720 entries are unknown ({share})" in check(place).warnings
     findings["findings.unknown"] = [[] for _ in range(ROWS)]
-    told = check(write(findings, "told", label_spaces={"findings": SPACE})).warnings
-    assert not any("unknown" in line for line in told)
+    messages = check(write(findings, "told", label_spaces={"findings": SPACE})).warnings
+    assert not any("unknown" in line for line in messages)
 
 
 def test_the_description_counts_unknown_entries_of_the_training_rows(place, findings):
-    described = describe(place)
-    found = described.labels["findings"]
+    description = describe(place)
+    summary = description.labels["findings"]
     rows = zip(findings["findings.unknown"], findings["split"], strict=True)
     count = sum(len(row) for row, split in rows if split == "train")
-    assert (found.unknown, found.unknown_share) == (count, count / (60 * 6))
-    said = f"unknown entries: {count} ({found.unknown_share:.1%})"
-    assert any(said in line for line in in_words(described))
+    assert (summary.unknown, summary.unknown_share) == (count, count / (60 * 6))
+    expected_line = f"unknown entries: {count} ({summary.unknown_share:.1%})"
+    assert any(expected_line in line for line in in_words(description))
 
 
 def test_label_rows_carry_unknown_entries_through_every_operation():
-    known, unknown = known_and_unknown(9)
-    rows = LabelRows.from_lists(known, 6)
-    both = LabelRows(rows.offsets, rows.columns, 6, unknown=LabelRows.from_lists(unknown, 6))
-    assert LabelRows.cat([both, both]).unknown.lists() == unknown * 2
-    assert both.to("meta").unknown.device.type == "meta"
-    assert both.known().tolist() == [[label not in row for label in range(6)] for row in unknown]
+    positives, unknown = known_and_unknown(9)
+    rows = LabelRows.from_lists(positives, 6)
+    partial_rows = LabelRows(rows.offsets, rows.columns, 6, unknown=LabelRows.from_lists(unknown, 6))
+    assert LabelRows.cat([partial_rows, partial_rows]).unknown.lists() == unknown * 2
+    assert partial_rows.to("meta").unknown.device.type == "meta"
+    assert partial_rows.known().tolist() == [[label not in row for label in range(6)] for row in unknown]
     assert rows.known() is None
-    assert both.without_unknown().known() is None
-    told = LabelRows(rows.offsets, rows.columns, 6, unknown=LabelRows.from_lists([[]] * 9, 6))
-    assert told.known() is None
+    assert partial_rows.without_unknown().known() is None
+    known_rows = LabelRows(rows.offsets, rows.columns, 6, unknown=LabelRows.from_lists([[]] * 9, 6))
+    assert known_rows.known() is None

@@ -69,16 +69,16 @@ def test_an_unknown_split_and_wrong_counts_are_named(text_set, monkeypatch):
 
 @pytest.mark.parametrize(("column", "value", "label"), [("detail", 2, "vote"), ("tags", [3], "d")])
 def test_a_label_in_the_test_split_only_is_an_error(write, batch, column, value, label):
-    other = 0 if column == "detail" else [0]
-    batch[column] = [value if i == 14 else other for i in range(40)]
+    other_value = 0 if column == "detail" else [0]
+    batch[column] = [value if i == 14 else other_value for i in range(40)]
     batch["topic"] = [0] * 40
     folder = write(batch)
     with pytest.raises(UserError, match="label in the test split only, at row 2, id r14") as error:
         check(folder)
     assert (error.value.key, error.value.found) == (column, label)
     assert error.value.file.endswith("test-00000.parquet")
-    first = check(folder, allow_untrained=True).warnings[0]
-    assert first == f"{column}: 1 classes have no training row: {label}"
+    first_warning = check(folder, allow_untrained=True).warnings[0]
+    assert first_warning == f"{column}: 1 classes have no training row: {label}"
     assert check(write(batch, "allowed", allow_untrained=True)).warnings
 
 
@@ -92,8 +92,8 @@ def test_a_label_in_validation_and_test_or_a_rating_in_test_only_is_a_warning(wr
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_a_split_without_rows_is_said_and_train_needs_some(write, batch, split):
-    other = "test" if split == "train" else "train"
-    batch["split"] = [other if each == split else each for each in batch["split"]]
+    other_split = "test" if split == "train" else "train"
+    batch["split"] = [other_split if name == split else name for name in batch["split"]]
     if split != "train":
         assert f"no row is for {split}" in check(write(batch)).warnings
         return

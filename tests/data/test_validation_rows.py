@@ -39,7 +39,11 @@ def ids(data):
 
 def test_the_rows_are_as_many_disjoint_and_those_of_train_and_validation(data):
     before, after = ids(data), ids(redraw_validation(data, 1))
-    assert {name: len(own) for name, own in after.items()} == {"train": 200, "validation": 40, "test": 60}
+    assert {name: len(row_ids) for name, row_ids in after.items()} == {
+        "train": 200,
+        "validation": 40,
+        "test": 60,
+    }
     assert set(after["train"]) | set(after["validation"]) == set(before["train"]) | set(before["validation"])
     assert not set(after["train"]) & set(after["validation"])
     assert len(set(after["validation"]) & set(before["validation"])) < 20
@@ -47,30 +51,32 @@ def test_the_rows_are_as_many_disjoint_and_those_of_train_and_validation(data):
 
 
 def test_a_seed_draws_its_own_rows_and_once_where_there_is_a_cache(data, tmp_path, monkeypatch):
-    drawn = [redraw_validation(data, seed, tmp_path / "cache") for seed in (1, 2)]
-    without = [redraw_validation(data, seed) for seed in (1, 2)]
-    assert [(ids(each), each.info) for each in drawn] == [(ids(each), each.info) for each in without]
-    assert ids(drawn[0])["validation"] != ids(drawn[1])["validation"]
-    assert len({its.info.fingerprint for its in (data, *drawn)}) == 3
+    cached_draws = [redraw_validation(data, seed, tmp_path / "cache") for seed in (1, 2)]
+    uncached_draws = [redraw_validation(data, seed) for seed in (1, 2)]
+    assert [(ids(redrawn), redrawn.info) for redrawn in cached_draws] == [
+        (ids(redrawn), redrawn.info) for redrawn in uncached_draws
+    ]
+    assert ids(cached_draws[0])["validation"] != ids(cached_draws[1])["validation"]
+    assert len({data_set.info.fingerprint for data_set in (data, *cached_draws)}) == 3
     monkeypatch.setattr(validation_rows, "stratify", lambda *_: pytest.fail("drawn again"))
-    again = redraw_validation(data, 1, tmp_path / "cache")
-    assert (ids(again), again.info) == (ids(drawn[0]), drawn[0].info)
+    repeat = redraw_validation(data, 1, tmp_path / "cache")
+    assert (ids(repeat), repeat.info) == (ids(cached_draws[0]), cached_draws[0].info)
 
 
 def test_groups_and_copies_stay_whole(write, batch, data):
-    drawn = redraw_validation(data, 3)
-    train, validation = (set(drawn.split(name).groups()) for name in ("train", "validation"))
+    redrawn = redraw_validation(data, 3)
+    train, validation = (set(redrawn.split(name).groups()) for name in ("train", "validation"))
     assert not train & validation
     batch["text"] = [f"text {_letters(row // 2)}" for row in range(40)]
-    copies = redraw_validation(Dataset.open(write(batch, "copies")), 1)
-    assert not set(copies.split("train").texts()) & set(copies.split("validation").texts())
+    copies_redrawn = redraw_validation(Dataset.open(write(batch, "copies")), 1)
+    assert not set(copies_redrawn.split("train").texts()) & set(copies_redrawn.split("validation").texts())
 
 
 def test_images_of_equal_pixels_stay_in_one_split(write_images, image_batch):
-    twins = {"id": [f"b{i}" for i in range(20)], "image": [_bmp(image) for image in image_batch["image"]]}
-    both = {name: its + twins.get(name, its) for name, its in image_batch.items()}
-    drawn = redraw_validation(Dataset.open(write_images(both)), 1)
-    names = {name: {each[1:] for each in own} for name, own in ids(drawn).items()}
+    copies = {"id": [f"b{i}" for i in range(20)], "image": [_bmp(image) for image in image_batch["image"]]}
+    columns = {name: values + copies.get(name, values) for name, values in image_batch.items()}
+    redrawn = redraw_validation(Dataset.open(write_images(columns)), 1)
+    names = {name: {row_id[1:] for row_id in row_ids} for name, row_ids in ids(redrawn).items()}
     assert len(names["validation"]) == 4
     assert not names["train"] & names["validation"]
 
@@ -88,28 +94,28 @@ def test_rows_that_all_stay_together_leave_no_validation(write, batch):
 
 
 def test_classes_are_stratified_and_labels_stay_with_their_rows(data):
-    drawn = redraw_validation(data, 4)
-    counts = np.bincount(drawn.split("validation").labels("topic"))
+    redrawn = redraw_validation(data, 4)
+    counts = np.bincount(redrawn.split("validation").labels("topic"))
     assert abs(counts - np.array([40 * 2 / 3, 40 / 3])).max() <= 3
     for name in ("train", "validation"):
-        rows = [int(row_id[1:]) for row_id in drawn.split(name).ids]
-        assert drawn.split(name).labels("detail").tolist() == [row // 3 % 3 for row in rows]
-    assert Counter(drawn.split("train").labels("detail").tolist()).keys() == {0, 1, 2}
+        rows = [int(row_id[1:]) for row_id in redrawn.split(name).ids]
+        assert redrawn.split(name).labels("detail").tolist() == [row // 3 % 3 for row in rows]
+    assert Counter(redrawn.split("train").labels("detail").tolist()).keys() == {0, 1, 2}
 
 
 def test_classes_are_held_out_of_the_rows_that_were_drawn(data):
-    drawn = redraw_validation(data, 1)
-    part = hold_out(drawn, "tags", 0.5, 0)
+    redrawn = redraw_validation(data, 1)
+    reduced = hold_out(redrawn, "tags", 0.5, 0)
     for name in ("train", "validation"):
-        assert set(part.split(name).ids) < set(drawn.split(name).ids)
-        assert set(part.unseen(name).ids) | set(part.split(name).ids) == set(drawn.split(name).ids)
-    assert part.info.fingerprint != hold_out(data, "tags", 0.5, 0).info.fingerprint
+        assert set(reduced.split(name).ids) < set(redrawn.split(name).ids)
+        assert set(reduced.unseen(name).ids) | set(reduced.split(name).ids) == set(redrawn.split(name).ids)
+    assert reduced.info.fingerprint != hold_out(data, "tags", 0.5, 0).info.fingerprint
 
 
 def test_caches_tell_drawn_rows_apart_and_share_the_test_split(data):
-    drawn = redraw_validation(data, 1)
-    same = {name: data.split(name).fingerprint == drawn.split(name).fingerprint for name in ids(data)}
-    assert same == {"train": False, "validation": False, "test": True}
+    redrawn = redraw_validation(data, 1)
+    is_same = {name: data.split(name).fingerprint == redrawn.split(name).fingerprint for name in ids(data)}
+    assert is_same == {"train": False, "validation": False, "test": True}
 
 
 @pytest.mark.parametrize(

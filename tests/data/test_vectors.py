@@ -31,18 +31,18 @@ def written(write):
 
 
 def test_vectors_come_back_as_float32(written):
-    given = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    folder = written(given.tolist())
+    vectors = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    folder = written(vectors.tolist())
     data = Dataset.open(folder)
     assert data.info.dim == 3
     train = data.split("train")
-    np.testing.assert_array_equal(train.vectors(), given[:4])
-    np.testing.assert_array_equal(train.take(torch.tensor([2, 0])).vectors(), given[[2, 0]])
+    np.testing.assert_array_equal(train.vectors(), vectors[:4])
+    np.testing.assert_array_equal(train.take(torch.tensor([2, 0])).vectors(), vectors[[2, 0]])
     with pytest.raises(UserError, match="has no texts"):
         train.texts()
     assert check(folder).rows == {"train": 4, "test": 1}
-    longest = np.linalg.norm(given[:4], axis=1).max()
-    assert describe(folder).content["norm_q100"] == pytest.approx(longest)
+    max_norm = np.linalg.norm(vectors[:4], axis=1).max()
+    assert describe(folder).content["norm_q100"] == pytest.approx(max_norm)
 
 
 @pytest.mark.parametrize("vectors", [[[1.0, 2]] * 2, [[1.0, 2, 3], None], [[1.0, 2, 3], [1.0]]])
@@ -62,9 +62,9 @@ def test_a_number_that_is_not_finite_is_found(written):
 def test_the_size_goes_with_vectors_alone_and_another_one_than_is_said_is_refused(written):
     folder = written([[1.0, 2.0, 3.0]] * 2)
     info = Dataset.open(folder).info.model_dump()
-    for change in ({"dim": None}, {"modality": "text"}):
+    for fields in ({"dim": None}, {"modality": "text"}):
         with pytest.raises(ValidationError, match="dim goes with modality vectors"):
-            DatasetInfo.model_validate({**info, **change})
+            DatasetInfo.model_validate({**info, **fields})
     file = folder / "dataset.json"
     file.write_text(file.read_text().replace('"dim": 3', '"dim": 4'))
     assert pq.read_schema(folder / "train-00000.parquet").field("vectors").type.list_size == 3
@@ -88,8 +88,8 @@ def test_a_table_of_vectors(source, tmp_path):
     options = {"path": str(table), "vectors": "v", "labels": LABELS}
     data = Dataset.open(prepare(source, tmp_path / "home", options))
     assert data.info.dim == 3
-    found = {tuple(v) for name in data.info.rows for v in data.split(name).vectors().tolist()}
-    assert found == {tuple(v) for v in vectors}
+    stored_vectors = {tuple(v) for name in data.info.rows for v in data.split(name).vectors().tolist()}
+    assert stored_vectors == {tuple(v) for v in vectors}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_table_with_another_vector(second, found, tmp_path):
     table = tmp_path / "rows.csv"
     table.write_text(f'v,kind\n"[1, 2, 3]",a\n"{second}",b\n')
     options = {"path": str(table), "vectors": "v", "labels": LABELS}
-    refused = r"(no vector of the first row's size|no list of numbers) at line 3"
-    with pytest.raises(UserError, match=refused) as error:
+    message = r"(no vector of the first row's size|no list of numbers) at line 3"
+    with pytest.raises(UserError, match=message) as error:
         prepare("csv", tmp_path / "home", options)
     assert (error.value.key, error.value.found) == ("v", found)

@@ -29,19 +29,19 @@ def test_normalise_is_the_textbook_formula_and_all_that_is_left_with_nothing_on(
 
 
 def test_a_generator_or_else_the_global_seed_decides_everything(pixels):
-    one, same, other = (augment(pixels, generator=generator(seed)) for seed in (0, 0, 1))
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
+    first, second, other = (augment(pixels, generator=generator(seed)) for seed in (0, 0, 1))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
     torch.manual_seed(5)
-    one = augment(pixels)
+    first = augment(pixels)
     torch.manual_seed(5)
-    assert torch.equal(augment(pixels), one)
+    assert torch.equal(augment(pixels), first)
 
 
 @pytest.mark.parametrize("switched_on", [{"crop": 0.2}, {"jitter": 0.4}])
 def test_every_sample_draws_for_itself(pixels, switched_on):
-    same = pixels[:1].expand(16, -1, -1, -1)
-    views = augment(same, **(NOTHING | switched_on), generator=generator())
+    copies = pixels[:1].expand(16, -1, -1, -1)
+    views = augment(copies, **(NOTHING | switched_on), generator=generator())
     assert len(views.flatten(1).unique(dim=0)) == 16
 
 
@@ -56,9 +56,9 @@ def test_values_stay_in_range(pixels):
 def test_about_half_of_the_images_are_mirrored():
     pixels = torch.arange(30, dtype=torch.uint8).view(1, 3, 2, 5).expand(400, -1, -1, -1)
     views = augment(pixels, **(NOTHING | {"flip": True}), generator=generator())
-    plain, mirrored = normalise(pixels[:1]), normalise(pixels[:1]).flip(-1)
+    original, mirrored = normalise(pixels[:1]), normalise(pixels[:1]).flip(-1)
     is_mirrored = (views == mirrored).flatten(1).all(1)
-    assert (is_mirrored | (views == plain).flatten(1).all(1)).all()
+    assert (is_mirrored | (views == original).flatten(1).all(1)).all()
     assert 160 < is_mirrored.sum() < 240
 
 

@@ -22,13 +22,13 @@ def test_shards_hold_one_split_and_at_most_their_rows_in_batches_of_any_size(wri
 
 def test_the_same_data_again_is_accepted_and_other_data_refused(write, batch):
     folder = write(batch)
-    before = (folder / "dataset.json").stat().st_mtime_ns
+    mtime = (folder / "dataset.json").stat().st_mtime_ns
     write(batch)
-    assert (folder / "dataset.json").stat().st_mtime_ns == before
+    assert (folder / "dataset.json").stat().st_mtime_ns == mtime
     batch["topic"][0] = 1
     with pytest.raises(UserError, match="another data set is there"):
         write(batch)
-    assert (folder / "dataset.json").stat().st_mtime_ns == before
+    assert (folder / "dataset.json").stat().st_mtime_ns == mtime
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up(tmp_path):
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    (left,) = tmp_path.glob(".digits-*.partial")
-    name = left.name.removeprefix(".").rsplit(".", 2)[0]
+    (partial_folder,) = tmp_path.glob(".digits-*.partial")
+    name = partial_folder.name.removeprefix(".").rsplit(".", 2)[0]
     assert not (tmp_path / name).exists()
 
     from mlcl.data import prepare, sources
@@ -77,7 +77,7 @@ def test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         # The options, and so the folder, are the same, but the data are small enough for a test.
-        small = replace(SOURCE, read=lambda _, *more: SOURCE.read(Options(scenes=100), *more))
+        small = replace(SOURCE, read=lambda _, *arguments: SOURCE.read(Options(scenes=100), *arguments))
         patch.setattr(sources, "find_source", lambda _: small)
         folder = prepare("digits", tmp_path, {"scenes": 200_000})
     assert folder.name == name

@@ -34,16 +34,16 @@ def retrieval_loop(x, sets, k):
         if not any(grade.values()):
             continue
         distance = ((x - x[q]) ** 2).sum(1).tolist()
-        near = sorted(others, key=lambda j: (distance[j], j))
-        found = [grade[j] for j in near[:k]]
+        nearest = sorted(others, key=lambda j: (distance[j], j))
+        gains = [grade[j] for j in nearest[:k]]
         best = sorted(grade.values(), reverse=True)[:k]
-        maps.append(graded_sum(found) / graded_sum(best))
-        recalls.append(sum(found) / sum(best))
+        maps.append(graded_sum(gains) / graded_sum(best))
+        recalls.append(sum(gains) / sum(best))
     return math.fsum(maps) / len(maps), math.fsum(recalls) / len(recalls)
 
 
 def graded_sum(gains):
-    return sum(gain * sum(gains[: place + 1]) / (place + 1) for place, gain in enumerate(gains))
+    return sum(gain * sum(gains[: rank + 1]) / (rank + 1) for rank, gain in enumerate(gains))
 
 
 @pytest.mark.parametrize("round_", [lambda x: x, torch.round, torch.ones_like], ids=["", "ties", "all equal"])
@@ -51,42 +51,42 @@ def graded_sum(gains):
 def test_retrieval_equals_a_loop(seed, rows, round_):
     x, labels = scene(seed, rows)
     x = round_(x)
-    sets = [set(each) for each in labels.lists()]
-    found = evaluate_embeddings(x, labels, ["retrieval"])
+    sets = [set(row) for row in labels.lists()]
+    metrics = evaluate_embeddings(x, labels, ["retrieval"])
     map_, recall = retrieval_loop(x, sets, 10)
     expected = {"retrieval_map_at_10": map_, "retrieval_recall_at_10": recall}
     expected["retrieval_recall_at_1"] = retrieval_loop(x, sets, 1)[1]
-    assert found == pytest.approx(expected, abs=1e-12)
+    assert metrics == pytest.approx(expected, abs=1e-12)
 
 
 def test_with_one_label_a_row_it_is_average_precision():
     generator = torch.Generator().manual_seed(0)
     x, class_N = torch.randn(30, 3, generator=generator), torch.arange(30) % 4
-    found = evaluate_embeddings(x, LabelRows.from_classes(class_N, 4), ["retrieval"])
+    metrics = evaluate_embeddings(x, LabelRows.from_classes(class_N, 4), ["retrieval"])
     values = []
     for q in range(30):
-        near = (x - x[q]).norm(dim=1).argsort(stable=True)
-        hits = (class_N[near[near != q][:10]] == class_N[q]).double()
-        relevant = min(10, int((class_N == class_N[q]).sum()) - 1)
-        values.append(float((hits * hits.cumsum(0) / torch.arange(1, 11)).sum()) / relevant)
-    assert found["retrieval_map_at_10"] == pytest.approx(np.mean(values), abs=1e-12)
+        order = (x - x[q]).norm(dim=1).argsort(stable=True)
+        hits = (class_N[order[order != q][:10]] == class_N[q]).double()
+        n_relevant = min(10, int((class_N == class_N[q]).sum()) - 1)
+        values.append(float((hits * hits.cumsum(0) / torch.arange(1, 11)).sum()) / n_relevant)
+    assert metrics["retrieval_map_at_10"] == pytest.approx(np.mean(values), abs=1e-12)
 
 
 def test_like_rows_together_are_found_and_clustered_wholly():
     x = torch.tensor([[0.0, 0], [0, 0.1], [9, 9], [9, 9.1]])
-    found = evaluate_embeddings(x, LabelRows.from_lists([[0, 1], [0, 1], [1], [1]], 2), GROUPS)
-    assert found == dict.fromkeys(found, 1.0)
-    assert len(found) == 5
+    metrics = evaluate_embeddings(x, LabelRows.from_lists([[0, 1], [0, 1], [1], [1]], 2), GROUPS)
+    assert metrics == dict.fromkeys(metrics, 1.0)
+    assert len(metrics) == 5
 
 
 def test_clusters_are_those_of_scikit_learn():
     x, labels = scene(0)
-    found = evaluate_embeddings(x, labels, ["clustering"])
-    known = [tuple(each) for each in labels.lists() if each]
-    classes = [sorted(set(known)).index(each) for each in known]
-    kept = [row for row, each in enumerate(labels.lists()) if each]
-    clusters = KMeans(len(set(known)), random_state=0).fit_predict(x[kept].double().numpy())
-    assert found == pytest.approx(
+    metrics = evaluate_embeddings(x, labels, ["clustering"])
+    label_sets = [tuple(row_labels) for row_labels in labels.lists() if row_labels]
+    classes = [sorted(set(label_sets)).index(label_set) for label_set in label_sets]
+    rows = [row for row, row_labels in enumerate(labels.lists()) if row_labels]
+    clusters = KMeans(len(set(label_sets)), random_state=0).fit_predict(x[rows].double().numpy())
+    assert metrics == pytest.approx(
         {
             "ari": sk.adjusted_rand_score(classes, clusters),
             "nmi": sk.normalized_mutual_info_score(classes, clusters),
@@ -97,8 +97,8 @@ def test_clusters_are_those_of_scikit_learn():
 
 @pytest.mark.parametrize("lists", [[[], []], [[0], []]])
 def test_too_few_rows_have_no_retrieval(lists):
-    found = evaluate_embeddings(torch.rand(2, 3), LabelRows.from_lists(lists, 2), ["retrieval"])
-    assert all(math.isnan(value) for value in found.values())
+    metrics = evaluate_embeddings(torch.rand(2, 3), LabelRows.from_lists(lists, 2), ["retrieval"])
+    assert all(math.isnan(value) for value in metrics.values())
 
 
 def test_each_row_has_an_embedding():
@@ -125,8 +125,8 @@ def test_a_metric_of_embeddings_needs_a_group():
 
 @pytest.mark.parametrize("mode", ["higher", "maximize", ""])
 def test_a_metric_is_larger_or_smaller_the_better(mode):
-    known = f"the mode {mode!r}; allowed: max, min"
-    with pytest.raises(ValueError, match=known):
+    message = f"the mode {mode!r}; allowed: max, min"
+    with pytest.raises(ValueError, match=message):
         EmbeddingMetric(name="n", group="g", summary="s", source="s", mode=mode, of_rows=lambda rows: 0.0)
-    with pytest.raises(ValueError, match=known):
+    with pytest.raises(ValueError, match=message):
         Metric(name="n", summary="s", source="s", mode=mode, hits=lambda right, known: right / known)

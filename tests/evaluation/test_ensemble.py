@@ -29,11 +29,11 @@ def targets_of(task):
 def near(task, targets, spread, seed):
     """Returns probabilities that are better than chance on the targets."""
     if isinstance(targets, LabelRows):
-        true = targets.dense().double()
+        one_hot = targets.dense().double()
     else:
-        true = torch.nn.functional.one_hot(targets, SHAPES[task][-1]).double()
-    noise = torch.randn(true.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    z = spread * (true + noise)
+        one_hot = torch.nn.functional.one_hot(targets, SHAPES[task][-1]).double()
+    noise = torch.randn(one_hot.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    z = spread * (one_hot + noise)
     return (z.sigmoid() if task == "multi_label" else z.softmax(-1)).float()
 
 
@@ -49,31 +49,31 @@ def slow(task, first, second, weight, scale, shift):
     pairs = zip(slow_logits(task, first), slow_logits(task, second), strict=True)
     z = [(1 - weight) * a + weight * (scale * b + shift) for a, b in pairs]
     if task == "multi_label":
-        return [1 / (1 + math.exp(-each)) for each in z]
-    return [math.exp(each) / sum(map(math.exp, z)) for each in z]
+        return [1 / (1 + math.exp(-logit)) for logit in z]
+    return [math.exp(logit) / sum(map(math.exp, z)) for logit in z]
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_probabilities_are_those_of_the_equation(task):
     first, second = drawn(task, 0, 2.0), drawn(task, 1, 0.3)
-    found = Ensemble(0.3, 2.5, -0.4 if task == "multi_label" else 0.0)(task, first, second)
-    assert found.dtype == torch.float32
-    assert found.shape == first.shape
+    probabilities = Ensemble(0.3, 2.5, -0.4 if task == "multi_label" else 0.0)(task, first, second)
+    assert probabilities.dtype == torch.float32
+    assert probabilities.shape == first.shape
     width = first.shape[-1]
     rows = zip(first.reshape(-1, width).tolist(), second.reshape(-1, width).tolist(), strict=True)
     shift = -0.4 if task == "multi_label" else 0.0
     expected = torch.tensor([slow(task, *row, 0.3, 2.5, shift) for row in rows])
-    torch.testing.assert_close(found.reshape(-1, width), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(probabilities.reshape(-1, width), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_weight_0_is_the_first_model_and_weight_1_orders_as_the_second(task):
     first, second = drawn(task, 0, 2.0), drawn(task, 1, 0.3)
     assert Ensemble(0.0, 7.0, 1.0)(task, first, second) is first
-    alone = Ensemble(1.0, 3.0, 0.5)(task, first, second)
+    probabilities = Ensemble(1.0, 3.0, 0.5)(task, first, second)
     if task == "multi_label":
-        assert torch.equal(alone.flatten().argsort(), second.flatten().argsort())
-    assert torch.equal(alone.argmax(-1), second.argmax(-1))
+        assert torch.equal(probabilities.flatten().argsort(), second.flatten().argsort())
+    assert torch.equal(probabilities.argmax(-1), second.argmax(-1))
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -81,50 +81,54 @@ def test_the_weight_is_the_smallest_of_the_best_ones_on_these_rows(task):
     targets = targets_of(task)
     first, second = near(task, targets, 2.0, 0), near(task, targets, 0.1, 1)
     scoring = Scoring(TASKS[task], "max", "global")
-    chosen = choose_ensemble(task, first, second, targets, scoring)
+    ensemble = choose_ensemble(task, first, second, targets, scoring)
     scores = []
     for weight in WEIGHTS:
-        mixed = Ensemble(weight, chosen.scale, chosen.shift)(task, first, second)
-        decision = scoring.decide(task, mixed, targets)
-        scores.append(evaluate(task, mixed, targets, decision)[TASKS[task]])
-    assert chosen.weight == WEIGHTS[scores.index(max(scores))]
-    assert 0 < chosen.weight < 1
+        probabilities = Ensemble(weight, ensemble.scale, ensemble.shift)(task, first, second)
+        decision = scoring.decide(task, probabilities, targets)
+        scores.append(evaluate(task, probabilities, targets, decision)[TASKS[task]])
+    assert ensemble.weight == WEIGHTS[scores.index(max(scores))]
+    assert 0 < ensemble.weight < 1
     assert max(scores) > max(scores[0], scores[-1])
 
 
 def test_the_second_models_logits_get_the_deviation_and_mean_of_the_firsts():
     targets = targets_of("multi_label")
     first, second = near("multi_label", targets, 2.0, 0), near("multi_label", targets, 0.1, 1)
-    chosen = choose_ensemble("multi_label", first, second, targets, Scoring("micro_f1", "max", "global"))
-    rescaled = chosen.scale * second.double().logit() + chosen.shift
-    assert float(rescaled.std()) == pytest.approx(float(first.double().logit().std()))
-    assert float(rescaled.mean()) == pytest.approx(float(first.double().logit().mean()))
+    ensemble = choose_ensemble("multi_label", first, second, targets, Scoring("micro_f1", "max", "global"))
+    rescaled_logits = ensemble.scale * second.double().logit() + ensemble.shift
+    assert float(rescaled_logits.std()) == pytest.approx(float(first.double().logit().std()))
+    assert float(rescaled_logits.mean()) == pytest.approx(float(first.double().logit().mean()))
     classes, scoring = (drawn("single", 0, 2.0), drawn("single", 1, 0.1)), Scoring("accuracy", "max")
     assert choose_ensemble("single", *classes, targets_of("single"), scoring).shift == 0
 
 
 def test_a_second_model_that_does_not_help_has_no_weight():
     targets = targets_of("single")
-    right = torch.nn.functional.one_hot(targets, 5).float() * 0.8 + 0.04
+    good = torch.nn.functional.one_hot(targets, 5).float() * 0.8 + 0.04
     scoring = Scoring("accuracy", "max")
-    assert choose_ensemble("single", right, drawn("single", 3, 1.0), targets, scoring).weight == 0
-    assert choose_ensemble("single", right, torch.full((40, 5), 0.2), targets, scoring) == Ensemble(0.0)
-    wrong = drawn("single", 3, 1.0)
-    assert choose_ensemble("single", torch.full((40, 5), 0.2), right, targets, scoring).weight == 0.1
-    assert choose_ensemble("single", wrong, right, targets, scoring).weight > 0
+    assert choose_ensemble("single", good, drawn("single", 3, 1.0), targets, scoring).weight == 0
+    assert choose_ensemble("single", good, torch.full((40, 5), 0.2), targets, scoring) == Ensemble(0.0)
+    random_p = drawn("single", 3, 1.0)
+    assert choose_ensemble("single", torch.full((40, 5), 0.2), good, targets, scoring).weight == 0.1
+    assert choose_ensemble("single", random_p, good, targets, scoring).weight > 0
 
 
 def test_a_metric_of_which_less_is_better_and_one_without_a_value():
     targets = targets_of("multi_label")
     first, second = near("multi_label", targets, 2.0, 0), near("multi_label", targets, 0.1, 1)
     scoring = Scoring("hamming_loss", "min", "global")
-    chosen = choose_ensemble("multi_label", first, second, targets, scoring)
-    alone = evaluate("multi_label", first, targets, scoring.decide("multi_label", first, targets))
-    mixed = chosen("multi_label", first, second)
-    both = evaluate("multi_label", mixed, targets, scoring.decide("multi_label", mixed, targets))
-    assert both["hamming_loss"] < alone["hamming_loss"]
-    none = LabelRows.from_lists([[]] * 40, 5)
-    assert choose_ensemble("multi_label", first, second, none, Scoring("map", "max")) == Ensemble(0.0)
+    ensemble = choose_ensemble("multi_label", first, second, targets, scoring)
+    first_metrics = evaluate("multi_label", first, targets, scoring.decide("multi_label", first, targets))
+    probabilities = ensemble("multi_label", first, second)
+    ensemble_metrics = evaluate(
+        "multi_label", probabilities, targets, scoring.decide("multi_label", probabilities, targets)
+    )
+    assert ensemble_metrics["hamming_loss"] < first_metrics["hamming_loss"]
+    empty_targets = LabelRows.from_lists([[]] * 40, 5)
+    assert choose_ensemble("multi_label", first, second, empty_targets, Scoring("map", "max")) == Ensemble(
+        0.0
+    )
     first, second, targets = drawn("aspects", 0, 2.0), drawn("aspects", 1, 1.0), targets_of("aspects")
     targets[:, 1] = -1
     scoring = Scoring("accuracy_b", "max", aspects=("a", "b", "c"))
@@ -132,11 +136,11 @@ def test_a_metric_of_which_less_is_better_and_one_without_a_value():
 
 
 def test_certain_probabilities_stay_finite_and_shapes_must_agree():
-    certain = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    probabilities = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     for task in ("multi_label", "single"):
-        mixed = Ensemble(0.5)(task, certain, 1 - certain)
-        torch.testing.assert_close(mixed, torch.full((2, 2), 0.5))
+        result = Ensemble(0.5)(task, probabilities, 1 - probabilities)
+        torch.testing.assert_close(result, torch.full((2, 2), 0.5))
     with pytest.raises(ValueError, match=r"probabilities \(2, 2\) and \(2, 3\)"):
         choose_ensemble(
-            "single", certain, torch.ones(2, 3) / 3, torch.tensor([0, 1]), Scoring("accuracy", "max")
+            "single", probabilities, torch.ones(2, 3) / 3, torch.tensor([0, 1]), Scoring("accuracy", "max")
         )

@@ -12,5 +12,5 @@ class TestEveryMetric(MetricTestCase):
     def loop(self, name, probabilities, targets, threshold):
         if isinstance(targets[0], int):
             return of_classes(name, probabilities, targets)
-        known = [set(range(len(p))) for p in probabilities]
-        return of_labels(name, probabilities, targets, known, threshold)
+        known_labels = [set(range(len(p))) for p in probabilities]
+        return of_labels(name, probabilities, targets, known_labels, threshold)

@@ -25,27 +25,27 @@ def unit(x):
 
 def test_the_nearest_row_gives_its_class(scene):
     x, y = scene
-    found = FewShot(x[:60], y[:60], "single", 3).nearest(x[60:], y[60:])
+    metrics = FewShot(x[:60], y[:60], "single", 3).nearest(x[60:], y[60:])
     predicted = [int(y[:60][((x[:60] - q) ** 2).sum(1).argmin()]) for q in x[60:]]
-    assert found["accuracy"] == pytest.approx(accuracy_score(y[60:], predicted), abs=1e-12)
-    assert found["macro_f1"] == pytest.approx(f1_score(y[60:], predicted, average="macro"), abs=1e-12)
-    assert 0.5 < found["accuracy"] < 1
+    assert metrics["accuracy"] == pytest.approx(accuracy_score(y[60:], predicted), abs=1e-12)
+    assert metrics["macro_f1"] == pytest.approx(f1_score(y[60:], predicted, average="macro"), abs=1e-12)
+    assert 0.5 < metrics["accuracy"] < 1
 
 
 def test_the_probe_is_the_mean_over_draws_of_a_regression(scene):
     x, y = scene
     rows = FewShot(x[:60], y[:60], "single", 3)
-    found = rows.probe(x[60:], y[60:], shots=5, draws=4, seed=7)
+    metrics = rows.probe(x[60:], y[60:], shots=5, draws=4, seed=7)
     values = []
     for draw in range(4):
         rng = np.random.default_rng([7, draw])
-        chosen = sorted(row for c in range(3) for row in rng.permutation(np.flatnonzero(y[:60] == c))[:5])
-        assert np.bincount(y[chosen]).tolist() == [5, 5, 5]
-        model = LogisticRegression(max_iter=1000).fit(unit(x[chosen]), y[chosen])
+        shot_rows = sorted(row for c in range(3) for row in rng.permutation(np.flatnonzero(y[:60] == c))[:5])
+        assert np.bincount(y[shot_rows]).tolist() == [5, 5, 5]
+        model = LogisticRegression(max_iter=1000).fit(unit(x[shot_rows]), y[shot_rows])
         values.append(accuracy_score(y[60:], model.predict(unit(x[60:]))))
-    assert found["accuracy"] == pytest.approx(np.mean(values), abs=1e-12)
-    assert found == rows.probe(x[60:], y[60:], shots=5, draws=4, seed=7)
-    assert found != rows.probe(x[60:], y[60:], shots=2, draws=4, seed=7)
+    assert metrics["accuracy"] == pytest.approx(np.mean(values), abs=1e-12)
+    assert metrics == rows.probe(x[60:], y[60:], shots=5, draws=4, seed=7)
+    assert metrics != rows.probe(x[60:], y[60:], shots=2, draws=4, seed=7)
 
 
 def test_several_labels_have_a_regression_each(scene):
@@ -53,26 +53,28 @@ def test_several_labels_have_a_regression_each(scene):
     sets = LabelRows.from_lists([[int(c)] if row % 4 else sorted({int(c), 0}) for row, c in enumerate(y)], 3)
     index = torch.arange(80)
     rows = FewShot(x[:60], sets.take(index[:60]), "multi_label", 3)
-    found = rows.probe(x[60:], sets.take(index[60:]), shots=3, draws=2, seed=1)
-    true, values = sets.dense().numpy().astype(int), []
+    metrics = rows.probe(x[60:], sets.take(index[60:]), shots=3, draws=2, seed=1)
+    y_true, values = sets.dense().numpy().astype(int), []
     for draw in range(2):
         rng = np.random.default_rng([1, draw])
-        chosen = sorted({r for c in range(3) for r in rng.permutation(np.flatnonzero(true[:60, c]))[:3]})
+        shot_rows = sorted({r for c in range(3) for r in rng.permutation(np.flatnonzero(y_true[:60, c]))[:3]})
         p = np.stack(
             [
                 LogisticRegression(max_iter=1000, class_weight="balanced")
-                .fit(unit(x[chosen]), true[chosen, c])
+                .fit(unit(x[shot_rows]), y_true[shot_rows, c])
                 .predict_proba(unit(x[60:]))[:, 1]
                 for c in range(3)
             ],
             axis=1,
         )
         predicted = (p >= 0.5) | (p == p.max(1, keepdims=True))
-        values.append(f1_score(true[60:], predicted, average="micro"))
-    assert found["micro_f1"] == pytest.approx(np.mean(values), abs=1e-12)
+        values.append(f1_score(y_true[60:], predicted, average="micro"))
+    assert metrics["micro_f1"] == pytest.approx(np.mean(values), abs=1e-12)
     nearest = rows.nearest(x[60:], sets.take(index[60:]))
-    of_rows = [true[:60][((x[:60] - q) ** 2).sum(1).argmin()] for q in x[60:]]
-    assert nearest["macro_f1"] == pytest.approx(f1_score(true[60:], of_rows, average="macro"), abs=1e-12)
+    nearest_labels = [y_true[:60][((x[:60] - q) ** 2).sum(1).argmin()] for q in x[60:]]
+    assert nearest["macro_f1"] == pytest.approx(
+        f1_score(y_true[60:], nearest_labels, average="macro"), abs=1e-12
+    )
 
 
 @pytest.mark.filterwarnings("error")
@@ -80,8 +82,8 @@ def test_a_label_that_all_drawn_rows_have_is_always_predicted(scene):
     x, y = scene
     sets = LabelRows.from_lists([sorted({int(c), 0}) for c in y], 3)
     rows = FewShot(x, sets, "multi_label", 3)
-    found = rows.probe(x, sets, shots=2, draws=2, seed=0)
-    assert 0 < found["micro_f1"] <= 1
+    metrics = rows.probe(x, sets, shots=2, draws=2, seed=0)
+    assert 0 < metrics["micro_f1"] <= 1
 
 
 def test_rows_without_a_target_are_refused(scene):

@@ -15,11 +15,11 @@ def slow_votes(distances, votes, temperature, width):
         return [1 / width] * width
     nearest = min(d for d, _ in pairs)
     weights = [math.exp(-(d - nearest) / temperature) for d, _ in pairs]
-    out = [0.0] * width
+    probabilities = [0.0] * width
     for weight, (_, labels) in zip(weights, pairs, strict=True):
         for label in labels:
-            out[label] += weight / sum(weights)
-    return out
+            probabilities[label] += weight / sum(weights)
+    return probabilities
 
 
 def scene(seed, rows=30, queries=9, k=6):
@@ -29,12 +29,12 @@ def scene(seed, rows=30, queries=9, k=6):
 
 
 def expect_votes(neighbours, labels, task, k, temperature, width, votes):
-    got = knn_probabilities(neighbours, labels, task, k, temperature, width)
-    assert got.dtype == torch.float32
+    actual = knn_probabilities(neighbours, labels, task, k, temperature, width)
+    assert actual.dtype == torch.float32
     for query in range(len(neighbours.index)):
         index = neighbours.index[query, :k].tolist()
         distance = neighbours.distance[query, :k].tolist()
-        for row, votes_of in zip(got[query].reshape(-1, width), votes, strict=True):
+        for row, votes_of in zip(actual[query].reshape(-1, width), votes, strict=True):
             expected = slow_votes(distance, [votes_of(j) for j in index], temperature, width)
             torch.testing.assert_close(row, torch.tensor(expected))
 
@@ -48,28 +48,28 @@ def test_votes_equal_the_plain_sum(k, temperature):
         neighbours, LabelRows.from_lists(rows, 5), "multi_label", k, temperature, 5, [lambda j: rows[j]]
     )
     classes = torch.randint(-1, 3, (30,), generator=generator)
-    one = lambda j: None if classes[j] < 0 else [int(classes[j])]  # noqa: E731
-    expect_votes(neighbours, classes, "single", k, temperature, 3, [one])
+    class_votes = lambda j: None if classes[j] < 0 else [int(classes[j])]  # noqa: E731
+    expect_votes(neighbours, classes, "single", k, temperature, 3, [class_votes])
     ratings = torch.randint(-1, 3, (30, 2), generator=generator)
-    each = [
+    aspect_votes = [
         lambda j, a=a: None if ratings[j, a] < 0 else [int(ratings[j, a])] for a in range(ratings.shape[1])
     ]
-    expect_votes(neighbours, ratings, "aspects", k, temperature, 3, each)
+    expect_votes(neighbours, ratings, "aspects", k, temperature, 3, aspect_votes)
 
 
 def test_weights_do_not_under_or_overflow():
     neighbours = Neighbours(torch.tensor([[5000.0, 5002.0]]), torch.tensor([[0, 1]]))
     labels = LabelRows.from_lists([[0], [1]], 2)
-    got = knn_probabilities(neighbours, labels, "multi_label", 2, 0.01, 2)
-    assert got.tolist() == [[1.0, 0.0]]
+    actual = knn_probabilities(neighbours, labels, "multi_label", 2, 0.01, 2)
+    assert actual.tolist() == [[1.0, 0.0]]
     missing_first = knn_probabilities(neighbours, torch.tensor([-1, 1]), "single", 2, 1e-6, 2)
     assert missing_first.tolist() == [[0.0, 1.0]]
 
 
 def test_all_missing_is_uniform():
     neighbours = Neighbours(torch.tensor([[0.0, 1.0]]), torch.tensor([[0, 1]]))
-    got = knn_probabilities(neighbours, torch.tensor([[-1, 0], [-1, -1]]), "aspects", 2, 1.0, 4)
-    assert got.tolist() == [[[0.25] * 4, [1.0, 0.0, 0.0, 0.0]]]
+    actual = knn_probabilities(neighbours, torch.tensor([[-1, 0], [-1, -1]]), "aspects", 2, 1.0, 4)
+    assert actual.tolist() == [[[0.25] * 4, [1.0, 0.0, 0.0, 0.0]]]
 
 
 def test_blend():
@@ -92,9 +92,9 @@ def test_bad_input():
     for task, labels in (("single", torch.zeros(1, 2)), ("aspects", torch.zeros(1))):
         with pytest.raises(ValueError, match=rf"labels \(1,.*\) do not fit the task {task}"):
             knn_probabilities(neighbours, labels.long(), task, 1, 1.0, 2)
-    for task, none in (("single", torch.tensor([0])[:0]), ("multi_label", LabelRows.from_lists([], 2))):
+    for task, no_labels in (("single", torch.tensor([0])[:0]), ("multi_label", LabelRows.from_lists([], 2))):
         with pytest.raises(ValueError, match="0 labels for a datastore of 1 rows or more"):
-            knn_probabilities(neighbours, none, task, 1, 1.0, 2)
+            knn_probabilities(neighbours, no_labels, task, 1, 1.0, 2)
 
 
 TRAIN = LabelRows.from_lists([[0, 1], [0], [2, 3], [4], []], 5)
@@ -124,7 +124,7 @@ def test_shared_labels_equal_a_loop():
     y_NL[4] = False
     rows = LabelRows.from_dense(y_NL)
     for query in range(50):
-        expected = [len(set(rows.lists()[query]) & set(other)) for other in rows.lists()]
+        expected = [len(set(rows.lists()[query]) & set(labels)) for labels in rows.lists()]
         assert label_similarity(rows.take(torch.tensor([query])), rows).tolist() == expected
 
 

@@ -19,13 +19,15 @@ def test_a_band_without_labels_or_rows_has_no_value():
     p = torch.tensor([[0.9, 0.1], [0.8, 0.2]])
     facts = LabelFacts(band=np.array([0, 1]))
     names = [*BAND_NAMES, "head_accuracy", "medium_accuracy", "tail_accuracy"]
-    found = evaluate("single", p, torch.tensor([0, 0]), only=names, facts=facts)
-    assert {name for name, value in found.items() if math.isnan(value)} == {
+    values = evaluate("single", p, torch.tensor([0, 0]), only=names, facts=facts)
+    assert {name for name, value in values.items() if math.isnan(value)} == {
         "medium_accuracy", "medium_micro_f1", "medium_macro_f1",
         "tail_accuracy", "tail_micro_f1", "tail_macro_f1",
     }  # fmt: skip
-    of_labels = evaluate("multi_label", p, LabelRows.from_lists([[0], [0]], 2), only=BAND_NAMES, facts=facts)
-    assert {name for name, value in of_labels.items() if math.isnan(value)} == {
+    label_values = evaluate(
+        "multi_label", p, LabelRows.from_lists([[0], [0]], 2), only=BAND_NAMES, facts=facts
+    )
+    assert {name for name, value in label_values.items() if math.isnan(value)} == {
         f"{band}_{average}_f1" for band in ("medium", "tail") for average in ("micro", "macro")
     }
 
@@ -34,24 +36,24 @@ def test_a_mean_over_aspects_leaves_out_one_without_a_value():
     p = torch.tensor([[[0.9, 0.1], [0.2, 0.8]], [[0.8, 0.2], [0.7, 0.3]]])
     facts = LabelFacts(band=np.array([[0, 2], [0, 2]]))  # the first aspect has no row of the tail
     names = ["head_accuracy", "medium_accuracy", "tail_accuracy"]
-    found = evaluate("aspects", p, torch.tensor([[0, 1]] * 2), aspects=["a", "b"], only=names, facts=facts)
-    assert found == pytest.approx(dict(zip(names, (1, math.nan, 0.5), strict=True)), nan_ok=True)
+    values = evaluate("aspects", p, torch.tensor([[0, 1]] * 2), aspects=["a", "b"], only=names, facts=facts)
+    assert values == pytest.approx(dict(zip(names, (1, math.nan, 0.5), strict=True)), nan_ok=True)
 
 
 def test_a_macro_average_of_a_band_is_over_its_labels_that_a_row_has():
     p = torch.tensor([[0.9, 0.1, 0.8], [0.8, 0.2, 0.1]])
-    found = evaluate(
+    values = evaluate(
         "multi_label", p, LabelRows.from_lists([[0], [0]], 3), only=["tail_macro_f1", "tail_micro_f1"],
         facts=LabelFacts(band=np.array([2, 2, 2])),
     )  # fmt: skip
-    assert found == {"tail_macro_f1": 1.0, "tail_micro_f1": pytest.approx(4 / 5)}
+    assert values == {"tail_macro_f1": 1.0, "tail_micro_f1": pytest.approx(4 / 5)}
 
 
 def test_each_aspect_has_bands_of_its_own():
     p = torch.tensor([[[0.9, 0.1], [0.9, 0.1]], [[0.9, 0.1], [0.1, 0.9]]])
     facts = LabelFacts(band=np.array([[0, 2], [2, 0]]))
-    found = evaluate("aspects", p, torch.tensor([[0, 0], [1, 1]]), only=["head_accuracy"], facts=facts)
-    assert found == {"head_accuracy": 1.0}
+    values = evaluate("aspects", p, torch.tensor([[0, 0], [1, 1]]), only=["head_accuracy"], facts=facts)
+    assert values == {"head_accuracy": 1.0}
     assert LabelFacts(facts.band, np.zeros((2, 1))).of_aspect(1).in_band("head").tolist() == [False, True]
 
 
@@ -75,18 +77,18 @@ def of_hierarchy(predicted, row_path, target=None):
 
 
 def test_the_hierarchy_is_that_of_the_rows_own_labels():
-    found = of_hierarchy([0, 2], [[0, 0, 0], [1, 2, 2]])
-    assert found == dict.fromkeys(HIERARCHY[:3], 4 / 6) | {"lca_distance": 1.0}
+    values = of_hierarchy([0, 2], [[0, 0, 0], [1, 2, 2]])
+    assert values == dict.fromkeys(HIERARCHY[:3], 4 / 6) | {"lca_distance": 1.0}
 
 
 def test_a_level_that_a_row_lacks_is_left_out_for_that_row():
-    found = of_hierarchy([0, 0, 3], [[-1, 0, 1], [-1, -1, 0], [0, -1, 2]])
-    assert found == dict.fromkeys(HIERARCHY[:3], 2 / 5) | {"lca_distance": pytest.approx(1.0)}
+    values = of_hierarchy([0, 0, 3], [[-1, 0, 1], [-1, -1, 0], [0, -1, 2]])
+    assert values == dict.fromkeys(HIERARCHY[:3], 2 / 5) | {"lca_distance": pytest.approx(1.0)}
 
 
 def test_rows_without_a_target_are_left_out_with_their_paths():
-    found = of_hierarchy([3, 0, 2], [[1, 2, -1], [0, 0, 0], [0, 1, 2]])
-    assert found == dict.fromkeys(HIERARCHY[:3], 1.0) | {"lca_distance": 0.0}
+    values = of_hierarchy([3, 0, 2], [[1, 2, -1], [0, 0, 0], [0, 1, 2]])
+    assert values == dict.fromkeys(HIERARCHY[:3], 1.0) | {"lca_distance": 0.0}
 
 
 def test_for_sound_rows_their_own_paths_change_no_value():

@@ -13,43 +13,47 @@ RANKING = ("coverage_error", "ndcg", "r_precision", "ranking_loss")
 
 
 def test_metrics_that_rank_labels_are_a_group():
-    plain = set(metric_names("multi_label"))
-    assert set(metric_names("multi_label", groups=["ranking"])) - plain == {*RANKING}
+    base_names = set(metric_names("multi_label"))
+    assert set(metric_names("multi_label", groups=["ranking"])) - base_names == {*RANKING}
     assert not set(metric_names("multi_label", n_labels=1, groups=["ranking"])) & {*RANKING}
     assert "precision_at_8" not in metric_names("multi_label", n_labels=7)
 
 
 def test_no_positive_at_all():
-    got = evaluate("multi_label", torch.full((2, 3), 0.9), LabelRows.from_lists([[], []], 3))
-    assert (got["micro_f1"], got["macro_f1"], got["macro_f1_caml"]) == (0, 0, 0)
-    assert got["hamming_loss"] == 1
-    assert got["labels_scored"] == 0
-    assert all(math.isnan(got[name]) for name in ("map", "macro_auc", "micro_auc"))
+    metrics = evaluate("multi_label", torch.full((2, 3), 0.9), LabelRows.from_lists([[], []], 3))
+    assert (metrics["micro_f1"], metrics["macro_f1"], metrics["macro_f1_caml"]) == (0, 0, 0)
+    assert metrics["hamming_loss"] == 1
+    assert metrics["labels_scored"] == 0
+    assert all(math.isnan(metrics[name]) for name in ("map", "macro_auc", "micro_auc"))
     ranking = evaluate("multi_label", torch.rand(2, 3), LabelRows.from_lists([[], []], 3), only=RANKING)
     assert [math.isnan(value) for value in ranking.values()] == [True] * 4
-    quiet = evaluate("multi_label", torch.full((2, 3), 0.1), LabelRows.from_lists([[], []], 3))
-    assert (quiet["subset_accuracy"], quiet["hamming_loss"], quiet["micro_f1"]) == (1, 0, 0)
+    empty_metrics = evaluate("multi_label", torch.full((2, 3), 0.1), LabelRows.from_lists([[], []], 3))
+    assert (empty_metrics["subset_accuracy"], empty_metrics["hamming_loss"], empty_metrics["micro_f1"]) == (
+        1,
+        0,
+        0,
+    )
 
 
 @pytest.mark.parametrize("predicted", [[0, 2, 1, 0], [0, 0, 0, 0], [3, 3, 2, 2]])
 def test_macro_f1_of_all_models_is_over_the_classes_that_have_a_row(predicted):
     p = torch.nn.functional.one_hot(torch.tensor(predicted), 5).float()
-    got = evaluate("single", p, torch.tensor([0, 0, 1, -1]), only=["macro_f1", "macro_f1_predicted"])
+    metrics = evaluate("single", p, torch.tensor([0, 0, 1, -1]), only=["macro_f1", "macro_f1_predicted"])
     rows = [0, 0, 1], predicted[:3]
-    assert got["macro_f1"] == pytest.approx(sk.f1_score(*rows, labels=[0, 1], average="macro"))
-    assert got["macro_f1_predicted"] == pytest.approx(sk.f1_score(*rows, average="macro"))
+    assert metrics["macro_f1"] == pytest.approx(sk.f1_score(*rows, labels=[0, 1], average="macro"))
+    assert metrics["macro_f1_predicted"] == pytest.approx(sk.f1_score(*rows, average="macro"))
 
 
 def test_aspects():
     p = torch.tensor([[[0.9, 0.1], [0.2, 0.8]], [[0.9, 0.1], [0.7, 0.3]], [[0.4, 0.6], [0.5, 0.5]]])
     target = torch.tensor([[0, 1], [1, -1], [1, -1]])
-    got = evaluate("aspects", p, target, aspects=["Service", "Room view"])
-    assert got["accuracy_service"] == pytest.approx(2 / 3)
-    assert got["accuracy_room_view"] == 1
-    assert got["accuracy"] == pytest.approx((2 / 3 + 1) / 2)
-    first = sk.f1_score([0, 1, 1], [0, 0, 1], average="macro")
-    assert got["macro_f1"] == pytest.approx((first + 1) / 2)
-    assert set(got) == set(metric_names("aspects", aspects=["Service", "Room view"]))
+    metrics = evaluate("aspects", p, target, aspects=["Service", "Room view"])
+    assert metrics["accuracy_service"] == pytest.approx(2 / 3)
+    assert metrics["accuracy_room_view"] == 1
+    assert metrics["accuracy"] == pytest.approx((2 / 3 + 1) / 2)
+    first_f1 = sk.f1_score([0, 1, 1], [0, 0, 1], average="macro")
+    assert metrics["macro_f1"] == pytest.approx((first_f1 + 1) / 2)
+    assert set(metrics) == set(metric_names("aspects", aspects=["Service", "Room view"]))
 
 
 def test_aspects_that_read_alike_are_refused():
@@ -80,20 +84,22 @@ def test_calibration_error(p, true, expected):
     rows = torch.isin(torch.arange(len(p)), torch.tensor(true, dtype=torch.int64))
     for shape in ((-1, 1), (1, -1)):
         labels = LabelRows.from_dense(rows.reshape(shape))
-        found = evaluate("multi_label", p.reshape(shape), labels, only=["calibration_error"])
-        assert found["calibration_error"] == pytest.approx(expected, abs=1e-15)
+        metrics = evaluate("multi_label", p.reshape(shape), labels, only=["calibration_error"])
+        assert metrics["calibration_error"] == pytest.approx(expected, abs=1e-15)
 
 
 def test_the_calibration_of_classes_is_that_of_the_most_probable_one():
     p = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.7, 0.2], [0.3, 0.3, 0.4], [0.9, 0.1, 0.0]]).double()
     targets = torch.tensor([0, 2, 2, -1])
-    found = evaluate("single", p, targets, only=["calibration_error"])["calibration_error"]
-    assert found == pytest.approx((2 * 0.7 - 1 + 1 - 0.4) / 3)
-    both = torch.stack([targets, torch.ones_like(targets)], 1)
-    twice = p[:, None].expand(-1, 2, -1)
-    of_aspects = evaluate("aspects", twice, both, only=["calibration_error"])["calibration_error"]
-    second = (abs(2 * 0.7 - 1) + 0.4 + 0.9) / 4
-    assert of_aspects == pytest.approx((found + second) / 2)
+    single_error = evaluate("single", p, targets, only=["calibration_error"])["calibration_error"]
+    assert single_error == pytest.approx((2 * 0.7 - 1 + 1 - 0.4) / 3)
+    aspect_targets = torch.stack([targets, torch.ones_like(targets)], 1)
+    aspect_probabilities = p[:, None].expand(-1, 2, -1)
+    aspect_error = evaluate("aspects", aspect_probabilities, aspect_targets, only=["calibration_error"])[
+        "calibration_error"
+    ]
+    second_error = (abs(2 * 0.7 - 1) + 0.4 + 0.9) / 4
+    assert aspect_error == pytest.approx((single_error + second_error) / 2)
 
 
 @pytest.mark.parametrize(

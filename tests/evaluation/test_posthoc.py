@@ -26,19 +26,19 @@ CASES = [*(("multi_label", name, 0.3) for name in COUNTED), ("single", "accuracy
 def expect_brute_force(neighbours, labels, targets, model, task, metric, threshold=0.5, at_least_one=False):
     mode = METRICS["accuracy" if metric not in METRICS else metric].mode
     grid = {"ks": KS, "lambdas": LAMBDAS, "temperatures": TEMPERATURES}
-    rows, decided = QueryRows(neighbours, targets, model), {"at_least_one": at_least_one}
-    scoring, decision = Scoring(metric, mode, threshold, **decided), Decision.fixed(threshold, **decided)
-    got = search(rows, labels, task=task, scoring=scoring, **grid)
+    rows, options = QueryRows(neighbours, targets, model), {"at_least_one": at_least_one}
+    scoring, decision = Scoring(metric, mode, threshold, **options), Decision.fixed(threshold, **options)
+    result = search(rows, labels, task=task, scoring=scoring, **grid)
     expected = []
     for k, lambda_, temperature in itertools.product(*grid.values()):
         votes = knn_probabilities(neighbours, labels, task, k, temperature, model.shape[-1])
-        mixed = blend(votes, model, lambda_)
-        value = evaluate(task, mixed, targets, decision, only=[metric])[metric]
+        probabilities = blend(votes, model, lambda_)
+        value = evaluate(task, probabilities, targets, decision, only=[metric])[metric]
         expected.append((k, lambda_, temperature, value))
-    assert got.table.tolist() == expected
+    assert result.table.tolist() == expected
     sign = -1 if mode == "max" else 1
     *setting, value = min(expected, key=lambda row: (sign * row[3], *row[:3]))
-    assert (got.best, got.metrics[metric]) == (Setting(*setting), value)
+    assert (result.best, result.metrics[metric]) == (Setting(*setting), value)
 
 
 def scene(seed, tied, rows=60, queries=40):

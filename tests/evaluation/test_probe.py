@@ -68,9 +68,9 @@ def test_separable_aspects_with_missing_targets():
 def test_missing_rows_do_not_matter():
     x, y = blobs(64)
     val = blobs(40, seed=1)
-    known = run((x[:48], y[:48]), val, batch_size=64)
-    missing = run((x, torch.where(torch.arange(64) < 48, y, -1)), val, batch_size=64)
-    assert torch.equal(known.weight, missing.weight)
+    expected = run((x[:48], y[:48]), val, batch_size=64)
+    actual = run((x, torch.where(torch.arange(64) < 48, y, -1)), val, batch_size=64)
+    assert torch.equal(expected.weight, actual.weight)
 
 
 def test_the_best_on_validation_is_taken():
@@ -103,13 +103,13 @@ def test_same_seed_same_bits_and_no_global_state():
 
 def test_a_configuration_does_not_depend_on_the_others(monkeypatch):
     data = blobs(100, noise=5), blobs(50, seed=1, noise=5)
-    together = run(*data)
+    expected = run(*data)
     monkeypatch.setattr(probe_training, "NUMBERS_AT_ONCE", 1)
-    parts = run(*data)
-    alone = run(*data, lrs=(together.lr,), weight_decays=(together.weight_decay,))
-    for other in (parts, alone):
-        torch.testing.assert_close(other.weight, together.weight)
-        torch.testing.assert_close(other.bias, together.bias)
+    split_result = run(*data)
+    single_result = run(*data, lrs=(expected.lr,), weight_decays=(expected.weight_decay,))
+    for result in (split_result, single_result):
+        torch.testing.assert_close(result.weight, expected.weight)
+        torch.testing.assert_close(result.bias, expected.bias)
 
 
 TRUE, KNOWN = (torch.rand(50, 4, generator=torch.Generator().manual_seed(n)) < 0.5 for n in (1, 2))
@@ -132,8 +132,8 @@ def masked_loss(logits):
 )
 def test_equals_adamw_on_one_plain_layer(task, targets, metric, loss):
     x, lr, decay, epochs = blobs(50, noise=5)[0], 0.01, 0.1, 3
-    how = {"lrs": (lr,), "weight_decays": (decay,), "epochs": epochs, "batch_size": 50}
-    result = run((x, targets), (x, targets), task=task, metric=metric, **how)
+    options = {"lrs": (lr,), "weight_decays": (decay,), "epochs": epochs, "batch_size": 50}
+    result = run((x, targets), (x, targets), task=task, metric=metric, **options)
     z = ((x - x.mean(0)) / x.std(0, correction=0)).double()
     layer = torch.nn.Linear(6, 4).double()
     for parameter in layer.parameters():
@@ -161,8 +161,8 @@ def label_vectors(n=50, labels=4, dim=6):
 def test_a_layer_on_label_vectors_reads_the_vector_of_its_label(monkeypatch, numbers):
     monkeypatch.setattr(probe_training, "NUMBERS_AT_ONCE", numbers)  # 60 numbers are the vectors of two rows
     x_NLD, decay, epochs = label_vectors(), 0.1, 3
-    how = {"lrs": (0.01, 0.05), "weight_decays": (decay,), "epochs": epochs, "batch_size": 50}
-    result = run((x_NLD, MASKED), (x_NLD, MASKED), task="multi_label", metric="micro_f1", **how)
+    options = {"lrs": (0.01, 0.05), "weight_decays": (decay,), "epochs": epochs, "batch_size": 50}
+    result = run((x_NLD, MASKED), (x_NLD, MASKED), task="multi_label", metric="micro_f1", **options)
     assert result.weight.shape == (4, 6)
     scale_LD = x_NLD.std(0, correction=0)
     z_NLD = ((x_NLD - x_NLD.mean(0)) / torch.where(scale_LD > 0, scale_LD, 1)).double()
@@ -189,49 +189,49 @@ def test_the_loss_is_the_mean_over_known_entries():
     logits = torch.randn(50, 2, 4, generator=torch.Generator().manual_seed(0))
     expected = sum(masked_loss(logits[:, h]) for h in range(2))
     torch.testing.assert_close(probe_training._loss(logits, MASKED), expected)
-    plain, told = LabelRows.from_dense(TRUE), with_unknown(TRUE, torch.ones_like(KNOWN))
-    assert torch.equal(probe_training._loss(logits, plain), probe_training._loss(logits, told))
+    rows, known_rows = LabelRows.from_dense(TRUE), with_unknown(TRUE, torch.ones_like(KNOWN))
+    assert torch.equal(probe_training._loss(logits, rows), probe_training._loss(logits, known_rows))
 
 
 def test_a_label_that_no_row_tells_is_not_learnt():
     """The label keeps its initial layer; if it were taken as negative, it would get a low bias."""
-    known = KNOWN.clone()
-    known[:, 2] = False
-    x, rows = blobs(50, noise=5)[0], with_unknown(TRUE, known)
-    found = run((x, rows), (x, rows), task="multi_label", metric="micro_f1", lrs=(0.1,), weight_decays=(0,))
-    assert not found.weight[2].any()
-    assert float(found.bias[2]) == 0
-    assert float(found.bias[0]) != 0
+    known_NL = KNOWN.clone()
+    known_NL[:, 2] = False
+    x, rows = blobs(50, noise=5)[0], with_unknown(TRUE, known_NL)
+    probe = run((x, rows), (x, rows), task="multi_label", metric="micro_f1", lrs=(0.1,), weight_decays=(0,))
+    assert not probe.weight[2].any()
+    assert float(probe.bias[2]) == 0
+    assert float(probe.bias[0]) != 0
 
 
 @pytest.mark.parametrize("numbers", [probe_training.NUMBERS_AT_ONCE, 250])
 def test_settings_of_a_large_grid_that_are_behind_are_stopped(monkeypatch, numbers):
     data = blobs(200, noise=5), blobs(1000, seed=1, noise=5)
-    how = {"lrs": (1e-7, 1e-3, 1e-2, 1e-1), "weight_decays": (0.0,)}
-    whole, steps, add = run(*data, **how), [], probe_training.ProbeLayers.add
+    options = {"lrs": (1e-7, 1e-3, 1e-2, 1e-1), "weight_decays": (0.0,)}
+    full_result, steps, original = run(*data, **options), [], probe_training.ProbeLayers.add
 
     def counted(layers, x, gradient):
         steps.append(gradient.shape[1])
-        add(layers, x, gradient)
+        original(layers, x, gradient)
 
     monkeypatch.setattr(probe_training, "LARGE", 1)
     monkeypatch.setattr(probe_training, "NUMBERS_AT_ONCE", numbers)
     monkeypatch.setattr(probe_training.ProbeLayers, "add", counted)
-    halved = run(*data, **how)
-    assert len(halved.table) == 4
+    result = run(*data, **options)
+    assert len(result.table) == 4
     assert 140 <= sum(steps) <= 4 * 140 * (0.6 if numbers > 250 else 1)  # an epoch has 7 steps
-    alone = run(*data, **(how | {"lrs": (halved.lr,)}))
-    torch.testing.assert_close(halved.weight, alone.weight)
-    assert halved.metrics["accuracy"] >= np.median(whole.table["accuracy"])
+    single_result = run(*data, **(options | {"lrs": (result.lr,)}))
+    torch.testing.assert_close(result.weight, single_result.weight)
+    assert result.metrics["accuracy"] >= np.median(full_result.table["accuracy"])
 
 
 def test_the_layers_are_trained_where_the_rows_are_sent(monkeypatch):
     """The device `meta` computes nothing, but it refuses tensors of another device."""
     x, y = blobs(64)
-    seen = []
+    devices = []
 
     def score(weight, bias):
-        seen.append((weight.device.type, bias.device.type))
+        devices.append((weight.device.type, bias.device.type))
         return 0.0
 
     monkeypatch.setattr(probe_training, "LARGE", 1)
@@ -242,9 +242,9 @@ def test_the_layers_are_trained_where_the_rows_are_sent(monkeypatch):
     training = probe_training.GridTraining(
         rows, y, torch.arange(64), ProbeGrid([0.1], [0.0], 2, 32, 0), 4, score
     )
-    weight_HOD, _, ended = training.layers()
-    assert (weight_HOD.device.type, weight_HOD.shape, ended) == ("meta", (1, 4, 6), [True])
-    assert seen == [("meta", "meta")]
+    weight_HOD, _, has_ended = training.layers()
+    assert (weight_HOD.device.type, weight_HOD.shape, has_ended) == ("meta", (1, 4, 6), [True])
+    assert devices == [("meta", "meta")]
 
 
 def test_constant_features_and_divergence():
@@ -285,8 +285,8 @@ def test_rows_and_settings_that_do_not_fit_are_refused(train, how, error, messag
 
 
 def test_rows_that_a_probe_cannot_predict_are_refused():
-    trained = run((X, CLASS), (X, CLASS))
+    probe = run((X, CLASS), (X, CLASS))
     with pytest.raises(TypeError, match="must be a tensor; found: ndarray"):
-        predict(trained, X.numpy())
+        predict(probe, X.numpy())
     with pytest.raises(ValueError, match="features of 2 columns for a probe of 6"):
-        predict(trained, X[:, :2])
+        predict(probe, X[:, :2])

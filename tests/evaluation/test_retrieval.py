@@ -21,12 +21,12 @@ def brute_force(datastore, queries, k):
 
 
 def expect_brute_force(datastore, queries, k):
-    got = retrieve(datastore, queries, k)
+    result = retrieve(datastore, queries, k)
     distance, index = brute_force(datastore, queries, k)
-    assert got.distance.dtype == torch.float32
-    assert got.index.dtype == torch.int64
-    np.testing.assert_allclose(got.distance.numpy(), distance, rtol=2e-7)
-    np.testing.assert_array_equal(got.index.numpy(), index)
+    assert result.distance.dtype == torch.float32
+    assert result.index.dtype == torch.int64
+    np.testing.assert_allclose(result.distance.numpy(), distance, rtol=2e-7)
+    np.testing.assert_array_equal(result.index.numpy(), index)
 
 
 @pytest.mark.parametrize("queries", [3, 30])
@@ -46,9 +46,9 @@ def test_ties_go_to_the_lower_index_even_beyond_what_faiss_found():
 def test_duplicates_are_at_distance_zero_far_from_the_origin():
     generator = torch.Generator().manual_seed(2)
     datastore = torch.randn(150, 32, generator=generator) * 1e-3 + 1000
-    got = retrieve(datastore, datastore, 3)
-    assert got.distance[:, 0].eq(0).all()
-    assert got.index[:, 0].tolist() == list(range(150))
+    result = retrieve(datastore, datastore, 3)
+    assert result.distance[:, 0].eq(0).all()
+    assert result.index[:, 0].tolist() == list(range(150))
     expect_brute_force(datastore, datastore, 3)
 
 
@@ -61,17 +61,17 @@ def test_near_rows_are_not_lost_to_cancellation():
 def test_batches_do_not_change_a_query():
     generator = torch.Generator().manual_seed(5)
     datastore, queries = torch.randn(300, 24, generator=generator), torch.randn(50, 24, generator=generator)
-    together = retrieve(datastore, queries, 9)
+    expected = retrieve(datastore, queries, 9)
     for row in (0, 17, 49):
-        alone = retrieve(datastore, queries[row, None], 9)
-        assert torch.equal(alone.index[0], together.index[row])
-        assert torch.equal(alone.distance[0], together.distance[row])
+        single = retrieve(datastore, queries[row, None], 9)
+        assert torch.equal(single.index[0], expected.index[row])
+        assert torch.equal(single.distance[0], expected.distance[row])
 
 
 def test_a_small_datastore_clips_k_and_says_so(caplog):
     with caplog.at_level(logging.WARNING):
-        got = retrieve(torch.randn(4, 3), torch.randn(2, 3), 10)
-    assert got.index.shape == (2, 4)
+        result = retrieve(torch.randn(4, 3), torch.randn(2, 3), 10)
+    assert result.index.shape == (2, 4)
     assert "only 4 neighbours instead of 10" in caplog.text
 
 
@@ -110,17 +110,17 @@ def test_blocks_where_float32_products_cancel(far):
 
 def test_a_collapsed_datastore_gives_the_first_rows():
     x = torch.full((90, 4), 0.3)
-    got = in_blocks(20, x, x[:3], 25)
-    assert got.index.tolist() == [list(range(25))] * 3
-    assert not got.distance.any()
+    result = in_blocks(20, x, x[:3], 25)
+    assert result.index.tolist() == [list(range(25))] * 3
+    assert not result.distance.any()
 
 
 def test_fewer_rows_than_k_in_a_block_are_no_news_and_no_queries_have_no_neighbours(caplog):
-    got = in_blocks(2, torch.randn(9, 3), torch.randn(2, 3), 5)
-    assert got.index.shape == (2, 5)
+    result = in_blocks(2, torch.randn(9, 3), torch.randn(2, 3), 5)
+    assert result.index.shape == (2, 5)
     assert not caplog.text
-    none = in_blocks(4, torch.randn(9, 3), torch.empty(0, 3), 2)
-    assert none.index.shape == none.distance.shape == (0, 2)
+    empty_result = in_blocks(4, torch.randn(9, 3), torch.empty(0, 3), 2)
+    assert empty_result.index.shape == empty_result.distance.shape == (0, 2)
 
 
 def slow_merge(found, k):
@@ -129,16 +129,18 @@ def slow_merge(found, k):
     for query in range(len(found[0].index)):
         pairs = [
             pair
-            for each in found
-            for pair in zip(each.distance[query].tolist(), each.index[query].tolist(), strict=True)
+            for neighbours in found
+            for pair in zip(
+                neighbours.distance[query].tolist(), neighbours.index[query].tolist(), strict=True
+            )
         ]
         rows.append(sorted(pairs)[:k])
     return rows
 
 
 def pairs_of(neighbours):
-    both = zip(neighbours.distance.tolist(), neighbours.index.tolist(), strict=True)
-    return [list(zip(distance, index, strict=True)) for distance, index in both]
+    rows = zip(neighbours.distance.tolist(), neighbours.index.tolist(), strict=True)
+    return [list(zip(distance, index, strict=True)) for distance, index in rows]
 
 
 @settings(deadline=None)
@@ -147,7 +149,7 @@ def test_merge_equals_the_slow_loop(data):
     queries, k = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9))
     widths = [*data.draw(st.lists(st.integers(0, 5), max_size=4)), data.draw(st.integers(1, 5))]
     numbers = iter(data.draw(st.permutations(range(queries * sum(widths)))))
-    found = [
+    blocks = [
         Neighbours(
             torch.tensor(
                 [[data.draw(st.sampled_from([0.0, 0.5, 2.0])) for _ in range(w)] for _ in range(queries)]
@@ -156,10 +158,10 @@ def test_merge_equals_the_slow_loop(data):
         )
         for w in widths
     ]
-    got = retrieval.merge(found, k)
-    assert got.distance.dtype == torch.float32
-    assert got.index.dtype == torch.int64
-    assert pairs_of(got) == slow_merge(found, k)
+    merged = retrieval.merge(blocks, k)
+    assert merged.distance.dtype == torch.float32
+    assert merged.index.dtype == torch.int64
+    assert pairs_of(merged) == slow_merge(blocks, k)
 
 
 NONE = Neighbours(torch.zeros(1, 0), torch.zeros(1, 0, dtype=torch.int64))
@@ -184,8 +186,8 @@ def test_bad_input(call, message):
 
 @pytest.mark.parametrize("rows", [5, 40])
 def test_embeddings_whose_squares_overflow_have_their_nearest_rows(rows):
-    found = retrieve(torch.arange(float(rows))[:, None] * 1e20, torch.tensor([[3.2e20]]), 2)
-    assert found.index.tolist() == [[3, 4]]
+    result = retrieve(torch.arange(float(rows))[:, None] * 1e20, torch.tensor([[3.2e20]]), 2)
+    assert result.index.tolist() == [[3, 4]]
 
 
 def test_embeddings_that_are_no_tensors_are_named():

@@ -41,17 +41,17 @@ def known_of(y, unknown):
 @pytest.mark.parametrize("name", COUNTED)
 def test_the_global_threshold_is_the_best_of_all(name, tied, at_least_one, unknown):
     p, y = scene(3, tied=tied)
-    known = known_of(y, unknown)
-    p[~known] = torch.where(p[~known] > 0.5, 0.99, 0.01)
-    found = choose(p, with_unknown(y, known), "global", name, at_least_one=at_least_one)
+    known_NL = known_of(y, unknown)
+    p[~known_NL] = torch.where(p[~known_NL] > 0.5, 0.99, 0.01)
+    result = choose(p, with_unknown(y, known_NL), "global", name, at_least_one=at_least_one)
 
     def value(decision):
-        return value_of(name, decision.predict(p.numpy()), y, known)
+        return value_of(name, decision.predict(p.numpy()), y, known_NL)
 
     thresholds = every_threshold(p.double().numpy())
     best = max(value(Decision("global", (t,), None, at_least_one)) for t in thresholds)
-    assert value(found) == pytest.approx(best, abs=1e-12)
-    assert (found.mode, len(found.thresholds), found.at_least_one) == ("global", 1, at_least_one)
+    assert value(result) == pytest.approx(best, abs=1e-12)
+    assert (result.mode, len(result.thresholds), result.at_least_one) == ("global", 1, at_least_one)
 
 
 @pytest.mark.parametrize("name", ["micro_f1", "macro_f1", "hamming_loss"])
@@ -59,40 +59,46 @@ def test_the_global_threshold_is_the_best_of_all(name, tied, at_least_one, unkno
 def test_plain_thresholds_by_label_are_the_best_of_all(name, seed):
     """No combination of thresholds is better at n0 = 0, also for micro-F1."""
     p, y = scene(seed, rows=7, labels=3)
-    scores, true = p.double().numpy(), y.numpy()
-    found = candidates_of(scores, true, METRICS[name]).best(0.0)
+    scores, y_true = p.double().numpy(), y.numpy()
+    thresholds = candidates_of(scores, y_true, METRICS[name]).best(0.0)
     combinations = itertools.product(*(every_threshold(column) for column in scores.T))
-    known = np.ones_like(true)
-    best = max(value_of(name, scores >= np.array(each), true, known) for each in combinations)
-    assert value_of(name, scores >= found, true, known) == pytest.approx(best, abs=1e-12)
+    known_NL = np.ones_like(y_true)
+    best = max(
+        value_of(name, scores >= np.array(combination), y_true, known_NL) for combination in combinations
+    )
+    assert value_of(name, scores >= thresholds, y_true, known_NL) == pytest.approx(best, abs=1e-12)
 
 
 def test_a_label_is_joined_by_the_average_one():
     """The threshold of each label is the best one by the equation of its objective, for one n0."""
     p, y = scene(1)
-    scores, true, n0 = p.double().numpy(), y.numpy(), 4.0
-    candidates = candidates_of(scores, true, METRICS["macro_f1"])
-    found = candidates.best(n0)
+    scores, y_true, n0 = p.double().numpy(), y.numpy(), 4.0
+    candidates = candidates_of(scores, y_true, METRICS["macro_f1"])
+    thresholds = candidates.best(n0)
     for label in range(scores.shape[1]):
 
         def own(t, label=label):
-            share = n0 / true.sum()
-            right = (true & (scores >= t))[:, label].sum() + share * (true & (scores >= t)).sum()
+            share = n0 / y_true.sum()
+            n_right = (y_true & (scores >= t))[:, label].sum() + share * (y_true & (scores >= t)).sum()
             size = (scores >= t)[:, label].sum() + share * (scores >= t).sum()
-            return 2 * right / (size + true[:, label].sum() + n0)
+            return 2 * n_right / (size + y_true[:, label].sum() + n0)
 
-        ours = np.append(candidates.threshold[candidates.threshold > 0], candidates.common)
-        mine = np.unique(scores[:, label][true[:, label]])
-        below = [scores[:, label][scores[:, label] < v].max(initial=0) for v in mine]
-        allowed = [candidates.common, *((v + b) / 2 for v, b in zip(mine, below, strict=True)), 2.0]
-        assert np.isin(np.array(allowed[:-1]), ours).all()
-        assert own(found[label]) == pytest.approx(max(map(own, allowed)), abs=1e-12)
+        candidate_thresholds = np.append(candidates.threshold[candidates.threshold > 0], candidates.common)
+        true_scores = np.unique(scores[:, label][y_true[:, label]])
+        lower_scores = [scores[:, label][scores[:, label] < v].max(initial=0) for v in true_scores]
+        allowed_thresholds = [
+            candidates.common,
+            *((v + b) / 2 for v, b in zip(true_scores, lower_scores, strict=True)),
+            2.0,
+        ]
+        assert np.isin(np.array(allowed_thresholds[:-1]), candidate_thresholds).all()
+        assert own(thresholds[label]) == pytest.approx(max(map(own, allowed_thresholds)), abs=1e-12)
 
 
 def test_infinite_strength_is_the_global_threshold():
     p, y = scene(2)
-    scores, true = p.double().numpy(), y.numpy()
-    candidates = candidates_of(scores, true, METRICS["micro_f1"])
+    scores, y_true = p.double().numpy(), y.numpy()
+    candidates = candidates_of(scores, y_true, METRICS["micro_f1"])
     expected = choose(p, LabelRows.from_dense(y), "global", "micro_f1").thresholds
     assert set(candidates.best(np.inf)) == set(expected)
     assert np.abs(candidates.best(1e9) - expected).max() < 0.05
@@ -103,26 +109,26 @@ def test_infinite_strength_is_the_global_threshold():
 @pytest.mark.parametrize("tied", [False, True])
 def test_top_k_is_the_best_number_of_labels(name, tied, unknown):
     p, y = scene(5, tied=tied)
-    known = known_of(y, unknown)
-    found = choose(p, with_unknown(y, known), "top_k", name)
+    known_NL = known_of(y, unknown)
+    decision = choose(p, with_unknown(y, known_NL), "top_k", name)
 
     def looped(k):
         order = [sorted(range(5), key=lambda label: (-row[label], label))[:k] for row in p.tolist()]
-        return np.array([[label in kept for label in range(5)] for kept in order])
+        return np.array([[label in top_labels for label in range(5)] for top_labels in order])
 
-    most = int((y & known).sum(1).max())
-    values = [value_of(name, looped(k), y, known) for k in range(1, most + 1)]
-    assert found.k == int(np.argmax(np.round(values, 12))) + 1
-    assert (found.predict(p.numpy()) == looped(found.k)).all()
+    max_k = int((y & known_NL).sum(1).max())
+    values = [value_of(name, looped(k), y, known_NL) for k in range(1, max_k + 1)]
+    assert decision.k == int(np.argmax(np.round(values, 12))) + 1
+    assert (decision.predict(p.numpy()) == looped(decision.k)).all()
 
 
 @pytest.mark.parametrize("mode", [0.3, "global", "per_label"])
 def test_at_least_one_predicts_the_most_probable(mode):
     p, y = scene(4)
     p[0], y[0] = torch.tensor([0.0, 0.01, 0.02, 0.02, 0.0]), False
-    found = choose(p, LabelRows.from_dense(y), mode, "micro_f1", at_least_one=True).predict(p.numpy())
-    assert found[0].tolist() == [False, False, True, False, False]
-    assert found[np.arange(len(p)), p.numpy().argmax(1)].all()
+    predictions = choose(p, LabelRows.from_dense(y), mode, "micro_f1", at_least_one=True).predict(p.numpy())
+    assert predictions[0].tolist() == [False, False, True, False, False]
+    assert predictions[np.arange(len(p)), p.numpy().argmax(1)].all()
 
 
 def test_a_given_threshold_is_taken_as_float32():
@@ -136,8 +142,8 @@ def test_a_given_threshold_is_taken_as_float32():
 def test_equal_thresholds_go_to_the_one_closest_to_one_half():
     """Any threshold between 0.1 and 0.7 separates the first rows; two thresholds are best for the others."""
     y = LabelRows.from_lists([[0], [], [0]], 1)
-    found = choose(torch.tensor([[0.9], [0.1], [0.7]]), y, "global", "micro_f1")
-    assert found.thresholds == pytest.approx((0.4,))
+    decision = choose(torch.tensor([[0.9], [0.1], [0.7]]), y, "global", "micro_f1")
+    assert decision.thresholds == pytest.approx((0.4,))
     # One prediction, which is right, and four of which two are right have the same F1 of 2/3.
     p = torch.tensor([[0.9], [0.8], [0.3], [0.2]])
     y = LabelRows.from_lists([[0], [], [], [0]], 1)
@@ -146,29 +152,29 @@ def test_equal_thresholds_go_to_the_one_closest_to_one_half():
 
 @pytest.mark.parametrize("mode", ["global", "per_label", "top_k"])
 def test_without_a_true_entry_it_is_one_half_or_the_first_label(mode):
-    found = choose(torch.rand(8, 3), LabelRows.from_lists([[]] * 8, 3), mode, "micro_f1")
-    assert found.k == 1 if mode == "top_k" else set(found.thresholds) == {0.5}
+    decision = choose(torch.rand(8, 3), LabelRows.from_lists([[]] * 8, 3), mode, "micro_f1")
+    assert decision.k == 1 if mode == "top_k" else set(decision.thresholds) == {0.5}
 
 
 def test_a_saturated_probability_can_be_left_out():
     """The Hamming loss is lowest without predictions, though every probability is 1."""
-    found = choose(torch.ones(9, 2), LabelRows.from_lists([[0]] + [[]] * 8, 2), "global", "hamming_loss")
-    assert not found.predict(np.ones((1, 2))).any()
+    decision = choose(torch.ones(9, 2), LabelRows.from_lists([[0]] + [[]] * 8, 2), "global", "hamming_loss")
+    assert not decision.predict(np.ones((1, 2))).any()
 
 
 def test_neighbouring_doubles_are_told_apart():
     low = 0.3
     high = np.nextafter(low, 1)
     p = torch.tensor([[high], [low]], dtype=torch.float64)
-    found = choose(p, LabelRows.from_lists([[0], []], 1), "global", "micro_f1")
-    assert found.predict(p.numpy()).tolist() == [[True], [False]]
+    decision = choose(p, LabelRows.from_lists([[0], []], 1), "global", "micro_f1")
+    assert decision.predict(p.numpy()).tolist() == [[True], [False]]
 
 
 @pytest.mark.parametrize("mode", [0.3, "global", "per_label", "top_k"])
 def test_json_gives_the_same_decision(mode):
     p, y = scene(0)
-    found = choose(p, LabelRows.from_dense(y), mode, "macro_f1", at_least_one=mode != "top_k")
-    assert Decision.from_json(json.loads(json.dumps(found.to_json()))) == found
+    decision = choose(p, LabelRows.from_dense(y), mode, "macro_f1", at_least_one=mode != "top_k")
+    assert Decision.from_json(json.loads(json.dumps(decision.to_json()))) == decision
 
 
 def test_other_metrics_are_served_by_micro_f1():
@@ -218,30 +224,30 @@ def rare_scene(seed, shift):
 
 def gains(shift, metric, labels_of):
     """Returns the gains in micro-F1 on new rows over one threshold, shrunk and plain, for each seed."""
-    found = []
+    differences = []
     for seed in range(6):
         p, y = rare_scene(seed, shift)
         data = torch.from_numpy(p[:400]), LabelRows.from_dense(torch.from_numpy(y[:400]))
         labels = labels_of(y[:400])
-        own = candidates_of(p[:400], y[:400], METRICS[metric]).best(0.0)
+        plain_thresholds = candidates_of(p[:400], y[:400], METRICS[metric]).best(0.0)
         choices = [choose(*data, mode, metric).thresholds for mode in ("global", "per_label")]
-        true, known = y[400:][:, labels], np.ones_like(y[400:][:, labels])
-        one, shrunk, plain = (
-            value_of("micro_f1", (p[400:] >= np.asarray(each))[:, labels], true, known)
-            for each in (*choices, own)
+        y_true, known_NL = y[400:][:, labels], np.ones_like(y[400:][:, labels])
+        global_score, shrunk_score, plain_score = (
+            value_of("micro_f1", (p[400:] >= np.asarray(thresholds))[:, labels], y_true, known_NL)
+            for thresholds in (*choices, plain_thresholds)
         )
-        found.append((shrunk - one, plain - one))
-    return np.array(found).T
+        differences.append((shrunk_score - global_score, plain_score - global_score))
+    return np.array(differences).T
 
 
 @pytest.mark.parametrize("metric", ["micro_f1", "macro_f1"])
 def test_rare_labels_do_not_lose_on_new_rows(metric):
     """Labels with 1 to 3 true validation entries lose at most a standard error, unlike plain thresholds."""
-    shrunk, plain = gains(0.0, metric, lambda y: np.isin(y.sum(0), (1, 2, 3)))
-    assert np.mean(shrunk) >= -np.std(shrunk, ddof=1) / np.sqrt(len(shrunk))
-    assert np.mean(plain) < -0.02
+    shrunk_gains, plain_gains = gains(0.0, metric, lambda y: np.isin(y.sum(0), (1, 2, 3)))
+    assert np.mean(shrunk_gains) >= -np.std(shrunk_gains, ddof=1) / np.sqrt(len(shrunk_gains))
+    assert np.mean(plain_gains) < -0.02
 
 
 def test_labels_that_are_scaled_differently_gain_on_new_rows():
-    shrunk, _ = gains(1.5, "micro_f1", lambda y: np.arange(y.shape[1]))
-    assert np.mean(shrunk) > 0.05
+    shrunk_gains, _ = gains(1.5, "micro_f1", lambda y: np.arange(y.shape[1]))
+    assert np.mean(shrunk_gains) > 0.05

@@ -103,22 +103,22 @@ def test_a_graph_gives_embeddings_and_probabilities_of_the_model(name, tiny, ima
     model, split = load_model(folder, "cpu"), Dataset.open(data).split("test")
     contents = list(split.texts() if model.index.modality == "text" else split.images())
     session = runtime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
-    names = [its.name for its in session.get_outputs()]
-    found = dict(zip(names, session.run(None, prepared(folder, contents, model.job)), strict=True))
-    store = model.outputs(contents)[:, : found["embeddings"].shape[1]]
-    np.testing.assert_allclose(found["embeddings"], store, rtol=1e-4, atol=1e-4)
-    layers = [name for name in model.index.predictors if f"{name}_logits" in found]
+    names = [node.name for node in session.get_outputs()]
+    outputs = dict(zip(names, session.run(None, prepared(folder, contents, model.job)), strict=True))
+    embeddings = model.outputs(contents)[:, : outputs["embeddings"].shape[1]]
+    np.testing.assert_allclose(outputs["embeddings"], embeddings, rtol=1e-4, atol=1e-4)
+    layers = [name for name in model.index.predictors if f"{name}_logits" in outputs]
     assert ["embeddings", *(f"{name}_logits" for name in layers)] == names
     assert layers
     for name in layers:
-        logits = torch.from_numpy(found[f"{name}_logits"])
-        own = logits.sigmoid() if model.index.task == "multi_label" else logits.softmax(-1)
-        np.testing.assert_allclose(own, model.predict_proba(contents, predictor=name), atol=1e-4)
+        logits = torch.from_numpy(outputs[f"{name}_logits"])
+        probabilities = logits.sigmoid() if model.index.task == "multi_label" else logits.softmax(-1)
+        np.testing.assert_allclose(probabilities, model.predict_proba(contents, predictor=name), atol=1e-4)
     assert "model.onnx" in model.index.files
     card = (folder / "README.md").read_text()
     assert "`embeddings`" in card
-    cut = f"truncated to the job's {getattr(model.job.encoder, 'max_length', 0)} tokens"
-    assert (cut in card) == ("input_ids" in [its.name for its in session.get_inputs()])
+    sentence = f"truncated to the job's {getattr(model.job.encoder, 'max_length', 0)} tokens"
+    assert (sentence in card) == ("input_ids" in [node.name for node in session.get_inputs()])
 
 
 def test_a_graph_that_differs_is_refused(tiny, tmp_path, monkeypatch):
@@ -169,8 +169,8 @@ def test_sentence_transformers_gives_the_embeddings(kind, more, tiny, models, tm
         == "euclidean"
     )
     names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
-    stays = {name for name in names if not any(fnmatch(name, pattern) for pattern in OWN)}
-    assert stays == {"weights.safetensors", "model.json", "job.yaml", "README.md"}
+    kept_names = {name for name in names if not any(fnmatch(name, pattern) for pattern in OWN)}
+    assert kept_names == {"weights.safetensors", "model.json", "job.yaml", "README.md"}
     assert len({file.stat().st_mode for file in folder.glob("*.safetensors")}) == 1
 
 
@@ -205,5 +205,5 @@ def test_a_heads_similarity_is_that_of_its_loss(loss, normalize, name, tiny, mod
     encoder = f"encoder={{name: transformer, model: {models['bert']}, max_length: 8}}"
     job_data = JobData.of(tiny_job(tiny, f"objective.heads={{tags: {{{head}}}}}", encoder), tmp_path)
     write_sentence_transformers(build_model(job_data), job_data, tmp_path, "tags")
-    found = json.loads((tmp_path / "config_sentence_transformers.json").read_text())
-    assert found["similarity_fn_name"] == name
+    config = json.loads((tmp_path / "config_sentence_transformers.json").read_text())
+    assert config["similarity_fn_name"] == name

@@ -53,9 +53,9 @@ def test_every_form_of_texts(name, model, tmp_path):
     items = list(read_items(file, "text"))
     assert [item.id for item in items] == ["0", "1", "2"]
     assert [item.content.replace("\n", " ") for item in items] == [text.replace("\n", " ") for text in TEXTS]
-    written = []
-    assert Labelling(model, file, batch_size=2).run(written.append).rows == 3
-    assert [label for part in written for label in part["label"]] == list(model.predict(TEXTS).labels)
+    batches = []
+    assert Labelling(model, file, batch_size=2).run(batches.append).rows == 3
+    assert [label for batch in batches for label in batch["label"]] == list(model.predict(TEXTS).labels)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
@@ -83,10 +83,12 @@ def test_a_file_may_begin_with_a_row_that_cannot_be_read(tiny, tmp_path, batch_s
 
 
 def test_a_threshold_leaves_the_most_probable_label_where_the_job_does(tiny, tmp_path):
-    for least in (True, False):
-        job = tiny_job(tiny, *TAGS, f"evaluation.at_least_one={json.dumps(least)}", epochs=1)
-        model = load_model(exported(job, tmp_path / str(least))[1], "cpu")
-        assert [len(labels) for labels in model.predict(TEXTS, threshold=1.0).labels] == [int(least)] * 3
+    for at_least_one in (True, False):
+        job = tiny_job(tiny, *TAGS, f"evaluation.at_least_one={json.dumps(at_least_one)}", epochs=1)
+        model = load_model(exported(job, tmp_path / str(at_least_one))[1], "cpu")
+        assert [len(labels) for labels in model.predict(TEXTS, threshold=1.0).labels] == [
+            int(at_least_one)
+        ] * 3
 
 
 def test_a_file_is_never_read_ahead(tmp_path):
@@ -94,8 +96,8 @@ def test_a_file_is_never_read_ahead(tmp_path):
     file.write_text("ball\n" * 1_000)
     items = read_items(file, "text")
     next(items)
-    with file.open("a") as more:
-        more.write("law\n" * 100_000)
+    with file.open("a") as stream:
+        stream.write("law\n" * 100_000)
     assert sum(1 for _ in items) == 100_999
 
 
@@ -108,12 +110,12 @@ def test_images_of_a_folder_and_of_tables(reader_of_images, tmp_path):
     nested = [{"bytes": png(20), "path": None}, {"bytes": None, "path": "in/deep/b.png"}]
     pq.write_table(pa.table({"image": nested}), tmp_path / "nested.parquet")
     (tmp_path / "paths.csv").write_text("image\nin/a.png\nin/deep/b.png\n")
-    for place in ("in", "bytes.parquet", "nested.parquet", "paths.csv"):
-        written = []
-        Labelling(reader_of_images, tmp_path / place).run(written.append)
-        assert written[0]["label"][:2] == ["dark", "bright"], place
-        assert (written[0]["id"] == ["a.png", "deep/b.png", "notes.txt"]) == (place == "in")
-        assert written[0]["error"] == (["", "", "no image"] if place == "in" else ["", ""])
+    for name in ("in", "bytes.parquet", "nested.parquet", "paths.csv"):
+        batches = []
+        Labelling(reader_of_images, tmp_path / name).run(batches.append)
+        assert batches[0]["label"][:2] == ["dark", "bright"], name
+        assert (batches[0]["id"] == ["a.png", "deep/b.png", "notes.txt"]) == (name == "in")
+        assert batches[0]["error"] == (["", "", "no image"] if name == "in" else ["", ""])
 
 
 @pytest.mark.parametrize(
@@ -130,11 +132,11 @@ def test_every_form_of_predictions_says_the_same(settings, tiny, tmp_path):
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == lines
     with (tmp_path / "out.csv").open() as file:
         for row, line in zip(csv.DictReader(file), lines, strict=True):
-            read = {
+            parsed = {
                 name: value if isinstance(line[name], str) else json.loads(value)
                 for name, value in row.items()
             }
-            assert read == line
+            assert parsed == line
 
 
 def test_a_failed_pass_leaves_no_file(model, tmp_path):
@@ -155,27 +157,27 @@ def test_rows_without_a_text_get_an_error_in_place_of_a_label(form, settings, ti
     labelling = Labelling(load_model(folder, "cpu"), tmp_path / "in.parquet", batch_size=1, columns=columns)
     with sink(tmp_path / f"out.{form}") as write:
         assert labelling.run(write).unread == 2
-    read = {"csv": pd.read_csv, "parquet": pd.read_parquet}.get(form, lambda f: pd.read_json(f, lines=True))
-    rows = read(tmp_path / f"out.{form}").astype(object).fillna("").to_dict("records")
+    reader = {"csv": pd.read_csv, "parquet": pd.read_parquet}.get(form, lambda f: pd.read_json(f, lines=True))
+    rows = reader(tmp_path / f"out.{form}").astype(object).fillna("").to_dict("records")
     assert [row["id"] for row in rows] == list("wxyz")
     assert [row["error"] for row in rows] == ["the text is empty", "", "the text is empty", ""]
-    nothing = rows[0]["label"]
-    assert nothing == "[]" if form == "csv" and settings else not len(nothing)
+    empty_label = rows[0]["label"]
+    assert empty_label == "[]" if form == "csv" and settings else not len(empty_label)
     assert len(rows[1]["label"]) or settings
 
 
 def test_other_labels_are_not_scored(model, tiny, tmp_path):
     assert "test/accuracy" in Labelling(model, tiny).run(lambda _: None).metrics
-    by_predictor = Labelling(model, tiny, predictor="knn").run(lambda _: None).metrics
-    assert all(name.startswith("knn/test/") for name in by_predictor)
+    knn_metrics = Labelling(model, tiny, predictor="knn").run(lambda _: None).metrics
+    assert all(name.startswith("knn/test/") for name in knn_metrics)
     columns = {"id": ["1"], "text": ["ball"], "split": ["test"], "detail": [None]}
     for name, classes in {
         "more": ("ball", "run", "vote", "law", "new"),
         "unknown": ("ball", "run", "vote", "law"),
     }.items():
         dataset(tmp_path / name, "other", {"detail": classes}, columns, allow_untrained=True)
-        told = Labelling(model, tmp_path / name).run(lambda _: None)
-        assert (told.rows, told.metrics, told.unknown) == (1, {}, True)
+        result = Labelling(model, tmp_path / name).run(lambda _: None)
+        assert (result.rows, result.metrics, result.unknown) == (1, {}, True)
     assert not Labelling(model, write_texts(tmp_path / "in.txt")).run(lambda _: None).unknown
 
 
@@ -193,22 +195,22 @@ BAD_INPUT = {  # tests of the sources of tables cover the reader's own errors
 def test_bad_input_is_told_with_its_row(name, model, tmp_path):
     content, problem = BAD_INPUT[name]
     (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=problem) as caught:
+    with pytest.raises(UserError, match=problem) as error:
         Labelling(model, tmp_path / name).run(lambda _: None)
-    assert name in caught.value.line()
+    assert name in error.value.line()
 
 
 def test_a_place_where_no_file_can_be_made(tmp_path):
     source = write_texts(tmp_path / "in.csv")
     (tmp_path / "folder.csv").mkdir()
-    for place, problem in {
+    for path, problem in {
         source: "would replace the input",
         tmp_path / "folder.csv" / ".." / "in.csv": "would replace the input",
         tmp_path / "folder.csv": "is a folder",
         source / "out.csv": "cannot be written",
     }.items():
         with pytest.raises(UserError, match=f"key --out: {problem}"):
-            check_place(place, source)
+            check_place(path, source)
     with pytest.raises(UserError, match="key --out: would replace the input"):
         check_place(source, tmp_path)
     check_place(tmp_path / "out.csv", tmp_path)
@@ -220,9 +222,9 @@ def test_a_place_where_no_file_can_be_made(tmp_path):
 def test_a_file_of_which_no_row_can_be_read(model, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"text": ""}\n{"text": null}\n')
     for settings in ({}, {"probabilities": True}):
-        written = []
-        assert Labelling(model, tmp_path / "in.jsonl", **settings).run(written.append).unread == 2
-        assert written[0]["label"] == [None, None]
+        batches = []
+        assert Labelling(model, tmp_path / "in.jsonl", **settings).run(batches.append).unread == 2
+        assert batches[0]["label"] == [None, None]
 
 
 def test_a_row_that_cannot_be_read_gets_an_error_and_the_others_their_labels(
@@ -246,25 +248,25 @@ def test_a_row_that_cannot_be_read_gets_an_error_and_the_others_their_labels(
         ),
         (reader_of_images, "in", ["", "image cannot be decoded"]),
     ):
-        written = []
-        told = Labelling(reader, tmp_path / name, probabilities=True).run(written.append)
-        errors, labels = written[0]["error"], written[0]["label"]
-        assert all(error.startswith(start) for error, start in zip(errors, expected, strict=True)), errors
+        batches = []
+        result = Labelling(reader, tmp_path / name, probabilities=True).run(batches.append)
+        errors, labels = batches[0]["error"], batches[0]["label"]
+        assert all(error.startswith(prefix) for error, prefix in zip(errors, expected, strict=True)), errors
         assert [label is None for label in labels] == [bool(error) for error in errors]
-        assert told.unread == sum(map(bool, expected))
+        assert result.unread == sum(map(bool, expected))
     with pytest.raises(UserError, match=r"image cannot be decoded at row 0.*No such file"):
         reader_of_images.predict(["nowhere.png"])
 
 
 def test_what_the_model_does_not_read(model, reader_of_images, tiny, tmp_path):
     write_texts(tmp_path / "in.txt")
-    for reader, place in (
+    for reader, source in (
         (model, tmp_path),
         (reader_of_images, tmp_path / "in.txt"),
         (reader_of_images, tiny),
     ):
         with pytest.raises(UserError, match="this model reads"):
-            Labelling(reader, place).run(lambda _: None)
+            Labelling(reader, source).run(lambda _: None)
     with pytest.raises(UserError, match="no such file or folder"):
         Labelling(model, tmp_path / "nowhere").run(lambda _: None)
     with pytest.raises(
@@ -276,10 +278,10 @@ def test_what_the_model_does_not_read(model, reader_of_images, tiny, tmp_path):
             model.predict(inputs)
     with pytest.raises(UserError, match="key threshold: is for several labels; this model predicts"):
         model.predict([None], threshold=0.5)  # raised before a row is read
-    several = model.index.model_copy(update={"task": "multi_label"})
+    multi_label = model.index.model_copy(update={"task": "multi_label"})
     for threshold in (-0.1, 1.1, float("nan"), "0.5", [0.5]):
         with pytest.raises(UserError, match="key threshold: no probability"):
-            check_threshold(several, threshold)
+            check_threshold(multi_label, threshold)
     for size in (0, 2.5):
         with pytest.raises(
             UserError, match=f"key batch_size: not a whole number of at least 1; found: {size}"

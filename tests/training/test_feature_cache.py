@@ -96,30 +96,30 @@ def test_a_saved_extractor_gives_the_same_bits(kind, data, tmp_path, request):
     sections = {"tfidf": TfidfInput(), "image": ImageInput(image_size=4), "column": ColumnInput()}
     sections |= {"words": WordsInput(), "characters": CharactersInput()}
     section = sections.get(kind) or request.getfixturevalue("bert")
-    declared = EXTRACTORS[kind]
+    plugin = EXTRACTORS[kind]
     split = data(section.modality).split("train")
     cache = FeatureCache(tmp_path / "cache", split)
     extractor = cache.extractor(kind, section)
     (tmp_path / "saved").mkdir()
     extractor.save(tmp_path / "saved")
-    loaded = declared.load(section, tmp_path / "saved", CPU)
+    loaded = plugin.load(section, tmp_path / "saved", CPU)
     contents = cache.contents(section, split)
-    once, again = (dense(each(contents)) for each in (extractor, loaded))
-    np.testing.assert_array_equal(once, again)
-    assert once.shape == (len(split), extractor.columns)
-    stored = cache.rows(kind, section, split)
-    np.testing.assert_array_equal(dense(stored), once)
+    expected, actual = (dense(fitted(contents)) for fitted in (extractor, loaded))
+    np.testing.assert_array_equal(expected, actual)
+    assert expected.shape == (len(split), extractor.columns)
+    cached = cache.rows(kind, section, split)
+    np.testing.assert_array_equal(dense(cached), expected)
 
 
 def test_a_mean_of_token_states_does_not_depend_on_other_rows(bert):
     extract = EXTRACTORS["transformer"].fit(bert, None, CPU, "bf16")
     texts = ["ball", "vote law run", "noise1 noise2 noise3 noise4"]
-    exact = type(extract)(extract.network.double(), extract.tokenizer, 6, CPU, "float32")
-    together = exact(texts)
+    extract_exactly = type(extract)(extract.network.double(), extract.tokenizer, 6, CPU, "float32")
+    states = extract_exactly(texts)
     for row, text in enumerate(texts):
-        np.testing.assert_allclose(exact([text])[0], together[row], rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(extract_exactly([text])[0], states[row], rtol=1e-6, atol=1e-7)
     unit = EXTRACTORS["transformer"].fit(bert.model_copy(update={"unit": True}), None, CPU, "float32")(texts)
-    expected = together / np.linalg.norm(together, axis=1, keepdims=True)
+    expected = states / np.linalg.norm(states, axis=1, keepdims=True)
     np.testing.assert_allclose(unit, expected, rtol=1e-4, atol=1e-5)
     assert bert.model_dump()["unit"] is False
 
@@ -139,8 +139,10 @@ def test_words_are_means_of_vectors_of_tokens():
 def test_words_of_like_meaning_are_near():
     extract = EXTRACTORS["words"].fit(WordsInput(), None, CPU, "float32")
     rows = torch.from_numpy(extract(["fractured femur", "broken thigh bone", "stock market crash"]))
-    near, far, _ = torch.nn.functional.cosine_similarity(rows[[0, 0, 1]], rows[[1, 2, 2]]).tolist()
-    assert near > far + 0.2
+    similarity_near, similarity_far, _ = torch.nn.functional.cosine_similarity(
+        rows[[0, 0, 1]], rows[[1, 2, 2]]
+    ).tolist()
+    assert similarity_near > similarity_far + 0.2
 
 
 def test_words_without_the_package_name_its_extra(data, tmp_path, monkeypatch):
@@ -168,13 +170,13 @@ def test_rows_are_computed_once_also_for_many_at_once(data, tmp_path, bert, monk
     train = data("text").split("train")
     calls = []
     write = feature_cache._write_rows
-    monkeypatch.setattr(feature_cache, "_write_rows", lambda *given: calls.append(1) or write(*given))
+    monkeypatch.setattr(feature_cache, "_write_rows", lambda *arguments: calls.append(1) or write(*arguments))
     with ThreadPoolExecutor(4) as pool:
-        asked = [
+        futures = [
             pool.submit(FeatureCache(tmp_path / "cache", train).rows, "transformer", bert, train)
             for _ in range(4)
         ]
-    first, *others = [each.result() for each in asked]
+    first, *others = [future.result() for future in futures]
     assert len(calls) == 1
     assert isinstance(first, np.memmap)
     assert all(np.array_equal(first, other) for other in others)
@@ -185,28 +187,28 @@ def test_features_of_redrawn_rows_are_those_of_the_stored_splits_unless_they_are
     kind, data, tmp_path, bert, monkeypatch
 ):
     section = {"tfidf": TfidfInput(), "transformer": bert, "image": ImageInput(image_size=4)}[kind]
-    extracted, contents = [], FeatureCache.contents
+    row_counts, contents = [], FeatureCache.contents
 
     def counted(self, section, split):
-        extracted.append(len(split))
+        row_counts.append(len(split))
         return contents(self, section, split)
 
     monkeypatch.setattr(FeatureCache, "contents", counted)
     data = data(section.modality)
     for seed in (1, 2):
-        drawn = redraw_validation(data, seed)
-        train = drawn.split("train")
+        redrawn = redraw_validation(data, seed)
+        train = redrawn.split("train")
         cache = FeatureCache(tmp_path / "cache", train)
         expected = EXTRACTORS[kind].fit(
             section, contents(cache, section, train), CPU, precision(CPU, cache.cache)
         )
-        splits = (train, drawn.split("validation"), drawn.split("test"), train.take(torch.tensor([7, 2])))
+        splits = (train, redrawn.split("validation"), redrawn.split("test"), train.take(torch.tensor([7, 2])))
         for split in splits:
-            found = dense(cache.rows(kind, section, split))
-            np.testing.assert_allclose(found, dense(expected(contents(cache, section, split))), atol=1e-6)
+            actual = dense(cache.rows(kind, section, split))
+            np.testing.assert_allclose(actual, dense(expected(contents(cache, section, split))), atol=1e-6)
     rows = [len(data.split(name)) for name in ("train", "validation", "test")]
     fitted = [rows[0], *rows, 2]  # TF-IDF reads train to be fitted, then all rows
-    assert sorted(extracted) == sorted(fitted * 2 if kind == "tfidf" else [*rows, 2, 2])
+    assert sorted(row_counts) == sorted(fitted * 2 if kind == "tfidf" else [*rows, 2, 2])
 
 
 def test_what_decides_the_rows_decides_the_entry(data, tmp_path):
@@ -217,9 +219,9 @@ def test_what_decides_the_rows_decides_the_entry(data, tmp_path):
         return {path.name for path in (tmp_path / "cache" / "features").iterdir() if path.is_dir()}
 
     def ask(section, rows, split):
-        before = entries() if (tmp_path / "cache").exists() else set()
+        old_entries = entries() if (tmp_path / "cache").exists() else set()
         FeatureCache(tmp_path / "cache", rows).rows("tfidf", section, split)
-        return len(entries() - before)
+        return len(entries() - old_entries)
 
     assert ask(TfidfInput(), train, test) == 2  # one entry for the extractor, one for the rows
     assert ask(TfidfInput(), train, test) == 0
@@ -240,9 +242,9 @@ def test_a_failed_extraction_leaves_nothing(data, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="cannot be written"):
         cache.rows("tfidf", TfidfInput(), train)
     monkeypatch.undo()
-    left = [path for path in (tmp_path / "cache" / "features").iterdir() if path.is_dir()]
-    assert [path.name.startswith(".") for path in left] == [False]
-    assert json.loads((left[0] / "about.json").read_text())["extractor"] == "tfidf"
+    folders = [path for path in (tmp_path / "cache" / "features").iterdir() if path.is_dir()]
+    assert [path.name.startswith(".") for path in folders] == [False]
+    assert json.loads((folders[0] / "about.json").read_text())["extractor"] == "tfidf"
 
 
 def test_texts_without_a_word_are_refused(tmp_path, data):

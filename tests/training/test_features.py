@@ -32,24 +32,30 @@ def make_job(texts, models):
 
 
 def test_tfidf_is_fitted_to_the_rows_that_are_trained_on(make_job, tmp_path):
-    parts = [JobData.of(make_job(f"data.subset={{n: 12, seed: {seed}}}"), tmp_path) for seed in (0, 1)]
+    subsets = [JobData.of(make_job(f"data.subset={{n: 12, seed: {seed}}}"), tmp_path) for seed in (0, 1)]
     noisy = JobData.of(make_job("data.subset={n: 12, seed: 0}", "data.label_noise={rate: 0.5}"), tmp_path)
-    for job_data in (*parts, noisy):
+    for job_data in (*subsets, noisy):
         job_data.features.rows(job_data.dataset.split("test"))
-    abouts = [json.loads(file.read_text()) for file in (tmp_path / "cache" / "features").glob("*/about.json")]
-    fitted = [about["fitted"] for about in abouts if about["extractor"] == "tfidf" and "rows" not in about]
-    assert sorted(fitted) == sorted(part.train.fingerprint for part in parts)
-    assert sum(about["extractor"] == "transformer" for about in abouts) == 1
+    descriptions = [
+        json.loads(file.read_text()) for file in (tmp_path / "cache" / "features").glob("*/about.json")
+    ]
+    fitted = [
+        description["fitted"]
+        for description in descriptions
+        if description["extractor"] == "tfidf" and "rows" not in description
+    ]
+    assert sorted(fitted) == sorted(subset.train.fingerprint for subset in subsets)
+    assert sum(description["extractor"] == "transformer" for description in descriptions) == 1
 
 
 def test_a_seed_of_the_validation_rows_changes_the_rows_that_are_trained_on_and_none_of_test(texts, tmp_path):
-    plain, drawn = (
+    stored, redrawn = (
         JobData.of(tiny_job(texts, *keys), tmp_path) for keys in ((), ("data.validation_seed=3",))
     )
-    assert drawn.fingerprint != plain.fingerprint
-    assert drawn.train.fingerprint != plain.train.fingerprint
-    assert len(drawn.train) == len(plain.train)
-    assert drawn.dataset.split("test").ids == plain.dataset.split("test").ids
+    assert redrawn.fingerprint != stored.fingerprint
+    assert redrawn.train.fingerprint != stored.train.fingerprint
+    assert len(redrawn.train) == len(stored.train)
+    assert redrawn.dataset.split("test").ids == stored.dataset.split("test").ids
 
 
 @pytest.mark.parametrize(
@@ -71,11 +77,11 @@ def test_an_exported_model_reads_vectors(tmp_path):
     _, job_data, _ = trained(data, tmp_path, encoder, *TAGS)
     write_export(tmp_path / "model", tmp_path / "run", job_data, {"name": "a run"})
     model = load_model(tmp_path / "model", "cpu")
-    found = model.predict(job_data.dataset.split("test").vectors())
-    assert len(found) == 12
-    for wrong in ([[0.0] * 5], [["a"] * 6], [[float("nan")] * 6], ["text"]):
+    predictions = model.predict(job_data.dataset.split("test").vectors())
+    assert len(predictions) == 12
+    for vectors in ([[0.0] * 5], [["a"] * 6], [[float("nan")] * 6], ["text"]):
         with pytest.raises(UserError, match=r"not a vector.* at row 0"):
-            model.predict(wrong)
+            model.predict(vectors)
     table = tmp_path / "rows.csv"
     table.write_text('id,vectors\nx,"[1, 0, 0, 0, 0, 0]"\n')
     assert Labelling(model, table).run(lambda _: None).rows == 1

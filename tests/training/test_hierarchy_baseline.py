@@ -47,77 +47,77 @@ def looped(given, c):
     for path in paths:
         for level in range(3):
             children[path[:level]].add(path[: level + 1])
-    given_parent = {}
-    for prefix, below in children.items():
-        inside = [n for n, t in enumerate(targets) if t >= 0 and paths[t][: len(prefix)] == prefix]
+    p_given_parent = {}
+    for prefix, siblings in children.items():
+        rows = [n for n, t in enumerate(targets) if t >= 0 and paths[t][: len(prefix)] == prefix]
         scores = {}
-        for child in below:
-            has = [paths[targets[n]][: len(child)] == child for n in inside]
-            if all(has) or not any(has):
-                scores[child] = np.full(M, NEVER if has and all(has) else -NEVER)
+        for child in siblings:
+            labels = [paths[targets[n]][: len(child)] == child for n in rows]
+            if all(labels) or not any(labels):
+                scores[child] = np.full(M, NEVER if labels and all(labels) else -NEVER)
                 continue
             machine = LogisticRegression(C=c, tol=0.1, solver="liblinear", dual=True, random_state=0)
-            scores[child] = machine.fit(x[inside], has).decision_function(v)
+            scores[child] = machine.fit(x[rows], labels).decision_function(v)
         for m in range(M):
             total = math.fsum(math.exp(score[m]) for score in scores.values())
             for child, score in scores.items():
-                given_parent[m, child] = math.exp(score[m]) / total
+                p_given_parent[m, child] = math.exp(score[m]) / total
     return np.array(
-        [[math.prod(given_parent[m, path[: n + 1]] for n in range(3)) for path in paths] for m in range(M)]
+        [[math.prod(p_given_parent[m, path[: n + 1]] for n in range(3)) for path in paths] for m in range(M)]
     )
 
 
 def test_a_probability_is_the_product_along_the_path_of_softmaxes_among_siblings():
-    given = problem()
-    fitted = BASELINE.fit(given)
+    data = problem()
+    fitted = BASELINE.fit(data)
     assert fitted.chosen == {"C": 1.0}
-    found = fitted.probabilities(given.validation)
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found.numpy(), looped(given, 1.0), atol=1e-5)
-    torch.testing.assert_close(found.sum(1), torch.ones(M))
-    assert float(found[:, EMPTY].max()) < 1e-6
+    p = fitted.probabilities(data.validation)
+    assert p.dtype == torch.float32
+    np.testing.assert_allclose(p.numpy(), looped(data, 1.0), atol=1e-5)
+    torch.testing.assert_close(p.sum(1), torch.ones(M))
+    assert float(p[:, EMPTY].max()) < 1e-6
     restored = BASELINE.restore("single", len(PATHS), fitted.tensors)
-    assert torch.equal(restored(given.validation), found)
+    assert torch.equal(restored(data.validation), p)
 
 
 @pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
 def test_validation_chooses_c_and_it_learns():
     v = problem().validation.toarray()[:, : len(PATHS)]
-    right = torch.from_numpy(np.where(np.arange(len(PATHS)) == EMPTY, -np.inf, v).argmax(1))
-    given = problem(score=lambda p: float((p.argmax(1) == right).float().mean()))
-    fitted = BASELINE.fit(given)
-    found = fitted.probabilities(given.validation)
-    np.testing.assert_allclose(found.numpy(), looped(given, fitted.chosen["C"]), atol=1e-5)
-    assert given.score(found) >= given.score(torch.from_numpy(looped(given, 1.0)))
-    majority = BASELINES["majority"].fit(given).probabilities(given.validation)
-    assert given.score(found) > given.score(majority) + 0.2
+    targets = torch.from_numpy(np.where(np.arange(len(PATHS)) == EMPTY, -np.inf, v).argmax(1))
+    data = problem(score=lambda p: float((p.argmax(1) == targets).float().mean()))
+    fitted = BASELINE.fit(data)
+    probabilities = fitted.probabilities(data.validation)
+    np.testing.assert_allclose(probabilities.numpy(), looped(data, fitted.chosen["C"]), atol=1e-5)
+    assert data.score(probabilities) >= data.score(torch.from_numpy(looped(data, 1.0)))
+    majority = BASELINES["majority"].fit(data).probabilities(data.validation)
+    assert data.score(probabilities) > data.score(majority) + 0.2
 
 
 def test_classes_without_parents_are_one_softmax():
     """Tests that classes without parents give the probabilities of `tfidf_logreg`."""
-    given = replace(problem(), path=PATHS[:, 2:])
-    found, flat = (
-        BASELINES[name].fit(given).probabilities(given.validation)
+    data = replace(problem(), path=PATHS[:, 2:])
+    actual, expected = (
+        BASELINES[name].fit(data).probabilities(data.validation)
         for name in ("tfidf_hierarchy", "tfidf_logreg")
     )
-    torch.testing.assert_close(found, flat, rtol=0, atol=1e-6)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
 
 
 def test_it_fits_single_classes_with_coarser_levels_alone(tmp_path):
-    place = text_dataset(tmp_path / "data")
-    job, info = tiny_job(place), Dataset.open(place).info
+    folder = text_dataset(tmp_path / "data")
+    job, info = tiny_job(folder), Dataset.open(folder).info
     assert "tfidf_hierarchy" in fitting_baselines(job, info)[0]
     assert "tfidf_hierarchy" not in fitting_baselines(job, info, in_sweeps=True)[0]
     metrics = run(baseline_job(job, "tfidf_hierarchy"), tmp_path, tmp_path / "run")[1]
     assert metrics["test/accuracy"] > 0.9
     tree = tree_dataset(tmp_path / "tree")
-    several = TASKS["multi_label"]
-    for data, changes in ((place, several), (place, TASKS["aspects"]), (tree, several)):
-        other, its = tiny_job(data, *changes), Dataset.open(data).info
-        assert "no coarser levels of single classes" in unfit(BASELINE, other, its)
-        fitting, left_out = fitting_baselines(other, its)
-        assert "tfidf_hierarchy" not in [*fitting, *left_out]
-    coarse = tiny_job(place, "objective.classifier.labels=topic")
+    multi_label = TASKS["multi_label"]
+    for data, overrides in ((folder, multi_label), (folder, TASKS["aspects"]), (tree, multi_label)):
+        other_job, other_info = tiny_job(data, *overrides), Dataset.open(data).info
+        assert "no coarser levels of single classes" in unfit(BASELINE, other_job, other_info)
+        fitting, reasons = fitting_baselines(other_job, other_info)
+        assert "tfidf_hierarchy" not in [*fitting, *reasons]
+    coarse = tiny_job(folder, "objective.classifier.labels=topic")
     assert unfit(BASELINE, coarse, info) == "topic has no coarser levels of single classes"
     with pytest.raises(UserError, match="no coarser levels"):
         run(baseline_job(coarse, "tfidf_hierarchy"), tmp_path, tmp_path / "coarse")

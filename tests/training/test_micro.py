@@ -87,44 +87,44 @@ def test_every_loss_has_the_gradient_of_the_whole_batch(tiny, tmp_path, name):
 
 def watched(module):
     """Returns a list that collects each output of a module, and whether it was made with a graph."""
-    seen = []
+    outputs = []
     module.register_forward_hook(
-        lambda module, inputs, output: seen.append((torch.is_grad_enabled(), output.detach()))
+        lambda module, inputs, output: outputs.append((torch.is_grad_enabled(), output.detach()))
     )
-    return seen
+    return outputs
 
 
 @pytest.mark.parametrize(("size", "rows"), [(4, [8, 7, 7]), (1, [2] * 11), (10, [11, 11]), (11, [22])])
 def test_no_pass_is_larger_than_asked(tiny, tmp_path, size, rows):
     model, batch = model_and_batch(tiny, tmp_path)
-    seen = watched(model.encoder)
+    outputs = watched(model.encoder)
     passes(model)(batch, size)
-    assert [len(z) for with_graph, z in seen if with_graph] == rows
-    assert [len(z) for with_graph, z in seen if not with_graph] == (rows if size < SAMPLES else [])
+    assert [len(z) for with_graph, z in outputs if with_graph] == rows
+    assert [len(z) for with_graph, z in outputs if not with_graph] == (rows if size < SAMPLES else [])
 
 
 @pytest.mark.parametrize(("size", "parts"), [(4, 3), (15, 1)])
 def test_dropout_of_the_second_pass_repeats_the_first(tiny, tmp_path, size, parts):
     model, batch = model_and_batch(tiny, tmp_path, "encoder.dropout=0.5")
-    seen = watched(model.encoder)
+    outputs = watched(model.encoder)
     passes(model, share=16)(batch, size)
-    assert len(seen) == 2 * parts
-    first = torch.cat([z for with_graph, z in seen if not with_graph])
-    second = torch.cat([z for with_graph, z in seen if with_graph])
-    assert torch.equal(first, second)
-    assert (first == 0).double().mean() > 0.3
-    assert not torch.equal(first[:SAMPLES], first[SAMPLES:])  # the two views of a text differ
+    assert len(outputs) == 2 * parts
+    without_grad = torch.cat([z for with_graph, z in outputs if not with_graph])
+    with_grad = torch.cat([z for with_graph, z in outputs if with_graph])
+    assert torch.equal(without_grad, with_grad)
+    assert (without_grad == 0).double().mean() > 0.3
+    assert not torch.equal(without_grad[:SAMPLES], without_grad[SAMPLES:])  # the two views of a text differ
 
 
 def test_randomness_goes_on_after_what_one_encoding_of_the_rows_draws(tiny, tmp_path):
     model, batch = model_and_batch(tiny, tmp_path, "encoder.dropout=0.5")
     seed_all(5)
     passes(model)(batch, 4)
-    found = rng_state()["cpu"]
+    state = rng_state()["cpu"]
     seed_all(5)
     for rows in torch.arange(2 * SAMPLES).tensor_split(3):
         model.encoder(**{name: value[rows] for name, value in batch.inputs.items()})
-    assert torch.equal(found, rng_state()["cpu"])
+    assert torch.equal(state, rng_state()["cpu"])
 
 
 def test_autocast_holds_in_both_passes(tiny, tmp_path):
@@ -132,9 +132,9 @@ def test_autocast_holds_in_both_passes(tiny, tmp_path):
     model = model.float()
     _, expected = plain_gradients(model, batch)
     model.zero_grad()
-    seen = watched(model.encoder.convolutions[0])
+    outputs = watched(model.encoder.convolutions[0])
     passes(model, "bf16")(batch, 4)
-    assert [(with_graph, z.dtype) for with_graph, z in seen] == [
+    assert [(with_graph, z.dtype) for with_graph, z in outputs] == [
         (with_graph, torch.bfloat16) for with_graph in (False, True) for _ in range(3)
     ]
     for name, gradient in gradients(model).items():
@@ -161,9 +161,9 @@ def test_running_statistics_move_once_a_micro_batch(tiny, tmp_path):
     passes(model)(batch, 4)
     for rows in torch.arange(2 * SAMPLES).tensor_split(3):
         expected(**{name: value[rows] for name, value in batch.inputs.items()})
-    found, wanted = dict(model.encoder.named_buffers()), dict(expected.named_buffers())
-    assert found["encoder.blocks.0.1.num_batches_tracked"] == 3
-    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    buffers, expected_buffers = dict(model.encoder.named_buffers()), dict(expected.named_buffers())
+    assert buffers["encoder.blocks.0.1.num_batches_tracked"] == 3
+    assert all(torch.equal(buffers[name], expected_buffers[name]) for name in expected_buffers)
 
 
 def curve(events):
@@ -176,24 +176,24 @@ def notes(events):
 
 def same(left, right):
     left, right = left.state_dict().values(), right.state_dict().values()
-    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+    return all(torch.equal(value, other) for value, other in zip(left, right, strict=True))
 
 
 @pytest.mark.parametrize("with_graph", [(False, True), (True,)], ids=["any pass", "the pass with a graph"])
 @pytest.mark.parametrize("start", [None, 8])
 def test_a_run_out_of_memory_goes_on_as_with_the_smaller_micro_batch(tiny, tmp_path, start, with_graph):
-    job, small = (tiny_job(tiny, micro_batch_size=size) for size in (start, 4))
-    wanted, wanted_events = loop_of(small, tmp_path)
-    wanted.run()
+    job, small_job = (tiny_job(tiny, micro_batch_size=size) for size in (start, 4))
+    small_loop, small_events = loop_of(small_job, tmp_path)
+    small_loop.run()
     loop, events = loop_of(job, tmp_path, change=limited(8, with_graph))
     loop.run()
     assert loop.model.encoder.failed == ([32, 16] if start is None else [16])
-    assert curve(events) == curve(wanted_events)
-    assert same(loop.model, wanted.model)
-    assert notes(wanted_events) == []
-    was = start or 16
+    assert curve(events) == curve(small_events)
+    assert same(loop.model, small_loop.model)
+    assert notes(small_events) == []
+    size_before = start or 16
     assert notes(events) == [
-        (0, f"out of memory: micro-batches of 4 samples a worker from here on, not {was}")
+        (0, f"out of memory: micro-batches of 4 samples a worker from here on, not {size_before}")
     ]
     assert next(event.metrics for event in events if event.kind == "note") == {"train/micro_batch_size": 4.0}
 
@@ -204,44 +204,44 @@ def test_a_run_out_of_memory_goes_on_as_with_the_smaller_micro_batch(tiny, tmp_p
 def test_a_run_in_micro_batches_is_resumed_to_the_same_bits(tiny, tmp_path, size, limit, stop_at):
     """Tests that a resumed run keeps the micro-batch that fitted after memory ran out, and ends equal."""
     job, path = tiny_job(tiny, "encoder.dropout=0.5", micro_batch_size=size), tmp_path / "checkpoint.pt"
-    whole, whole_events = loop_of(job, tmp_path, change=limited(limit))
-    whole.run()
-    first, events = loop_of(job, tmp_path, change=limited(limit), checkpoint=path, stop_at=stop_at)
+    full_loop, full_events = loop_of(job, tmp_path, change=limited(limit))
+    full_loop.run()
+    stopped_loop, events = loop_of(job, tmp_path, change=limited(limit), checkpoint=path, stop_at=stop_at)
     with pytest.raises(Stopped):
-        first.run()
-    second, more = loop_of(job, tmp_path, change=limited(limit), checkpoint=path)
-    assert second.resume()
-    second.run()
-    assert second.model.encoder.failed == []
-    assert curve(events + more) == curve(whole_events)
-    assert same(second.model, whole.model)
+        stopped_loop.run()
+    resumed_loop, resumed_events = loop_of(job, tmp_path, change=limited(limit), checkpoint=path)
+    assert resumed_loop.resume()
+    resumed_loop.run()
+    assert resumed_loop.model.encoder.failed == []
+    assert curve(events + resumed_events) == curve(full_events)
+    assert same(resumed_loop.model, full_loop.model)
 
 
 def test_a_failed_attempt_leaves_no_trace():
     norm = nn.BatchNorm1d(2)
     seed_all(0)
-    fresh, tried = rng_state()["cpu"], []
+    initial_state, sizes = rng_state()["cpu"], []
 
     def attempt(size):
-        assert torch.equal(rng_state()["cpu"], fresh)
+        assert torch.equal(rng_state()["cpu"], initial_state)
         assert norm.num_batches_tracked == 0
         assert norm.weight.grad is None
-        tried.append(size)
+        sizes.append(size)
         norm(torch.randn(4, 2)).square().sum().backward()
         if size > 3:
             raise torch.OutOfMemoryError
         return "done"
 
     assert fit(attempt, 12, 2, norm, world_size=1) == ("done", 3)
-    assert tried == [12, 6, 3]
+    assert sizes == [12, 6, 3]
     assert norm.num_batches_tracked == 1
 
 
 def test_out_of_memory_at_the_smallest_micro_batch_is_the_users(tiny, tmp_path):
     loop, _ = loop_of(tiny_job(tiny), tmp_path, change=limited(1))
-    with pytest.raises(UserError, match="out of memory with the smallest micro-batch") as caught:
+    with pytest.raises(UserError, match="out of memory with the smallest micro-batch") as error:
         loop.run()
-    assert (caught.value.key, caught.value.found) == ("train.micro_batch_size", 1)
+    assert (error.value.key, error.value.found) == ("train.micro_batch_size", 1)
     assert loop.model.encoder.failed == [32, 16, 8, 4, 2]
 
 
@@ -249,9 +249,9 @@ def test_out_of_memory_that_ranks_cannot_agree_on_is_said_clearly():
     def attempt(size):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(RuntimeError, match=r"set train\.micro_batch_size below 16") as caught:
+    with pytest.raises(RuntimeError, match=r"set train\.micro_batch_size below 16") as error:
         fit(attempt, 16, 1, nn.Linear(1, 1), world_size=2)
-    assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
+    assert isinstance(error.value.__cause__, torch.OutOfMemoryError)
 
 
 def normed(model):
@@ -279,15 +279,15 @@ def test_batch_norm_has_two_samples_of_an_uneven_batch_in_each_pass(tiny, tmp_pa
     job_data = JobData.of(tiny_job(tiny, *HEADS), tmp_path)
     model = normed(build_model(job_data))
     batch = job_data.encode(job_data.train).batch(torch.arange(5), 1, CPU.device)
-    seen = watched(model.encoder)
+    outputs = watched(model.encoder)
     Passes(model, model, CPU, "float32", 1, 5)(batch, 2)
-    assert [len(z) for with_graph, z in seen if with_graph] == [3, 2]
+    assert [len(z) for with_graph, z in outputs if with_graph] == [3, 2]
 
 
 def test_batch_norm_needs_two_samples():
-    with pytest.raises(UserError, match="more than one sample") as caught:
+    with pytest.raises(UserError, match="more than one sample") as error:
         check_micro_batch(1, CnnImage(width=4))
-    assert (caught.value.key, caught.value.found) == ("train.micro_batch_size", 1)
+    assert (error.value.key, error.value.found) == ("train.micro_batch_size", 1)
     check_micro_batch(2, CnnImage(width=4))
     check_micro_batch(1, nn.Linear(2, 2))
     check_micro_batch(None, CnnImage(width=4))
@@ -306,10 +306,10 @@ def test_batch_norm_has_two_rows_on_each_worker(tiny, tmp_path, views, steps):
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc")
 def test_a_heap_full_of_holes_is_given_back_to_the_system():
     # Freed pieces stay in malloc's heap because some pieces between them are kept.
-    pieces = [bytearray(100_000) for _ in range(4_000)]
-    kept = pieces[::100]
-    del pieces
-    before = psutil.Process().memory_info().rss
+    blocks = [bytearray(100_000) for _ in range(4_000)]
+    kept_blocks = blocks[::100]
+    del blocks
+    rss_before = psutil.Process().memory_info().rss
     give_back()
-    assert before - psutil.Process().memory_info().rss > 200_000_000
-    assert len(kept) == 40
+    assert rss_before - psutil.Process().memory_info().rss > 200_000_000
+    assert len(kept_blocks) == 40

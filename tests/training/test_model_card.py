@@ -39,14 +39,14 @@ def test_the_hub_reads_figures_tags_and_data(finished, tmp_path):
     assert {"mlcl", "multi-class"} <= set(data.tags)
     assert data.model_name == "tiny, a: run #1"
     prefix = f"{index.prefix(index.best)}test/"
-    told = {its.metric_name.partition(" ")[0]: its.metric_value for its in data.eval_results}
-    assert told == {
+    card_metrics = {result.metric_name.partition(" ")[0]: result.metric_value for result in data.eval_results}
+    assert card_metrics == {
         name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)
     }
-    assert next(iter(told)) == index.metric
-    first = data.eval_results[0]
-    assert (first.dataset_name, first.dataset_split) == ("tiny", "test")
-    assert first.dataset_revision == job_data.fingerprint
+    assert next(iter(card_metrics)) == index.metric
+    first_result = data.eval_results[0]
+    assert (first_result.dataset_name, first_result.dataset_split) == ("tiny", "test")
+    assert first_result.dataset_revision == job_data.fingerprint
     assert "## More" in text
     assert f"fingerprint `{job_data.fingerprint}`, from made for tests. Their licence: none." in text
 
@@ -63,8 +63,8 @@ def test_the_licence_is_that_which_the_source_declares(licence, fields, tmp_path
                    "train.batch_size=4", epochs=1)  # fmt: skip
     job_data, _ = run(job, tmp_path)
     write_export(tmp_path / "model", tmp_path / "run", job_data, {})
-    front = yaml.safe_load((tmp_path / "model" / "README.md").read_text().split("---\n")[1])
-    assert front.items() >= fields.items()
+    front_matter = yaml.safe_load((tmp_path / "model" / "README.md").read_text().split("---\n")[1])
+    assert front_matter.items() >= fields.items()
     assert load_model(tmp_path / "model").index.provenance["data_licence"] == licence
 
 

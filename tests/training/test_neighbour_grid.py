@@ -32,9 +32,9 @@ def through_a_file(found, folder):
 
 def oracle(tables, sign):
     """Returns the first of the settings with the best mean, among those that all tables have."""
-    known = [{row.item()[:3]: round(row.item()[3], 7) for row in each} for each in tables]
-    shared = sorted(set.intersection(*map(set, known)))
-    return max(shared, key=lambda point: sign * fmean(each[point] for each in known))
+    scores = [{row.item()[:3]: round(row.item()[3], 7) for row in grid} for grid in tables]
+    shared = sorted(set.intersection(*map(set, scores)))
+    return max(shared, key=lambda point: sign * fmean(table_scores[point] for table_scores in scores))
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
@@ -42,11 +42,11 @@ def test_the_best_mean_is_that_of_a_loop(tmp_path, mode):
     rng = np.random.default_rng(0)
     for _ in range(20):
         tables = [table(rng), table(rng), table(rng, (1, 3, 4))]
-        setting, values = best_mean([through_a_file(each, tmp_path) for each in tables], mode)
+        setting, values = best_mean([through_a_file(grid, tmp_path) for grid in tables], mode)
         point = oracle(tables, 1 if mode == "max" else -1)
         assert (setting.k, setting.lambda_, setting.temperature) == point
-        own = [next(row.item()[3] for row in each if row.item()[:3] == point) for each in tables]
-        assert values == pytest.approx(own, abs=1e-7)
+        expected = [next(row.item()[3] for row in grid if row.item()[:3] == point) for grid in tables]
+        assert values == pytest.approx(expected, abs=1e-7)
 
 
 def test_it_is_that_of_stored_embeddings(tmp_path, tiny):
@@ -58,24 +58,24 @@ def test_it_is_that_of_stored_embeddings(tmp_path, tiny):
     assert isinstance(job.evaluation.knn, KnnConfig)
     for _ in range(20):
         tables = [table(rng, metric="val") for _ in range(2)]
-        setting, _ = best_mean([through_a_file(each, tmp_path) for each in tables], "max")
-        stored = [
-            np.array([(*row.item(), math.nan) for row in each], [*FIELDS, ("val", float), ("test", float)])
-            for each in tables
+        setting, _ = best_mean([through_a_file(grid, tmp_path) for grid in tables], "max")
+        grids = [
+            np.array([(*row.item(), math.nan) for row in grid], [*FIELDS, ("val", float), ("test", float)])
+            for grid in tables
         ]
-        scores = knn_scores(stored, [job] * 2)
-        place = scores.points.loc[scores.best, list(AXES)]
-        assert (setting.k, setting.lambda_, setting.temperature) == tuple(place)
+        scores = knn_scores(grids, [job] * 2)
+        best_point = scores.points.loc[scores.best, list(AXES)]
+        assert (setting.k, setting.lambda_, setting.temperature) == tuple(best_point)
 
 
 def test_values_that_are_no_numbers_are_never_best(tmp_path):
-    found = table(np.random.default_rng(2))
-    found["accuracy"][:-1] = math.nan
-    grid = through_a_file(found, tmp_path)
+    points = table(np.random.default_rng(2))
+    points["accuracy"][:-1] = math.nan
+    grid = through_a_file(points, tmp_path)
     setting, _ = best_mean([grid, grid], "max")
     assert (setting.k, setting.lambda_, setting.temperature) == (5, 1.0, 1.0)
-    found["accuracy"] = math.nan
-    assert best_mean([through_a_file(found, tmp_path)], "max") is None
+    points["accuracy"] = math.nan
+    assert best_mean([through_a_file(points, tmp_path)], "max") is None
     assert best_mean([grid, {}], "max") is None
     assert best_mean([], "max") is None
 

@@ -37,8 +37,8 @@ def test_parts_are_added_with_their_weights():
 
 def test_heads_on_one_embedding_share_its_pairs(monkeypatch):
     """Tests that two of four heads share pairs: one other has a projection, one normalises embeddings."""
-    made = []
-    monkeypatch.setattr("mlcl.training.objective.joint_loss", _noting(joint_loss, made))
+    n_pairs = []
+    monkeypatch.setattr("mlcl.training.objective.joint_loss", _noting(joint_loss, n_pairs))
     unit = Head(nn.Identity(), build_loss("any", temperature=0.3, normalize=True), 0.1)
     projected = Head(nn.Linear(4, 4, bias=False), build_loss("supcon", temperature=0.3), 0.4)
     nn.init.eye_(projected.projection.weight)
@@ -46,11 +46,11 @@ def test_heads_on_one_embedding_share_its_pairs(monkeypatch):
     labels = dict.fromkeys("apbu", CLASSES)
     embedding = Z.clone().requires_grad_()
     value = objective(embedding, labels, IDS)
-    assert made == [2]
-    one_by_one = {name: one(embedding, CLASSES, IDS) for name, one in objective.named_heads()}
-    for name, expected in one_by_one.items():
+    assert n_pairs == [2]
+    losses = {name: named_head(embedding, CLASSES, IDS) for name, named_head in objective.named_heads()}
+    for name, expected in losses.items():
         assert value.parts[f"heads/{name}/loss"].item() == pytest.approx(expected.item(), rel=1e-5)
-    expected = sum(one.weight * one_by_one[name] for name, one in objective.named_heads())
+    expected = sum(named_head.weight * losses[name] for name, named_head in objective.named_heads())
     gradients = [torch.autograd.grad(total, embedding)[0] for total in (value.total, expected)]
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
 
@@ -59,9 +59,9 @@ def test_heads_on_one_embedding_share_its_pairs(monkeypatch):
 def test_a_head_may_read_the_logits(classes):
     """Tests a head on logits beside a head on embeddings, for a classifier of classes and one of aspects."""
     linear = LinearClassifier(4, classes, aspects=None if classes == 3 else 2)
-    of_logits = Head(nn.Identity(), build_loss("supcon", temperature=0.5), 0.3, reads_logits=True)
+    logit_head = Head(nn.Identity(), build_loss("supcon", temperature=0.5), 0.3, reads_logits=True)
     targets = CLASSES if classes == 3 else torch.stack([CLASSES % 2, CLASSES // 2], 1)
-    objective = Objective({"z": head(0.2), "s": of_logits}, Classifier(linear, 0.5, CrossEntropy()))
+    objective = Objective({"z": head(0.2), "s": logit_head}, Classifier(linear, 0.5, CrossEntropy()))
     value = objective(Z, {"z": CLASSES, "s": CLASSES, "classifier": targets}, IDS)
     expected = build_loss("supcon", temperature=0.5)(linear(Z).flatten(1), CLASSES)
     assert value.parts["heads/s/loss"].item() == pytest.approx(expected.item(), rel=1e-6)
@@ -74,7 +74,7 @@ def test_a_head_may_read_the_logits(classes):
 def test_a_job_whose_head_reads_logits(tiny, tmp_path):
     kind = "objective.heads.topic.projection.kind=logits"
     model = build_model(JobData.of(tiny_job(tiny, kind), tmp_path))
-    assert [its.reads_logits for _, its in model.objective.named_heads()] == [False, True]
+    assert [named_head.reads_logits for _, named_head in model.objective.named_heads()] == [False, True]
     with pytest.raises(UserError, match="head topic reads logits, and a classifier of weight 0 has none"):
         tiny_job(tiny, kind, "objective.classifier.weight=0")
     encoder = "encoder={name: transformer, model: nowhere}"
@@ -100,8 +100,8 @@ def test_heads_of_a_job_share_the_embedding_itself(tiny, kind, normalized, share
     first, second = (head for _, head in model.objective.named_heads())
     assert (first.sharing is not None) == shared
     assert first.sharing == second.sharing
-    long = torch.full((1, int(model.encoder.dim)), 5.0)
-    assert torch.equal(first.projection(long), first.projection(2 * long)) == normalized
+    long_embedding = torch.full((1, int(model.encoder.dim)), 5.0)
+    assert torch.equal(first.projection(long_embedding), first.projection(2 * long_embedding)) == normalized
 
 
 def test_parts_of_weight_zero_are_not_built(tiny, tmp_path):

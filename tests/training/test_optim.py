@@ -9,10 +9,10 @@ from mlcl.training.optim import build_optimizer, build_schedule, learning_rates,
 
 def test_only_matrices_decay():
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
-    decayed, plain = parameter_groups(model, 0.1)
+    decayed, undecayed = parameter_groups(model, 0.1)
     assert [p.shape for p in decayed["params"]] == [(4, 3)]
-    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
-    assert len(plain["params"]) == 3
+    assert (decayed["weight_decay"], undecayed["weight_decay"]) == (0.1, 0.0)
+    assert len(undecayed["params"]) == 3
 
 
 def optimizer_of(model, name, lr, weight_decay, momentum, encoder_lr=None):
@@ -49,9 +49,9 @@ def test_an_encoder_that_does_not_train_needs_no_learning_rate():
 
 
 def test_a_model_without_anything_to_train_is_refused():
-    with pytest.raises(UserError, match="nothing is left to train") as caught:
+    with pytest.raises(UserError, match="nothing is left to train") as error:
         optimizer_of(Model().requires_grad_(False), "adamw", 0.5, 0.1, 0.0)
-    assert caught.value.key == "encoder.freeze"
+    assert error.value.key == "encoder.freeze"
 
 
 def factors(name, steps, warmup):

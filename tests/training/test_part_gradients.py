@@ -45,16 +45,16 @@ def windows(tiny, home, *settings):
 
 
 def test_norms_are_logged_with_the_window_and_change_nothing(tiny, tmp_path):
-    (on, weights), (off, wanted) = (
-        windows(tiny, tmp_path, f"train.log_gradients={its}") for its in (True, False)
+    (windows_on, weights), (windows_off, expected) = (
+        windows(tiny, tmp_path, f"train.log_gradients={enabled}") for enabled in (True, False)
     )
-    assert [{*norms} for norms in on] == 2 * [{"train/loss", *(f"train/{name}" for name in NAMES)}]
-    assert [{*norms} for norms in off] == 2 * [{"train/loss"}]
-    assert all(torch.equal(weights[name], value) for name, value in wanted.items())
+    assert [{*norms} for norms in windows_on] == 2 * [{"train/loss", *(f"train/{name}" for name in NAMES)}]
+    assert [{*norms} for norms in windows_off] == 2 * [{"train/loss"}]
+    assert all(torch.equal(weights[name], value) for name, value in expected.items())
 
 
 def test_micro_batches_log_the_same_norms(tiny, tmp_path):
     settings = ("encoder.dropout=0", "train.log_gradients=true")
-    one, _ = windows(tiny, tmp_path, *settings)
-    many, _ = windows(tiny, tmp_path, *settings, "train.micro_batch_size=3")
-    assert many == [pytest.approx(norms, rel=1e-9) for norms in one]
+    batch_windows, _ = windows(tiny, tmp_path, *settings)
+    micro_windows, _ = windows(tiny, tmp_path, *settings, "train.micro_batch_size=3")
+    assert micro_windows == [pytest.approx(norms, rel=1e-9) for norms in batch_windows]

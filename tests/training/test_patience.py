@@ -29,8 +29,8 @@ def test_patience_ends_the_training_and_keeps_the_best_weights(tiny, tmp_path):
     assert metrics["val/accuracy"] == max(scores)
     assert "training ends at epoch" in next(e.note for e in events if "no better" in e.note)
     # A training of just the best number of epochs gives the same weights.
-    short = tiny_job(tiny, lr=0.02, schedule="constant", warmup=0.0, epochs=best + 1)
-    run(short, tmp_path, tmp_path / "short", test=False)
+    short_job = tiny_job(tiny, lr=0.02, schedule="constant", warmup=0.0, epochs=best + 1)
+    run(short_job, tmp_path, tmp_path / "short", test=False)
     assert same(weights(tmp_path / "run"), weights(tmp_path / "short"))
 
 
@@ -62,10 +62,10 @@ def test_the_best_weights_are_written_once_where_they_are_the_last(tiny, tmp_pat
 )
 def test_a_stopped_run_goes_on_with_its_patience(tiny, tmp_path, stopped, metric):
     job = impatient(tiny, f"evaluation.metric={metric}", lr=0.02, checkpoint_every=3)
-    _, whole = run(job, tmp_path, tmp_path / "whole")
+    _, expected = run(job, tmp_path, tmp_path / "whole")
     steps = itertools.count(1)
     with pytest.raises(Stopped):
         run(job, tmp_path, tmp_path / "parts", should_stop=lambda: next(steps) == stopped)
-    _, resumed = run(job, tmp_path, tmp_path / "parts")
+    _, metrics = run(job, tmp_path, tmp_path / "parts")
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
-    assert resumed == whole
+    assert metrics == expected

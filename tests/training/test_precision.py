@@ -24,7 +24,7 @@ def test_bf16_is_chosen_where_it_is_clearly_faster_and_measured_once(bf16, chose
     monkeypatch.setattr(
         precision_module,
         "_time_precisions",
-        lambda _, work: {"float32": work("float32") and 1.0, "bf16": bf16},
+        lambda _, step: {"float32": step("float32") and 1.0, "bf16": bf16},
     )
     calls = []
     assert faster_precision(tmp_path, CPU, {"step": 1}, lambda: lambda p: not calls.append(p)) == chosen
@@ -37,24 +37,24 @@ def test_bf16_is_chosen_where_it_is_clearly_faster_and_measured_once(bf16, chose
 def test_both_precisions_take_turns(monkeypatch):
     monkeypatch.setattr(precision_module, "ENOUGH", 0.0)
     calls = []
-    least = precision_module._time_precisions(CPU, calls.append)
+    fastest = precision_module._time_precisions(CPU, calls.append)
     assert calls == ["float32", "bf16"] * 2
-    assert all(seconds > 0 for seconds in least.values())
+    assert all(seconds > 0 for seconds in fastest.values())
 
 
 def test_a_step_is_timed_once_for_all_seeds_and_rates(tiny, tmp_path, monkeypatch):
     """Tests that jobs with other seeds, rates or epochs share a measurement, and other encoders do not."""
     monkeypatch.setattr(precision_module, "ENOUGH", 0.0)
-    before = rng_state()["cpu"]
+    state = rng_state()["cpu"]
 
     def measured(*overrides):
-        chosen = step_precision(JobData.of(tiny_job(tiny, "train.precision=auto", *overrides), tmp_path))
-        assert chosen in ("float32", "bf16")
+        precision = step_precision(JobData.of(tiny_job(tiny, "train.precision=auto", *overrides), tmp_path))
+        assert precision in ("float32", "bf16")
         return len(list((tmp_path / "cache" / FOLDER).glob("*.json")))
 
     assert measured() == measured("train.seed=3", "train.lr=0.5", "train.epochs=7") == 1
     assert measured("encoder.width=12", "train.micro_batch_size=3") == 2
-    torch.testing.assert_close(rng_state()["cpu"], before)
+    torch.testing.assert_close(rng_state()["cpu"], state)
 
 
 def test_only_auto_is_replaced(tiny):

@@ -19,8 +19,8 @@ from mlcl.training.stored_run import StoredRun
 def alone(tiny, tmp_path_factory):
     """Returns the results of one process, and the folder with its files."""
     folder = tmp_path_factory.mktemp("alone")
-    answer = found(ONE_PROCESS) | {task: evaluated(tiny, folder, task, ONE_PROCESS) for task in TASKS}
-    return answer, folder
+    outputs = found(ONE_PROCESS) | {task: evaluated(tiny, folder, task, ONE_PROCESS) for task in TASKS}
+    return outputs, folder
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
@@ -31,58 +31,60 @@ def ranks(request, tiny, tmp_path_factory):
 
 
 def test_the_neighbours_are_those_of_one_search_to_the_bit(ranks):
-    for answer in ranks[0]:
-        for (x, q, k), (distance, index) in zip(scenes(), answer["neighbours"], strict=True):
-            whole = retrieve(x, q, k)
-            assert torch.equal(distance, whole.distance)
-            assert torch.equal(index, whole.index)
+    for output in ranks[0]:
+        for (x, q, k), (distance, index) in zip(scenes(), output["neighbours"], strict=True):
+            expected = retrieve(x, q, k)
+            assert torch.equal(distance, expected.distance)
+            assert torch.equal(index, expected.index)
 
 
 def test_the_probe_is_that_of_one_process_but_for_rounding(alone, ranks):
-    for answer in ranks[0]:
-        assert len(answer["probes"]) == len(alone[0]["probes"]) == 6
-        for probe, whole in zip(answer["probes"], alone[0]["probes"], strict=True):
-            torch.testing.assert_close(probe["weight"], whole["weight"], rtol=1e-4, atol=1e-6)
-            torch.testing.assert_close(probe["bias"], whole["bias"], rtol=1e-4, atol=1e-5)
-            assert probe["table"] == whole["table"]
+    for output in ranks[0]:
+        assert len(output["probes"]) == len(alone[0]["probes"]) == 6
+        for probe, expected in zip(output["probes"], alone[0]["probes"], strict=True):
+            torch.testing.assert_close(probe["weight"], expected["weight"], rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(probe["bias"], expected["bias"], rtol=1e-4, atol=1e-5)
+            assert probe["table"] == expected["table"]
     for first, other in zip(ranks[0][0]["probes"], ranks[0][-1]["probes"], strict=True):
         assert torch.equal(first["weight"], other["weight"])
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_figures_are_those_of_one_process(alone, ranks, task):
-    whole = alone[0][task]
-    for answer in ranks[0]:
-        assert answer[task]["quick"] == pytest.approx(whole["quick"], rel=0, abs=0, nan_ok=True)
-        assert answer[task]["metrics"] == pytest.approx(whole["metrics"], nan_ok=True)
-        exact = [name for name in whole["metrics"] if "probe" not in name and "transfer" not in name]
+    expected = alone[0][task]
+    for output in ranks[0]:
+        assert output[task]["quick"] == pytest.approx(expected["quick"], rel=0, abs=0, nan_ok=True)
+        assert output[task]["metrics"] == pytest.approx(expected["metrics"], nan_ok=True)
+        exact_names = [name for name in expected["metrics"] if "probe" not in name and "transfer" not in name]
         if task != "two_phases":
-            assert {n: answer[task]["metrics"][n] for n in exact} == pytest.approx(
-                {n: whole["metrics"][n] for n in exact}, rel=0, abs=0, nan_ok=True
+            assert {n: output[task]["metrics"][n] for n in exact_names} == pytest.approx(
+                {n: expected["metrics"][n] for n in exact_names}, rel=0, abs=0, nan_ok=True
             )
 
 
 def test_every_rank_holds_its_share_of_the_training_rows_alone(ranks):
-    runs = [answer["single"]["rows"] for answer in ranks[0]]
+    runs = [output["single"]["rows"] for output in ranks[0]]
     assert runs == shares(48, len(runs))
     assert [row for run in runs for row in run] == list(range(48))
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_parts_hold_what_one_file_holds(alone, ranks, tiny, task):
-    answers, folder = ranks
-    file, parts = alone[1] / task / EMBEDDINGS, folder / task / EMBEDDINGS
+    outputs, folder = ranks
+    file, parts_folder = alone[1] / task / EMBEDDINGS, folder / task / EMBEDDINGS
     assert file.is_file()
-    assert [path.name for path in sorted(parts.iterdir())] == [
-        f"part-{rank:05d}.parquet" for rank in range(len(answers))
+    assert [path.name for path in sorted(parts_folder.iterdir())] == [
+        f"part-{rank:05d}.parquet" for rank in range(len(outputs))
     ]
     assert not list((folder / task).glob(".*"))
-    sizes = [pq.read_table(path)["split"].to_pylist().count("train") for path in sorted(parts.iterdir())]
-    assert sizes == [len(answer[task]["rows"]) for answer in answers]
-    whole, read = read_embeddings(file), read_embeddings(parts)
+    sizes = [
+        pq.read_table(path)["split"].to_pylist().count("train") for path in sorted(parts_folder.iterdir())
+    ]
+    assert sizes == [len(output[task]["rows"]) for output in outputs]
+    file_table, parts_table = read_embeddings(file), read_embeddings(parts_folder)
     columns = ["id", "split", "embedding"] + ([] if task == "two_phases" else ["probabilities"])
-    assert read.select(columns).equals(whole.select(columns))
-    assert read.schema.equals(whole.schema)
+    assert parts_table.select(columns).equals(file_table.select(columns))
+    assert parts_table.schema.equals(file_table.schema)
 
 
 def test_every_reader_takes_the_parts(alone, ranks, tiny, tmp_path):
@@ -94,10 +96,12 @@ def test_every_reader_takes_the_parts(alone, ranks, tiny, tmp_path):
 
 
 def test_a_failure_of_one_rank_is_told_on_all(ranks):
-    full, missing, diverged, written = zip(*(answer["failures"] for answer in ranks[0]), strict=True)
-    assert full[-1] == "the disk is full"
-    assert all("another rank could not write" in each for each in full[:-1])
-    assert "No such file or directory" in missing[0]
-    assert all("another rank could not write" in each for each in missing[1:])
-    assert set(diverged) == {"the encoder's embeddings are not finite"}
-    assert not any(written)
+    write_errors, folder_errors, nan_errors, file_exists = zip(
+        *(output["failures"] for output in ranks[0]), strict=True
+    )
+    assert write_errors[-1] == "the disk is full"
+    assert all("another rank could not write" in message for message in write_errors[:-1])
+    assert "No such file or directory" in folder_errors[0]
+    assert all("another rank could not write" in message for message in folder_errors[1:])
+    assert set(nan_errors) == {"the encoder's embeddings are not finite"}
+    assert not any(file_exists)

@@ -44,8 +44,8 @@ def test_each_predictor_has_its_metrics_without_each_block(finished):
         for name in ("accuracy", "macro_f1"):
             expected = []
             for block in range(count):
-                rest = torch.from_numpy(np.flatnonzero(block_N != block))
-                expected.append(evaluate("single", p[rest], targets[rest], only=[name])[name])
+                other_rows = torch.from_numpy(np.flatnonzero(block_N != block))
+                expected.append(evaluate("single", p[other_rows], targets[other_rows], only=[name])[name])
             assert blocks[f"{prefix}test/{name}"] == pytest.approx(expected, rel=1e-5)
 
 
@@ -58,8 +58,8 @@ def test_recorded_blocks_are_computed_again_from_the_predictions(tiny, tmp_path,
     for name, values in recorded.items():
         prefix, _, metric = name.rpartition("test/")
         # With so few rows, `map` changes if float16 makes two probabilities equal.
-        close = pytest.approx(values, abs=0.02 if metric == "map" else 1e-3)
-        assert rows.without_blocks(prefix, [metric]) == {name: close}
+        expected = pytest.approx(values, abs=0.02 if metric == "map" else 1e-3)
+        assert rows.without_blocks(prefix, [metric]) == {name: expected}
 
 
 @pytest.mark.parametrize("unknown", [False, True])
@@ -80,24 +80,27 @@ def test_every_metric_is_read_from_the_predictions_alone(tmp_path, task, unknown
     aspects, facts = ASPECTS if task == "aspects" else (), replace(facts, row_path=row_path)
     rows = PredictedRows(task, aspects, targets, facts, block_N, probabilities, decisions)
     rows.write(tmp_path / "file", pa.array([str(row) for row in range(len(p))]))
-    read = PredictedRows.read(tmp_path / "file")
+    stored = PredictedRows.read(tmp_path / "file")
     names = metric_names(task, rows.aspects, width, groups=None)
     names = [name for name in names if not name.endswith(ASPECTS[-1])]  # this aspect has no target
     for prefix in rows.probabilities:
-        found, expected = (each.without_blocks(prefix, names) for each in (read, rows))
-        assert found.keys() == expected.keys() == {f"{prefix}test/{name}" for name in names}
-        assert all(found[name] == pytest.approx(expected[name], abs=0, nan_ok=True) for name in found)
+        actual, expected = (predicted_rows.without_blocks(prefix, names) for predicted_rows in (stored, rows))
+        assert actual.keys() == expected.keys() == {f"{prefix}test/{name}" for name in names}
+        assert all(actual[name] == pytest.approx(expected[name], abs=0, nan_ok=True) for name in actual)
 
 
 def test_blocks_that_are_asked_for_later_are_computed_once(finished, tmp_path):
     _, folder = finished
     for name in ("test_blocks.json", "test_predictions.parquet"):
         shutil.copy(folder / name, tmp_path)
-    known, unknown = ["knn/test/tail_accuracy", "test/macro_f1_predicted"], ["test/no_metric", "x/test/map"]
-    found = blocks_of(tmp_path, [*known, *unknown, "val/accuracy"])
-    assert found.keys() - blocks_of(folder).keys() == {*known}
+    known_names, unknown_names = (
+        ["knn/test/tail_accuracy", "test/macro_f1_predicted"],
+        ["test/no_metric", "x/test/map"],
+    )
+    values = blocks_of(tmp_path, [*known_names, *unknown_names, "val/accuracy"])
+    assert values.keys() - blocks_of(folder).keys() == {*known_names}
     (tmp_path / "test_predictions.parquet").unlink()
-    assert blocks_of(tmp_path).keys() == found.keys()
+    assert blocks_of(tmp_path).keys() == values.keys()
 
 
 def test_predictions_without_targets_are_those_of_an_earlier_version(finished, tmp_path):
@@ -111,8 +114,8 @@ def test_predictions_without_targets_are_those_of_an_earlier_version(finished, t
 def test_they_stay_when_the_metrics_alone_are_kept(finished):
     _, folder = finished
     keep_figures_alone(folder)
-    kept = {path.name for path in result_files(folder)}
-    assert kept == {"result.json", "test_blocks.json", "test_predictions.parquet"}
+    names = {path.name for path in result_files(folder)}
+    assert names == {"result.json", "test_blocks.json", "test_predictions.parquet"}
     assert json.loads((folder / "test_blocks.json").read_text()).keys() == blocks_of(folder).keys()
 
 

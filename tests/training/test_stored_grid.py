@@ -31,8 +31,8 @@ def test_every_point_equals_the_setting_alone(finished):
     for k in (1, 3, 5):
         for lambda_ in (0.0, 0.4, 1.0):
             for temperature in (0.3, 2.0):
-                found = StoredRun.read(folder, job_data).metrics(Setting(k, lambda_, temperature))
-                values = [found[f"knn/{split}/{METRIC[job_data.task]}"] for split in ("val", "test")]
+                metrics = StoredRun.read(folder, job_data).metrics(Setting(k, lambda_, temperature))
+                values = [metrics[f"knn/{split}/{METRIC[job_data.task]}"] for split in ("val", "test")]
                 expected.append((k, lambda_, temperature, *values))
     assert table.dtype.names == ("k", "lambda", "temperature", "val", "test")
     assert table.tolist() == expected
@@ -62,17 +62,21 @@ def as_sets(run, split):
 def test_overlap_equals_a_loop(finished):
     _, _, run = finished
     train, test = as_sets(run, "train"), as_sets(run, "test")
-    apart = run.embeddings["test"][:, None].double() - run.embeddings["train"].double()
-    order = apart.norm(dim=-1).float().argsort(dim=1, stable=True)
-    for k, found in zip((1, 4), run.overlap((1, 4)), strict=True):
+    differences = run.embeddings["test"][:, None].double() - run.embeddings["train"].double()
+    order = differences.norm(dim=-1).float().argsort(dim=1, stable=True)
+    for k, overlap in zip((1, 4), run.overlap((1, 4)), strict=True):
         shares = []
-        for own, near in zip(test, order[:, :k].tolist(), strict=True):
-            brought = [label for row in near for label in train[row]]
+        for query_labels, nearest in zip(test, order[:, :k].tolist(), strict=True):
+            neighbour_labels = [label for row in nearest for label in train[row]]
             if run.job_data.task == "aspects":  # only aspects that the query rates count
-                brought = [(aspect, c) for aspect, c in brought if aspect in dict(own)]
-            if brought:
-                shares.append(sum(label in own for label in brought) / len(brought))
-        assert found == pytest.approx(sum(shares) / len(shares))
+                neighbour_labels = [
+                    (aspect, c) for aspect, c in neighbour_labels if aspect in dict(query_labels)
+                ]
+            if neighbour_labels:
+                shares.append(
+                    sum(label in query_labels for label in neighbour_labels) / len(neighbour_labels)
+                )
+        assert overlap == pytest.approx(sum(shares) / len(shares))
 
 
 def test_label_rows_hold_what_is_predicted(finished):
@@ -85,7 +89,7 @@ def test_overlap_without_labels_is_not_a_number(tiny, tmp_path, monkeypatch):
     folder, job_data, _ = trained(tiny, tmp_path, epochs=1)
     run = StoredRun.read(folder, job_data)
     monkeypatch.setattr(type(job_data), "targets", lambda _, split: torch.full((len(split),), -1))
-    assert all(share != share for share in run.overlap((1, 3)))
+    assert all(overlap != overlap for overlap in run.overlap((1, 3)))
 
 
 def test_a_run_that_never_read_the_test_split(tiny, tmp_path):

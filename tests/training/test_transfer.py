@@ -17,9 +17,9 @@ PROBE = "evaluation.probe={epochs: 20, lr: [0.01, 0.1], weight_decay: [0.0]}"
 
 
 def transfer_to(place, home, labels="detail", metric="accuracy"):
-    other = f"evaluation.transfer_to={{path: {place}, labels: {labels}, metric: {metric}}}"
+    override = f"evaluation.transfer_to={{path: {place}, labels: {labels}, metric: {metric}}}"
     return Transfer.of(
-        tiny_job(place, other, PROBE, "evaluation.threshold=0.5"), home, Dataset.open(place).info
+        tiny_job(place, override, PROBE, "evaluation.threshold=0.5"), home, Dataset.open(place).info
     )
 
 
@@ -34,22 +34,22 @@ def features_of(split):
 
 
 def test_the_test_split_is_read_when_the_probe_is_chosen(tiny, tmp_path, monkeypatch):
-    seen, transfer = [], transfer_to(tiny, tmp_path)
+    calls, transfer = [], transfer_to(tiny, tmp_path)
     probe, labels = module.linear_probe, Split.labels
 
     def read(split, name):
-        seen.append(f"labels of {split.name}")
+        calls.append(f"labels of {split.name}")
         return labels(split, name)
 
     monkeypatch.setattr(Split, "labels", read)
-    monkeypatch.setattr(module, "linear_probe", lambda *a, **k: (seen.append("probe"), probe(*a, **k))[1])
+    monkeypatch.setattr(module, "linear_probe", lambda *a, **k: (calls.append("probe"), probe(*a, **k))[1])
 
     def encode(split):
-        seen.append(f"encode {split.name}")
+        calls.append(f"encode {split.name}")
         return torch.zeros(len(split), 4)
 
     metrics = measure(transfer, encode)
-    assert seen == [
+    assert calls == [
         *("encode train", "encode validation", "labels of train", "labels of validation", "probe"),
         *("encode test", "labels of test"),
     ]
@@ -66,20 +66,20 @@ def test_every_task_is_probed(tiny, tmp_path, labels, metric):
 
 
 def test_a_split_that_is_missing_is_told_before_the_start(tmp_path):
-    place = text_dataset(tmp_path / "set")
-    info = json.loads((place / "dataset.json").read_text())
-    gone = next(shard for shard in info["shards"] if shard["file"].startswith("test"))
-    info["shards"].remove(gone)
+    folder = text_dataset(tmp_path / "set")
+    info = json.loads((folder / "dataset.json").read_text())
+    test_shard = next(shard for shard in info["shards"] if shard["file"].startswith("test"))
+    info["shards"].remove(test_shard)
     del info["rows"]["test"]
-    (place / "dataset.json").write_text(json.dumps(info))
+    (folder / "dataset.json").write_text(json.dumps(info))
     with pytest.raises(UserError, match=r"set, key evaluation.transfer_to: a split is missing.*found: train"):
-        transfer_to(place, tmp_path)
+        transfer_to(folder, tmp_path)
 
 
 def test_vectors_of_another_length_are_refused(tmp_path):
     info = Dataset.open(small_dataset(tmp_path / "set", "vectors")).info
-    other = f"evaluation.transfer_to={{path: {tmp_path / 'set'}, labels: tags, metric: micro_f1}}"
-    job = tiny_job(tmp_path / "set", other, PROBE, "evaluation.threshold=0.5")
+    override = f"evaluation.transfer_to={{path: {tmp_path / 'set'}, labels: tags, metric: micro_f1}}"
+    job = tiny_job(tmp_path / "set", override, PROBE, "evaluation.threshold=0.5")
     assert Transfer.of(job, tmp_path, info).task == "multi_label"
     with pytest.raises(UserError, match="vectors of another length; found: 6; allowed: 7"):
         Transfer.of(job, tmp_path, info.model_copy(update={"dim": 7}))
@@ -88,10 +88,10 @@ def test_vectors_of_another_length_are_refused(tmp_path):
 def two_spaces(folder, unlabelled):
     """Writes texts with two label spaces; no row of the split `unlabelled` has a class of `other`."""
     splits = ["train"] * 8 + ["validation"] * 4 + ["test"] * 4
-    other = [-1 if split == unlabelled else i % 2 for i, split in enumerate(splits)]
+    other_labels = [-1 if split == unlabelled else i % 2 for i, split in enumerate(splits)]
     rows = {"text": [f"w{i % 2} v{i}" for i in range(16)], "split": splits}
     spaces = {"kind": ("a", "b"), "other": ("c", "d")}
-    return dataset(folder, "two", spaces, rows | {"kind": [i % 2 for i in range(16)], "other": other})
+    return dataset(folder, "two", spaces, rows | {"kind": [i % 2 for i in range(16)], "other": other_labels})
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])

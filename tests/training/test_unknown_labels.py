@@ -34,25 +34,25 @@ def test_heads_get_labels_alone_and_the_classifier_their_unknown_entries(finding
     assert rows.labels["sets"].unknown is None
     assert rows.labels["sets"].lists() == rows.labels["classifier"].lists()
     batch = rows.batch(torch.tensor([3, 7]), 2, torch.device("cpu"))
-    wanted = [job_data.train.labels("findings").unknown.lists()[i] for i in (3, 7, 3, 7)]
-    assert batch.labels["classifier"].unknown.lists() == wanted
+    expected = [job_data.train.labels("findings").unknown.lists()[i] for i in (3, 7, 3, 7)]
+    assert batch.labels["classifier"].unknown.lists() == expected
 
 
 def test_a_model_scores_a_data_set_whose_rows_tell_all(findings, tmp_path):
     """Tests that a model scores a data set whose label space differs only in having no unknown entries."""
-    whole = unknown_dataset(tmp_path / "whole", unknown=False)
+    known_data = unknown_dataset(tmp_path / "whole", unknown=False)
     _, folder = exported(open_job(findings, epochs=1), tmp_path)
-    told = Labelling(load_model(folder, "cpu"), whole, "test").run(lambda _: None)
-    assert "test/micro_f1" in told.metrics
+    result = Labelling(load_model(folder, "cpu"), known_data, "test").run(lambda _: None)
+    assert "test/micro_f1" in result.metrics
 
 
 def test_a_metric_that_does_not_leave_unknown_entries_out_chooses_nothing(findings, tmp_path, monkeypatch):
     unmasked = replace(METRICS["map"], masked=False)
-    plain = Registry.__getitem__
+    original = Registry.__getitem__
     monkeypatch.setattr(
         Registry,
         "__getitem__",
-        lambda self, name: unmasked if self is METRICS and name == "map" else plain(self, name),
+        lambda self, name: unmasked if self is METRICS and name == "map" else original(self, name),
     )
     with pytest.raises(UserError, match="does not leave out the unknown entries of findings") as error:
         JobData.of(open_job(findings, "evaluation.metric=val/map"), tmp_path)
@@ -61,9 +61,9 @@ def test_a_metric_that_does_not_leave_unknown_entries_out_chooses_nothing(findin
 
 def test_a_transfer_is_scored_on_known_entries(findings, tmp_path):
     transfer = f"evaluation.transfer_to={{path: {findings}, labels: findings, metric: micro_f1}}"
-    _, found = run(open_job(findings, transfer, epochs=1), tmp_path)
-    assert 0 <= found["transfer/test/micro_f1"] <= 1
-    assert found["transfer/test/labels_scored"] == 5
+    _, metrics = run(open_job(findings, transfer, epochs=1), tmp_path)
+    assert 0 <= metrics["transfer/test/micro_f1"] <= 1
+    assert metrics["transfer/test/labels_scored"] == 5
 
 
 @pytest.mark.parametrize("how", [(), ("baseline=majority", "objective.heads={}", "evaluation.knn=null")])
@@ -76,11 +76,11 @@ def test_test_rows_without_labels_give_no_figures(tmp_path, how):
     notes = [event.note for event in events if event.kind == "note"]
     assert "no test row has a label of findings: there are no test figures" in notes
     write_export(tmp_path / "model", tmp_path / "run", job_data, {})
-    found = Labelling(load_model(tmp_path / "model", "cpu"), tmp_path / "data").run(lambda _: None)
-    assert (found.rows, found.metrics) == (24, {})
+    result = Labelling(load_model(tmp_path / "model", "cpu"), tmp_path / "data").run(lambda _: None)
+    assert (result.rows, result.metrics) == (24, {})
     if not how:
-        stored = StoredRun.read(tmp_path / "run", job_data)
-        assert np.isnan(stored.grid([1], [0.5], [1.0])["test"]).all()
+        stored_run = StoredRun.read(tmp_path / "run", job_data)
+        assert np.isnan(stored_run.grid([1], [0.5], [1.0])["test"]).all()
 
 
 @pytest.mark.parametrize(("split", "word"), [("train", "training"), ("validation", "validation")])

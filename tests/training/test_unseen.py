@@ -43,18 +43,18 @@ def test_a_run_trains_without_the_classes_counts_them_and_what_it_left_is_read_a
     assert metrics["test/accuracy"] > 0.9
     assert (metrics["unseen/classes"], metrics["unseen/rows"]) == (2, 12)
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == metrics
-    stored = StoredRun.read(tmp_path / "run", job_data)
-    found = stored.metrics(Setting(3, 0.5, 1.0))
-    assert found["knn/test/accuracy"] == pytest.approx(metrics["knn/test/accuracy"])
+    stored_run = StoredRun.read(tmp_path / "run", job_data)
+    knn_metrics = stored_run.metrics(Setting(3, 0.5, 1.0))
+    assert knn_metrics["knn/test/accuracy"] == pytest.approx(metrics["knn/test/accuracy"])
     index = write_export(tmp_path / "model", tmp_path / "run", job_data, {})
     assert index.metrics == metrics
     assert index.provenance["data_fingerprint"] == job_data.fingerprint
     model, split = load_model(tmp_path / "model"), job_data.dataset.split("test")
-    labelled = Labelling(model, tiny).run(lambda _: None)
-    assert labelled.rows == len(split) < len(Dataset.open(tiny).split("test"))
-    assert labelled.metrics == {name: metrics[name] for name in labelled.metrics}
+    result = Labelling(model, tiny).run(lambda _: None)
+    assert result.rows == len(split) < len(Dataset.open(tiny).split("test"))
+    assert result.metrics == {name: metrics[name] for name in result.metrics}
     output = model.outputs(split.texts(), split.ids)
-    torch.testing.assert_close(model.probabilities(output, "classifier"), stored.probabilities["test"])
+    torch.testing.assert_close(model.probabilities(output, "classifier"), stored_run.probabilities["test"])
 
 
 def test_other_classes_are_other_data(tiny, tmp_path):
@@ -62,19 +62,19 @@ def test_other_classes_are_other_data(tiny, tmp_path):
     with pytest.raises(Stopped):
         run(job, tmp_path, should_stop=lambda: True)
     identity = JobData.of(job, tmp_path).fingerprint
-    plain = JobData.of(tiny_job(tiny), tmp_path).fingerprint
-    assert plain == Dataset.open(tiny).info.fingerprint != identity
+    full_fingerprint = JobData.of(tiny_job(tiny), tmp_path).fingerprint
+    assert full_fingerprint == Dataset.open(tiny).info.fingerprint != identity
     with pytest.raises(UserError, match="checkpoint of something else"):
         run(tiny_job(tiny), tmp_path)
 
 
 def test_a_search_trial_reads_no_test_rows(tiny, tmp_path, monkeypatch):
-    read = []
+    split_names = []
     unseen, split = Dataset.unseen, Dataset.split
-    monkeypatch.setattr(Dataset, "unseen", lambda self, name: read.append(name) or unseen(self, name))
-    monkeypatch.setattr(Dataset, "split", lambda self, name: read.append(name) or split(self, name))
+    monkeypatch.setattr(Dataset, "unseen", lambda self, name: split_names.append(name) or unseen(self, name))
+    monkeypatch.setattr(Dataset, "split", lambda self, name: split_names.append(name) or split(self, name))
     _, metrics = run(tiny_job(tiny, HELD, epochs=1), tmp_path, test=False)
-    assert "test" not in read
+    assert "test" not in split_names
     assert not [name for name in metrics if "unseen" in name]
 
 
@@ -83,24 +83,26 @@ def test_the_figures_are_those_of_the_rows_that_left_and_a_table_knows_them(tiny
     job_data, metrics = run(tiny_job(tiny, *settings), tmp_path)
     assert {name for name in metrics if "val/" in name or "test/" in name} == set(run_metrics(job_data))
     figures = {name for name in metrics if name.startswith("unseen/1nn/test/")}
-    wanted = ("micro_f1", "macro_f1", "map") if settings is TAGS else ("accuracy", "macro_f1")
-    assert figures == {f"unseen/1nn/test/{name}" for name in wanted}
+    metric_names = ("micro_f1", "macro_f1", "map") if settings is TAGS else ("accuracy", "macro_f1")
+    assert figures == {f"unseen/1nn/test/{name}" for name in metric_names}
     assert not [name for name in run_metrics(JobData.of(tiny_job(tiny), tmp_path)) if "unseen" in name]
     write_export(tmp_path / "model", tmp_path / "run", job_data, {})
     model, classes = load_model(tmp_path / "model"), job_data.dataset.info.held_out.classes
-    whole = [(Dataset.open(tiny).split(name), []) for name in ("train", "test")]
-    for split, kept in whole:
+    split_pairs = [(Dataset.open(tiny).split(name), []) for name in ("train", "test")]
+    for split, pairs in split_pairs:
         labels = split.labels(job_data.dataset.info.held_out.labels)
         lists = labels.lists() if job_data.task == "multi_label" else [[c] for c in labels.tolist()]
-        for row, its in enumerate(lists):
-            mine = [classes.index(c) for c in its if c in classes]
-            if mine:
-                kept.append((model.outputs([split.texts()[row]], ["row"])[0], mine))
-    (x, train), (q, test) = ([torch.stack(x), y] for _, kept in whole for x, y in [zip(*kept, strict=True)])
+        for row, row_labels in enumerate(lists):
+            indices = [classes.index(c) for c in row_labels if c in classes]
+            if indices:
+                pairs.append((model.outputs([split.texts()[row]], ["row"])[0], indices))
+    (x, train), (q, test) = (
+        [torch.stack(x), y] for _, pairs in split_pairs for x, y in [zip(*pairs, strict=True)]
+    )
     if job_data.task == "multi_label":
-        train, test = (LabelRows.from_lists(each, 2) for each in (train, test))
+        train, test = (LabelRows.from_lists(index_lists, 2) for index_lists in (train, test))
     else:
-        train, test = (torch.tensor(each).flatten() for each in (train, test))
+        train, test = (torch.tensor(index_lists).flatten() for index_lists in (train, test))
     rows = FewShot(x, train, job_data.task, 2)
     seed = job_data.job.data.hold_out.seed
     probe = rows.probe(q, test, shots=5, draws=10, seed=seed)
@@ -121,27 +123,27 @@ def test_without_such_test_rows_the_figures_have_no_value(tiny, tmp_path, monkey
 def test_an_exported_model_finds_the_validation_rows_of_its_run(tmp_path):
     """Tests that rows and held-out classes are the run's own, although drawn rows have few of one class."""
     data = Dataset.open(rare_class_dataset(tmp_path / "data"))
-    held = ("data.hold_out={labels: detail, share: 0.5}", "objective.heads={}")
-    job_data, _ = run(tiny_job(data.place, "data.validation_seed=1", *held, epochs=1), tmp_path)
-    drawn = redraw_validation(data, 1)
+    overrides = ("data.hold_out={labels: detail, share: 0.5}", "objective.heads={}")
+    job_data, _ = run(tiny_job(data.place, "data.validation_seed=1", *overrides, epochs=1), tmp_path)
+    redrawn = redraw_validation(data, 1)
     held_out = job_data.dataset.info.held_out
     assert held_out == hold_out(data, "detail", 0.5, 0).info.held_out
-    assert held_out != hold_out(drawn, "detail", 0.5, 0).info.held_out
+    assert held_out != hold_out(redrawn, "detail", 0.5, 0).info.held_out
     write_export(tmp_path / "model", tmp_path / "run", job_data, {})
-    model, written = load_model(tmp_path / "model"), []
-    Labelling(model, Path(data.place), "validation").run(written.append)
-    assert written[0]["id"] == job_data.dataset.split("validation").ids
-    assert set(written[0]["id"]) < set(drawn.split("validation").ids)
-    other = small_dataset(tmp_path / "other", "text")  # a data set without the label space `detail`
-    assert Labelling(model, other).run(lambda _: None).rows == 12
+    model, batches = load_model(tmp_path / "model"), []
+    Labelling(model, Path(data.place), "validation").run(batches.append)
+    assert batches[0]["id"] == job_data.dataset.split("validation").ids
+    assert set(batches[0]["id"]) < set(redrawn.split("validation").ids)
+    other_data = small_dataset(tmp_path / "other", "text")  # a data set without the label space `detail`
+    assert Labelling(model, other_data).run(lambda _: None).rows == 12
 
 
 def test_a_table_with_held_out_classes_finds_its_runs_again(tiny, tmp_path, monkeypatch):
-    held = {"data.hold_out": {"labels": "path", "share": 0.5}}
+    overrides = {"data.hold_out": {"labels": "path", "share": 0.5}}
     tables = Tables(tmp_path / "home", monkeypatch, tiny)
-    plan = tables.plan({"set": held, "seed_keys": ["train.seed", "data.hold_out.seed"]})
+    plan = tables.plan({"set": overrides, "seed_keys": ["train.seed", "data.hold_out.seed"]})
     runs = check_table(plan, tables.home)
     assert len(runs) == 4
-    for each in runs:
-        assert each.key[1] == JobData.of(each.job, tables.home).fingerprint
-    assert len({each.key[1] for each in runs}) == 2
+    for training in runs:
+        assert training.key[1] == JobData.of(training.job, tables.home).fingerprint
+    assert len({training.key[1] for training in runs}) == 2

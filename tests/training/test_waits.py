@@ -60,8 +60,8 @@ def steps(job, home, device, engine):
 
     def step():
         loop._run_step(passes, batch, False)
-        stepped = loop.optimizer.state
-        return [name for name, weight in model.named_parameters() if weight not in stepped]
+        states = loop.optimizer.state
+        return [name for name, weight in model.named_parameters() if weight not in states]
 
     return step
 
@@ -86,13 +86,13 @@ class NoNumberOfTheHost(TorchFunctionMode):
     """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func is torch.Tensor.__setitem__ and args[0].device == VALUELESS:
-            parts = args[1] if isinstance(args[1], tuple) else (args[1],)
-            assert isinstance(args[2], torch.Tensor) or not any(isinstance(p, torch.Tensor) for p in parts)
+            indices = args[1] if isinstance(args[1], tuple) else (args[1],)
+            assert isinstance(args[2], torch.Tensor) or not any(isinstance(p, torch.Tensor) for p in indices)
         if func in (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor):
-            assert made.device != VALUELESS
-        return made
+            assert result.device != VALUELESS
+        return result
 
 
 def test_a_number_of_the_host_is_an_error():
@@ -100,13 +100,13 @@ def test_a_number_of_the_host_is_an_error():
     with NoNumberOfTheHost():
         value[0] = 1
         value[:1] = 1
-        for copy in (
+        for operation in (
             lambda: value.__setitem__(torch.zeros(1, dtype=torch.int64, device=VALUELESS), 1),
             lambda: value.new_tensor([1.0]),
             lambda: torch.tensor([1.0], device=VALUELESS),
         ):
             with pytest.raises(AssertionError):
-                copy()
+                operation()
 
 
 PIXELS = torch.randint(0, 256, (4, 3, 8, 8), dtype=torch.uint8)

@@ -35,8 +35,10 @@ def loop_of(job, home, device="cpu", change=lambda model: model, checkpoint=None
 
 def windows(events, *names):
     """Returns the metrics of each logging window whose names contain one of `names`."""
-    logged = [event.metrics for event in events if "train/loss" in event.metrics]
-    return [{k: v for k, v in metrics.items() if any(name in k for name in names)} for metrics in logged]
+    window_metrics = [event.metrics for event in events if "train/loss" in event.metrics]
+    return [
+        {k: v for k, v in metrics.items() if any(name in k for name in names)} for metrics in window_metrics
+    ]
 
 
 def float64_run(job, home, device="cpu"):
@@ -44,23 +46,23 @@ def float64_run(job, home, device="cpu"):
     loop, events = loop_of(job, home, device, lambda model: model.double())
     loop.run()
     weights = {name: weight.cpu() for name, weight in loop.model.state_dict().items()}
-    logged = windows(events, "train/loss", "gradient")
-    return {"weights": weights, "windows": logged, "steps": loop.position.step}
+    loss_windows = windows(events, "train/loss", "gradient")
+    return {"weights": weights, "windows": loss_windows, "steps": loop.position.step}
 
 
 def equal_rank(_rank, folder, data, overrides, device="cpu"):
     embeddings, labels, all_gather = [], [], dist.all_gather
 
-    def counted(parts, own, **how):
-        if own.is_floating_point() and own.ndim == 2:  # only embeddings are floating-point matrices
-            embeddings.append(own.shape[1])
-        elif own.dtype == torch.int64:
-            labels.append(len(own))
-        return all_gather(parts, own, **how)
+    def counted(gathered, tensor, **options):
+        if tensor.is_floating_point() and tensor.ndim == 2:  # only embeddings are floating-point matrices
+            embeddings.append(tensor.shape[1])
+        elif tensor.dtype == torch.int64:
+            labels.append(len(tensor))
+        return all_gather(gathered, tensor, **options)
 
     with mock.patch.object(dist, "all_gather", counted):
-        answer = float64_run(tiny_job(data, *overrides), folder / "home", device)
-    return answer | {"embeddings": embeddings, "labels": labels}
+        output = float64_run(tiny_job(data, *overrides), folder / "home", device)
+    return output | {"embeddings": embeddings, "labels": labels}
 
 
 def trained_rank(_rank, folder, data, overrides):
@@ -74,14 +76,16 @@ def resume_rank(rank, folder, data):
     """Runs a job to its end, with a stop asked by rank 1, and with a stop and a damaged last checkpoint."""
     job, context = tiny_job(data, checkpoint_every=1), Context.current("cpu")
 
-    def run(name, **how):
+    def run(name, **options):
         job_data = JobData.of(job, folder / "home")
-        return run_experiment(job_data, folder=folder / name, context=context, listener=lambda _: None, **how)
+        return run_experiment(
+            job_data, folder=folder / name, context=context, listener=lambda _: None, **options
+        )
 
     def stopped(name):
-        asked = []
+        calls = []
         with suppress(Stopped):
-            run(name, should_stop=lambda: asked.append(rank) or (rank == 1 and len(asked) == 8))
+            run(name, should_stop=lambda: calls.append(rank) or (rank == 1 and len(calls) == 8))
         dist.barrier()  # rank 0 has written the checkpoint before any rank goes on
 
     outcomes = [run("whole")]
@@ -110,9 +114,9 @@ def rounds_rank(rank, folder, data):
     def count(state, bucket):
         rounds.append(bucket.is_last())
         state.all_reduce(bucket.buffer().div_(context.world_size))
-        done = torch.futures.Future()
-        done.set_result(bucket.buffer())
-        return done
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
 
     wrapped.register_comm_hook(torch.distributed, count)
     passes = Passes(model, wrapped, context, "float32", 2, 7)
@@ -153,7 +157,7 @@ def limited(rows, with_graph=(False, True)):
 
 def memory_rank(rank, folder, data):
     """Trains with micro-batches of 2, then twice with 4, which rank 1 cannot hold in one of the passes."""
-    answers = []
+    outputs = []
     for size, with_graph in ((2, ()), (4, (False,)), (4, (True,))):
         job, change = (
             tiny_job(data, micro_batch_size=size, epochs=2),
@@ -162,5 +166,5 @@ def memory_rank(rank, folder, data):
         loop, events = loop_of(job, folder / "home", change=change)
         loop.run()
         weights, curve = loop.model.state_dict(), windows(events, "train/loss")
-        answers.append({"weights": weights, "size": loop.micro_batch, "curve": curve})
-    return answers
+        outputs.append({"weights": weights, "size": loop.micro_batch, "curve": curve})
+    return outputs
