@@ -49,16 +49,16 @@ TASKS = {
 def scenes():
     """Returns cases of rows, queries and k, with ties and with fewer rows than k per rank or than ranks."""
     generator = torch.Generator().manual_seed(0)
-    plain = torch.randn(130, 6, generator=generator), torch.randn(20, 6, generator=generator)
-    ties = [values.round().clamp(-1, 1) for values in plain]
+    vectors = torch.randn(130, 6, generator=generator), torch.randn(20, 6, generator=generator)
+    ties = [values.round().clamp(-1, 1) for values in vectors]
     return [
-        (*plain, 9),
+        (*vectors, 9),
         (*ties, 9),
         (torch.full((50, 3), 0.3), torch.full((4, 3), 0.3), 20),
-        (plain[0][:9], plain[1], 6),
-        (plain[0][:3], plain[1], 2),
-        (plain[0][:3], plain[1], 5),
-        (plain[0], plain[1][:0], 4),
+        (vectors[0][:9], vectors[1], 6),
+        (vectors[0][:3], vectors[1], 2),
+        (vectors[0][:3], vectors[1], 5),
+        (vectors[0], vectors[1][:0], 4),
     ]
 
 
@@ -75,18 +75,20 @@ def probe_scenes():
     lists = [sorted({c, 2}) if c else [] for c in class_N.tolist()]
     rows = LabelRows.from_lists(lists, 3)
     # All labels of the first quarter of the rows are unknown.
-    left_open = [[0, 1, 2] if i < 16 else [i % 3] for i in range(61)]
-    known = [sorted({*row} - {*its}) for row, its in zip(lists, left_open, strict=True)]
-    some = replace(LabelRows.from_lists(known, 3), unknown=LabelRows.from_lists(left_open, 3))
+    unknown = [[0, 1, 2] if i < 16 else [i % 3] for i in range(61)]
+    positives = [
+        sorted({*row} - {*unknown_labels}) for row, unknown_labels in zip(lists, unknown, strict=True)
+    ]
+    partial_rows = replace(LabelRows.from_lists(positives, 3), unknown=LabelRows.from_lists(unknown, 3))
     return [
         (x_ND, class_N, "single", 3),
         (x_ND, few_N, "single", 3),
         (x_ND, rating_NA, "aspects", 3),
         (x_ND, rows, "multi_label", 3),
-        (x_ND, some, "multi_label", 3),
+        (x_ND, partial_rows, "multi_label", 3),
         (
             x_ND.unsqueeze(1) + torch.arange(3).view(1, 3, 1) * x_ND.flip(0).unsqueeze(1),
-            some,
+            partial_rows,
             "multi_label",
             3,
         ),
@@ -94,8 +96,8 @@ def probe_scenes():
 
 
 def own_rows(values_ND, context):
-    own = shares(len(values_ND), context.world_size)[context.rank]
-    return RankRows(values_ND[own.start : own.stop], own.start, context)
+    share = shares(len(values_ND), context.world_size)[context.rank]
+    return RankRows(values_ND[share.start : share.stop], share.start, context)
 
 
 def found(context):
@@ -116,7 +118,7 @@ def found(context):
             scoring=Scoring(metric, "max"),
         )
         probes.append({"weight": probe.weight, "bias": probe.bias, "table": probe.table.tolist()})
-    return {"neighbours": [(each.distance, each.index) for each in nearest], "probes": probes}
+    return {"neighbours": [(result.distance, result.index) for result in nearest], "probes": probes}
 
 
 def evaluated(data, folder, task, context):
@@ -129,7 +131,7 @@ def evaluated(data, folder, task, context):
     seed_all(0)
     model = build_model(job_data)
     evaluator = Evaluator(job_data, model, context)
-    quick = evaluator.quick()
+    quick_metrics = evaluator.quick()
     result = evaluator.evaluate_final(test=True, tell=lambda _: None)
     run = folder / task
     if context.is_main:
@@ -137,29 +139,37 @@ def evaluated(data, folder, task, context):
         (run / PARTS).mkdir()  # left by a group that was killed
         (run / PARTS / "part-00007.parquet").touch()
     write_embeddings(run, job_data, result)
-    return {"quick": quick, "metrics": result.metrics, "rows": result.train.numbers}
+    return {"quick": quick_metrics, "metrics": result.metrics, "rows": result.train.numbers}
 
 
 def rank_of(_rank, folder, data):
     context = Context.current("cpu")
-    answer = found(context) | {task: evaluated(data, folder, task, context) for task in TASKS}
-    return answer | {"failures": failures(data, folder / "failed", context)}
+    outputs = found(context) | {task: evaluated(data, folder, task, context) for task in TASKS}
+    return outputs | {"failures": failures(data, folder / "failed", context)}
 
 
 def failures(data, folder, context):
     """Returns a rank's errors if the last rank cannot write, the folder is missing, or a weight is NaN."""
-    last = context.rank == context.world_size - 1
+    is_last = context.rank == context.world_size - 1
     job_data = JobData.of(tiny_job(data, BATCHES), folder / "home")
     model = build_model(job_data)
     evaluator = Evaluator(job_data, model, context)
     result = evaluator.evaluate_final(test=False, tell=lambda _: None)
     disk = mock.patch.object(run_files.pq, "write_table", side_effect=OSError("the disk is full"))
-    with disk if last else nullcontext(), pytest.raises(OSError, match=r"disk|another rank") as full:
+    with (
+        disk if is_last else nullcontext(),
+        pytest.raises(OSError, match=r"disk|another rank") as write_error,
+    ):
         write_embeddings(folder, job_data, result)
-    with pytest.raises(OSError, match=r"absent") as missing:
+    with pytest.raises(OSError, match=r"absent") as folder_error:
         write_embeddings(folder / "absent", job_data, result)
-    if last:
+    if is_last:
         next(model.encoder.parameters()).data.fill_(float("nan"))
-    with pytest.raises(Diverged) as diverged:
+    with pytest.raises(Diverged) as nan_error:
         evaluator.quick()
-    return [str(full.value), str(missing.value), str(diverged.value), (folder / EMBEDDINGS).exists()]
+    return [
+        str(write_error.value),
+        str(folder_error.value),
+        str(nan_error.value),
+        (folder / EMBEDDINGS).exists(),
+    ]

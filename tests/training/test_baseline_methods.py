@@ -30,9 +30,9 @@ def targets(task):
     """Returns targets that follow from the first features; the last class or label never occurs."""
     x = rows(N, 0, sparse=False)
     if task == "multi_label":
-        has = x[:, :C] > 0.5
-        has[:, -1] = False
-        return LabelRows.from_dense(torch.from_numpy(has))
+        has_label = x[:, :C] > 0.5
+        has_label[:, -1] = False
+        return LabelRows.from_dense(torch.from_numpy(has_label))
     class_NA = torch.from_numpy(np.stack([x[:, a : a + C - 1].argmax(1) for a in range(A)], axis=1))
     class_NA[::7] = -1
     return class_NA if task == "aspects" else class_NA[:, 0]
@@ -57,9 +57,9 @@ def sparse_for(name):
     ],
 )
 def test_probabilities_have_the_shape_of_the_task(name, task):
-    given = problem(task, sparse=sparse_for(name))
-    fitted = BASELINES[name].fit(given)
-    p = fitted.probabilities(given.validation)
+    data = problem(task, sparse=sparse_for(name))
+    fitted = BASELINES[name].fit(data)
+    p = fitted.probabilities(data.validation)
     assert p.dtype == torch.float32
     assert p.shape == {"single": (M, C), "multi_label": (M, C), "aspects": (M, A, C)}[task]
     assert ((p >= 0) & (p <= 1)).all()
@@ -75,40 +75,40 @@ def test_the_baselines_learn(task):
         v = rows(M, 1, sparse=False)
         if task == "multi_label":
             return float(((p[:, : C - 1] >= 0.5).numpy() == (v[:, : C - 1] > 0.5)).mean())
-        first = p[:, 0] if task == "aspects" else p
-        return float((first.argmax(1).numpy() == v[:, : C - 1].argmax(1)).mean())
+        p_first = p[:, 0] if task == "aspects" else p
+        return float((p_first.argmax(1).numpy() == v[:, : C - 1].argmax(1)).mean())
 
     for name in ("tfidf_svm", "tfidf_logreg", "tfidf_logreg_balanced", "encoder_logreg"):
-        given = problem(task, sparse=sparse_for(name), score=score)
-        chance = score(BASELINES["majority"].fit(given).probabilities(given.validation))
-        found = score(BASELINES[name].fit(given).probabilities(given.validation))
-        assert 1 - found < 0.7 * (1 - chance), name
+        data = problem(task, sparse=sparse_for(name), score=score)
+        chance = score(BASELINES["majority"].fit(data).probabilities(data.validation))
+        accuracy = score(BASELINES[name].fit(data).probabilities(data.validation))
+        assert 1 - accuracy < 0.7 * (1 - chance), name
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_svm_is_one_machine_a_column(task):
-    given = problem(task, sparse=True, score=lambda _: 0.0)
-    fitted = BASELINES["tfidf_svm"].fit(given)
+    data = problem(task, sparse=True, score=lambda _: 0.0)
+    fitted = BASELINES["tfidf_svm"].fit(data)
     assert fitted.chosen == {"C": 0.1}
-    y = given.targets.dense().numpy() if task == "multi_label" else given.targets.reshape(N, -1).numpy()
+    y = data.targets.dense().numpy() if task == "multi_label" else data.targets.reshape(N, -1).numpy()
     score = np.empty((M, y.shape[1] if task == "multi_label" else y.shape[1] * C))
     for column in range(score.shape[1]):
-        aspect, each = divmod(column, C)
-        known = np.arange(N) if task == "multi_label" else np.flatnonzero(y[:, aspect] >= 0)
-        has = y[:, column] > 0 if task == "multi_label" else y[known, aspect] == each
-        if not has.any():
+        aspect, class_index = divmod(column, C)
+        known_rows = np.arange(N) if task == "multi_label" else np.flatnonzero(y[:, aspect] >= 0)
+        positive = y[:, column] > 0 if task == "multi_label" else y[known_rows, aspect] == class_index
+        if not positive.any():
             score[:, column] = -20
             continue
-        inside, outside = (x.toarray().astype(float) for x in (given.rows[known], given.validation))
-        machine = LinearSVC(C=0.1, tol=0.1, random_state=0).fit(inside, has)
-        score[:, column] = machine.decision_function(outside)
+        x_train, x_validation = (x.toarray().astype(float) for x in (data.rows[known_rows], data.validation))
+        machine = LinearSVC(C=0.1, tol=0.1, random_state=0).fit(x_train, positive)
+        score[:, column] = machine.decision_function(x_validation)
     if task == "multi_label":
         expected = 1 / (1 + np.exp(-score))
     else:
         shaped = np.exp(score.reshape(M, -1, C))
         expected = shaped / shaped.sum(-1, keepdims=True)
-    found = fitted.probabilities(given.validation).numpy().reshape(expected.shape)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    actual = fitted.probabilities(data.validation).numpy().reshape(expected.shape)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_neighbours_of_sparse_and_dense_rows_are_those_of_a_loop():
@@ -117,29 +117,29 @@ def test_neighbours_of_sparse_and_dense_rows_are_those_of_a_loop():
     distance = np.array([[np.sqrt(((q - x) ** 2).sum()) for x in unit] for q in unit_queries])
     order = distance.argsort(1, kind="stable")[:, :5]
     for x, q in ((dense_rows, queries), (csr_array(dense_rows), csr_array(queries))):
-        found = neighbours(x, q, 5)
-        assert (found.index.numpy() == order).all()
-        np.testing.assert_allclose(found.distance, np.take_along_axis(distance, order, 1), atol=1e-5)
+        nearest = neighbours(x, q, 5)
+        assert (nearest.index.numpy() == order).all()
+        np.testing.assert_allclose(nearest.distance, np.take_along_axis(distance, order, 1), atol=1e-5)
         assert neighbours(x[:3], q, max(KS)).index.shape == (M, 3)  # only three rows exist
 
 
 def test_the_majority_is_the_share_of_the_rows():
-    given = problem("multi_label")
-    p = BASELINES["majority"].fit(given).probabilities(given.validation)
-    np.testing.assert_allclose(p[0], given.targets.dense().mean(0))
+    data = problem("multi_label")
+    p = BASELINES["majority"].fit(data).probabilities(data.validation)
+    np.testing.assert_allclose(p[0], data.targets.dense().mean(0))
     assert (p == p[0]).all()
 
 
 def test_the_search_ends_with_the_first_value_that_is_worse():
-    tried = []
+    values = []
 
     def fit(value):
-        tried.append(value)
+        values.append(value)
         return Fitted(lambda _: torch.tensor(-abs(value - 3)))
 
-    found = best_of(problem("single", score=float), [1.0, 3.0, 5.0, 7.0], "C", fit)
-    assert found.chosen == {"C": 3.0}
-    assert tried == [1.0, 3.0, 5.0]
+    fitted = best_of(problem("single", score=float), [1.0, 3.0, 5.0, 7.0], "C", fit)
+    assert fitted.chosen == {"C": 3.0}
+    assert values == [1.0, 3.0, 5.0]
 
 
 def test_a_stop_ends_a_fit():
@@ -147,59 +147,60 @@ def test_a_stop_ends_a_fit():
         raise KeyboardInterrupt
 
     for name in ("tfidf_svm", "encoder_logreg", "tfidf_knn"):
-        given = problem("multi_label", sparse=sparse_for(name))
+        data = problem("multi_label", sparse=sparse_for(name))
         with pytest.raises(KeyboardInterrupt):
-            BASELINES[name].fit(Problem(**{**vars(given), "check_stop": stop}))
+            BASELINES[name].fit(Problem(**{**vars(data), "check_stop": stop}))
 
 
 def unknown_problem(*, sparse):
     """Returns a problem of which a fifth of the entries and the last label are unknown, and a known mask."""
-    given = problem("multi_label", sparse=sparse)
-    known = torch.rand(N, C, generator=torch.Generator().manual_seed(0)) >= 0.2
-    known[:, -1] = False
-    rows = LabelRows.from_dense((given.targets.dense() > 0) & known)
-    return replace(given, targets=replace(rows, unknown=LabelRows.from_dense(~known))), known.numpy()
+    data = problem("multi_label", sparse=sparse)
+    known_NC = torch.rand(N, C, generator=torch.Generator().manual_seed(0)) >= 0.2
+    known_NC[:, -1] = False
+    rows = LabelRows.from_dense((data.targets.dense() > 0) & known_NC)
+    return replace(data, targets=replace(rows, unknown=LabelRows.from_dense(~known_NC))), known_NC.numpy()
 
 
 @pytest.mark.parametrize("name", ["tfidf_svm", "tfidf_logreg", "majority"])
 def test_a_label_is_fitted_to_the_rows_that_tell_it(name):
-    given, known = unknown_problem(sparse=sparse_for(name))
-    found = BASELINES[name].fit(given).probabilities(given.validation).numpy()
-    has = given.targets.dense().numpy()
+    data, known_NC = unknown_problem(sparse=sparse_for(name))
+    actual = BASELINES[name].fit(data).probabilities(data.validation).numpy()
+    labels = data.targets.dense().numpy()
     for label in range(C - 1):
-        rows_n = np.flatnonzero(known[:, label])
-        one = replace(
-            given,
+        rows_n = np.flatnonzero(known_NC[:, label])
+        label_problem = replace(
+            data,
             n_classes=1,
-            rows=given.rows[rows_n],
-            targets=LabelRows.from_dense(torch.from_numpy(has[rows_n, label : label + 1])),
+            rows=data.rows[rows_n],
+            targets=LabelRows.from_dense(torch.from_numpy(labels[rows_n, label : label + 1])),
         )
-        alone = BASELINES[name].fit(one).probabilities(given.validation).numpy()
-        np.testing.assert_allclose(found[:, label], alone[:, 0], atol=5e-3)
+        expected = BASELINES[name].fit(label_problem).probabilities(data.validation).numpy()
+        np.testing.assert_allclose(actual[:, label], expected[:, 0], atol=5e-3)
 
 
 @pytest.mark.parametrize("task", [*TASKS, "unknown entries"])
 def test_dense_logistic_regression_is_that_of_scikit_learn(task):
     if task == "unknown entries":
-        given, known = unknown_problem(sparse=False)
+        data, known_NC = unknown_problem(sparse=False)
     else:
-        given, known = problem(task), np.ones((N, C), bool)
-    scaled, wanted = ((x - given.rows.mean(0)) / given.rows.std(0) for x in (given.rows, given.validation))
-    model = DenseLogistic.of(given)
+        data, known_NC = problem(task), np.ones((N, C), bool)
+    x_train, x_validation = ((x - data.rows.mean(0)) / data.rows.std(0) for x in (data.rows, data.validation))
+    model = DenseLogistic.of(data)
     for value in (0.01, 1.0):  # the second fit begins where the first ended
-        found = model.fit(value).probabilities(given.validation).numpy()
-    if given.task == "multi_label":
-        has, tolerance = given.targets.dense().numpy(), 5e-3
+        actual = model.fit(value).probabilities(data.validation).numpy()
+    if data.task == "multi_label":
+        y_true, tolerance = data.targets.dense().numpy(), 5e-3
         columns = [
-            (known[:, c], has[:, c], np.stack([1 - found[:, c], found[:, c]], 1)) for c in range(C - 1)
+            (known_NC[:, c], y_true[:, c], np.stack([1 - actual[:, c], actual[:, c]], 1))
+            for c in range(C - 1)
         ]
     else:
-        y, tolerance = given.targets.reshape(N, -1).numpy(), 2e-2
-        p = found.reshape(M, -1, C)[..., : C - 1]
+        y, tolerance = data.targets.reshape(N, -1).numpy(), 2e-2
+        p = actual.reshape(M, -1, C)[..., : C - 1]
         columns = [(y[:, aspect] >= 0, y[:, aspect], p[:, aspect]) for aspect in range(y.shape[1])]
     for n, class_N, p in columns:
-        one = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(scaled[n], class_N[n])
-        np.testing.assert_allclose(p, one.predict_proba(wanted), atol=tolerance)
+        reference = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(x_train[n], class_N[n])
+        np.testing.assert_allclose(p, reference.predict_proba(x_validation), atol=tolerance)
 
 
 def test_constant_features_have_scale_1_and_small_ones_their_own():
@@ -207,8 +208,8 @@ def test_constant_features_have_scale_1_and_small_ones_their_own():
     x_NF = np.full((20_000, 4), 0.1, np.float32)
     x_NF[:, 1], x_NF[::2, 2], x_NF[::2, 3] = 0, np.nextafter(np.float32(0.1), np.float32(1)), 1e-8
     x_NF[1::2, 3] = 3e-8
-    given = replace(problem("single"), rows=x_NF, targets=torch.arange(len(x_NF)) % 2)
-    model = DenseLogistic.of(given)
+    data = replace(problem("single"), rows=x_NF, targets=torch.arange(len(x_NF)) % 2)
+    model = DenseLogistic.of(data)
     np.testing.assert_allclose(model.scale, [1, 1, 1, 1e-8], rtol=1e-5)
     assert model.x[:, :3].abs().max() < 1e-6
 
@@ -216,16 +217,18 @@ def test_constant_features_have_scale_1_and_small_ones_their_own():
 @pytest.mark.parametrize("name", ["encoder_logreg", "words_logreg"])
 def test_rows_of_unit_length_are_read_as_they_are(name):
     """Tests that C is searched from .1 to 100, and that the model is scikit-learn's without scaling."""
-    given = problem("single", score=lambda p: -float(p.square().sum()))
-    unit = replace(given, rows=_unit(given.rows), validation=_unit(given.validation))
+    data = problem("single", score=lambda p: -float(p.square().sum()))
+    unit = replace(data, rows=_unit(data.rows), validation=_unit(data.validation))
     scores = []
     fitted = BASELINES[name].fit(replace(unit, score=lambda p: scores.append(0) or float(len(scores))))
     assert fitted.chosen == {"C": 100.0}
     assert len(scores) == 4  # C = .1, 1, 10, 100
-    known = given.targets >= 0
-    one = LogisticRegression(C=100.0, tol=1e-8, max_iter=5000).fit(unit.rows[known], given.targets[known])
-    found = fitted.probabilities(unit.validation)[:, : C - 1]
-    np.testing.assert_allclose(found, one.predict_proba(unit.validation), atol=2e-2)
+    known_rows = data.targets >= 0
+    reference = LogisticRegression(C=100.0, tol=1e-8, max_iter=5000).fit(
+        unit.rows[known_rows], data.targets[known_rows]
+    )
+    actual = fitted.probabilities(unit.validation)[:, : C - 1]
+    np.testing.assert_allclose(actual, reference.predict_proba(unit.validation), atol=2e-2)
 
 
 def test_features_are_joined_and_those_of_an_encoder_get_unit_length():
@@ -235,11 +238,11 @@ def test_features_are_joined_and_those_of_an_encoder_get_unit_length():
     assert joined({"column": x}, 5) is x
     assert joined({}, 5).shape == (5, 0)
     np.testing.assert_allclose(joined({"encoder": x}, 5), _unit(x), rtol=1e-6)
-    both = joined({"tfidf": sparse, "characters": 2 * sparse, "encoder": x}, 5)
+    features = joined({"tfidf": sparse, "characters": 2 * sparse, "encoder": x}, 5)
     np.testing.assert_allclose(
-        both.toarray(), np.hstack([sparse.toarray(), 2 * sparse.toarray(), _unit(x)]), rtol=1e-6
+        features.toarray(), np.hstack([sparse.toarray(), 2 * sparse.toarray(), _unit(x)]), rtol=1e-6
     )
-    assert both.dtype == np.float32
+    assert features.dtype == np.float32
 
 
 def _unit(x):
@@ -248,7 +251,9 @@ def _unit(x):
 
 @pytest.mark.parametrize("name", ["tfidf_svm", "encoder_logreg", "majority"])
 def test_rows_that_tell_all_are_fitted_as_before(name):
-    given = problem("multi_label", sparse=sparse_for(name))
-    told = replace(given, targets=replace(given.targets, unknown=LabelRows.from_lists([[]] * N, C)))
-    both = [BASELINES[name].fit(each).probabilities(given.validation) for each in (given, told)]
-    assert torch.equal(*both)
+    data = problem("multi_label", sparse=sparse_for(name))
+    known_data = replace(data, targets=replace(data.targets, unknown=LabelRows.from_lists([[]] * N, C)))
+    predictions = [
+        BASELINES[name].fit(fit_data).probabilities(data.validation) for fit_data in (data, known_data)
+    ]
+    assert torch.equal(*predictions)

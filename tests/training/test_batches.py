@@ -62,9 +62,9 @@ def test_a_device_gets_images_in_the_order_of_its_convolutions(images, monkeypat
 
     expected = inputs()
     monkeypatch.setattr(batches, "memory_format", lambda _device: torch.channels_last)
-    for one, other in zip(inputs(), expected, strict=True):
-        assert one.is_contiguous(memory_format=torch.channels_last)
-        assert torch.equal(one, other)
+    for actual, image in zip(inputs(), expected, strict=True):
+        assert actual.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(actual, image)
 
 
 @pytest.mark.parametrize("wanted", [False, True])
@@ -80,34 +80,36 @@ def test_convolutions_on_a_cpu_change_their_format_where_asked(wanted, tmp_path)
 
 
 def test_a_batch_is_read_while_a_gpu_works_on_the_one_before(monkeypatch):
-    read, waits, kept = [threading.Event() for _ in range(4)], [], []
-    current = SimpleNamespace(wait_event=waits.append)
+    read_events, awaited, recorded = [threading.Event() for _ in range(4)], [], []
+    current = SimpleNamespace(wait_event=awaited.append)
     monkeypatch.setattr(
         torch.cuda, "Stream", lambda _device: SimpleNamespace(record_event=lambda: "is copied")
     )
     monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: current)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: kept.append((tensor, stream)))
+    monkeypatch.setattr(
+        torch.Tensor, "record_stream", lambda tensor, stream: recorded.append((tensor, stream))
+    )
     monkeypatch.setattr(batches, "copy_to_device", lambda value, _device: value)
 
     def inputs(rows):
-        read[int(rows)].set()
+        read_events[int(rows)].set()
         if int(rows) == 3:
             raise ValueError("a damaged batch")
         return {"rows": 10 * rows}
 
-    found = []
+    results = []
 
     def work():
-        for rows, its in batches.read_ahead(torch.arange(4), inputs, torch.device("cuda")):
-            assert read[int(rows) + 1].wait(PATIENCE)
-            found.append((int(rows), int(its["rows"])))
-            assert waits == ["is copied"] * len(found)
-            assert kept[-1] == (its["rows"], current)
+        for rows, batch in batches.read_ahead(torch.arange(4), inputs, torch.device("cuda")):
+            assert read_events[int(rows) + 1].wait(PATIENCE)
+            results.append((int(rows), int(batch["rows"])))
+            assert awaited == ["is copied"] * len(results)
+            assert recorded[-1] == (batch["rows"], current)
 
     with pytest.raises(ValueError, match="a damaged batch"):
         work()
-    assert found == [(0, 0), (1, 10), (2, 20)]
+    assert results == [(0, 0), (1, 10), (2, 20)]
 
 
 def test_a_forward_on_a_device_waits_for_nothing_but_its_images(images, monkeypatch):
@@ -172,17 +174,17 @@ def trained(tiny, home, *overrides):
 
 
 def test_a_compiled_training_is_the_same_and_says_what_its_first_step_took(tiny, tmp_path, eager):
-    plain, _ = trained(tiny, tmp_path)
+    expected, _ = trained(tiny, tmp_path)
     compiled, notes = trained(tiny, tmp_path, "train.compile=true")
-    assert compiled == plain
+    assert compiled == expected
     assert sum("the first step took" in note for note in notes) == 1
 
 
 def test_graphs_are_of_the_encoder(tiny, tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **how: asked.append((module, how)))
+    calls = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: calls.append((module, options)))
     trained(tiny, tmp_path, "train.compile=graphs", "train.micro_batch_size=4")
-    assert [(type(module).__name__, how) for module, how in asked] == [
+    assert [(type(module).__name__, options) for module, options in calls] == [
         ("CnnText", {"mode": "reduce-overhead"})
     ]
 
@@ -199,24 +201,24 @@ class Reads(TorchDispatchMode):
 
 def test_the_window_is_read_once(tiny, tmp_path, monkeypatch):
     """Tests that a window's `add` reads no value, and that `read` gets all values from one tensor."""
-    counted = {"add": [], "read": []}
+    read_counts = {"add": [], "read": []}
 
     def watched(name):
         original, tolist = getattr(LogWindow, name), torch.Tensor.tolist
 
         def call(*arguments):
             lists = []
-            listed = mock.patch.object(torch.Tensor, "tolist", lambda t: lists.append(t) or tolist(t))
-            with Reads() as reads, listed:
-                answer = original(*arguments)
-            counted[name].append(len(lists) if lists else reads.count)
-            return answer
+            tolist_patch = mock.patch.object(torch.Tensor, "tolist", lambda t: lists.append(t) or tolist(t))
+            with Reads() as reads, tolist_patch:
+                result = original(*arguments)
+            read_counts[name].append(len(lists) if lists else reads.count)
+            return result
 
         return call
 
-    for name in counted:
+    for name in read_counts:
         monkeypatch.setattr(LogWindow, name, watched(name))
     trained(tiny, tmp_path)
-    assert counted["add"]
-    assert not any(counted["add"])
-    assert [waits for waits in counted["read"] if waits] == [1, 1]  # one read in each of two epochs
+    assert read_counts["add"]
+    assert not any(read_counts["add"])
+    assert [count for count in read_counts["read"] if count] == [1, 1]  # one read in each of two epochs

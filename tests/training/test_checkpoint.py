@@ -52,28 +52,34 @@ def test_a_write_that_the_system_refuses_is_its_error_and_not_one_of_the_zip_wri
     path, limits = tmp_path / "checkpoint.pt", resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
     try:
-        with pytest.raises(OSError, match="File too large") as caught:
+        with pytest.raises(OSError, match="File too large") as error:
             save_checkpoint(path, {**IDENTITY, "w": torch.zeros(1 << 20)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
+    assert (error.value.errno, error.value.filename) == (errno.EFBIG, str(path))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("key", ["job_hash", "fingerprint"])
 def test_a_checkpoint_of_something_else_is_refused(tmp_path, key):
     save_checkpoint(tmp_path / "c.pt", IDENTITY)
-    with pytest.raises(UserError, match="checkpoint of something else") as caught:
+    with pytest.raises(UserError, match="checkpoint of something else") as error:
         load_checkpoint(tmp_path / "c.pt", **{**IDENTITY, key: "other"})
-    assert (caught.value.key, caught.value.allowed) == (key, "other")
+    assert (error.value.key, error.value.allowed) == (key, "other")
 
 
 def test_damaged_foreign_and_hostile_files_are_refused(tmp_path):
     path, hostile = tmp_path / "c.pt", Hostile(tmp_path / "ran")
     save_checkpoint(path, {**IDENTITY, "w": torch.zeros(1000)})
-    whole = path.read_bytes()
+    checkpoint = path.read_bytes()
     torch.save({"version": VERSION, **IDENTITY, "x": hostile}, path)
-    contents = (b"", whole[: len(whole) // 2], b"not a checkpoint", path.read_bytes(), pickle.dumps(hostile))
+    contents = (
+        b"",
+        checkpoint[: len(checkpoint) // 2],
+        b"not a checkpoint",
+        path.read_bytes(),
+        pickle.dumps(hostile),
+    )
     for content in contents:
         path.write_bytes(content)
         with pytest.raises(UserError, match="not a readable checkpoint"):
@@ -87,24 +93,24 @@ def test_damaged_foreign_and_hostile_files_are_refused(tmp_path):
 def test_a_flipped_bit_is_never_loaded(tmp_path):
     path = tmp_path / "c.pt"
     save_checkpoint(path, {**IDENTITY, "model": {"w": torch.arange(300.0)}, "step": 7})
-    whole, refused = path.read_bytes(), 0
-    for place in random.Random(2).sample(range(8 * len(whole)), 300):
-        flipped = bytearray(whole)
-        flipped[place // 8] ^= 1 << place % 8
-        path.write_bytes(flipped)
+    checkpoint, n_refused = path.read_bytes(), 0
+    for bit in random.Random(2).sample(range(8 * len(checkpoint)), 300):
+        damaged = bytearray(checkpoint)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
         try:
             state = load_checkpoint(path, **IDENTITY)
         except UserError:
-            refused += 1
+            n_refused += 1
         else:  # the bit is in a byte that is never read
             assert (state["step"], state["model"]["w"].tolist()) == (7, list(range(300)))
-    assert refused > 200
+    assert n_refused > 200
 
 
 def last_step(path):
     """Returns the step and file name of the last whole checkpoint, and the message on damaged ones."""
-    file, state, said = last_checkpoint(path, **IDENTITY)
-    return (None, None, said) if file is None else (state["step"], file.name, said)
+    file, state, message = last_checkpoint(path, **IDENTITY)
+    return (None, None, message) if file is None else (state["step"], file.name, message)
 
 
 def test_the_one_before_stands_in_for_a_damaged_one(tmp_path):
@@ -114,14 +120,14 @@ def test_the_one_before_stands_in_for_a_damaged_one(tmp_path):
         save_checkpoint(path, {**IDENTITY, "step": step})
     assert last_step(path) == (3, CHECKPOINT, "")
     path.write_bytes(path.read_bytes()[:100])
-    step, file, said = last_step(path)
+    step, file, message = last_step(path)
     assert (step, file) == (2, PREVIOUS)
-    assert str(path) in said
-    assert "going on from the checkpoint before" in said
+    assert str(path) in message
+    assert "going on from the checkpoint before" in message
     (tmp_path / PREVIOUS).write_bytes(b"")
-    step, _, said = last_step(path)
+    step, _, message = last_step(path)
     assert step is None
-    assert said.endswith("this training begins anew")
+    assert message.endswith("this training begins anew")
     save_checkpoint(tmp_path / PREVIOUS, {**IDENTITY, "step": 2})  # as after a kill between two renames
     assert last_step(path) == (2, PREVIOUS, "")
 
@@ -133,12 +139,12 @@ def test_a_damaged_one_never_takes_the_place_of_the_one_before(tmp_path, monkeyp
         save_checkpoint(path, {**IDENTITY, "step": step})
     path.write_bytes(path.read_bytes()[:100])
     assert last_step(path)[:2] == (1, PREVIOUS)
-    replace = Path.replace
+    original = Path.replace
 
     def killed(self, target):
         if self.name.endswith(".partial"):
             raise KeyboardInterrupt
-        return replace(self, target)
+        return original(self, target)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", killed)
@@ -171,8 +177,8 @@ def test_what_the_machine_cannot_read_now_is_not_damaged(tmp_path, monkeypatch, 
 def test_random_state_is_restored_and_ranks_differ():
     seed_all(3, rank=0)
     state = rng_state()
-    first = torch.rand(4)
+    expected = torch.rand(4)
     set_rng_state(state)
-    assert torch.equal(torch.rand(4), first)
+    assert torch.equal(torch.rand(4), expected)
     seed_all(3, rank=1)
-    assert not torch.equal(torch.rand(4), first)
+    assert not torch.equal(torch.rand(4), expected)

@@ -90,10 +90,10 @@ encoder={name: features, inputs: [column]} | encoder.name | reads vectors, the d
 @pytest.mark.parametrize("row", UNFIT.replace("@", "objective.heads").strip().splitlines())
 def test_a_job_that_does_not_fit_the_data(tiny, tmp_path, row):
     overrides, key, text = row.split(" | ")
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         JobData.of(tiny_job(tiny, *overrides.replace("=tiny", f" {tiny}").split(" ; ")), tmp_path)
-    assert caught.value.key == key
-    assert text in caught.value.line()
+    assert error.value.key == key
+    assert text in error.value.line()
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_a_pretrained_network_that_cannot_be_built(tiny, tmp_path, models, monke
         "objective": {"classifier": {"loss": "bce", "labels": "tags"}},
         "evaluation": {"metric": "val/micro_f1"},
     }
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         JobData.of(load_job(tree), tmp_path)
-    assert caught.value.key == key
-    assert text in caught.value.line()
+    assert error.value.key == key
+    assert text in error.value.line()
 
 
 def test_the_task_follows_the_classifier(tiny):
@@ -170,9 +170,9 @@ def test_a_head_on_several_paths_is_checked(tmp_path, overrides, message):
     bce = ("objective.classifier={loss: bce, labels: tags}", "evaluation.metric=val/map")
     info = Dataset.open(tree_dataset(tmp_path / "data")).info
     check_job(tiny_job(tmp_path / "data", head, *bce), info)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         check_job(tiny_job(tmp_path / "data", head, *bce, *overrides), info)
-    assert message in caught.value.line()
+    assert message in error.value.line()
 
 
 def test_rows_of_one_class_make_no_pk_batches(tiny, tmp_path):
@@ -246,8 +246,8 @@ def test_a_gpu_that_is_not_given_to_the_process_is_no_problem(old_driver, monkey
 
 
 def test_the_doctor_finds_a_gpu_that_pytorch_cannot_use(old_driver):
-    (found,) = find_unusable_gpu(None)
-    assert "470.82.01" in found.what
+    (problem,) = find_unusable_gpu(None)
+    assert "470.82.01" in problem.what
     (old_driver / "nvidia0").unlink()
     assert list(find_unusable_gpu(None)) == []
 
@@ -267,6 +267,6 @@ def test_a_plan_names_classes_with_fewer_rows_than_the_subset_asks_for(tiny, tmp
     ]
     assert "short_classes" not in plans[0]["data"]
     classes = Dataset.open(tiny).info.space(tiny_job(tiny).objective.classifier.labels).n_classes
-    named, *rest = plans[1]["data"]["short_classes"]
-    assert named.endswith(" of 999 rows")
-    assert len(rest) + 1 == min(classes, MOST_SHORT) + (classes > MOST_SHORT)
+    first_class, *other_classes = plans[1]["data"]["short_classes"]
+    assert first_class.endswith(" of 999 rows")
+    assert len(other_classes) + 1 == min(classes, MOST_SHORT) + (classes > MOST_SHORT)

@@ -69,10 +69,10 @@ def bce(logit, target, weight=1.0):
 
 def asl(logit, target, gamma_pos, gamma_neg, clip):
     p = probability(logit)
-    shifted = max(p - clip, 0.0)
+    p_clipped = max(p - clip, 0.0)
     if target:
         return -((1 - p) ** gamma_pos) * math.log(p)
-    return -(shifted**gamma_neg) * math.log(1 - shifted) if shifted else 0.0
+    return -(p_clipped**gamma_neg) * math.log(1 - p_clipped) if p_clipped else 0.0
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum_labels"])
@@ -95,32 +95,36 @@ def test_losses_of_labels(loss, term, reduction):
             [term(logits[i, k].item(), k in LISTS[i], k) for k in range(3) if k not in unknown[i]]
             for i in range(6)
         ]
-        found = classifier(logits, rows)
-        assert found.item() == pytest.approx(reduced(terms, reduction), rel=1e-12)
-        found.backward()
+        loss_value = classifier(logits, rows)
+        assert loss_value.item() == pytest.approx(reduced(terms, reduction), rel=1e-12)
+        loss_value.backward()
         assert not any(logits.grad[i, k] for i in range(6) for k in unknown[i])
         assert torch.autograd.gradcheck(lambda x, rows=rows: classifier(x, rows), features().requires_grad_())
     assert value(loss, NOTHING, features(), reduction) == 0
 
 
 def zlpr(logits, has, known):
-    absent = math.fsum(math.exp(logits[k]) for k in known if k not in has)
-    present = math.fsum(math.exp(-logits[k]) for k in known if k in has)
-    return math.log(1 + absent) + math.log(1 + present)
+    negative_sum = math.fsum(math.exp(logits[k]) for k in known if k not in has)
+    positive_sum = math.fsum(math.exp(-logits[k]) for k in known if k in has)
+    return math.log(1 + negative_sum) + math.log(1 + positive_sum)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum_labels"])
 def test_zlpr_is_a_loss_of_the_known_labels_of_each_row(reduction):
     """Tests that both reductions are the mean over rows with a known label, in any order of the labels."""
     classifier = Classifier(nn.Identity(), 1.0, ZeroBoundedRanking(), reduction)
-    partly = replace(ROWS, unknown=LabelRows.from_lists([[1, 2], [0, 1, 2], [0], [], [0, 1], [0, 2]], 3))
-    for rows, unknown in ((ROWS, [[]] * 6), (SOME, OPEN), (partly, partly.unknown.lists())):
+    partial_rows = replace(
+        ROWS, unknown=LabelRows.from_lists([[1, 2], [0, 1, 2], [0], [], [0, 1], [0, 2]], 3)
+    )
+    for rows, unknown in ((ROWS, [[]] * 6), (SOME, OPEN), (partial_rows, partial_rows.unknown.lists())):
         logits = features().requires_grad_()
-        known = [[k for k in range(3) if k not in unknown[i]] for i in range(6)]
-        terms = [[zlpr(logits[i].tolist(), LISTS[i], known[i])] if known[i] else [] for i in range(6)]
-        found = classifier(logits, rows)
-        assert found.item() == pytest.approx(reduced(terms, reduction), rel=1e-12)
-        found.backward()
+        known_labels = [[k for k in range(3) if k not in unknown[i]] for i in range(6)]
+        terms = [
+            [zlpr(logits[i].tolist(), LISTS[i], known_labels[i])] if known_labels[i] else [] for i in range(6)
+        ]
+        loss_value = classifier(logits, rows)
+        assert loss_value.item() == pytest.approx(reduced(terms, reduction), rel=1e-12)
+        loss_value.backward()
         assert not any(logits.grad[i, k] for i in range(6) for k in unknown[i])
         assert torch.autograd.gradcheck(lambda x, rows=rows: classifier(x, rows), features().requires_grad_())
     order, dense = [2, 0, 1], ROWS.dense(torch.float64)
@@ -131,16 +135,16 @@ def test_zlpr_is_a_loss_of_the_known_labels_of_each_row(reduction):
 
 def test_zlpr_by_hand_and_for_large_logits():
     """Tests that the loss of one label is the binary cross-entropy, and that large logits stay finite."""
-    logits, has = torch.tensor([[0.7], [-1.2]]), torch.tensor([[1.0], [0.0]])
-    torch.testing.assert_close(ZeroBoundedRanking()(logits, has), BinaryCrossEntropy()(logits, has))
+    logits, target = torch.tensor([[0.7], [-1.2]]), torch.tensor([[1.0], [0.0]])
+    torch.testing.assert_close(ZeroBoundedRanking()(logits, target), BinaryCrossEntropy()(logits, target))
     assert ZeroBoundedRanking()(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 0.0]])).item() == pytest.approx(
         math.log(2) + math.log(3)
     )
-    extreme = torch.tensor([[-200.0, 200.0, 0.0]] * 6, requires_grad=True)
-    loss = ZeroBoundedRanking()(extreme, ROWS.dense())
+    large_logits = torch.tensor([[-200.0, 200.0, 0.0]] * 6, requires_grad=True)
+    loss = ZeroBoundedRanking()(large_logits, ROWS.dense())
     loss.sum().backward()
     assert loss.isfinite().all()
-    assert extreme.grad.isfinite().all()
+    assert large_logits.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum_labels"])
@@ -185,10 +189,10 @@ def test_a_weight_of_labels_by_hand():
     assert root.tolist() == pytest.approx(balanced.sqrt().tolist())
     assert target_weight(of(loss="bce"), rows, 4) is None
     # All known rows have label 2, so it counts as if one row did not.
-    known = [[k in LISTS[i] for i in range(6) if k not in OPEN[i]] for k in range(3)]
-    wanted = [max(len(column) - sum(column), 1) / sum(column) for column in known]
+    known_columns = [[k in LISTS[i] for i in range(6) if k not in OPEN[i]] for k in range(3)]
+    expected = [max(len(column) - sum(column), 1) / sum(column) for column in known_columns]
     config = of(loss="bce", pos_weight="balanced")
-    assert target_weight(config, SOME, 3).tolist() == pytest.approx(wanted)
+    assert target_weight(config, SOME, 3).tolist() == pytest.approx(expected)
     assert torch.equal(target_weight(config, ROWS, 3), target_weight(config, TOLD, 3))
 
 
@@ -198,13 +202,13 @@ def test_a_weight_of_classes_has_the_mean_1_over_rows(balance, power, targets):
     config = of(class_weight=balance)
     weight_AC = target_weight(config, targets, 4)
     for weight_C, column in zip(weight_AC, targets.reshape(6, -1).T, strict=True):
-        known = column[column >= 0]
-        assert weight_C[known].mean().item() == pytest.approx(1.0)
-        counts = torch.bincount(known, minlength=4)
+        known_classes = column[column >= 0]
+        assert weight_C[known_classes].mean().item() == pytest.approx(1.0)
+        counts = torch.bincount(known_classes, minlength=4)
         for a in range(3):
             for b in range(3):
-                wanted = (counts[b] / counts[a]).item() ** power
-                assert (weight_C[a] / weight_C[b]).item() == pytest.approx(wanted)
+                expected = (counts[b] / counts[a]).item() ** power
+                assert (weight_C[a] / weight_C[b]).item() == pytest.approx(expected)
 
 
 def of(**keys):
@@ -221,19 +225,19 @@ def test_jobs_with_these_keys_train_and_keep_no_weights_of_labels(tiny, tmp_path
     job = tiny_job(tiny, f"objective.classifier={classifier}", f"evaluation.metric={metric}", epochs=1)
     _, metrics = run(job, tmp_path)
     assert 0 <= metrics[metric] <= 1
-    saved = weights(tmp_path / "run")
-    layer = [name.rpartition(".")[2] for name in saved if name.startswith("objective.classifier")]
+    tensors = weights(tmp_path / "run")
+    layer = [name.rpartition(".")[2] for name in tensors if name.startswith("objective.classifier")]
     assert sorted(layer) == ["bias", "weight"]
 
 
 def test_weights_come_from_the_rows_that_are_trained_on(tmp_path):
     data = text_dataset(tmp_path / "data")
-    changes = (
+    overrides = (
         "objective.classifier={loss: cross_entropy, labels: detail, class_weight: balanced}",
         "data.subset={n: 10, labels: detail}",
         "data.label_noise={rate: 0.7}",
     )
-    job_data = JobData.of(tiny_job(data, *changes), tmp_path)
+    job_data = JobData.of(tiny_job(data, *overrides), tmp_path)
     classes, model = job_data.targets(job_data.train), build_model(job_data)
     weight_AC = model.objective.classifier.loss.weight_AC
     assert weight_AC[0, classes].mean().item() == pytest.approx(1.0)

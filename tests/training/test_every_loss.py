@@ -42,32 +42,32 @@ def train(name, tiny, home, *overrides):
     job = job_of(name, tiny, "objective.heads.topic.weight=0.0", *overrides)
     events = []
     run(job, home, None, events, test=False)
-    (logged,) = (event.metrics for event in events if "train/loss" in event.metrics)
-    return {key.rpartition("/")[2]: value for key, value in logged.items() if "/heads/detail/" in key}
+    (window,) = (event.metrics for event in events if "train/loss" in event.metrics)
+    return {key.rpartition("/")[2]: value for key, value in window.items() if "/heads/detail/" in key}
 
 
 @pytest.mark.parametrize("name", list(LOSSES))
 def test_every_loss_trains(name, tiny, tmp_path):
-    watched = train(name, tiny, tmp_path)
-    assert watched.keys() == WATCHED
-    assert all(math.isfinite(value) for value in watched.values())
-    assert watched["loss"] > 0
-    assert watched["positives_per_anchor"] > 0
+    metrics = train(name, tiny, tmp_path)
+    assert metrics.keys() == WATCHED
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert metrics["loss"] > 0
+    assert metrics["positives_per_anchor"] > 0
 
 
 @pytest.mark.parametrize("name", [name for name, spec in LOSSES.items() if spec.labels == "path"])
 def test_losses_of_paths_train_with_several_a_row(name, tmp_path):
     """Tests losses of paths beside a classifier of the finest labels."""
-    watched = train(name, tree_dataset(tmp_path / "data"), tmp_path, *SEVERAL)
-    assert watched["loss"] > 0
-    assert watched["positives_per_anchor"] > 0
+    metrics = train(name, tree_dataset(tmp_path / "data"), tmp_path, *SEVERAL)
+    assert metrics["loss"] > 0
+    assert metrics["positives_per_anchor"] > 0
 
 
 @pytest.mark.parametrize("name", ["sincere", "knn", "himulcone", "lascl", "jscl", "msc", "reg"])
 def test_half_precision_and_micro_batches(name, tiny, tmp_path):
-    watched = train(name, tiny, tmp_path, "train.precision=bf16", "train.micro_batch_size=5")
-    assert math.isfinite(watched["loss"])
-    assert watched["loss"] > 0
+    metrics = train(name, tiny, tmp_path, "train.precision=bf16", "train.micro_batch_size=5")
+    assert math.isfinite(metrics["loss"])
+    assert metrics["loss"] > 0
 
 
 def test_msc_learns_its_prototypes(tiny, tmp_path):

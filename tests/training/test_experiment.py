@@ -62,7 +62,7 @@ def test_a_run_learns_and_leaves_its_figures_and_files(tiny, tmp_path):
 
 def test_an_ensemble_is_evaluated_beside_its_classifier_and_can_be_stopped_while_it_is_fitted(tiny, tmp_path):
     job = tiny_job(tiny, "evaluation.ensemble=tfidf_svm")
-    alone = run(tiny_job(tiny), tmp_path, tmp_path / "alone").metrics
+    plain_metrics = run(tiny_job(tiny), tmp_path, tmp_path / "alone").metrics
     events, calls = [], itertools.count()
 
     def in_the_fit():
@@ -73,26 +73,28 @@ def test_an_ensemble_is_evaluated_beside_its_classifier_and_can_be_stopped_while
     assert next(calls) == 3
     assert not (tmp_path / "run" / "result.json").exists()
     assert not list((tmp_path / "cache" / "baselines").glob("*.npz"))
-    found = run(job, tmp_path, tmp_path / "run").metrics
-    of_classifier = [name for name in without_times(alone) if not name.startswith("knn")]
-    assert {name: found[name] for name in of_classifier} == {name: alone[name] for name in of_classifier}
-    assert found["ensemble/val/accuracy"] >= found["val/accuracy"]
-    assert {"ensemble/weight", "ensemble/scale", "ensemble/shift", "ensemble/test/accuracy"} <= found.keys()
-    assert 0 <= found["ensemble/weight"] <= 1
+    metrics = run(job, tmp_path, tmp_path / "run").metrics
+    classifier_names = [name for name in without_times(plain_metrics) if not name.startswith("knn")]
+    assert {name: metrics[name] for name in classifier_names} == {
+        name: plain_metrics[name] for name in classifier_names
+    }
+    assert metrics["ensemble/val/accuracy"] >= metrics["val/accuracy"]
+    assert {"ensemble/weight", "ensemble/scale", "ensemble/shift", "ensemble/test/accuracy"} <= metrics.keys()
+    assert 0 <= metrics["ensemble/weight"] <= 1
 
 
 def test_a_search_trial_fits_no_baseline(tiny, tmp_path):
     """Tests that only a training of a race, which has a grid of neighbours, fits the ensemble's baseline."""
     job = tiny_job(tiny, "evaluation.ensemble=tfidf_svm", "evaluation.knn.grid=null")
-    trial = run(job, tmp_path, tmp_path / "trial", test=False).metrics
-    assert not any(name.startswith("ensemble/") for name in trial)
+    trial_metrics = run(job, tmp_path, tmp_path / "trial", test=False).metrics
+    assert not any(name.startswith("ensemble/") for name in trial_metrics)
     assert not (tmp_path / "cache" / "baselines").exists()
     grid = "evaluation.knn.grid={k: [1, 3], lambda: [0, 0.5], temperature: [1.0]}"
-    raced = tiny_job(tiny, "evaluation.ensemble=tfidf_svm", grid)
-    metrics = run(raced, tmp_path, tmp_path / "race", test=False).metrics
-    assert metrics["ensemble/val/accuracy"] >= metrics["val/accuracy"]
-    assert metrics["knn_best/val/accuracy"] >= metrics["ensemble/val/accuracy"]
-    assert not any("test/" in name for name in metrics)
+    race_job = tiny_job(tiny, "evaluation.ensemble=tfidf_svm", grid)
+    race_metrics = run(race_job, tmp_path, tmp_path / "race", test=False).metrics
+    assert race_metrics["ensemble/val/accuracy"] >= race_metrics["val/accuracy"]
+    assert race_metrics["knn_best/val/accuracy"] >= race_metrics["ensemble/val/accuracy"]
+    assert not any("test/" in name for name in race_metrics)
 
 
 def test_losses_fall_and_every_head_is_watched(tiny, tmp_path):
@@ -102,8 +104,8 @@ def test_losses_fall_and_every_head_is_watched(tiny, tmp_path):
     )
     events = []
     run(tiny_job(tiny, *temperatures, epochs=8), tmp_path, tmp_path / "run", events, test=False)
-    logged = [event.metrics for event in events if "train/loss" in event.metrics]
-    assert logged[-1]["train/loss"] < 0.7 * logged[0]["train/loss"]
+    windows = [event.metrics for event in events if "train/loss" in event.metrics]
+    assert windows[-1]["train/loss"] < 0.7 * windows[0]["train/loss"]
     assert {
         "train/heads/detail/loss",
         "train/heads/topic/positives_per_anchor",
@@ -116,9 +118,9 @@ def test_losses_fall_and_every_head_is_watched(tiny, tmp_path):
         "train/lr",
         "train/data_wait",
         "train/rows_per_second",
-    } <= logged[0].keys()
-    assert logged[0]["train/heads/detail/temperature"] != logged[-1]["train/heads/detail/temperature"]
-    scheduled = [metrics["train/heads/topic/temperature"] for metrics in logged]
+    } <= windows[0].keys()
+    assert windows[0]["train/heads/detail/temperature"] != windows[-1]["train/heads/detail/temperature"]
+    scheduled = [metrics["train/heads/topic/temperature"] for metrics in windows]
     assert scheduled == sorted(scheduled, reverse=True)
     steps = [event.step for event in events if event.metrics]
     assert steps == sorted(steps)
@@ -140,20 +142,20 @@ QUEUES = ("objective.heads.topic.queue=30", "objective.heads.detail.queue=7")
 )
 def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, step, sampler, overrides):
     job = tiny_job(tiny, *overrides, checkpoint_every=2, sampler=sampler)
-    whole_events, events = [], []
-    whole = run(job, tmp_path, tmp_path / "whole", whole_events)
+    full_events, events = [], []
+    full_run = run(job, tmp_path, tmp_path / "whole", full_events)
     stop_at(job, tmp_path, tmp_path / "parts", step, events)
     assert not (tmp_path / "parts" / "result.json").exists()
     validations = {event.epoch: event.metrics for event in events if event.kind == "validation"}
     resumed = run(job, tmp_path, tmp_path / "parts", events)
     assert resumed.resumed
-    assert not whole.resumed
+    assert not full_run.resumed
     starts = [event.validations for event in events if event.kind == "start"]
     assert starts == [{}, validations]
     assert bool(validations) == (step > 3)
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
-    assert without_times(resumed.metrics) == without_times(whole.metrics)
-    assert train_curve(events) == train_curve(whole_events)
+    assert without_times(resumed.metrics) == without_times(full_run.metrics)
+    assert train_curve(events) == train_curve(full_events)
 
 
 def test_the_seconds_of_training_are_those_of_all_sessions(tiny, tmp_path):
@@ -163,17 +165,17 @@ def test_the_seconds_of_training_are_those_of_all_sessions(tiny, tmp_path):
     assert position["seconds"] > 0
     with pytest.raises(Stopped):  # stopped during the evaluation
         run(job, tmp_path, tmp_path / "run", events, should_stop=lambda: events[-1].kind == "phase")
-    trained = torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["position"]["seconds"]
+    train_seconds = torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["position"]["seconds"]
     resumed = run(job, tmp_path, tmp_path / "run")
-    assert trained > position["seconds"]
-    assert resumed.metrics["time/train_seconds"] >= trained
+    assert train_seconds > position["seconds"]
+    assert resumed.metrics["time/train_seconds"] >= train_seconds
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_a_deterministic_run_ends_with_the_same_bits_and_leaves_the_process_as_it_was(tiny, tmp_path, device):
     job = tiny_job(tiny, "train.deterministic=true", checkpoint_every=2, device=device)
-    before, steps = flags(), []
-    whole = run(job, tmp_path, tmp_path / "whole")
+    initial_flags, steps = flags(), []
+    full_run = run(job, tmp_path, tmp_path / "whole")
 
     def stop():
         assert flags() == (True, True, False)
@@ -182,10 +184,10 @@ def test_a_deterministic_run_ends_with_the_same_bits_and_leaves_the_process_as_i
 
     with pytest.raises(Stopped):
         run(job, tmp_path, tmp_path / "parts", should_stop=stop)
-    assert run(job, tmp_path, tmp_path / "parts").metrics.keys() == whole.metrics.keys()
+    assert run(job, tmp_path, tmp_path / "parts").metrics.keys() == full_run.metrics.keys()
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert "CUBLAS_WORKSPACE_CONFIG" in os.environ
-    assert flags() == before != (True, True, False)
+    assert flags() == initial_flags != (True, True, False)
 
 
 def flags():
@@ -196,21 +198,21 @@ def flags():
 @pytest.mark.parametrize("damaged", [1, 2])
 def test_a_damaged_checkpoint_costs_steps_and_no_bits(tiny, tmp_path, damaged):
     job = tiny_job(tiny, checkpoint_every=1)
-    whole = run(job, tmp_path, tmp_path / "whole")
+    full_run = run(job, tmp_path, tmp_path / "whole")
     events = []
     stop_at(job, tmp_path, tmp_path / "parts", 8)
     for name in (CHECKPOINT, PREVIOUS)[:damaged]:
         path = tmp_path / "parts" / name
         path.write_bytes(path.read_bytes()[:-1000])
     resumed = run(job, tmp_path, tmp_path / "parts", events)
-    (said,) = [event.note for event in events if event.kind == "damage"]
-    assert said.count("is damaged") == damaged
+    (note,) = [event.note for event in events if event.kind == "damage"]
+    assert note.count("is damaged") == damaged
     (start,) = [event for event in events if event.kind == "start"]
     assert list(start.validations) == list(range(1, start.epoch + 1))
     assert bool(start.epoch) == resumed.resumed
     assert resumed.resumed == (damaged == 1)
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
-    assert without_times(resumed.metrics) == without_times(whole.metrics)
+    assert without_times(resumed.metrics) == without_times(full_run.metrics)
 
 
 def train_curve(events):
@@ -230,19 +232,19 @@ def test_the_seed_decides_the_bits(tiny, tmp_path):
 
 
 def test_the_test_split_is_read_once_and_only_where_asked(tiny, tmp_path, monkeypatch):
-    opened, read = [], []
+    opened_names, target_names = [], []
     split, targets = Dataset.split, JobData.targets
-    monkeypatch.setattr(Dataset, "split", lambda self, name: opened.append(name) or split(self, name))
-    monkeypatch.setattr(JobData, "targets", lambda self, s: read.append(s.name) or targets(self, s))
+    monkeypatch.setattr(Dataset, "split", lambda self, name: opened_names.append(name) or split(self, name))
+    monkeypatch.setattr(JobData, "targets", lambda self, s: target_names.append(s.name) or targets(self, s))
     transfer = f"evaluation.transfer_to={{path: {text_dataset(tmp_path / 'other')}, labels: detail}}"
     outcome = run(tiny_job(tiny, transfer, epochs=1), tmp_path, tmp_path / "search", test=False)
-    assert "test" not in opened
+    assert "test" not in opened_names
     assert not any("test/" in name or name.startswith("transfer/") for name in outcome.metrics)
-    read.clear()
+    target_names.clear()
     run(tiny_job(tiny, epochs=1), tmp_path, tmp_path / "final")
     # Other reads may only fetch targets; the last four are the test measurement, after all of validation.
-    assert read[-4:] == ["test"] * 4
-    assert read.count("test") == 4
+    assert target_names[-4:] == ["test"] * 4
+    assert target_names.count("test") == 4
 
 
 TWO_PHASE = (
@@ -287,29 +289,31 @@ DETAIL, TOPIC, CLASSIFIER = "objective.heads.detail", "objective.heads.topic", "
      pytest.param(("train.device=cuda", "train.precision=bf16"), "test/accuracy", marks=pytest.mark.gpu)],
 )  # fmt: skip
 def test_every_kind_of_task_and_head_learns(tiny, tmp_path, overrides, metric):
-    other, events = text_dataset(tmp_path / "other", seed=7), []
-    job = tiny_job(tiny, *(each.replace("=other", str(other)) for each in overrides), epochs=12)
+    transfer_folder, events = text_dataset(tmp_path / "other", seed=7), []
+    job = tiny_job(
+        tiny, *(override.replace("=other", str(transfer_folder)) for override in overrides), epochs=12
+    )
     outcome = run(job, tmp_path, tmp_path / "run", events)
     assert outcome.metrics[metric] > 0.7
-    logged = [event.metrics["train/loss"] for event in events if "train/loss" in event.metrics]
-    assert logged[-1] < 0.8 * logged[0]
+    losses = [event.metrics["train/loss"] for event in events if "train/loss" in event.metrics]
+    assert losses[-1] < 0.8 * losses[0]
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["runs on", "is stopped"])
 def test_no_checkpoint_is_written_after_a_loss_that_is_not_finite(tiny, tmp_path, monkeypatch, stopped):
     """Tests that the end of a window, or a checkpoint inside of it, reports the step of the loss."""
-    seen, events, forward = [], [], Objective.forward
+    outputs, events, forward = [], [], Objective.forward
 
     def broken(*arguments):
         value = forward(*arguments)
-        seen.append(value)
-        return replace(value, total=value.total * math.nan) if len(seen) == 6 else value
+        outputs.append(value)
+        return replace(value, total=value.total * math.nan) if len(outputs) == 6 else value
 
     monkeypatch.setattr(Objective, "forward", broken)
     job = tiny_job(tiny, "train.checkpoint_every=1", "train.batch_size=12", epochs=3)
     with pytest.raises(Diverged, match=r"loss is not finite at step 5 \(epoch 1\), in "):
-        run(job, tmp_path, tmp_path / "run", events, should_stop=lambda: stopped and len(seen) == 7)
-    assert len(seen) == (7 if stopped else 8)
+        run(job, tmp_path, tmp_path / "run", events, should_stop=lambda: stopped and len(outputs) == 7)
+    assert len(outputs) == (7 if stopped else 8)
     state = torch.load(tmp_path / "run" / CHECKPOINT)
     assert state["position"]["step"] == 4
     assert all(weight.isfinite().all() for weight in state["model"].values())
@@ -339,10 +343,10 @@ def test_a_stop_during_the_evaluation_costs_the_evaluation_alone(tiny, tmp_path)
 
     with pytest.raises(Stopped):
         run(job, tmp_path, tmp_path / "run", events, should_stop=stop)
-    trained = sum(event.kind == "step" for event in events)
+    n_steps = sum(event.kind == "step" for event in events)
     outcome = run(job, tmp_path, tmp_path / "run", events)
     assert outcome.resumed
-    assert sum(event.kind == "step" for event in events) == trained
+    assert sum(event.kind == "step" for event in events) == n_steps
     assert list(next(e for e in reversed(events) if e.kind == "start").validations) == [1, 2]
 
 
@@ -351,9 +355,9 @@ def test_a_head_may_be_called_as_it_likes_and_the_rates_of_encoder_and_heads_are
     rates = {"encoder_lr": 1e-6, "schedule": "constant", "warmup": 0.0}
     job = tiny_job(tiny, f"objective.heads={{type: {kind}, keys: {kind}}}", epochs=1, **rates)
     run(job, tmp_path, tmp_path / "run", events, test=False)
-    logged = next(event.metrics for event in events if "train/lr" in event.metrics)
-    assert "train/heads/type/loss" in logged
-    assert (logged["train/lr"], logged["train/encoder_lr"]) == (0.01, 1e-6)
+    metrics = next(event.metrics for event in events if "train/lr" in event.metrics)
+    assert "train/heads/type/loss" in metrics
+    assert (metrics["train/lr"], metrics["train/encoder_lr"]) == (0.01, 1e-6)
 
 
 @pytest.mark.parametrize(("loss", "size", "said"), [("all", 4, 1), ("any", 16, 0), ("simclr", 4, 0)])
@@ -397,12 +401,12 @@ def test_a_run_leaves_the_callers_random_numbers_and_threads(tiny, tmp_path):
 
 
 def test_runs_in_threads_of_one_process_give_the_weights_that_they_give_alone(tiny, tmp_path):
-    def trained(place, seed):
-        folder = tmp_path / place / str(seed)
-        run(tiny_job(tiny, epochs=2, seed=seed), tmp_path / place, folder)
+    def trained(name, seed):
+        folder = tmp_path / name / str(seed)
+        run(tiny_job(tiny, epochs=2, seed=seed), tmp_path / name, folder)
         return weights(folder)
 
-    alone = [trained("alone", seed) for seed in (1, 2)]
+    expected = [trained("alone", seed) for seed in (1, 2)]
     with ThreadPoolExecutor(2) as pool:
-        together = list(pool.map(lambda seed: trained("together", seed), (1, 2)))
-    assert all(same(one, other) for one, other in zip(alone, together, strict=True))
+        actual = list(pool.map(lambda seed: trained("together", seed), (1, 2)))
+    assert all(same(first, second) for first, second in zip(expected, actual, strict=True))

@@ -135,23 +135,25 @@ def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(
     model = load_model(folder, "cpu")
     if job.evaluation.knn is not None:
         knn, run = job.evaluation.knn, StoredRun.read(home / "run", job_data)
-        found = run.metrics(Setting(knn.k, knn.lambda_, knn.temperature))
-        assert found == pytest.approx({k: metrics[k] for k in metrics if k.startswith("knn/")}, nan_ok=True)
+        knn_metrics = run.metrics(Setting(knn.k, knn.lambda_, knn.temperature))
+        assert knn_metrics == pytest.approx(
+            {k: metrics[k] for k in metrics if k.startswith("knn/")}, nan_ok=True
+        )
     if list(model.index.predictors)[:2] == ["classifier", "knn"] and job.evaluation.threshold == 0.5:
-        alone = run.metrics(Setting(5, 0.0, 1.0))[f"knn/test/{model.index.metric}"]
-        assert alone == metrics[f"test/{model.index.metric}"]
-    left = pq.read_table(home / "run" / "embeddings.parquet")
+        score = run.metrics(Setting(5, 0.0, 1.0))[f"knn/test/{model.index.metric}"]
+        assert score == metrics[f"test/{model.index.metric}"]
+    table = pq.read_table(home / "run" / "embeddings.parquet")
     base = "ensemble" if "ensemble" in model.index.predictors else next(iter(model.index.predictors))
     for split, name in (("validation", "val"), ("test", "test")):
-        told = Labelling(model, data, split).run(lambda _: None)
-        of_the_run = {key: value for key, value in metrics.items() if f"{name}/" in key}
-        assert told.metrics == pytest.approx(of_the_run, rel=0, abs=0, nan_ok=True)
-        written = []
-        Labelling(model, data, split, predictor=base, probabilities=True).run(written.append)
-        rows = left.filter(pc.equal(left["split"], split))
-        assert written[0]["id"] == rows["id"].to_pylist()
-        flat = np.array(written[0]["probabilities"]).reshape(len(rows), -1)
-        np.testing.assert_array_equal(flat, np.array(rows["probabilities"].to_pylist()))
+        result = Labelling(model, data, split).run(lambda _: None)
+        split_metrics = {key: value for key, value in metrics.items() if f"{name}/" in key}
+        assert result.metrics == pytest.approx(split_metrics, rel=0, abs=0, nan_ok=True)
+        batches = []
+        Labelling(model, data, split, predictor=base, probabilities=True).run(batches.append)
+        rows = table.filter(pc.equal(table["split"], split))
+        assert batches[0]["id"] == rows["id"].to_pylist()
+        probabilities = np.array(batches[0]["probabilities"]).reshape(len(rows), -1)
+        np.testing.assert_array_equal(probabilities, np.array(rows["probabilities"].to_pylist()))
     scores = {
         predictor: metrics[f"{model.index.prefix(predictor)}val/{model.index.metric}"]
         for predictor in model.index.predictors
@@ -174,13 +176,13 @@ def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(
 def test_a_row_is_predicted_alike_in_any_company(case, export, tiny):
     model, texts = load_model(export(case)[3], "cpu"), Dataset.open(tiny).split("test").texts()
     for predictor in model.index.predictors:
-        whole = model.predict(texts, predictor=predictor)
+        predictions = model.predict(texts, predictor=predictor)
         order = np.random.default_rng(0).permutation(len(texts))
-        turned = model.predict([texts[i] for i in order], predictor=predictor, batch_size=5)
-        assert turned.labels == [whole.labels[i] for i in order]
-        np.testing.assert_allclose(turned.probabilities, whole.probabilities[order], atol=1e-6)
-        alone = model.predict(texts[3:4], predictor=predictor)
-        assert alone.labels == whole.labels[3:4]
+        permuted = model.predict([texts[i] for i in order], predictor=predictor, batch_size=5)
+        assert permuted.labels == [predictions.labels[i] for i in order]
+        np.testing.assert_allclose(permuted.probabilities, predictions.probabilities[order], atol=1e-6)
+        single = model.predict(texts[3:4], predictor=predictor)
+        assert single.labels == predictions.labels[3:4]
         assert len(model.predict([], predictor=predictor)) == 0
 
 
@@ -189,23 +191,23 @@ def test_names_and_probabilities_of_classes(simple):
     model = mlcl.load_model(simple[1])
     assert torch.equal(torch.get_rng_state(), state)
     assert model.classes_ == ("ball", "run", "vote", "law")
-    found = model.predict(["vote noise1 noise2", "ball noise0", ""])
-    assert found.labels[:2] == ["vote", "ball"]
-    assert found.columns["label.topic"][:2] == ["state", "sport"]
-    assert found.probabilities.shape == (3, 4)
-    np.testing.assert_allclose(found.probabilities.sum(1), 1, atol=1e-6)
-    assert found.columns["probability"] == found.probabilities.max(1).tolist()
+    predictions = model.predict(["vote noise1 noise2", "ball noise0", ""])
+    assert predictions.labels[:2] == ["vote", "ball"]
+    assert predictions.columns["label.topic"][:2] == ["state", "sport"]
+    assert predictions.probabilities.shape == (3, 4)
+    np.testing.assert_allclose(predictions.probabilities.sum(1), 1, atol=1e-6)
+    assert predictions.columns["probability"] == predictions.probabilities.max(1).tolist()
     np.testing.assert_array_equal(
-        model.predict_proba(["vote noise1 noise2", "ball noise0", ""]), found.probabilities
+        model.predict_proba(["vote noise1 noise2", "ball noise0", ""]), predictions.probabilities
     )
 
 
 def test_ratings_by_aspect(tiny, tmp_path):
     _, folder = exported(tiny_job(tiny, *RATINGS, epochs=8), tmp_path)
-    found = load_model(folder, "cpu").predict(["vote noise1"])
-    assert found.labels[0]["word"] == "3"
-    assert found.columns["label.word"] == ["3"]
-    assert found.probabilities.shape == (1, 2, 4)
+    predictions = load_model(folder, "cpu").predict(["vote noise1"])
+    assert predictions.labels[0]["word"] == "3"
+    assert predictions.columns["label.word"] == ["3"]
+    assert predictions.probabilities.shape == (1, 2, 4)
 
 
 def test_images_by_path_and_by_bytes(tmp_path):
@@ -214,8 +216,8 @@ def test_images_by_path_and_by_bytes(tmp_path):
     _, folder = exported(tiny_job(data, *TAGS, encoder, epochs=1, batch_size=8), tmp_path)
     model, image = load_model(folder, "cpu"), next(iter(Dataset.open(data).split("test").images()))
     (tmp_path / "a.png").write_bytes(image)
-    by_path = model.predict_proba([tmp_path / "a.png", str(tmp_path / "a.png")])
-    np.testing.assert_array_equal(by_path, model.predict_proba([image] * 2))
+    probabilities = model.predict_proba([tmp_path / "a.png", str(tmp_path / "a.png")])
+    np.testing.assert_array_equal(probabilities, model.predict_proba([image] * 2))
 
 
 def test_the_datastore_holds_the_rows_that_were_trained_on(export):
@@ -229,8 +231,8 @@ def test_files_that_not_every_model_has_leave_the_hub_with_the_next_push(export)
     folder = export("ensemble, shared inputs")[3]
     names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     assert {name.split("/")[0] for name in names} >= {"features", "ensemble", "datastore.parquet"}
-    stays = {name for name in names if not any(fnmatch(name, pattern) for pattern in OWN)}
-    assert stays == {"weights.safetensors", "model.json", "job.yaml", "README.md"}
+    kept_names = {name for name in names if not any(fnmatch(name, pattern) for pattern in OWN)}
+    assert kept_names == {"weights.safetensors", "model.json", "job.yaml", "README.md"}
 
 
 def test_all_weights_have_the_mode_of_the_job_file(export):
@@ -270,11 +272,11 @@ print(mlcl.load_model(sys.argv[1]).predict(["vote noise1"]).labels)
 
 
 def test_it_opens_without_ray_mlflow_optuna_and_network(simple, root):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", ALONE, str(simple[1])], capture_output=True, text=True, cwd=root, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "['vote']\n"
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "['vote']\n"
 
 
 def test_a_pretrained_encoder_opens_without_its_first_weights(tmp_path, models):
@@ -284,10 +286,10 @@ def test_a_pretrained_encoder_opens_without_its_first_weights(tmp_path, models):
     job = tiny_job(data, f"encoder={{name: transformer, model: {base}, max_length: 8, {LORA}}}", epochs=1)
     _, folder = exported(job, tmp_path)
     texts = Dataset.open(data).split("test").texts()
-    before = load_model(folder, "cpu").predict_proba(texts)
+    expected = load_model(folder, "cpu").predict_proba(texts)
     for file in itertools.chain(base.iterdir(), data.iterdir()):
         file.unlink()
-    np.testing.assert_array_equal(load_model(folder, "cpu").predict_proba(texts), before)
+    np.testing.assert_array_equal(load_model(folder, "cpu").predict_proba(texts), expected)
     assert str(tmp_path) not in (folder / "config.json").read_text()
 
 

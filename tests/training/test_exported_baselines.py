@@ -41,13 +41,13 @@ def check(job, home, metrics, folder):
     assert model.index.baseline == job.baseline
     contents = {"text": "texts", "vectors": "vectors", "image": "contents"}[model.index.modality]
     for split, name in (("validation", "val"), ("test", "test")):
-        told = Labelling(model, Path(job.data.path), split).run(lambda _: None)
-        of_the_run = {key: value for key, value in metrics.items() if key.startswith(f"{name}/")}
-        assert told.metrics == pytest.approx(of_the_run, nan_ok=True)
+        result = Labelling(model, Path(job.data.path), split).run(lambda _: None)
+        split_metrics = {key: value for key, value in metrics.items() if key.startswith(f"{name}/")}
+        assert result.metrics == pytest.approx(split_metrics, nan_ok=True)
     if contents != "contents":
         rows = list(getattr(data.split("test"), contents)())
-        found = model.predict_proba(rows).reshape(len(rows), -1)
-        np.testing.assert_allclose(found, probabilities(home, "test"), rtol=1e-5, atol=1e-6)
+        actual = model.predict_proba(rows).reshape(len(rows), -1)
+        np.testing.assert_allclose(actual, probabilities(home, "test"), rtol=1e-5, atol=1e-6)
         assert len(model.predict(rows[:3], threshold=None).labels) == 3
         assert len(model.predict([]).labels) == 0
     return model
@@ -55,8 +55,8 @@ def check(job, home, metrics, folder):
 
 @pytest.mark.parametrize(("modality", "name"), [(m, name) for m, its in OF_MODALITY.items() for name in its])
 def test_an_exported_baseline_predicts_as_its_run(modality, name, tmp_path):
-    place = small_dataset(tmp_path / "data", modality)
-    job = baseline_job(load_job(dataset_job(place)), name)
+    data_folder = small_dataset(tmp_path / "data", modality)
+    job = baseline_job(load_job(dataset_job(data_folder)), name)
     metrics, folder = exported(job, tmp_path)
     model = check(job, tmp_path, metrics, folder)
     assert list(model.index.predictors) == ["classifier"]
@@ -94,12 +94,12 @@ def test_it_is_fitted_again_where_the_cache_is_gone(made, tmp_path):
     shutil.rmtree(tmp_path / "cache")
     write_export(tmp_path / "again", tmp_path / "run", JobData.of(job, tmp_path), {})
     check(job, tmp_path, metrics, tmp_path / "again")
-    first, again = (
-        {file.name: file.read_bytes() for file in place.rglob("*.safetensors")}
-        for place in (folder, tmp_path / "again")
+    expected, actual = (
+        {file.name: file.read_bytes() for file in model_folder.rglob("*.safetensors")}
+        for model_folder in (folder, tmp_path / "again")
     )
-    assert first
-    assert again == first
+    assert expected
+    assert actual == expected
 
 
 def test_what_is_no_baseline_of_the_folder_is_refused(made, tmp_path):
@@ -117,9 +117,9 @@ def test_what_is_no_baseline_of_the_folder_is_refused(made, tmp_path):
 
 def test_a_plugin_that_keeps_no_tensors_is_refused(made, tmp_path, monkeypatch):
     job = made[0]
-    own = replace(BASELINES["tfidf_svm"], restore=None)
-    monkeypatch.setattr("mlcl.training.export.baseline.BASELINES", {"tfidf_svm": own})
-    with pytest.raises(UserError, match="cannot be exported") as caught:
+    plugin = replace(BASELINES["tfidf_svm"], restore=None)
+    monkeypatch.setattr("mlcl.training.export.baseline.BASELINES", {"tfidf_svm": plugin})
+    with pytest.raises(UserError, match="cannot be exported") as error:
         write_export(tmp_path / "own", tmp_path / "run", JobData.of(job, tmp_path), {})
-    assert caught.value.key == "baseline"
+    assert error.value.key == "baseline"
     assert not (tmp_path / "own").exists()

@@ -113,8 +113,8 @@ def test_a_device_that_is_none(folder):
 
 def test_a_device_of_torch_is_taken(folder):
     texts = ["ball run", "vote"]
-    found = load_model(folder, torch.device("cpu")).predict_proba(texts)
-    assert (found == load_model(folder, "cpu").predict_proba(texts)).all()
+    probabilities = load_model(folder, torch.device("cpu")).predict_proba(texts)
+    assert (probabilities == load_model(folder, "cpu").predict_proba(texts)).all()
 
 
 def test_a_full_disk_leaves_nothing(finished, tmp_path, monkeypatch):
@@ -143,17 +143,17 @@ def test_a_run_without_all_that_is_needed(finished, tmp_path):
     (tmp_path / "there").mkdir()
     with pytest.raises(UserError, match="already exists"):
         write_export(tmp_path / "there", run, job_data, {})
-    other = JobData.of(tiny_job(text_dataset(tmp_path / "data", seed=3), epochs=2), tmp_path)
+    other_data = JobData.of(tiny_job(text_dataset(tmp_path / "data", seed=3), epochs=2), tmp_path)
     with pytest.raises(
         UserError, match=r"not the data that the run was trained on.*allowed: " + job_data.fingerprint
     ):
-        write_export(tmp_path / "new", run, other, {})
-    fewer = JobData.of(tiny_job(job_data.dataset.place, "data.subset.n=20", epochs=2), tmp_path)
+        write_export(tmp_path / "new", run, other_data, {})
+    subset_data = JobData.of(tiny_job(job_data.dataset.place, "data.subset.n=20", epochs=2), tmp_path)
     with pytest.raises(UserError, match="embeddings of other train rows"):
-        write_export(tmp_path / "new", run, fewer, {})
-    wider = JobData.of(tiny_job(job_data.dataset.place, "encoder.width=9", epochs=2), tmp_path)
+        write_export(tmp_path / "new", run, subset_data, {})
+    wider_model = JobData.of(tiny_job(job_data.dataset.place, "encoder.width=9", epochs=2), tmp_path)
     with pytest.raises(UserError, match="weights of another model"):
-        write_export(tmp_path / "new", run, wider, {})
+        write_export(tmp_path / "new", run, wider_model, {})
     (tmp_path / "bare").mkdir()
     with pytest.raises(UserError, match=r"result\.json: the run left no such file"):
         write_export(tmp_path / "new", tmp_path / "bare", job_data, {})

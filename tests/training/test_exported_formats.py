@@ -63,7 +63,7 @@ def images(tmp_path_factory):
 def written(data, settings, models, tmp_path, *formats):
     """Trains a model, exports it with additional formats, and returns its folder."""
     for kind, folder in models.items():
-        settings = [each.replace(f"={kind}", str(folder)) for each in settings]
+        settings = [setting.replace(f"={kind}", str(folder)) for setting in settings]
     job_data, _ = run(tiny_job(data, *settings, epochs=1), tmp_path)
     write_export(tmp_path / "model", tmp_path / "run", job_data, {}, formats=formats)
     return tmp_path / "model"
@@ -73,7 +73,7 @@ def refused(data, settings, tmp_path, *formats):
     job_data, _ = run(tiny_job(data, *settings, epochs=1), tmp_path)
     with pytest.raises(UserError) as error:
         write_export(tmp_path / "model", tmp_path / "run", job_data, {}, formats=formats)
-    assert sorted(each.name for each in tmp_path.iterdir() if "model" in each.name) == []
+    assert sorted(file.name for file in tmp_path.iterdir() if "model" in file.name) == []
     return str(error.value)
 
 
@@ -89,9 +89,9 @@ def prepared(folder, contents, job):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(job.encoder.max_length)
     tokenizer.enable_padding(length=job.encoder.max_length, pad_id=(tokenizer.padding or {}).get("pad_id", 0))
-    read = tokenizer.encode_batch(contents)
-    mask = np.array([row.attention_mask for row in read], dtype=bool)
-    return {"input_ids": np.array([row.ids for row in read]), "attention_mask": mask}
+    encodings = tokenizer.encode_batch(contents)
+    mask = np.array([row.attention_mask for row in encodings], dtype=bool)
+    return {"input_ids": np.array([row.ids for row in encodings]), "attention_mask": mask}
 
 
 @pytest.mark.parametrize("name", [*GRAPHS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
