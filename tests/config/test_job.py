@@ -202,7 +202,9 @@ METRICS = {
 }
 
 
-@pytest.mark.parametrize(("written", "meant"), [(w, m) for m, its in METRICS.items() for w in its.split("|")])
+@pytest.mark.parametrize(
+    ("written", "meant"), [(w, m) for m, names in METRICS.items() for w in names.split("|")]
+)
 def test_a_metric_is_named_as_people_write_it(written, meant):
     assert validation_metric(written) == meant
     assert load_job(JOB, {"evaluation.metric": written}).evaluation.metric == meant

@@ -11,7 +11,7 @@ from mlcl.config.table.schema import find_table, load_table
 from mlcl.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = [each for kind in FOLDERS for each in packaged_files(kind).values()]
+FILES = [file for kind in FOLDERS for file in packaged_files(kind).values()]
 
 
 def test_names_are_those_of_all_files_and_distinct():
@@ -22,7 +22,7 @@ def test_names_are_those_of_all_files_and_distinct():
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("each", FILES, ids=lambda its: its.name)
+@pytest.mark.parametrize("each", FILES, ids=lambda file: file.name)
 def test_each_says_in_a_sentence_what_it_is(each):
     assert 10 < len(each.about) < 200
     assert "\n" not in each.about

@@ -158,8 +158,8 @@ def test_data_is_a_sources_files_or_a_prepared_folder(files, tmp_path):
 
 def test_data_of_cells_that_were_not_asked_for_are_no_mistake(files, tmp_path):
     columns = {"a": {}, "b": {"set": {"data": {"source": "digits"}}}}
-    small = {"small": {"about": "less", "columns": ["a"]}}
-    tree = {"columns": columns, "scales": small, "paper": {}}
+    small_scale = {"small": {"about": "less", "columns": ["a"]}}
+    tree = {"columns": columns, "scales": small_scale, "paper": {}}
     for options in ({"scale": "small"}, {"only": ["*/a"]}):
         assert len(files.cells(tree, data={"digits": str(tmp_path)}, **options)) == 2
     error = files.error(tree, data={"digit": str(tmp_path)})
@@ -181,8 +181,8 @@ def test_columns_of_one_source_have_files_of_their_own_but_no_folder_for_several
 
 
 def test_tolerance_digits_and_direction_may_be_a_figures_own(files):
-    small = {"small": {"about": "less", "tolerance": {"F1": 3}}}
-    files.cells({"tolerance": {"Acc": 0.1}, "digits": {"Acc": 3}, "scales": small})
+    small_scale = {"small": {"about": "less", "tolerance": {"F1": 3}}}
+    files.cells({"tolerance": {"Acc": 0.1}, "digits": {"Acc": 3}, "scales": small_scale})
     table = load_table(files.file)
     assert [table.tolerance_of(name) for name in ("Acc", "F1")] == [0.1, None]
     assert [table.tolerance_of(name, "small") for name in ("Acc", "F1")] == [None, 3]
@@ -228,11 +228,8 @@ def test_neighbours_that_a_row_asks_for_share_the_training(files):
 def test_an_override_has_the_last_word_over_neighbours_too(files, override):
     tree = {"rows": {"k 7": {"set": {"evaluation.knn.k": 7}}}, "columns": {"c": {}}, "paper": {}}
     (cell,) = files.cells(tree, overrides=override)
-    patience = {
-        "train.patience": 2,
-        "evaluation.metric": "knn/val/accuracy",
-    }  # of neighbours that are set whole
-    full_cell = files.cells({"set": patience, **line(set={"evaluation.knn": {"k": 2}})})[0]
+    keys = {"train.patience": 2, "evaluation.metric": "knn/val/accuracy"}  # of neighbours that are set whole
+    full_cell = files.cells({"set": keys, **line(set={"evaluation.knn": {"k": 2}})})[0]
     assert cell.neighbours == full_cell.neighbours == {}
     assert cell.asked(0).evaluation.knn.k == cell.jobs[0].evaluation.knn.k == 2
 
@@ -335,12 +332,12 @@ def test_an_alternative_is_in_the_scales_that_name_it(files):
     scales = {"small": {"about": "both", "rows": ["MLCL (ours)", "Sum"], "columns": ["All"]}}
     tree = {"rows": {**TABLE["rows"], **alternative}, "scales": scales}
     assert ids(files.cells(tree)) == ids(files.cells())
-    small = files.cells(tree, scale="small")
-    assert ids(small) == ["mlcl-ours/all", "sum/all"]
-    heads = small[1].jobs[0].objective.heads
+    small_cells = files.cells(tree, scale="small")
+    assert ids(small_cells) == ["mlcl-ours/all", "sum/all"]
+    heads = small_cells[1].jobs[0].objective.heads
     assert {name: head.reduction for name, head in heads.items()} == {"detail": "sum", "topic": "sum"}
     keys = {f"objective.heads.{head}.reduction" for head in ("detail", "topic")}
-    assert changed(small[0].jobs[0], small[1].jobs[0]) == keys
+    assert changed(small_cells[0].jobs[0], small_cells[1].jobs[0]) == keys
     # A row without heads has nothing to set.
     sum_cells = files.cells(overrides={"objective.heads.*.reduction": "sum"})
     assert sum_cells[0].jobs[0].objective.heads == {}

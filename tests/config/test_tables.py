@@ -144,7 +144,7 @@ def test_a_job_file_fits_its_data_set_and_names_its_command(file):
         assert fitted(load_job(file, overrides.split())) in ("single", "multi_label", "aspects")
 
 
-@pytest.mark.parametrize(("file", "scale"), CASES, ids=lambda part: getattr(part, "stem", part))
+@pytest.mark.parametrize(("file", "scale"), CASES, ids=lambda value: getattr(value, "stem", value))
 def test_every_cell_of_a_table_fits_its_data_set(file, scale):
     table_cells = cells_of(load_table(file), file, scale=scale, seeds=1)
     assert len({cell.id for cell in table_cells}) == len(table_cells)

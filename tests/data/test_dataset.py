@@ -29,9 +29,9 @@ def test_every_row_comes_back_under_its_split(text_set, batch, place):
 
 
 def test_labels_have_the_form_that_training_takes(write, batch):
-    unsorted = [[3, 0, 3], *batch["tags"][1:]]
+    unsorted_tags = [[3, 0, 3], *batch["tags"][1:]]
     batch["tags"][0] = [0, 3]
-    split = Dataset.open(write(batch | {"tags": unsorted})).split("train")
+    split = Dataset.open(write(batch | {"tags": unsorted_tags})).split("train")
     indices = [i for i, s in enumerate(batch["split"]) if s == "train"]
     topic = [-1 if batch["topic"][i] is None else batch["topic"][i] for i in indices]
     detail = [batch["detail"][i] for i in indices]

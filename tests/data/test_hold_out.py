@@ -51,11 +51,15 @@ def has(split, held_out):
 
 @pytest.mark.parametrize("labels", ["fine", "tags", "path", "path.fine", "flat"])
 def test_rows_with_a_held_out_class_leave_every_split_and_no_others(data, labels):
-    reduced = hold_out(data, labels, 0.2, seed=0)
-    held_out = reduced.info.held_out
+    reduced_data = hold_out(data, labels, 0.2, seed=0)
+    held_out = reduced_data.info.held_out
     assert held_out.labels == ("fine" if labels in ("path", "flat") else labels)
     for name in ("train", "validation", "test"):
-        split, seen_split, unseen_split = data.split(name), reduced.split(name), reduced.unseen(name)
+        split, seen_split, unseen_split = (
+            data.split(name),
+            reduced_data.split(name),
+            reduced_data.unseen(name),
+        )
         assert sorted([*seen_split.ids, *unseen_split.ids]) == sorted(split.ids)
         assert has(split, held_out).count(True) == len(unseen_split)
         assert not any(has(seen_split, held_out))

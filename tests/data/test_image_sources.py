@@ -34,7 +34,10 @@ CIFAR_LABELS = {"train": [(i % 3 // 2, i % 3) for i in range(60)], "test": [(1, 
 class TestCifar100(DistributionTestCase):
     name = "cifar100"
     files = {
-        **{f"set/{split}.bin": records(its, n)[0] for n, (split, its) in enumerate(CIFAR_LABELS.items())},
+        **{
+            f"set/{split}.bin": records(labels, n)[0]
+            for n, (split, labels) in enumerate(CIFAR_LABELS.items())
+        },
         "set/coarse_label_names.txt": "fish\ntrees\n",
         "set/fine_label_names.txt": "ray\nshark\noak_tree\n",
     }
@@ -124,7 +127,9 @@ class TestVoc2007(DistributionTestCase):
     files = {
         **{f"{MAIN}/{part}.txt": "".join(f"{i}\n" for i in images) for part, images in VOC.items()},
         **{
-            f"{MAIN}/{name}_{part}.txt": "".join(f"{i} {its.get(name, -1):2d}\n" for i, its in images.items())
+            f"{MAIN}/{name}_{part}.txt": "".join(
+                f"{i} {marks.get(name, -1):2d}\n" for i, marks in images.items()
+            )
             for part, images in VOC.items()
             for name in voc2007.CLASSES
         },
@@ -158,11 +163,7 @@ class TestVoc2007(DistributionTestCase):
 
     def test_the_split_of_the_paper_halves_the_test_set(self, read):
         split = splits_of(read(split="paper"))
-        assert {i for i, split_name in split.items() if split_name == "train"} == {
-            "000012",
-            "000017",
-            "000005",
-        }
+        assert {i for i, name in split.items() if name == "train"} == {"000012", "000017", "000005"}
         assert [list(split.values()).count(name) for name in ("validation", "test")] == [20, 20]
 
 
@@ -198,7 +199,7 @@ VAL = "annotations/instances_val2014.json"
 class TestCoco(DistributionTestCase):
     name = "coco"
     files = {
-        **{f"annotations/instances_{part}2014.json": instances(*its) for part, its in COCO.items()},
+        **{f"annotations/instances_{part}2014.json": instances(*content) for part, content in COCO.items()},
         **{f"{p}2014/{name}": png(i) for p, (images, _) in COCO.items() for i, name in images.items()},
         **{f"annotations/instances_{p}2017.json": instances({i: f"{i:012d}.jpg"}, [(i, 1, 0)])
            for p, i in (("train", 9), ("val", 139))},
@@ -274,7 +275,7 @@ PARTITION = "Eval/list_eval_partition.txt"
 TYPES = list(dict.fromkeys(KINDS.values()))
 NUMBERED = [(image, list(KINDS).index(kind) + 1) for image, (kind, _) in GARMENTS.items()]
 LISTS = {
-    CLOTH: columns("category_name category_type", [(k, TYPES.index(its) + 1) for k, its in KINDS.items()]),
+    CLOTH: columns("category_name category_type", [(k, TYPES.index(name) + 1) for k, name in KINDS.items()]),
     IMAGES: columns("image_name category_label", NUMBERED),
     PARTITION: columns("image_name evaluation_status", [(i, part) for i, (_, part) in GARMENTS.items()]),
 }
@@ -346,7 +347,9 @@ class TestNusWide(DistributionTestCase):
         TEST: listed("test"),
         "Concepts81.txt": "".join(f"{concept}\n" for concept in CONCEPTS),
         **{
-            f"Groundtruth/AllLabels/Labels_{c}.txt": "".join(f"{c in its:d}\n" for _, its in PHOTOS.values())
+            f"Groundtruth/AllLabels/Labels_{c}.txt": "".join(
+                f"{c in tags:d}\n" for _, tags in PHOTOS.values()
+            )
             for c in CONCEPTS
         },
         "Groundtruth/TrainTestLabels/Labels_lake_Train.txt": "-1130179\n",

@@ -77,8 +77,8 @@ def mimic3_files(end="", folder="", header=lambda names: names):
     tables = {"NOTEEVENTS.csv": quoted(header(NOTES_3), notes)}
     for name, cells in TABLES_3.items():
         rows = [cell.split(" ") for cell in cells.split(", ")]
-        coded = [(n, 1, int(admission), n, code) for n, (admission, code) in enumerate(rows)]
-        tables[name] = quoted(header(CODES_3), coded)
+        code_rows = [(n, 1, int(admission), n, code) for n, (admission, code) in enumerate(rows)]
+        tables[name] = quoted(header(CODES_3), code_rows)
     compress = gzip.compress if end else bytes
     return {f"{folder}{name}{end}": compress(content) for name, content in tables.items()}
 
@@ -163,8 +163,8 @@ class TestMimic3(ClinicalTestCase):
         assert labels_of(read(codes=50)) == labels
 
     def test_files_may_be_compressed_deep_and_headed_in_small_letters(self, read, given):
-        deep = mimic3_files(".gz", "files/1.4/", lambda names: [name.lower() for name in names])
-        data = read({**dict.fromkeys(mimic3_files()), **deep})
+        deep_files = mimic3_files(".gz", "files/1.4/", lambda names: [name.lower() for name in names])
+        data = read({**dict.fromkeys(mimic3_files()), **deep_files})
         assert data.info.rows == {"train": 3, "validation": 1, "test": 1}
         (given / "lists").rename(given / "mimic3")
         assert read(splits=given).info.fingerprint == data.info.fingerprint
@@ -183,8 +183,8 @@ def test_clean_text_drops_numbers_punctuation_and_brackets():
 
 
 def test_clean_tokens_keeps_the_marks_of_mimic_4():
-    cleaned = clean_tokens("Name: ___\nUnit No: ___ 12,5 µg/L 250mg Dr.___18 [x_2] 07")
-    assert cleaned == "name ___ unit no ___ µg l 250mg dr ___18 x_2"
+    text = clean_tokens("Name: ___\nUnit No: ___ 12,5 µg/L 250mg Dr.___18 [x_2] 07")
+    assert text == "name ___ unit no ___ µg l 250mg dr ___18 x_2"
 
 
 STAYS_4 = [

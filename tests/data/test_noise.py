@@ -39,68 +39,76 @@ def deviation(p, n):
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
 def test_a_class_stays_as_often_as_the_paper_says(train, rate):
-    clean, noisy = train.labels("fine"), add_label_noise(train, "fine", rate, seed=1).labels("fine")
-    is_known = clean >= 0
-    assert torch.equal(noisy[~is_known], clean[~is_known])
+    clean_labels, noisy_labels = (
+        train.labels("fine"),
+        add_label_noise(train, "fine", rate, seed=1).labels("fine"),
+    )
+    is_known = clean_labels >= 0
+    assert torch.equal(noisy_labels[~is_known], clean_labels[~is_known])
     expected_share, kept_share = (
         1 - rate * (FINE - 1) / FINE,
-        float((noisy == clean)[is_known].double().mean()),
+        float((noisy_labels == clean_labels)[is_known].double().mean()),
     )
     assert kept_share == pytest.approx(
         expected_share, abs=deviation(expected_share, int(is_known.sum())) + 1e-12
     )
-    changed_classes = noisy[is_known & (noisy != clean)]
+    changed_classes = noisy_labels[is_known & (noisy_labels != clean_labels)]
     if rate:
         shares = torch.bincount(changed_classes, minlength=FINE) / len(changed_classes)
         assert shares.numpy() == pytest.approx(1 / FINE, abs=0.03)
 
 
 def test_coarser_levels_follow_the_drawn_class(train):
-    noisy = add_label_noise(train, "fine", 0.5, seed=2)
-    fine, coarse = noisy.labels("fine"), noisy.labels("coarse")
+    noisy_split = add_label_noise(train, "fine", 0.5, seed=2)
+    fine, coarse = noisy_split.labels("fine"), noisy_split.labels("coarse")
     assert torch.equal(coarse, torch.where(fine < 0, -1, fine // 2))
-    assert torch.equal(noisy.labels("path"), torch.stack([coarse, fine], dim=1))
-    assert torch.equal(noisy.labels("path.coarse"), coarse)
+    assert torch.equal(noisy_split.labels("path"), torch.stack([coarse, fine], dim=1))
+    assert torch.equal(noisy_split.labels("path.coarse"), coarse)
     assert not torch.equal(coarse, train.labels("coarse"))
 
 
 def test_aspects_are_drawn_one_by_one_and_missing_ratings_stay_missing(train):
-    noisy = add_label_noise(train, "ratings", 0.6, seed=3)
-    clean_NA, noisy_NA = train.labels("ratings"), noisy.labels("ratings")
+    noisy_split = add_label_noise(train, "ratings", 0.6, seed=3)
+    clean_NA, noisy_NA = train.labels("ratings"), noisy_split.labels("ratings")
     assert torch.equal(noisy_NA == 0, clean_NA == 0)
     assert set(noisy_NA.unique().tolist()) == {0, 1, 2.5, 4}
     known_NA = clean_NA > 0
     shares_A = [(noisy_NA == clean_NA)[known_NA[:, a], a].double().mean() for a in range(2)]
     assert [float(share) for share in shares_A] == pytest.approx([0.6, 0.6], abs=0.04)
-    assert torch.equal(noisy.labels("ratings.q") >= 0, known_NA[:, 1])
+    assert torch.equal(noisy_split.labels("ratings.q") >= 0, known_NA[:, 1])
     expected = torch.tensor([-1, 0, 1, 2])[torch.searchsorted(torch.tensor([0, 1, 2.5, 4]), noisy_NA[:, 1])]
-    assert torch.equal(noisy.labels("ratings.q"), expected)
+    assert torch.equal(noisy_split.labels("ratings.q"), expected)
 
 
 def test_a_multi_label_row_keeps_its_number_of_labels_less_repeats(train):
-    clean, noisy = train.labels("tags"), add_label_noise(train, "tags", 0.5, seed=4).labels("tags")
-    assert isinstance(noisy, LabelRows)
-    assert bool((noisy.counts() <= clean.counts()).all())
-    assert int(noisy.counts().sum()) > 0.97 * int(clean.counts().sum())
-    n_kept = sum(len(set(a) & set(b)) for a, b in zip(clean.lists(), noisy.lists(), strict=True))
-    assert n_kept / int(clean.counts().sum()) == pytest.approx(0.5 + 0.5 / 40, abs=0.03)
+    clean_labels, noisy_labels = (
+        train.labels("tags"),
+        add_label_noise(train, "tags", 0.5, seed=4).labels("tags"),
+    )
+    assert isinstance(noisy_labels, LabelRows)
+    assert bool((noisy_labels.counts() <= clean_labels.counts()).all())
+    assert int(noisy_labels.counts().sum()) > 0.97 * int(clean_labels.counts().sum())
+    n_kept = sum(
+        len(set(a) & set(b)) for a, b in zip(clean_labels.lists(), noisy_labels.lists(), strict=True)
+    )
+    assert n_kept / int(clean_labels.counts().sum()) == pytest.approx(0.5 + 0.5 / 40, abs=0.03)
 
 
 @pytest.mark.parametrize("name", ["fine", "tags", "ratings"])
 def test_a_row_has_the_same_noise_in_every_subset(train, name):
     whole_labels = add_label_noise(train, name, 0.5, seed=5).labels(name)
     part = subset(train, "fine", n=500, seed=0)
-    noisy = add_label_noise(part, name, 0.5, seed=5).labels(name)
+    noisy_labels = add_label_noise(part, name, 0.5, seed=5).labels(name)
     rows = part.index
     if isinstance(whole_labels, LabelRows):
-        assert noisy.lists() == whole_labels.take(rows).lists()
+        assert noisy_labels.lists() == whole_labels.take(rows).lists()
     else:
-        assert torch.equal(noisy, whole_labels[rows])
+        assert torch.equal(noisy_labels, whole_labels[rows])
     other_labels = add_label_noise(part, name, 0.5, seed=6).labels(name)
     assert (
-        noisy.lists() != other_labels.lists()
-        if isinstance(noisy, LabelRows)
-        else not torch.equal(noisy, other_labels)
+        noisy_labels.lists() != other_labels.lists()
+        if isinstance(noisy_labels, LabelRows)
+        else not torch.equal(noisy_labels, other_labels)
     )
 
 

@@ -581,7 +581,10 @@ class TestCsv(SourceTestCase):
         Wart({"data.csv": as_csv(SIMPLE[:1]) + '\n"open'}, "not valid CSV at or after line 3"),
         Wart({"data.csv": as_csv([SIMPLE[0], SIMPLE[2], ("x", "y")])}, "wrong number of fields at line 4"),
         Wart({"data.csv": as_csv(SIMPLE, (*HEADER[:6], "food"))}, "columns.0: this column occurs twice"),
-        *(Wart({}, message, yaml.safe_load(f"{{{wrong}}}")) for wrong, message in OPTIONS_REFUSED.items()),
+        *(
+            Wart({}, message, yaml.safe_load(f"{{{options}}}"))
+            for options, message in OPTIONS_REFUSED.items()
+        ),
     )
 
 
@@ -630,7 +633,9 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize(("split", "name"), [(k, its) for k, names in SAYS.items() for its in names.split()])
+@pytest.mark.parametrize(
+    ("split", "name"), [(k, name) for k, names in SAYS.items() for name in names.split()]
+)
 def test_the_split_that_a_name_says(split, name):
     assert split_of_name(name) == split
 

@@ -20,8 +20,8 @@ def test_the_same_texts_give_the_same_vocabulary_which_survives_its_json():
     texts = [f"word{i} word{i % 50}" for i in range(500)]
     tokenizer = train_word_tokenizer(texts, 100)
     assert tokenizer.to_str() == train_word_tokenizer(texts, 100).to_str()
-    restored = load_tokenizer(tokenizer.to_str())
-    assert restored.to_str() == tokenizer.to_str()
+    restored_tokenizer = load_tokenizer(tokenizer.to_str())
+    assert restored_tokenizer.to_str() == tokenizer.to_str()
     with pytest.raises(UserError, match="not a tokenizer"):
         load_tokenizer("{}")
 
@@ -45,14 +45,14 @@ def test_the_cache_is_used_for_the_same_tokenizer_rows_and_length_only(text_set,
     tokenizer = train_word_tokenizer(split.texts(), vocabulary=50)
     calls = []
     monkeypatch.setattr(tokens, "_encode", lambda *a, real=tokens._encode: calls.append(a) or real(*a))
-    first = encode(tokenizer, split, 8, tmp_path / "cache")
-    cached = encode(tokenizer, Dataset.open(text_set).split("train"), 8, tmp_path / "cache")
+    first_encoding = encode(tokenizer, split, 8, tmp_path / "cache")
+    cached_encoding = encode(tokenizer, Dataset.open(text_set).split("train"), 8, tmp_path / "cache")
     assert len(calls) == 1
-    assert isinstance(cached.tokens, np.memmap)
-    assert np.array_equal(first.tokens, cached.tokens)
-    uncached = encode(tokenizer, split.texts(), 8)
-    assert np.array_equal(uncached.tokens, cached.tokens)
-    assert np.array_equal(uncached.offsets, cached.offsets)
+    assert isinstance(cached_encoding.tokens, np.memmap)
+    assert np.array_equal(first_encoding.tokens, cached_encoding.tokens)
+    other_encoding = encode(tokenizer, split.texts(), 8)
+    assert np.array_equal(other_encoding.tokens, cached_encoding.tokens)
+    assert np.array_equal(other_encoding.offsets, cached_encoding.offsets)
 
     count = len(calls)
     encode(tokenizer, split, 9, tmp_path / "cache")

@@ -81,12 +81,12 @@ def test_held_out_classes_carry_unknown_entries_along(place, findings):
 @pytest.mark.parametrize("rate", [0.5, 1.0])
 def test_noise_keeps_unknown_entries_unknown(place, rate):
     train = Dataset.open(place).split("train")
-    noisy = add_label_noise(train, "findings", rate, seed=1)
-    assert noisy.labels("findings").unknown.lists() == train.labels("findings").unknown.lists()
-    rows = noisy.labels("findings")
+    noisy_split = add_label_noise(train, "findings", rate, seed=1)
+    assert noisy_split.labels("findings").unknown.lists() == train.labels("findings").unknown.lists()
+    rows = noisy_split.labels("findings")
     assert rows.lists() != train.labels("findings").lists()
     assert not np.intersect1d(rows.cells().numpy(), rows.unknown.cells().numpy()).size
-    part, unknown = noisy.take(torch.tensor([4, 1])), train.labels("findings").unknown.lists()
+    part, unknown = noisy_split.take(torch.tensor([4, 1])), train.labels("findings").unknown.lists()
     assert part.labels("findings").unknown.lists() == [unknown[4], unknown[1]]
 
 

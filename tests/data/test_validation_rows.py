@@ -39,11 +39,7 @@ def ids(data):
 
 def test_the_rows_are_as_many_disjoint_and_those_of_train_and_validation(data):
     before, after = ids(data), ids(redraw_validation(data, 1))
-    assert {name: len(row_ids) for name, row_ids in after.items()} == {
-        "train": 200,
-        "validation": 40,
-        "test": 60,
-    }
+    assert {name: len(rows) for name, rows in after.items()} == {"train": 200, "validation": 40, "test": 60}
     assert set(after["train"]) | set(after["validation"]) == set(before["train"]) | set(before["validation"])
     assert not set(after["train"]) & set(after["validation"])
     assert len(set(after["validation"]) & set(before["validation"])) < 20
@@ -64,19 +60,19 @@ def test_a_seed_draws_its_own_rows_and_once_where_there_is_a_cache(data, tmp_pat
 
 
 def test_groups_and_copies_stay_whole(write, batch, data):
-    redrawn = redraw_validation(data, 3)
-    train, validation = (set(redrawn.split(name).groups()) for name in ("train", "validation"))
+    redrawn_data = redraw_validation(data, 3)
+    train, validation = (set(redrawn_data.split(name).groups()) for name in ("train", "validation"))
     assert not train & validation
     batch["text"] = [f"text {_letters(row // 2)}" for row in range(40)]
-    copies_redrawn = redraw_validation(Dataset.open(write(batch, "copies")), 1)
-    assert not set(copies_redrawn.split("train").texts()) & set(copies_redrawn.split("validation").texts())
+    redrawn_copies = redraw_validation(Dataset.open(write(batch, "copies")), 1)
+    assert not set(redrawn_copies.split("train").texts()) & set(redrawn_copies.split("validation").texts())
 
 
 def test_images_of_equal_pixels_stay_in_one_split(write_images, image_batch):
     copies = {"id": [f"b{i}" for i in range(20)], "image": [_bmp(image) for image in image_batch["image"]]}
     columns = {name: values + copies.get(name, values) for name, values in image_batch.items()}
-    redrawn = redraw_validation(Dataset.open(write_images(columns)), 1)
-    names = {name: {row_id[1:] for row_id in row_ids} for name, row_ids in ids(redrawn).items()}
+    redrawn_data = redraw_validation(Dataset.open(write_images(columns)), 1)
+    names = {name: {row_id[1:] for row_id in row_ids} for name, row_ids in ids(redrawn_data).items()}
     assert len(names["validation"]) == 4
     assert not names["train"] & names["validation"]
 
@@ -94,27 +90,31 @@ def test_rows_that_all_stay_together_leave_no_validation(write, batch):
 
 
 def test_classes_are_stratified_and_labels_stay_with_their_rows(data):
-    redrawn = redraw_validation(data, 4)
-    counts = np.bincount(redrawn.split("validation").labels("topic"))
+    redrawn_data = redraw_validation(data, 4)
+    counts = np.bincount(redrawn_data.split("validation").labels("topic"))
     assert abs(counts - np.array([40 * 2 / 3, 40 / 3])).max() <= 3
     for name in ("train", "validation"):
-        rows = [int(row_id[1:]) for row_id in redrawn.split(name).ids]
-        assert redrawn.split(name).labels("detail").tolist() == [row // 3 % 3 for row in rows]
-    assert Counter(redrawn.split("train").labels("detail").tolist()).keys() == {0, 1, 2}
+        rows = [int(row_id[1:]) for row_id in redrawn_data.split(name).ids]
+        assert redrawn_data.split(name).labels("detail").tolist() == [row // 3 % 3 for row in rows]
+    assert Counter(redrawn_data.split("train").labels("detail").tolist()).keys() == {0, 1, 2}
 
 
 def test_classes_are_held_out_of_the_rows_that_were_drawn(data):
-    redrawn = redraw_validation(data, 1)
-    reduced = hold_out(redrawn, "tags", 0.5, 0)
+    redrawn_data = redraw_validation(data, 1)
+    reduced_data = hold_out(redrawn_data, "tags", 0.5, 0)
     for name in ("train", "validation"):
-        assert set(reduced.split(name).ids) < set(redrawn.split(name).ids)
-        assert set(reduced.unseen(name).ids) | set(reduced.split(name).ids) == set(redrawn.split(name).ids)
-    assert reduced.info.fingerprint != hold_out(data, "tags", 0.5, 0).info.fingerprint
+        assert set(reduced_data.split(name).ids) < set(redrawn_data.split(name).ids)
+        assert set(reduced_data.unseen(name).ids) | set(reduced_data.split(name).ids) == set(
+            redrawn_data.split(name).ids
+        )
+    assert reduced_data.info.fingerprint != hold_out(data, "tags", 0.5, 0).info.fingerprint
 
 
 def test_caches_tell_drawn_rows_apart_and_share_the_test_split(data):
-    redrawn = redraw_validation(data, 1)
-    is_same = {name: data.split(name).fingerprint == redrawn.split(name).fingerprint for name in ids(data)}
+    redrawn_data = redraw_validation(data, 1)
+    is_same = {
+        name: data.split(name).fingerprint == redrawn_data.split(name).fingerprint for name in ids(data)
+    }
     assert is_same == {"train": False, "validation": False, "test": True}
 
 

@@ -56,9 +56,9 @@ def test_values_stay_in_range(pixels):
 def test_about_half_of_the_images_are_mirrored():
     pixels = torch.arange(30, dtype=torch.uint8).view(1, 3, 2, 5).expand(400, -1, -1, -1)
     views = augment(pixels, **(NOTHING | {"flip": True}), generator=generator())
-    original, mirrored = normalise(pixels[:1]), normalise(pixels[:1]).flip(-1)
-    is_mirrored = (views == mirrored).flatten(1).all(1)
-    assert (is_mirrored | (views == original).flatten(1).all(1)).all()
+    original_view, mirrored_view = normalise(pixels[:1]), normalise(pixels[:1]).flip(-1)
+    is_mirrored = (views == mirrored_view).flatten(1).all(1)
+    assert (is_mirrored | (views == original_view).flatten(1).all(1)).all()
     assert 160 < is_mirrored.sum() < 240
 
 

@@ -16,8 +16,8 @@ def test_shards_hold_one_split_and_at_most_their_rows_in_batches_of_any_size(wri
     info = Dataset.open(write(batch, "whole", shard_rows=10)).info
     rows = {"train-00000": 10, "train-00001": 10, "train-00002": 4, "validation-00000": 8, "test-00000": 8}
     assert {shard.file: shard.rows for shard in info.shards} == {f"{k}.parquet": n for k, n in rows.items()}
-    small = [{name: values[i : i + 3] for name, values in batch.items()} for i in range(0, 40, 3)]
-    assert Dataset.open(write(None, "parts", shard_rows=10, batches=small)).info == info
+    batches = [{name: values[i : i + 3] for name, values in batch.items()} for i in range(0, 40, 3)]
+    assert Dataset.open(write(None, "parts", shard_rows=10, batches=batches)).info == info
 
 
 def test_the_same_data_again_is_accepted_and_other_data_refused(write, batch):
@@ -77,8 +77,10 @@ def test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         # The options, and so the folder, are the same, but the data are small enough for a test.
-        small = replace(SOURCE, read=lambda _, *arguments: SOURCE.read(Options(scenes=100), *arguments))
-        patch.setattr(sources, "find_source", lambda _: small)
+        small_source = replace(
+            SOURCE, read=lambda _, *arguments: SOURCE.read(Options(scenes=100), *arguments)
+        )
+        patch.setattr(sources, "find_source", lambda _: small_source)
         folder = prepare("digits", tmp_path, {"scenes": 200_000})
     assert folder.name == name
     assert not list(tmp_path.glob(".digits-*.partial"))

@@ -217,8 +217,8 @@ def hierarchical(name, predicted, true):
 
 
 def levels_up(a, y):
-    shared = [level for level in range(3) if path(a)[level] == path(y)[level]]
-    return 2 - max(shared, default=-1)
+    shared_levels = [level for level in range(3) if path(a)[level] == path(y)[level]]
+    return 2 - max(shared_levels, default=-1)
 
 
 def level_sums(q):

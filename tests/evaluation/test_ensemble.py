@@ -105,13 +105,13 @@ def test_the_second_models_logits_get_the_deviation_and_mean_of_the_firsts():
 
 def test_a_second_model_that_does_not_help_has_no_weight():
     targets = targets_of("single")
-    good = torch.nn.functional.one_hot(targets, 5).float() * 0.8 + 0.04
+    good_p = torch.nn.functional.one_hot(targets, 5).float() * 0.8 + 0.04
     scoring = Scoring("accuracy", "max")
-    assert choose_ensemble("single", good, drawn("single", 3, 1.0), targets, scoring).weight == 0
-    assert choose_ensemble("single", good, torch.full((40, 5), 0.2), targets, scoring) == Ensemble(0.0)
+    assert choose_ensemble("single", good_p, drawn("single", 3, 1.0), targets, scoring).weight == 0
+    assert choose_ensemble("single", good_p, torch.full((40, 5), 0.2), targets, scoring) == Ensemble(0.0)
     random_p = drawn("single", 3, 1.0)
-    assert choose_ensemble("single", torch.full((40, 5), 0.2), good, targets, scoring).weight == 0.1
-    assert choose_ensemble("single", random_p, good, targets, scoring).weight > 0
+    assert choose_ensemble("single", torch.full((40, 5), 0.2), good_p, targets, scoring).weight == 0.1
+    assert choose_ensemble("single", random_p, good_p, targets, scoring).weight > 0
 
 
 def test_a_metric_of_which_less_is_better_and_one_without_a_value():
@@ -125,10 +125,8 @@ def test_a_metric_of_which_less_is_better_and_one_without_a_value():
         "multi_label", probabilities, targets, scoring.decide("multi_label", probabilities, targets)
     )
     assert ensemble_metrics["hamming_loss"] < first_metrics["hamming_loss"]
-    empty_targets = LabelRows.from_lists([[]] * 40, 5)
-    assert choose_ensemble("multi_label", first, second, empty_targets, Scoring("map", "max")) == Ensemble(
-        0.0
-    )
+    no_labels = LabelRows.from_lists([[]] * 40, 5)
+    assert choose_ensemble("multi_label", first, second, no_labels, Scoring("map", "max")) == Ensemble(0.0)
     first, second, targets = drawn("aspects", 0, 2.0), drawn("aspects", 1, 1.0), targets_of("aspects")
     targets[:, 1] = -1
     scoring = Scoring("accuracy_b", "max", aspects=("a", "b", "c"))

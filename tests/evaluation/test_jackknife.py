@@ -53,11 +53,9 @@ def test_without_the_block_of_all_known_labels_no_count_has_a_value():
 @pytest.mark.parametrize("predicted", [[0, 1, 1, 0], [0, 0, 0, 2], [1, 1, 0, 0]])
 def test_without_all_rows_of_a_class_every_model_is_averaged_over_the_other_classes(predicted):
     p, targets = torch.nn.functional.one_hot(torch.tensor(predicted), 3).float(), torch.tensor([0, 0, 1, 1])
-    values = values_without_blocks("single", p, targets, np.array([0, 0, 1, 1]), only=["macro_f1"])[
-        "macro_f1"
-    ]
+    f1 = values_without_blocks("single", p, targets, np.array([0, 0, 1, 1]), only=["macro_f1"])["macro_f1"]
     n_right = [predicted[2:].count(1), predicted[:2].count(0)]  # without block 0, only class 1 has rows
-    assert values == pytest.approx([2 * n / (n + 2) for n in n_right])
+    assert f1 == pytest.approx([2 * n / (n + 2) for n in n_right])
 
 
 def test_probabilities_of_float16_keep_the_numbers_of_many_rows():

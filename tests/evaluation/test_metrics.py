@@ -27,12 +27,8 @@ def test_no_positive_at_all():
     assert all(math.isnan(metrics[name]) for name in ("map", "macro_auc", "micro_auc"))
     ranking = evaluate("multi_label", torch.rand(2, 3), LabelRows.from_lists([[], []], 3), only=RANKING)
     assert [math.isnan(value) for value in ranking.values()] == [True] * 4
-    empty_metrics = evaluate("multi_label", torch.full((2, 3), 0.1), LabelRows.from_lists([[], []], 3))
-    assert (empty_metrics["subset_accuracy"], empty_metrics["hamming_loss"], empty_metrics["micro_f1"]) == (
-        1,
-        0,
-        0,
-    )
+    scores = evaluate("multi_label", torch.full((2, 3), 0.1), LabelRows.from_lists([[], []], 3))
+    assert (scores["subset_accuracy"], scores["hamming_loss"], scores["micro_f1"]) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("predicted", [[0, 2, 1, 0], [0, 0, 0, 0], [3, 3, 2, 2]])
@@ -94,12 +90,10 @@ def test_the_calibration_of_classes_is_that_of_the_most_probable_one():
     single_error = evaluate("single", p, targets, only=["calibration_error"])["calibration_error"]
     assert single_error == pytest.approx((2 * 0.7 - 1 + 1 - 0.4) / 3)
     aspect_targets = torch.stack([targets, torch.ones_like(targets)], 1)
-    aspect_probabilities = p[:, None].expand(-1, 2, -1)
-    aspect_error = evaluate("aspects", aspect_probabilities, aspect_targets, only=["calibration_error"])[
-        "calibration_error"
-    ]
+    aspect_p = p[:, None].expand(-1, 2, -1)
+    error = evaluate("aspects", aspect_p, aspect_targets, only=["calibration_error"])["calibration_error"]
     second_error = (abs(2 * 0.7 - 1) + 0.4 + 0.9) / 4
-    assert aspect_error == pytest.approx((single_error + second_error) / 2)
+    assert error == pytest.approx((single_error + second_error) / 2)
 
 
 @pytest.mark.parametrize(

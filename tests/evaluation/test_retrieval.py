@@ -63,9 +63,9 @@ def test_batches_do_not_change_a_query():
     datastore, queries = torch.randn(300, 24, generator=generator), torch.randn(50, 24, generator=generator)
     expected = retrieve(datastore, queries, 9)
     for row in (0, 17, 49):
-        single = retrieve(datastore, queries[row, None], 9)
-        assert torch.equal(single.index[0], expected.index[row])
-        assert torch.equal(single.distance[0], expected.distance[row])
+        result = retrieve(datastore, queries[row, None], 9)
+        assert torch.equal(result.index[0], expected.index[row])
+        assert torch.equal(result.distance[0], expected.distance[row])
 
 
 def test_a_small_datastore_clips_k_and_says_so(caplog):
@@ -158,10 +158,10 @@ def test_merge_equals_the_slow_loop(data):
         )
         for w in widths
     ]
-    merged = retrieval.merge(blocks, k)
-    assert merged.distance.dtype == torch.float32
-    assert merged.index.dtype == torch.int64
-    assert pairs_of(merged) == slow_merge(blocks, k)
+    result = retrieval.merge(blocks, k)
+    assert result.distance.dtype == torch.float32
+    assert result.index.dtype == torch.int64
+    assert pairs_of(result) == slow_merge(blocks, k)
 
 
 NONE = Neighbours(torch.zeros(1, 0), torch.zeros(1, 0, dtype=torch.int64))

@@ -52,8 +52,8 @@ def sparse_for(name):
     "name",
     [
         name
-        for name, its in BASELINES.items()
-        if name.startswith(("maj", "tfidf", "text", "enc", "words")) and not its.hierarchical
+        for name, baseline in BASELINES.items()
+        if name.startswith(("maj", "tfidf", "text", "enc", "words")) and not baseline.hierarchical
     ],
 )
 def test_probabilities_have_the_shape_of_the_task(name, task):
@@ -95,26 +95,26 @@ def test_svm_is_one_machine_a_column(task):
     for column in range(score.shape[1]):
         aspect, class_index = divmod(column, C)
         known_rows = np.arange(N) if task == "multi_label" else np.flatnonzero(y[:, aspect] >= 0)
-        positive = y[:, column] > 0 if task == "multi_label" else y[known_rows, aspect] == class_index
-        if not positive.any():
+        is_positive = y[:, column] > 0 if task == "multi_label" else y[known_rows, aspect] == class_index
+        if not is_positive.any():
             score[:, column] = -20
             continue
         x_train, x_validation = (x.toarray().astype(float) for x in (data.rows[known_rows], data.validation))
-        machine = LinearSVC(C=0.1, tol=0.1, random_state=0).fit(x_train, positive)
+        machine = LinearSVC(C=0.1, tol=0.1, random_state=0).fit(x_train, is_positive)
         score[:, column] = machine.decision_function(x_validation)
     if task == "multi_label":
         expected = 1 / (1 + np.exp(-score))
     else:
-        shaped = np.exp(score.reshape(M, -1, C))
-        expected = shaped / shaped.sum(-1, keepdims=True)
+        exp_score = np.exp(score.reshape(M, -1, C))
+        expected = exp_score / exp_score.sum(-1, keepdims=True)
     actual = fitted.probabilities(data.validation).numpy().reshape(expected.shape)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_neighbours_of_sparse_and_dense_rows_are_those_of_a_loop():
     dense_rows, queries = rows(N, 0, sparse=False), rows(M, 1, sparse=False)
-    unit, unit_queries = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (dense_rows, queries))
-    distance = np.array([[np.sqrt(((q - x) ** 2).sum()) for x in unit] for q in unit_queries])
+    unit_rows, unit_queries = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (dense_rows, queries))
+    distance = np.array([[np.sqrt(((q - x) ** 2).sum()) for x in unit_rows] for q in unit_queries])
     order = distance.argsort(1, kind="stable")[:, :5]
     for x, q in ((dense_rows, queries), (csr_array(dense_rows), csr_array(queries))):
         nearest = neighbours(x, q, 5)
@@ -218,17 +218,17 @@ def test_constant_features_have_scale_1_and_small_ones_their_own():
 def test_rows_of_unit_length_are_read_as_they_are(name):
     """Tests that C is searched from .1 to 100, and that the model is scikit-learn's without scaling."""
     data = problem("single", score=lambda p: -float(p.square().sum()))
-    unit = replace(data, rows=_unit(data.rows), validation=_unit(data.validation))
+    unit_data = replace(data, rows=_unit(data.rows), validation=_unit(data.validation))
     scores = []
-    fitted = BASELINES[name].fit(replace(unit, score=lambda p: scores.append(0) or float(len(scores))))
+    fitted = BASELINES[name].fit(replace(unit_data, score=lambda p: scores.append(0) or float(len(scores))))
     assert fitted.chosen == {"C": 100.0}
     assert len(scores) == 4  # C = .1, 1, 10, 100
     known_rows = data.targets >= 0
     reference = LogisticRegression(C=100.0, tol=1e-8, max_iter=5000).fit(
-        unit.rows[known_rows], data.targets[known_rows]
+        unit_data.rows[known_rows], data.targets[known_rows]
     )
-    actual = fitted.probabilities(unit.validation)[:, : C - 1]
-    np.testing.assert_allclose(actual, reference.predict_proba(unit.validation), atol=2e-2)
+    actual = fitted.probabilities(unit_data.validation)[:, : C - 1]
+    np.testing.assert_allclose(actual, reference.predict_proba(unit_data.validation), atol=2e-2)
 
 
 def test_features_are_joined_and_those_of_an_encoder_get_unit_length():

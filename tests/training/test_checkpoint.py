@@ -71,15 +71,9 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, key):
 def test_damaged_foreign_and_hostile_files_are_refused(tmp_path):
     path, hostile = tmp_path / "c.pt", Hostile(tmp_path / "ran")
     save_checkpoint(path, {**IDENTITY, "w": torch.zeros(1000)})
-    checkpoint = path.read_bytes()
+    data = path.read_bytes()
     torch.save({"version": VERSION, **IDENTITY, "x": hostile}, path)
-    contents = (
-        b"",
-        checkpoint[: len(checkpoint) // 2],
-        b"not a checkpoint",
-        path.read_bytes(),
-        pickle.dumps(hostile),
-    )
+    contents = (b"", data[: len(data) // 2], b"not a checkpoint", path.read_bytes(), pickle.dumps(hostile))
     for content in contents:
         path.write_bytes(content)
         with pytest.raises(UserError, match="not a readable checkpoint"):

@@ -183,10 +183,10 @@ def test_asl_is_finite_for_large_logits(options):
 
 def test_a_weight_of_labels_by_hand():
     rows = LabelRows.from_lists([[0, 3], [0, 3], [0, 1, 3], [3]], 4)
-    balanced = target_weight(of(loss="bce", pos_weight="balanced"), rows, 4)
-    assert balanced.tolist() == pytest.approx([1 / 3, 3, 4, 1 / 4])
-    root = target_weight(of(loss="bce", pos_weight="sqrt"), rows, 4)
-    assert root.tolist() == pytest.approx(balanced.sqrt().tolist())
+    balanced_weight = target_weight(of(loss="bce", pos_weight="balanced"), rows, 4)
+    assert balanced_weight.tolist() == pytest.approx([1 / 3, 3, 4, 1 / 4])
+    sqrt_weight = target_weight(of(loss="bce", pos_weight="sqrt"), rows, 4)
+    assert sqrt_weight.tolist() == pytest.approx(balanced_weight.sqrt().tolist())
     assert target_weight(of(loss="bce"), rows, 4) is None
     # All known rows have label 2, so it counts as if one row did not.
     known_columns = [[k in LISTS[i] for i in range(6) if k not in OPEN[i]] for k in range(3)]

@@ -51,18 +51,15 @@ FEATURES = (
 )  # fmt: skip
 def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, sampler, classifier):
     overrides = (*OVERRIDES, *classifier, f"train.sampler={sampler}")
-    single = float64_run(tiny_job(tiny, *overrides), tmp_path / "home")
+    reference = float64_run(tiny_job(tiny, *overrides), tmp_path / "home")
     overrides = overrides if micro is None else (*overrides, f"train.micro_batch_size={micro}")
     ranks = run_ranks(equal_rank, (tmp_path, tiny, overrides), world)
-    check_weights(single, ranks, 1e-11)
-    curves = [
-        [metrics["train/loss"] for metrics in process_output["windows"]]
-        for process_output in (ranks[0], single)
-    ]
+    check_weights(reference, ranks, 1e-11)
+    curves = [[metrics["train/loss"] for metrics in output["windows"]] for output in (ranks[0], reference)]
     assert curves[0] == pytest.approx(curves[1], abs=1e-11)
     # Each step gathers the embeddings of all heads in one collective, labels in one and sizes in another.
-    assert len(ranks[0]["labels"]) == 2 * single["steps"]
-    assert len(ranks[0]["embeddings"]) == single["steps"]
+    assert len(ranks[0]["labels"]) == 2 * reference["steps"]
+    assert len(ranks[0]["embeddings"]) == reference["steps"]
     assert len(set(ranks[0]["embeddings"])) == 1
 
 
@@ -87,10 +84,10 @@ def test_ranks_evaluate_with_the_batch_norm_statistics_of_rank_0(tmp_path):
 
 @pytest.mark.gpu
 def test_two_ranks_on_one_gpu_train_as_one_process_there(tiny, tmp_path):
-    single = float64_run(tiny_job(tiny, *OVERRIDES), tmp_path / "home", "cuda")
+    reference = float64_run(tiny_job(tiny, *OVERRIDES), tmp_path / "home", "cuda")
     ranks = run_ranks(equal_rank, (tmp_path, tiny, OVERRIDES, "cuda"), 2)
     assert len(ranks) == 2
-    check_weights(single, ranks, 1e-9)
+    check_weights(reference, ranks, 1e-9)
 
 
 @pytest.mark.parametrize("micro", [None, 3])
@@ -101,8 +98,8 @@ def test_ranks_log_the_gradient_norms_of_the_whole_batch(tiny, tmp_path, micro):
     rank_windows = run_ranks(equal_rank, (tmp_path, tiny, overrides), 2)[0]["windows"]
     # Each window has the norms of three parts of the objective, and the loss.
     assert [len(metrics) for metrics in single_windows] == [4, 4]
-    for single, ranked in zip(single_windows, rank_windows, strict=True):
-        assert single == pytest.approx(ranked, rel=1e-9)
+    for expected, actual in zip(single_windows, rank_windows, strict=True):
+        assert expected == pytest.approx(actual, rel=1e-9)
 
 
 def test_a_stop_asked_of_one_rank_stops_all_and_resumes_to_the_same_bits(tiny, tmp_path):

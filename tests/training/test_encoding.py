@@ -94,19 +94,19 @@ def test_what_is_encoded_is_found_by_trainings_and_has_their_numbers(job, tmp_pa
     missing = found(config, tmp_path / "home")
     rows = [len(entry.split) for entry in missing.values()]
     assert [entry.name for entry in missing.values()] == ["transformer"] * 3
-    encode(list(missing.values()), 2, lambda *done: progress.append(done))
+    encode(list(missing.values()), 2, lambda *counts: progress.append(counts))
     assert progress[0] == (0, sum(rows))
     assert progress[-1] == (sum(rows), sum(rows))
-    assert [done for done, _ in progress] == sorted(done for done, _ in progress)
+    assert [n_done for n_done, _ in progress] == sorted(n_done for n_done, _ in progress)
     assert found(config, tmp_path / "home") == {}
     encoded_ahead, encoded_later = (JobData.of(config, tmp_path / home) for home in ("home", "other"))
     for name in SPLITS:
-        stored, computed = (
+        stored_rows, computed_rows = (
             job_data.features.rows(job_data.dataset.split(name)).inputs["transformer"]
             for job_data in (encoded_ahead, encoded_later)
         )
-        assert isinstance(stored, np.memmap)
-        np.testing.assert_array_equal(stored, computed)
+        assert isinstance(stored_rows, np.memmap)
+        np.testing.assert_array_equal(stored_rows, computed_rows)
     assert {path.name for path in entries(tmp_path / "home")[0]} == {
         path.name for path in entries(tmp_path / "other")[0]
     }

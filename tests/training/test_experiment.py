@@ -120,8 +120,8 @@ def test_losses_fall_and_every_head_is_watched(tiny, tmp_path):
         "train/rows_per_second",
     } <= windows[0].keys()
     assert windows[0]["train/heads/detail/temperature"] != windows[-1]["train/heads/detail/temperature"]
-    scheduled = [metrics["train/heads/topic/temperature"] for metrics in windows]
-    assert scheduled == sorted(scheduled, reverse=True)
+    temperature_values = [metrics["train/heads/topic/temperature"] for metrics in windows]
+    assert temperature_values == sorted(temperature_values, reverse=True)
     steps = [event.step for event in events if event.metrics]
     assert steps == sorted(steps)
 
@@ -147,14 +147,14 @@ def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, step,
     stop_at(job, tmp_path, tmp_path / "parts", step, events)
     assert not (tmp_path / "parts" / "result.json").exists()
     validations = {event.epoch: event.metrics for event in events if event.kind == "validation"}
-    resumed = run(job, tmp_path, tmp_path / "parts", events)
-    assert resumed.resumed
+    resumed_run = run(job, tmp_path, tmp_path / "parts", events)
+    assert resumed_run.resumed
     assert not full_run.resumed
-    starts = [event.validations for event in events if event.kind == "start"]
-    assert starts == [{}, validations]
+    start_validations = [event.validations for event in events if event.kind == "start"]
+    assert start_validations == [{}, validations]
     assert bool(validations) == (step > 3)
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
-    assert without_times(resumed.metrics) == without_times(full_run.metrics)
+    assert without_times(resumed_run.metrics) == without_times(full_run.metrics)
     assert train_curve(events) == train_curve(full_events)
 
 
@@ -166,9 +166,9 @@ def test_the_seconds_of_training_are_those_of_all_sessions(tiny, tmp_path):
     with pytest.raises(Stopped):  # stopped during the evaluation
         run(job, tmp_path, tmp_path / "run", events, should_stop=lambda: events[-1].kind == "phase")
     train_seconds = torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["position"]["seconds"]
-    resumed = run(job, tmp_path, tmp_path / "run")
+    resumed_run = run(job, tmp_path, tmp_path / "run")
     assert train_seconds > position["seconds"]
-    assert resumed.metrics["time/train_seconds"] >= train_seconds
+    assert resumed_run.metrics["time/train_seconds"] >= train_seconds
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -204,15 +204,15 @@ def test_a_damaged_checkpoint_costs_steps_and_no_bits(tiny, tmp_path, damaged):
     for name in (CHECKPOINT, PREVIOUS)[:damaged]:
         path = tmp_path / "parts" / name
         path.write_bytes(path.read_bytes()[:-1000])
-    resumed = run(job, tmp_path, tmp_path / "parts", events)
+    resumed_run = run(job, tmp_path, tmp_path / "parts", events)
     (note,) = [event.note for event in events if event.kind == "damage"]
     assert note.count("is damaged") == damaged
     (start,) = [event for event in events if event.kind == "start"]
     assert list(start.validations) == list(range(1, start.epoch + 1))
-    assert bool(start.epoch) == resumed.resumed
-    assert resumed.resumed == (damaged == 1)
+    assert bool(start.epoch) == resumed_run.resumed
+    assert resumed_run.resumed == (damaged == 1)
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
-    assert without_times(resumed.metrics) == without_times(full_run.metrics)
+    assert without_times(resumed_run.metrics) == without_times(full_run.metrics)
 
 
 def train_curve(events):

@@ -181,8 +181,8 @@ def test_a_row_is_predicted_alike_in_any_company(case, export, tiny):
         permuted = model.predict([texts[i] for i in order], predictor=predictor, batch_size=5)
         assert permuted.labels == [predictions.labels[i] for i in order]
         np.testing.assert_allclose(permuted.probabilities, predictions.probabilities[order], atol=1e-6)
-        single = model.predict(texts[3:4], predictor=predictor)
-        assert single.labels == predictions.labels[3:4]
+        prediction = model.predict(texts[3:4], predictor=predictor)
+        assert prediction.labels == predictions.labels[3:4]
         assert len(model.predict([], predictor=predictor)) == 0
 
 

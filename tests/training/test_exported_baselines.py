@@ -53,7 +53,9 @@ def check(job, home, metrics, folder):
     return model
 
 
-@pytest.mark.parametrize(("modality", "name"), [(m, name) for m, its in OF_MODALITY.items() for name in its])
+@pytest.mark.parametrize(
+    ("modality", "name"), [(m, name) for m, names in OF_MODALITY.items() for name in names]
+)
 def test_an_exported_baseline_predicts_as_its_run(modality, name, tmp_path):
     data_folder = small_dataset(tmp_path / "data", modality)
     job = baseline_job(load_job(dataset_job(data_folder)), name)

@@ -31,7 +31,7 @@ def folder(finished, tmp_path):
 
 
 DAMAGE = [
-    ("weights.safetensors", lambda whole: whole[:-1] + bytes([whole[-1] ^ 1]), "SHA-256 differs"),
+    ("weights.safetensors", lambda content: content[:-1] + bytes([content[-1] ^ 1]), "SHA-256 differs"),
     ("weights.safetensors", None, "a file of this model cannot be read"),
     ("model.json", (b'"version": 2', b'"version": 3'), "written by a newer mlcl; found: 3; allowed: up to 2"),
     ("model.json", lambda _: b"{", "not valid JSON"),

@@ -107,8 +107,8 @@ def test_images_of_a_folder_and_of_tables(reader_of_images, tmp_path):
     (tmp_path / "in" / "deep" / "b.png").write_bytes(png(235))
     (tmp_path / "in" / "notes.txt").write_text("no image")
     pq.write_table(pa.table({"image": [png(20), png(235)]}), tmp_path / "bytes.parquet")
-    nested = [{"bytes": png(20), "path": None}, {"bytes": None, "path": "in/deep/b.png"}]
-    pq.write_table(pa.table({"image": nested}), tmp_path / "nested.parquet")
+    cells = [{"bytes": png(20), "path": None}, {"bytes": None, "path": "in/deep/b.png"}]
+    pq.write_table(pa.table({"image": cells}), tmp_path / "nested.parquet")
     (tmp_path / "paths.csv").write_text("image\nin/a.png\nin/deep/b.png\n")
     for name in ("in", "bytes.parquet", "nested.parquet", "paths.csv"):
         batches = []
@@ -132,11 +132,11 @@ def test_every_form_of_predictions_says_the_same(settings, tiny, tmp_path):
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == lines
     with (tmp_path / "out.csv").open() as file:
         for row, line in zip(csv.DictReader(file), lines, strict=True):
-            parsed = {
+            parsed_row = {
                 name: value if isinstance(line[name], str) else json.loads(value)
                 for name, value in row.items()
             }
-            assert parsed == line
+            assert parsed_row == line
 
 
 def test_a_failed_pass_leaves_no_file(model, tmp_path):

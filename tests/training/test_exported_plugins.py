@@ -47,8 +47,8 @@ def test_a_loss_is_not_needed_to_predict_a_metric_is_to_score(tiny, tmp_path, mo
     assert model.job.objective.heads["tags"].loss == "dice"
     assert len(model.predict(["vote noise1"]).labels) == 1
     assert module not in sys.modules
-    scored = Labelling(model, tiny, split="test").run(lambda _: None)
-    assert scored.metrics["test/misses"] == 0.25
+    result = Labelling(model, tiny, split="test").run(lambda _: None)
+    assert result.metrics["test/misses"] == 0.25
 
 
 BASELINE = """

@@ -52,8 +52,10 @@ def slow_tfidf(train, texts, longest=2, *, of_characters=False):
 
     def grams(text):
         if of_characters:
-            padded = [f" {word} " for word in text.lower().split()]
-            spans = [(w, i, n) for w in padded for n in range(2, longest + 1) for i in range(len(w) - n + 1)]
+            padded_words = [f" {word} " for word in text.lower().split()]
+            spans = [
+                (w, i, n) for w in padded_words for n in range(2, longest + 1) for i in range(len(w) - n + 1)
+            ]
             return Counter(word[i : i + n] for word, i, n in spans)
         words = [word for word in text.lower().split() if len(word) > 1]
         return Counter(
@@ -102,13 +104,13 @@ def test_a_saved_extractor_gives_the_same_bits(kind, data, tmp_path, request):
     extractor = cache.extractor(kind, section)
     (tmp_path / "saved").mkdir()
     extractor.save(tmp_path / "saved")
-    loaded = plugin.load(section, tmp_path / "saved", CPU)
+    loaded_extractor = plugin.load(section, tmp_path / "saved", CPU)
     contents = cache.contents(section, split)
-    expected, actual = (dense(fitted(contents)) for fitted in (extractor, loaded))
+    expected, actual = (dense(fitted(contents)) for fitted in (extractor, loaded_extractor))
     np.testing.assert_array_equal(expected, actual)
     assert expected.shape == (len(split), extractor.columns)
-    cached = cache.rows(kind, section, split)
-    np.testing.assert_array_equal(dense(cached), expected)
+    cached_rows = cache.rows(kind, section, split)
+    np.testing.assert_array_equal(dense(cached_rows), expected)
 
 
 def test_a_mean_of_token_states_does_not_depend_on_other_rows(bert):
@@ -118,9 +120,11 @@ def test_a_mean_of_token_states_does_not_depend_on_other_rows(bert):
     states = extract_exactly(texts)
     for row, text in enumerate(texts):
         np.testing.assert_allclose(extract_exactly([text])[0], states[row], rtol=1e-6, atol=1e-7)
-    unit = EXTRACTORS["transformer"].fit(bert.model_copy(update={"unit": True}), None, CPU, "float32")(texts)
+    unit_states = EXTRACTORS["transformer"].fit(bert.model_copy(update={"unit": True}), None, CPU, "float32")(
+        texts
+    )
     expected = states / np.linalg.norm(states, axis=1, keepdims=True)
-    np.testing.assert_allclose(unit, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(unit_states, expected, rtol=1e-4, atol=1e-5)
     assert bert.model_dump()["unit"] is False
 
 

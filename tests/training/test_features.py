@@ -33,8 +33,10 @@ def make_job(texts, models):
 
 def test_tfidf_is_fitted_to_the_rows_that_are_trained_on(make_job, tmp_path):
     subsets = [JobData.of(make_job(f"data.subset={{n: 12, seed: {seed}}}"), tmp_path) for seed in (0, 1)]
-    noisy = JobData.of(make_job("data.subset={n: 12, seed: 0}", "data.label_noise={rate: 0.5}"), tmp_path)
-    for job_data in (*subsets, noisy):
+    noisy_data = JobData.of(
+        make_job("data.subset={n: 12, seed: 0}", "data.label_noise={rate: 0.5}"), tmp_path
+    )
+    for job_data in (*subsets, noisy_data):
         job_data.features.rows(job_data.dataset.split("test"))
     descriptions = [
         json.loads(file.read_text()) for file in (tmp_path / "cache" / "features").glob("*/about.json")
@@ -49,13 +51,13 @@ def test_tfidf_is_fitted_to_the_rows_that_are_trained_on(make_job, tmp_path):
 
 
 def test_a_seed_of_the_validation_rows_changes_the_rows_that_are_trained_on_and_none_of_test(texts, tmp_path):
-    stored, redrawn = (
+    stored_data, redrawn_data = (
         JobData.of(tiny_job(texts, *keys), tmp_path) for keys in ((), ("data.validation_seed=3",))
     )
-    assert redrawn.fingerprint != stored.fingerprint
-    assert redrawn.train.fingerprint != stored.train.fingerprint
-    assert len(redrawn.train) == len(stored.train)
-    assert redrawn.dataset.split("test").ids == stored.dataset.split("test").ids
+    assert redrawn_data.fingerprint != stored_data.fingerprint
+    assert redrawn_data.train.fingerprint != stored_data.train.fingerprint
+    assert len(redrawn_data.train) == len(stored_data.train)
+    assert redrawn_data.dataset.split("test").ids == stored_data.dataset.split("test").ids
 
 
 @pytest.mark.parametrize(

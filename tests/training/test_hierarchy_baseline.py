@@ -76,8 +76,8 @@ def test_a_probability_is_the_product_along_the_path_of_softmaxes_among_siblings
     np.testing.assert_allclose(p.numpy(), looped(data, 1.0), atol=1e-5)
     torch.testing.assert_close(p.sum(1), torch.ones(M))
     assert float(p[:, EMPTY].max()) < 1e-6
-    restored = BASELINE.restore("single", len(PATHS), fitted.tensors)
-    assert torch.equal(restored(data.validation), p)
+    predict = BASELINE.restore("single", len(PATHS), fitted.tensors)
+    assert torch.equal(predict(data.validation), p)
 
 
 @pytest.mark.filterwarnings("ignore:Liblinear failed to converge")

@@ -82,7 +82,7 @@ def test_facts_are_of_the_training_rows(tiny, tree, tmp_path):
     assert facts.band.tolist() == [1, 1, 1, 1]
     assert facts.path.tolist() == [[0, 0], [0, 1], [1, 2], [1, 3]]
     tree_facts = JobData.of(job_of("multi_label", tiny, tree), tmp_path).facts
-    assert tree_facts.path.tolist() == [[word // 2, word] for word in range(6)]
+    assert tree_facts.path.tolist() == [[leaf // 2, leaf] for leaf in range(6)]
     aspects = JobData.of(tiny_job(tiny, *JOBS["aspects"]), tmp_path).facts
     assert aspects.band.shape == (2, 4)
     assert aspects.path is None
@@ -118,13 +118,13 @@ def test_a_band_that_no_validation_row_is_of_chooses_nothing(tmp_path):
     rows = {"text": [f"word{c}" for c in detail], "split": splits, "detail": detail}
     dataset(tmp_path / "data", "rare", {"detail": tuple("abc")}, rows)
     overrides = ("objective.heads={}", "evaluation.metrics=[bands]", "evaluation.bands=[5, 10]")
-    head, tail = (
+    head_job, tail_job = (
         tiny_job(tmp_path / "data", *overrides, f"evaluation.metric=val/{band}_accuracy")
         for band in ("head", "tail")
     )
-    assert JobData.of(head, tmp_path).facts.band.tolist() == [0, 0, 2]
+    assert JobData.of(head_job, tmp_path).facts.band.tolist() == [0, 0, 2]
     with pytest.raises(UserError, match="no validation row has a label in this band"):
-        JobData.of(tail, tmp_path)
+        JobData.of(tail_job, tmp_path)
 
 
 def test_an_aspect_that_no_validation_row_rates_chooses_nothing(tmp_path):

@@ -33,8 +33,8 @@ def through_a_file(found, folder):
 def oracle(tables, sign):
     """Returns the first of the settings with the best mean, among those that all tables have."""
     scores = [{row.item()[:3]: round(row.item()[3], 7) for row in grid} for grid in tables]
-    shared = sorted(set.intersection(*map(set, scores)))
-    return max(shared, key=lambda point: sign * fmean(table_scores[point] for table_scores in scores))
+    shared_points = sorted(set.intersection(*map(set, scores)))
+    return max(shared_points, key=lambda point: sign * fmean(table_scores[point] for table_scores in scores))
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])

@@ -39,10 +39,10 @@ def test_heads_on_one_embedding_share_its_pairs(monkeypatch):
     """Tests that two of four heads share pairs: one other has a projection, one normalises embeddings."""
     n_pairs = []
     monkeypatch.setattr("mlcl.training.objective.joint_loss", _noting(joint_loss, n_pairs))
-    unit = Head(nn.Identity(), build_loss("any", temperature=0.3, normalize=True), 0.1)
-    projected = Head(nn.Linear(4, 4, bias=False), build_loss("supcon", temperature=0.3), 0.4)
-    nn.init.eye_(projected.projection.weight)
-    objective = Objective({"a": head(0.2), "p": projected, "b": head(0.3, 0.1), "u": unit}, None)
+    unit_head = Head(nn.Identity(), build_loss("any", temperature=0.3, normalize=True), 0.1)
+    projected_head = Head(nn.Linear(4, 4, bias=False), build_loss("supcon", temperature=0.3), 0.4)
+    nn.init.eye_(projected_head.projection.weight)
+    objective = Objective({"a": head(0.2), "p": projected_head, "b": head(0.3, 0.1), "u": unit_head}, None)
     labels = dict.fromkeys("apbu", CLASSES)
     embedding = Z.clone().requires_grad_()
     value = objective(embedding, labels, IDS)
@@ -67,8 +67,10 @@ def test_a_head_may_read_the_logits(classes):
     assert value.parts["heads/s/loss"].item() == pytest.approx(expected.item(), rel=1e-6)
     (gradient,) = torch.autograd.grad(value.parts["heads/s/loss"], linear.linear.weight)
     assert gradient.abs().sum() > 0
-    weighted = dict(objective.weighted_parts(Z, {"z": CLASSES, "s": CLASSES, "classifier": targets}, IDS))
-    assert weighted["heads/s"].item() == pytest.approx(0.3 * expected.item(), rel=1e-6)
+    weighted_parts = dict(
+        objective.weighted_parts(Z, {"z": CLASSES, "s": CLASSES, "classifier": targets}, IDS)
+    )
+    assert weighted_parts["heads/s"].item() == pytest.approx(0.3 * expected.item(), rel=1e-6)
 
 
 def test_a_job_whose_head_reads_logits(tiny, tmp_path):
@@ -83,9 +85,9 @@ def test_a_job_whose_head_reads_logits(tiny, tmp_path):
 
 
 def _noting(function, made):
-    def noted(losses, *arguments, **how):
+    def noted(losses, *arguments, **options):
         made.append(len(losses))
-        return function(losses, *arguments, **how)
+        return function(losses, *arguments, **options)
 
     return noted
 

@@ -9,10 +9,10 @@ from mlcl.training.optim import build_optimizer, build_schedule, learning_rates,
 
 def test_only_matrices_decay():
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
-    decayed, undecayed = parameter_groups(model, 0.1)
-    assert [p.shape for p in decayed["params"]] == [(4, 3)]
-    assert (decayed["weight_decay"], undecayed["weight_decay"]) == (0.1, 0.0)
-    assert len(undecayed["params"]) == 3
+    decayed_group, undecayed_group = parameter_groups(model, 0.1)
+    assert [p.shape for p in decayed_group["params"]] == [(4, 3)]
+    assert (decayed_group["weight_decay"], undecayed_group["weight_decay"]) == (0.1, 0.0)
+    assert len(undecayed_group["params"]) == 3
 
 
 def optimizer_of(model, name, lr, weight_decay, momentum, encoder_lr=None):

@@ -80,11 +80,13 @@ def test_every_metric_is_read_from_the_predictions_alone(tmp_path, task, unknown
     aspects, facts = ASPECTS if task == "aspects" else (), replace(facts, row_path=row_path)
     rows = PredictedRows(task, aspects, targets, facts, block_N, probabilities, decisions)
     rows.write(tmp_path / "file", pa.array([str(row) for row in range(len(p))]))
-    stored = PredictedRows.read(tmp_path / "file")
+    stored_rows = PredictedRows.read(tmp_path / "file")
     names = metric_names(task, rows.aspects, width, groups=None)
     names = [name for name in names if not name.endswith(ASPECTS[-1])]  # this aspect has no target
     for prefix in rows.probabilities:
-        actual, expected = (predicted_rows.without_blocks(prefix, names) for predicted_rows in (stored, rows))
+        actual, expected = (
+            predicted_rows.without_blocks(prefix, names) for predicted_rows in (stored_rows, rows)
+        )
         assert actual.keys() == expected.keys() == {f"{prefix}test/{name}" for name in names}
         assert all(actual[name] == pytest.approx(expected[name], abs=0, nan_ok=True) for name in actual)
 

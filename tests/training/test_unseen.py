@@ -125,15 +125,15 @@ def test_an_exported_model_finds_the_validation_rows_of_its_run(tmp_path):
     data = Dataset.open(rare_class_dataset(tmp_path / "data"))
     overrides = ("data.hold_out={labels: detail, share: 0.5}", "objective.heads={}")
     job_data, _ = run(tiny_job(data.place, "data.validation_seed=1", *overrides, epochs=1), tmp_path)
-    redrawn = redraw_validation(data, 1)
+    redrawn_data = redraw_validation(data, 1)
     held_out = job_data.dataset.info.held_out
     assert held_out == hold_out(data, "detail", 0.5, 0).info.held_out
-    assert held_out != hold_out(redrawn, "detail", 0.5, 0).info.held_out
+    assert held_out != hold_out(redrawn_data, "detail", 0.5, 0).info.held_out
     write_export(tmp_path / "model", tmp_path / "run", job_data, {})
     model, batches = load_model(tmp_path / "model"), []
     Labelling(model, Path(data.place), "validation").run(batches.append)
     assert batches[0]["id"] == job_data.dataset.split("validation").ids
-    assert set(batches[0]["id"]) < set(redrawn.split("validation").ids)
+    assert set(batches[0]["id"]) < set(redrawn_data.split("validation").ids)
     other_data = small_dataset(tmp_path / "other", "text")  # a data set without the label space `detail`
     assert Labelling(model, other_data).run(lambda _: None).rows == 12
 

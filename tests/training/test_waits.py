@@ -74,9 +74,9 @@ def job_for(name, labels, how, tiny, tree):
 
 def test_a_read_is_an_error():
     value = torch.ones(2, device=VALUELESS)
-    for read in (value.sum().item, value.tolist, value.cpu, value.nonzero, lambda: value + torch.ones(2)):
+    for call in (value.sum().item, value.tolist, value.cpu, value.nonzero, lambda: value + torch.ones(2)):
         with pytest.raises((RuntimeError, NotImplementedError)):
-            read()
+            call()
 
 
 class NoNumberOfTheHost(TorchFunctionMode):

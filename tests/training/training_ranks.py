@@ -109,7 +109,7 @@ def rounds_rank(rank, folder, data):
     context, job_data = Context.current("cpu"), JobData.of(tiny_job(data), folder / "home")
     seed_all(0)
     model = build_model(job_data)
-    wrapped, rounds, counts = DistributedDataParallel(model), [], []
+    ddp_model, rounds, counts = DistributedDataParallel(model), [], []
 
     def count(state, bucket):
         rounds.append(bucket.is_last())
@@ -118,8 +118,8 @@ def rounds_rank(rank, folder, data):
         future.set_result(bucket.buffer())
         return future
 
-    wrapped.register_comm_hook(torch.distributed, count)
-    passes = Passes(model, wrapped, context, "float32", 2, 7)
+    ddp_model.register_comm_hook(torch.distributed, count)
+    passes = Passes(model, ddp_model, context, "float32", 2, 7)
     samples = torch.arange(11).split((7, 4))[rank]
     for _ in range(2):
         model.zero_grad()
