@@ -16,7 +16,7 @@ DEAD = ServerStatus("mlflow", MLFLOW, "/mlflow.log", "is not running", "`mlcl up
 
 
 @pytest.fixture
-def its(tmp_path, monkeypatch):
+def answers(tmp_path, monkeypatch):
     """Replaces the service; `options` and `force` are what was requested, the other fields its answers."""
     stand_in = SimpleNamespace(
         folder=ServiceFolder(tmp_path), started=("ray", "mlflow"), outside=[], status=None
@@ -42,25 +42,25 @@ def its(tmp_path, monkeypatch):
     return stand_in
 
 
-def test_what_was_asked_reaches_the_service(its):
+def test_what_was_asked_reaches_the_service(answers):
     ports = {"ray_port": 7001, "dashboard_port": 7002, "mlflow_port": 7003}
     args = [word for name, port in ports.items() for word in (f"--{name.replace('_', '-')}", port)]
     assert mlcl("up", *args, "--store", "sqlite", env={"MLCL_ARTIFACTS": "/a"}).status == 0
-    assert its.options == {**ports, "store": "sqlite", "artifacts": "/a"}
+    assert answers.options == {**ports, "store": "sqlite", "artifacts": "/a"}
     user = URL.replace(":s3cret", "")  # a URL with a user and no password is allowed
-    assert (mlcl("up", "--store", user).status, its.options) == (0, {"store": user})
-    its.options = None
+    assert (mlcl("up", "--store", user).status, answers.options) == (0, {"store": user})
+    answers.options = None
     result = mlcl("up", "--store", URL)
-    assert (result.status, "s3cret" in result.out + result.err, its.options) == (2, False, None)
-    assert (mlcl("down", "--force").status, its.force) == (0, True)
+    assert (result.status, "s3cret" in result.out + result.err, answers.options) == (2, False, None)
+    assert (mlcl("down", "--force").status, answers.force) == (0, True)
 
 
-def test_up_says_where_secrets_are_and_never_what(its):
-    its.outside, env = ["gcs_server 0.0.0.0:6379"], {"MLCL_STORE": URL}
+def test_up_says_where_secrets_are_and_never_what(answers):
+    answers.outside, env = ["gcs_server 0.0.0.0:6379"], {"MLCL_STORE": URL}
     answer = mlcl("up", env=env)
     parts = (
-        f"Ray     {RAY}  token in {its.folder.ray_token}",
-        f"MLflow  {MLFLOW}  user admin, password in {its.folder.mlflow_password}",
+        f"Ray     {RAY}  token in {answers.folder.ray_token}",
+        f"MLflow  {MLFLOW}  user admin, password in {answers.folder.mlflow_password}",
         "store   postgresql+psycopg://ada:***@host/mlflow",
         "other machines can reach gcs_server 0.0.0.0:6379",
     )
@@ -68,8 +68,8 @@ def test_up_says_where_secrets_are_and_never_what(its):
     assert ("starting" in answer.err, "s3cret" in answer.out + answer.err) == (True, False)
     tree = mlcl("up", "--json", env=env).json
     assert (tree["ray"], tree["mlflow"], "s3cret" in str(tree)) == (RAY, MLFLOW, False)
-    assert tree["cluster_file"] == str(its.folder.cluster)
-    its.started = ()
+    assert tree["cluster_file"] == str(answers.folder.cluster)
+    answers.started = ()
     assert mlcl("up").out.startswith("already up and well\n")
 
 
@@ -87,8 +87,8 @@ def test_up_says_where_secrets_are_and_never_what(its):
          "is not running: `mlcl up`; log /mlflow.log", {"healthy": False}),
     ],
 )  # fmt: skip
-def test_what_is_said_and_how_it_exits(its, words, started, found, status, part, tree):
-    its.started, its.status = started, found
+def test_what_is_said_and_how_it_exits(answers, words, started, found, status, part, tree):
+    answers.started, answers.status = started, found
     answer = mlcl(words)
     assert (answer.status, part in answer.out) == (status, True), answer
     assert tree.items() <= mlcl(words, "--json").json.items()
