@@ -39,17 +39,17 @@ class ManyRanks(BatchRanks):
 
     def gather(self, own: Tensor) -> Tensor:
         """Gathers values (N, ...) of each process's own rows; returns those of all rows, own rows first."""
-        return self.own_first(_gather_tensor(own, self.counts, self.group))
+        return self.put_own_first(_gather_tensor(own, self.counts, self.group))
 
-    def own_first(self, rows: Tensor) -> Tensor:
+    def put_own_first(self, rows: Tensor) -> Tensor:
         """Reorders rows from the order of ranks to this process's order."""
         return torch.roll(rows, -self._start, 0)
 
-    def labels_own_first(self, rows: Labels) -> Labels:
+    def put_own_labels_first(self, rows: Labels) -> Labels:
         """Reorders labels from the order of ranks to this process's order."""
         if isinstance(rows, Tensor):
-            return self.own_first(rows)
-        return rows.take(self.own_first(torch.arange(len(rows), device=rows.device)))
+            return self.put_own_first(rows)
+        return rows.take(self.put_own_first(torch.arange(len(rows), device=rows.device)))
 
     def global_rows(self, row: Tensor) -> Tensor:
         """Converts row numbers of this process, own rows first, to row numbers in the order of ranks."""
@@ -106,10 +106,10 @@ def whole_batches(
     counts = [size[0] for size in sizes]
     ranks = ManyRanks(counts, group, own.embeddings)
     if gradient:
-        z_BD = ranks.own_first(_GatherRows.apply(own.embeddings, counts, group))
+        z_BD = ranks.put_own_first(_GatherRows.apply(own.embeddings, counts, group))
     else:
         z_BD = ranks.gather(own.embeddings)
-    parts: Iterator[Any] = map(ranks.labels_own_first, _gather_parts(label_parts, sizes, group))
+    parts: Iterator[Any] = map(ranks.put_own_labels_first, _gather_parts(label_parts, sizes, group))
     samples = None if own.sample_ids is None else next(parts)
     rows = LossRows(z_BD, None, samples, ranks)
     return [rows if part is None else replace(rows, labels=next(parts)) for part in labels]

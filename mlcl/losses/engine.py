@@ -98,7 +98,12 @@ def solve(
         softmax = make_softmax(similarities, ratios, weights.repulsion, moments=tau_gradient)
         lse_TN = softmax.logsumexp().clamp_(min=EXCLUDED)
         parts = [
-            replace(part, weights=part.weights.at(similarities.z, lse_TN[part.softmax], ratios[part.softmax]))
+            replace(
+                part,
+                weights=part.weights.with_embeddings(
+                    similarities.z, lse_TN[part.softmax], ratios[part.softmax]
+                ),
+            )
             for part in parts
         ]
         make = DistanceGradients if similarities.euclidean else DotGradients

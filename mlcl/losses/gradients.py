@@ -118,7 +118,7 @@ class DistanceGradients(PairGradients):
     def add(self, derivative_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
         """Adds the part of the weighted sums and of the gradient that comes from a tile."""
         for index, (part, ratio) in enumerate(self._parts):
-            weight_IJ = part.weights.both(rows, cols).to(u_IJ.dtype)
+            weight_IJ = part.weights.symmetric_weights(rows, cols).to(u_IJ.dtype)
             once = mirrored or cols.start >= self._similarities.batch
             self.weighted[index] += total_product(weight_IJ, u_IJ) / (1 if once else 2)
             add_scaled(derivative_IJ, weight_IJ, -part.factor * ratio)

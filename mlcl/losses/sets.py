@@ -74,7 +74,7 @@ class LabelSets:
         rows = LabelRows(offset_N[self.rows.offsets], number_L[self.rows.columns[kept_N]], int(kept_L.sum()))
         return LabelSets(rows, None, self.sizes)
 
-    def shared(self, rows: slice, cols: slice, dtype: torch.dtype) -> Tensor:
+    def count_shared(self, rows: slice, cols: slice, dtype: torch.dtype) -> Tensor:
         """Returns |S & T| (I, J), for ratings sum_a min(r_a, t_a) in float64, exact for whole ratings.
 
         For a row with itself it is the row's `sizes`, also after `drop_unique_labels`.
@@ -93,11 +93,11 @@ class LabelSets:
 
     def counts(self, rows: slice, cols: slice, dtype: torch.dtype) -> LabelCounts:
         """Returns the sizes of a tile's sets and of their intersections, in the dtype of `shared`."""
-        shared_IJ = self.shared(rows, cols, dtype)
+        shared_IJ = self.count_shared(rows, cols, dtype)
         sizes = self.sizes.to(shared_IJ.dtype)
         return LabelCounts(shared_IJ, sizes[rows, None], sizes[None, cols])
 
-    def distinct(self, queued: int = 0) -> tuple[LabelSets, Tensor]:
+    def find_distinct(self, queued: int = 0) -> tuple[LabelSets, Tensor]:
         """Returns the U distinct sets in order of first occurrence, and the index (B,) of each row's set.
 
         The last `queued` rows may share sets among themselves, but not with the rows before them.
@@ -201,7 +201,7 @@ def group_bag(row_M: Tensor, offsets: Tensor, table: Tensor, weights_M: Tensor |
     return bag(part_K, first_L, sums_KD)
 
 
-def by_label(rows: LabelRows) -> tuple[Tensor, Tensor, Tensor]:
+def sort_by_label(rows: LabelRows) -> tuple[Tensor, Tensor, Tensor]:
     """Sorts stored entries by label; returns the order (N,), sorted rows (N,) and label offsets (L + 1,)."""
     order_M = rows.columns.argsort(stable=True)
     if tiling.is_host(rows.device):

@@ -139,7 +139,7 @@ class Similarities:
         weights: PairWeights | None = None,
     ) -> None:
         z_BD = candidates.z
-        self._excluded_pairs = weights.excluded if weights and weights.excludes else None
+        self._excluded_pairs = weights.excluded_pairs if weights and weights.excludes else None
         self._largest_factor = weights.largest_factor if weights else 1.0
         self._factors = weights.factors if weights and self._largest_factor != 1 else None
         self.euclidean = candidates.similarity == "euclidean"

@@ -117,7 +117,7 @@ def test_labels_that_cannot_be_counted_are_named():
 def test_ratings_that_share_no_aspect_share_nothing():
     ratings = torch.rand(40, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     ratings[:20, :3] = ratings[20:, 3:] = 0
-    overlaps = LabelSets.of_ratings(ratings).shared(slice(0, 40), slice(0, 40), torch.float64)
+    overlaps = LabelSets.of_ratings(ratings).count_shared(slice(0, 40), slice(0, 40), torch.float64)
     assert not overlaps[:20, 20:].any()
     expected = torch.minimum(ratings[:, None], ratings).sum(2)
     torch.testing.assert_close(overlaps, expected, rtol=1e-12, atol=1e-12)

@@ -40,7 +40,7 @@ def test_on_other_devices_it_is_the_same_map(monkeypatch):
     output = layer(SparseRows.of(COLUMNS, VALUES))
     output.sum().backward()
     gradient, layer.weight_FO.grad = layer.weight_FO.grad, None
-    bag_output = layer.by_bag(SparseRows.padded(COLUMNS, VALUES))
+    bag_output = layer.multiply_by_bag(SparseRows.from_padded(COLUMNS, VALUES))
     bag_output.sum().backward()
     torch.testing.assert_close(bag_output, output)
     torch.testing.assert_close(layer.weight_FO.grad, gradient)

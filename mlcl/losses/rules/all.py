@@ -31,7 +31,7 @@ def all_weights(
 
 def all_closed(sets: LabelSets, ranks: BatchRanks, *, empty_match: bool) -> IncidenceWeights:
     """Returns the closed form of the weights, with one group for each label set."""
-    set_B = sets.distinct()[1]
+    set_B = sets.find_distinct()[1]
     if not empty_match:
         set_B = torch.where(sets.sizes > 0, set_B, -1)
     return group_weights(set_B, ranks)

@@ -84,7 +84,7 @@ class LasclWeights(PairWeights):
         """Returns the own rows of (W + W^T) Z (N, D)."""
         return self._label_weights.attract(z_BD)
 
-    def excluded(self, rows: slice, cols: slice) -> Tensor:
+    def excluded_pairs(self, rows: slice, cols: slice) -> Tensor:
         """Whether pairs of a tile share the finest level (I, J)."""
         return self._compute_tile(rows, cols)[0]
 

@@ -80,9 +80,9 @@ class SincereWeights(PairwiseWeights):
         super().__init__(self._overlap, ranks)
         self._is_decoupled = denominator == "negatives"
 
-    def excluded(self, rows: slice, cols: slice) -> Tensor:
+    def excluded_pairs(self, rows: slice, cols: slice) -> Tensor:
         """Whether pairs of a tile of rows are positive (I, J)."""
-        return self._overlap.overlapping(rows, cols)
+        return self._overlap.has_overlap(rows, cols)
 
     def losses(self, weight: Tensor, x: Tensor, _row_sum: Tensor) -> PairLoss:
         """Returns W log(1 + exp(x)) or W x of pairs, with its derivatives."""

@@ -69,8 +69,8 @@ class PairWeights:
 
     `row_sums` (N,) are R_i = sum_p W_ip; `constant` (N,) is added to the anchors' terms, None for 0.
     `repulsion` multiplies the exponentials of rows, not of prototypes, in the softmax's sum. `excludes` says
-    that some rows are no candidates, see `excluded`. A `largest_factor` other than 1 says that the softmax
-    multiplies logits by the `factors` of their pairs, which are positive and at most this number.
+    that some rows are no candidates, see `excluded_pairs`. A `largest_factor` other than 1 says that the
+    softmax multiplies logits by the `factors` of their pairs, which are positive and at most this number.
     """
 
     row_sums: Tensor
@@ -87,10 +87,10 @@ class PairWeights:
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, (N, D).
 
-        Weights that depend on embeddings have it in the object that `at` returns; here it then raises
-        NotImplementedError.
+        Weights that depend on embeddings have it in the object that `with_embeddings` returns; here it then
+        raises NotImplementedError.
         """
-        raise NotImplementedError("the weights follow from the embeddings: call at first")
+        raise NotImplementedError("the weights follow from the embeddings: call with_embeddings first")
 
     def attract_queue(self, z_BD: Tensor, queue: slice) -> Tensor:
         """Returns sum_j W_ij z_j (N, D) of own rows i over the rows j of a queue, which are `queue` of Z."""
@@ -102,11 +102,11 @@ class PairWeights:
         """Returns sum_i W_il z_i (L, D) over own rows i for each prototype l, which are Z's last rows."""
         raise NotImplementedError("this rule gives prototypes no weight")
 
-    def both(self, rows: slice, cols: slice) -> Tensor:
+    def symmetric_weights(self, rows: slice, cols: slice) -> Tensor:
         """Returns W_ij + W_ji of a tile of rows (I, J), 0 where i = j; used if similarities are distances."""
         raise NotImplementedError("this rule has no tiles of weights")
 
-    def excluded(self, rows: slice, cols: slice) -> Tensor:
+    def excluded_pairs(self, rows: slice, cols: slice) -> Tensor:
         """Whether pairs of a tile of rows are no candidates of each other (I, J); used if `excludes`."""
         raise NotImplementedError("this rule excludes no candidates")
 
@@ -125,7 +125,7 @@ class PairWeights:
                 setattr(self, name, copy_to_device(value, device))
         return self
 
-    def at(self, _z_BD: Tensor, _lse_N: Tensor, _ratio: Number) -> PairWeights:
+    def with_embeddings(self, _z_BD: Tensor, _lse_N: Tensor, _ratio: Number) -> PairWeights:
         """Returns the weights for given embeddings.
 
         The logits are ratio z_i . z_p, and `_lse_N` is their logsumexp (N,) over an anchor's candidates,
@@ -148,7 +148,7 @@ class DistinctSets:
     def __init__(self, sets: LabelSets, ranks: BatchRanks, *, merge: bool = True) -> None:
         own_rows, device = ranks.own, ranks.device or sets.sizes.device
         unmerged = sets, torch.arange(len(sets), device=sets.sizes.device)
-        distinct_sets, index = sets.distinct(ranks.queued) if merge else unmerged
+        distinct_sets, index = sets.find_distinct(ranks.queued) if merge else unmerged
         anchors = len(sets) - ranks.queued
         self.own = int(index[:own_rows].max()) + 1 if own_rows else 0
         self.anchors = int(index[:anchors].max()) + 1 if anchors else 0

@@ -18,7 +18,10 @@ from mlcl.losses.weights.several_paths import Paths
 
 
 class Constrained(PairWeights):
-    """The base class for both granularities: it holds what depends on labels; `at` returns the weights."""
+    """The base class for both granularities: it holds what depends on labels.
+
+    `with_embeddings` returns the weights.
+    """
 
     def __init__(self, paths: Paths, shares: Sequence[float], ranks: BatchRanks, detach: bool) -> None:
         self.paths, self.ranks, self.detach = paths, ranks, detach
@@ -44,7 +47,7 @@ class ConstrainedLevels(Constrained):
             weights.to(device)
         return super().to(device)
 
-    def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
+    def with_embeddings(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
         """Computes each level's loss in closed form, and returns weights with the constraint.
 
         A level whose loss is smaller than that of a finer level gives its share to the finer level with the

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mlcl.labels import LabelRows
-from mlcl.losses.sets import bag, by_label, group_bag
+from mlcl.losses.sets import bag, group_bag, sort_by_label
 from mlcl.losses.weights.base import BatchRanks, PairWeights
 
 
@@ -34,7 +34,7 @@ class IncidenceWeights(PairWeights):
         # Everything that depends on labels alone is computed here, so that `attract` waits for no device.
         self._width = rows.width
         self._columns, self._offsets = rows.part(slice(0, own))
-        order_M, self._row_M, self._group_offsets = by_label(rows)
+        order_M, self._row_M, self._group_offsets = sort_by_label(rows)
         self._own_value_M, self._group_value_M = value_M[: len(self._columns)], value_M[order_M]
 
     def attract(self, z_BD: Tensor) -> Tensor:

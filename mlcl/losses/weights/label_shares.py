@@ -16,7 +16,7 @@ from mlcl.labels import LabelRows
 from mlcl.losses import tiling
 from mlcl.losses.dense import Weighting, candidate_mask, safe_divide
 from mlcl.losses.relations import LabelCounts
-from mlcl.losses.sets import LabelSets, bag, by_label, cross
+from mlcl.losses.sets import LabelSets, bag, cross, sort_by_label
 from mlcl.losses.weights.base import BatchRanks, DistinctSets, PairWeights
 
 LABEL_SUMS = 1 << 21
@@ -82,7 +82,9 @@ class LabelShares(PairWeights):
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, prototypes included, (N, D)."""
         rows = len(self._distinct_sets.index)
-        product_ND = self._distinct_sets.attract(lambda i, j: torch.add(*self.each(i, j)), z_BD[:rows])
+        product_ND = self._distinct_sets.attract(
+            lambda i, j: torch.add(*self.directed_weights(i, j)), z_BD[:rows]
+        )
         if self._prototype_M is None:
             return product_ND
         label_V, offsets = self._labels.part(slice(0, self._distinct_sets.own))
@@ -94,10 +96,10 @@ class LabelShares(PairWeights):
         assert self._prototype_M is not None
         index_N = self._distinct_sets.own_index
         sum_UD = z_BD.new_zeros(len(self._sets), z_BD.shape[1]).index_add_(0, index_N, z_BD[: len(index_N)])
-        order_M, set_M, offsets = by_label(self._labels)
+        order_M, set_M, offsets = sort_by_label(self._labels)
         return bag(set_M, offsets, sum_UD, self._prototype_M[order_M])
 
-    def each(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
+    def directed_weights(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
         """Returns W_uv and W_vu of a tile of sets (I, J)."""
         counts = self._sets.counts(rows, cols, self._dtype)
         forward_IJ = self._inverse_shared(rows, cols) / counts.anchor_size.clamp(min=1)
@@ -138,5 +140,5 @@ class LabelShares(PairWeights):
     def _sum_by_label(self, value_JI: Tensor, cols: slice) -> Tensor:
         """Returns, for each label, the sum of values over the tile's sets J that have it, (L, I)."""
         columns, offsets = self._labels.part(cols)
-        _, set_J, label_offsets = by_label(LabelRows(offsets, columns, self._labels.width))
+        _, set_J, label_offsets = sort_by_label(LabelRows(offsets, columns, self._labels.width))
         return bag(set_J, label_offsets, value_JI)

@@ -204,14 +204,14 @@ class OverlapWeights(PairWeights):
             z_BD,
         )
 
-    def both(self, rows: slice, cols: slice) -> Tensor:
+    def symmetric_weights(self, rows: slice, cols: slice) -> Tensor:
         """Returns W_ij + W_ji of a tile of rows (I, J), 0 where i = j."""
         both_IJ = self._symmetric_weights(
             *self._factors(rows, cols), self._inverse_B[rows], self._inverse_B[cols]
         )
         return both_IJ.fill_diagonal_(0) if rows == cols else both_IJ
 
-    def each(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
+    def directed_weights(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
         """Returns W_ij and W_ji of a tile of rows (I, J), 0 where i = j."""
         forward_IJ, backward_IJ = self._factors(rows, cols)
         forward_IJ = forward_IJ * self._inverse_B[rows, None]
@@ -221,7 +221,7 @@ class OverlapWeights(PairWeights):
             backward_IJ.fill_diagonal_(0)
         return forward_IJ, backward_IJ
 
-    def overlapping(self, rows: slice, cols: slice) -> Tensor:
+    def has_overlap(self, rows: slice, cols: slice) -> Tensor:
         """Whether K_ij is above 0 for a tile of rows (I, J)."""
         return self._factors(rows, cols)[0] > 0
 

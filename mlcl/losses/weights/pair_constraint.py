@@ -55,7 +55,7 @@ class ConstrainedPairs(Constrained):
     largest losses, and for the weights' row sums and product.
     """
 
-    def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
+    def with_embeddings(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
         """Returns the weights for given embeddings; the weight of a raised pair goes to another pair.
 
         The other pair has the largest loss of the finer levels. With `detach` the raised loss is a constant

@@ -35,15 +35,15 @@ class PairLoss:
     by_sum: Tensor
     pull: Tensor
 
-    def rest(self, lse: Tensor, u: Tensor) -> Tensor:
+    def remainder(self, lse: Tensor, u: Tensor) -> Tensor:
         """Returns the losses minus the engine's R' lse - W' u, computed from lse - u: both may be large."""
         return self.value - self.by_sum * (lse - u) + (self.pull - self.by_sum) * u
 
 
 class PairwiseWeights(PairWeights, ABC):
-    """The base class of weights whose pair losses f a subclass defines; `at` returns W' for embeddings.
+    """The base class of weights whose pair losses f a subclass defines.
 
-    `given` are the weights W, which follow from labels alone.
+    `with_embeddings` returns W' for embeddings. `given` are the weights W, which follow from labels alone.
     """
 
     def __init__(self, given: OverlapWeights | LabelShares, ranks: BatchRanks) -> None:
@@ -58,24 +58,24 @@ class PairwiseWeights(PairWeights, ABC):
     def losses(self, weight: Tensor, x: Tensor, row_sum: Tensor) -> PairLoss:
         """Returns the losses f_i(W_ip, x_ip) of pairs, with their derivatives; `row_sum` are the R_i."""
 
-    def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
+    def with_embeddings(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
         """Returns the weights W' for given embeddings, computed in one pass over the tiles."""
         lse_B, row_sum_B = self._ranks.share(torch.stack([lse_N, self.row_sums], 1)).unbind(1)
         rows, queued = len(lse_B), self._ranks.queued
         fixed = _FixedWeights(z_BD, len(lse_N), rows)
         for i, j, mirrored in tiling.tiles(z_BD.device, len(lse_N), rows, queued=queued):
             u_IJ = (z_BD[i] @ z_BD[j].T).mul_(ratio)
-            forward_IJ, backward_IJ = self._label_weights.each(i, j)
+            forward_IJ, backward_IJ = self._label_weights.directed_weights(i, j)
             if i == j:
                 forward_IJ.fill_diagonal_(0)
                 backward_IJ.fill_diagonal_(0)
             forward = self.losses(forward_IJ, lse_B[i, None] - u_IJ, row_sum_B[i, None])
             backward = self.losses(backward_IJ, lse_B[j] - u_IJ, row_sum_B[j])
             fixed.row_sums[i] += forward.by_sum.sum(1)
-            fixed.constant[i] += forward.rest(lse_B[i, None], u_IJ).sum(1)
+            fixed.constant[i] += forward.remainder(lse_B[i, None], u_IJ).sum(1)
             if mirrored:
                 fixed.row_sums[j] += backward.by_sum.sum(0)
-                fixed.constant[j] += backward.rest(lse_B[j], u_IJ).sum(0)
+                fixed.constant[j] += backward.remainder(lse_B[j], u_IJ).sum(0)
             pull_IJ = forward.pull + backward.pull
             fixed.product[i].addmm_(pull_IJ, z_BD[j])
             if j.start >= rows - queued:
@@ -109,7 +109,7 @@ class PairwiseWeights(PairWeights, ABC):
             u_m, lse_m = (z_mD * c_mD).sum(1).mul_(ratio), lse_N[row_m]
             loss = self.losses(weight_M[first:last], lse_m - u_m, self.row_sums[row_m])
             fixed.row_sums.index_add_(0, row_m, loss.by_sum)
-            fixed.constant.index_add_(0, row_m, loss.rest(lse_m, u_m))
+            fixed.constant.index_add_(0, row_m, loss.remainder(lse_m, u_m))
             fixed.product.index_add_(0, row_m, loss.pull[:, None] * c_mD)
             fixed.prototype_product.index_add_(0, label_m, loss.pull[:, None] * z_mD)
 

@@ -62,7 +62,7 @@ def paths_of_sets(sets: LabelSets) -> Tensor:
     ends, numbers = torch.tensor(sets.rows.levels).cumsum(0).tolist(), []
     for end, width in zip(ends, sets.rows.levels, strict=True):
         at_level = sets.rows.only(torch.arange(end - width, end, device=sets.rows.device))
-        index_B = LabelSets.of_rows(at_level).distinct()[1]
+        index_B = LabelSets.of_rows(at_level).find_distinct()[1]
         numbers.append(index_B.masked_fill(at_level.counts() == 0, -1))
     return torch.stack(numbers, 1)
 

@@ -158,20 +158,20 @@ class SparseRows:
         the number of entries.
         """
         if column_BT.device.type != "cpu":
-            return cls.padded(column_BT, value_BT)
+            return cls.from_padded(column_BT, value_BT)
         nonzero_BT = (value_BT != 0).numpy()
         column_E, value_E = column_BT.numpy()[nonzero_BT], value_BT.numpy()[nonzero_BT]
         offset = _offsets(torch.from_numpy(nonzero_BT.sum(1)))
         return cls(torch.from_numpy(column_E), torch.from_numpy(value_E), offset)
 
     @classmethod
-    def padded(cls, column_BT: Tensor, value_BT: Tensor) -> Self:
+    def from_padded(cls, column_BT: Tensor, value_BT: Tensor) -> Self:
         """Converts padded rows and keeps their padding."""
         rows, entries = column_BT.shape
         offset = torch.arange(rows + 1, device=column_BT.device, dtype=torch.int32) * entries
         return cls(column_BT.flatten(), value_BT.flatten(), offset)
 
-    def below(self, columns: int) -> Self:
+    def drop_columns(self, columns: int) -> Self:
         """Returns the rows without entries in columns from `columns` on; works on a CPU only."""
         known_E = self.column_E.numpy() < columns
         if known_E.all():
@@ -200,11 +200,11 @@ class SparseLinear(nn.Module):
         if isinstance(rows, Tensor):
             return rows[:, : len(self.weight_FO)] @ self.weight_FO
         if rows.column_E.device.type != "cpu":
-            return self.by_bag(rows)
-        y_BO: Tensor = _Product.apply(rows.below(len(self.weight_FO)), self.weight_FO)
+            return self.multiply_by_bag(rows)
+        y_BO: Tensor = _Product.apply(rows.drop_columns(len(self.weight_FO)), self.weight_FO)
         return y_BO
 
-    def by_bag(self, rows: SparseRows) -> Tensor:
+    def multiply_by_bag(self, rows: SparseRows) -> Tensor:
         """Computes the products of `forward` by functions of PyTorch alone, on any device."""
         known_E = rows.column_E < len(self.weight_FO)
         return _sum_rows(
